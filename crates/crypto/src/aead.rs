@@ -1,0 +1,174 @@
+//! Authenticated encryption with associated data.
+
+use crate::choice::Way;
+use crate::data::Data;
+use crate::error::{KeyError, OpError, Status};
+use crate::key::{Keys, PreparedKey, downcast};
+use crate::registry::{Alg, DriverRef};
+use crate::skcipher::Direction;
+use inout::InOutBuf;
+
+/// One text to seal (encrypt) or open (decrypt).
+pub struct AeadOp<'a> {
+    /// The key. Keys may differ within a burst; their algorithm should not.
+    pub tfm: &'a AeadTfm,
+    /// Seal or open.
+    pub dir: Direction,
+    /// The nonce (`iv_len` bytes), unique for each seal under one key.
+    pub nonce: &'a [u8],
+    /// The associated data, in pieces. For `rfc4106`, `rfc4309` and `rfc4543` its last `iv_len` bytes are the explicit
+    /// IV, as in Linux.
+    pub aad: &'a [&'a [u8]],
+    /// The text without the tag. After a failed open it is wiped.
+    pub data: Data<'a>,
+    /// Sealing: receives the tag. Opening: the tag to check. Its length is the authentication size.
+    pub tag: &'a mut [u8],
+    /// Set by the driver.
+    pub status: Status,
+}
+
+/// An operation as a driver sees it: its text is in one piece, and nonce and tag have acceptable lengths.
+pub struct FlatAeadOp<'a, 'b> {
+    /// Seal or open.
+    pub dir: Direction,
+    /// The nonce, `iv_len` bytes.
+    pub nonce: &'b [u8],
+    /// The associated data, in pieces.
+    pub aad: &'b [&'b [u8]],
+    /// The text.
+    pub data: InOutBuf<'b, 'b, u8>,
+    /// Tag, out or in.
+    pub tag: &'b mut [u8],
+    /// The transform, for [`AeadTfm::key`].
+    pub tfm: &'a AeadTfm,
+}
+
+/// A driver for one AEAD.
+pub trait AeadDriver: Send + Sync {
+    /// Prepares a key.
+    ///
+    /// # Errors
+    /// When the length is not one the algorithm takes, or a composite key is malformed.
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError>;
+    /// Runs one operation. The key is `op.tfm.key::<K>(slot)`. Tags are compared in constant time. A failed open
+    /// leaves zeros in the output.
+    ///
+    /// # Errors
+    /// [`OpError::Auth`] when the tag does not match; others when lengths do not suit the mode.
+    fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status;
+    /// Runs all of `ops`, whose texts are [`Data::Flat`], each with the same direction; lengths of nonces and tags
+    /// have been checked. Drivers that gain from several texts at a time override this.
+    fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
+        for op in ops {
+            op.status = match &mut op.data {
+                Data::Flat(buf) => self.one(
+                    slot,
+                    FlatAeadOp {
+                        dir: op.dir,
+                        nonce: op.nonce,
+                        aad: op.aad,
+                        data: buf.reborrow(),
+                        tag: op.tag,
+                        tfm: op.tfm,
+                    },
+                ),
+                Data::Scattered { .. } => unreachable!("scattered texts are joined before the driver sees them"),
+            };
+        }
+    }
+}
+
+/// An AEAD under a key.
+#[derive(Clone)]
+pub struct AeadTfm {
+    alg: Alg,
+    keys: std::sync::Arc<Keys>,
+}
+
+impl AeadTfm {
+    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
+        let keys = alg
+            .candidates()
+            .map(|d| match d {
+                DriverRef::Aead(d) => d.prepare(key),
+                _ => unreachable!("AeadTfm is only made from AEAD drivers"),
+            })
+            .collect::<Result<Keys, _>>()?;
+        Ok(AeadTfm { alg, keys: std::sync::Arc::new(keys) })
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn alg(&self) -> &Alg {
+        &self.alg
+    }
+
+    /// For drivers: the key that the driver in `slot` prepared.
+    #[must_use]
+    pub fn key<K: 'static>(&self, slot: usize) -> &K {
+        downcast(&self.keys, slot)
+    }
+
+    fn check(&self, nonce: &[u8], tag: &[u8]) -> Status {
+        if nonce.len() != self.alg.info().iv_len {
+            Err(OpError::Nonce)
+        } else if !self.alg.info().tag_lens.contains(tag.len()) {
+            Err(OpError::TagLen)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Seals one text: encrypts `data` and writes `tag`.
+    ///
+    /// # Errors
+    /// [`OpError::Nonce`], [`OpError::TagLen`], [`OpError::AssocLen`], [`OpError::Length`]: nothing was written.
+    pub fn seal(&self, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &mut [u8]) -> Status {
+        self.one(Direction::Encrypt, nonce, aad, data, tag)
+    }
+
+    /// Opens one text: checks `tag` in constant time and decrypts `data`; on failure `data` is wiped.
+    ///
+    /// # Errors
+    /// [`OpError::Auth`], or as for [`Self::seal`].
+    pub fn open(&self, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &[u8]) -> Status {
+        let mut copy = [0u8; crate::mac::MAX_TAG_LEN];
+        let copy = copy.get_mut(..tag.len()).ok_or(OpError::TagLen)?;
+        copy.copy_from_slice(tag);
+        self.one(Direction::Decrypt, nonce, aad, data, copy)
+    }
+
+    /// Runs one text.
+    ///
+    /// # Errors
+    /// As for [`Self::seal`] and [`Self::open`].
+    pub fn one(&self, dir: Direction, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &mut [u8]) -> Status {
+        self.check(nonce, tag)?;
+        let (slot, driver) = self.alg.pick(dir.into(), data.len(), 1);
+        let DriverRef::Aead(driver) = driver else { unreachable!("AeadTfm is only made from AEAD drivers") };
+        match data {
+            Data::Flat(data) => driver.one(slot, FlatAeadOp { dir, nonce, aad, data, tag, tfm: self }),
+            Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| {
+                driver.one(slot, FlatAeadOp { dir, nonce, aad, data: text.into(), tag, tfm: self })
+            }),
+        }
+    }
+}
+
+/// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
+pub fn crypt(ops: &mut [AeadOp<'_>]) {
+    let together = |op: &AeadOp<'_>| matches!(op.data, Data::Flat(_)) && op.tfm.check(op.nonce, op.tag).is_ok();
+    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg) && a.dir == b.dir && together(a) && together(b)) {
+        if let [only] = run {
+            let data = std::mem::replace(&mut only.data, Data::Flat(InOutBuf::from(&mut [][..])));
+            only.status = only.tfm.one(only.dir, only.nonce, only.aad, data, only.tag);
+            continue;
+        }
+        let alg = &run[0].tfm.alg;
+        let bytes: usize = run.iter().map(|op| op.data.len()).sum();
+        match alg.pick(Way::from(run[0].dir), bytes / run.len(), run.len()) {
+            (slot, DriverRef::Aead(d)) => d.burst(slot, run),
+            _ => unreachable!("AeadTfm is only made from AEAD drivers"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The bytes of an operation: in place, from one buffer to another, or gathered and scattered over segments.
+
+use inout::InOutBuf;
+use zeroize::Zeroize;
+
+/// Text to be encrypted or decrypted. Input and output have the same length.
+pub enum Data<'a> {
+    /// One contiguous piece, in place (`buf.into()` for a `&mut [u8]`) or apart (`InOutBuf::new(src, dst)`).
+    Flat(InOutBuf<'a, 'a, u8>),
+    /// Input gathered from `src`, output scattered over `dst`; both hold the same number of bytes in all.
+    /// `dst` may be longer than `src`: the rest is left alone.
+    Scattered {
+        /// Pieces of the input, in order.
+        src: &'a [&'a [u8]],
+        /// Pieces of the output, in order.
+        dst: &'a mut [&'a mut [u8]],
+        /// Where the text is joined when a driver needs it in one piece. Kept by the caller so that nothing is
+        /// allocated once it has grown; wiped after use.
+        scratch: &'a mut Scratch,
+    },
+}
+
+impl Data<'_> {
+    /// Length of the text in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Data::Flat(buf) => buf.len(),
+            Data::Scattered { src, .. } => src.iter().map(|s| s.len()).sum(),
+        }
+    }
+
+    /// Whether there is no text at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Data<'a> {
+    fn from(buf: &'a mut [u8]) -> Self {
+        Data::Flat(buf.into())
+    }
+}
+
+impl<'a> From<InOutBuf<'a, 'a, u8>> for Data<'a> {
+    fn from(buf: InOutBuf<'a, 'a, u8>) -> Self {
+        Data::Flat(buf)
+    }
+}
+
+/// A buffer that grows to the largest text it has met and is wiped after each use.
+#[derive(Default)]
+pub struct Scratch(Vec<u8>);
+
+impl Scratch {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Scratch(Vec::new())
+    }
+
+    /// Joins `src` into one piece of `len` bytes, lets `f` change it in place, and deals the result out over `dst`.
+    /// When `f` fails nothing is dealt out.
+    pub(crate) fn through<E>(
+        &mut self,
+        src: &[&[u8]],
+        dst: &mut [&mut [u8]],
+        f: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.0.clear();
+        for piece in src {
+            self.0.extend_from_slice(piece);
+        }
+        let done = f(&mut self.0);
+        if done.is_ok() {
+            let mut rest = &self.0[..];
+            for piece in dst {
+                let n = piece.len().min(rest.len());
+                piece[..n].copy_from_slice(&rest[..n]);
+                rest = &rest[n..];
+            }
+        }
+        self.0.zeroize();
+        done
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}

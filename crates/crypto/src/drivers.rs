@@ -1,0 +1,3 @@
+//! The drivers of this crate. Those that link a C library have crates of their own (`crypto-awslc`, `crypto-ipsecmb`).
+
+pub mod portable;

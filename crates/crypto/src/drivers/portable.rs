@@ -1,0 +1,29 @@
+//! Portable drivers, from RustCrypto and other pure Rust crates: one for every algorithm, and the reference that every
+//! other driver is compared with.
+
+mod aead;
+mod hash;
+mod mac;
+mod nonce_mac;
+mod rng;
+mod skcipher;
+
+use crate::registry::Row;
+
+/// The name that these rows carry as their module.
+pub const MODULE: &str = "portable";
+
+/// Preference where nothing was measured: below every driver that exists for speed.
+pub const PRIORITY: u32 = 100;
+
+/// A row for each algorithm.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    let mut rows = hash::rows();
+    rows.extend(mac::rows());
+    rows.extend(nonce_mac::rows());
+    rows.extend(skcipher::rows());
+    rows.extend(aead::rows());
+    rows.extend(rng::rows());
+    rows
+}

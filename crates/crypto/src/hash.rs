@@ -1,0 +1,93 @@
+//! Unkeyed hashes, and the incremental state that hashes and MACs share.
+
+use crate::error::Status;
+use crate::registry::{Alg, DriverRef};
+
+/// A running hash or MAC: the pieces of a message arrive one after another.
+pub trait HashState: Send + Sync {
+    /// Adds `data` to the message.
+    fn update(&mut self, data: &[u8]);
+    /// Ends the message, writes the first `out.len()` bytes of its digest or tag, and starts the next message.
+    /// `out` is at most the full length.
+    fn finish(&mut self, out: &mut [u8]);
+    /// Forgets the message so far.
+    fn reset(&mut self);
+    /// A second state that continues from here (kernel: `export` then `import`).
+    fn fork(&self) -> Box<dyn HashState>;
+}
+
+/// One message to hash.
+pub struct HashOp<'a> {
+    /// The message, in pieces.
+    pub data: &'a [&'a [u8]],
+    /// Receives the first `digest.len()` bytes of the digest; at most the full length.
+    pub digest: &'a mut [u8],
+    /// Set by the driver.
+    pub status: Status,
+}
+
+impl<'a> HashOp<'a> {
+    /// An operation that has not run yet.
+    pub fn new(data: &'a [&'a [u8]], digest: &'a mut [u8]) -> Self {
+        HashOp { data, digest, status: Ok(()) }
+    }
+}
+
+/// A driver for one unkeyed hash.
+pub trait HashDriver: Send + Sync {
+    /// A state before the first byte.
+    fn start(&self) -> Box<dyn HashState>;
+    /// Hashes each message of `ops`.
+    fn burst(&self, ops: &mut [HashOp<'_>]);
+}
+
+/// A hash, ready for use.
+#[derive(Clone)]
+pub struct HashTfm {
+    alg: Alg,
+}
+
+impl HashTfm {
+    pub(crate) fn new(alg: Alg) -> Self {
+        HashTfm { alg }
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn alg(&self) -> &Alg {
+        &self.alg
+    }
+
+    fn driver(&self, bytes: usize, burst: usize) -> &dyn HashDriver {
+        match self.alg.pick(crate::choice::Way::Forward, bytes, burst).1 {
+            DriverRef::Hash(d) => d,
+            _ => unreachable!("HashTfm is only made from hash drivers"),
+        }
+    }
+
+    /// Hashes one message.
+    ///
+    /// # Errors
+    /// As the driver has them; software drivers do not fail.
+    pub fn one(&self, data: &[&[u8]], digest: &mut [u8]) -> Status {
+        let mut op = [HashOp::new(data, digest)];
+        let bytes = data.iter().map(|d| d.len()).sum();
+        self.driver(bytes, 1).burst(&mut op);
+        op[0].status
+    }
+
+    /// Hashes many messages.
+    pub fn burst(&self, ops: &mut [HashOp<'_>]) {
+        if ops.is_empty() {
+            return;
+        }
+        let bytes: usize = ops.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
+        self.driver(bytes / ops.len(), ops.len()).burst(ops);
+    }
+
+    /// Starts a message whose pieces are not known yet.
+    #[must_use]
+    pub fn start(&self) -> Box<dyn HashState> {
+        self.driver(crate::choice::STREAM_BYTES, 1).start()
+    }
+}

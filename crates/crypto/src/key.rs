@@ -1,0 +1,24 @@
+//! Keys that a driver has prepared.
+
+use core::any::Any;
+
+/// A key in the form in which one driver uses it: midstates, round keys, powers of H.
+///
+/// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and all of it lives in Rust-owned
+/// memory (no pointer into a C heap, to a thread-local, or to a per-process handle), because the shim shares prepared
+/// keys between processes after `fork`.
+pub trait PreparedKey: Any + Send + Sync {}
+
+impl<T: Any + Send + Sync> PreparedKey for T {}
+
+/// The prepared keys of one transform: one for each candidate driver of its [`Alg`](crate::Alg), same order.
+pub(crate) type Keys = Box<[Box<dyn PreparedKey>]>;
+
+/// The key that the driver in `slot` prepared.
+///
+/// # Panics
+/// When `K` is not the type that this driver's `prepare` returned: a bug in the driver.
+pub(crate) fn downcast<K: 'static>(keys: &Keys, slot: usize) -> &K {
+    let key: &dyn Any = &*keys[slot];
+    key.downcast_ref::<K>().expect("a driver asks for the key type that its own prepare returned")
+}

@@ -1,0 +1,31 @@
+//! The crypto core of Sealane: algorithms by their kernel names, served by the driver that measurement favours.
+//!
+//! From name to bytes, top to bottom:
+//!
+//! - [`template`] reads a kernel name (`authenc(hmac(sha256),cbc(aes))`) into a tree;
+//! - [`registry`] holds one [`registry::Row`] for each driver, as `/proc/crypto` does, and resolves a name to an
+//!   [`registry::Alg`]: the drivers that may serve it, each of which has passed its self-test;
+//! - [`choice`] says which of them is fastest for a length and a burst on this machine;
+//! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key prepared once ([`mac::MacTfm`], ...) and take
+//!   bursts of operations, a status each, order kept, no allocation for an operation;
+//! - [`drivers`] do the work. Drivers that link a C library live in crates of their own.
+//!
+//! The crate reads no clock, no file and no system random generator: entropy, calibration tables and CPU features
+//! arrive as arguments.
+#![deny(unsafe_code)]
+
+pub mod aead;
+pub mod choice;
+pub mod data;
+pub mod drivers;
+pub mod error;
+pub mod hash;
+pub mod key;
+pub mod mac;
+pub mod registry;
+pub mod rng;
+pub mod skcipher;
+pub mod template;
+
+pub use error::{KeyError, LookupError, OpError, Status};
+pub use registry::{Alg, AlgInfo, Kind, Registry, Row};

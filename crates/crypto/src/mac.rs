@@ -1,0 +1,297 @@
+//! Message authentication codes: keyed hashes (HMAC, CMAC, ...), and apart from them the MACs that need a nonce.
+//!
+//! The two are different types on purpose: a nonce MAC (GMAC, Poly1305) gives its key away when a nonce is used twice,
+//! so it must not fit where a plain MAC is wanted (TCP-AO has no nonce).
+
+use crate::choice::Way;
+use crate::error::{KeyError, OpError, Status};
+use crate::hash::HashState;
+use crate::key::{Keys, PreparedKey, downcast};
+use crate::registry::{Alg, DriverRef};
+use arrayvec::ArrayVec;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+/// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
+pub const MAX_TAG_LEN: usize = 64;
+
+/// How many tags a verification computes at a time on the stack.
+const VERIFY_CHUNK: usize = 64;
+
+/// One message to authenticate.
+pub struct MacOp<'a> {
+    /// The key. Keys may differ within a burst; their algorithm should not.
+    pub tfm: &'a MacTfm,
+    /// The message, in pieces.
+    pub data: &'a [&'a [u8]],
+    /// Receives the first `tag.len()` bytes of the tag; at most the full length.
+    pub tag: &'a mut [u8],
+    /// Set by the driver.
+    pub status: Status,
+}
+
+impl<'a> MacOp<'a> {
+    /// An operation that has not run yet.
+    pub fn new(tfm: &'a MacTfm, data: &'a [&'a [u8]], tag: &'a mut [u8]) -> Self {
+        MacOp { tfm, data, tag, status: Ok(()) }
+    }
+
+    /// Length of the message in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.data.iter().map(|d| d.len()).sum()
+    }
+
+    /// Whether the message is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A driver for one MAC.
+pub trait MacDriver: Send + Sync {
+    /// Prepares a key.
+    ///
+    /// # Errors
+    /// When the length is not one the algorithm takes.
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError>;
+    /// A state before the first byte, under a key that this driver prepared. The state must not borrow the key.
+    fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState>;
+    /// Computes each tag of `ops`. The key of an operation is `op.tfm.key::<K>(slot)`.
+    fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]);
+}
+
+/// A MAC under a key.
+#[derive(Clone)]
+pub struct MacTfm {
+    alg: Alg,
+    keys: std::sync::Arc<Keys>,
+}
+
+impl MacTfm {
+    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
+        let keys = alg
+            .candidates()
+            .map(|d| match d {
+                DriverRef::Mac(d) => d.prepare(key),
+                _ => unreachable!("MacTfm is only made from MAC drivers"),
+            })
+            .collect::<Result<Keys, _>>()?;
+        Ok(MacTfm { alg, keys: std::sync::Arc::new(keys) })
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn alg(&self) -> &Alg {
+        &self.alg
+    }
+
+    /// For drivers: the key that the driver in `slot` prepared.
+    #[must_use]
+    pub fn key<K: 'static>(&self, slot: usize) -> &K {
+        downcast(&self.keys, slot)
+    }
+
+    /// Computes one tag.
+    ///
+    /// # Errors
+    /// As the driver has them; software drivers do not fail.
+    pub fn sign(&self, data: &[&[u8]], tag: &mut [u8]) -> Status {
+        let mut op = [MacOp::new(self, data, tag)];
+        run(&mut op);
+        op[0].status
+    }
+
+    /// Checks one tag, in constant time; `tag` may be truncated.
+    ///
+    /// # Errors
+    /// [`OpError::Auth`] when it does not match, [`OpError::TagLen`] when it is empty or too long.
+    pub fn verify(&self, data: &[&[u8]], tag: &[u8]) -> Status {
+        let mut op = [VerifyOp { tfm: self, data, tag, status: Ok(()) }];
+        verify(&mut op);
+        op[0].status
+    }
+
+    /// Starts a message whose pieces are not known yet.
+    #[must_use]
+    pub fn start(&self) -> Box<dyn HashState> {
+        match self.alg.pick(Way::Forward, crate::choice::STREAM_BYTES, 1) {
+            (slot, DriverRef::Mac(d)) => d.start(&*self.keys[slot]),
+            _ => unreachable!("MacTfm is only made from MAC drivers"),
+        }
+    }
+}
+
+/// Computes each tag of `ops`; runs of one algorithm go to one driver together.
+pub fn sign(ops: &mut [MacOp<'_>]) {
+    for run_of_one_alg in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg)) {
+        run(run_of_one_alg);
+    }
+}
+
+fn run(ops: &mut [MacOp<'_>]) {
+    let alg = &ops[0].tfm.alg;
+    let bytes: usize = ops.iter().map(MacOp::len).sum();
+    match alg.pick(Way::Forward, bytes / ops.len(), ops.len()) {
+        (slot, DriverRef::Mac(d)) => d.burst(slot, ops),
+        _ => unreachable!("MacTfm is only made from MAC drivers"),
+    }
+}
+
+/// One tag to check.
+pub struct VerifyOp<'a> {
+    /// The key.
+    pub tfm: &'a MacTfm,
+    /// The message, in pieces.
+    pub data: &'a [&'a [u8]],
+    /// The tag that came with it, possibly truncated.
+    pub tag: &'a [u8],
+    /// Set by [`verify`]: [`OpError::Auth`] when the tag does not match.
+    pub status: Status,
+}
+
+/// Checks each tag of `ops` in constant time. An empty tag never matches.
+pub fn verify(ops: &mut [VerifyOp<'_>]) {
+    let mut tags = [[0u8; MAX_TAG_LEN]; VERIFY_CHUNK];
+    for chunk in ops.chunks_mut(VERIFY_CHUNK) {
+        let n = chunk.len();
+        let mut buf = tags[..n].iter_mut();
+        if let [only] = chunk {
+            check_len(only);
+            let mut sign_op = [MacOp::new(only.tfm, only.data, &mut buf.next().expect("n is 1")[..only.tag_len()])];
+            run(&mut sign_op);
+            let MacOp { tag, status, .. } = &sign_op[0];
+            only.judge(tag, *status);
+            continue;
+        }
+        let mut sign_ops: ArrayVec<MacOp<'_>, VERIFY_CHUNK> = ArrayVec::new();
+        for op in chunk.iter_mut() {
+            check_len(op);
+            let tag = buf.next().expect("as many buffers as operations");
+            sign_ops.push(MacOp::new(op.tfm, op.data, &mut tag[..op.tag_len()]));
+        }
+        sign(&mut sign_ops);
+        for (op, done) in chunk.iter_mut().zip(&sign_ops) {
+            op.judge(done.tag, done.status);
+        }
+    }
+    tags.as_flattened_mut().zeroize();
+}
+
+fn check_len(op: &mut VerifyOp<'_>) {
+    let full = op.tfm.alg.info().digest_len;
+    op.status = if op.tag.is_empty() || op.tag.len() > full { Err(OpError::TagLen) } else { Ok(()) };
+}
+
+impl VerifyOp<'_> {
+    fn tag_len(&self) -> usize {
+        self.tag.len().min(self.tfm.alg.info().digest_len)
+    }
+
+    fn judge(&mut self, computed: &[u8], status: Status) {
+        if self.status.is_err() {
+            return;
+        }
+        self.status = match status {
+            Ok(()) if bool::from(computed.ct_eq(self.tag)) => Ok(()),
+            Ok(()) => Err(OpError::Auth),
+            Err(e) => Err(e),
+        };
+    }
+}
+
+/// One message to authenticate under a nonce.
+pub struct NonceMacOp<'a> {
+    /// The key.
+    pub tfm: &'a NonceMacTfm,
+    /// Unique for each message under one key; [`AlgInfo::iv_len`](crate::AlgInfo::iv_len) bytes. Empty for Poly1305,
+    /// whose key itself serves for one message only.
+    pub nonce: &'a [u8],
+    /// The message, in pieces.
+    pub data: &'a [&'a [u8]],
+    /// Receives the first `tag.len()` bytes of the tag.
+    pub tag: &'a mut [u8],
+    /// Set by the driver.
+    pub status: Status,
+}
+
+/// A driver for one nonce MAC.
+pub trait NonceMacDriver: Send + Sync {
+    /// Prepares a key.
+    ///
+    /// # Errors
+    /// When the length is not one the algorithm takes.
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError>;
+    /// Computes each tag of `ops`. The key of an operation is `op.tfm.key::<K>(slot)`.
+    fn burst(&self, slot: usize, ops: &mut [NonceMacOp<'_>]);
+}
+
+/// A nonce MAC under a key.
+#[derive(Clone)]
+pub struct NonceMacTfm {
+    alg: Alg,
+    keys: std::sync::Arc<Keys>,
+}
+
+impl NonceMacTfm {
+    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
+        let keys = alg
+            .candidates()
+            .map(|d| match d {
+                DriverRef::NonceMac(d) => d.prepare(key),
+                _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
+            })
+            .collect::<Result<Keys, _>>()?;
+        Ok(NonceMacTfm { alg, keys: std::sync::Arc::new(keys) })
+    }
+
+    /// The algorithm.
+    #[must_use]
+    pub fn alg(&self) -> &Alg {
+        &self.alg
+    }
+
+    /// For drivers: the key that the driver in `slot` prepared.
+    #[must_use]
+    pub fn key<K: 'static>(&self, slot: usize) -> &K {
+        downcast(&self.keys, slot)
+    }
+
+    /// Computes one tag.
+    ///
+    /// # Errors
+    /// [`OpError::Nonce`] when the nonce has the wrong length.
+    pub fn sign(&self, nonce: &[u8], data: &[&[u8]], tag: &mut [u8]) -> Status {
+        let mut op = [NonceMacOp { tfm: self, nonce, data, tag, status: Ok(()) }];
+        nonce_sign(&mut op);
+        op[0].status
+    }
+
+    /// Checks one tag, in constant time.
+    ///
+    /// # Errors
+    /// [`OpError::Auth`] when it does not match, [`OpError::TagLen`] when it is empty or too long.
+    pub fn verify(&self, nonce: &[u8], data: &[&[u8]], tag: &[u8]) -> Status {
+        if tag.is_empty() || tag.len() > self.alg.info().digest_len {
+            return Err(OpError::TagLen);
+        }
+        let mut computed = [0u8; MAX_TAG_LEN];
+        self.sign(nonce, data, &mut computed[..tag.len()])?;
+        let same = bool::from(computed[..tag.len()].ct_eq(tag));
+        computed.zeroize();
+        if same { Ok(()) } else { Err(OpError::Auth) }
+    }
+}
+
+/// Computes each tag of `ops`; runs of one algorithm go to one driver together.
+pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
+    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg)) {
+        let alg = &run[0].tfm.alg;
+        let bytes: usize = run.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
+        match alg.pick(Way::Forward, bytes / run.len(), run.len()) {
+            (slot, DriverRef::NonceMac(d)) => d.burst(slot, run),
+            _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
+        }
+    }
+}

@@ -1,0 +1,629 @@
+//! Rows and names: what `/proc/crypto` lists, and how a name becomes drivers.
+//!
+//! The law is the kernel's (`crypto/api.c`): a name that equals a driver's name is that driver; a generic name is served
+//! by the best driver that has it. "Best" is measured here ([`crate::choice`]) and falls back to priority where nothing
+//! was measured; on a tie the later registration wins. No driver serves before its self-test has passed.
+
+use crate::aead::{AeadDriver, AeadTfm};
+use crate::choice::{Plan, Table, Way};
+use crate::error::{KeyError, LookupError, OpError};
+use crate::hash::{HashDriver, HashTfm};
+use crate::mac::{MacDriver, MacTfm, NonceMacDriver, NonceMacTfm};
+use crate::rng::{Entropy, RngDriver, RngState};
+use crate::skcipher::{SkcipherDriver, SkcipherTfm};
+use crate::template::Name;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The types of algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Hashes and MACs (AF_ALG "hash").
+    Hash,
+    /// MACs that need a nonce. Not reachable through AF_ALG.
+    NonceMac,
+    /// Ciphers without authentication.
+    Skcipher,
+    /// Authenticated ciphers.
+    Aead,
+    /// Random number generators.
+    Rng,
+}
+
+impl Kind {
+    /// The word that `sockaddr_alg.salg_type` and the command line use.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Hash => "hash",
+            Kind::NonceMac => "nonce-mac",
+            Kind::Skcipher => "skcipher",
+            Kind::Aead => "aead",
+            Kind::Rng => "rng",
+        }
+    }
+}
+
+/// A set of lengths in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lens {
+    /// None at all (an algorithm without key or tag).
+    None,
+    /// All from the first to the second, both included.
+    Range(usize, usize),
+    /// Exactly these, ascending.
+    Of(&'static [usize]),
+}
+
+impl Lens {
+    /// Whether `len` belongs to it.
+    #[must_use]
+    pub fn contains(&self, len: usize) -> bool {
+        match self {
+            Lens::None => false,
+            Lens::Range(min, max) => (*min..=*max).contains(&len),
+            Lens::Of(list) => list.contains(&len),
+        }
+    }
+
+    /// The smallest, 0 when empty.
+    #[must_use]
+    pub fn min(&self) -> usize {
+        match self {
+            Lens::None => 0,
+            Lens::Range(min, _) => *min,
+            Lens::Of(list) => list.first().copied().unwrap_or(0),
+        }
+    }
+
+    /// The largest, 0 when empty.
+    #[must_use]
+    pub fn max(&self) -> usize {
+        match self {
+            Lens::None => 0,
+            Lens::Range(_, max) => *max,
+            Lens::Of(list) => list.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// Whether an algorithm takes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Never (`sha256`).
+    None,
+    /// It works without, and a key changes the result (`blake2b-256`, `crc32c`, `xxhash64`); kernel:
+    /// `CRYPTO_ALG_OPTIONAL_KEY`.
+    Optional,
+    /// Always (`hmac(sha256)`).
+    Required,
+}
+
+/// What is true of an algorithm whatever driver serves it. Lengths in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlgInfo {
+    /// Generic name, `gcm(aes)`.
+    pub name: String,
+    /// Type.
+    pub kind: Kind,
+    /// `cra_blocksize`: 1 for stream ciphers and AEADs over them, the compression block for hashes.
+    pub block_len: usize,
+    /// `chunksize` of a cipher: the granule in which a text may be split between calls (CTR: 16, ChaCha20: 64).
+    /// Equal to `block_len` for block modes; 1 where it means nothing.
+    pub chunk_len: usize,
+    /// Keys it takes.
+    pub key_lens: Lens,
+    /// Whether it takes one.
+    pub key_use: KeyUse,
+    /// IV or nonce that the caller gives.
+    pub iv_len: usize,
+    /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
+    pub digest_len: usize,
+    /// Tags that an AEAD can be asked for.
+    pub tag_lens: Lens,
+    /// Kept for old protocols only; `sealane crypto list` marks it.
+    pub legacy: bool,
+}
+
+impl AlgInfo {
+    /// A plain hash.
+    #[must_use]
+    pub fn hash(name: &str, block_len: usize, digest_len: usize) -> Self {
+        AlgInfo {
+            name: name.to_owned(),
+            kind: Kind::Hash,
+            block_len,
+            chunk_len: 1,
+            key_lens: Lens::None,
+            key_use: KeyUse::None,
+            iv_len: 0,
+            digest_len,
+            tag_lens: Lens::None,
+            legacy: false,
+        }
+    }
+
+    /// A MAC.
+    #[must_use]
+    pub fn mac(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Self {
+        AlgInfo { key_lens, key_use: KeyUse::Required, ..AlgInfo::hash(name, block_len, digest_len) }
+    }
+
+    /// A MAC with a nonce.
+    #[must_use]
+    pub fn nonce_mac(name: &str, digest_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+        AlgInfo { kind: Kind::NonceMac, iv_len, ..AlgInfo::mac(name, 16, digest_len, key_lens) }
+    }
+
+    /// A cipher whose chunk is its block.
+    #[must_use]
+    pub fn skcipher(name: &str, block_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+        AlgInfo {
+            kind: Kind::Skcipher,
+            block_len,
+            chunk_len: block_len,
+            key_lens,
+            key_use: KeyUse::Required,
+            iv_len,
+            digest_len: 0,
+            ..AlgInfo::hash(name, block_len, 0)
+        }
+    }
+
+    /// An AEAD.
+    #[must_use]
+    pub fn aead(name: &str, block_len: usize, key_lens: Lens, iv_len: usize, tag_lens: Lens) -> Self {
+        AlgInfo {
+            kind: Kind::Aead,
+            key_lens,
+            key_use: KeyUse::Required,
+            iv_len,
+            digest_len: tag_lens.max(),
+            tag_lens,
+            ..AlgInfo::hash(name, block_len, 0)
+        }
+    }
+
+    /// A generator.
+    #[must_use]
+    pub fn rng(name: &str) -> Self {
+        AlgInfo { kind: Kind::Rng, ..AlgInfo::hash(name, 1, 0) }
+    }
+
+    /// The same, marked as kept for old protocols only.
+    #[must_use]
+    pub fn legacy(self) -> Self {
+        AlgInfo { legacy: true, ..self }
+    }
+}
+
+/// An implementation of one algorithm.
+#[derive(Clone)]
+pub enum Driver {
+    /// Unkeyed hash.
+    Hash(Arc<dyn HashDriver>),
+    /// MAC, or a hash whose key is optional (then `prepare` takes an empty key).
+    Mac(Arc<dyn MacDriver>),
+    /// MAC with a nonce.
+    NonceMac(Arc<dyn NonceMacDriver>),
+    /// Cipher.
+    Skcipher(Arc<dyn SkcipherDriver>),
+    /// AEAD.
+    Aead(Arc<dyn AeadDriver>),
+    /// Generator.
+    Rng(Arc<dyn RngDriver>),
+}
+
+/// A borrowed [`Driver`].
+#[derive(Clone, Copy)]
+pub(crate) enum DriverRef<'a> {
+    Hash(&'a dyn HashDriver),
+    Mac(&'a dyn MacDriver),
+    NonceMac(&'a dyn NonceMacDriver),
+    Skcipher(&'a dyn SkcipherDriver),
+    Aead(&'a dyn AeadDriver),
+    Rng(&'a dyn RngDriver),
+}
+
+/// How far a row has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TestState {
+    /// Its self-test has not run yet; it runs when the row is first wanted.
+    Untested = 0,
+    /// Passed.
+    Passed = 1,
+    /// Failed: the row is never selected.
+    Failed = 2,
+    /// Exempt, because it computes nothing on purpose (`null`); it serves only by its driver name.
+    Exempt = 3,
+}
+
+/// One driver for one algorithm: a line of `/proc/crypto`.
+pub struct Row {
+    /// The algorithm.
+    pub info: AlgInfo,
+    /// Driver name, `gcm-aes-awslc`.
+    pub driver: String,
+    /// The library or unit it comes from: `portable`, `awslc`, `ipsecmb`, `avx512`, `kernel`, ...
+    pub module: &'static str,
+    /// Preference where nothing was measured; higher is better.
+    pub priority: u32,
+    imp: Driver,
+    state: AtomicU8,
+}
+
+impl Row {
+    /// A row that has not been tested.
+    #[must_use]
+    pub fn new(info: AlgInfo, driver: &str, module: &'static str, priority: u32, imp: Driver) -> Self {
+        Row { info, driver: driver.to_owned(), module, priority, imp, state: AtomicU8::new(TestState::Untested as u8) }
+    }
+
+    /// The same, exempt from self-tests and never picked by its generic name.
+    #[must_use]
+    pub fn exempt(self) -> Self {
+        self.state.store(TestState::Exempt as u8, Ordering::Relaxed);
+        self
+    }
+
+    /// How far it has come.
+    #[must_use]
+    pub fn test_state(&self) -> TestState {
+        match self.state.load(Ordering::Acquire) {
+            0 => TestState::Untested,
+            1 => TestState::Passed,
+            2 => TestState::Failed,
+            _ => TestState::Exempt,
+        }
+    }
+
+    pub(crate) fn imp(&self) -> DriverRef<'_> {
+        match &self.imp {
+            Driver::Hash(d) => DriverRef::Hash(&**d),
+            Driver::Mac(d) => DriverRef::Mac(&**d),
+            Driver::NonceMac(d) => DriverRef::NonceMac(&**d),
+            Driver::Skcipher(d) => DriverRef::Skcipher(&**d),
+            Driver::Aead(d) => DriverRef::Aead(&**d),
+            Driver::Rng(d) => DriverRef::Rng(&**d),
+        }
+    }
+}
+
+/// A self-test: checks one row by an [`Alg`] that consists of just that row. The text says what differed.
+pub type SelfTest = fn(&Alg) -> Result<(), String>;
+
+struct AlgInner {
+    info: AlgInfo,
+    rows: Vec<Arc<Row>>,
+    plans: [Plan; 2],
+    entropy: Arc<dyn Entropy>,
+}
+
+/// An algorithm with the drivers that may serve it. Cheap to clone.
+#[derive(Clone)]
+pub struct Alg(Arc<AlgInner>);
+
+impl Alg {
+    /// Of one driver, tested or not: what self-tests and measurements use.
+    #[must_use]
+    pub fn of_row(row: &Arc<Row>, entropy: &Arc<dyn Entropy>) -> Self {
+        Alg(Arc::new(AlgInner {
+            info: row.info.clone(),
+            rows: vec![row.clone()],
+            plans: [Plan::FIRST, Plan::FIRST],
+            entropy: entropy.clone(),
+        }))
+    }
+
+    /// What is true of it whatever driver serves.
+    #[must_use]
+    pub fn info(&self) -> &AlgInfo {
+        &self.0.info
+    }
+
+    /// The rows that may serve it, most preferred first where nothing was measured.
+    #[must_use]
+    pub fn rows(&self) -> &[Arc<Row>] {
+        &self.0.rows
+    }
+
+    /// The row that serves this length and burst.
+    #[must_use]
+    pub fn row_for(&self, way: Way, bytes: usize, burst: usize) -> &Row {
+        &self.0.rows[self.0.plans[way as usize].pick(bytes, burst)]
+    }
+
+    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> (usize, DriverRef<'_>) {
+        let slot = if self.0.rows.len() == 1 { 0 } else { self.0.plans[way as usize].pick(bytes, burst) };
+        (slot, self.0.rows[slot].imp())
+    }
+
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = DriverRef<'_>> {
+        self.0.rows.iter().map(|row| row.imp())
+    }
+
+    pub(crate) fn same(&self, other: &Alg) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn wrong_kind(&self) -> ! {
+        panic!("{} is of type {}", self.0.info.name, self.0.info.kind.name())
+    }
+
+    /// A hash, ready for use.
+    ///
+    /// # Panics
+    /// When this is not an unkeyed hash ([`KeyUse::None`]).
+    #[must_use]
+    pub fn hash(&self) -> HashTfm {
+        match self.0.rows[0].imp() {
+            DriverRef::Hash(_) => HashTfm::new(self.clone()),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// A MAC under `key`; for [`KeyUse::Optional`] the empty key is the unkeyed hash.
+    ///
+    /// # Errors
+    /// [`KeyError`] as the algorithm has it.
+    ///
+    /// # Panics
+    /// When this is not a MAC.
+    pub fn mac(&self, key: &[u8]) -> Result<MacTfm, KeyError> {
+        match self.0.rows[0].imp() {
+            DriverRef::Mac(_) => MacTfm::new(self.clone(), key),
+            DriverRef::Hash(_) => Err(KeyError::NotKeyed),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// A nonce MAC under `key`.
+    ///
+    /// # Errors
+    /// [`KeyError`] as the algorithm has it.
+    ///
+    /// # Panics
+    /// When this is not a nonce MAC.
+    pub fn nonce_mac(&self, key: &[u8]) -> Result<NonceMacTfm, KeyError> {
+        match self.0.rows[0].imp() {
+            DriverRef::NonceMac(_) => NonceMacTfm::new(self.clone(), key),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// A cipher under `key`.
+    ///
+    /// # Errors
+    /// [`KeyError`] as the algorithm has it.
+    ///
+    /// # Panics
+    /// When this is not a cipher.
+    pub fn skcipher(&self, key: &[u8]) -> Result<SkcipherTfm, KeyError> {
+        match self.0.rows[0].imp() {
+            DriverRef::Skcipher(_) => SkcipherTfm::new(self.clone(), key),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// An AEAD under `key`.
+    ///
+    /// # Errors
+    /// [`KeyError`] as the algorithm has it.
+    ///
+    /// # Panics
+    /// When this is not an AEAD.
+    pub fn aead(&self, key: &[u8]) -> Result<AeadTfm, KeyError> {
+        match self.0.rows[0].imp() {
+            DriverRef::Aead(_) => AeadTfm::new(self.clone(), key),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// A generator that has not been seeded.
+    ///
+    /// # Panics
+    /// When this is not a generator.
+    #[must_use]
+    pub fn rng(&self) -> Box<dyn RngState> {
+        match self.0.rows[0].imp() {
+            DriverRef::Rng(d) => d.start(self.0.entropy.clone()),
+            _ => self.wrong_kind(),
+        }
+    }
+
+    /// Seed length of a generator in bytes.
+    ///
+    /// # Panics
+    /// When this is not a generator.
+    #[must_use]
+    pub fn rng_seed_len(&self) -> usize {
+        match self.0.rows[0].imp() {
+            DriverRef::Rng(d) => d.seed_len(),
+            _ => self.wrong_kind(),
+        }
+    }
+}
+
+/// Builds a composite algorithm (`rfc4106(gcm(aes))`) from parts that the registry resolves.
+/// `None`: not a name of this template, or its parts do not exist.
+pub type Template = fn(&Registry, &Name<'_>) -> Option<Row>;
+
+/// All drivers of this build.
+pub struct Registry {
+    rows: Vec<Arc<Row>>,
+    templates: Vec<Template>,
+    table: Table,
+    self_test: SelfTest,
+    entropy: Arc<dyn Entropy>,
+}
+
+/// Collects rows; see [`Registry::builder`].
+pub struct Builder {
+    registry: Registry,
+}
+
+struct NoEntropy;
+
+impl Entropy for NoEntropy {
+    fn fill(&self, _: &mut [u8]) -> Result<(), OpError> {
+        Err(OpError::Driver)
+    }
+}
+
+impl Registry {
+    /// An empty registry whose self-test is `self_test`.
+    #[must_use]
+    pub fn builder(self_test: SelfTest) -> Builder {
+        Builder {
+            registry: Registry {
+                rows: Vec::new(),
+                templates: Vec::new(),
+                table: Table::default(),
+                self_test,
+                entropy: Arc::new(NoEntropy),
+            },
+        }
+    }
+
+    /// All rows, in order of registration.
+    #[must_use]
+    pub fn rows(&self) -> &[Arc<Row>] {
+        &self.rows
+    }
+
+    /// The table that decides between drivers.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The entropy source of the host.
+    #[must_use]
+    pub fn entropy(&self) -> &Arc<dyn Entropy> {
+        &self.entropy
+    }
+
+    /// Runs a row's self-test unless it has run.
+    ///
+    /// # Errors
+    /// What differed.
+    pub fn self_test(&self, row: &Arc<Row>) -> Result<(), String> {
+        match row.test_state() {
+            TestState::Passed | TestState::Exempt => Ok(()),
+            // A failed row is tested again, because the caller wants the reason.
+            TestState::Untested | TestState::Failed => {
+                // Two threads may test the same row at once: it costs time, not truth, and needs no lock.
+                let result = (self.self_test)(&Alg::of_row(row, &self.entropy));
+                let state = if result.is_ok() { TestState::Passed } else { TestState::Failed };
+                row.state.store(state as u8, Ordering::Release);
+                result
+            }
+        }
+    }
+
+    fn usable(&self, row: &Arc<Row>) -> bool {
+        row.test_state() != TestState::Failed && self.self_test(row).is_ok()
+    }
+
+    /// Resolves a driver name or a generic name.
+    ///
+    /// # Errors
+    /// [`LookupError::NotFound`], [`LookupError::Name`], or [`LookupError::SelfTest`] when the only rows with this name
+    /// failed their self-test.
+    pub fn lookup(&self, kind: Kind, name: &str) -> Result<Alg, LookupError> {
+        if let Some(row) = self.rows.iter().rev().find(|r| r.info.kind == kind && r.driver == name) {
+            return if self.usable(row) {
+                Ok(Alg::of_row(row, &self.entropy))
+            } else {
+                Err(LookupError::SelfTest(row.driver.clone()))
+            };
+        }
+        let mut rows: Vec<&Arc<Row>> = self
+            .rows
+            .iter()
+            .rev()
+            .filter(|r| r.info.kind == kind && r.info.name == name && r.test_state() != TestState::Exempt)
+            .collect();
+        if rows.is_empty() {
+            return self.instantiate(kind, name);
+        }
+        // The sort is stable and the rows come latest first, so on a tie the later registration wins.
+        rows.sort_by_key(|r| std::cmp::Reverse(r.priority));
+        // Only rows that win somewhere are tested and keyed. A failure takes its row out and the rest is asked again.
+        loop {
+            let Some(first) = rows.first() else {
+                return Err(LookupError::SelfTest(name.to_owned()));
+            };
+            let names: Vec<&str> = rows.iter().map(|r| r.driver.as_str()).collect();
+            let plans = Way::ALL.map(|way| Plan::new(&self.table, name, way, &names));
+            let mut winners: Vec<usize> = plans.iter().flat_map(Plan::winners).collect();
+            winners.sort_unstable();
+            winners.dedup();
+            if let Some(bad) = winners.iter().find(|i| !self.usable(rows[**i])) {
+                rows.remove(*bad);
+                continue;
+            }
+            let winner_names: Vec<&str> = winners.iter().map(|i| names[*i]).collect();
+            let plans = Way::ALL.map(|way| Plan::new(&self.table, name, way, &winner_names));
+            return Ok(Alg(Arc::new(AlgInner {
+                info: first.info.clone(),
+                rows: winners.iter().map(|i| rows[*i].clone()).collect(),
+                plans,
+                entropy: self.entropy.clone(),
+            })));
+        }
+    }
+
+    fn instantiate(&self, kind: Kind, name: &str) -> Result<Alg, LookupError> {
+        let parsed = Name::parse(name)?;
+        let row = self
+            .templates
+            .iter()
+            .find_map(|template| template(self, &parsed))
+            .filter(|row| row.info.kind == kind)
+            .map(Arc::new)
+            .ok_or(LookupError::NotFound)?;
+        if self.usable(&row) {
+            Ok(Alg::of_row(&row, &self.entropy))
+        } else {
+            Err(LookupError::SelfTest(row.driver.clone()))
+        }
+    }
+}
+
+impl Builder {
+    /// Adds rows; a later row wins a tie of priorities.
+    #[must_use]
+    pub fn rows(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+        self.registry.rows.extend(rows.into_iter().map(Arc::new));
+        self
+    }
+
+    /// Adds templates; the first that makes a row from a name wins.
+    #[must_use]
+    pub fn templates(mut self, templates: impl IntoIterator<Item = Template>) -> Self {
+        self.registry.templates.extend(templates);
+        self
+    }
+
+    /// Decides between drivers by this table.
+    #[must_use]
+    pub fn table(mut self, table: Table) -> Self {
+        self.registry.table = table;
+        self
+    }
+
+    /// Takes entropy from here.
+    #[must_use]
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.registry.entropy = entropy;
+        self
+    }
+
+    /// The registry; from now on it is only read.
+    #[must_use]
+    pub fn build(self) -> Registry {
+        self.registry
+    }
+}

@@ -1,0 +1,41 @@
+//! Random number generators: deterministic ones (SP 800-90A) and the system's, under the kernel's names.
+
+use crate::error::{KeyError, OpError};
+
+/// Where entropy comes from. The host (shim, daemon, test) gives one; the core opens no device.
+pub trait Entropy: Send + Sync {
+    /// Fills `out` with fresh random bytes.
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] when the source cannot deliver.
+    fn fill(&self, out: &mut [u8]) -> Result<(), OpError>;
+}
+
+/// A driver for one generator.
+pub trait RngDriver: Send + Sync {
+    /// A generator that has not been seeded. It may keep `entropy` for reseeding.
+    fn start(&self, entropy: std::sync::Arc<dyn Entropy>) -> Box<dyn RngState>;
+    /// Seed length in bytes that the kernel reports (`seedsize`); 0 when any or none is taken.
+    fn seed_len(&self) -> usize;
+}
+
+/// A generator.
+pub trait RngState: Send + Sync {
+    /// Seeds or reseeds from the entropy source, mixed with `seed` (the kernel's `crypto_rng_reset`; for a DRBG `seed`
+    /// is the personalization string).
+    ///
+    /// # Errors
+    /// [`KeyError::Length`] when the seed is too short, [`KeyError::Driver`] when entropy failed.
+    fn seed(&mut self, seed: &[u8]) -> Result<(), KeyError>;
+    /// Replaces the entropy source by `entropy` for the next [`Self::seed`]: tests and CAVP vectors
+    /// (`ALG_SET_DRBG_ENTROPY`).
+    ///
+    /// # Errors
+    /// [`KeyError::NotKeyed`] when this generator cannot be made deterministic.
+    fn set_entropy(&mut self, entropy: &[u8]) -> Result<(), KeyError>;
+    /// Fills `out`, mixing in `additional` input.
+    ///
+    /// # Errors
+    /// [`OpError::Driver`] when the generator was never seeded and needs to be, or entropy failed.
+    fn generate(&mut self, additional: &[u8], out: &mut [u8]) -> Result<(), OpError>;
+}
