@@ -22,6 +22,7 @@ pub mod error;
 pub mod hash;
 pub mod key;
 pub mod mac;
+pub mod proc;
 pub mod registry;
 pub mod rng;
 pub mod skcipher;

@@ -278,6 +278,15 @@ impl Row {
         }
     }
 
+    /// Seed length of a generator in bytes, 0 for everything else.
+    #[must_use]
+    pub fn seed_len(&self) -> usize {
+        match self.imp() {
+            DriverRef::Rng(d) => d.seed_len(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn imp(&self) -> DriverRef<'_> {
         match &self.imp {
             Driver::Hash(d) => DriverRef::Hash(&**d),
@@ -432,16 +441,10 @@ impl Alg {
         }
     }
 
-    /// Seed length of a generator in bytes.
-    ///
-    /// # Panics
-    /// When this is not a generator.
+    /// Seed length of a generator in bytes, 0 for everything else.
     #[must_use]
     pub fn rng_seed_len(&self) -> usize {
-        match self.0.rows[0].imp() {
-            DriverRef::Rng(d) => d.seed_len(),
-            _ => self.wrong_kind(),
-        }
+        self.0.rows[0].seed_len()
     }
 }
 
