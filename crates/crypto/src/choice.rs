@@ -61,7 +61,7 @@ pub fn burst_class(burst: usize) -> usize {
 }
 
 /// Measured nanoseconds an operation of one driver, by length class and burst class. `NaN`: not measured.
-#[derive(Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Grid(pub [[f32; BURST_POINTS.len()]; LEN_POINTS.len()]);
 
 impl Default for Grid {
@@ -71,7 +71,7 @@ impl Default for Grid {
 }
 
 /// A calibrated table: measurements of many drivers on one machine.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Table {
     /// The CPU model that was measured, as /proc/cpuinfo names it.
     pub cpu: String,

@@ -19,6 +19,15 @@ pub(crate) type Keys = Box<[Box<dyn PreparedKey>]>;
 /// # Panics
 /// When `K` is not the type that this driver's `prepare` returned: a bug in the driver.
 pub(crate) fn downcast<K: 'static>(keys: &Keys, slot: usize) -> &K {
-    let key: &dyn Any = &*keys[slot];
+    as_prepared(&*keys[slot])
+}
+
+/// For drivers: a prepared key as the type that their own `prepare` returned.
+///
+/// # Panics
+/// When it is of another type: a bug in the driver.
+#[must_use]
+pub fn as_prepared<K: 'static>(key: &dyn PreparedKey) -> &K {
+    let key: &dyn Any = key;
     key.downcast_ref::<K>().expect("a driver asks for the key type that its own prepare returned")
 }

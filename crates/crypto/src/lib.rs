@@ -25,8 +25,16 @@ pub mod mac;
 pub mod proc;
 pub mod registry;
 pub mod rng;
+pub mod selftest;
 pub mod skcipher;
 pub mod template;
 
 pub use error::{KeyError, LookupError, OpError, Status};
 pub use registry::{Alg, AlgInfo, Kind, Registry, Row};
+
+/// A registry of the portable drivers alone, self-tests included: what tests compare with.
+#[must_use]
+pub fn portable_registry() -> Registry {
+    use drivers::portable;
+    Registry::builder(selftest::run).rows(portable::rows()).templates(portable::templates()).build()
+}

@@ -8,7 +8,7 @@ mod nonce_mac;
 mod rng;
 mod skcipher;
 
-use crate::registry::Row;
+use crate::registry::{Row, Template};
 
 /// The name that these rows carry as their module.
 pub const MODULE: &str = "portable";
@@ -26,4 +26,10 @@ pub fn rows() -> Vec<Row> {
     rows.extend(aead::rows());
     rows.extend(rng::rows());
     rows
+}
+
+/// Templates that need no row of their own: they compose what the registry resolves.
+#[must_use]
+pub fn templates() -> Vec<Template> {
+    Vec::new()
 }

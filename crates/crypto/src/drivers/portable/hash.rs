@@ -1,7 +1,75 @@
-//! Portable hash drivers.
+//! Plain hashes.
 
-use crate::registry::Row;
+use super::{MODULE, PRIORITY};
+use crate::error::OpError;
+use crate::hash::{HashDriver, HashOp, HashState};
+use crate::registry::{AlgInfo, Driver, Row};
+use digest::block_api::BlockSizeUser;
+use digest::{Digest, FixedOutputReset, Output};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// What the hashes of RustCrypto have in common.
+pub(super) trait Hash:
+    Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static
+{
+}
+
+impl<D: Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static> Hash for D {}
+
+struct Plain<D>(PhantomData<fn() -> D>);
+
+struct State<D>(D);
+
+impl<D: Hash> HashState for State<D> {
+    fn update(&mut self, data: &[u8]) {
+        Digest::update(&mut self.0, data);
+    }
+
+    fn finish(&mut self, out: &mut [u8]) {
+        let mut digest = Output::<D>::default();
+        Digest::finalize_into_reset(&mut self.0, &mut digest);
+        out.copy_from_slice(&digest[..out.len()]);
+    }
+
+    fn reset(&mut self) {
+        self.0 = D::default();
+    }
+
+    fn fork(&self) -> Box<dyn HashState> {
+        Box::new(State(self.0.clone()))
+    }
+}
+
+impl<D: Hash> HashDriver for Plain<D> {
+    fn start(&self) -> Box<dyn HashState> {
+        Box::new(State(D::default()))
+    }
+
+    fn burst(&self, ops: &mut [HashOp<'_>]) {
+        for op in ops {
+            let mut hash = D::default();
+            for piece in op.data {
+                Digest::update(&mut hash, piece);
+            }
+            let mut digest = Output::<D>::default();
+            Digest::finalize_into(hash, &mut digest);
+            op.status = match digest.get(..op.digest.len()) {
+                Some(digest) => {
+                    op.digest.copy_from_slice(digest);
+                    Ok(())
+                }
+                None => Err(OpError::TagLen),
+            };
+        }
+    }
+}
+
+fn row<D: Hash>(name: &str) -> Row {
+    let info = AlgInfo::hash(name, <D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
+    Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, Driver::Hash(Arc::new(Plain::<D>(PhantomData))))
+}
 
 pub(super) fn rows() -> Vec<Row> {
-    Vec::new()
+    vec![row::<sha2::Sha256>("sha256")]
 }

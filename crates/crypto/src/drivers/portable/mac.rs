@@ -1,7 +1,9 @@
-//! Portable mac drivers.
+//! Message authentication codes.
+
+mod hmac;
 
 use crate::registry::Row;
 
 pub(super) fn rows() -> Vec<Row> {
-    Vec::new()
+    hmac::rows()
 }

@@ -1,0 +1,135 @@
+//! What a driver has to show before it may serve: published vectors, then the same results as the portable driver.
+//!
+//! [`run`] is the [`SelfTest`](crate::registry::SelfTest) of every registry of this project. It runs when a row is first
+//! wanted and stays below about 2 ms.
+
+mod compare;
+pub mod vectors;
+
+use crate::data::Data;
+use crate::drivers::portable;
+use crate::error::OpError;
+use crate::registry::{Alg, KeyUse, Kind, Registry};
+use crate::skcipher::Direction;
+use inout::InOutBuf;
+use vectors::Vector;
+
+/// Tests the only row of `alg`: all vectors of its name, then at awkward lengths the same results as the portable row,
+/// in bursts, in pieces, in place and apart. A portable row is compared with itself.
+///
+/// # Errors
+/// What differed, and where.
+pub fn run(alg: &Alg) -> Result<(), String> {
+    let row = &alg.rows()[0];
+    let name = if row.info.kind == Kind::Rng { &row.driver } else { &row.info.name };
+    for vector in vectors::of(name) {
+        check(alg, &vector).map_err(|what| format!("{}: vector at line {}: {what}", row.driver, vector.line))?;
+    }
+    let reference = if row.module == portable::MODULE { None } else { reference(alg) };
+    compare::run(alg, reference.as_ref().unwrap_or(alg)).map_err(|what| format!("{}: {what}", row.driver))
+}
+
+/// The portable driver of the same algorithm. It is not tested here: it is tested when it is itself wanted, and a
+/// difference fails the row under test whoever is right.
+fn reference(alg: &Alg) -> Option<Alg> {
+    let untested = Registry::builder(|_| Ok(())).rows(portable::rows()).templates(portable::templates()).build();
+    untested.lookup(alg.info().kind, &alg.info().name).ok()
+}
+
+fn check(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {
+    match alg.info().kind {
+        Kind::Hash if alg.info().key_use == KeyUse::None => {
+            let mut digest = vec![0; vector.bytes("out")?.len()];
+            alg.hash().one(&[&vector.bytes("in")?], &mut digest).map_err(op)?;
+            equal("digest", &digest, &vector.bytes("out")?)
+        }
+        Kind::Hash => {
+            let tfm = alg.mac(&vector.bytes("key")?).map_err(key)?;
+            let mut tag = vec![0; vector.bytes("out")?.len()];
+            tfm.sign(&[&vector.bytes("in")?], &mut tag).map_err(op)?;
+            equal("tag", &tag, &vector.bytes("out")?)
+        }
+        Kind::NonceMac => {
+            let tfm = alg.nonce_mac(&vector.bytes("key")?).map_err(key)?;
+            let mut tag = vec![0; vector.bytes("out")?.len()];
+            tfm.sign(&vector.bytes("iv")?, &[&vector.bytes("in")?], &mut tag).map_err(op)?;
+            equal("tag", &tag, &vector.bytes("out")?)
+        }
+        Kind::Skcipher => check_skcipher(alg, vector),
+        Kind::Aead => check_aead(alg, vector),
+        Kind::Rng => check_rng(alg, vector),
+    }
+}
+
+fn check_skcipher(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {
+    let tfm = alg.skcipher(&vector.bytes("key")?).map_err(key)?;
+    let (plain, cipher) = (vector.bytes("in")?, vector.bytes("out")?);
+    for (dir, from, to) in [(Direction::Encrypt, &plain, &cipher), (Direction::Decrypt, &cipher, &plain)] {
+        let mut iv = vector.bytes("iv")?;
+        let mut text = from.clone();
+        tfm.one(dir, &mut iv, (&mut text[..]).into()).map_err(op)?;
+        equal("text", &text, to)?;
+        if vector.has("ivout") {
+            equal("IV on return", &iv, &vector.bytes("ivout")?)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_aead(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {
+    let tfm = alg.aead(&vector.bytes("key")?).map_err(key)?;
+    let (nonce, aad) = (vector.bytes("iv")?, vector.bytes("aad")?);
+    let (plain, cipher, tag) = (vector.bytes("in")?, vector.bytes("out")?, vector.bytes("tag")?);
+    let mut text = cipher.clone();
+    let opened = tfm.open(&nonce, &[&aad], (&mut text[..]).into(), &tag);
+    if let Some(why) = vector.word("fail") {
+        return match opened {
+            Err(OpError::Auth) if why != "auth" => Err(format!("fail = {why} is not known")),
+            Err(OpError::Auth) if text.iter().any(|b| *b != 0) => Err("a refused text was not wiped".to_owned()),
+            Err(OpError::Auth) => Ok(()),
+            other => Err(format!("a forgery gave {other:?}")),
+        };
+    }
+    opened.map_err(op)?;
+    equal("plaintext", &text, &plain)?;
+    let mut sealed_tag = vec![0; tag.len()];
+    let mut sealed = vec![0; plain.len()];
+    let apart = InOutBuf::new(&plain, &mut sealed).map_err(|_| "lengths differ".to_owned())?;
+    tfm.seal(&nonce, &[&aad], Data::Flat(apart), &mut sealed_tag).map_err(op)?;
+    equal("ciphertext", &sealed, &cipher)?;
+    equal("tag", &sealed_tag, &tag)
+}
+
+/// As SP 800-90A generators are validated: seed, two requests of the same length, and the second counts.
+fn check_rng(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {
+    let mut rng = alg.rng();
+    rng.set_entropy(&vector.bytes("entropy")?).map_err(key)?;
+    rng.seed(&vector.bytes("pers")?).map_err(key)?;
+    let mut out = vec![0; vector.bytes("out")?.len()];
+    for (entropy, addtl) in [("entropy2", "addtl"), ("entropy3", "addtl2")] {
+        if vector.has(entropy) {
+            rng.set_entropy(&vector.bytes(entropy)?).map_err(key)?;
+        }
+        rng.generate(&vector.bytes(addtl)?, &mut out).map_err(op)?;
+    }
+    equal("random bytes", &out, &vector.bytes("out")?)
+}
+
+fn op(e: OpError) -> String {
+    e.to_string()
+}
+
+fn key(e: crate::KeyError) -> String {
+    e.to_string()
+}
+
+/// Whether two public results agree; the text names the first byte that differs and never a whole value.
+fn equal(what: &str, got: &[u8], want: &[u8]) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{what} has {} bytes, expected {}", got.len(), want.len()));
+    }
+    match got.iter().zip(want).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(at) => Err(format!("{what} differs from byte {at} of {}", got.len())),
+    }
+}
