@@ -1,0 +1,27 @@
+//! All drivers of this build in one registry, and the measurements that choose between them.
+//!
+//! Programs, the shim and tests take their rows from here. Which libraries a build lacks, and how to
+//! get them, says [`left_out`]. [`tables`] finds the calibrated table of this machine, [`calibrate`] makes one with
+//! [`measure`].
+
+pub mod calibrate;
+pub mod measure;
+pub mod tables;
+
+mod entropy;
+
+pub use entropy::SystemEntropy;
+
+use sealane_crypto::Row;
+
+/// The rows of every driver that this build and this CPU have.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    sealane_crypto::drivers::portable::rows()
+}
+
+/// The libraries that this build or this CPU lacks, in words: what is missing and how to get it.
+#[must_use]
+pub fn left_out() -> Vec<String> {
+    Vec::new()
+}

@@ -1,0 +1,354 @@
+//! How long an operation takes: the one loop behind calibration, `sealane speed` and the benches.
+//!
+//! Every operation of a burst has a key and a buffer of its own, as in traffic; texts go from one buffer to another, so
+//! that opening finds the same ciphertext each time. Rivals are measured in turns, a round each, so that a slow moment of
+//! the machine meets all of them.
+
+use arrayvec::ArrayVec;
+use inout::InOutBuf;
+use sealane_crypto::aead::{self, AeadOp, AeadTfm};
+use sealane_crypto::choice::Way;
+use sealane_crypto::data::Data;
+use sealane_crypto::hash::{HashOp, HashTfm};
+use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
+use sealane_crypto::registry::KeyUse;
+use sealane_crypto::rng::RngState;
+use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
+use sealane_crypto::{Alg, Kind};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// The largest burst that can be measured.
+pub const MAX_BURST: usize = 64;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Encrypt, seal, hash, sign; or decrypt, open.
+    pub way: Way,
+    /// Length of each message in bytes.
+    pub bytes: usize,
+    /// Operations in one call, 1 to [`MAX_BURST`].
+    pub burst: usize,
+}
+
+/// Keys and buffers, ready to be run over and over.
+pub struct Workload {
+    shape: Shape,
+    lanes: Lanes,
+    src: Vec<Vec<u8>>,
+    dst: Vec<Vec<u8>>,
+    short: Vec<[u8; 64]>,
+    tag_len: usize,
+}
+
+enum Lanes {
+    Hash(HashTfm),
+    Mac(Vec<MacTfm>),
+    NonceMac(Vec<NonceMacTfm>),
+    Skcipher(Vec<SkcipherTfm>),
+    Aead(Vec<AeadTfm>),
+    Rng(Box<dyn RngState>),
+}
+
+/// A key of `len` bytes that differs for each lane.
+fn key(alg: &Alg, lane: usize) -> Vec<u8> {
+    let info = alg.info();
+    let byte = |i: usize| (i * 7 + lane * 31 + 1) as u8;
+    if info.name.starts_with("authenc") {
+        return authenc_key(&info.name, byte);
+    }
+    let len = match info.key_use {
+        KeyUse::None => 0,
+        // A MAC with any key length: what protocols use, the digest's length.
+        _ if info.kind == Kind::Hash && !info.key_lens.contains(16) => info.key_lens.max().min(32),
+        _ if info.kind == Kind::Hash && info.key_lens.contains(info.digest_len) => info.digest_len,
+        _ => [16, 20, 32, 36, 19].into_iter().find(|n| info.key_lens.contains(*n)).unwrap_or(info.key_lens.min()),
+    };
+    (0..len).map(byte).collect()
+}
+
+/// `rtattr` header, the length of the cipher's key in big endian, the MAC's key, the cipher's key (`crypto/authenc.c`).
+fn authenc_key(name: &str, byte: impl Fn(usize) -> u8) -> Vec<u8> {
+    let cipher_len: usize = if name.contains("des3_ede") {
+        24
+    } else if name.contains("rfc3686") {
+        20
+    } else {
+        16
+    };
+    let mut key = vec![8, 0, 1, 0];
+    key.extend_from_slice(&u32::try_from(cipher_len).expect("a small number").to_be_bytes());
+    key.extend((0..32 + cipher_len).map(byte));
+    key
+}
+
+fn direction(way: Way) -> Direction {
+    match way {
+        Way::Forward => Direction::Encrypt,
+        Way::Backward => Direction::Decrypt,
+    }
+}
+
+impl Workload {
+    /// Prepares keys and buffers.
+    ///
+    /// # Errors
+    /// In words, when the algorithm cannot be run at this length (ECB of 20 bytes) or a key was refused.
+    ///
+    /// # Panics
+    /// When `shape.burst` is 0 or more than [`MAX_BURST`].
+    pub fn new(alg: &Alg, shape: Shape) -> Result<Self, String> {
+        assert!((1..=MAX_BURST).contains(&shape.burst), "bursts of 1 to {MAX_BURST}");
+        let info = alg.info();
+        if info.kind == Kind::Skcipher && !shape.bytes.is_multiple_of(info.block_len) && info.block_len > 1 {
+            return Err(format!("{} takes whole blocks of {} bytes", info.name, info.block_len));
+        }
+        let wrong = |e| format!("{}: {e}", info.name);
+        let each = 0..shape.burst;
+        let lanes = match info.kind {
+            Kind::Hash if info.key_use == KeyUse::None => Lanes::Hash(alg.hash()),
+            Kind::Hash => Lanes::Mac(each.map(|i| alg.mac(&key(alg, i))).collect::<Result<_, _>>().map_err(wrong)?),
+            Kind::NonceMac => {
+                Lanes::NonceMac(each.map(|i| alg.nonce_mac(&key(alg, i))).collect::<Result<_, _>>().map_err(wrong)?)
+            }
+            Kind::Skcipher => {
+                Lanes::Skcipher(each.map(|i| alg.skcipher(&key(alg, i))).collect::<Result<_, _>>().map_err(wrong)?)
+            }
+            Kind::Aead => Lanes::Aead(each.map(|i| alg.aead(&key(alg, i))).collect::<Result<_, _>>().map_err(wrong)?),
+            Kind::Rng => {
+                let mut rng = alg.rng();
+                rng.seed(&vec![1; alg.rng_seed_len()]).map_err(wrong)?;
+                Lanes::Rng(rng)
+            }
+        };
+        let buffers = || (0..shape.burst).map(|i| vec![i as u8; shape.bytes]).collect::<Vec<_>>();
+        let mut load = Workload {
+            shape: Shape { way: Way::Forward, ..shape },
+            lanes,
+            src: buffers(),
+            dst: buffers(),
+            short: vec![[0; 64]; shape.burst],
+            tag_len: info.digest_len,
+        };
+        if shape.way == Way::Backward && matches!(load.lanes, Lanes::Skcipher(_) | Lanes::Aead(_)) {
+            // What will be opened over and over is sealed once.
+            load.run();
+            std::mem::swap(&mut load.src, &mut load.dst);
+            load.shape.way = Way::Backward;
+        }
+        Ok(load)
+    }
+
+    /// Operations in one call.
+    #[must_use]
+    pub fn burst(&self) -> usize {
+        self.shape.burst
+    }
+
+    /// Runs one call: a single operation, or one burst.
+    ///
+    /// # Panics
+    /// When an operation fails: lengths and keys were checked, so it is a bug in the driver.
+    pub fn run(&mut self) {
+        const AAD: [u8; 16] = [0xad; 16];
+        const NONCE: [u8; 32] =
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let dir = direction(self.shape.way);
+        let tag_len = self.tag_len;
+        match &mut self.lanes {
+            Lanes::Hash(tfm) => {
+                if let [src] = &self.src[..] {
+                    tfm.one(&[src], &mut self.short[0][..tag_len]).expect("hashing does not fail");
+                    return;
+                }
+                let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
+                let mut ops: ArrayVec<HashOp<'_>, MAX_BURST> =
+                    data.iter().zip(&mut self.short).map(|(d, out)| HashOp::new(d, &mut out[..tag_len])).collect();
+                tfm.burst(&mut ops);
+                assert!(ops.iter().all(|op| op.status.is_ok()));
+            }
+            Lanes::Mac(tfms) => {
+                if let [tfm] = &tfms[..] {
+                    tfm.sign(&[&self.src[0]], &mut self.short[0][..tag_len]).expect("signing does not fail");
+                    return;
+                }
+                let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
+                let mut ops: ArrayVec<MacOp<'_>, MAX_BURST> = tfms
+                    .iter()
+                    .zip(&data)
+                    .zip(&mut self.short)
+                    .map(|((tfm, d), tag)| MacOp::new(tfm, d, &mut tag[..tag_len]))
+                    .collect();
+                mac::sign(&mut ops);
+                assert!(ops.iter().all(|op| op.status.is_ok()));
+            }
+            Lanes::NonceMac(tfms) => {
+                let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
+                let mut ops: ArrayVec<NonceMacOp<'_>, MAX_BURST> = tfms
+                    .iter()
+                    .zip(&data)
+                    .zip(&mut self.short)
+                    .map(|((tfm, d), tag)| NonceMacOp {
+                        tfm,
+                        nonce: &NONCE[..tfm.alg().info().iv_len],
+                        data: d,
+                        tag: &mut tag[..tag_len],
+                        status: Ok(()),
+                    })
+                    .collect();
+                mac::nonce_sign(&mut ops);
+                assert!(ops.iter().all(|op| op.status.is_ok()));
+            }
+            Lanes::Skcipher(tfms) => {
+                let mut ivs = [NONCE; MAX_BURST];
+                let iv_len = tfms[0].alg().info().iv_len;
+                let flat = |src, dst| Data::Flat(InOutBuf::new(src, dst).expect("buffers of one length"));
+                if let [tfm] = &tfms[..] {
+                    let data = flat(&self.src[0], &mut self.dst[0]);
+                    tfm.one(dir, &mut ivs[0][..iv_len], data).expect("lengths were checked");
+                    return;
+                }
+                let mut ops: ArrayVec<SkcipherOp<'_>, MAX_BURST> = tfms
+                    .iter()
+                    .zip(self.src.iter().zip(&mut self.dst))
+                    .zip(&mut ivs)
+                    .map(|((tfm, (src, dst)), iv)| SkcipherOp {
+                        tfm,
+                        dir,
+                        iv: &mut iv[..iv_len],
+                        data: flat(src, dst),
+                        status: Ok(()),
+                    })
+                    .collect();
+                skcipher::crypt(&mut ops);
+                assert!(ops.iter().all(|op| op.status.is_ok()));
+            }
+            Lanes::Aead(tfms) => {
+                let iv_len = tfms[0].alg().info().iv_len;
+                let nonce = if tfms[0].alg().info().name.contains("ccm(") && iv_len == 16 { &CCM_IV } else { &NONCE };
+                let nonce = &nonce[..iv_len];
+                let flat = |src, dst| Data::Flat(InOutBuf::new(src, dst).expect("buffers of one length"));
+                let aad: &[&[u8]] = &[&AAD];
+                if let [tfm] = &tfms[..] {
+                    let data = flat(&self.src[0], &mut self.dst[0]);
+                    tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]).expect("what was sealed opens");
+                    return;
+                }
+                let mut ops: ArrayVec<AeadOp<'_>, MAX_BURST> = tfms
+                    .iter()
+                    .zip(self.src.iter().zip(&mut self.dst).zip(&mut self.short))
+                    .map(|(tfm, ((src, dst), tag))| AeadOp {
+                        tfm,
+                        dir,
+                        nonce,
+                        aad,
+                        data: flat(src, dst),
+                        tag: &mut tag[..tag_len],
+                        status: Ok(()),
+                    })
+                    .collect();
+                aead::crypt(&mut ops);
+                assert!(ops.iter().all(|op| op.status.is_ok()));
+            }
+            Lanes::Rng(rng) => {
+                for out in &mut self.dst {
+                    rng.generate(&[], out).expect("a seeded generator delivers");
+                }
+            }
+        }
+    }
+}
+
+/// CCM's IV block in Linux carries L - 1 in its first byte.
+const CCM_IV: [u8; 32] = {
+    let mut iv = [5; 32];
+    iv[0] = 3;
+    iv
+};
+
+/// The figures of one workload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// Median of the rounds, nanoseconds an operation.
+    pub median_ns: f64,
+    /// Fastest round, nanoseconds an operation.
+    pub min_ns: f64,
+    /// Time-stamp counter ticks an operation, in the median round; 0 where there is no counter.
+    pub median_ticks: f64,
+    /// CPU time of this thread for each operation, over all rounds, in nanoseconds.
+    pub cpu_ns: f64,
+    /// Operations measured in all.
+    pub ops: u64,
+}
+
+/// Measures all of `loads` in turns: `rounds` rounds, each of which gives every workload `budget / rounds`.
+pub fn in_turns(loads: &mut [Workload], budget: Duration, rounds: u32) -> Vec<Measured> {
+    let slice = budget / rounds;
+    let mut calls = Vec::with_capacity(loads.len());
+    for load in loads.iter_mut() {
+        // Warm up, and find out how many calls fit into a slice.
+        let mut n = 1u64;
+        loop {
+            let took = time(load, n).0;
+            if took >= slice / 4 || took >= Duration::from_millis(50) {
+                let each = took.as_secs_f64() / n as f64;
+                calls.push(((slice.as_secs_f64() / each) as u64).max(1));
+                break;
+            }
+            n *= 2;
+        }
+    }
+    let mut samples = vec![Vec::with_capacity(rounds as usize); loads.len()];
+    let mut cpu = vec![0.0; loads.len()];
+    for _ in 0..rounds {
+        for (i, load) in loads.iter_mut().enumerate() {
+            let cpu_before = thread_cpu();
+            let (took, ticks) = time(load, calls[i]);
+            cpu[i] += (thread_cpu().saturating_sub(cpu_before)).as_nanos() as f64;
+            let ops = (calls[i] * load.burst() as u64) as f64;
+            samples[i].push((took.as_nanos() as f64 / ops, ticks as f64 / ops));
+        }
+    }
+    samples
+        .into_iter()
+        .enumerate()
+        .map(|(i, mut s)| {
+            s.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let ops = calls[i] * loads[i].burst() as u64 * u64::from(rounds);
+            Measured {
+                median_ns: s[s.len() / 2].0,
+                min_ns: s[0].0,
+                median_ticks: s[s.len() / 2].1,
+                cpu_ns: cpu[i] / ops as f64,
+                ops,
+            }
+        })
+        .collect()
+}
+
+fn time(load: &mut Workload, calls: u64) -> (Duration, u64) {
+    let start = Instant::now();
+    let ticks = ticks();
+    for _ in 0..calls {
+        black_box(&mut *load).run();
+    }
+    (start.elapsed(), self::ticks().wrapping_sub(ticks))
+}
+
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: RDTSC reads a counter; every x86-64 CPU that runs Linux lets user space do so unless PR_SET_TSC forbids it.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
+fn thread_cpu() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+}

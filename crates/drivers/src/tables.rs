@@ -1,0 +1,135 @@
+//! Where the calibrated table of this machine comes from.
+
+use sealane_crypto::choice::{Table, TableError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Tables for machines that were never calibrated: (what the CPU must have, name, text). The first that fits serves.
+const SHIPPED: [(fn() -> bool, &str, &str); 0] = [];
+
+/// Where a table came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A file: measured on this CPU model, or named by `SEALANE_CALIBRATION`.
+    File(PathBuf),
+    /// Shipped, for a family of CPUs: its name.
+    Shipped(&'static str),
+    /// There is none: priorities decide.
+    Nothing,
+}
+
+/// A table file that is there and cannot be used.
+#[derive(Debug)]
+pub enum LoadError {
+    /// It cannot be read.
+    Io(PathBuf, io::Error),
+    /// It is malformed.
+    Malformed(PathBuf, TableError),
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            LoadError::Malformed(path, e) => write!(f, "{}: {e}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// The CPU's model name as `/proc/cpuinfo` has it.
+#[must_use]
+pub fn cpu_model() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        info.lines().find_map(|l| l.split_once(':').filter(|(k, _)| k.trim() == name)).map(|(_, v)| v.trim().to_owned())
+    };
+    // Virtual machines may hide the model name, so family, model and stepping are part of the identity.
+    let [name, family, model, stepping] =
+        ["model name", "cpu family", "model", "stepping"].map(|f| field(f).unwrap_or_else(|| "unknown".to_owned()));
+    format!("{name} family {family} model {model} stepping {stepping}")
+}
+
+/// A file name for a CPU model.
+#[must_use]
+pub fn slug(cpu: &str) -> String {
+    let mut slug = String::new();
+    for c in cpu.chars() {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c.to_ascii_lowercase());
+        } else if !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.trim_matches('-').to_owned()
+}
+
+/// This user's table for this CPU model: where `sealane crypto calibrate` writes.
+#[must_use]
+pub fn user_path() -> Option<PathBuf> {
+    let config = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".config")))?;
+    Some(config.join("sealane/calibration").join(format!("{}.txt", slug(&cpu_model()))))
+}
+
+/// Finds the table: `SEALANE_CALIBRATION`, this user's, `/etc/sealane/calibration`, a shipped one.
+///
+/// # Errors
+/// When a file is there and cannot be read, or is malformed.
+pub fn load() -> Result<(Table, Origin), LoadError> {
+    if let Some(path) = std::env::var_os("SEALANE_CALIBRATION") {
+        let path = PathBuf::from(path);
+        let text = std::fs::read_to_string(&path).map_err(|e| LoadError::Io(path.clone(), e))?;
+        return parse(&text, path);
+    }
+    let system = Path::new("/etc/sealane/calibration").join(format!("{}.txt", slug(&cpu_model())));
+    for path in user_path().into_iter().chain([system]) {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return parse(&text, path),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(e) => return Err(LoadError::Io(path, e)),
+        }
+    }
+    Ok(shipped())
+}
+
+/// The shipped table for this CPU's family.
+#[must_use]
+pub fn shipped() -> (Table, Origin) {
+    for (fits, name, text) in SHIPPED {
+        if fits() {
+            let table = Table::parse(text).expect("a shipped table is well formed: a test reads them all");
+            return (table, Origin::Shipped(name));
+        }
+    }
+    (Table::default(), Origin::Nothing)
+}
+
+fn parse(text: &str, path: PathBuf) -> Result<(Table, Origin), LoadError> {
+    match Table::parse(text) {
+        Ok(table) => Ok((table, Origin::File(path))),
+        Err(e) => Err(LoadError::Malformed(path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_file_names() {
+        assert_eq!(slug("AMD EPYC (TM) 9965, 192-Core"), "amd-epyc-tm-9965-192-core");
+        assert!(!slug(&cpu_model()).is_empty());
+    }
+
+    #[test]
+    fn shipped_tables_are_well_formed() {
+        for (_, name, text) in SHIPPED {
+            let table = Table::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(!table.is_empty(), "{name}");
+        }
+    }
+}
