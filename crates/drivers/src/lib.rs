@@ -1,6 +1,6 @@
 //! All drivers of this build in one registry, and the measurements that choose between them.
 //!
-//! Programs, the shim and tests take their rows from here. Which libraries a build lacks, and how to
+//! Programs, the shim and tests take their [`registry`] from here. Which libraries a build lacks, and how to
 //! get them, says [`left_out`]. [`tables`] finds the calibrated table of this machine, [`calibrate`] makes one with
 //! [`measure`].
 
@@ -12,12 +12,21 @@ mod entropy;
 
 pub use entropy::SystemEntropy;
 
-use sealane_crypto::Row;
+use sealane_crypto::choice::Table;
+use sealane_crypto::rng::Entropy;
+use sealane_crypto::{Registry, Row};
+use std::sync::Arc;
 
 /// The rows of every driver that this build and this CPU have.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     sealane_crypto::drivers::portable::rows()
+}
+
+/// A registry of every driver, choosing by `table`.
+#[must_use]
+pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
+    Registry::builder(sealane_crypto::selftest::run).rows(rows()).table(table).entropy(entropy).build()
 }
 
 /// The libraries that this build or this CPU lacks, in words: what is missing and how to get it.
