@@ -2,8 +2,11 @@
 //! other driver is compared with.
 
 mod aead;
+mod block;
+mod chacha;
 mod hash;
 mod mac;
+mod modes;
 mod nonce_mac;
 mod rng;
 mod skcipher;

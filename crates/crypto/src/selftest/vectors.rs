@@ -12,7 +12,11 @@
 //! what a vector may say.
 
 /// The files, one for each family. A new file is added here.
-const FILES: &[&str] = &[include_str!("../../vectors/hash.txt"), include_str!("../../vectors/mac.txt")];
+const FILES: &[&str] = &[
+    include_str!("../../vectors/hash.txt"),
+    include_str!("../../vectors/mac.txt"),
+    include_str!("../../vectors/skcipher.txt"),
+];
 
 /// The fields that a vector may have.
 ///
