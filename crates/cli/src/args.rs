@@ -1,0 +1,210 @@
+//! Every command and flag, defined once: help, man pages, completions and tests grow from here.
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use sealane_crypto::Kind;
+use std::path::PathBuf;
+
+/// Linux's network cryptography, in user space.
+///
+/// Sealane serves the kernel's crypto interfaces to unmodified programs: on kernels that do not have them, have turned
+/// them off, or serve them slowly.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sealane",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = "Exit status: 0 done; 1 the answer is no (not found, a self-test failed); 2 the question could not be \
+                  asked (bad arguments, a file that cannot be read). 'sealane run' and 'sealane audit' exit with the \
+                  program's own status."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(subcommand)]
+    Crypto(Crypto),
+    Speed(Speed),
+    Man(Man),
+    Completions(Completions),
+}
+
+/// The crypto core: its algorithms, drivers, tests and measurements.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Crypto {
+    List(CryptoList),
+    Test(CryptoTest),
+    Calibrate(Calibrate),
+    Explain(Explain),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KindArg {
+    Hash,
+    NonceMac,
+    Skcipher,
+    Aead,
+    Rng,
+}
+
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Kind {
+        match kind {
+            KindArg::Hash => Kind::Hash,
+            KindArg::NonceMac => Kind::NonceMac,
+            KindArg::Skcipher => Kind::Skcipher,
+            KindArg::Aead => Kind::Aead,
+            KindArg::Rng => Kind::Rng,
+        }
+    }
+}
+
+/// List every driver, in the format of /proc/crypto.
+///
+/// Each driver's self-test runs first, so that the 'selftest' line says what is true on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct CryptoList {
+    /// Only drivers whose name or driver name contains this.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Only this type.
+    #[arg(long = "type", value_enum)]
+    pub(crate) kind: Option<KindArg>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Run the self-test of every driver and name those that fail.
+#[derive(Debug, Args)]
+pub(crate) struct CryptoTest {
+    /// Only drivers whose name or driver name contains this.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure every driver on this machine and keep the table by which names are resolved.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The table is text: one line for each algorithm, direction and driver, nanoseconds an operation by \
+                  length and burst. It is looked for in $SEALANE_CALIBRATION, ~/.config/sealane/calibration, \
+                  /etc/sealane/calibration, and else a table shipped for the CPU's family serves."
+)]
+pub(crate) struct Calibrate {
+    /// Only algorithms whose name contains this; the rest of an existing table is kept.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Option<String>,
+    /// Milliseconds to spend on each cell (algorithm, driver, direction, length, burst).
+    #[arg(long, value_name = "MS", default_value_t = 2)]
+    pub(crate) cell_ms: u64,
+    /// Where to write the table; '-' for standard output. Default: this user's table for this CPU.
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Say which driver serves an algorithm for a length and a burst, and why.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sealane crypto explain 'hmac(sha256)' --bytes 144 --burst 64")]
+pub(crate) struct Explain {
+    /// Generic name or driver name.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Message length in bytes.
+    #[arg(long, value_name = "N", default_value_t = 1420)]
+    pub(crate) bytes: usize,
+    /// Operations in one call.
+    #[arg(long, value_name = "B", default_value_t = 1)]
+    pub(crate) burst: usize,
+    /// Decrypt or open instead of encrypt, seal, hash or sign.
+    #[arg(long)]
+    pub(crate) decrypt: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure an algorithm or a driver: time an operation, operations and bytes a second, cycles a byte.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sealane speed -c 'gcm(aes)' -b 64,1420,16384 -n 1\n  sealane speed -c 'hmac(sha1)' -b 144 -n 64 \
+                  --against openssl,aws-lc,ipsec-mb,rustcrypto\n\nRows are measured in turns, round by round, and each figure is the \
+                  median of the rounds: compare rows of one run, not runs."
+)]
+pub(crate) struct Speed {
+    /// Algorithm or driver.
+    #[arg(short = 'c', long = "cipher", value_name = "NAME|DRIVER", required = true)]
+    pub(crate) name: String,
+    /// Message lengths in bytes, separated by commas.
+    #[arg(
+        short,
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        default_value = "16,64,144,256,576,1420,4096,16384"
+    )]
+    pub(crate) bytes: Vec<usize>,
+    /// Operations in one call.
+    #[arg(short = 'n', long, value_name = "BURST", default_value_t = 1)]
+    pub(crate) burst: usize,
+    /// Seconds for each row.
+    #[arg(short = 't', long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub(crate) seconds: f64,
+    /// Decrypt or open instead of encrypt, seal, hash or sign.
+    #[arg(long)]
+    pub(crate) decrypt: bool,
+    /// Measure these beside it: openssl, aws-lc, ipsec-mb, rustcrypto, simd, kernel, or driver names.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) against: Vec<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write the man pages.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Folder to write sealane.1, sealane-run.1, ... into.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+}
+
+/// Write the completions of a shell to standard output.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_explains_itself() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no help", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {} has no help", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        let mut cli = Cli::command();
+        cli.build();
+        for command in cli.get_subcommands().filter(|c| c.get_name() != "help") {
+            check(command);
+        }
+    }
+}

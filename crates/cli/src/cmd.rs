@@ -1,0 +1,25 @@
+//! One file for each command.
+
+pub(crate) mod calibrate;
+pub(crate) mod docs;
+pub(crate) mod explain;
+pub(crate) mod list;
+pub(crate) mod speed;
+pub(crate) mod test;
+
+use anyhow::Result;
+use sealane_crypto::Registry;
+use sealane_crypto::choice::Table;
+use sealane_drivers::{SystemEntropy, tables};
+use std::sync::Arc;
+
+/// The registry of this build, choosing by this machine's table.
+pub(crate) fn registry() -> Result<Registry> {
+    let (table, _) = tables::load()?;
+    Ok(registry_with(table))
+}
+
+/// The registry of this build, choosing by `table`.
+pub(crate) fn registry_with(table: Table) -> Registry {
+    sealane_drivers::registry(table, Arc::new(SystemEntropy))
+}

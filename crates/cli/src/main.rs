@@ -1,0 +1,53 @@
+//! `sealane`: the one executable.
+//!
+//! Standard output is the answer, standard error is everything else. Exit status: 0 done, 1 the answer is no, 2 the
+//! question could not be asked.
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod render;
+
+use args::{Cli, Command, Crypto};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The answer to a question that could be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = std::io::stdout().lock();
+    let result = match cli.command {
+        Command::Crypto(Crypto::List(args)) => cmd::list::list(&args, &mut out),
+        Command::Crypto(Crypto::Test(args)) => cmd::test::test(&args, &mut out),
+        Command::Crypto(Crypto::Calibrate(args)) => cmd::calibrate::calibrate(&args, &mut out),
+        Command::Crypto(Crypto::Explain(args)) => cmd::explain::explain(&args, &mut out),
+        Command::Speed(args) => cmd::speed::speed(&args, &mut out),
+        Command::Man(args) => cmd::docs::man(&args),
+        Command::Completions(args) => cmd::docs::completions(&args, &mut out),
+    };
+    match result {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        // Whoever closed the pipe has seen enough.
+        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("sealane: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+            || cause
+                .downcast_ref::<serde_json::Error>()
+                .is_some_and(|e| e.io_error_kind() == Some(std::io::ErrorKind::BrokenPipe))
+    })
+}
