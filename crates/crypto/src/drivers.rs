@@ -1,3 +1,4 @@
 //! The drivers of this crate. Those that link a C library have crates of their own (`crypto-awslc`, `crypto-ipsecmb`).
 
 pub mod portable;
+pub mod simd;

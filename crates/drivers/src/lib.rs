@@ -20,7 +20,9 @@ use std::sync::Arc;
 /// The rows of every driver that this build and this CPU have.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    sealane_crypto::drivers::portable::rows()
+    let mut rows = sealane_crypto::drivers::portable::rows();
+    rows.extend(sealane_crypto::drivers::simd::rows());
+    rows
 }
 
 /// A registry of every driver, choosing by `table`.

@@ -1,0 +1,343 @@
+//! AVX-512 (F, BW, DQ, VL): 16 messages with 32-bit words, 8 with 64-bit ones.
+
+use super::hash::{self, Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+use crate::registry::Row;
+
+pub(super) fn available() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("bmi2")
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    const MODULE: &str = "avx512";
+    [
+        hash::rows::<Md5, words32::Md5x16>(MODULE),
+        hash::rows::<Sha1, words32::Sha1x16>(MODULE),
+        hash::rows::<Sha224, words32::Sha256x16>(MODULE),
+        hash::rows::<Sha256, words32::Sha256x16>(MODULE),
+        hash::rows::<Sha384, words64::Sha512x8>(MODULE),
+        hash::rows::<Sha512, words64::Sha512x8>(MODULE),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Vectors of sixteen `u32`.
+mod words32 {
+    use super::super::hash::{Key, MAX_DIGEST};
+    use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, sha1, sha2, states};
+    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use core::arch::x86_64::*;
+
+    type V = __m512i;
+    type M = __mmask16;
+    const LANES: usize = 16;
+
+    macro_rules! op {
+        ($(fn $name:ident $(<$(const $c:ident),*>)? ($($arg:ident),*) = $body:expr;)*) => {$(
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+            #[inline]
+            fn $name $(<$(const $c: i32),*>)? ($($arg: V),*) -> V { $body }
+        )*};
+    }
+    op! {
+        fn add(a, b) = _mm512_add_epi32(a, b);
+        fn xor(a, b) = _mm512_xor_si512(a, b);
+        fn xor3(a, b, c) = _mm512_ternarylogic_epi32::<0x96>(a, b, c);
+        fn ch(a, b, c) = _mm512_ternarylogic_epi32::<0xca>(a, b, c);
+        fn maj(a, b, c) = _mm512_ternarylogic_epi32::<0xe8>(a, b, c);
+        fn md5_g(b, c, d) = _mm512_ternarylogic_epi32::<0xca>(d, b, c);
+        fn md5_i(b, c, d) = _mm512_ternarylogic_epi32::<0x39>(b, c, d);
+        fn rotr<const R, const L>(a) = { const { assert!(R + L == 32) }; _mm512_ror_epi32::<R>(a) };
+        fn swap_bytes(a) = _mm512_shuffle_epi8(a, _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203));
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn shr<const N: u32>(a: V) -> V {
+        _mm512_srli_epi32::<N>(a)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn set1(a: u32) -> V {
+        _mm512_set1_epi32(a as i32)
+    }
+
+    fn mask(active: u32) -> M {
+        active as M
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn select(mask: M, yes: V, no: V) -> V {
+        _mm512_mask_mov_epi32(no, mask, yes)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn load(from: *const u32) -> V {
+        // SAFETY: the caller has 64 aligned bytes there.
+        unsafe { _mm512_load_si512(from.cast()) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn store(to: *mut u32, v: V) {
+        // SAFETY: the caller has 64 aligned bytes there.
+        unsafe { _mm512_store_si512(to.cast(), v) }
+    }
+
+    /// Rows become columns.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn transpose(r: &mut [V; 16]) {
+        let mut t = [_mm512_setzero_si512(); 16];
+        for i in 0..8 {
+            t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+            t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+        }
+        for b in [0, 4, 8, 12] {
+            r[b] = _mm512_unpacklo_epi64(t[b], t[b + 2]);
+            r[b + 1] = _mm512_unpackhi_epi64(t[b], t[b + 2]);
+            r[b + 2] = _mm512_unpacklo_epi64(t[b + 1], t[b + 3]);
+            r[b + 3] = _mm512_unpackhi_epi64(t[b + 1], t[b + 3]);
+        }
+        for i in 0..4 {
+            t[i] = _mm512_shuffle_i32x4::<0x88>(r[i], r[i + 4]);
+            t[i + 4] = _mm512_shuffle_i32x4::<0xdd>(r[i], r[i + 4]);
+            t[i + 8] = _mm512_shuffle_i32x4::<0x88>(r[i + 8], r[i + 12]);
+            t[i + 12] = _mm512_shuffle_i32x4::<0xdd>(r[i + 8], r[i + 12]);
+        }
+        for i in 0..8 {
+            r[i] = _mm512_shuffle_i32x4::<0x88>(t[i], t[i + 8]);
+            r[i + 8] = _mm512_shuffle_i32x4::<0xdd>(t[i], t[i + 8]);
+        }
+    }
+
+    /// The sixteen words at each pointer, a vector for each word.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
+        // SAFETY: the caller has 64 bytes there.
+        let mut r = from.map(|from| unsafe { _mm512_loadu_si512(from.add(at).cast()) });
+        if SWAP {
+            r = r.map(|row| swap_bytes(row));
+        }
+        transpose(&mut r);
+        r
+    }
+
+    /// The same for ends of messages, with 0x80 after each and zeros after that.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn gather_tails<const SWAP: bool>(tails: &Tails) -> [V; 16] {
+        let end = _mm512_set1_epi8(-128);
+        let mut r = core::array::from_fn(|l| {
+            let stop = 1u64 << tails.len[l];
+            // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
+            let row = unsafe { _mm512_maskz_loadu_epi8(stop - 1, tails.from[l].cast()) };
+            let row = _mm512_mask_mov_epi8(row, stop, end);
+            if SWAP { swap_bytes(row) } else { row }
+        });
+        transpose(&mut r);
+        r
+    }
+
+    /// The last two words of the padding.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn lengths<const SWAP: bool>(bits: &[u64; MAX_LANES]) -> [V; 2] {
+        // SAFETY: sixteen numbers are twice 64 bytes.
+        let [a, b] = [0, 8].map(|at| unsafe { _mm512_loadu_si512(bits.as_ptr().add(at).cast()) });
+        let join =
+            |a, b| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b));
+        let low = join(a, b);
+        let high = join(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+        if SWAP { [high, low] } else { [low, high] }
+    }
+
+    /// Each lane's eight words, one after another.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+        let mut r = [_mm512_setzero_si512(); 16];
+        r[..8].copy_from_slice(state);
+        transpose(&mut r);
+        for (row, out) in r.iter().zip(out) {
+            let row = if SWAP { swap_bytes(*row) } else { *row };
+            // SAFETY: `out` has 64 bytes, of which the lower 32 are written.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_castsi512_si256(row)) };
+        }
+    }
+
+    states!(u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+    md5!(compress_md5, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+    sha1!(compress_sha1, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+    sha2!(compress_sha256, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA256, 64,
+        [2 30, 13 19, 22 10] [6 26, 11 21, 25 7] [7 25, 18 14, 3] [17 15, 19 13, 10]);
+    kernel!(Md5x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_md5, swap: false, tails: true);
+    kernel!(Sha1x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha1, swap: true, tails: true);
+    kernel!(Sha256x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha256, swap: true, tails: true);
+}
+
+/// Vectors of eight `u64`.
+mod words64 {
+    use super::super::hash::{Key, MAX_DIGEST};
+    use super::super::kernels::{K_SHA512, kernel, sha2, states};
+    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use core::arch::x86_64::*;
+
+    type V = __m512i;
+    type M = __mmask8;
+    const LANES: usize = 8;
+
+    macro_rules! op {
+        ($(fn $name:ident $(<$(const $c:ident),*>)? ($($arg:ident),*) = $body:expr;)*) => {$(
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+            #[inline]
+            fn $name $(<$(const $c: i32),*>)? ($($arg: V),*) -> V { $body }
+        )*};
+    }
+    op! {
+        fn add(a, b) = _mm512_add_epi64(a, b);
+        fn xor3(a, b, c) = _mm512_ternarylogic_epi64::<0x96>(a, b, c);
+        fn ch(a, b, c) = _mm512_ternarylogic_epi64::<0xca>(a, b, c);
+        fn maj(a, b, c) = _mm512_ternarylogic_epi64::<0xe8>(a, b, c);
+        fn rotr<const R, const L>(a) = { const { assert!(R + L == 64) }; _mm512_ror_epi64::<R>(a) };
+        fn swap_bytes(a) = _mm512_shuffle_epi8(a, _mm512_set4_epi32(0x0809_0a0b, 0x0c0d_0e0f, 0x0001_0203, 0x0405_0607));
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn shr<const N: u32>(a: V) -> V {
+        _mm512_srli_epi64::<N>(a)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn set1(a: u64) -> V {
+        _mm512_set1_epi64(a as i64)
+    }
+
+    fn mask(active: u32) -> M {
+        active as M
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn select(mask: M, yes: V, no: V) -> V {
+        _mm512_mask_mov_epi64(no, mask, yes)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn load(from: *const u64) -> V {
+        // SAFETY: the caller has 64 aligned bytes there.
+        unsafe { _mm512_load_si512(from.cast()) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn store(to: *mut u64, v: V) {
+        // SAFETY: the caller has 64 aligned bytes there.
+        unsafe { _mm512_store_si512(to.cast(), v) }
+    }
+
+    /// Rows become columns.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn transpose(r: [V; 8]) -> [V; 8] {
+        let mut t = r;
+        for i in [0, 2, 4, 6] {
+            t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
+            t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
+        }
+        // A quarter of t[i] holds a pair of rows at columns 2q + (i & 1).
+        let mut u = t;
+        for i in [0, 1] {
+            for half in [0, 4] {
+                u[half + i] = _mm512_shuffle_i64x2::<0x88>(t[half + i], t[half + i + 2]);
+                u[half + i + 2] = _mm512_shuffle_i64x2::<0xdd>(t[half + i], t[half + i + 2]);
+            }
+        }
+        let mut out = u;
+        for i in [0, 1] {
+            out[i] = _mm512_shuffle_i64x2::<0x88>(u[i], u[i + 4]);
+            out[i + 4] = _mm512_shuffle_i64x2::<0xdd>(u[i], u[i + 4]);
+            out[i + 2] = _mm512_shuffle_i64x2::<0x88>(u[i + 2], u[i + 6]);
+            out[i + 6] = _mm512_shuffle_i64x2::<0xdd>(u[i + 2], u[i + 6]);
+        }
+        out
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn join(low: [V; 8], high: [V; 8]) -> [V; 16] {
+        let mut w = [_mm512_setzero_si512(); 16];
+        w[..8].copy_from_slice(&transpose(low));
+        w[8..].copy_from_slice(&transpose(high));
+        w
+    }
+
+    /// The sixteen words at each pointer, a vector for each word.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
+        let [low, high] = [0, 64].map(|half| {
+            core::array::from_fn(|l| {
+                // SAFETY: the caller has 128 bytes there.
+                let row = unsafe { _mm512_loadu_si512(from[l].add(at + half).cast()) };
+                if SWAP { swap_bytes(row) } else { row }
+            })
+        });
+        join(low, high)
+    }
+
+    /// The same for ends of messages, with 0x80 after each and zeros after that.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn gather_tails<const SWAP: bool>(tails: &Tails) -> [V; 16] {
+        let end = _mm512_set1_epi8(-128);
+        let [low, high] = [0, 64].map(|half| {
+            core::array::from_fn(|l| {
+                let stop = 1u128 << tails.len[l];
+                let (part, stop) = (((stop - 1) >> half) as u64, (stop >> half) as u64);
+                // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
+                let row = unsafe { _mm512_maskz_loadu_epi8(part, tails.from[l].wrapping_add(half).cast()) };
+                let row = _mm512_mask_mov_epi8(row, stop, end);
+                if SWAP { swap_bytes(row) } else { row }
+            })
+        });
+        join(low, high)
+    }
+
+    /// The last two words of the padding.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn lengths<const SWAP: bool>(bits: &[u64; MAX_LANES]) -> [V; 2] {
+        const { assert!(SWAP) };
+        // SAFETY: the first eight numbers are 64 bytes.
+        [set1(0), unsafe { _mm512_loadu_si512(bits.as_ptr().cast()) }]
+    }
+
+    /// Each lane's eight words, one after another.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+        for (row, out) in transpose(*state).iter().zip(out) {
+            let row = if SWAP { swap_bytes(*row) } else { *row };
+            // SAFETY: `out` has 64 bytes.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), row) };
+        }
+    }
+
+    states!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+    sha2!(compress_sha512, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA512, 80,
+        [28 36, 34 30, 39 25] [14 50, 18 46, 41 23] [1 63, 8 56, 7] [19 45, 61 3, 6]);
+    kernel!(Sha512x8, u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha512, swap: true, tails: true);
+}

@@ -1,0 +1,509 @@
+//! The compression functions, written once for all instruction sets: macros over vector operations of the same names.
+//!
+//! A macro and not a generic function, because intrinsics do not inline through a function that lacks their
+//! `target_feature`. Each expects in scope `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr` and `set1`.
+
+/// RFC 1321 section 3.4: `abs(sin(i + 1)) * 2^32`.
+pub(super) const K_MD5: [u32; 64] = [
+    0xd76a_a478,
+    0xe8c7_b756,
+    0x2420_70db,
+    0xc1bd_ceee,
+    0xf57c_0faf,
+    0x4787_c62a,
+    0xa830_4613,
+    0xfd46_9501,
+    0x6980_98d8,
+    0x8b44_f7af,
+    0xffff_5bb1,
+    0x895c_d7be,
+    0x6b90_1122,
+    0xfd98_7193,
+    0xa679_438e,
+    0x49b4_0821,
+    0xf61e_2562,
+    0xc040_b340,
+    0x265e_5a51,
+    0xe9b6_c7aa,
+    0xd62f_105d,
+    0x0244_1453,
+    0xd8a1_e681,
+    0xe7d3_fbc8,
+    0x21e1_cde6,
+    0xc337_07d6,
+    0xf4d5_0d87,
+    0x455a_14ed,
+    0xa9e3_e905,
+    0xfcef_a3f8,
+    0x676f_02d9,
+    0x8d2a_4c8a,
+    0xfffa_3942,
+    0x8771_f681,
+    0x6d9d_6122,
+    0xfde5_380c,
+    0xa4be_ea44,
+    0x4bde_cfa9,
+    0xf6bb_4b60,
+    0xbebf_bc70,
+    0x289b_7ec6,
+    0xeaa1_27fa,
+    0xd4ef_3085,
+    0x0488_1d05,
+    0xd9d4_d039,
+    0xe6db_99e5,
+    0x1fa2_7cf8,
+    0xc4ac_5665,
+    0xf429_2244,
+    0x432a_ff97,
+    0xab94_23a7,
+    0xfc93_a039,
+    0x655b_59c3,
+    0x8f0c_cc92,
+    0xffef_f47d,
+    0x8584_5dd1,
+    0x6fa8_7e4f,
+    0xfe2c_e6e0,
+    0xa301_4314,
+    0x4e08_11a1,
+    0xf753_7e82,
+    0xbd3a_f235,
+    0x2ad7_d2bb,
+    0xeb86_d391,
+];
+
+/// FIPS 180-4 section 4.2.2: of the cube roots of the first 64 primes.
+pub(super) const K_SHA256: [u32; 64] = [
+    0x428a_2f98,
+    0x7137_4491,
+    0xb5c0_fbcf,
+    0xe9b5_dba5,
+    0x3956_c25b,
+    0x59f1_11f1,
+    0x923f_82a4,
+    0xab1c_5ed5,
+    0xd807_aa98,
+    0x1283_5b01,
+    0x2431_85be,
+    0x550c_7dc3,
+    0x72be_5d74,
+    0x80de_b1fe,
+    0x9bdc_06a7,
+    0xc19b_f174,
+    0xe49b_69c1,
+    0xefbe_4786,
+    0x0fc1_9dc6,
+    0x240c_a1cc,
+    0x2de9_2c6f,
+    0x4a74_84aa,
+    0x5cb0_a9dc,
+    0x76f9_88da,
+    0x983e_5152,
+    0xa831_c66d,
+    0xb003_27c8,
+    0xbf59_7fc7,
+    0xc6e0_0bf3,
+    0xd5a7_9147,
+    0x06ca_6351,
+    0x1429_2967,
+    0x27b7_0a85,
+    0x2e1b_2138,
+    0x4d2c_6dfc,
+    0x5338_0d13,
+    0x650a_7354,
+    0x766a_0abb,
+    0x81c2_c92e,
+    0x9272_2c85,
+    0xa2bf_e8a1,
+    0xa81a_664b,
+    0xc24b_8b70,
+    0xc76c_51a3,
+    0xd192_e819,
+    0xd699_0624,
+    0xf40e_3585,
+    0x106a_a070,
+    0x19a4_c116,
+    0x1e37_6c08,
+    0x2748_774c,
+    0x34b0_bcb5,
+    0x391c_0cb3,
+    0x4ed8_aa4a,
+    0x5b9c_ca4f,
+    0x682e_6ff3,
+    0x748f_82ee,
+    0x78a5_636f,
+    0x84c8_7814,
+    0x8cc7_0208,
+    0x90be_fffa,
+    0xa450_6ceb,
+    0xbef9_a3f7,
+    0xc671_78f2,
+];
+
+/// FIPS 180-4 section 4.2.3: of the cube roots of the first 80 primes.
+pub(super) const K_SHA512: [u64; 80] = [
+    0x428a_2f98_d728_ae22,
+    0x7137_4491_23ef_65cd,
+    0xb5c0_fbcf_ec4d_3b2f,
+    0xe9b5_dba5_8189_dbbc,
+    0x3956_c25b_f348_b538,
+    0x59f1_11f1_b605_d019,
+    0x923f_82a4_af19_4f9b,
+    0xab1c_5ed5_da6d_8118,
+    0xd807_aa98_a303_0242,
+    0x1283_5b01_4570_6fbe,
+    0x2431_85be_4ee4_b28c,
+    0x550c_7dc3_d5ff_b4e2,
+    0x72be_5d74_f27b_896f,
+    0x80de_b1fe_3b16_96b1,
+    0x9bdc_06a7_25c7_1235,
+    0xc19b_f174_cf69_2694,
+    0xe49b_69c1_9ef1_4ad2,
+    0xefbe_4786_384f_25e3,
+    0x0fc1_9dc6_8b8c_d5b5,
+    0x240c_a1cc_77ac_9c65,
+    0x2de9_2c6f_592b_0275,
+    0x4a74_84aa_6ea6_e483,
+    0x5cb0_a9dc_bd41_fbd4,
+    0x76f9_88da_8311_53b5,
+    0x983e_5152_ee66_dfab,
+    0xa831_c66d_2db4_3210,
+    0xb003_27c8_98fb_213f,
+    0xbf59_7fc7_beef_0ee4,
+    0xc6e0_0bf3_3da8_8fc2,
+    0xd5a7_9147_930a_a725,
+    0x06ca_6351_e003_826f,
+    0x1429_2967_0a0e_6e70,
+    0x27b7_0a85_46d2_2ffc,
+    0x2e1b_2138_5c26_c926,
+    0x4d2c_6dfc_5ac4_2aed,
+    0x5338_0d13_9d95_b3df,
+    0x650a_7354_8baf_63de,
+    0x766a_0abb_3c77_b2a8,
+    0x81c2_c92e_47ed_aee6,
+    0x9272_2c85_1482_353b,
+    0xa2bf_e8a1_4cf1_0364,
+    0xa81a_664b_bc42_3001,
+    0xc24b_8b70_d0f8_9791,
+    0xc76c_51a3_0654_be30,
+    0xd192_e819_d6ef_5218,
+    0xd699_0624_5565_a910,
+    0xf40e_3585_5771_202a,
+    0x106a_a070_32bb_d1b8,
+    0x19a4_c116_b8d2_d0c8,
+    0x1e37_6c08_5141_ab53,
+    0x2748_774c_df8e_eb99,
+    0x34b0_bcb5_e19b_48a8,
+    0x391c_0cb3_c5c9_5a63,
+    0x4ed8_aa4a_e341_8acb,
+    0x5b9c_ca4f_7763_e373,
+    0x682e_6ff3_d6b2_b8a3,
+    0x748f_82ee_5def_b2fc,
+    0x78a5_636f_4317_2f60,
+    0x84c8_7814_a1f0_ab72,
+    0x8cc7_0208_1a64_39ec,
+    0x90be_fffa_2363_1e28,
+    0xa450_6ceb_de82_bde9,
+    0xbef9_a3f7_b2c6_7915,
+    0xc671_78f2_e372_532b,
+    0xca27_3ece_ea26_619c,
+    0xd186_b8c7_21c0_c207,
+    0xeada_7dd6_cde0_eb1e,
+    0xf57d_4f7f_ee6e_d178,
+    0x06f0_67aa_7217_6fba,
+    0x0a63_7dc5_a2c8_98a6,
+    0x113f_9804_bef9_0dae,
+    0x1b71_0b35_131c_471b,
+    0x28db_77f5_2304_7d84,
+    0x32ca_ab7b_40c7_2493,
+    0x3c9e_be0a_15c9_bebc,
+    0x431d_67c4_9c10_0d4c,
+    0x4cc5_d4be_cb3e_42b6,
+    0x597f_299c_fc65_7e2a,
+    0x5fcb_6fab_3ad6_faec,
+    0x6c44_198c_4a47_5817,
+];
+
+/// Defines `$name(state, w)`: SHA-1 (FIPS 180-4 section 6.1.2).
+macro_rules! sha1 {
+    ($name:ident, $features:literal) => {
+        #[target_feature(enable = $features)]
+        #[inline(never)]
+        fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
+            macro_rules! round {
+                ($i:expr, $f:ident, $k:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
+                    if $i >= 16 {
+                        let x = xor3(w[($i + 13) & 15], w[($i + 8) & 15], w[($i + 2) & 15]);
+                        w[$i & 15] = rotr::<31, 1>(xor(x, w[$i & 15]));
+                    }
+                    $e = add(add($e, add(w[$i & 15], $k)), add(rotr::<27, 5>($a), $f($b, $c, $d)));
+                    $b = rotr::<2, 30>($b);
+                };
+            }
+            let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
+            macro_rules! five {
+                ($i:expr, $f:ident, $k:ident) => {
+                    round!($i, $f, $k, a, b, c, d, e);
+                    round!($i + 1, $f, $k, e, a, b, c, d);
+                    round!($i + 2, $f, $k, d, e, a, b, c);
+                    round!($i + 3, $f, $k, c, d, e, a, b);
+                    round!($i + 4, $f, $k, b, c, d, e, a);
+                };
+            }
+            macro_rules! twenty {
+                ($i:expr, $f:ident, $k:literal) => {
+                    let k = set1($k);
+                    five!($i, $f, k);
+                    five!($i + 5, $f, k);
+                    five!($i + 10, $f, k);
+                    five!($i + 15, $f, k);
+                };
+            }
+            twenty!(0usize, ch, 0x5a82_7999);
+            twenty!(20usize, xor3, 0x6ed9_eba1);
+            twenty!(40usize, maj, 0x8f1b_bcdc);
+            twenty!(60usize, xor3, 0xca62_c1d6);
+            for (s, x) in state.iter_mut().zip([a, b, c, d, e]) {
+                *s = add(*s, x);
+            }
+        }
+    };
+}
+pub(super) use sha1;
+
+/// Defines `$name(state, w)`: SHA-256 or SHA-512 (FIPS 180-4 sections 6.2.2 and 6.4.2). Rotations are given as right
+/// and left amounts: big sigma 0 and 1, small sigma 0 and 1 with the shift that ends them.
+macro_rules! sha2 {
+    ($name:ident, $features:literal, $k:ident, $rounds:literal,
+     $s0:tt $s1:tt $t0:tt $t1:tt) => {
+        #[target_feature(enable = $features)]
+        #[inline(never)]
+        fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
+            macro_rules! rotations {
+                ($x:expr, [$a:literal $b:literal, $c:literal $d:literal, $e:literal $f:literal]) => {
+                    xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), rotr::<$e, $f>($x))
+                };
+                ($x:expr, [$a:literal $b:literal, $c:literal $d:literal, $e:literal]) => {
+                    xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), shr::<$e>($x))
+                };
+            }
+            macro_rules! round {
+                ($i:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
+                    if $i >= 16 {
+                        let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
+                        w[$i & 15] =
+                            add(add(w[$i & 15], rotations!(x, $t0)), add(w[($i + 9) & 15], rotations!(y, $t1)));
+                    }
+                    let t = add(
+                        add($h, add(w[$i & 15], set1($k[$i]))),
+                        add(rotations!($e, $s1), ch($e, $f, $g)),
+                    );
+                    $d = add($d, t);
+                    $h = add(t, add(rotations!($a, $s0), maj($a, $b, $c)));
+                };
+            }
+            let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
+            macro_rules! eight {
+                ($i:expr) => {
+                    round!($i, a, b, c, d, e, f, g, h);
+                    round!($i + 1, h, a, b, c, d, e, f, g);
+                    round!($i + 2, g, h, a, b, c, d, e, f);
+                    round!($i + 3, f, g, h, a, b, c, d, e);
+                    round!($i + 4, e, f, g, h, a, b, c, d);
+                    round!($i + 5, d, e, f, g, h, a, b, c);
+                    round!($i + 6, c, d, e, f, g, h, a, b);
+                    round!($i + 7, b, c, d, e, f, g, h, a);
+                };
+            }
+            eight!(0usize);
+            eight!(8usize);
+            eight!(16usize);
+            eight!(24usize);
+            eight!(32usize);
+            eight!(40usize);
+            eight!(48usize);
+            eight!(56usize);
+            if $rounds == 80 {
+                const { assert!($k.len() == $rounds) };
+                eight!(64usize % $k.len());
+                eight!(72usize % $k.len());
+            }
+            for (s, x) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+                *s = add(*s, x);
+            }
+        }
+    };
+}
+pub(super) use sha2;
+
+/// Defines `$name(state, w)`: MD5 (RFC 1321 section 3.4). Expects `md5_i` in scope too.
+macro_rules! md5 {
+    ($name:ident, $features:literal) => {
+        #[target_feature(enable = $features)]
+        #[inline(never)]
+        fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
+            let [mut a, mut b, mut c, mut d, ..] = *state;
+            macro_rules! step {
+                ($i:expr, $g:expr, $f:expr, $a:ident, $b:ident, [$r:literal $l:literal]) => {
+                    let x = add(add($a, add(w[$g & 15], set1(K_MD5[$i]))), $f);
+                    $a = add($b, rotr::<$r, $l>(x));
+                };
+            }
+            macro_rules! four {
+                ($i:expr, $m:literal, $n:literal, $f:ident, [$s0:tt $s1:tt $s2:tt $s3:tt]) => {
+                    step!($i, $m * $i + $n, $f(b, c, d), a, b, $s0);
+                    step!($i + 1, $m * ($i + 1) + $n, $f(a, b, c), d, a, $s1);
+                    step!($i + 2, $m * ($i + 2) + $n, $f(d, a, b), c, d, $s2);
+                    step!($i + 3, $m * ($i + 3) + $n, $f(c, d, a), b, c, $s3);
+                };
+            }
+            macro_rules! sixteen {
+                ($i:expr, $m:literal, $n:literal, $f:ident, $s:tt) => {
+                    four!($i, $m, $n, $f, $s);
+                    four!($i + 4, $m, $n, $f, $s);
+                    four!($i + 8, $m, $n, $f, $s);
+                    four!($i + 12, $m, $n, $f, $s);
+                };
+            }
+            sixteen!(0usize, 1, 0, ch, [[25 7] [20 12] [15 17] [10 22]]);
+            sixteen!(16usize, 5, 1, md5_g, [[27 5] [23 9] [18 14] [12 20]]);
+            sixteen!(32usize, 3, 5, xor3, [[28 4] [21 11] [16 16] [9 23]]);
+            sixteen!(48usize, 7, 0, md5_i, [[26 6] [22 10] [17 15] [11 21]]);
+            for (s, x) in state.iter_mut().zip([a, b, c, d]) {
+                *s = add(*s, x);
+            }
+        }
+    };
+}
+pub(super) use md5;
+
+/// Defines `$name`, a [`Kernel`](super::lanes::Kernel) that runs `$compress` over the vector operations in scope.
+/// `$swap`: words and length are big-endian. `$tails`: `gather_tails` and `lengths` exist.
+macro_rules! kernel {
+    ($name:ident, $word:ty, $features:literal, $compress:ident, swap: $swap:literal, tails: $tails:tt) => {
+        pub(super) struct $name;
+
+        impl Kernel for $name {
+            type Word = $word;
+            const LANES: usize = LANES;
+            const TAILS: bool = $tails;
+
+            #[target_feature(enable = $features)]
+            unsafe fn load(keys: &[&Key<$word>; MAX_LANES], inner: &mut State<$word>, outer: &mut State<$word>) {
+                let from = keys.map(|key| core::ptr::from_ref(key).cast::<u8>());
+                // SAFETY: a key is as long as a block: the inner words, then the outer.
+                let words = unsafe { gather::<false>(&from, 0) };
+                save(inner, words.first_chunk().expect("sixteen words"));
+                save(outer, words.last_chunk().expect("sixteen words"));
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn blocks(state: &mut State<$word>, from: &[*const u8; MAX_LANES], count: usize, active: u32) {
+                const BLOCK: usize = 16 * size_of::<$word>();
+                let mask = mask(active);
+                let mut now = restore(state);
+                for i in 0..count {
+                    // SAFETY: the caller has `count` blocks at each pointer.
+                    let mut w = unsafe { gather::<$swap>(from, i * BLOCK) };
+                    let before = now;
+                    $compress(&mut now, &mut w);
+                    blend(mask, &mut now, &before);
+                }
+                save(state, &now);
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn tails(state: &mut State<$word>, tails: &Tails, active: u32) {
+                kernel!(@tails $tails, $word, $compress, $swap, state, tails, active);
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn outer(inner: &State<$word>, outer: &mut State<$word>, words: usize) {
+                const BLOCK: usize = 16 * size_of::<$word>();
+                let zero = set1(0);
+                let mut w = [zero; 16];
+                w[..8].copy_from_slice(&restore(inner));
+                w[words..].fill(zero);
+                let bits = ((BLOCK + words * size_of::<$word>()) * 8) as $word;
+                if $swap {
+                    w[words] = set1(1 << (<$word>::BITS - 1));
+                    w[15] = set1(bits);
+                } else {
+                    w[words] = set1(0x80);
+                    w[14] = set1(bits);
+                }
+                let mut now = restore(outer);
+                $compress(&mut now, &mut w);
+                save(outer, &now);
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn store(state: &State<$word>, out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+                scatter::<$swap>(&restore(state), out);
+            }
+        }
+    };
+    (@tails false, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
+        let _ = ($state, $tails, $active);
+        unreachable!("TAILS is false");
+    };
+    (@tails true, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
+        const BLOCK: usize = 16 * size_of::<$word>();
+        // SAFETY: the caller has the ends of the messages at these pointers.
+        let mut w = unsafe { gather_tails::<$swap>($tails) };
+        let length_at = BLOCK - 2 * size_of::<$word>();
+        let mut short = 0u32;
+        for (l, len) in $tails.len.iter().take(LANES).enumerate() {
+            short |= u32::from(*len < length_at) << l;
+        }
+        let [first, second] = lengths::<$swap>(&$tails.bits);
+        let ending = mask(short);
+        w[14] = select(ending, first, w[14]);
+        w[15] = select(ending, second, w[15]);
+        let mut now = restore($state);
+        let mut before = now;
+        $compress(&mut now, &mut w);
+        blend(mask($active), &mut now, &before);
+        let long = $active & !short;
+        if long != 0 {
+            let mut w = [set1(0); 16];
+            w[14] = first;
+            w[15] = second;
+            before = now;
+            $compress(&mut now, &mut w);
+            blend(mask(long), &mut now, &before);
+        }
+        save($state, &now);
+    };
+}
+pub(super) use kernel;
+
+/// Defines `restore`, `save` and `blend`: a [`State`](super::lanes::State) from memory to registers and back.
+macro_rules! states {
+    ($word:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn restore(state: &State<$word>) -> [V; 8] {
+            // SAFETY: each row has at least LANES words and is aligned to 64 bytes.
+            core::array::from_fn(|i| unsafe { load(state.0[i].as_ptr()) })
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn save(state: &mut State<$word>, words: &[V; 8]) {
+            for (row, v) in state.0.iter_mut().zip(words) {
+                // SAFETY: each row has at least LANES words and is aligned to 64 bytes.
+                unsafe { store(row.as_mut_ptr(), *v) };
+            }
+        }
+
+        /// Takes lanes outside `mask` back to `before`.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn blend(mask: M, now: &mut [V; 8], before: &[V; 8]) {
+            for (n, b) in now.iter_mut().zip(before) {
+                *n = select(mask, *n, *b);
+            }
+        }
+    };
+}
+pub(super) use states;
