@@ -17,3 +17,30 @@ pub use rows::rows;
 pub fn version() -> Result<String, String> {
     evp::library().map(evp::Library::version).map_err(Clone::clone)
 }
+
+/// One EVP cipher context that encrypts a stream: nothing between the caller and `EVP_CipherUpdate`.
+pub struct Stream(evp::CipherCtx);
+
+impl Stream {
+    /// `cipher` in OpenSSL's words (`AES-128-CTR`), with a key and IV of its lengths.
+    ///
+    /// # Errors
+    /// When OpenSSL or the cipher is not there.
+    pub fn encrypt(cipher: &str, key: &[u8], iv: &[u8]) -> Result<Self, String> {
+        let lib = evp::library().map_err(Clone::clone)?;
+        let fetched =
+            lib.fetch(evp::Fetch::Cipher, &evp::c_name(cipher)).ok_or_else(|| format!("OpenSSL has no {cipher}"))?;
+        let mut ctx = evp::CipherCtx::new(fetched, true, key).ok_or("OpenSSL refused the key")?;
+        if ctx.iv(iv) { Ok(Stream(ctx)) } else { Err("OpenSSL refused the IV".to_owned()) }
+    }
+
+    /// Encrypts the next piece; `src` and `dst` have the same length.
+    ///
+    /// # Panics
+    /// When the lengths differ or OpenSSL fails.
+    pub fn update(&mut self, src: &[u8], dst: &mut [u8]) {
+        assert_eq!(src.len(), dst.len());
+        // SAFETY: both are live slices of one length that do not overlap.
+        assert!(unsafe { self.0.update(src.as_ptr(), dst.as_mut_ptr(), src.len()) }, "EVP_CipherUpdate failed");
+    }
+}
