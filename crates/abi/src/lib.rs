@@ -1,0 +1,13 @@
+//! Linux's user-space interfaces: structs, constants and the walking of byte strings, without any state.
+//!
+//! One module for each kernel header, constants under their kernel names. All layouts are those of 64-bit Linux.
+#![forbid(unsafe_code)]
+
+pub mod cryptouser;
+pub mod errno;
+pub mod if_alg;
+pub mod netlink;
+pub mod poll;
+pub mod socket;
+
+pub use errno::Errno;

@@ -1,0 +1,99 @@
+//! `linux/socket.h`, `asm-generic/socket.h` and `linux/net.h`: families, levels, options, message flags.
+
+/// Address family of the crypto interface.
+pub const AF_ALG: i32 = 38;
+/// Address family of netlink.
+pub const AF_NETLINK: i32 = 16;
+/// Largest socket address that the kernel takes: `sizeof(struct sockaddr_storage)`.
+pub const SOCKADDR_STORAGE_LEN: usize = 128;
+
+/// Byte stream.
+pub const SOCK_STREAM: i32 = 1;
+/// Datagrams.
+pub const SOCK_DGRAM: i32 = 2;
+/// Raw access.
+pub const SOCK_RAW: i32 = 3;
+/// Sequenced packets: what AF_ALG wants.
+pub const SOCK_SEQPACKET: i32 = 5;
+/// The bits of `type` that name the type.
+pub const SOCK_TYPE_MASK: i32 = 0xf;
+/// Flag beside the type: non-blocking.
+pub const SOCK_NONBLOCK: i32 = 0o4000;
+/// Flag beside the type: close on exec.
+pub const SOCK_CLOEXEC: i32 = 0o200_0000;
+
+/// Option level of every socket.
+pub const SOL_SOCKET: i32 = 1;
+/// Option level of AF_ALG.
+pub const SOL_ALG: i32 = 279;
+/// Option level of netlink.
+pub const SOL_NETLINK: i32 = 270;
+
+/// Broadcast permission and other switches that are a plain integer.
+pub const SO_DEBUG: i32 = 1;
+/// Reuse of addresses.
+pub const SO_REUSEADDR: i32 = 2;
+/// Type of the socket (read only).
+pub const SO_TYPE: i32 = 3;
+/// Pending error, cleared by reading.
+pub const SO_ERROR: i32 = 4;
+/// No routing.
+pub const SO_DONTROUTE: i32 = 5;
+/// Broadcast.
+pub const SO_BROADCAST: i32 = 6;
+/// Size of the send buffer; the kernel doubles what is asked.
+pub const SO_SNDBUF: i32 = 7;
+/// Size of the receive buffer; the kernel doubles what is asked.
+pub const SO_RCVBUF: i32 = 8;
+/// Keep-alive.
+pub const SO_KEEPALIVE: i32 = 9;
+/// Out-of-band data in line.
+pub const SO_OOBINLINE: i32 = 10;
+/// No checksums.
+pub const SO_NO_CHECK: i32 = 11;
+/// Priority.
+pub const SO_PRIORITY: i32 = 12;
+/// Linger on close: `struct linger`, 8 bytes.
+pub const SO_LINGER: i32 = 13;
+/// Several sockets on one port.
+pub const SO_REUSEPORT: i32 = 15;
+/// Receive low-water mark.
+pub const SO_RCVLOWAT: i32 = 18;
+/// Send low-water mark (read only).
+pub const SO_SNDLOWAT: i32 = 19;
+/// Receive timeout: `struct timeval`, 16 bytes.
+pub const SO_RCVTIMEO: i32 = 20;
+/// Send timeout: `struct timeval`, 16 bytes.
+pub const SO_SNDTIMEO: i32 = 21;
+/// Time stamps.
+pub const SO_TIMESTAMP: i32 = 29;
+/// Whether the socket listens (read only).
+pub const SO_ACCEPTCONN: i32 = 30;
+/// Size of the send buffer, limits ignored (CAP_NET_ADMIN).
+pub const SO_SNDBUFFORCE: i32 = 32;
+/// Size of the receive buffer, limits ignored (CAP_NET_ADMIN).
+pub const SO_RCVBUFFORCE: i32 = 33;
+/// Mark.
+pub const SO_MARK: i32 = 36;
+/// Protocol (read only).
+pub const SO_PROTOCOL: i32 = 38;
+/// Address family (read only).
+pub const SO_DOMAIN: i32 = 39;
+
+/// Look without taking.
+pub const MSG_PEEK: u32 = 0x2;
+/// The datagram did not fit.
+pub const MSG_TRUNC: u32 = 0x20;
+/// Do not wait.
+pub const MSG_DONTWAIT: u32 = 0x40;
+/// Wait for all of it.
+pub const MSG_WAITALL: u32 = 0x100;
+/// No SIGPIPE.
+pub const MSG_NOSIGNAL: u32 = 0x4000;
+/// More of this message comes.
+pub const MSG_MORE: u32 = 0x8000;
+/// Read from the error queue.
+pub const MSG_ERRQUEUE: u32 = 0x2000;
+
+/// Page size of the imitated machine: the granule of AF_ALG's buffers.
+pub const PAGE_SIZE: usize = 4096;
