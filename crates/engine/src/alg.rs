@@ -1,0 +1,386 @@
+//! AF_ALG sockets.
+//!
+//! A socket is created, bound to an algorithm and given a key; accepting it yields operation sockets, which take data by
+//! sendmsg and give results by recvmsg (`Documentation/crypto/userspace-if.rst`). The two kinds are one type, as they
+//! are one kind of descriptor to their user.
+//!
+//! Every method takes `&self` and locks inside, so that one socket serves all threads and processes that have it. Dropping
+//! the last reference to an operation socket releases its hold on the socket that it was accepted from.
+
+mod cipher;
+mod hash;
+mod iov;
+mod rng;
+mod tfm;
+mod tx;
+mod wait;
+
+use crate::Errno;
+use crate::host::{Call, Caller, Event};
+use crate::options::Options;
+use crate::system::System;
+use cipher::CipherOp;
+use core::sync::atomic::Ordering::Relaxed;
+use hash::HashOp;
+use lock_api::{Mutex, MutexGuard, RawMutex};
+use rng::RngOp;
+use sealane_abi::if_alg::{
+    ALG_SET_AEAD_AUTHSIZE, ALG_SET_DRBG_ENTROPY, ALG_SET_KEY, ALG_SET_KEY_BY_KEY_SERIAL, Address, Control,
+};
+use sealane_abi::poll::PollMask;
+use sealane_abi::socket::{
+    AF_ALG, MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOCK_TYPE_MASK, SOCKADDR_STORAGE_LEN, SOL_ALG, SOL_SOCKET,
+};
+use sealane_crypto::Kind;
+use std::sync::Arc;
+use tfm::{Bound, Label, TfmSocket};
+use wait::Change;
+pub use wait::Watch;
+
+/// What a sendmsg (send, write, splice, ...) carries.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SendMsg<'a> {
+    /// The data, in pieces.
+    pub data: &'a [&'a [u8]],
+    /// The bytes of `msg_control`.
+    pub control: &'a [u8],
+    /// `MSG_MORE` and `MSG_DONTWAIT`; other flags are ignored.
+    pub flags: u32,
+    /// Whether the data comes from a splice or a sendfile, whose pages older kernels lend instead of copying.
+    pub spliced: bool,
+}
+
+/// What a recvmsg gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Received {
+    /// Bytes written.
+    pub len: usize,
+    /// `MSG_TRUNC` or nothing, for `msg_flags`.
+    pub flags: u32,
+}
+
+/// One AF_ALG socket: a transform, or an operation that was accepted from one.
+pub struct Socket<L: RawMutex> {
+    sys: Arc<System>,
+    options: Options,
+    change: Change,
+    body: Body<L>,
+}
+
+enum Body<L: RawMutex> {
+    Tfm(TfmSocket<L>),
+    Op(Op<L>),
+}
+
+/// An operation socket.
+struct Op<L: RawMutex> {
+    parent: Arc<Socket<L>>,
+    label: Arc<Label>,
+    state: Mutex<L, OpState<L>>,
+}
+
+struct OpState<L: RawMutex> {
+    /// Accepted before there was a key, and not used since: the kernel's `nokey_refcnt`.
+    nokey: bool,
+    work: Work<L>,
+}
+
+enum Work<L: RawMutex> {
+    Hash(HashOp),
+    Cipher(CipherOp),
+    Rng(RngOp<L>),
+}
+
+impl<L: RawMutex> Socket<L> {
+    /// A new socket (`socket(AF_ALG, type_, protocol)`); `SOCK_NONBLOCK` and `SOCK_CLOEXEC` in `type_` are ignored.
+    ///
+    /// # Errors
+    /// [`Errno::ESOCKTNOSUPPORT`] unless the type is `SOCK_SEQPACKET`, [`Errno::EPROTONOSUPPORT`] unless the protocol is 0.
+    pub fn create(sys: &Arc<System>, type_: i32, protocol: i32) -> Result<Arc<Self>, Errno> {
+        if type_ & SOCK_TYPE_MASK != SOCK_SEQPACKET {
+            return Err(Errno::ESOCKTNOSUPPORT);
+        }
+        if protocol != 0 {
+            return Err(Errno::EPROTONOSUPPORT);
+        }
+        Ok(Self::with_body(sys, Body::Tfm(TfmSocket::new())))
+    }
+
+    fn with_body(sys: &Arc<System>, body: Body<L>) -> Arc<Self> {
+        let options = Options::new(sys.host().net_defaults(), AF_ALG, SOCK_SEQPACKET, 0);
+        Arc::new(Socket { sys: sys.clone(), options, change: Change::new(), body })
+    }
+
+    /// Binds to an algorithm. `addr` is a `struct sockaddr_alg` of any length.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a malformed address, [`Errno::ENOENT`] for an algorithm that is not there or not allowed,
+    /// [`Errno::EBUSY`] when an operation has been accepted, [`Errno::EOPNOTSUPP`] on an operation socket.
+    pub fn bind(&self, addr: &[u8], caller: Caller) -> Result<(), Errno> {
+        if addr.len() > SOCKADDR_STORAGE_LEN {
+            return Err(Errno::EINVAL);
+        }
+        let Body::Tfm(tfm) = &self.body else { return Err(Errno::EOPNOTSUPP) };
+        let address = Address::parse(addr)?;
+        let kind = match address.type_ {
+            b"hash" => Some(Kind::Hash),
+            b"skcipher" => Some(Kind::Skcipher),
+            b"aead" => Some(Kind::Aead),
+            b"rng" => Some(Kind::Rng),
+            _ => None,
+        };
+        let name = core::str::from_utf8(address.name).unwrap_or("");
+        let done = kind.ok_or(Errno::ENOENT).and_then(|kind| {
+            // Older kernels let the flag select algorithms that only the kernel can reach; there are none here.
+            if self.sys.rules().driver_only && address.feat & address.mask != 0 {
+                return Err(Errno::ENOENT);
+            }
+            let bound = Bound::new(kind, name, self.sys.resolve(kind, name, caller)?)?;
+            tfm.bind(bound)
+        });
+        self.tell(Call::Bind, done.map(|()| 0), || (kind, name, None));
+        done
+    }
+
+    /// setsockopt. `val` is `None` for a NULL pointer, and `len` the length that was passed with it: the tag length of
+    /// `ALG_SET_AEAD_AUTHSIZE` is passed so.
+    ///
+    /// # Errors
+    /// As the kernel's: [`Errno::EBUSY`] while an operation with a key lives, [`Errno::ENOPROTOOPT`], [`Errno::ENOSYS`] for
+    /// a key on an unkeyed hash, [`Errno::EINVAL`] for lengths, [`Errno::EOPNOTSUPP`] on an operation socket.
+    pub fn setsockopt(
+        &self,
+        level: i32,
+        name: i32,
+        val: Option<&[u8]>,
+        len: usize,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        if level == SOL_SOCKET {
+            return self.options.set(name, val, len, caller);
+        }
+        let Body::Tfm(tfm) = &self.body else { return Err(Errno::EOPNOTSUPP) };
+        let mut state = tfm.lock_idle()?;
+        let bound = state.as_mut().filter(|_| level == SOL_ALG).ok_or(Errno::ENOPROTOOPT)?;
+        let optmem_max = self.options.limits().optmem_max as usize;
+        match name {
+            ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.sys.rules().key_by_serial => {
+                let done = if name == ALG_SET_KEY {
+                    match val {
+                        _ if len >= optmem_max => Err(Errno::ENOMEM),
+                        _ if len == 0 => bound.set_key(&[]),
+                        Some(key) => bound.set_key(key),
+                        None => Err(Errno::EFAULT),
+                    }
+                } else {
+                    self.key_by_serial(val, len).and_then(|key| match &key[..] {
+                        key if key.len() >= optmem_max => Err(Errno::ENOMEM),
+                        key => bound.set_key(key),
+                    })
+                };
+                let label = bound.label.clone();
+                drop(state);
+                self.tell(Call::SetKey, done.map(|()| len), || (Some(label.kind), &label.name, Some(&label)));
+                done
+            }
+            ALG_SET_AEAD_AUTHSIZE => bound.set_tag_len(len),
+            ALG_SET_DRBG_ENTROPY => bound.set_entropy(val, len, caller),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn key_by_serial(&self, val: Option<&[u8]>, len: usize) -> Result<zeroize::Zeroizing<Vec<u8>>, Errno> {
+        if len != 4 {
+            return Err(Errno::EINVAL);
+        }
+        let serial = val.and_then(<[u8]>::first_chunk).ok_or(Errno::EFAULT)?;
+        self.sys.host().key_payload(i32::from_ne_bytes(*serial))
+    }
+
+    /// getsockopt: writes at most `out.len()` bytes and returns how many.
+    ///
+    /// # Errors
+    /// [`Errno::ENOPROTOOPT`] for an option of SOL_SOCKET that is not there, [`Errno::EOPNOTSUPP`] for other levels.
+    pub fn getsockopt(&self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        match level {
+            SOL_SOCKET => self.options.get(name, out),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// Accepts an operation. A hash operation can be accepted from again: its copy continues the same message.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] before bind, [`Errno::ENOKEY`] from an operation that has no key, [`Errno::EOPNOTSUPP`] from
+    /// operations other than hashes.
+    pub fn accept(self: &Arc<Self>) -> Result<Arc<Self>, Errno> {
+        let (done, label) = match &self.body {
+            Body::Tfm(tfm) => self.accept_from(self, tfm, None),
+            Body::Op(op) => {
+                let mut state = op.lock_keyed()?;
+                let Work::Hash(hash) = &mut state.work else { return Err(Errno::EOPNOTSUPP) };
+                let copy = hash.copy();
+                drop(state);
+                match &op.parent.body {
+                    Body::Tfm(tfm) => self.accept_from(&op.parent, tfm, Some(copy)),
+                    Body::Op(_) => unreachable!("operations are accepted from transforms"),
+                }
+            }
+        };
+        let kind = label.as_ref().map(|l| l.kind);
+        let outcome = done.as_ref().map(|_| 0).map_err(|e| *e);
+        self.tell(Call::Accept, outcome, || (kind, label.as_ref().map_or("", |l| &l.name), label.as_deref()));
+        done
+    }
+
+    #[allow(clippy::type_complexity, reason = "a result and whom it concerns")]
+    fn accept_from(
+        &self,
+        parent: &Arc<Self>,
+        tfm: &TfmSocket<L>,
+        copy: Option<HashOp>,
+    ) -> (Result<Arc<Self>, Errno>, Option<Arc<Label>>) {
+        let state = tfm.lock();
+        let Some(bound) = &*state else { return (Err(Errno::EINVAL), None) };
+        let nokey = bound.needs_key();
+        let work = match copy {
+            Some(copy) => Work::Hash(copy),
+            None => bound.operation(),
+        };
+        tfm.hold(nokey);
+        let label = bound.label.clone();
+        let op = Op { parent: parent.clone(), label: label.clone(), state: Mutex::new(OpState { nokey, work }) };
+        (Ok(Self::with_body(&self.sys, Body::Op(op))), Some(label))
+    }
+
+    /// Sends data and control to an operation; returns how many bytes were taken.
+    ///
+    /// # Errors
+    /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EAGAIN`], [`Errno::EBUSY`] while another sender waits,
+    /// [`Errno::EINTR`], [`Errno::EOPNOTSUPP`] on transforms and generators.
+    pub fn sendmsg(&self, msg: &SendMsg<'_>) -> Result<usize, Errno> {
+        if msg.control.len() >= self.options.limits().optmem_max as usize {
+            return Err(Errno::ENOBUFS);
+        }
+        let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
+        let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
+            Work::Hash(hash) => hash.send(msg.data, msg.flags & MSG_MORE != 0),
+            Work::Rng(rng) => rng.send(msg.data),
+            Work::Cipher(cipher) => {
+                let control = match msg.control {
+                    [] => None,
+                    bytes => Some(cipher.check(Control::parse(bytes)?)?),
+                };
+                self.send_cipher(state, control, msg)
+            }
+        });
+        self.tell(Call::Send, done, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
+        done
+    }
+
+    /// Receives a result into the pieces of `data`.
+    ///
+    /// A receive waits until all of `data` is filled or the text ends with the send buffer empty; `MSG_DONTWAIT` returns
+    /// what there is. The other flags are ignored, `MSG_PEEK` too.
+    ///
+    /// # Errors
+    /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EBADMSG`], [`Errno::EAGAIN`], [`Errno::EINTR`],
+    /// [`Errno::EOPNOTSUPP`] on transforms.
+    pub fn recvmsg(&self, data: &mut [&mut [u8]], flags: u32) -> Result<Received, Errno> {
+        let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
+        let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
+            Work::Hash(hash) => hash.recv(data),
+            Work::Rng(rng) => rng.recv(data).map(|len| Received { len, flags: 0 }),
+            Work::Cipher(_) => {
+                self.recv_cipher(state, data, flags & MSG_DONTWAIT != 0).map(|len| Received { len, flags: 0 })
+            }
+        });
+        let outcome = done.map(|r| r.len);
+        self.tell(Call::Recv, outcome, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
+        done
+    }
+
+    /// What poll would report. Transforms, hashes and generators report nothing, ever.
+    pub fn poll(&self) -> PollMask {
+        match &self.body {
+            Body::Tfm(_) => PollMask::none(),
+            Body::Op(op) => match &op.state.lock().work {
+                Work::Cipher(cipher) => cipher.poll(self.options.snd_pages_len()),
+                _ => PollMask::none(),
+            },
+        }
+    }
+
+    /// Watches for changes of what [`Self::poll`] reports, for a host that waits: take a watch, poll, then sleep while
+    /// its word has not changed.
+    pub fn watch(&self) -> Watch<'_> {
+        self.change.watch()
+    }
+
+    /// Whether it was accepted from another socket.
+    pub fn is_op(&self) -> bool {
+        matches!(self.body, Body::Op(_))
+    }
+
+    /// The type that it is bound to.
+    pub fn kind(&self) -> Option<Kind> {
+        match &self.body {
+            Body::Tfm(tfm) => tfm.lock().as_ref().map(|b| b.label.kind),
+            Body::Op(op) => Some(op.label.kind),
+        }
+    }
+
+    /// The algorithm as it was named in bind.
+    pub fn name(&self) -> Option<String> {
+        match &self.body {
+            Body::Tfm(tfm) => tfm.lock().as_ref().map(|b| b.label.name.clone()),
+            Body::Op(op) => Some(op.label.name.clone()),
+        }
+    }
+
+    /// What connect, listen, shutdown, getsockname, getpeername, socketpair and mmap return.
+    ///
+    /// # Errors
+    /// [`Errno::EOPNOTSUPP`], always.
+    pub fn unsupported(&self) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn tell<'a>(
+        &self,
+        call: Call,
+        done: Result<usize, Errno>,
+        whom: impl FnOnce() -> (Option<Kind>, &'a str, Option<&'a Label>),
+    ) {
+        if let Some(observer) = self.sys.observer() {
+            let (kind, name, label) = whom();
+            let driver = label.map_or("", |l| &l.driver);
+            observer.event(&Event { call, kind, name, driver, bytes: done.unwrap_or(0), errno: done.err() });
+        }
+    }
+}
+
+impl<L: RawMutex> Op<L> {
+    /// Locks the operation and makes sure that it has a key: one that was accepted without takes it from its parent now,
+    /// and from then on counts as an operation with a key.
+    fn lock_keyed(&self) -> Result<MutexGuard<'_, L, OpState<L>>, Errno> {
+        let mut state = self.state.lock();
+        if state.nokey {
+            let Body::Tfm(tfm) = &self.parent.body else { unreachable!("operations are accepted from transforms") };
+            let parent = tfm.lock();
+            let bound = parent.as_ref().filter(|b| !b.needs_key()).ok_or(Errno::ENOKEY)?;
+            bound.give_key(&mut state.work);
+            tfm.nokey_refcnt.fetch_sub(1, Relaxed);
+            state.nokey = false;
+        }
+        Ok(state)
+    }
+}
+
+impl<L: RawMutex> Drop for Op<L> {
+    fn drop(&mut self) {
+        if let Body::Tfm(tfm) = &self.parent.body {
+            tfm.release(self.state.get_mut().nokey);
+        }
+    }
+}

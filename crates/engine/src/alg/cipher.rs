@@ -1,0 +1,331 @@
+//! Cipher and AEAD operations (`crypto/algif_skcipher.c`, `crypto/algif_aead.c`).
+
+use super::iov::{Sink, Source};
+use super::tx::Tx;
+use super::{OpState, SendMsg, Socket, Work};
+use crate::Errno;
+use crate::profile::{Rules, ShortRecv};
+use inout::InOutBuf;
+use lock_api::{MutexGuard, RawMutex};
+use sealane_abi::if_alg::{ALG_OP_DECRYPT, ALG_OP_ENCRYPT, Control};
+use sealane_abi::poll::PollMask;
+use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE};
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::data::Data;
+use sealane_crypto::mac::MAX_TAG_LEN;
+use sealane_crypto::registry::AlgInfo;
+use sealane_crypto::skcipher::{Direction, SkcipherTfm};
+use sealane_crypto::{Kind, OpError};
+use zeroize::Zeroize;
+
+/// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).
+const MAX_IV_LEN: usize = 64;
+
+/// What a cipher operation computes with.
+pub(super) enum CipherKey {
+    Skcipher(SkcipherTfm),
+    Aead { tfm: AeadTfm, tag_len: usize },
+}
+
+/// A cipher or AEAD operation. The flags are the kernel's.
+pub(super) struct CipherOp {
+    key: Option<CipherKey>,
+    tx: Tx,
+    iv: [u8; MAX_IV_LEN],
+    iv_len: usize,
+    chunk_len: usize,
+    assoc_len: usize,
+    enc: bool,
+    /// The last complete send had MSG_MORE.
+    more: bool,
+    /// A message has begun.
+    init: bool,
+    /// A sender is in the middle of its message, possibly asleep.
+    write: bool,
+    aead: bool,
+}
+
+/// A checked control message.
+pub(super) struct Command<'a> {
+    enc: bool,
+    iv: Option<&'a [u8]>,
+    assoc_len: usize,
+}
+
+impl CipherOp {
+    pub(super) fn new(info: &AlgInfo) -> Self {
+        CipherOp {
+            key: None,
+            tx: Tx::default(),
+            iv: [0; MAX_IV_LEN],
+            iv_len: info.iv_len.min(MAX_IV_LEN),
+            chunk_len: info.chunk_len.max(1),
+            assoc_len: 0,
+            enc: false,
+            more: false,
+            init: false,
+            write: false,
+            aead: info.kind == Kind::Aead,
+        }
+    }
+
+    pub(super) fn set_key(&mut self, key: CipherKey) {
+        self.key = Some(key);
+    }
+
+    pub(super) fn poll(&self, sndbuf: usize) -> PollMask {
+        let mut mask = PollMask::none();
+        if !self.more || self.tx.used() > 0 {
+            mask |= PollMask::IN | PollMask::RDNORM;
+        }
+        if self.tx.writable(sndbuf) {
+            mask |= PollMask::OUT | PollMask::WRNORM | PollMask::WRBAND;
+        }
+        mask
+    }
+
+    pub(super) fn check<'a>(&self, control: Control<'a>) -> Result<Command<'a>, Errno> {
+        let enc = match control.op {
+            ALG_OP_ENCRYPT => true,
+            ALG_OP_DECRYPT => false,
+            _ => return Err(Errno::EINVAL),
+        };
+        if control.iv.is_some_and(|iv| iv.len() != self.iv_len) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Command { enc, iv: control.iv, assoc_len: control.assoc_len as usize })
+    }
+
+    /// The start of a send: the order of the checks is the kernel's.
+    fn begin_send(&mut self, command: Option<Command<'_>>) -> Result<(), Errno> {
+        if self.write {
+            return Err(Errno::EBUSY);
+        }
+        if self.init && !self.more && self.tx.used() > 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.init = true;
+        if let Some(command) = command {
+            self.enc = command.enc;
+            self.assoc_len = command.assoc_len;
+            if let Some(iv) = command.iv {
+                self.iv[..iv.len()].copy_from_slice(iv);
+            }
+        }
+        Ok(())
+    }
+
+    fn consume(&mut self, len: usize) {
+        if self.tx.consume(len) {
+            self.init = self.more;
+        }
+    }
+
+    /// Whether a receive has something to do. `min`: how much of a message that goes on is enough; 0: nothing is.
+    fn ready(&self, min: usize) -> bool {
+        self.init && (!self.more || (min > 0 && self.tx.used() >= min))
+    }
+
+    /// How much must be there of a message that goes on.
+    fn min_len(&self) -> usize {
+        if self.aead { 0 } else { self.chunk_len }
+    }
+
+    fn crypt(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
+        match self.aead {
+            false => self.crypt_skcipher(sink, rcvbuf, rules),
+            true => self.crypt_aead(sink, rcvbuf),
+        }
+    }
+
+    fn crypt_skcipher(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
+        let used = self.tx.used();
+        let mut len = used.min(sink.left).min(rcvbuf);
+        let mut excess = 0;
+        if self.more || len < used {
+            excess = len % self.chunk_len;
+            len -= excess;
+            if len == 0 && rules.short != ShortRecv::Nothing {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let Some(CipherKey::Skcipher(tfm)) = &self.key else { unreachable!("a locked operation has its key") };
+        let dir = if self.enc { Direction::Encrypt } else { Direction::Decrypt };
+        let iv = &mut self.iv[..self.iv_len];
+        let text = self.tx.front(len);
+        let done = match sink.flat(len) {
+            Some(out) => tfm.one(dir, iv, Data::Flat(InOutBuf::new(text, out).expect("both have this length"))),
+            None => tfm.one(dir, iv, Data::from(&mut *text)).inspect(|()| sink.write(text)),
+        };
+        if rules.short != ShortRecv::Revert {
+            sink.skip(excess);
+        }
+        self.consume(len);
+        done.map(|()| len).map_err(op_errno)
+    }
+
+    fn crypt_aead(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize) -> Result<usize, Errno> {
+        let Some(CipherKey::Aead { tfm, tag_len }) = &self.key else { unreachable!("a locked operation has its key") };
+        let tag_len = *tag_len;
+        let used = self.tx.used();
+        let tag_in = if self.enc { 0 } else { tag_len };
+        if used < self.assoc_len + tag_in {
+            return Err(Errno::EINVAL);
+        }
+        // A result that does not fit makes the request shorter.
+        let full = if self.enc { used + tag_len } else { used - tag_len };
+        let out_len = full.min(sink.left).min(rcvbuf);
+        let less = full - out_len;
+        let text_and_tag = used - self.assoc_len;
+        if text_and_tag < less + tag_in {
+            return Err(Errno::EINVAL);
+        }
+        let text_len = text_and_tag - less - tag_in;
+        let processed = self.assoc_len + text_len + tag_in;
+        let (aad, rest) = self.tx.front(processed).split_at_mut(self.assoc_len);
+        let (text, tag_sent) = rest.split_at_mut(text_len);
+        let nonce = &self.iv[..self.iv_len];
+        let dir = if self.enc { Direction::Encrypt } else { Direction::Decrypt };
+        let mut tag_made = [0u8; MAX_TAG_LEN];
+        let flat = sink.flat(out_len);
+        let scattered = flat.is_none();
+        let done = match flat {
+            Some(out) => {
+                let (out_aad, out) = out.split_at_mut(aad.len());
+                out_aad.copy_from_slice(aad);
+                let (out_text, out_tag) = out.split_at_mut(text_len);
+                let data = Data::Flat(InOutBuf::new(text, out_text).expect("both have this length"));
+                tfm.one(dir, nonce, &[aad], data, if self.enc { out_tag } else { tag_sent })
+            }
+            None => {
+                let tag = if self.enc { &mut tag_made[..tag_len] } else { tag_sent };
+                tfm.one(dir, nonce, &[aad], Data::from(&mut *text), tag)
+            }
+        };
+        if scattered {
+            if done.is_ok() {
+                sink.write(aad);
+                sink.write(text);
+                sink.write(&tag_made[..out_len - aad.len() - text_len]);
+            } else {
+                sink.skip(out_len);
+            }
+        }
+        self.consume(processed);
+        done.map(|()| out_len).map_err(op_errno)
+    }
+}
+
+impl Drop for CipherOp {
+    fn drop(&mut self) {
+        self.iv.zeroize();
+    }
+}
+
+impl<L: RawMutex> OpState<L> {
+    fn cipher(&self) -> &CipherOp {
+        match &self.work {
+            Work::Cipher(op) => op,
+            _ => unreachable!("an operation does not change its type"),
+        }
+    }
+
+    fn cipher_mut(&mut self) -> &mut CipherOp {
+        match &mut self.work {
+            Work::Cipher(op) => op,
+            _ => unreachable!("an operation does not change its type"),
+        }
+    }
+}
+
+impl<L: RawMutex> Socket<L> {
+    pub(super) fn send_cipher(
+        &self,
+        mut state: MutexGuard<'_, L, OpState<L>>,
+        command: Option<Command<'_>>,
+        msg: &SendMsg<'_>,
+    ) -> Result<usize, Errno> {
+        let limit = || self.options.snd_pages_len();
+        let lend_pages = msg.spliced && self.sys.rules().splice_pages;
+        let mut source = Source::new(msg.data);
+        let mut copied = 0;
+        let mut failed = None;
+        state.cipher_mut().begin_send(command)?;
+        loop {
+            let taken = state.cipher_mut().tx.fill(&mut source, limit(), lend_pages);
+            copied += taken;
+            if source.left == 0 {
+                state.cipher_mut().more = msg.flags & MSG_MORE != 0;
+                break;
+            }
+            if taken > 0 {
+                continue;
+            }
+            if msg.flags & MSG_DONTWAIT != 0 {
+                failed = Some(Errno::EAGAIN);
+                break;
+            }
+            // A receiver may be waiting for what has been queued so far.
+            self.change.tell(self.sys.host());
+            state.cipher_mut().write = true;
+            let slept = self.change.wait_until(self.sys.host(), &mut state, |s| s.cipher().tx.writable(limit()));
+            state.cipher_mut().write = false;
+            if let Err(e) = slept {
+                failed = Some(e);
+                break;
+            }
+        }
+        self.change.tell(self.sys.host());
+        match failed {
+            Some(e) if copied == 0 => Err(e),
+            _ => Ok(copied),
+        }
+    }
+
+    pub(super) fn recv_cipher(
+        &self,
+        mut state: MutexGuard<'_, L, OpState<L>>,
+        data: &mut [&mut [u8]],
+        dont_wait: bool,
+    ) -> Result<usize, Errno> {
+        let mut sink = Sink::new(data);
+        let min = state.cipher().min_len();
+        let mut total = 0;
+        let mut outcome = Ok(());
+        while sink.left > 0 {
+            if !state.cipher().ready(min) {
+                let waited = match dont_wait {
+                    true => Err(Errno::EAGAIN),
+                    false => self.change.wait_until(self.sys.host(), &mut state, |s| s.cipher().ready(min)),
+                };
+                if waited.is_err() {
+                    outcome = waited;
+                    break;
+                }
+            }
+            match state.cipher_mut().crypt(&mut sink, self.options.rcv_pages_len(), self.sys.rules()) {
+                Ok(0) => break,
+                Ok(len) => total += len,
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+        self.change.tell(self.sys.host());
+        match outcome {
+            // What has been received already counts more than an error, except a forged text.
+            Err(e) if total == 0 || (e == Errno::EBADMSG && state.cipher().aead) => Err(e),
+            _ => Ok(total),
+        }
+    }
+}
+
+/// The number for a failed operation.
+pub(super) fn op_errno(e: OpError) -> Errno {
+    match e {
+        OpError::Length | OpError::Nonce | OpError::AssocLen | OpError::TagLen => Errno::EINVAL,
+        OpError::Auth => Errno::EBADMSG,
+        OpError::Driver => Errno::EIO,
+    }
+}

@@ -1,0 +1,120 @@
+//! Walking over the pieces that a caller gives.
+
+/// Reads from pieces, in order.
+pub(super) struct Source<'a> {
+    pieces: &'a [&'a [u8]],
+    at: usize,
+    /// Bytes left.
+    pub(super) left: usize,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(pieces: &'a [&'a [u8]]) -> Self {
+        Source { pieces, at: 0, left: pieces.iter().map(|p| p.len()).sum() }
+    }
+
+    /// Appends the next `len` bytes to `out`; at most what is left.
+    pub(super) fn append_to(&mut self, out: &mut Vec<u8>, len: usize) {
+        let mut len = len.min(self.left);
+        self.left -= len;
+        while len > 0 {
+            let rest = &self.pieces[0][self.at..];
+            let n = rest.len().min(len);
+            out.extend_from_slice(&rest[..n]);
+            len -= n;
+            self.at += n;
+            if self.at == self.pieces[0].len() {
+                self.pieces = &self.pieces[1..];
+                self.at = 0;
+            }
+        }
+    }
+}
+
+/// Writes to pieces, in order.
+pub(super) struct Sink<'a, 'b> {
+    pieces: &'a mut [&'b mut [u8]],
+    piece: usize,
+    at: usize,
+    /// Room left, in bytes.
+    pub(super) left: usize,
+}
+
+impl<'a, 'b> Sink<'a, 'b> {
+    pub(super) fn new(pieces: &'a mut [&'b mut [u8]]) -> Self {
+        let left = pieces.iter().map(|p| p.len()).sum();
+        Sink { pieces, piece: 0, at: 0, left }
+    }
+
+    fn skip_full(&mut self) {
+        while self.pieces.get(self.piece).is_some_and(|p| p.len() == self.at) {
+            self.piece += 1;
+            self.at = 0;
+        }
+    }
+
+    /// The next `len` bytes, if they lie in one piece. They count as written.
+    pub(super) fn flat(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.skip_full();
+        let piece = self.pieces.get_mut(self.piece)?.get_mut(self.at..)?.get_mut(..len)?;
+        self.at += len;
+        self.left -= len;
+        Some(piece)
+    }
+
+    /// Passes over `len` bytes, at most what is left.
+    pub(super) fn skip(&mut self, len: usize) {
+        let mut len = len.min(self.left);
+        self.left -= len;
+        while len > 0 {
+            self.skip_full();
+            let n = (self.pieces[self.piece].len() - self.at).min(len);
+            self.at += n;
+            len -= n;
+        }
+    }
+
+    /// Copies `data` out; what does not fit is dropped.
+    pub(super) fn write(&mut self, data: &[u8]) {
+        let mut data = &data[..data.len().min(self.left)];
+        self.left -= data.len();
+        while !data.is_empty() {
+            self.skip_full();
+            let room = &mut self.pieces[self.piece][self.at..];
+            let (now, later) = data.split_at(room.len().min(data.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.at += now.len();
+            data = later;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_all_shapes() {
+        let mut out = Vec::new();
+        let pieces: [&[u8]; 5] = [b"", b"ab", b"", b"cde", b""];
+        let mut source = Source::new(&pieces);
+        assert_eq!(source.left, 5);
+        source.append_to(&mut out, 3);
+        source.append_to(&mut out, 9);
+        assert_eq!((&out[..], source.left), (&b"abcde"[..], 0));
+
+        let (mut a, mut b, mut c) = ([0u8; 2], [0u8; 0], [0u8; 4]);
+        let mut dst: [&mut [u8]; 3] = [&mut a, &mut b, &mut c];
+        let mut sink = Sink::new(&mut dst);
+        sink.write(b"x");
+        assert!(sink.flat(2).is_none(), "two bytes that lie in two pieces");
+        sink.write(b"yz");
+        sink.flat(2).unwrap().copy_from_slice(b"12");
+        assert_eq!(sink.left, 1);
+        sink.skip(1);
+        sink.skip(1);
+        sink.write(b"lost");
+        assert_eq!(sink.left, 0);
+        assert_eq!((a, c), (*b"xy", *b"z12\0"));
+    }
+}

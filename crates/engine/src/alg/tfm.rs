@@ -1,0 +1,202 @@
+//! The transform side of a socket: what bind, setsockopt and accept work on.
+
+use super::Work;
+use super::cipher::{CipherKey, CipherOp};
+use super::hash::{HashKey, HashOp};
+use super::rng::{RngOp, SharedRng};
+use crate::Errno;
+use crate::host::Caller;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use lock_api::{Mutex, MutexGuard, RawMutex};
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
+use sealane_crypto::registry::KeyUse;
+use sealane_crypto::skcipher::SkcipherTfm;
+use sealane_crypto::{Alg, KeyError, Kind};
+use std::sync::Arc;
+
+/// A transform socket. The counters are the kernel's: all operations accepted from it, and those of them that were
+/// accepted without a key and have not been used since.
+pub(super) struct TfmSocket<L: RawMutex> {
+    refcnt: AtomicU32,
+    pub(super) nokey_refcnt: AtomicU32,
+    bound: Mutex<L, Option<Bound<L>>>,
+}
+
+/// What a socket is bound to, for an audit.
+pub(super) struct Label {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) driver: String,
+}
+
+/// What a socket is bound to.
+pub(super) struct Bound<L: RawMutex> {
+    pub(super) label: Arc<Label>,
+    alg: Alg,
+    transform: Transform<L>,
+}
+
+/// `None`: a key is needed and not there (the kernel's `CRYPTO_TFM_NEED_KEY`).
+enum Transform<L: RawMutex> {
+    Hash(HashKey),
+    Mac(Option<MacTfm>),
+    Skcipher(Option<SkcipherTfm>),
+    Aead { tfm: Option<AeadTfm>, tag_len: usize },
+    Rng(SharedRng<L>),
+}
+
+impl<L: RawMutex> TfmSocket<L> {
+    pub(super) fn new() -> Self {
+        TfmSocket { refcnt: AtomicU32::new(0), nokey_refcnt: AtomicU32::new(0), bound: Mutex::new(None) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, L, Option<Bound<L>>> {
+        self.bound.lock()
+    }
+
+    /// Locks it for a change, which must wait until every operation that has a key is gone.
+    pub(super) fn lock_idle(&self) -> Result<MutexGuard<'_, L, Option<Bound<L>>>, Errno> {
+        let guard = self.lock();
+        if self.refcnt.load(Relaxed) == self.nokey_refcnt.load(Relaxed) { Ok(guard) } else { Err(Errno::EBUSY) }
+    }
+
+    pub(super) fn bind(&self, bound: Bound<L>) -> Result<(), Errno> {
+        let mut guard = self.lock();
+        if self.refcnt.load(Relaxed) != 0 {
+            return Err(Errno::EBUSY);
+        }
+        let old = guard.replace(bound);
+        drop(guard);
+        drop(old);
+        Ok(())
+    }
+
+    /// Counts a new operation; called with the lock held.
+    pub(super) fn hold(&self, nokey: bool) {
+        self.refcnt.fetch_add(1, Relaxed);
+        if nokey {
+            self.nokey_refcnt.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts an operation that has gone. No lock: the order is the kernel's, in which a change made in between finds the
+    /// counters unequal and is refused.
+    pub(super) fn release(&self, nokey: bool) {
+        if nokey {
+            self.nokey_refcnt.fetch_sub(1, Relaxed);
+        }
+        self.refcnt.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<L: RawMutex> Bound<L> {
+    /// # Errors
+    /// [`Errno::ENOENT`] for an algorithm whose digest or tag is longer than any that the operations have room for.
+    pub(super) fn new(kind: Kind, name: &str, alg: Alg) -> Result<Self, Errno> {
+        let info = alg.info();
+        if info.digest_len > MAX_TAG_LEN {
+            return Err(Errno::ENOENT);
+        }
+        let transform = match (kind, info.key_use) {
+            (Kind::Hash, KeyUse::None) => Transform::Hash(HashKey::Hash(alg.hash())),
+            // The unkeyed hash: it stays if a key is refused later.
+            (Kind::Hash, KeyUse::Optional) => Transform::Mac(Some(alg.mac(&[]).map_err(key_errno)?)),
+            (Kind::Hash, KeyUse::Required) => Transform::Mac(None),
+            (Kind::Skcipher, _) => Transform::Skcipher(None),
+            (Kind::Aead, _) => Transform::Aead { tfm: None, tag_len: info.digest_len },
+            (Kind::Rng, _) => Transform::Rng(SharedRng::new(alg.rng())),
+            (Kind::NonceMac, _) => return Err(Errno::ENOENT),
+        };
+        let driver = alg.rows().first().map_or(String::new(), |r| r.driver.clone());
+        Ok(Bound { label: Arc::new(Label { kind, name: name.to_owned(), driver }), alg, transform })
+    }
+
+    pub(super) fn needs_key(&self) -> bool {
+        matches!(self.transform, Transform::Mac(None) | Transform::Skcipher(None) | Transform::Aead { tfm: None, .. })
+    }
+
+    /// Sets the key, or the seed of a generator.
+    ///
+    /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
+    /// check the range of the length first.
+    pub(super) fn set_key(&mut self, key: &[u8]) -> Result<(), Errno> {
+        let info = self.alg.info();
+        match &mut self.transform {
+            Transform::Hash(_) => Err(Errno::ENOSYS),
+            Transform::Mac(tfm) if info.key_use == KeyUse::Optional => {
+                if !info.key_lens.contains(key.len()) {
+                    return Err(Errno::EINVAL);
+                }
+                *tfm = Some(self.alg.mac(key).map_err(key_errno)?);
+                Ok(())
+            }
+            Transform::Mac(tfm) => put(tfm, self.alg.mac(key)),
+            Transform::Skcipher(tfm) => {
+                if !(info.key_lens.min()..=info.key_lens.max()).contains(&key.len()) {
+                    return Err(Errno::EINVAL);
+                }
+                put(tfm, self.alg.skcipher(key))
+            }
+            Transform::Aead { tfm, .. } => put(tfm, self.alg.aead(key)),
+            Transform::Rng(rng) => rng.seed(key),
+        }
+    }
+
+    pub(super) fn set_tag_len(&mut self, len: usize) -> Result<(), Errno> {
+        let Transform::Aead { tag_len, .. } = &mut self.transform else { return Err(Errno::ENOPROTOOPT) };
+        if !self.alg.info().tag_lens.contains(len) {
+            return Err(Errno::EINVAL);
+        }
+        *tag_len = len;
+        Ok(())
+    }
+
+    pub(super) fn set_entropy(&mut self, val: Option<&[u8]>, len: usize, caller: Caller) -> Result<(), Errno> {
+        let Transform::Rng(rng) = &mut self.transform else { return Err(Errno::ENOPROTOOPT) };
+        rng.set_entropy(val, len, caller)
+    }
+
+    /// A new operation, with the key if there is one.
+    pub(super) fn operation(&self) -> Work<L> {
+        let info = self.alg.info();
+        let mut work = match &self.transform {
+            Transform::Hash(_) | Transform::Mac(_) => Work::Hash(HashOp::new(info.digest_len)),
+            Transform::Skcipher(_) | Transform::Aead { .. } => Work::Cipher(CipherOp::new(info)),
+            Transform::Rng(rng) => return Work::Rng(RngOp::new(rng)),
+        };
+        self.give_key(&mut work);
+        work
+    }
+
+    /// Gives the key to an operation that this transform accepted.
+    pub(super) fn give_key(&self, work: &mut Work<L>) {
+        match (work, &self.transform) {
+            (Work::Hash(op), Transform::Hash(key)) => op.set_key(key.clone()),
+            (Work::Hash(op), Transform::Mac(Some(tfm))) => op.set_key(HashKey::Mac(tfm.clone())),
+            (Work::Cipher(op), Transform::Skcipher(Some(tfm))) => op.set_key(CipherKey::Skcipher(tfm.clone())),
+            (Work::Cipher(op), Transform::Aead { tfm: Some(tfm), tag_len }) => {
+                op.set_key(CipherKey::Aead { tfm: tfm.clone(), tag_len: *tag_len });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn put<T>(slot: &mut Option<T>, made: Result<T, KeyError>) -> Result<(), Errno> {
+    let (tfm, done) = match made {
+        Ok(tfm) => (Some(tfm), Ok(())),
+        Err(e) => (None, Err(key_errno(e))),
+    };
+    *slot = tfm;
+    done
+}
+
+/// The number for a refused key.
+pub(super) fn key_errno(e: KeyError) -> Errno {
+    match e {
+        KeyError::NotKeyed => Errno::ENOSYS,
+        KeyError::Length | KeyError::Weak | KeyError::Malformed => Errno::EINVAL,
+        KeyError::Driver => Errno::ENOMEM,
+    }
+}

@@ -1,0 +1,83 @@
+//! What has been sent to a cipher operation and not been received yet: the kernel's TX list (`crypto/af_alg.c`).
+//!
+//! The kernel keeps it in pages, and what a sender is allowed depends on them: a page that has been begun is always
+//! filled, a new one is begun only while a whole page of the send buffer is free. Here it is one buffer, and only the
+//! fill of the last page is remembered.
+
+use super::iov::Source;
+use sealane_abi::socket::PAGE_SIZE;
+use zeroize::Zeroize;
+
+/// A queue of bytes in one piece, whose memory grows with use and is kept.
+#[derive(Default)]
+pub(super) struct Tx {
+    bytes: Vec<u8>,
+    head: usize,
+    /// How far the last page is filled; 0: the next byte begins a page.
+    last_page_len: usize,
+}
+
+impl Tx {
+    /// Bytes queued.
+    pub(super) fn used(&self) -> usize {
+        self.bytes.len() - self.head
+    }
+
+    /// Whether a page can be begun, when `limit` bytes may be queued.
+    pub(super) fn writable(&self, limit: usize) -> bool {
+        limit >= self.used() + PAGE_SIZE
+    }
+
+    /// Takes from `source` what may be taken now; returns how many bytes.
+    pub(super) fn fill(&mut self, source: &mut Source<'_>, limit: usize, lend_pages: bool) -> usize {
+        let mut room = 0;
+        if self.last_page_len != 0 && !lend_pages {
+            room = PAGE_SIZE - self.last_page_len;
+        }
+        if source.left > room && self.used() + room + PAGE_SIZE <= limit {
+            room = limit - self.used();
+        }
+        let len = source.left.min(room);
+        if len == 0 {
+            return 0;
+        }
+        if self.head > 0 && self.bytes.len() + len > self.bytes.capacity() {
+            self.bytes.copy_within(self.head.., 0);
+            self.bytes.truncate(self.used());
+            self.head = 0;
+        }
+        source.append_to(&mut self.bytes, len);
+        self.last_page_len = if lend_pages { 0 } else { (self.last_page_len + len) % PAGE_SIZE };
+        len
+    }
+
+    /// The first `len` bytes.
+    pub(super) fn front(&mut self, len: usize) -> &mut [u8] {
+        &mut self.bytes[self.head..self.head + len]
+    }
+
+    /// Wipes and removes the first `len` bytes; returns whether nothing is left.
+    pub(super) fn consume(&mut self, len: usize) -> bool {
+        wipe(&mut self.bytes[self.head..self.head + len]);
+        self.head += len;
+        let empty = self.head == self.bytes.len();
+        if empty {
+            self.bytes.clear();
+            self.head = 0;
+            self.last_page_len = 0;
+        }
+        empty
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+/// Overwrites with zeros at the speed of memset; the buffer lives on, and `black_box` keeps the writes.
+fn wipe(bytes: &mut [u8]) {
+    bytes.fill(0);
+    core::hint::black_box(bytes);
+}

@@ -1,0 +1,85 @@
+//! Sleeping until a socket changes.
+
+use crate::Errno;
+use crate::host::Host;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::SeqCst;
+use lock_api::{MutexGuard, RawMutex};
+
+/// A word that changes when the socket does and somebody watches.
+pub(super) struct Change {
+    word: AtomicU32,
+    watchers: AtomicU32,
+}
+
+/// Somebody who watches a socket. While it lives, every change of the socket changes [`Self::word`] and wakes who sleeps
+/// on it.
+pub struct Watch<'a> {
+    change: &'a Change,
+    seen: u32,
+}
+
+impl Watch<'_> {
+    /// The word to sleep on.
+    #[must_use]
+    pub fn word(&self) -> &AtomicU32 {
+        &self.change.word
+    }
+
+    /// Its value when the watch began: sleep while it is this.
+    #[must_use]
+    pub fn seen(&self) -> u32 {
+        self.seen
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.change.watchers.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Change {
+    pub(super) fn new() -> Self {
+        Change { word: AtomicU32::new(0), watchers: AtomicU32::new(0) }
+    }
+
+    pub(super) fn watch(&self) -> Watch<'_> {
+        self.watchers.fetch_add(1, SeqCst);
+        Watch { change: self, seen: self.word.load(SeqCst) }
+    }
+
+    /// Tells the watchers; called with the socket locked, after its state has changed.
+    ///
+    /// A watcher registers before it looks at the state under the same lock. So whoever changes the state later sees it
+    /// registered, and without watchers nothing but this load is paid.
+    pub(super) fn tell(&self, host: &dyn Host) {
+        if self.watchers.load(SeqCst) != 0 {
+            self.word.fetch_add(1, SeqCst);
+            host.wake(&self.word);
+        }
+    }
+
+    /// Sleeps, with the lock released, until `ready`.
+    ///
+    /// # Errors
+    /// [`Errno::EINTR`] when a signal came and `ready` does not hold.
+    pub(super) fn wait_until<L: RawMutex, T>(
+        &self,
+        host: &dyn Host,
+        guard: &mut MutexGuard<'_, L, T>,
+        ready: impl Fn(&T) -> bool,
+    ) -> Result<(), Errno> {
+        loop {
+            if ready(guard) {
+                return Ok(());
+            }
+            let watch = self.watch();
+            let slept = MutexGuard::unlocked(guard, || host.wait(watch.word(), watch.seen()));
+            drop(watch);
+            if !ready(guard) {
+                slept?;
+            }
+        }
+    }
+}

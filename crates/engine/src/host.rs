@@ -1,0 +1,100 @@
+//! What the engine needs from outside, and what it tells.
+
+use crate::Errno;
+use core::sync::atomic::AtomicU32;
+use sealane_crypto::Kind;
+use zeroize::Zeroizing;
+
+/// Who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Whether it has CAP_NET_ADMIN or CAP_SYS_ADMIN in the initial user namespace.
+    pub privileged: bool,
+}
+
+/// What the engine needs from its host.
+pub trait Host: Send + Sync {
+    /// Sleeps while `*word == seen`. It may return early; the engine looks again.
+    ///
+    /// # Errors
+    /// [`Errno::EINTR`] when a signal came. Whether the system call is then restarted (`ERESTARTSYS`, `SA_RESTART`) is the
+    /// host's business.
+    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno>;
+    /// Wakes all who sleep on `word`.
+    fn wake(&self, word: &AtomicU32);
+    /// The payload of the key with this serial number (types user, logon, encrypted, trusted).
+    ///
+    /// # Errors
+    /// What the kernel's `ALG_SET_KEY_BY_KEY_SERIAL` would return: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
+    /// `ENOPROTOOPT` for keys of other types.
+    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno>;
+    /// Sizes of buffers.
+    fn net_defaults(&self) -> NetDefaults {
+        NetDefaults::default()
+    }
+}
+
+/// Sizes of buffers, from `/proc/sys/net/core`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetDefaults {
+    /// Send buffer in bytes (`wmem_default`).
+    pub wmem_default: u32,
+    /// Largest send buffer that can be asked for, in bytes before doubling (`wmem_max`).
+    pub wmem_max: u32,
+    /// Receive buffer in bytes (`rmem_default`).
+    pub rmem_default: u32,
+    /// Largest receive buffer that can be asked for, in bytes before doubling (`rmem_max`).
+    pub rmem_max: u32,
+    /// Largest option or control data in bytes (`optmem_max`).
+    pub optmem_max: u32,
+}
+
+impl Default for NetDefaults {
+    fn default() -> Self {
+        NetDefaults {
+            wmem_default: 212_992,
+            wmem_max: 212_992,
+            rmem_default: 212_992,
+            rmem_max: 212_992,
+            optmem_max: 131_072,
+        }
+    }
+}
+
+/// Sees what happens, for an audit. It gets no key, no text and no digest.
+pub trait Observer: Send + Sync {
+    /// One call that has ended.
+    fn event(&self, event: &Event<'_>);
+}
+
+/// What a call was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// bind of an AF_ALG socket.
+    Bind,
+    /// Setting a key or a seed.
+    SetKey,
+    /// Accepting an operation.
+    Accept,
+    /// Sending data.
+    Send,
+    /// Receiving a result.
+    Recv,
+}
+
+/// One call that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// What it was.
+    pub call: Call,
+    /// Type, where the socket is bound to one or the address names one.
+    pub kind: Option<Kind>,
+    /// Algorithm as the caller named it.
+    pub name: &'a str,
+    /// Driver that serves it, empty where there is none; of several, the first candidate.
+    pub driver: &'a str,
+    /// Bytes moved, or the length of the key.
+    pub bytes: usize,
+    /// The error, if it failed.
+    pub errno: Option<Errno>,
+}

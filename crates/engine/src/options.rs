@@ -1,0 +1,170 @@
+//! SOL_SOCKET options, as `net/core/sock.c` keeps them for a socket that has no use for most of them.
+
+use crate::Errno;
+use crate::host::{Caller, NetDefaults};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use sealane_abi::socket::{self as so, PAGE_SIZE};
+
+/// `SOCK_MIN_SNDBUF` on 64-bit machines.
+const MIN_SNDBUF: u32 = 4608;
+/// `SOCK_MIN_RCVBUF` on 64-bit machines.
+const MIN_RCVBUF: u32 = 2304;
+
+/// The options of one socket.
+pub(crate) struct Options {
+    limits: NetDefaults,
+    domain: i32,
+    type_: i32,
+    protocol: i32,
+    sndbuf: AtomicU32,
+    rcvbuf: AtomicU32,
+    rcvlowat: AtomicI32,
+    priority: AtomicI32,
+    mark: AtomicU32,
+    linger: [AtomicI32; 2],
+    /// Timeouts as the caller gave them: seconds and microseconds for each of receive and send.
+    timeouts: [AtomicU64; 4],
+    /// The options that are a switch: a bit each.
+    switches: AtomicU64,
+}
+
+const SWITCHES: [i32; 9] = [
+    so::SO_DEBUG,
+    so::SO_REUSEADDR,
+    so::SO_DONTROUTE,
+    so::SO_BROADCAST,
+    so::SO_KEEPALIVE,
+    so::SO_OOBINLINE,
+    so::SO_NO_CHECK,
+    so::SO_REUSEPORT,
+    so::SO_TIMESTAMP,
+];
+
+impl Options {
+    pub(crate) fn new(limits: NetDefaults, domain: i32, type_: i32, protocol: i32) -> Self {
+        Options {
+            limits,
+            domain,
+            type_,
+            protocol,
+            sndbuf: AtomicU32::new(limits.wmem_default),
+            rcvbuf: AtomicU32::new(limits.rmem_default),
+            rcvlowat: AtomicI32::new(1),
+            priority: AtomicI32::new(0),
+            mark: AtomicU32::new(0),
+            linger: Default::default(),
+            timeouts: Default::default(),
+            switches: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &NetDefaults {
+        &self.limits
+    }
+
+    /// What AF_ALG lets a socket queue: the send buffer in whole pages, at least one.
+    pub(crate) fn snd_pages_len(&self) -> usize {
+        (self.sndbuf.load(Relaxed) as usize & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
+    }
+
+    /// What AF_ALG lets one request return: the receive buffer in whole pages, at least one.
+    pub(crate) fn rcv_pages_len(&self) -> usize {
+        (self.rcvbuf.load(Relaxed) as usize & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
+    }
+
+    /// getsockopt at SOL_SOCKET: writes at most `out.len()` bytes, returns how many.
+    pub(crate) fn get(&self, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        let word = match name {
+            so::SO_TYPE => self.type_,
+            so::SO_DOMAIN => self.domain,
+            so::SO_PROTOCOL => self.protocol,
+            so::SO_ERROR | so::SO_ACCEPTCONN => 0,
+            so::SO_SNDBUF => self.sndbuf.load(Relaxed) as i32,
+            so::SO_RCVBUF => self.rcvbuf.load(Relaxed) as i32,
+            so::SO_RCVLOWAT => self.rcvlowat.load(Relaxed),
+            so::SO_SNDLOWAT => 1,
+            so::SO_PRIORITY => self.priority.load(Relaxed),
+            so::SO_MARK => self.mark.load(Relaxed) as i32,
+            so::SO_LINGER => {
+                let mut bytes = [0; 8];
+                for (half, word) in bytes.chunks_exact_mut(4).zip(&self.linger) {
+                    half.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+                }
+                return Ok(copy(out, &bytes));
+            }
+            so::SO_RCVTIMEO | so::SO_SNDTIMEO => {
+                let mut bytes = [0; 16];
+                for (half, word) in bytes.chunks_exact_mut(8).zip(&self.timeouts[timeout_at(name)..]) {
+                    half.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+                }
+                return Ok(copy(out, &bytes));
+            }
+            _ => match SWITCHES.iter().position(|s| *s == name) {
+                Some(bit) => (self.switches.load(Relaxed) >> bit & 1) as i32,
+                None => return Err(Errno::ENOPROTOOPT),
+            },
+        };
+        Ok(copy(out, &word.to_ne_bytes()))
+    }
+
+    /// setsockopt at SOL_SOCKET. `val` is `None` for a NULL pointer; `len` is the length that was passed.
+    pub(crate) fn set(&self, name: i32, val: Option<&[u8]>, len: usize, caller: Caller) -> Result<(), Errno> {
+        if len < 4 {
+            return Err(Errno::EINVAL);
+        }
+        let val = val.ok_or(Errno::EFAULT)?;
+        let word = i32::from_ne_bytes(*val.first_chunk().ok_or(Errno::EFAULT)?);
+        // The kernel takes the number as unsigned, limits it, doubles it and keeps it above a minimum.
+        let doubled = |max: u32, min: u32| (word as u32).min(max).min(i32::MAX as u32 / 2).saturating_mul(2).max(min);
+        match name {
+            so::SO_SNDBUF => self.sndbuf.store(doubled(self.limits.wmem_max, MIN_SNDBUF), Relaxed),
+            so::SO_RCVBUF => self.rcvbuf.store(doubled(self.limits.rmem_max, MIN_RCVBUF), Relaxed),
+            so::SO_SNDBUFFORCE | so::SO_RCVBUFFORCE if !caller.privileged => return Err(Errno::EPERM),
+            so::SO_SNDBUFFORCE => self.sndbuf.store(forced(word).max(MIN_SNDBUF), Relaxed),
+            so::SO_RCVBUFFORCE => self.rcvbuf.store(forced(word).max(MIN_RCVBUF), Relaxed),
+            so::SO_RCVLOWAT => self.rcvlowat.store(if word < 0 { i32::MAX } else { word.max(1) }, Relaxed),
+            so::SO_PRIORITY if (0..=6).contains(&word) || caller.privileged => self.priority.store(word, Relaxed),
+            so::SO_PRIORITY => return Err(Errno::EPERM),
+            so::SO_MARK if caller.privileged => self.mark.store(word as u32, Relaxed),
+            so::SO_MARK => return Err(Errno::EPERM),
+            so::SO_LINGER => {
+                let seconds = i32::from_ne_bytes(*val.get(4..).and_then(|v| v.first_chunk()).ok_or(Errno::EINVAL)?);
+                self.linger[0].store(i32::from(word != 0), Relaxed);
+                if word != 0 {
+                    self.linger[1].store(seconds, Relaxed);
+                }
+            }
+            so::SO_RCVTIMEO | so::SO_SNDTIMEO => {
+                let val: &[u8; 16] = val.first_chunk().ok_or(Errno::EINVAL)?;
+                for (half, to) in val.chunks_exact(8).zip(&self.timeouts[timeout_at(name)..]) {
+                    to.store(u64::from_ne_bytes(*half.first_chunk().expect("a chunk of 8 bytes")), Relaxed);
+                }
+            }
+            so::SO_DEBUG if word != 0 && !caller.privileged => return Err(Errno::EACCES),
+            so::SO_TYPE | so::SO_PROTOCOL | so::SO_DOMAIN | so::SO_ERROR => return Err(Errno::ENOPROTOOPT),
+            _ => {
+                let bit = SWITCHES.iter().position(|s| *s == name).ok_or(Errno::ENOPROTOOPT)?;
+                if word != 0 {
+                    self.switches.fetch_or(1 << bit, Relaxed);
+                } else {
+                    self.switches.fetch_and(!(1 << bit), Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn forced(word: i32) -> u32 {
+    (word.max(0) as u32).min(i32::MAX as u32 / 2) * 2
+}
+
+fn timeout_at(name: i32) -> usize {
+    if name == so::SO_RCVTIMEO { 0 } else { 2 }
+}
+
+fn copy(out: &mut [u8], bytes: &[u8]) -> usize {
+    let n = out.len().min(bytes.len());
+    out[..n].copy_from_slice(&bytes[..n]);
+    n
+}

@@ -1,0 +1,73 @@
+//! What all sockets share.
+
+use crate::Errno;
+use crate::catalog::Catalog;
+use crate::host::{Caller, Host, Observer};
+use crate::profile::{Profile, Rules};
+use sealane_crypto::{Alg, Kind, Registry};
+use std::sync::Arc;
+
+/// The algorithms, the imitated kernel and the host: shared by all sockets, never changed.
+pub struct System {
+    registry: Arc<Registry>,
+    profile: Profile,
+    rules: Rules,
+    catalog: Catalog,
+    host: Arc<dyn Host>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl System {
+    /// A system that serves the algorithms of `registry` as `profile` would.
+    #[must_use]
+    pub fn new(
+        registry: Arc<Registry>,
+        profile: Profile,
+        host: Arc<dyn Host>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Arc<Self> {
+        let catalog = Catalog::new(profile);
+        Arc::new(System { registry, profile, rules: profile.rules(), catalog, host, observer })
+    }
+
+    /// The drivers.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The imitated kernel.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &dyn Host {
+        &*self.host
+    }
+
+    /// The names of the imitated kernel.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// The algorithm that a bind of `name` gets.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] when the imitated kernel or this build does not have it, or does not let this caller have it;
+    /// other numbers where that kernel's templates answer so.
+    pub fn resolve(&self, kind: Kind, name: &str, caller: Caller) -> Result<Alg, Errno> {
+        self.catalog.resolve(&self.registry, kind, name, caller)
+    }
+
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
+    }
+}
