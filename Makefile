@@ -1,2 +1,48 @@
-test:
-	cargo test --workspace
+# Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
+#   make demo   installs what is missing, builds, and shows unmodified programs at work
+#   make test   installs what is missing and passes the tests
+.PHONY: help demo test ci bench build deps check fuzz install clean
+
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+SEALANE_KERNELS ?= $(abspath ../shared/kernel)
+export SEALANE_KERNELS
+
+help:
+	@sed -n '2,4s/^# \{0,1\}//p' Makefile
+	@echo "  make bench  runs the benches, rivals side by side (about 20 minutes); results in bench/runs/"
+	@echo "  make fuzz   runs each fuzz target for FUZZ_SECONDS (default 60)"
+	@echo "  make check  formatting, lints and documentation, warnings denied"
+	@echo "  make install PREFIX=/usr/local"
+
+deps:
+	@scripts/install-deps.sh
+
+build: deps
+	cargo build --release --locked -p sealane-cli -p sealane-shim -p sealane-bench -p sealane-conformance
+
+demo: build
+	@scripts/demo.sh
+
+test: build
+	@scripts/test.sh
+
+check: deps
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --document-private-items
+
+bench: build
+	@scripts/bench.sh
+
+fuzz: deps
+	@scripts/fuzz.sh
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/sealane $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
+	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
+
+clean:
+	cargo clean
