@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     include_str!("../../vectors/hash.txt"),
     include_str!("../../vectors/mac.txt"),
     include_str!("../../vectors/skcipher.txt"),
+    include_str!("../../vectors/optional_key.txt"),
 ];
 
 /// The fields that a vector may have.

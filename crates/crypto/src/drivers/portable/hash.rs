@@ -70,6 +70,39 @@ fn row<D: Hash>(name: &str) -> Row {
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, Driver::Hash(Arc::new(Plain::<D>(PhantomData))))
 }
 
+/// The first `digest_len` bytes of another hash.
+fn truncated<D: Hash>(name: &str, digest_len: usize) -> Row {
+    let mut row = row::<D>(name);
+    row.info.digest_len = digest_len;
+    row
+}
+
+fn legacy<D: Hash>(name: &str) -> Row {
+    let mut row = row::<D>(name);
+    row.info.legacy = true;
+    row
+}
+
+/// BLAKE2 and the checksums, whose key is optional, are rows of the MACs.
 pub(super) fn rows() -> Vec<Row> {
-    vec![row::<sha2::Sha256>("sha256")]
+    vec![
+        legacy::<md4::Md4>("md4"),
+        legacy::<md5::Md5>("md5"),
+        row::<sha1::Sha1>("sha1"),
+        row::<sha2::Sha224>("sha224"),
+        row::<sha2::Sha256>("sha256"),
+        row::<sha2::Sha384>("sha384"),
+        row::<sha2::Sha512>("sha512"),
+        row::<sha3::Sha3_224>("sha3-224"),
+        row::<sha3::Sha3_256>("sha3-256"),
+        row::<sha3::Sha3_384>("sha3-384"),
+        row::<sha3::Sha3_512>("sha3-512"),
+        row::<ripemd::Ripemd160>("rmd160"),
+        row::<sm3::Sm3>("sm3"),
+        row::<streebog::Streebog256>("streebog256"),
+        row::<streebog::Streebog512>("streebog512"),
+        row::<whirlpool::Whirlpool>("wp512"),
+        truncated::<whirlpool::Whirlpool>("wp384", 48),
+        truncated::<whirlpool::Whirlpool>("wp256", 32),
+    ]
 }

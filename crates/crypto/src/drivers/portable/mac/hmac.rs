@@ -1,29 +1,30 @@
 //! HMAC (RFC 2104) over any hash, with the two padded key blocks absorbed once.
 
+use super::Mac;
 use crate::drivers::portable::hash::Hash;
-use crate::drivers::portable::{MODULE, PRIORITY};
-use crate::error::{KeyError, OpError};
-use crate::hash::HashState;
-use crate::key::{PreparedKey, as_prepared};
-use crate::mac::{MacDriver, MacOp};
-use crate::registry::{AlgInfo, Driver, Lens, Row};
+use crate::error::KeyError;
+use crate::mac::MAX_TAG_LEN;
+use crate::registry::{AlgInfo, Lens, Row};
 use digest::block_api::{Block, BlockSizeUser};
+use digest::typenum::{U20, U32, U48, U64};
 use digest::{Digest, Output};
 use std::marker::PhantomData;
-use std::sync::Arc;
 use zeroize::Zeroize;
 
-struct Hmac<D>(PhantomData<fn() -> D>);
+struct Hmac<D>(PhantomData<D>);
 
 /// The hash after `key ^ ipad` and after `key ^ opad`. The hashes wipe themselves when dropped.
-#[derive(Clone)]
 struct Key<D> {
     inner: D,
     outer: D,
 }
 
-impl<D: Hash> Key<D> {
-    fn new(key: &[u8]) -> Self {
+impl<D: Hash> Mac for Hmac<D> {
+    type Key = Key<D>;
+    type Running = D;
+
+    /// Any length, none included: RFC 2104 sets no limit, and Linux takes empty keys too.
+    fn prepare(key: &[u8]) -> Result<Key<D>, KeyError> {
         let mut block = Block::<D>::default();
         if key.len() > block.len() {
             let mut digest = D::digest(key);
@@ -40,80 +41,61 @@ impl<D: Hash> Key<D> {
         };
         let key = Key { inner: absorb(0x36), outer: absorb(0x5c) };
         block.zeroize();
-        key
+        Ok(key)
     }
 
-    fn finish(&self, inner: D) -> Output<D> {
+    fn begin(key: &Key<D>) -> D {
+        key.inner.clone()
+    }
+
+    fn update(_: &Key<D>, running: &mut D, data: &[u8]) {
+        Digest::update(running, data);
+    }
+
+    fn end(key: &Key<D>, running: D, tag: &mut [u8; MAX_TAG_LEN]) {
         let mut digest = Output::<D>::default();
-        Digest::finalize_into(inner, &mut digest);
-        let mut outer = self.outer.clone();
+        Digest::finalize_into(running, &mut digest);
+        let mut outer = key.outer.clone();
         Digest::update(&mut outer, &digest);
         Digest::finalize_into(outer, &mut digest);
-        digest
-    }
-}
-
-struct State<D> {
-    key: Key<D>,
-    running: D,
-}
-
-impl<D: Hash> HashState for State<D> {
-    fn update(&mut self, data: &[u8]) {
-        Digest::update(&mut self.running, data);
-    }
-
-    fn finish(&mut self, out: &mut [u8]) {
-        let running = std::mem::replace(&mut self.running, self.key.inner.clone());
-        let tag = self.key.finish(running);
-        out.copy_from_slice(&tag[..out.len()]);
-    }
-
-    fn reset(&mut self) {
-        self.running = self.key.inner.clone();
-    }
-
-    fn fork(&self) -> Box<dyn HashState> {
-        Box::new(State { key: self.key.clone(), running: self.running.clone() })
-    }
-}
-
-impl<D: Hash> MacDriver for Hmac<D> {
-    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(Key::<D>::new(key)))
-    }
-
-    fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
-        let key: &Key<D> = as_prepared(key);
-        Box::new(State { key: key.clone(), running: key.inner.clone() })
-    }
-
-    fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        for op in ops {
-            let key: &Key<D> = op.tfm.key(slot);
-            let mut running = key.inner.clone();
-            for piece in op.data {
-                Digest::update(&mut running, piece);
-            }
-            let tag = key.finish(running);
-            op.status = match tag.get(..op.tag.len()) {
-                Some(tag) => {
-                    op.tag.copy_from_slice(tag);
-                    Ok(())
-                }
-                None => Err(OpError::TagLen),
-            };
-        }
+        tag[..digest.len()].copy_from_slice(&digest);
     }
 }
 
 fn row<D: Hash>(hash: &str) -> Row {
     let (block_len, digest_len) = (<D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
     let info = AlgInfo::mac(&format!("hmac({hash})"), block_len, digest_len, Lens::Range(0, usize::MAX));
-    let driver = format!("hmac-{hash}-{MODULE}");
-    Row::new(info, &driver, MODULE, PRIORITY, Driver::Mac(Arc::new(Hmac::<D>(PhantomData))))
+    super::row::<Hmac<D>>(info)
+}
+
+fn legacy<D: Hash>(hash: &str) -> Row {
+    let mut row = row::<D>(hash);
+    row.info.legacy = true;
+    row
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    vec![row::<sha2::Sha256>("sha256")]
+    vec![
+        legacy::<md4::Md4>("md4"),
+        legacy::<md5::Md5>("md5"),
+        row::<sha1::Sha1>("sha1"),
+        row::<sha2::Sha224>("sha224"),
+        row::<sha2::Sha256>("sha256"),
+        row::<sha2::Sha384>("sha384"),
+        row::<sha2::Sha512>("sha512"),
+        row::<sha3::Sha3_224>("sha3-224"),
+        row::<sha3::Sha3_256>("sha3-256"),
+        row::<sha3::Sha3_384>("sha3-384"),
+        row::<sha3::Sha3_512>("sha3-512"),
+        // Linux allows HMAC over hashes whose key is optional, and so BLAKE2b.
+        row::<blake2::Blake2b<U20>>("blake2b-160"),
+        row::<blake2::Blake2b<U32>>("blake2b-256"),
+        row::<blake2::Blake2b<U48>>("blake2b-384"),
+        row::<blake2::Blake2b<U64>>("blake2b-512"),
+        row::<ripemd::Ripemd160>("rmd160"),
+        row::<sm3::Sm3>("sm3"),
+        row::<streebog::Streebog256>("streebog256"),
+        row::<streebog::Streebog512>("streebog512"),
+        row::<whirlpool::Whirlpool>("wp512"),
+    ]
 }
