@@ -1,0 +1,47 @@
+//! Drivers over AWS-LC, by its C and assembly functions that work on plain structs.
+//!
+//! Nothing here uses an `EVP_MD_CTX`, an `EVP_CIPHER_CTX` or an `HMAC_CTX`: those live on the C heap, and prepared keys
+//! must stay valid in memory that processes share after `fork`. What is used works in place: block functions of the
+//! hashes ([`md`]), `AES_KEY`, `DES_key_schedule`, and `EVP_AEAD_CTX`, whose state for AES-GCM and ChaCha20-Poly1305
+//! has no pointers but those to constant tables of the library.
+//!
+//! Left out for this reason: XTS (only an `EVP_CIPHER`), SHA-3 (only an `EVP_MD`). Left out for speed: ECB (one block
+//! a call, slower than the portable driver) and BLAKE2b (portable C).
+
+mod aead;
+mod aes;
+mod ccm;
+mod chacha;
+mod cmac;
+mod des;
+mod gather;
+mod hmac;
+mod md;
+mod wipe;
+
+use sealane_crypto::Row;
+
+/// The name that these rows carry as their module.
+pub const MODULE: &str = "awslc";
+
+/// Preference where nothing was measured.
+pub const PRIORITY: u32 = 300;
+
+/// A row for each algorithm that AWS-LC does in place.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    let mut rows = md::rows();
+    rows.extend(hmac::rows());
+    rows.extend(cmac::rows());
+    rows.extend(aes::rows());
+    rows.extend(des::rows());
+    rows.extend(chacha::rows());
+    rows.extend(aead::rows());
+    rows.extend(ccm::rows());
+    rows
+}
+
+/// A row of this module; the driver is `<flat>-awslc`.
+fn row(info: sealane_crypto::AlgInfo, flat: &str, imp: sealane_crypto::registry::Driver) -> Row {
+    Row::new(info, &format!("{flat}-{MODULE}"), MODULE, PRIORITY, imp)
+}

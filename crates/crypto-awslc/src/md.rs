@@ -1,0 +1,334 @@
+//! MD4, MD5, RIPEMD-160, SHA-1 and SHA-2 over the block functions of AWS-LC.
+//!
+//! Only whole blocks are handed to the library, so that a running hash is no more than its chaining words (20 bytes for
+//! SHA-1) and a prepared HMAC key is two of those. Buffering and padding (Merkle-Damgard: 0x80, zeros, length) are done
+//! here, once for all of them.
+
+use crate::wipe::{Plain, wipe};
+use aws_lc_sys as c;
+use sealane_crypto::hash::{HashDriver, HashOp, HashState};
+use sealane_crypto::registry::Driver;
+use sealane_crypto::{AlgInfo, Row};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// The longest block of any of them (SHA-512), in bytes.
+pub(crate) const MAX_BLOCK_LEN: usize = 128;
+
+/// A Merkle-Damgard hash.
+pub(crate) trait Md: Send + Sync + 'static {
+    /// Chaining words.
+    type Words: Plain + Send + Sync + 'static;
+    /// Room for two blocks.
+    type Tail: Plain + AsMut<[u8]>;
+    /// Kernel name.
+    const NAME: &'static str;
+    /// Name inside driver names.
+    const FLAT: &'static str;
+    /// Block length in bytes.
+    const BLOCK_LEN: usize;
+    /// Digest length in bytes.
+    const DIGEST_LEN: usize;
+    /// Whether words and length are big-endian.
+    const BIG_ENDIAN: bool;
+    /// The words before the first block.
+    fn init() -> Self::Words;
+    /// Takes in whole blocks.
+    fn compress(words: &mut Self::Words, blocks: &[u8]);
+    /// Writes the first `out.len()` bytes of the digest.
+    fn output(words: &Self::Words, out: &mut [u8]);
+}
+
+/// Writes words in their byte order, as many bytes as `out` takes.
+macro_rules! write_words {
+    ($words:expr, $out:expr, $to_bytes:ident) => {{
+        for (word, chunk) in $words.iter().zip($out.chunks_mut(size_of_val(&$words[0]))) {
+            chunk.copy_from_slice(&word.$to_bytes()[..chunk.len()]);
+        }
+    }};
+}
+
+/// A hash whose context is updated through `$update`: with no partial block in it, the library passes all blocks to its
+/// assembly at once.
+macro_rules! through_update {
+    ($type:ident, $name:literal, $flat:literal, $word:ty, $words:literal, $block:literal, $digest:literal,
+     $ctx:ident { $buf:ident $(, $extra:ident)? }, $init:ident, $update:ident, $big:literal, $to_bytes:ident) => {
+        pub(crate) struct $type;
+
+        impl Md for $type {
+            type Words = [$word; $words];
+            type Tail = [u8; 2 * $block];
+            const NAME: &'static str = $name;
+            const FLAT: &'static str = $flat;
+            const BLOCK_LEN: usize = $block;
+            const DIGEST_LEN: usize = $digest;
+            const BIG_ENDIAN: bool = $big;
+
+            fn init() -> Self::Words {
+                let mut ctx = c::$ctx { h: [0; $words], Nl: 0, Nh: 0, $buf: [0; $block], num: 0 $(, $extra: 0)? };
+                // SAFETY: the context is valid for writing, and that is all the function needs.
+                unsafe { c::$init(&mut ctx) };
+                ctx.h
+            }
+
+            #[inline]
+            fn compress(words: &mut Self::Words, blocks: &[u8]) {
+                debug_assert_eq!(blocks.len() % $block, 0);
+                let mut ctx = c::$ctx { h: *words, Nl: 0, Nh: 0, $buf: [0; $block], num: 0 $(, $extra: $digest)? };
+                // SAFETY: the context is valid and holds no partial block; `blocks` is readable for its length.
+                unsafe { c::$update(&mut ctx, blocks.as_ptr().cast(), blocks.len()) };
+                *words = ctx.h;
+                // The rest of the context was never written: whole blocks are not buffered.
+                wipe(&mut ctx.h);
+            }
+
+            #[inline]
+            fn output(words: &Self::Words, out: &mut [u8]) {
+                write_words!(words, out, $to_bytes);
+            }
+        }
+    };
+}
+
+through_update!(Md4, "md4", "md4", u32, 4, 64, 16, MD4_CTX { data }, MD4_Init, MD4_Update, false, to_le_bytes);
+through_update!(Md5, "md5", "md5", u32, 4, 64, 16, MD5_CTX { data }, MD5_Init, MD5_Update, false, to_le_bytes);
+through_update!(
+    Rmd160,
+    "rmd160",
+    "rmd160",
+    u32,
+    5,
+    64,
+    20,
+    RIPEMD160_CTX { data },
+    RIPEMD160_Init,
+    RIPEMD160_Update,
+    false,
+    to_le_bytes
+);
+through_update!(Sha1, "sha1", "sha1", u32, 5, 64, 20, SHA_CTX { data }, SHA1_Init, SHA1_Update, true, to_be_bytes);
+through_update!(
+    Sha384,
+    "sha384",
+    "sha384",
+    u64,
+    8,
+    128,
+    48,
+    SHA512_CTX { p, md_len },
+    SHA384_Init,
+    SHA512_Update,
+    true,
+    to_be_bytes
+);
+through_update!(
+    Sha512,
+    "sha512",
+    "sha512",
+    u64,
+    8,
+    128,
+    64,
+    SHA512_CTX { p, md_len },
+    SHA512_Init,
+    SHA512_Update,
+    true,
+    to_be_bytes
+);
+
+/// SHA-224 and SHA-256, whose block function is public.
+macro_rules! sha256_family {
+    ($type:ident, $name:literal, $digest:literal, $init:ident) => {
+        pub(crate) struct $type;
+
+        impl Md for $type {
+            type Words = [u32; 8];
+            type Tail = [u8; 128];
+            const NAME: &'static str = $name;
+            const FLAT: &'static str = $name;
+            const BLOCK_LEN: usize = 64;
+            const DIGEST_LEN: usize = $digest;
+            const BIG_ENDIAN: bool = true;
+
+            fn init() -> Self::Words {
+                let mut ctx = c::SHA256_CTX { h: [0; 8], Nl: 0, Nh: 0, data: [0; 64], num: 0, md_len: 0 };
+                // SAFETY: the context is valid for writing, and that is all the function needs.
+                unsafe { c::$init(&mut ctx) };
+                ctx.h
+            }
+
+            #[inline]
+            fn compress(words: &mut Self::Words, blocks: &[u8]) {
+                debug_assert_eq!(blocks.len() % 64, 0);
+                // SAFETY: eight words, and as many whole blocks as `blocks` holds.
+                unsafe { c::SHA256_TransformBlocks(words.as_mut_ptr(), blocks.as_ptr(), blocks.len() / 64) };
+            }
+
+            #[inline]
+            fn output(words: &Self::Words, out: &mut [u8]) {
+                write_words!(words, out, to_be_bytes);
+            }
+        }
+    };
+}
+
+sha256_family!(Sha224, "sha224", 28, SHA224_Init);
+sha256_family!(Sha256, "sha256", 32, SHA256_Init);
+
+/// Takes in the last bytes of a message (less than a block), the padding and the length. `total` counts all bytes that
+/// the words stand for, the last ones included.
+#[inline]
+pub(crate) fn pad<H: Md>(words: &mut H::Words, last: &[u8], total: u64) {
+    // SAFETY: zeros are a value of a `Plain` type.
+    let mut tail: H::Tail = unsafe { core::mem::zeroed() };
+    let bytes = tail.as_mut();
+    // The length field has an eighth of a block: 8 bytes, for SHA-384 and SHA-512 16 of which the first 8 stay zero.
+    let field = H::BLOCK_LEN / 8;
+    let len = if last.len() + 1 + field <= H::BLOCK_LEN { H::BLOCK_LEN } else { 2 * H::BLOCK_LEN };
+    bytes[..last.len()].copy_from_slice(last);
+    bytes[last.len()] = 0x80;
+    let bits = total.wrapping_mul(8);
+    bytes[len - 8..len].copy_from_slice(&if H::BIG_ENDIAN { bits.to_be_bytes() } else { bits.to_le_bytes() });
+    H::compress(words, &bytes[..len]);
+    wipe(&mut tail);
+}
+
+/// Takes in a whole message after `before` bytes that the words already stand for (a multiple of the block).
+#[inline]
+pub(crate) fn absorb<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]]) {
+    match data {
+        [] => pad::<H>(words, &[], before as u64),
+        [only] => {
+            let (blocks, last) = only.split_at(only.len() - only.len() % H::BLOCK_LEN);
+            if !blocks.is_empty() {
+                H::compress(words, blocks);
+            }
+            pad::<H>(words, last, (before + only.len()) as u64);
+        }
+        many => absorb_pieces::<H>(words, before, many),
+    }
+}
+
+#[inline(never)]
+fn absorb_pieces<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]]) {
+    let mut partial = Partial::new(before);
+    for piece in data {
+        partial.update::<H>(words, piece);
+    }
+    partial.finish::<H>(words);
+}
+
+/// The bytes of a message that do not fill a block yet.
+#[derive(Clone)]
+pub(crate) struct Partial {
+    buf: [u8; MAX_BLOCK_LEN],
+    used: usize,
+    total: u64,
+}
+
+impl Partial {
+    /// None, after `before` bytes.
+    pub(crate) fn new(before: usize) -> Self {
+        Partial { buf: [0; MAX_BLOCK_LEN], used: 0, total: before as u64 }
+    }
+
+    /// Takes in `data`, whole blocks as soon as there are any.
+    pub(crate) fn update<H: Md>(&mut self, words: &mut H::Words, mut data: &[u8]) {
+        self.total = self.total.wrapping_add(data.len() as u64);
+        if self.used > 0 {
+            let (fill, rest) = data.split_at(data.len().min(H::BLOCK_LEN - self.used));
+            self.buf[self.used..self.used + fill.len()].copy_from_slice(fill);
+            self.used += fill.len();
+            data = rest;
+            if self.used < H::BLOCK_LEN {
+                return;
+            }
+            H::compress(words, &self.buf[..H::BLOCK_LEN]);
+            self.used = 0;
+        }
+        let (blocks, last) = data.split_at(data.len() - data.len() % H::BLOCK_LEN);
+        if !blocks.is_empty() {
+            H::compress(words, blocks);
+        }
+        self.buf[..last.len()].copy_from_slice(last);
+        self.used = last.len();
+    }
+
+    /// Pads.
+    pub(crate) fn finish<H: Md>(&self, words: &mut H::Words) {
+        pad::<H>(words, &self.buf[..self.used], self.total);
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        wipe(&mut self.buf);
+    }
+}
+
+struct MdDriver<H>(PhantomData<H>);
+
+struct MdState<H: Md> {
+    words: H::Words,
+    partial: Partial,
+}
+
+impl<H: Md> HashDriver for MdDriver<H> {
+    fn start(&self) -> Box<dyn HashState> {
+        Box::new(MdState::<H> { words: H::init(), partial: Partial::new(0) })
+    }
+
+    fn burst(&self, ops: &mut [HashOp<'_>]) {
+        for op in ops {
+            let mut words = H::init();
+            absorb::<H>(&mut words, 0, op.data);
+            H::output(&words, op.digest);
+            op.status = Ok(());
+        }
+    }
+}
+
+impl<H: Md> HashState for MdState<H> {
+    fn update(&mut self, data: &[u8]) {
+        self.partial.update::<H>(&mut self.words, data);
+    }
+
+    fn finish(&mut self, out: &mut [u8]) {
+        self.partial.finish::<H>(&mut self.words);
+        H::output(&self.words, out);
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        self.words = H::init();
+        self.partial = Partial::new(0);
+    }
+
+    fn fork(&self) -> Box<dyn HashState> {
+        Box::new(MdState::<H> { words: self.words, partial: self.partial.clone() })
+    }
+}
+
+impl<H: Md> Drop for MdState<H> {
+    fn drop(&mut self) {
+        wipe(&mut self.words);
+    }
+}
+
+fn row<H: Md>(legacy: bool) -> Row {
+    let info = AlgInfo { legacy, ..AlgInfo::hash(H::NAME, H::BLOCK_LEN, H::DIGEST_LEN) };
+    crate::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H>(PhantomData))))
+}
+
+pub(crate) fn rows() -> Vec<Row> {
+    vec![
+        row::<Md4>(true),
+        row::<Md5>(true),
+        row::<Sha1>(true),
+        row::<Sha224>(false),
+        row::<Sha256>(false),
+        row::<Sha384>(false),
+        row::<Sha512>(false),
+        row::<Rmd160>(true),
+    ]
+}
