@@ -22,17 +22,30 @@ use std::sync::Arc;
 pub fn rows() -> Vec<Row> {
     let mut rows = sealane_crypto::drivers::portable::rows();
     rows.extend(sealane_crypto::drivers::simd::rows());
+    #[cfg(feature = "aws-lc")]
+    rows.extend(sealane_crypto_awslc::rows());
     rows
 }
 
 /// A registry of every driver, choosing by `table`.
 #[must_use]
 pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
-    Registry::builder(sealane_crypto::selftest::run).rows(rows()).table(table).entropy(entropy).build()
+    Registry::builder(sealane_crypto::selftest::run)
+        .rows(rows())
+        .templates(sealane_crypto::drivers::portable::templates())
+        .table(table)
+        .entropy(entropy)
+        .build()
 }
 
 /// The libraries that this build or this CPU lacks, in words: what is missing and how to get it.
 #[must_use]
 pub fn left_out() -> Vec<String> {
-    Vec::new()
+    let mut missing = Vec::new();
+    if cfg!(not(feature = "aws-lc")) {
+        missing.push(
+            "aws-lc: built without it; build again with the Cargo feature 'aws-lc' (needs a C compiler)".to_owned(),
+        );
+    }
+    missing
 }
