@@ -22,7 +22,7 @@ build: deps
 	cargo build --release --locked -p sealane-cli -p sealane-shim -p sealane-bench -p sealane-conformance
 
 demo: build
-	@scripts/demo.sh
+	@python3 scripts/demo.py
 
 test: build
 	@scripts/test.sh
