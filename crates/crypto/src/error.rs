@@ -10,6 +10,8 @@ pub type Status = Result<(), OpError>;
 pub enum OpError {
     /// The data length does not suit the mode (not a whole number of blocks, shorter than one block for XTS, ...).
     Length,
+    /// The text is longer than its length field can say (CCM, RFC 3610 section 2.1); Linux answers EOVERFLOW.
+    TooLong,
     /// The IV or nonce has the wrong length or a forbidden value (CCM's length octet, RFC 3610 section 2.1).
     Nonce,
     /// The associated data has a length that the algorithm forbids (RFC 4106 takes 16 or 20 bytes with the IV).
@@ -26,6 +28,7 @@ impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             OpError::Length => "data length does not suit the mode",
+            OpError::TooLong => "text longer than the mode can take under this nonce",
             OpError::Nonce => "IV or nonce not acceptable",
             OpError::AssocLen => "length of the associated data not acceptable",
             OpError::TagLen => "tag length not acceptable",

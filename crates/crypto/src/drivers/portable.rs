@@ -3,7 +3,11 @@
 
 mod aead;
 mod block;
+mod ccm;
 mod chacha;
+mod chachapoly;
+mod gather;
+mod gcm;
 mod hash;
 mod mac;
 mod modes;

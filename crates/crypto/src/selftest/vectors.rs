@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     include_str!("../../vectors/mac.txt"),
     include_str!("../../vectors/skcipher.txt"),
     include_str!("../../vectors/optional_key.txt"),
+    include_str!("../../vectors/aead.txt"),
 ];
 
 /// The fields that a vector may have.

@@ -325,6 +325,7 @@ impl<L: RawMutex> Socket<L> {
 pub(super) fn op_errno(e: OpError) -> Errno {
     match e {
         OpError::Length | OpError::Nonce | OpError::AssocLen | OpError::TagLen => Errno::EINVAL,
+        OpError::TooLong => Errno::EOVERFLOW,
         OpError::Auth => Errno::EBADMSG,
         OpError::Driver => Errno::EIO,
     }
