@@ -1,0 +1,222 @@
+//! The differential test itself: the same sequences in two places, what differs, and the smallest way to show it.
+
+use crate::shrink::shrink;
+use crate::target::Target;
+use crate::transcript::{self, Block};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What to compare.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// The program `alg-sequence`.
+    pub program: PathBuf,
+    /// Reference first.
+    pub targets: [Target; 2],
+    /// Seed of all sequences.
+    pub seed: u64,
+    /// Number of the first sequence.
+    pub from: u64,
+    /// How many.
+    pub sequences: u64,
+    /// Calls of each.
+    pub calls: usize,
+    /// `core` or `all`.
+    pub names: String,
+    /// Longest run of one program, without what each sequence is given on top.
+    pub limit: Duration,
+    /// How many different differences are shrunk and shown.
+    pub reports: usize,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Sequences that both sides made.
+    pub compared: u64,
+    /// Sequences in which the reference itself died or hung; they are not compared.
+    pub reference_died: Vec<u64>,
+    /// Sequences that differ.
+    pub differing: u64,
+    /// How often each kind of difference was the first of a sequence.
+    pub kinds: BTreeMap<String, u64>,
+    /// Reproducers, readable.
+    pub reports: Vec<String>,
+}
+
+impl Comparison {
+    /// Runs `sequences` sequences in one place.
+    fn run(&self, target: &Target, extra: &[&str], sequences: usize) -> Result<HashMap<u64, Block>, String> {
+        // Writing each line to the disk is slow: only when the quick run died, to know where.
+        let (blocks, _) = self.run_once(target, extra, sequences, false)?;
+        if blocks.len() == sequences && blocks.iter().all(|b| b.complete) {
+            return Ok(blocks.into_iter().map(|b| (b.number, b)).collect());
+        }
+        let (blocks, why) = self.run_once(target, extra, sequences, true)?;
+        if blocks.is_empty() {
+            return Err(why);
+        }
+        Ok(blocks.into_iter().map(|b| (b.number, b)).collect())
+    }
+
+    /// The sequences, and in words how the run ended.
+    fn run_once(
+        &self,
+        to: &Target,
+        extra: &[&str],
+        sequences: usize,
+        sync: bool,
+    ) -> Result<(Vec<Block>, String), String> {
+        let (seed, calls) = (self.seed.to_string(), self.calls.to_string());
+        let program = self.program.to_string_lossy();
+        let file = temp_path("transcript");
+        let path = file.to_string_lossy().into_owned();
+        let mut argv: Vec<&str> = vec![&program, "--seed", &seed, "--calls", &calls, "--profile", &self.names];
+        argv.extend(["--output", &path]);
+        argv.extend(sync.then_some("--sync"));
+        argv.extend(extra);
+        let label = to.label();
+        let limit = self.limit + Duration::from_millis(if sync { 200 } else { 50 }) * sequences as u32;
+        let outcome = to.run(&argv, limit).map_err(|e| format!("{label}: {e}"))?;
+        let text = std::fs::read(&file).unwrap_or_default();
+        let _ = std::fs::remove_file(&file);
+        let timed_out = if outcome.timed_out { " (ran out of time)" } else { "" };
+        let tail: String = (outcome.text + &outcome.errors).lines().rev().take(5).collect::<Vec<_>>().join(" / ");
+        let why = format!("{label}: no transcript, status {:?}{timed_out}: {tail}", outcome.status);
+        Ok((transcript::parse(&String::from_utf8_lossy(&text)), why))
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// A sentence when one side could not be run at all.
+    pub fn verdict(&self) -> Result<Verdict, String> {
+        let mut verdict = Verdict {
+            compared: 0,
+            reference_died: Vec::new(),
+            differing: 0,
+            kinds: BTreeMap::new(),
+            reports: Vec::new(),
+        };
+        let end = self.from + self.sequences;
+        let mut next = self.from;
+        // When one side dies in a sequence, that is a difference; the sequences after it are run again.
+        while next < end {
+            let (from, count) = (next.to_string(), (end - next).to_string());
+            let range = ["--from", &from, "--sequences", &count];
+            let [a, b] = self.both(&range, (end - next) as usize)?;
+            let mut reached = next;
+            for number in next..end {
+                let (Some(x), Some(y)) = (a.get(&number), b.get(&number)) else { break };
+                reached = number + 1;
+                if !x.complete {
+                    verdict.reference_died.push(number);
+                    continue;
+                }
+                verdict.compared += 1;
+                if let Some(at) = transcript::first_difference(x, y) {
+                    self.note(&mut verdict, number, x, y, at)?;
+                }
+            }
+            if reached == next {
+                return Err(format!("sequence {next} was not even started on one side"));
+            }
+            next = reached;
+        }
+        Ok(verdict)
+    }
+
+    fn both(&self, extra: &[&str], sequences: usize) -> Result<[HashMap<u64, Block>; 2], String> {
+        Ok([self.run(&self.targets[0], extra, sequences)?, self.run(&self.targets[1], extra, sequences)?])
+    }
+
+    fn note(&self, verdict: &mut Verdict, number: u64, a: &Block, b: &Block, at: usize) -> Result<(), String> {
+        verdict.differing += 1;
+        let kind = transcript::signature(a, b, at);
+        let seen = verdict.kinds.entry(kind).or_insert(0);
+        *seen += 1;
+        if *seen == 1 && verdict.reports.len() < self.reports {
+            let report = self.reproducer(number, a, b, at)?;
+            verdict.reports.push(report);
+        }
+        Ok(())
+    }
+
+    fn reproducer(&self, number: u64, a: &Block, b: &Block, at: usize) -> Result<String, String> {
+        let plan = temp_path("plan");
+        let mut failure = None;
+        let last = at.min(self.calls - 1);
+        let keep = shrink((0..=last).collect(), |candidates| {
+            self.try_plan(&plan, number, candidates).unwrap_or_else(|e| {
+                failure.get_or_insert(e);
+                vec![false; candidates.len()]
+            })
+        });
+        let shrunk = self.try_blocks(&plan, number, std::slice::from_ref(&keep));
+        let _ = std::fs::remove_file(&plan);
+        let labels = [self.targets[0].label(), self.targets[1].label()];
+        let names = [labels[0].as_str(), labels[1].as_str()];
+        let list: Vec<String> = keep.iter().map(ToString::to_string).collect();
+        let mut out = format!(
+            "sequence {number} (seed {}, {} calls, names {}), made by the plan line `0 {number} {}`:\n",
+            self.seed,
+            self.calls,
+            self.names,
+            list.join(",")
+        );
+        match shrunk?.first() {
+            Some((x, y)) if transcript::first_difference(x, y).is_some() => {
+                out += &transcript::side_by_side(x, y, names);
+            }
+            _ => {
+                out += "  (the difference did not come back: it depends on what ran before; the whole sequence:)\n";
+                out += &transcript::side_by_side(a, b, names);
+            }
+        }
+        if let Some(failure) = failure {
+            out += &format!("  (shrinking was cut short: {failure})\n");
+        }
+        Ok(out)
+    }
+
+    fn try_blocks(&self, plan: &Path, number: u64, candidates: &[Vec<usize>]) -> Result<Vec<(Block, Block)>, String> {
+        let mut done: Vec<(Block, Block)> = Vec::new();
+        while done.len() < candidates.len() {
+            let rows: String = candidates[done.len()..]
+                .iter()
+                .enumerate()
+                .map(|(i, keep)| {
+                    let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
+                    format!("{i} {number} {}\n", keep.join(","))
+                })
+                .collect();
+            std::fs::write(plan, rows).map_err(|e| format!("{}: {e}", plan.display()))?;
+            let [mut a, mut b] = self.both(&["--plan", &plan.to_string_lossy()], candidates.len() - done.len())?;
+            let before = done.len();
+            for i in 0..(candidates.len() - before) as u64 {
+                match (a.remove(&i), b.remove(&i)) {
+                    (Some(x), Some(y)) => done.push((x, y)),
+                    _ => break,
+                }
+            }
+            if done.len() == before {
+                return Err("a candidate was not started on one side".to_owned());
+            }
+        }
+        Ok(done)
+    }
+
+    fn try_plan(&self, plan: &Path, number: u64, candidates: &[Vec<usize>]) -> Result<Vec<bool>, String> {
+        let blocks = self.try_blocks(plan, number, candidates)?;
+        Ok(blocks.iter().map(|(a, b)| transcript::first_difference(a, b).is_some()).collect())
+    }
+}
+
+/// A path under the temporary folder, which a guest sees too.
+fn temp_path(what: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("sealane-{what}.{}.{n}", std::process::id()))
+}

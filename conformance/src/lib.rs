@@ -1,0 +1,17 @@
+//! Sealane against Linux itself.
+//!
+//! `alg-sequence` makes random calls of AF_ALG from a seed ([`generate`], [`plan`], [`perform`]) and writes one line for
+//! each; `diff-alg` runs it in a real kernel and under `sealane run`, compares ([`transcript`]) and shrinks what differs
+//! ([`shrink`]). [`target`] knows how to run a program in either place.
+#![deny(unsafe_code)]
+
+pub mod differ;
+pub mod generate;
+pub mod names;
+pub mod perform;
+pub mod plan;
+pub mod rng;
+pub mod shrink;
+pub mod sys;
+pub mod target;
+pub mod transcript;

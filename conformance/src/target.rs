@@ -1,0 +1,197 @@
+//! Where a program can be run: in a real kernel, under `sealane run`, or plainly on this machine.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A place to run programs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A user-mode kernel of SEALANE_KERNELS; with `restricted`, the allowlist of Linux 7.3 stays in force.
+    Kernel {
+        /// `linux-7.3`, ...
+        name: String,
+        /// Leave `/proc/sys/crypto/af_alg_restrict` at its default.
+        restricted: bool,
+    },
+    /// `sealane run --profile PROFILE`.
+    Sealane {
+        /// The executable.
+        exe: PathBuf,
+        /// The profile.
+        profile: String,
+    },
+    /// This machine's kernel.
+    Plain,
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Standard output (in a kernel: with standard error).
+    pub text: String,
+    /// Standard error.
+    pub errors: String,
+    /// Exit status; `None` when it was killed.
+    pub status: Option<i32>,
+    /// Whether it ran past its time.
+    pub timed_out: bool,
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Where shared files lie that are no part of the repository: `shared/` beside it.
+#[must_use]
+pub fn shared() -> PathBuf {
+    env::var_os("SEALANE_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from)
+}
+
+/// The folder of real kernels: SEALANE_KERNELS, or `kernel/` of [`shared`].
+#[must_use]
+pub fn kernels() -> PathBuf {
+    env::var_os("SEALANE_KERNELS").map_or_else(|| shared().join("kernel"), PathBuf::from)
+}
+
+/// The executable: SEALANE, or the release build.
+#[must_use]
+pub fn sealane() -> PathBuf {
+    env::var_os("SEALANE").map_or_else(|| root().join("target/release/sealane"), PathBuf::from)
+}
+
+impl Target {
+    /// The kernel called `name`; `linux-7.3-restricted` is `linux-7.3` with its allowlist in force.
+    #[must_use]
+    pub fn kernel(name: &str) -> Target {
+        match name.strip_suffix("-restricted") {
+            Some(base) => Target::Kernel { name: base.to_owned(), restricted: true },
+            None => Target::Kernel { name: name.to_owned(), restricted: false },
+        }
+    }
+
+    /// [`sealane`] with `profile`.
+    #[must_use]
+    pub fn sealane(profile: &str) -> Target {
+        Target::Sealane { exe: sealane(), profile: profile.to_owned() }
+    }
+
+    /// A word for reports.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Target::Kernel { name, restricted: false } => format!("kernel {name}"),
+            Target::Kernel { name, restricted: true } => format!("kernel {name} (restricted)"),
+            Target::Sealane { profile, .. } => format!("sealane {profile}"),
+            Target::Plain => "this machine".to_owned(),
+        }
+    }
+
+    /// Why nothing can be run here, if so.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let need = |path: PathBuf, hint: &str| (!path.exists()).then(|| format!("no {} ({hint})", path.display()));
+        match self {
+            Target::Kernel { name, .. } => need(kernels().join("boot"), "set SEALANE_KERNELS")
+                .or_else(|| need(kernels().join(name), "set SEALANE_KERNELS")),
+            Target::Sealane { exe, .. } => need(exe.clone(), "cargo build --release, or set SEALANE"),
+            Target::Plain => None,
+        }
+    }
+
+    /// Runs `argv` and waits for it, `limit` at most.
+    ///
+    /// # Errors
+    /// When nothing could be started.
+    ///
+    /// # Panics
+    /// When `argv` is empty.
+    pub fn run(&self, argv: &[&str], limit: Duration) -> io::Result<Outcome> {
+        let mut command;
+        match self {
+            Target::Kernel { name, restricted } => {
+                command = Command::new(kernels().join("boot"));
+                command.arg(name).arg("--");
+                if !restricted {
+                    let lift = "f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f; exec \"$@\"";
+                    command.args(["sh", "-c", lift, "sh"]);
+                }
+                command.args(argv);
+            }
+            Target::Sealane { exe, profile } => {
+                command = Command::new(exe);
+                command.args(["run", "--profile", profile, "--"]).args(argv);
+            }
+            Target::Plain => {
+                command = Command::new(argv[0]);
+                command.args(&argv[1..]);
+            }
+        }
+        run_limited(command, limit)
+    }
+}
+
+/// Runs a command in a process group of its own, which is killed as a whole when `limit` has passed.
+///
+/// # Errors
+/// When it could not be started.
+pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome> {
+    // Files, not pipes: a grandchild that survives would keep a pipe open, and a full pipe would block the program.
+    let (out, err) = (temp_file()?, temp_file()?);
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
+    let mut child = command.spawn()?;
+    let end = Instant::now() + limit;
+    let mut timed_out = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= end {
+            timed_out = true;
+            crate::sys::kill_group(child.id());
+            break child.wait()?;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ok(Outcome { text: read_back(out)?, errors: read_back(err)?, status: status.code(), timed_out })
+}
+
+fn temp_file() -> io::Result<File> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = env::temp_dir().join(format!("sealane-conformance.{}.{n}", std::process::id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn read_back(mut file: File) -> io::Result<String> {
+    use std::io::Seek;
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_in_time() {
+        let start = Instant::now();
+        let out = Target::Plain.run(&["sh", "-c", "echo before; sleep 60; echo after"], Duration::from_millis(300));
+        let out = out.unwrap();
+        assert!(out.timed_out && out.status.is_none());
+        assert_eq!(out.text, "before\n");
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+}
