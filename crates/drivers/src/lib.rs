@@ -15,6 +15,7 @@ pub use entropy::SystemEntropy;
 use sealane_crypto::choice::Table;
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{Registry, Row};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The rows of every driver that this build and this CPU have.
@@ -24,7 +25,19 @@ pub fn rows() -> Vec<Row> {
     rows.extend(sealane_crypto::drivers::simd::rows());
     #[cfg(feature = "aws-lc")]
     rows.extend(sealane_crypto_awslc::rows());
+    agree(&mut rows);
     rows
+}
+
+/// What is true of an algorithm whatever driver serves it (lengths, `legacy`, ...) is said once, by the portable row.
+fn agree(rows: &mut [Row]) {
+    let portable = rows.iter().filter(|row| row.module == sealane_crypto::drivers::portable::MODULE);
+    let infos: HashMap<_, _> = portable.map(|row| ((row.info.kind, row.info.name.clone()), row.info.clone())).collect();
+    for row in rows {
+        if let Some(info) = infos.get(&(row.info.kind, row.info.name.clone())) {
+            row.info = info.clone();
+        }
+    }
 }
 
 /// A registry of every driver, choosing by `table`.
