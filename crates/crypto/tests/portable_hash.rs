@@ -8,7 +8,9 @@ fn every_row_has_a_vector_and_passes() {
     let registry = portable_registry();
     for row in registry.rows() {
         let name = if row.info.kind == Kind::Rng { &row.driver } else { &row.info.name };
-        assert!(!vectors::of(name).is_empty(), "{name} has no vector");
+        // The host's entropy under a name of the kernel's: nothing about it can be foretold.
+        let random = name == "jitterentropy_rng";
+        assert!(random || !vectors::of(name).is_empty(), "{name} has no vector");
         if let Err(what) = registry.self_test(row) {
             panic!("{what}");
         }

@@ -16,8 +16,10 @@ const FILES: &[&str] = &[
     include_str!("../../vectors/hash.txt"),
     include_str!("../../vectors/mac.txt"),
     include_str!("../../vectors/skcipher.txt"),
+    include_str!("../../vectors/nonce_mac.txt"),
     include_str!("../../vectors/optional_key.txt"),
     include_str!("../../vectors/aead.txt"),
+    include_str!("../../vectors/rng.txt"),
 ];
 
 /// The fields that a vector may have.

@@ -15,6 +15,8 @@ use crate::registry::{AlgInfo, Driver, Row};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+pub(super) use hmac::Key as HmacKey;
+
 /// A MAC as the files below write it; [`Adapter`] makes a driver of it. Types wipe themselves when dropped.
 trait Mac: 'static {
     /// The prepared key.

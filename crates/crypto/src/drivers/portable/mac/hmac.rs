@@ -14,17 +14,14 @@ use zeroize::Zeroize;
 struct Hmac<D>(PhantomData<D>);
 
 /// The hash after `key ^ ipad` and after `key ^ opad`. The hashes wipe themselves when dropped.
-struct Key<D> {
+pub(in crate::drivers::portable) struct Key<D> {
     inner: D,
     outer: D,
 }
 
-impl<D: Hash> Mac for Hmac<D> {
-    type Key = Key<D>;
-    type Running = D;
-
+impl<D: Hash> Key<D> {
     /// Any length, none included: RFC 2104 sets no limit, and Linux takes empty keys too.
-    fn prepare(key: &[u8]) -> Result<Key<D>, KeyError> {
+    pub(in crate::drivers::portable) fn new(key: &[u8]) -> Self {
         let mut block = Block::<D>::default();
         if key.len() > block.len() {
             let mut digest = D::digest(key);
@@ -41,7 +38,34 @@ impl<D: Hash> Mac for Hmac<D> {
         };
         let key = Key { inner: absorb(0x36), outer: absorb(0x5c) };
         block.zeroize();
-        Ok(key)
+        key
+    }
+
+    fn end(&self, running: D) -> Output<D> {
+        let mut digest = Output::<D>::default();
+        Digest::finalize_into(running, &mut digest);
+        let mut outer = self.outer.clone();
+        Digest::update(&mut outer, &digest);
+        Digest::finalize_into(outer, &mut digest);
+        digest
+    }
+
+    /// The tag of a message in pieces.
+    pub(in crate::drivers::portable) fn tag<'a>(&self, pieces: impl IntoIterator<Item = &'a &'a [u8]>) -> Output<D> {
+        let mut running = self.inner.clone();
+        for piece in pieces {
+            Digest::update(&mut running, piece);
+        }
+        self.end(running)
+    }
+}
+
+impl<D: Hash> Mac for Hmac<D> {
+    type Key = Key<D>;
+    type Running = D;
+
+    fn prepare(key: &[u8]) -> Result<Key<D>, KeyError> {
+        Ok(Key::new(key))
     }
 
     fn begin(key: &Key<D>) -> D {
@@ -53,11 +77,7 @@ impl<D: Hash> Mac for Hmac<D> {
     }
 
     fn end(key: &Key<D>, running: D, tag: &mut [u8; MAX_TAG_LEN]) {
-        let mut digest = Output::<D>::default();
-        Digest::finalize_into(running, &mut digest);
-        let mut outer = key.outer.clone();
-        Digest::update(&mut outer, &digest);
-        Digest::finalize_into(outer, &mut digest);
+        let digest = key.end(running);
         tag[..digest.len()].copy_from_slice(&digest);
     }
 }
