@@ -1,0 +1,367 @@
+//! GCM, CCM and ChaCha20-Poly1305.
+
+use crate::batch::{Batch, Entry};
+use crate::fallback::{Portable, row};
+use crate::ffi::{self, GCM_KEY_LEN, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
+use crate::manager::{self, Manager};
+use arrayvec::ArrayVec;
+use sealane_crypto::aead::{AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
+use sealane_crypto::data::Data;
+use sealane_crypto::key::PreparedKey;
+use sealane_crypto::registry::{Alg, Driver};
+use sealane_crypto::skcipher::Direction;
+use sealane_crypto::{KeyError, Kind, OpError, Row, Status};
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// The full tag of each of them.
+const TAG_LEN: usize = 16;
+
+/// The nonce of GCM and of RFC 8439.
+const NONCE_LEN: usize = 12;
+
+/// The longest associated data that the library's CCM takes.
+const CCM_MAX_AAD_LEN: usize = 46;
+
+/// What differs between the AEADs.
+trait Mode: Send + Sync + 'static {
+    type Key: Send + Sync + 'static;
+    /// How the library runs it.
+    const ENTRY: Entry;
+    /// The longest text of one job.
+    const MAX_LEN: usize;
+    /// The longest associated data of one job.
+    const MAX_AAD_LEN: usize;
+    /// The nonce that the caller gives.
+    const NONCE_LEN: usize;
+    /// Whether the tag depends on its own length, so that a short one is not the beginning of the full one.
+    const TAG_LEN_COUNTS: bool = false;
+
+    fn prepare(&self, key: &[u8]) -> Result<Self::Key, KeyError>;
+
+    /// Key and nonce as the library wants them. `None`: the portable driver serves this key.
+    fn op(key: &Self::Key, nonce: &[u8]) -> Result<Option<Op>, OpError>;
+
+    /// Where longer texts and the like go. Modes without such limits have none.
+    fn portable(_: &Self::Key) -> Option<&AeadTfm> {
+        None
+    }
+}
+
+struct Aead<M>(M);
+
+impl<M: Mode> AeadDriver for Aead<M> {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        Ok(Box::new(self.0.prepare(key)?))
+    }
+
+    fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
+        let mut ops = [AeadOp {
+            tfm: op.tfm,
+            dir: op.dir,
+            nonce: op.nonce,
+            aad: op.aad,
+            data: Data::Flat(op.data.reborrow()),
+            tag: op.tag,
+            status: Ok(()),
+        }];
+        self.burst(slot, &mut ops);
+        ops[0].status
+    }
+
+    fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
+        let ran = manager::with(|manager| {
+            let mut rest = &mut *ops;
+            while !rest.is_empty() {
+                let taken = run_some::<M>(slot, manager, rest);
+                rest = &mut rest[taken..];
+            }
+        });
+        if let Err(e) = ran {
+            for op in ops {
+                op.status = Err(e);
+            }
+        }
+    }
+}
+
+/// Runs the first of `ops`, as many as one batch takes, and says how many.
+fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>]) -> usize {
+    let dir = ops[0].dir;
+    let encrypt = dir == Direction::Encrypt;
+    let mut batch = Batch::new(manager);
+    let mut which: ArrayVec<u32, MAX_OPS> = ArrayVec::new();
+    let mut tags: ArrayVec<[u8; TAG_LEN], MAX_OPS> = ArrayVec::new();
+    let tags_ptr = tags.as_mut_ptr();
+    let mut aad_apart: Vec<u8> = Vec::new();
+    let mut taken = 0;
+    for (i, op) in ops.iter_mut().enumerate() {
+        let key = op.tfm.key::<M::Key>(slot);
+        let mb = match check::<M>(key, op) {
+            Ok(Some(mb)) => mb,
+            Ok(None) => {
+                op.status = by_portable::<M>(key, op);
+                taken = i + 1;
+                continue;
+            }
+            Err(e) => {
+                op.status = Err(e);
+                taken = i + 1;
+                continue;
+            }
+        };
+        if batch.is_full() || !aad_apart.is_empty() || op.dir != dir {
+            break;
+        }
+        let aad = match batch.join(op.aad) {
+            Some(aad) => aad,
+            None if batch.len() > 0 => break,
+            // Pieces of associated data that are longer than the joining buffer: no protocol has such, and this is
+            // the one place that allocates for an operation.
+            None => {
+                aad_apart = op.aad.concat();
+                aad_apart.as_ptr()
+            }
+        };
+        let Data::Flat(text) = &mut op.data else {
+            unreachable!("scattered texts are joined before the driver sees them")
+        };
+        let len = text.len() as u64;
+        let (src, dst) = text.reborrow().into_raw();
+        // SAFETY: `tags` has MAX_OPS elements, and the batch is not full.
+        let tag = unsafe {
+            let tag = tags_ptr.add(batch.len()).cast::<u8>();
+            tag.write_bytes(0, TAG_LEN);
+            tag
+        };
+        let tag_len = if M::TAG_LEN_COUNTS { op.tag.len() } else { TAG_LEN } as u8;
+        let aad_len = op.aad.iter().map(|a| a.len()).sum::<usize>() as u64;
+        which.push(u32::try_from(i).expect("fewer than 2^32 operations"));
+        // SAFETY: text, associated data, nonce and key outlive this function, and `check` has looked at the lengths.
+        unsafe { batch.push(Op { src, dst, len, aad, aad_len, tag, tag_len, ..mb }) };
+        taken = i + 1;
+    }
+    for (mb, i) in batch.run(M::ENTRY, encrypt).iter().zip(which) {
+        let op = &mut ops[i as usize];
+        // SAFETY: the tag's place, initialised above; the library no longer writes there.
+        let tag = unsafe { core::slice::from_raw_parts_mut(mb.tag, TAG_LEN) };
+        let asked = &mut tag[..op.tag.len()];
+        op.status = if mb.done == 0 {
+            Err(OpError::Driver)
+        } else if encrypt {
+            op.tag.copy_from_slice(asked);
+            Ok(())
+        } else if bool::from(asked.ct_eq(op.tag)) {
+            Ok(())
+        } else {
+            Err(OpError::Auth)
+        };
+        if op.status.is_err()
+            && let Data::Flat(text) = &mut op.data
+        {
+            manager::wipe(text.get_out());
+        }
+        // The tag that would have been right is a secret when the one that came was wrong.
+        manager::wipe(tag);
+    }
+    aad_apart.zeroize();
+    taken
+}
+
+/// The library's operation, when it can serve this one; `None` when the portable driver must.
+fn check<M: Mode>(key: &M::Key, op: &AeadOp<'_>) -> Result<Option<Op>, OpError> {
+    if op.nonce.len() != M::NONCE_LEN {
+        return Err(OpError::Nonce);
+    }
+    // CCM has even lengths only (RFC 3610 section 2.1); the library does not check.
+    let ccm_refuses = op.tag.len() < 4 || !op.tag.len().is_multiple_of(2);
+    if op.tag.is_empty() || op.tag.len() > TAG_LEN || M::TAG_LEN_COUNTS && ccm_refuses {
+        return Err(OpError::TagLen);
+    }
+    let aad_len: usize = op.aad.iter().map(|a| a.len()).sum();
+    if op.data.len() > M::MAX_LEN || aad_len > M::MAX_AAD_LEN {
+        return Ok(None);
+    }
+    M::op(key, op.nonce)
+}
+
+fn by_portable<M: Mode>(key: &M::Key, op: &mut AeadOp<'_>) -> Status {
+    match (M::portable(key), &mut op.data) {
+        (Some(tfm), Data::Flat(text)) => tfm.one(op.dir, op.nonce, op.aad, Data::Flat(text.reborrow()), op.tag),
+        _ => Err(OpError::Length),
+    }
+}
+
+struct Gcm;
+
+/// A key in the library's form: round keys and powers of H.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct GcmKey {
+    data: [u8; GCM_KEY_LEN],
+    key_len: u32,
+}
+
+impl GcmKey {
+    pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return Err(KeyError::Length);
+        }
+        let mut prepared = GcmKey { data: [0; GCM_KEY_LEN], key_len: key.len() as u32 };
+        manager::with(|manager| {
+            // SAFETY: the key has a length that the function takes; `data` is as long and as aligned as it wants.
+            unsafe {
+                ffi::slmb_gcm_expand(manager.ptr(), key.as_ptr(), key.len(), prepared.data.as_mut_ptr());
+            }
+        })
+        .map_err(|_| KeyError::Driver)?;
+        Ok(prepared)
+    }
+
+    /// An operation under this key.
+    pub(crate) fn op(&self) -> Op {
+        Op {
+            key: [self.data.as_ptr(), core::ptr::null(), core::ptr::null()],
+            key_len: self.key_len,
+            iv_len: NONCE_LEN as u8,
+            ..Op::EMPTY
+        }
+    }
+}
+
+impl Mode for Gcm {
+    type Key = GcmKey;
+    const ENTRY: Entry = Entry::Gcm;
+    // NIST SP 800-38D: 2^39 - 256 bits.
+    const MAX_LEN: usize = (1 << 36) - 32;
+    const MAX_AAD_LEN: usize = usize::MAX >> 3;
+    const NONCE_LEN: usize = NONCE_LEN;
+
+    fn prepare(&self, key: &[u8]) -> Result<GcmKey, KeyError> {
+        GcmKey::new(key)
+    }
+
+    fn op(key: &GcmKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
+        Ok(Some(Op { iv: nonce.as_ptr(), ..key.op() }))
+    }
+}
+
+struct ChachaPoly;
+
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(16))]
+struct ChachaKey([u8; 32]);
+
+impl Mode for ChachaPoly {
+    type Key = ChachaKey;
+    const ENTRY: Entry = Entry::Jobs(MbAlg::Chacha20Poly1305);
+    // RFC 8439 section 2.8: the counter has 32 bits and starts at 1.
+    const MAX_LEN: usize = (1 << 38) - 64;
+    const MAX_AAD_LEN: usize = usize::MAX >> 3;
+    const NONCE_LEN: usize = NONCE_LEN;
+
+    fn prepare(&self, key: &[u8]) -> Result<ChachaKey, KeyError> {
+        Ok(ChachaKey(key.try_into().map_err(|_| KeyError::Length)?))
+    }
+
+    fn op(key: &ChachaKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
+        let k = key.0.as_ptr();
+        Ok(Some(Op {
+            key: [k, k, core::ptr::null()],
+            key_len: 32,
+            iv: nonce.as_ptr(),
+            iv_len: NONCE_LEN as u8,
+            ..Op::EMPTY
+        }))
+    }
+}
+
+struct Ccm {
+    portable: Alg,
+}
+
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+struct CcmKey {
+    schedule: [u8; 240],
+    /// 16 or 32; 24 is left to the portable driver.
+    key_len: u32,
+    /// Wipes itself.
+    #[zeroize(skip)]
+    portable: AeadTfm,
+}
+
+impl Mode for Ccm {
+    type Key = CcmKey;
+    const ENTRY: Entry = Entry::Jobs(MbAlg::AesCcm);
+    const MAX_LEN: usize = MAX_LANE_LEN;
+    const MAX_AAD_LEN: usize = CCM_MAX_AAD_LEN;
+    // The kernel's IV for CCM is the first counter block: L - 1, the nonce, room for the counter.
+    const NONCE_LEN: usize = 16;
+    const TAG_LEN_COUNTS: bool = true;
+
+    fn prepare(&self, key: &[u8]) -> Result<CcmKey, KeyError> {
+        let portable = self.portable.aead(key)?;
+        let schedules = AesKey::new(key)?;
+        Ok(CcmKey { schedule: schedules.enc, key_len: schedules.key_len, portable })
+    }
+
+    fn op(key: &CcmKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
+        let l_minus_1 = nonce[0];
+        if !(1..=7).contains(&l_minus_1) {
+            return Err(OpError::Nonce);
+        }
+        let schedule = key.schedule.as_ptr();
+        Ok((key.key_len != 24).then(|| Op {
+            key: [schedule, schedule, core::ptr::null()],
+            key_len: key.key_len,
+            iv: nonce[1..].as_ptr(),
+            iv_len: 14 - l_minus_1,
+            ..Op::EMPTY
+        }))
+    }
+
+    fn portable(key: &CcmKey) -> Option<&AeadTfm> {
+        Some(&key.portable)
+    }
+}
+
+/// Both schedules of an AES key.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct AesKey {
+    pub(crate) enc: [u8; 240],
+    pub(crate) dec: [u8; 240],
+    pub(crate) key_len: u32,
+}
+
+impl AesKey {
+    pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return Err(KeyError::Length);
+        }
+        let mut prepared = AesKey { enc: [0; 240], dec: [0; 240], key_len: key.len() as u32 };
+        manager::with(|manager| {
+            let (enc, dec) = (prepared.enc.as_mut_ptr(), prepared.dec.as_mut_ptr());
+            // SAFETY: the key has a length that the function takes; both schedules have room for 15 round keys and
+            // are aligned to 16, because 240 is a multiple of 16.
+            unsafe { ffi::slmb_aes_expand(manager.ptr(), key.as_ptr(), key.len(), enc, dec) }
+        })
+        .map_err(|_| KeyError::Driver)?;
+        Ok(prepared)
+    }
+}
+
+/// The rows of this file.
+pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
+    let gcm =
+        portable.alg(Kind::Aead, "gcm(aes)").map(|reference| row(reference.info(), Driver::Aead(Arc::new(Aead(Gcm)))));
+    let chacha = portable
+        .alg(Kind::Aead, "rfc7539(chacha20,poly1305)")
+        .map(|reference| row(reference.info(), Driver::Aead(Arc::new(Aead(ChachaPoly)))));
+    let ccm = portable
+        .alg(Kind::Aead, "ccm(aes)")
+        .map(|reference| row(reference.info(), Driver::Aead(Arc::new(Aead(Ccm { portable: reference.clone() })))));
+    [gcm, chacha, ccm].into_iter().flatten().collect()
+}

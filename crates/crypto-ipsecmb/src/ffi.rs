@@ -1,0 +1,104 @@
+//! What `csrc/shim.c` offers. The names, numbers and layouts here and there are the same.
+
+use core::ffi::c_char;
+use core::marker::{PhantomData, PhantomPinned};
+
+/// Most operations of one call of [`slmb_run`].
+pub(crate) const MAX_OPS: usize = 64;
+
+/// Room for the library's GCM key; its own size depends on its version.
+pub(crate) const GCM_KEY_LEN: usize = 1536;
+
+/// The longest message that a lane can count (16 bits, the last two values reserved); also the longest cipher text of
+/// one job, rounded down to a block there.
+pub(crate) const MAX_LANE_LEN: usize = 65534;
+
+/// The library's manager.
+#[repr(C)]
+pub(crate) struct Mgr {
+    _opaque: [u8; 0],
+    // Neither Send nor Sync nor Unpin: it is C's.
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// What to run.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MbAlg {
+    HmacMd5 = 0,
+    HmacSha1,
+    HmacSha224,
+    HmacSha256,
+    HmacSha384,
+    HmacSha512,
+    Sha1,
+    Sha224,
+    Sha256,
+    Sha384,
+    Sha512,
+    Cmac,
+    Poly1305,
+    AesCbc,
+    AesCtr,
+    AesEcb,
+    DesCbc,
+    Des3Cbc,
+    AesCcm,
+    Chacha20Poly1305,
+}
+
+/// One operation. All pointers stay valid until the call returns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    pub(crate) src: *const u8,
+    pub(crate) dst: *mut u8,
+    pub(crate) len: u64,
+    pub(crate) key: [*const u8; 3],
+    pub(crate) iv: *const u8,
+    pub(crate) aad: *const u8,
+    pub(crate) aad_len: u64,
+    /// Receives the full tag or digest.
+    pub(crate) tag: *mut u8,
+    pub(crate) key_len: u32,
+    pub(crate) iv_len: u8,
+    pub(crate) tag_len: u8,
+    /// Out: 1 when the library has completed it.
+    pub(crate) done: u8,
+    pub(crate) pad: u8,
+}
+
+const _: () = assert!(size_of::<Op>() == 88, "csrc/shim.c declares the same structure");
+
+impl Op {
+    pub(crate) const EMPTY: Op = Op {
+        src: core::ptr::dangling(),
+        dst: core::ptr::dangling_mut(),
+        len: 0,
+        key: [core::ptr::null(); 3],
+        iv: core::ptr::dangling(),
+        aad: core::ptr::dangling(),
+        aad_len: 0,
+        tag: core::ptr::dangling_mut(),
+        key_len: 0,
+        iv_len: 0,
+        tag_len: 0,
+        done: 0,
+        pad: 0,
+    };
+}
+
+unsafe extern "C" {
+    pub(crate) fn slmb_version() -> u32;
+    pub(crate) fn slmb_manager_len() -> usize;
+    pub(crate) fn slmb_manager_init(mem: *mut u8, why: *mut *const c_char) -> *const c_char;
+    pub(crate) fn slmb_wipe(mem: *mut u8, len: usize);
+    pub(crate) fn slmb_aes_expand(m: *mut Mgr, key: *const u8, key_len: usize, enc: *mut u8, dec: *mut u8);
+    pub(crate) fn slmb_cmac_subkeys(m: *mut Mgr, enc: *const u8, key_len: usize, k1: *mut u8, k2: *mut u8);
+    pub(crate) fn slmb_xcbc_keys(m: *mut Mgr, key: *const u8, k1: *mut u8, k2: *mut u8, k3: *mut u8);
+    pub(crate) fn slmb_des_expand(m: *mut Mgr, key: *const u8, schedule: *mut u64);
+    pub(crate) fn slmb_gcm_expand(m: *mut Mgr, key: *const u8, key_len: usize, out: *mut u8);
+    pub(crate) fn slmb_hmac_state(m: *mut Mgr, alg: u32, block: *const u8, state: *mut u8);
+    pub(crate) fn slmb_run(m: *mut Mgr, alg: u32, encrypt: i32, ops: *mut Op, order: *const u8, n: u32);
+    pub(crate) fn slmb_gcm(m: *mut Mgr, encrypt: i32, ops: *mut Op, n: u32);
+}

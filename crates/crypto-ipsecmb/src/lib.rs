@@ -1,0 +1,78 @@
+//! Drivers over intel-ipsec-mb, which works on many messages at a time: 16 HMACs or CBC encryptions in the lanes of one
+//! AVX-512 register, and GCM with VAES. It gains from bursts; a single HMAC is faster elsewhere, as the measured table
+//! of [`sealane_crypto::choice`] says.
+//!
+//! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each a thread;
+//! - [`batch`]: collects up to 64 operations, joins their pieces, runs them longest first;
+//! - [`hash`], [`mac`], [`nonce_mac`], [`skcipher`], [`aead`]: the rows;
+//! - [`fallback`]: what the library cannot do (an AES-192 CMAC, an empty HMAC, a message over 64 KiB, a message that
+//!   comes piece by piece) goes to the portable row of the same name, so each row is complete.
+//!
+//! Prepared keys hold no pointer and nothing that belongs to a thread or a process: managers are scratch.
+//! Without libipsec-mb at build time, or without AES-NI at run time, there are no rows; [`available`] says why.
+
+#[cfg(ipsec_mb)]
+mod aead;
+#[cfg(ipsec_mb)]
+mod batch;
+#[cfg(ipsec_mb)]
+mod fallback;
+#[cfg(ipsec_mb)]
+mod ffi;
+#[cfg(ipsec_mb)]
+mod hash;
+#[cfg(ipsec_mb)]
+mod mac;
+#[cfg(ipsec_mb)]
+mod manager;
+#[cfg(ipsec_mb)]
+mod nonce_mac;
+#[cfg(ipsec_mb)]
+mod skcipher;
+
+use sealane_crypto::Row;
+
+/// The name that these rows carry as their module.
+pub const MODULE: &str = "ipsecmb";
+
+/// Preference where nothing was measured.
+pub const PRIORITY: u32 = 200;
+
+/// A row for each algorithm that the library serves; none when it is not [`available`].
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    #[cfg(ipsec_mb)]
+    if available().is_ok() {
+        let portable = fallback::Portable::new();
+        let mut rows = hash::rows(&portable);
+        rows.extend(mac::rows(&portable));
+        rows.extend(nonce_mac::rows(&portable));
+        rows.extend(skcipher::rows(&portable));
+        rows.extend(aead::rows(&portable));
+        return rows;
+    }
+    Vec::new()
+}
+
+/// Whether the drivers can run here.
+///
+/// # Errors
+/// What is missing, in words for a person.
+pub fn available() -> Result<(), &'static str> {
+    #[cfg(ipsec_mb)]
+    return manager::available();
+    #[cfg(not(ipsec_mb))]
+    Err("built without intel-ipsec-mb: install libipsec-mb-dev and build again (x86-64 only)")
+}
+
+/// The library's version (`0x10300` is 1.3.0) and the code path that it has chosen for this CPU.
+///
+/// # Errors
+/// As for [`available`].
+pub fn describe() -> Result<String, &'static str> {
+    available()?;
+    #[cfg(ipsec_mb)]
+    return manager::describe();
+    #[cfg(not(ipsec_mb))]
+    unreachable!("available() has failed")
+}

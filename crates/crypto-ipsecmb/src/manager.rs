@@ -1,0 +1,135 @@
+//! The library's scheduler, one a thread.
+//!
+//! Its memory comes from `mmap`, not from Rust's allocator: under the shim that allocator is memory shared between
+//! processes, and a manager must be private to its process (after `fork` the child has its own copy, which is idle
+//! because only the forking thread lives on). Core dumps leave it out, because the library keeps states in its lanes.
+
+use crate::batch::OVER_READ;
+use crate::ffi;
+use core::cell::Cell;
+use core::ffi::CStr;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+use sealane_crypto::OpError;
+
+/// Room to join the pieces of messages in: four of the longest that a lane takes.
+pub(crate) const JOIN_LEN: usize = 256 << 10;
+
+/// Manager, joining buffer, and what may be read past its end.
+fn mapping_len(mgr_len: usize) -> usize {
+    mgr_len + JOIN_LEN + OVER_READ
+}
+
+/// A manager and the buffer beside it.
+pub(crate) struct Manager {
+    mem: NonNull<u8>,
+    mgr_len: usize,
+}
+
+thread_local! {
+    // The value itself, not a Box: thread-local memory is private to its process, the heap may not be.
+    static SLOT: Cell<Option<Manager>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's manager to `f`.
+///
+/// # Errors
+/// [`OpError::Driver`] when there is no memory for one.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Manager) -> R) -> Result<R, OpError> {
+    // Taken out while in use: a signal handler that comes here meanwhile makes one of its own, and so does a destructor
+    // that runs after this thread's slot has gone.
+    let held = SLOT.try_with(Cell::take).ok().flatten();
+    let mut manager = match held {
+        Some(manager) => manager,
+        None => Manager::new().map_err(|_| OpError::Driver)?.0,
+    };
+    let result = f(&mut manager);
+    // When the slot has gone, the closure is dropped unused, and the manager with it.
+    let _ = SLOT.try_with(move |slot| slot.set(Some(manager)));
+    Ok(result)
+}
+
+impl Manager {
+    /// A manager for this CPU, and the name of the code path that serves it.
+    fn new() -> Result<(Self, &'static str), &'static str> {
+        // SAFETY: takes no arguments and reads a constant.
+        let mgr_len = unsafe { ffi::slmb_manager_len() }.next_multiple_of(4096);
+        let len = mapping_len(mgr_len);
+        // SAFETY: a fresh private mapping; nothing else is touched.
+        let mem = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if mem == libc::MAP_FAILED {
+            return Err("no memory for an intel-ipsec-mb manager");
+        }
+        let manager = Manager { mem: NonNull::new(mem.cast()).ok_or("mmap gave address 0")?, mgr_len };
+        // SAFETY: the range is the mapping made above. Failure only means that a core dump is larger.
+        unsafe { libc::madvise(mem, len, libc::MADV_DONTDUMP) };
+        let mut why = c"".as_ptr();
+        // SAFETY: `mem` is page-aligned, zeroed, and has at least slmb_manager_len bytes; `why` receives a constant.
+        let (path, why) = unsafe {
+            let path = ffi::slmb_manager_init(manager.mem.as_ptr(), &mut why);
+            ((!path.is_null()).then(|| CStr::from_ptr(path)), CStr::from_ptr(why))
+        };
+        match path {
+            Some(path) => Ok((manager, path.to_str().unwrap_or("unnamed"))),
+            None => Err(why.to_str().unwrap_or("intel-ipsec-mb cannot run on this CPU")),
+        }
+    }
+
+    /// The library's manager, for a call.
+    pub(crate) fn ptr(&mut self) -> *mut ffi::Mgr {
+        self.mem.as_ptr().cast()
+    }
+
+    /// The joining buffer. It is apart from the manager's memory, so both may be in use at once.
+    pub(crate) fn join_ptr(&mut self) -> *mut u8 {
+        // SAFETY: the mapping has mgr_len + JOIN_LEN bytes.
+        unsafe { self.mem.as_ptr().add(self.mgr_len) }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let len = mapping_len(self.mgr_len);
+        // SAFETY: the mapping is ours, and no job is in flight: each call flushes what it submits. The joining buffer is
+        // wiped after each use.
+        unsafe {
+            ffi::slmb_wipe(self.mem.as_ptr(), self.mgr_len);
+            libc::munmap(self.mem.as_ptr().cast(), len);
+        }
+    }
+}
+
+/// Wipes `bytes` at the speed of `memset`.
+pub(crate) fn wipe(bytes: &mut [u8]) {
+    // SAFETY: the range is a valid slice.
+    unsafe { ffi::slmb_wipe(bytes.as_mut_ptr(), bytes.len()) };
+}
+
+/// See [`crate::available`].
+pub(crate) fn available() -> Result<(), &'static str> {
+    // 0 unknown, 1 yes. A failure is found out again each time: it is asked for rarely, and the reason is wanted.
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    if KNOWN.load(Ordering::Relaxed) == 1 {
+        return Ok(());
+    }
+    Manager::new()?;
+    KNOWN.store(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// See [`crate::describe`].
+pub(crate) fn describe() -> Result<String, &'static str> {
+    let (_, path) = Manager::new()?;
+    // SAFETY: takes no arguments and reads a constant.
+    let version = unsafe { ffi::slmb_version() };
+    Ok(format!("intel-ipsec-mb {}.{}.{}, {path}", version >> 16, version >> 8 & 0xff, version & 0xff))
+}
