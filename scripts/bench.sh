@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs every bench, rivals side by side, and keeps the run in bench/runs/<date>-<host>/: what was printed, the raw CSV, and a
+# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_QUICK=1 shortens everything to a smoke run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bin=target/release
+cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
+host=${BENCH_HOST:-$(tr -cs 'a-zA-Z0-9' '-' <<<"$cpu" | tr 'A-Z' 'a-z' | sed 's/-*$//')}
+run=bench/runs/$(date +%F)-$host
+seconds=1 cell=0.02
+if [[ -n ${BENCH_QUICK:-} ]]; then seconds=0.05 cell=0.005 run=$(mktemp -d)/quick; fi
+mkdir -p "$run"
+
+bench() { # NAME COMMAND...: shows and keeps what it prints
+  local name=$1
+  shift
+  printf '\n== %s: %s\n' "$name" "$*"
+  "$@" | tee "$run/$name.txt"
+}
+
+bench af-alg "$bin/sealane" run -- "$bin/af-alg" --seconds "$seconds" --csv "$run/af-alg.csv"
+bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
+bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
+bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
+bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
+bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto
+
+cat >"$run/README.md" <<EOF2
+# $(basename "$run")
+
+- command: \`make bench\`
+- commit: $(git rev-parse HEAD)$(git diff --quiet HEAD -- . ':!bench/runs' || echo ' with uncommitted changes')
+- CPU: $cpu, $(nproc) cores; kernel $(uname -r)
+- CPU flags that drivers use: $(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | grep -E '^(aes|vaes|pclmulqdq|vpclmulqdq|sha_ni|avx2|avx512f|avx512bw|avx512vl|gfni)$' | sort | tr '\n' ' ')
+- versions: $(rustc --version); $(openssl version | cut -d' ' -f1,2); intel-ipsec-mb $(dpkg-query -W -f='${Version}' libipsec-mb-dev 2>/dev/null || echo none); aws-lc-sys $(sed -n '/^name = "aws-lc-sys"/{n;s/version = "\(.*\)"/\1/p}' Cargo.lock)
+
+Machines with few, noisy cores: compare the rows of one run with each other, not with other runs.
+EOF2
+echo
+echo "kept in $run"
