@@ -25,6 +25,8 @@ pub fn rows() -> Vec<Row> {
     rows.extend(sealane_crypto::drivers::simd::rows());
     #[cfg(feature = "aws-lc")]
     rows.extend(sealane_crypto_awslc::rows());
+    #[cfg(feature = "ipsec-mb")]
+    rows.extend(sealane_crypto_ipsecmb::rows());
     agree(&mut rows);
     rows
 }
@@ -59,6 +61,13 @@ pub fn left_out() -> Vec<String> {
         missing.push(
             "aws-lc: built without it; build again with the Cargo feature 'aws-lc' (needs a C compiler)".to_owned(),
         );
+    }
+    #[cfg(feature = "ipsec-mb")]
+    if let Err(why) = sealane_crypto_ipsecmb::available() {
+        missing.push(format!("intel-ipsec-mb: {why}"));
+    }
+    if cfg!(not(feature = "ipsec-mb")) {
+        missing.push("intel-ipsec-mb: built without it; build again with the Cargo feature 'ipsec-mb'".to_owned());
     }
     missing
 }
