@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alg;
+pub mod audit;
 pub mod catalog;
 pub mod crypto_user;
 pub mod host;
