@@ -1,0 +1,42 @@
+//! Counting for `sealane audit`: a file that the launcher made and that every process of the program shares.
+
+use crate::sys::{self, check, raw};
+use crate::system;
+use core::sync::atomic::AtomicU64;
+use sealane_engine::audit::{self, Counters};
+use sealane_engine::{Event, Observer};
+use std::sync::Arc;
+
+struct Shared {
+    words: &'static [AtomicU64],
+    privileged: bool,
+}
+
+impl Observer for Shared {
+    fn event(&self, event: &Event<'_>) {
+        Counters::new(self.words).count(event, self.privileged);
+    }
+}
+
+/// The observer of this process, where the launcher asks for one by SEALANE_AUDIT.
+pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
+    let path = std::ffi::CString::new(system::env(c"SEALANE_AUDIT")?).ok()?;
+    let len = audit::WORDS * size_of::<AtomicU64>();
+    // SAFETY: a C string.
+    let fd = check(unsafe { raw!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) });
+    let fd = match fd {
+        Ok(fd) => fd as i32,
+        Err(errno) => {
+            sys::complain(format_args!("audit: cannot open the counters (errno {errno}); this process is not counted"));
+            return None;
+        }
+    };
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping; the launcher gave the file its full size and never shrinks it.
+    let at = check(unsafe { raw!(libc::SYS_mmap, 0, len, prot, libc::MAP_SHARED, fd, 0) });
+    sys::close(fd);
+    let at = at.ok()? as *const AtomicU64;
+    // SAFETY: page-aligned, of this length, mapped for good; any bits are valid atomics.
+    let words = unsafe { core::slice::from_raw_parts(at, audit::WORDS) };
+    Some(Arc::new(Shared { words, privileged: system::caller().privileged }))
+}

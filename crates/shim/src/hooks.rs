@@ -1,0 +1,11 @@
+//! The interposed functions, by subject.
+
+pub(crate) mod aio;
+pub(crate) mod calls;
+pub(crate) mod data;
+pub(crate) mod fds;
+pub(crate) mod files;
+pub(crate) mod keys;
+pub(crate) mod pipes;
+pub(crate) mod polls;
+pub(crate) mod sockets;

@@ -1,0 +1,240 @@
+//! close, dup, fcntl, ioctl, and descriptors that travel in messages.
+
+use super::sockets::set_nonblock;
+use crate::arena;
+use crate::entry::{hook, quietly, real};
+use crate::table::{self, Borrow};
+use crate::user;
+use core::ffi::{c_int, c_uint};
+use libc::{FILE, msghdr};
+
+/// The most handles remembered while they travel; beyond, the oldest is forgotten.
+const MAX_IN_FLIGHT: usize = 256;
+
+/// `close(2)`. Out of our table first: the number may be another thread's the moment the kernel has closed it.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    forget(fd);
+    real!(close(fd: c_int) -> c_int)
+}
+
+/// Takes `fd` out of the table, also from a signal handler that interrupted us: a stale entry would be worse than a
+/// lock held a little longer, so that case waits for the next change.
+fn forget(fd: c_int) {
+    if table::ours(fd) {
+        quietly(|| table::remove(fd));
+    }
+}
+
+/// Takes all descriptors from `first` to `last` out of the table.
+fn forget_range(first: c_uint, last: c_uint) {
+    if table::active() && first <= last {
+        quietly(|| table::in_range(first, last).for_each(table::remove));
+    }
+}
+
+/// `close_range(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    if flags & CLOEXEC == 0 {
+        forget_range(first, last);
+    }
+    real!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int)
+}
+
+/// `closefrom(3)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    forget_range(first.max(0) as c_uint, c_uint::MAX);
+    // libc's returns nothing; what `real!` makes of that is not looked at.
+    real!(closefrom(first: c_int) -> c_int);
+}
+
+/// `fclose(3)`, which closes by a call of its own.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
+    if table::active() && !file.is_null() {
+        // SAFETY: the program's open file.
+        forget(unsafe { libc::fileno(file) });
+    }
+    real!(fclose(file: *mut FILE) -> c_int)
+}
+
+/// After the kernel has made `new` another name for `old`: whatever `new` was before is forgotten.
+fn duplicated(old: Option<Borrow>, new: c_int) {
+    match old {
+        Some(handle) if new >= 0 => quietly(|| {
+            // Beyond the table the new number is just a socket without a meaning.
+            let _ = table::place(new, handle);
+        }),
+        _ => forget(new),
+    }
+}
+
+/// `dup(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    let new = real!(dup(old: c_int) -> c_int);
+    duplicated(table::borrow(old), new);
+    new
+}
+
+/// `dup2(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    let done = real!(dup2(old: c_int, new: c_int) -> c_int);
+    if done >= 0 && old != new {
+        duplicated(table::borrow(old), new);
+    }
+    done
+}
+
+/// `dup3(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    let done = real!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int);
+    if done >= 0 {
+        duplicated(table::borrow(old), new);
+    }
+    done
+}
+
+fn controlled(fd: c_int, command: c_int, arg: usize, done: c_int) {
+    if done < 0 {
+        return;
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(table::borrow(fd), done),
+        libc::F_SETFL => {
+            if let Some(handle) = table::borrow(fd) {
+                set_nonblock(&handle, arg as c_int & libc::O_NONBLOCK != 0);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `fcntl(2)`. C calls it with two or three arguments; a register that was not set is not looked at.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
+    let done = real!(fcntl(fd: c_int, command: c_int, arg: usize) -> c_int);
+    controlled(fd, command, arg, done);
+    done
+}
+
+/// `fcntl(2)` as programs with 64-bit file offsets call it.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
+    let done = real!(fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int);
+    controlled(fd, command, arg, done);
+    done
+}
+
+hook! {
+    /// `ioctl(2)`: AF_ALG has none of its own; the generic ones are the kernel's.
+    fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int, fd |h| {
+        const SIOCATMARK: usize = 0x8905;
+        // The request is an unsigned int for the kernel; what C left in the upper half means nothing.
+        let request = request & 0xffff_ffff;
+        match request as u64 {
+            libc::FIONREAD | libc::TIOCOUTQ => return Err(libc::ENOTTY),
+            _ if request == SIOCATMARK => return Err(libc::ENOTTY),
+            _ => {}
+        }
+        // SAFETY: the program's own call.
+        let done = crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_ioctl, fd, request, arg) })?;
+        if request as u64 == libc::FIONBIO {
+            // SAFETY: the kernel has just read it.
+            set_nonblock(h, unsafe { user::read(arg as *const c_int) }? != 0);
+        }
+        Ok(done as isize)
+    };
+}
+
+/// The inode of a descriptor's file.
+fn inode(fd: c_int) -> Option<u64> {
+    // SAFETY: all zero is a valid stat.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: a valid pointer.
+    crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_fstat, fd, &raw mut stat) }).ok()?;
+    Some(stat.st_ino)
+}
+
+/// Calls `each` with every descriptor in the SCM_RIGHTS control messages of `msg`.
+unsafe fn rights(msg: *const msghdr, mut each: impl FnMut(c_int)) {
+    // SAFETY: a message that the kernel has read, or is about to.
+    unsafe {
+        let mut head = libc::CMSG_FIRSTHDR(msg);
+        while !head.is_null() {
+            if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                let len = (*head).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let data = libc::CMSG_DATA(head).cast::<c_int>();
+                (0..len / size_of::<c_int>()).for_each(|i| each(data.add(i).read_unaligned()));
+            }
+            head = libc::CMSG_NXTHDR(msg, head);
+        }
+    }
+}
+
+/// Notes which of our handles a message is about to carry.
+///
+/// # Safety
+/// `msg` is a message for sendmsg(2).
+pub(crate) unsafe fn departing(msg: *const msghdr) {
+    // SAFETY: the program's message.
+    if msg.is_null() || unsafe { (*msg).msg_control.is_null() } {
+        return;
+    }
+    let Some(arena) = arena::existing() else { return };
+    quietly(|| {
+        // SAFETY: the program's message.
+        unsafe {
+            rights(msg, |fd| {
+                if let (Some(handle), Some(inode)) = (table::borrow(fd), inode(fd)) {
+                    let mut flying = arena.in_flight.lock();
+                    flying.push_back((inode, handle.into_raw()));
+                    let lost = if flying.len() > MAX_IN_FLIGHT { flying.pop_front() } else { None };
+                    drop(flying);
+                    if let Some((_, handle)) = lost {
+                        table::release(handle);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Recognises the handles that a message has brought.
+///
+/// # Safety
+/// `msg` is a message that recvmsg(2) has filled in.
+pub(crate) unsafe fn arriving(msg: *const msghdr) {
+    // SAFETY: the program's message.
+    if msg.is_null() || unsafe { (*msg).msg_control.is_null() } {
+        return;
+    }
+    let Some(arena) = arena::existing() else { return };
+    quietly(|| {
+        // SAFETY: the program's message.
+        unsafe {
+            rights(msg, |fd| {
+                table::remove(fd);
+                let Some(inode) = inode(fd) else { return };
+                let mut flying = arena.in_flight.lock();
+                let Some(at) = flying.iter().position(|&(i, _)| i == inode) else { return };
+                let found = flying.remove(at);
+                drop(flying);
+                if let Some((_, handle)) = found {
+                    // Beyond the table it is just a socket without a meaning.
+                    let _ = table::place(fd, Borrow::from_raw(handle));
+                }
+            });
+        }
+    });
+}
+
+/// A descriptor that the kernel has just handed out for something else cannot be ours any more.
+pub(crate) fn fresh(fd: c_int) {
+    forget(fd);
+}

@@ -1,0 +1,117 @@
+//! Keys of the kernel's keyrings, for ALG_SET_KEY_BY_KEY_SERIAL.
+//!
+//! A `user` key is read with keyctl. A `logon` key cannot be read by user space at all, which is its point; one that
+//! the program adds under our eyes is remembered, so that what works on a kernel works here.
+
+use crate::arena;
+use crate::entry::quietly;
+use crate::sys::{check, raw, set_errno};
+use crate::system;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use sealane_engine::Errno;
+use zeroize::Zeroizing;
+
+const KEYCTL_UPDATE: usize = 2;
+const KEYCTL_DESCRIBE: usize = 6;
+const KEYCTL_READ: usize = 11;
+/// The most `logon` payloads that are remembered; the oldest goes.
+const MAX_LOGON: usize = 64;
+/// The longest payload of a `logon` key.
+const MAX_PAYLOAD: usize = 32767;
+
+fn errno(number: i32) -> Errno {
+    Errno::new(number).unwrap_or(Errno::EIO)
+}
+
+/// Keyctl operations that fill a buffer: asks for the size, then for the contents.
+fn fill(operation: usize, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
+    let mut buf = Zeroizing::new(Vec::new());
+    loop {
+        // SAFETY: the buffer has `len` writable bytes.
+        let n = check(unsafe { raw!(libc::SYS_keyctl, operation, serial, buf.as_mut_ptr(), buf.len(), 0) })?;
+        if n <= buf.len() {
+            buf.truncate(n);
+            return Ok(buf);
+        }
+        // Longer than before, into new memory, so that no old copy stays behind.
+        buf = Zeroizing::new(vec![0; n]);
+    }
+}
+
+/// The payload of a key, as the kernel would take it.
+///
+/// # Errors
+/// `ENOPROTOOPT` for types that have none; what the kernel says of the key otherwise.
+pub(crate) fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+    // "type;uid;gid;perm;description"
+    let description = fill(KEYCTL_DESCRIBE, serial).map_err(|e| match e {
+        // A key that we may not even look at.
+        libc::EACCES => Errno::EACCES,
+        e => errno(e),
+    })?;
+    let type_ = description.split(|&b| b == b';').next().unwrap_or_default();
+    match type_ {
+        b"user" | b"encrypted" | b"trusted" => fill(KEYCTL_READ, serial).map_err(errno),
+        b"logon" => arena::existing()
+            .and_then(|a| a.logon.lock().iter().find(|(s, _)| *s == serial).map(|(_, p)| p.clone()))
+            .ok_or(Errno::EACCES),
+        _ => Err(errno(libc::ENOPROTOOPT)),
+    }
+}
+
+/// Remembers the payload of a `logon` key.
+fn remember(serial: i32, at: *const c_void, len: usize) {
+    quietly(|| {
+        let Ok(arena) = system::arena() else { return };
+        // SAFETY: the kernel has just read the same bytes.
+        let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
+        let payload = Zeroizing::new(bytes.to_vec());
+        let mut known = arena.logon.lock();
+        known.retain(|(s, _)| *s != serial);
+        if known.len() == MAX_LOGON {
+            known.remove(0);
+        }
+        known.push((serial, payload));
+    });
+}
+
+/// After add_key(2) has returned.
+///
+/// # Safety
+/// The arguments of the call.
+pub(crate) unsafe fn added(type_: *const c_char, payload: *const c_void, len: usize, serial: isize) {
+    // SAFETY: the kernel has read the type.
+    if serial > 0 && !type_.is_null() && unsafe { CStr::from_ptr(type_) } == c"logon" {
+        remember(serial as i32, payload, len);
+    }
+}
+
+/// After keyctl(2) has returned.
+pub(crate) fn controlled(operation: usize, serial: usize, payload: usize, len: usize, result: isize) {
+    let known = || arena::existing().is_some_and(|a| a.logon.lock().iter().any(|(s, _)| *s == serial as i32));
+    if operation == KEYCTL_UPDATE && result >= 0 && known() {
+        remember(serial as i32, payload as *const c_void, len);
+    }
+}
+
+/// libkeyutils's `add_key`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn add_key(
+    type_: *const c_char,
+    description: *const c_char,
+    payload: *const c_void,
+    len: usize,
+    keyring: c_int,
+) -> c_int {
+    // SAFETY: the program's own call.
+    let serial = unsafe { raw!(libc::SYS_add_key, type_, description, payload, len, keyring) };
+    // SAFETY: as above.
+    unsafe { added(type_, payload, len, serial) };
+    match check(serial) {
+        Ok(serial) => serial as c_int,
+        Err(e) => {
+            set_errno(e);
+            -1
+        }
+    }
+}

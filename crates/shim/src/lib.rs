@@ -1,0 +1,25 @@
+//! AF_ALG inside an unmodified program.
+//!
+//! `sealane run` loads this library before libc (LD_PRELOAD). It interposes the functions by which a program reaches the
+//! kernel's crypto sockets and serves them from the engine in the program's own process. A call goes like this:
+//!
+//! - [`hooks`] has the C functions; a glance at [`table`] tells whether a descriptor is ours, and if not libc's own
+//!   function is called;
+//! - [`entry`] stands between the C caller and us: errno, panics, signal handlers;
+//! - [`user`] turns the caller's pointers into slices, and the engine's socket does the rest;
+//! - [`standin`] keeps what poll sees of a descriptor in step;
+//! - [`arena`] holds everything, shared with the processes that fork makes; [`lock`] excludes threads and processes.
+//!
+//! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
+
+mod arena;
+mod audit;
+mod entry;
+mod hooks;
+mod lock;
+mod reap;
+mod standin;
+mod sys;
+mod system;
+mod table;
+mod user;

@@ -1,0 +1,108 @@
+//! A mutex for memory that several processes share: one word, the owner's thread id.
+//!
+//! A process that forks while another of its threads holds such a lock does no harm: the owner lives on in the parent
+//! and lets go. An owner that died is noticed and its lock taken over; what it protected may be half done then, which
+//! for the operation states means that one operation of a killed process is lost.
+
+use crate::sys;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Set in the word while somebody sleeps on it.
+const WAITERS: u32 = 1 << 31;
+/// How long a sleeper waits before it asks whether the owner still lives.
+const SUSPICION_MS: u32 = 500;
+
+thread_local! {
+    static TID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The calling thread's id, remembered.
+pub(crate) fn tid() -> u32 {
+    let known = TID.get();
+    if known != 0 {
+        return known;
+    }
+    let tid = sys::gettid();
+    TID.set(tid);
+    tid
+}
+
+/// To be called in the child after a fork: this thread has another id now.
+pub(crate) fn forget_tid() {
+    TID.set(0);
+}
+
+/// The lock itself; [`lock_api::Mutex`] gives it contents.
+pub(crate) struct RawLock(AtomicU32);
+
+impl RawLock {
+    #[cold]
+    fn lock_slow(&self, me: u32) {
+        let mut spins = 100;
+        loop {
+            let seen = self.0.load(Ordering::Relaxed);
+            if seen == 0 {
+                // Others may be asleep: only the one who finds the bit unset may drop it.
+                if self.0.compare_exchange(0, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            if spins > 0 {
+                spins -= 1;
+                core::hint::spin_loop();
+                continue;
+            }
+            let marked = seen | WAITERS;
+            if seen != marked && self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            if sys::futex_wait(&self.0, marked, Some(SUSPICION_MS)) == Err(libc::ETIMEDOUT) {
+                let owner = marked & !WAITERS;
+                // Entry points refuse to come here from a signal handler that interrupted a holder (entry.rs), so a
+                // lock of this thread's own id belongs to a dead namesake, or to a bug that must not hang the program.
+                let gone = owner == sys::gettid() || !sys::alive(owner);
+                if gone && self.0.compare_exchange(marked, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: the word is zero or its owner's id, changed from zero by one compare-exchange at a time; the guard marker
+// keeps guards on their thread.
+unsafe impl lock_api::RawMutex for RawLock {
+    #[allow(clippy::declare_interior_mutable_const, reason = "lock_api wants a constant to start from")]
+    const INIT: Self = RawLock(AtomicU32::new(0));
+    type GuardMarker = lock_api::GuardNoSend;
+
+    #[inline]
+    fn lock(&self) {
+        let me = tid();
+        if self.0.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slow(me);
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0.compare_exchange(0, tid(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        if self.0.swap(0, Ordering::Release) & WAITERS != 0 {
+            sys::futex_wake(&self.0, 1);
+        }
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A mutex in shared memory.
+pub(crate) type Lock<T> = lock_api::Mutex<RawLock, T>;

@@ -1,0 +1,125 @@
+//! The kernel object behind each of our descriptors: a real socket, so that the number is the kernel's own, fstat says
+//! socket, close-on-exec and inheritance work, and poll, select and epoll answer by themselves.
+//!
+//! What it shows to poll follows the engine only from the first time that somebody polls it: programs that never poll
+//! pay for one system call, `socket`.
+
+use crate::sys::{check, raw};
+use crate::table::{Borrow, Handle, Object};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+/// Readable, as poll has it.
+pub(crate) const IN: u32 = libc::POLLIN as u32;
+/// Writable.
+pub(crate) const OUT: u32 = libc::POLLOUT as u32;
+
+/// Which of the two kinds it is, and what it shows.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Standin {
+    /// Whether it is ever ready: transforms, hash and rng operations never are (kernel: they have no poll).
+    lively: bool,
+    /// Whether it has been set up to show anything at all.
+    prepared: bool,
+    /// What it shows now.
+    shown: u32,
+}
+
+impl Standin {
+    /// One that never becomes ready, or one that follows the engine.
+    pub(crate) fn new(lively: bool) -> Self {
+        Standin { lively, prepared: false, shown: 0 }
+    }
+}
+
+/// A stand-in's descriptor: the lowest free number, as the kernel gives. `flags` are SOCK_CLOEXEC and SOCK_NONBLOCK.
+///
+/// # Errors
+/// The kernel's: `EMFILE`, `ENFILE`, `ENOMEM`.
+pub(crate) fn open(lively: bool, flags: c_int) -> Result<c_int, i32> {
+    let type_ = if lively { libc::SOCK_DGRAM } else { libc::SOCK_SEQPACKET };
+    // SAFETY: plain values.
+    check(unsafe { raw!(libc::SYS_socket, libc::AF_UNIX, type_ | flags, 0) }).map(|fd| fd as c_int)
+}
+
+/// Notes that `fd` is polled, and makes its native state ours.
+pub(crate) fn watch(fd: c_int, handle: &Borrow) {
+    if !handle.polled.swap(true, Ordering::Relaxed) {
+        show(fd, handle);
+    }
+}
+
+/// To be called after whatever may change readiness.
+#[inline]
+pub(crate) fn changed(fd: c_int, handle: &Borrow) {
+    if handle.polled.load(Ordering::Relaxed) {
+        show(fd, handle);
+    }
+}
+
+#[cold]
+fn show(fd: c_int, handle: &Borrow) {
+    let mut standin = handle.standin.lock();
+    if !standin.prepared {
+        standin.prepared = true;
+        standin.shown = prepare(fd, standin.lively);
+    }
+    let wanted = match handle.object() {
+        _ if !standin.lively => return,
+        Object::Alg(socket) => socket.poll().0,
+        Object::Netlink(socket) => socket.poll().0,
+    } & (IN | OUT);
+    if wanted != standin.shown {
+        display(fd, wanted);
+        standin.shown = wanted;
+    }
+}
+
+/// Sets a new stand-in up; what it shows then.
+fn prepare(fd: c_int, lively: bool) -> u32 {
+    let mut addr = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    let mut len = size_of_val(&addr) as u32;
+    // Binding to the family alone asks for an unused abstract name.
+    // SAFETY: pointers to locals of the right sizes; 0 and 1 are valid flags.
+    unsafe {
+        raw!(libc::SYS_bind, fd, &raw const addr, 2);
+        if lively {
+            raw!(libc::SYS_getsockname, fd, &raw mut addr, &raw mut len);
+            raw!(libc::SYS_connect, fd, &raw const addr, len);
+            OUT
+        } else {
+            raw!(libc::SYS_listen, fd, 0);
+            0
+        }
+    }
+}
+
+/// Makes a datagram socket that is connected to itself show `wanted`.
+fn display(fd: c_int, wanted: u32) {
+    // Twice the 2,304 that the kernel doubles to its minimum; a queued message of 2,000 bytes then fills it.
+    let sndbuf: c_int = if wanted & OUT == 0 { 2304 } else { 65536 };
+    let bytes = [0u8; 2000];
+    let len = match wanted {
+        OUT => 0,
+        w if w & OUT != 0 => 1,
+        _ => bytes.len(),
+    };
+    let mut sink = [0u8; 1];
+    let quiet = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: pointers to locals with their lengths.
+    unsafe {
+        let at = sink.as_mut_ptr();
+        while raw!(libc::SYS_recvfrom, fd, at, sink.len(), quiet, 0, 0) >= 0 {}
+        let opt = &raw const sndbuf;
+        raw!(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, libc::SO_SNDBUF, opt, size_of::<c_int>());
+        if len > 0 {
+            raw!(libc::SYS_sendto, fd, bytes.as_ptr(), len, quiet, 0, 0);
+        }
+    }
+}
+
+/// Whether calls on this handle must not wait.
+#[inline]
+pub(crate) fn dontwait(handle: &Handle) -> u32 {
+    if handle.nonblock.load(Ordering::Relaxed) { libc::MSG_DONTWAIT as u32 } else { 0 }
+}

@@ -1,0 +1,174 @@
+//! System calls made by ourselves, past every interposed symbol, and errno.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicU32;
+
+/// One raw system call. Returns the kernel's own value: `-errno` on failure.
+///
+/// # Safety
+/// The arguments must be valid for call `n`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn syscall6(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    let ret: isize;
+    // SAFETY: the x86-64 convention: the number in rax, arguments in rdi, rsi, rdx, r10, r8, r9; rcx and r11 are
+    // overwritten. What the call itself does is the caller's affair.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") n as isize => ret, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    ret
+}
+
+/// One raw system call. Returns the kernel's own value: `-errno` on failure.
+///
+/// # Safety
+/// The arguments must be valid for call `n`.
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn syscall6(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
+    let ret: isize;
+    // SAFETY: the AArch64 convention: the number in x8, arguments in x0 to x5. What the call itself does is the
+    // caller's affair.
+    unsafe {
+        core::arch::asm!("svc 0", in("x8") n, inlateout("x0") a as isize => ret, in("x1") b, in("x2") c, in("x3") d,
+            in("x4") e, in("x5") f, options(nostack));
+    }
+    ret
+}
+
+/// A raw system call with up to six arguments, each cast to a machine word.
+macro_rules! raw {
+    ($n:expr $(, $a:expr)* $(,)?) => { $crate::sys::raw!(@ $n; $($a as usize,)*) };
+    (@ $n:expr;) => { $crate::sys::syscall6($n, 0, 0, 0, 0, 0, 0) };
+    (@ $n:expr; $a:expr,) => { $crate::sys::syscall6($n, $a, 0, 0, 0, 0, 0) };
+    (@ $n:expr; $a:expr, $b:expr,) => { $crate::sys::syscall6($n, $a, $b, 0, 0, 0, 0) };
+    (@ $n:expr; $a:expr, $b:expr, $c:expr,) => { $crate::sys::syscall6($n, $a, $b, $c, 0, 0, 0) };
+    (@ $n:expr; $a:expr, $b:expr, $c:expr, $d:expr,) => { $crate::sys::syscall6($n, $a, $b, $c, $d, 0, 0) };
+    (@ $n:expr; $a:expr, $b:expr, $c:expr, $d:expr, $e:expr,) => { $crate::sys::syscall6($n, $a, $b, $c, $d, $e, 0) };
+    (@ $n:expr; $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr,) => {
+        $crate::sys::syscall6($n, $a, $b, $c, $d, $e, $f)
+    };
+}
+pub(crate) use raw;
+
+/// Turns the kernel's return value into a result.
+pub(crate) fn check(ret: isize) -> Result<usize, i32> {
+    if ret < 0 { Err(-ret as i32) } else { Ok(ret as usize) }
+}
+
+/// Sets the calling thread's errno.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: libc gives a pointer to this thread's errno, which is always writable.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// The calling thread's id, asked of the kernel.
+pub(crate) fn gettid() -> u32 {
+    // SAFETY: no arguments.
+    (unsafe { raw!(libc::SYS_gettid) }) as u32
+}
+
+/// The calling process's id, asked of the kernel.
+pub(crate) fn getpid() -> u32 {
+    // SAFETY: no arguments.
+    (unsafe { raw!(libc::SYS_getpid) }) as u32
+}
+
+/// Sleeps while `*word == seen`, across processes. `timeout` in milliseconds, or none.
+///
+/// # Errors
+/// The kernel's: `EAGAIN` when the word had changed, `EINTR`, `ETIMEDOUT`.
+pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout_ms: Option<u32>) -> Result<(), i32> {
+    let time =
+        timeout_ms.map(|ms| libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 });
+    let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: the word lives as long as the borrow; the timeout is null or a valid timespec.
+    check(unsafe { raw!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, time) }).map(drop)
+}
+
+/// Wakes up to `count` sleepers on `word`, in any process.
+pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
+    // SAFETY: the word lives as long as the borrow.
+    unsafe { raw!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+}
+
+/// Whether a thread or process with this id exists (in our PID namespace).
+pub(crate) fn alive(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let r = unsafe { raw!(libc::SYS_kill, tid, 0) };
+    r != -(libc::ESRCH as isize)
+}
+
+/// Closes a descriptor of our own.
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: plain value.
+    unsafe { raw!(libc::SYS_close, fd) };
+}
+
+/// Anonymous memory shared with the children of this process, of which only what is touched costs anything.
+pub(crate) fn map_shared(len: usize) -> Option<*mut u8> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = check(unsafe { raw!(libc::SYS_mmap, 0, len, prot, flags, -1isize, 0) }).ok()?;
+    // Keys and plaintexts live here: no core dump shows them. On a kernel that refuses, nothing is lost but that.
+    // SAFETY: the mapping just made.
+    unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_DONTDUMP) };
+    Some(at as *mut u8)
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// Nothing may use it any more.
+pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { raw!(libc::SYS_munmap, at, len) };
+}
+
+/// Writes one line to standard error, prefixed with our name. Formats on the stack: usable where allocation is not.
+pub(crate) fn complain(what: core::fmt::Arguments<'_>) {
+    struct Line {
+        buf: [u8; 400],
+        len: usize,
+    }
+    impl core::fmt::Write for Line {
+        fn write_str(&mut self, s: &str) -> core::fmt::Result {
+            let n = s.len().min(self.buf.len() - 1 - self.len);
+            self.buf[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+            self.len += n;
+            Ok(())
+        }
+    }
+    let mut line = Line { buf: [0; 400], len: 0 };
+    // Line's write_str never fails.
+    let _ = core::fmt::write(&mut line, format_args!("sealane: {what}"));
+    line.buf[line.len] = b'\n';
+    // SAFETY: the buffer is ours and `len + 1` bytes of it are initialised.
+    unsafe { raw!(libc::SYS_write, 2, line.buf.as_ptr(), line.len + 1) };
+}
+
+/// The next definition of a libc function after ours, looked up when first wanted.
+///
+/// The address comes first: assembly reads it there.
+#[repr(C)]
+pub(crate) struct Real(core::sync::atomic::AtomicPtr<c_void>, &'static core::ffi::CStr);
+
+impl Real {
+    /// Names the function.
+    pub(crate) const fn new(name: &'static core::ffi::CStr) -> Self {
+        Real(core::sync::atomic::AtomicPtr::new(core::ptr::null_mut()), name)
+    }
+
+    /// Its address, or null where no library has it.
+    pub(crate) fn get(&self) -> *mut c_void {
+        use core::sync::atomic::Ordering::Relaxed;
+        let known = self.0.load(Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: a valid C string; racing threads find the same address.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.1.as_ptr()) };
+        self.0.store(found, Relaxed);
+        found
+    }
+}

@@ -1,0 +1,140 @@
+//! The engine's system inside a program: made at the first socket, shared with children.
+
+use crate::arena::{self, Arena};
+use crate::audit;
+use crate::entry::asleep;
+use crate::lock::RawLock;
+use crate::sys::{self, check, raw};
+use crate::table;
+use core::sync::atomic::{AtomicU32, Ordering};
+use sealane_engine::{Caller, Errno, Host, NetDefaults, Profile, System};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// A socket as this library makes them.
+pub(crate) type Socket = sealane_engine::Socket<RawLock>;
+/// A NETLINK_CRYPTO socket as this library makes them.
+pub(crate) type CryptoUser = sealane_engine::CryptoUser<RawLock>;
+
+/// An engine errno as libc has it.
+pub(crate) fn number(errno: Errno) -> i32 {
+    errno.number()
+}
+
+/// The system, made now if need be.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn get() -> Result<Arc<System>, i32> {
+    let arena = table::ensure()?;
+    let known = arena.system.load(Ordering::Acquire);
+    let known = if known.is_null() { make(arena) } else { known };
+    // SAFETY: the pointer came from Arc::into_raw and its own count is never given back.
+    unsafe {
+        Arc::increment_strong_count(known);
+        Ok(Arc::from_raw(known))
+    }
+}
+
+#[cold]
+fn make(arena: &Arena) -> *mut System {
+    let _making = arena.making.lock();
+    let known = arena.system.load(Ordering::Acquire);
+    if !known.is_null() {
+        return known;
+    }
+    crate::entry::name_panics();
+    let profile = match env(c"SEALANE_PROFILE") {
+        None => Profile::default(),
+        Some(name) => name.parse().unwrap_or_else(|_| {
+            sys::complain(format_args!("SEALANE_PROFILE: no profile of this name; using the default"));
+            Profile::default()
+        }),
+    };
+    let table = match sealane_drivers::tables::load() {
+        Ok((table, _)) => table,
+        Err(e) => {
+            sys::complain(format_args!("calibration: {e}; using the shipped table"));
+            sealane_drivers::tables::shipped().0
+        }
+    };
+    let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
+    let host = Arc::new(Inside { net: net_defaults() });
+    let system = System::new(Arc::new(registry), profile, host, audit::observer());
+    let made = Arc::into_raw(system).cast_mut();
+    arena.system.store(made, Ordering::Release);
+    made
+}
+
+/// A variable of the program's environment.
+pub(crate) fn env(name: &core::ffi::CStr) -> Option<&'static str> {
+    // SAFETY: a C string. Programs that change their environment while another thread reads it are wrong already.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returned a C string.
+    unsafe { core::ffi::CStr::from_ptr(value) }.to_str().ok()
+}
+
+/// Whether this process may do what the kernel asks CAP_NET_ADMIN or CAP_SYS_ADMIN for.
+pub(crate) fn caller() -> Caller {
+    const CAP_NET_ADMIN: u32 = 12;
+    const CAP_SYS_ADMIN: u32 = 21;
+    // Version 3, this thread.
+    let mut header = [0x2008_0522u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the header and two sets of three words, as version 3 has them.
+    let got = check(unsafe { raw!(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) });
+    Caller { privileged: got.is_ok() && sets[0] & (1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN) != 0 }
+}
+
+/// The host inside a program.
+struct Inside {
+    net: NetDefaults,
+}
+
+impl Host for Inside {
+    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
+        // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR
+        // after any other, as it would for the real call.
+        match asleep(|| sys::futex_wait(word, seen, None)) {
+            Err(libc::EINTR) => Err(Errno::EINTR),
+            _ => Ok(()),
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        sys::futex_wake(word, i32::MAX);
+    }
+
+    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+        crate::hooks::keys::payload(serial)
+    }
+
+    fn net_defaults(&self) -> NetDefaults {
+        self.net
+    }
+}
+
+/// The sizes that the machine's administrator has set.
+fn net_defaults() -> NetDefaults {
+    let word = |path: &core::ffi::CStr| -> Option<u32> {
+        let mut buf = [0u8; 16];
+        let text = crate::reap::slurp(path, &mut buf, |_| true)?;
+        core::str::from_utf8(text).ok()?.trim().parse().ok()
+    };
+    let usual = NetDefaults::default();
+    NetDefaults {
+        wmem_default: word(c"/proc/sys/net/core/wmem_default").unwrap_or(usual.wmem_default),
+        wmem_max: word(c"/proc/sys/net/core/wmem_max").unwrap_or(usual.wmem_max),
+        rmem_default: word(c"/proc/sys/net/core/rmem_default").unwrap_or(usual.rmem_default),
+        rmem_max: word(c"/proc/sys/net/core/rmem_max").unwrap_or(usual.rmem_max),
+        optmem_max: word(c"/proc/sys/net/core/optmem_max").unwrap_or(usual.optmem_max),
+    }
+}
+
+/// The arena, where there is one and it has a system.
+pub(crate) fn arena() -> Result<&'static Arena, i32> {
+    arena::get().ok_or(libc::ENOMEM)
+}

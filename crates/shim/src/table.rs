@@ -1,0 +1,466 @@
+//! Which descriptors of this process are ours, and what each stands for.
+//!
+//! A [`Handle`] is what the kernel calls an open file: one socket, shared by every descriptor that dup, fork or
+//! SCM_RIGHTS made from it. A [`Process`] holds one process's table. All of it lies in the arena.
+//!
+//! Looking a descriptor up takes no lock: handles are counted, and their memory is only ever reused for handles, so a
+//! thread that reads a slot just before another closes it finds a count of zero or another slot, never a stranger.
+
+use crate::arena::{self, Arena};
+use crate::lock::{self, Lock, RawLock};
+use crate::standin::Standin;
+use crate::sys;
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use lock_api::RawMutex as _;
+use sealane_engine::{CryptoUser, Socket};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a descriptor stands for.
+pub(crate) enum Object {
+    /// An AF_ALG socket, transform or operation.
+    Alg(Arc<Socket<RawLock>>),
+    /// A NETLINK_CRYPTO socket.
+    Netlink(Arc<CryptoUser<RawLock>>),
+}
+
+/// An open socket.
+pub(crate) struct Handle {
+    refs: AtomicU32,
+    object: UnsafeCell<Option<Object>>,
+    /// O_NONBLOCK, which the kernel keeps with the open file too.
+    pub(crate) nonblock: AtomicBool,
+    /// Whether somebody has polled it, so that the stand-in's native state must follow ours from now on.
+    pub(crate) polled: AtomicBool,
+    /// What the stand-in shows to poll.
+    pub(crate) standin: Lock<Standin>,
+    /// Where spliced bytes pass through.
+    pub(crate) bounce: Lock<Vec<u8>>,
+}
+
+// SAFETY: `object` changes only while the count is zero and the handle is off every table, or when the last reference
+// is given back; everything else is atomic or locked.
+unsafe impl Sync for Handle {}
+
+/// A counted reference to a handle.
+pub(crate) struct Borrow(*mut Handle);
+
+impl Borrow {
+    /// What it stands for.
+    pub(crate) fn object(&self) -> &Object {
+        // SAFETY: our count keeps the object in place; nobody writes it while the count is not zero.
+        unsafe { (*self.object.get()).as_ref().expect("a counted handle has an object") }
+    }
+
+    /// Gives up the reference without giving it back; the count stays.
+    pub(crate) fn into_raw(self) -> *mut Handle {
+        core::mem::ManuallyDrop::new(self).0
+    }
+
+    /// Takes over a reference that [`Self::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// The reference must be the caller's, once.
+    pub(crate) unsafe fn from_raw(handle: *mut Handle) -> Borrow {
+        Borrow(handle)
+    }
+}
+
+impl core::ops::Deref for Borrow {
+    type Target = Handle;
+    fn deref(&self) -> &Handle {
+        // SAFETY: handles are never unmapped, and ours is counted.
+        unsafe { &*self.0 }
+    }
+}
+
+impl Drop for Borrow {
+    fn drop(&mut self) {
+        // SAFETY: this reference is given back once.
+        unsafe { release(self.0) }
+    }
+}
+
+/// Gives one reference back; the last one ends the socket.
+///
+/// # Safety
+/// The reference must be the caller's, and is gone afterwards.
+pub(crate) unsafe fn release(handle: *mut Handle) {
+    // SAFETY: handles are never unmapped.
+    let h = unsafe { &*handle };
+    if h.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        // SAFETY: nobody else has a reference, and lookups refuse a count of zero.
+        drop(unsafe { (*h.object.get()).take() });
+        let mut bounce = h.bounce.lock();
+        zeroize::Zeroize::zeroize(&mut *bounce);
+        *bounce = Vec::new();
+        drop(bounce);
+        if let Some(arena) = arena::existing() {
+            arena.spare.lock().push(handle);
+        }
+    }
+}
+
+const FANOUT: usize = 1024;
+type Leaf = [AtomicPtr<Handle>; FANOUT];
+
+/// Completed asynchronous operations of one AIO context.
+pub(crate) struct AioQueue {
+    pub(crate) context: usize,
+    pub(crate) done: VecDeque<[u64; 4]>,
+}
+
+/// One process and its descriptors.
+pub(crate) struct Process {
+    pid: AtomicU32,
+    /// When it started, in clock ticks since boot: tells it from a later process with its id.
+    started: AtomicU64,
+    /// Monotonic seconds at which the record was made.
+    born_s: u64,
+    /// Held while the table changes.
+    changing: RawLock,
+    top: [AtomicPtr<Leaf>; FANOUT],
+    pub(crate) aio: Lock<Vec<AioQueue>>,
+    /// The child's record, between the halves of a fork; guarded by `changing`.
+    forking: AtomicPtr<Process>,
+}
+
+/// This process's record; null until it has a socket of ours.
+pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+/// A page that reads 1 in the process that made the record and 0 in any child of it, however that was forked.
+static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Whether this process, or one that it was forked from, has sockets of ours.
+#[inline]
+pub(crate) fn active() -> bool {
+    !PROCESS.load(Ordering::Relaxed).is_null()
+}
+
+#[inline]
+fn slot_of(process: *mut Process, fd: c_int) -> Option<&'static AtomicPtr<Handle>> {
+    let fd = fd as usize;
+    if process.is_null() || fd >= FANOUT * FANOUT {
+        return None;
+    }
+    // SAFETY: our own record is never freed while we live; leaves neither.
+    unsafe {
+        let leaf = (*process).top[fd / FANOUT].load(Ordering::Acquire);
+        leaf.as_ref().map(|leaf| &leaf[fd % FANOUT])
+    }
+}
+
+/// Whether `fd` is ours, at a glance.
+#[inline]
+pub(crate) fn ours(fd: c_int) -> bool {
+    slot_of(PROCESS.load(Ordering::Acquire), fd).is_some_and(|s| !s.load(Ordering::Relaxed).is_null())
+}
+
+/// The handle behind `fd`, counted.
+#[inline]
+pub(crate) fn borrow(fd: c_int) -> Option<Borrow> {
+    let slot = slot_of(PROCESS.load(Ordering::Acquire), fd)?;
+    loop {
+        let handle = slot.load(Ordering::Acquire);
+        // SAFETY: handles are never unmapped.
+        let h = unsafe { handle.as_ref() }?;
+        let seen = h.refs.load(Ordering::Relaxed);
+        if seen == 0 || h.refs.compare_exchange(seen, seen + 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            continue;
+        }
+        let borrow = Borrow(handle);
+        if slot.load(Ordering::Acquire) == handle {
+            return Some(borrow);
+        }
+    }
+}
+
+/// Our record, with `changing` held until dropped.
+struct Changing(&'static Process);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        // SAFETY: taken in `changing()`.
+        unsafe { self.0.changing.unlock() }
+    }
+}
+
+fn changing(process: *mut Process) -> Option<Changing> {
+    // SAFETY: our own record is never freed while we live.
+    let process = unsafe { process.as_ref() }?;
+    process.changing.lock();
+    Some(Changing(process))
+}
+
+/// This process's record. A child that was forked past our hooks gets its own here, late.
+fn own() -> *mut Process {
+    let process = PROCESS.load(Ordering::Acquire);
+    let mine = MINE.load(Ordering::Relaxed);
+    // SAFETY: the page is mapped for good.
+    if process.is_null() || unsafe { mine.as_ref() }.is_none_or(|m| m.load(Ordering::Relaxed) == 1) {
+        return process;
+    }
+    lock::forget_tid();
+    if let (Some(held), Some(arena)) = (changing(process), arena::existing()) {
+        let child = copy(arena, held.0);
+        drop(held);
+        adopt(child);
+    }
+    PROCESS.load(Ordering::Acquire)
+}
+
+/// Makes this process's record if it has none.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn ensure() -> Result<&'static Arena, i32> {
+    let arena = arena::get().ok_or(libc::ENOMEM)?;
+    if !own().is_null() {
+        return Ok(arena);
+    }
+    let _making = arena.making.lock();
+    if PROCESS.load(Ordering::Acquire).is_null() {
+        let process = Box::into_raw(empty());
+        arena.processes.lock().push(process);
+        adopt(process);
+        // SAFETY: three functions that live as long as the library, which is never unloaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child)) };
+    }
+    Ok(arena)
+}
+
+fn empty() -> Box<Process> {
+    Box::new(Process {
+        pid: AtomicU32::new(0),
+        started: AtomicU64::new(0),
+        born_s: now_s(),
+        changing: RawLock::INIT,
+        top: [const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT],
+        aio: Lock::new(Vec::new()),
+        forking: AtomicPtr::new(core::ptr::null_mut()),
+    })
+}
+
+fn now_s() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid pointer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    t.tv_sec as u64
+}
+
+/// Makes `process` the calling process's record.
+fn adopt(process: *mut Process) {
+    let pid = sys::getpid();
+    // SAFETY: the record was made for us and is published by nobody else.
+    let p = unsafe { &*process };
+    p.started.store(crate::reap::started(pid).unwrap_or(0), Ordering::Relaxed);
+    p.pid.store(pid, Ordering::Release);
+    if MINE.load(Ordering::Relaxed).is_null() {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new private page; wiped in children so that they notice the fork.
+        unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            if let Ok(at) = sys::check(sys::raw!(libc::SYS_mmap, 0, 4096, prot, flags, -1isize, 0))
+                && sys::check(sys::raw!(libc::SYS_madvise, at, 4096, libc::MADV_WIPEONFORK)).is_ok()
+            {
+                MINE.store(at as *mut AtomicU32, Ordering::Relaxed);
+            }
+        }
+    }
+    // SAFETY: the page is mapped for good.
+    if let Some(mine) = unsafe { MINE.load(Ordering::Relaxed).as_ref() } {
+        mine.store(1, Ordering::Relaxed);
+    }
+    PROCESS.store(process, Ordering::Release);
+}
+
+/// A record with the same descriptors, each counted once more. `from.changing` is held.
+fn copy(arena: &Arena, from: &Process) -> *mut Process {
+    let child = empty();
+    for (i, leaf) in from.top.iter().enumerate() {
+        // SAFETY: leaves live as long as their record.
+        let Some(leaf) = (unsafe { leaf.load(Ordering::Acquire).as_ref() }) else { continue };
+        if leaf.iter().all(|s| s.load(Ordering::Relaxed).is_null()) {
+            continue;
+        }
+        let twin: Box<Leaf> = Box::new([const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT]);
+        for (to, from) in twin.iter().zip(leaf) {
+            let handle = from.load(Ordering::Relaxed);
+            // SAFETY: the parent's table holds a reference, and cannot lose it while `changing` is held.
+            if let Some(h) = unsafe { handle.as_ref() } {
+                h.refs.fetch_add(1, Ordering::Relaxed);
+                to.store(handle, Ordering::Relaxed);
+            }
+        }
+        child.top[i].store(Box::into_raw(twin), Ordering::Release);
+    }
+    let child = Box::into_raw(child);
+    arena.processes.lock().push(child);
+    child
+}
+
+extern "C" fn before_fork() {
+    let (Some(arena), process) = (arena::existing(), own()) else { return };
+    crate::entry::quietly(|| {
+        if arena.processes.lock().len() > 16 {
+            crate::reap::reap();
+        }
+        if let Some(held) = changing(process) {
+            let child = copy(arena, held.0);
+            held.0.forking.store(child, Ordering::Relaxed);
+            // Held until the fork is done, so that no other thread changes the table in between.
+            core::mem::forget(held);
+        }
+    });
+}
+
+extern "C" fn after_fork_parent() {
+    // SAFETY: our record; `changing` was taken by before_fork on this thread.
+    if let Some(p) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+        && !p.forking.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null()
+    {
+        // SAFETY: as above.
+        unsafe { p.changing.unlock() };
+    }
+}
+
+extern "C" fn after_fork_child() {
+    lock::forget_tid();
+    // SAFETY: the parent's record. It is not ours to change; we only read which record is meant for us.
+    if let Some(p) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() } {
+        let child = p.forking.load(Ordering::Relaxed);
+        if !child.is_null() {
+            adopt(child);
+        }
+    }
+}
+
+/// Puts a new socket at `fd`.
+///
+/// # Errors
+/// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
+pub(crate) fn install(fd: c_int, object: Object, nonblock: bool, standin: Standin) -> Result<(), i32> {
+    let arena = ensure()?;
+    let handle = arena.spare.lock().pop().unwrap_or_else(|| {
+        Box::into_raw(Box::new(Handle {
+            refs: AtomicU32::new(0),
+            object: UnsafeCell::new(None),
+            nonblock: AtomicBool::new(false),
+            polled: AtomicBool::new(false),
+            standin: Lock::new(Standin::default()),
+            bounce: Lock::new(Vec::new()),
+        }))
+    });
+    // SAFETY: a handle without references is ours alone.
+    let h = unsafe { &*handle };
+    // SAFETY: as above.
+    unsafe { *h.object.get() = Some(object) };
+    h.nonblock.store(nonblock, Ordering::Relaxed);
+    h.polled.store(false, Ordering::Relaxed);
+    *h.standin.lock() = standin;
+    h.refs.store(1, Ordering::Release);
+    place(fd, Borrow(handle))
+}
+
+/// Puts a reference at `fd`.
+///
+/// # Errors
+/// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
+pub(crate) fn place(fd: c_int, handle: Borrow) -> Result<(), i32> {
+    let held = changing(own()).ok_or(libc::ENOMEM)?;
+    let i = usize::try_from(fd).map_err(|_| libc::EBADF)?;
+    let top = held.0.top.get(i / FANOUT).ok_or(libc::EMFILE)?;
+    if top.load(Ordering::Acquire).is_null() {
+        let leaf: Box<Leaf> = Box::new([const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT]);
+        top.store(Box::into_raw(leaf), Ordering::Release);
+    }
+    // SAFETY: just made, or there before; leaves live as long as their record.
+    let slot = unsafe { &(*top.load(Ordering::Acquire))[i % FANOUT] };
+    let old = slot.swap(handle.into_raw(), Ordering::AcqRel);
+    drop(held);
+    if !old.is_null() {
+        // SAFETY: the table's reference, just taken out.
+        unsafe { release(old) };
+    }
+    Ok(())
+}
+
+/// Takes `fd` out of the table.
+pub(crate) fn remove(fd: c_int) {
+    if !ours(fd) {
+        return;
+    }
+    let Some(held) = changing(own()) else { return };
+    let old = slot_of(core::ptr::from_ref(held.0).cast_mut(), fd)
+        .map_or(core::ptr::null_mut(), |s| s.swap(core::ptr::null_mut(), Ordering::AcqRel));
+    drop(held);
+    if !old.is_null() {
+        // SAFETY: the table's reference, just taken out.
+        unsafe { release(old) };
+    }
+}
+
+/// The descriptors of ours from `first` to `last`, both included.
+pub(crate) fn in_range(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    let process = PROCESS.load(Ordering::Acquire);
+    let end = (last as usize).min(FANOUT * FANOUT - 1);
+    // SAFETY: our own record is never freed while we live.
+    let tops = unsafe { process.as_ref() }.map_or(&[][..], |p| &p.top[..]);
+    tops.iter().enumerate().filter(|(_, leaf)| !leaf.load(Ordering::Acquire).is_null()).flat_map(move |(i, _)| {
+        let from = (i * FANOUT).max(first as usize);
+        let to = ((i + 1) * FANOUT).min(end + 1);
+        (from..to).map(|fd| fd as c_int).filter(|&fd| ours(fd))
+    })
+}
+
+impl Process {
+    /// Its id; 0 for a child that has not started running.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Acquire)
+    }
+
+    /// When it started, in clock ticks since boot; 0 if unknown.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Age of the record in seconds.
+    pub(crate) fn age_s(&self) -> u64 {
+        now_s().saturating_sub(self.born_s)
+    }
+
+    /// Gives back everything that a dead process held.
+    ///
+    /// # Safety
+    /// The process must be gone, and the record off the list.
+    pub(crate) unsafe fn bury(record: *mut Process) {
+        // SAFETY: the record is the caller's alone now.
+        let record = unsafe { Box::from_raw(record) };
+        for leaf in &record.top {
+            let leaf = leaf.load(Ordering::Acquire);
+            if leaf.is_null() {
+                continue;
+            }
+            // SAFETY: made by Box in `place` or `copy`.
+            for slot in unsafe { Box::from_raw(leaf) }.iter() {
+                let handle = slot.load(Ordering::Acquire);
+                if !handle.is_null() {
+                    // SAFETY: the table's reference.
+                    unsafe { release(handle) };
+                }
+            }
+        }
+    }
+}
+
+/// This process's AIO queues.
+pub(crate) fn aio() -> Option<&'static Lock<Vec<AioQueue>>> {
+    // SAFETY: our own record is never freed while we live.
+    unsafe { own().as_ref() }.map(|p| &p.aio)
+}
+
+/// Whether `record` is the calling process's own.
+pub(crate) fn is_own(record: *mut Process) -> bool {
+    record == PROCESS.load(Ordering::Relaxed)
+}

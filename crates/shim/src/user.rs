@@ -1,0 +1,159 @@
+//! Memory and structures that the program hands to a call.
+
+use core::ffi::c_void;
+use libc::{iovec, msghdr};
+
+/// The most bytes that one call moves (kernel: MAX_RW_COUNT).
+pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
+/// The most pieces that one call takes (kernel: UIO_MAXIOV).
+const MAX_PIECES: usize = 1024;
+
+/// Refuses what no program can mean: the first page, and addresses of the kernel's half. Other bad pointers fault.
+#[inline]
+fn plausible(at: usize, len: usize) -> Result<(), i32> {
+    const END: usize = 1 << 47;
+    if len != 0 && (!(4096..END).contains(&at) || len > END - at) { Err(libc::EFAULT) } else { Ok(()) }
+}
+
+/// Bytes that the program gives us to read.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The memory must be readable while `'a` lasts, unless it is refused.
+#[inline]
+pub(crate) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], i32> {
+    let len = len.min(MAX_BYTES);
+    plausible(at as usize, len)?;
+    // SAFETY: the caller's; an empty slice may have any pointer, so it gets a good one.
+    Ok(if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(at.cast(), len) } })
+}
+
+/// Bytes that the program wants us to write.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// The memory must be writable while `'a` lasts, unless it is refused.
+#[inline]
+pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8], i32> {
+    let len = len.min(MAX_BYTES);
+    plausible(at as usize, len)?;
+    // SAFETY: the caller's; an empty slice may have any pointer, so it gets a good one.
+    Ok(if len == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(at.cast(), len) } })
+}
+
+/// A structure that the program gives us.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// It must be readable, unless it is refused.
+pub(crate) unsafe fn read<T: Copy>(at: *const T) -> Result<T, i32> {
+    plausible(at as usize, size_of::<T>())?;
+    // SAFETY: the caller's; programs owe no alignment.
+    Ok(unsafe { at.read_unaligned() })
+}
+
+/// Stores a value for the program.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// It must be writable, unless it is refused.
+pub(crate) unsafe fn write<T: Copy>(at: *mut T, value: T) -> Result<(), i32> {
+    plausible(at as usize, size_of::<T>())?;
+    // SAFETY: the caller's; programs owe no alignment.
+    unsafe { at.write_unaligned(value) };
+    Ok(())
+}
+
+/// The pieces of a gathered or scattered call: a few inline, many on the heap.
+pub(crate) struct Pieces<T> {
+    few: [T; 8],
+    many: Vec<T>,
+    n: usize,
+}
+
+impl<T> Pieces<T> {
+    /// All of them.
+    pub(crate) fn as_mut(&mut self) -> &mut [T] {
+        if self.many.is_empty() { &mut self.few[..self.n] } else { &mut self.many }
+    }
+}
+
+/// Reads an array of pieces; each is cut so that all together hold at most [`MAX_BYTES`].
+///
+/// # Errors
+/// `too_many` beyond 1,024 pieces, `EINVAL` for lengths beyond the address space, `EFAULT`.
+unsafe fn pieces<T>(
+    iov: *const iovec,
+    n: usize,
+    too_many: i32,
+    empty: fn() -> T,
+    make: impl Fn(*mut c_void, usize) -> Result<T, i32>,
+) -> Result<Pieces<T>, i32> {
+    if n > MAX_PIECES {
+        return Err(too_many);
+    }
+    let mut out = Pieces { few: core::array::from_fn(|_| empty()), many: Vec::new(), n };
+    if n > out.few.len() {
+        out.many.reserve_exact(n);
+    }
+    let mut left = MAX_BYTES;
+    for i in 0..n {
+        // SAFETY: the caller's array.
+        let v = unsafe { read(iov.wrapping_add(i)) }?;
+        if v.iov_len > isize::MAX as usize {
+            return Err(libc::EINVAL);
+        }
+        let len = v.iov_len.min(left);
+        left -= len;
+        let piece = make(v.iov_base, len)?;
+        if n > out.few.len() { out.many.push(piece) } else { out.few[i] = piece }
+    }
+    Ok(out)
+}
+
+/// What a gathered send reads.
+///
+/// # Errors
+/// As the kernel: `too_many`, `EINVAL`, `EFAULT`.
+///
+/// # Safety
+/// The array and its pieces must be readable while `'a` lasts.
+pub(crate) unsafe fn gather<'a>(iov: *const iovec, n: usize, too_many: i32) -> Result<Pieces<&'a [u8]>, i32> {
+    // SAFETY: the caller's.
+    unsafe { pieces(iov, n, too_many, || &[][..], |at, len| bytes(at, len)) }
+}
+
+/// What a scattered receive writes.
+///
+/// # Errors
+/// As the kernel: `too_many`, `EINVAL`, `EFAULT`.
+///
+/// # Safety
+/// The array must be readable and its pieces writable while `'a` lasts.
+pub(crate) unsafe fn scatter<'a>(iov: *const iovec, n: usize, too_many: i32) -> Result<Pieces<&'a mut [u8]>, i32> {
+    // SAFETY: the caller's.
+    unsafe { pieces(iov, n, too_many, || &mut [][..], |at, len| bytes_mut(at, len)) }
+}
+
+/// The control messages of a send.
+///
+/// # Errors
+/// `ENOBUFS` for a length beyond an int, `EFAULT`.
+///
+/// # Safety
+/// They must be readable while `'a` lasts.
+pub(crate) unsafe fn control<'a>(msg: &msghdr) -> Result<&'a [u8], i32> {
+    if msg.msg_controllen > i32::MAX as usize {
+        return Err(libc::ENOBUFS);
+    }
+    // SAFETY: the caller's.
+    unsafe { bytes(msg.msg_control, msg.msg_controllen) }
+}
