@@ -28,6 +28,7 @@ pub mod rng;
 pub mod selftest;
 pub mod skcipher;
 pub mod template;
+pub mod templates;
 
 pub use error::{KeyError, LookupError, OpError, Status};
 pub use registry::{Alg, AlgInfo, Kind, Registry, Row};

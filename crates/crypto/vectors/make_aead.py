@@ -217,6 +217,7 @@ def main():
     authenc("authenc(hmac(sha256),rfc3686(ctr(aes)))", sha256, rfc3686, 32, 36, 8, 16, 8, 61)
     authenc("authenc(cmac(aes),cbc(aes))", by_cmac, aes_cbc, 16, 16, 16, 12, 8, 64)
     authenc("authencesn(hmac(sha256),cbc(aes))", sha256, aes_cbc, 32, 16, 16, 16, 12, 64)
+    authenc("authencesn(hmac(sha384),cbc(aes))", by_hmac(hashlib.sha384), aes_cbc, 48, 16, 16, 24, 12, 64)
     authenc("authencesn(hmac(sha512),cbc(aes))", by_hmac(hashlib.sha512), aes_cbc, 64, 32, 16, 32, 12, 64)
     authenc("authencesn(hmac(sha256),rfc3686(ctr(aes)))", sha256, rfc3686, 32, 20, 8, 16, 12, 61)
 

@@ -38,5 +38,5 @@ pub fn rows() -> Vec<Row> {
 /// Templates that need no row of their own: they compose what the registry resolves.
 #[must_use]
 pub fn templates() -> Vec<Template> {
-    Vec::new()
+    crate::templates::all()
 }

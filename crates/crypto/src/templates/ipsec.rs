@@ -1,0 +1,248 @@
+//! The AEADs of IPsec: a salt at the end of the key, and a nonce of salt and the packet's explicit IV, which also is the
+//! end of the associated data (`assoclen` counts it, as in Linux).
+
+use super::gather::{self, Gather};
+use super::{CHUNK, only_part, part, row, salted};
+use crate::aead::{self, AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
+use crate::data::Data;
+use crate::error::{KeyError, OpError, Status};
+use crate::key::PreparedKey;
+use crate::registry::{Alg, AlgInfo, Driver, Kind, Lens, Registry, Row};
+use crate::skcipher::Direction;
+use crate::template::Name;
+use arrayvec::ArrayVec;
+use inout::InOutBuf;
+use std::sync::Arc;
+use zeroize::Zeroize;
+
+const IV_LEN: usize = 8;
+
+/// What differs between the four.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// GCM; associated data of 16 or 20 bytes.
+    Rfc4106,
+    /// CCM with a salt of 3 bytes; associated data of 16 or 20 bytes.
+    Rfc4309,
+    /// GMAC: nothing is encrypted, and the explicit IV is authenticated too.
+    Rfc4543,
+    /// ChaCha20-Poly1305; associated data of at least 8 bytes.
+    Rfc7539esp,
+}
+
+impl Shape {
+    fn salt_len(self) -> usize {
+        if self == Shape::Rfc4309 { 3 } else { 4 }
+    }
+}
+
+pub(super) fn rfc4106(registry: &Registry, name: &Name<'_>) -> Option<Row> {
+    let gcm = only_part(registry, Kind::Aead, name, "rfc4106")?;
+    (gcm.info().iv_len == 12).then(|| make("rfc4106", &gcm, Shape::Rfc4106, Lens::Of(&[8, 12, 16])))
+}
+
+pub(super) fn rfc4309(registry: &Registry, name: &Name<'_>) -> Option<Row> {
+    let ccm = only_part(registry, Kind::Aead, name, "rfc4309")?;
+    (ccm.info().iv_len == 16).then(|| make("rfc4309", &ccm, Shape::Rfc4309, Lens::Of(&[8, 12, 16])))
+}
+
+pub(super) fn rfc4543(registry: &Registry, name: &Name<'_>) -> Option<Row> {
+    let gcm = only_part(registry, Kind::Aead, name, "rfc4543")?;
+    (gcm.info().iv_len == 12).then(|| make("rfc4543", &gcm, Shape::Rfc4543, Lens::Of(&[16])))
+}
+
+/// `rfc7539esp(chacha20,poly1305)` runs over `rfc7539(chacha20,poly1305)`, or over a driver of that which is named.
+pub(super) fn rfc7539esp(registry: &Registry, name: &Name<'_>) -> Option<Row> {
+    const INNER: &str = "rfc7539(chacha20,poly1305)";
+    let inner = match &name.args[..] {
+        _ if name.head != "rfc7539esp" => return None,
+        [chacha, poly] if (chacha.text, poly.text) == ("chacha20", "poly1305") => {
+            part(registry, Kind::Aead, &Name::parse(INNER).ok()?)?
+        }
+        [driver] => part(registry, Kind::Aead, driver).filter(|alg| alg.info().name == INNER)?,
+        _ => return None,
+    };
+    let info = info_of(&inner, Shape::Rfc7539esp, Lens::Of(&[16]));
+    let driver = Driver::Aead(Arc::new(Ipsec { inner: inner.clone(), shape: Shape::Rfc7539esp }));
+    let mut made = row("rfc7539esp", &[&inner], info, driver);
+    "rfc7539esp(chacha20,poly1305)".clone_into(&mut made.info.name);
+    Some(made)
+}
+
+fn info_of(inner: &Alg, shape: Shape, tag_lens: Lens) -> AlgInfo {
+    AlgInfo::aead("", inner.info().block_len, salted(inner.info().key_lens, shape.salt_len()), IV_LEN, tag_lens)
+}
+
+fn make(template: &str, inner: &Alg, shape: Shape, tag_lens: Lens) -> Row {
+    let driver = Driver::Aead(Arc::new(Ipsec { inner: inner.clone(), shape }));
+    row(template, &[inner], info_of(inner, shape, tag_lens), driver)
+}
+
+struct Ipsec {
+    inner: Alg,
+    shape: Shape,
+}
+
+struct Key {
+    inner: AeadTfm,
+    salt: [u8; 4],
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.salt.zeroize();
+    }
+}
+
+/// An operation between the packet's form and that of the inner AEAD.
+struct Item<'a> {
+    tfm: &'a AeadTfm,
+    nonce: [u8; 16],
+    aad: Gather<'a>,
+    data: InOutBuf<'a, 'a, u8>,
+    tag: &'a mut [u8],
+}
+
+impl Ipsec {
+    fn nonce_len(&self) -> usize {
+        self.inner.info().iv_len
+    }
+
+    fn nonce(&self, key: &Key, iv: &[u8]) -> Result<[u8; 16], OpError> {
+        let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
+        let mut nonce = [0; 16];
+        let salt_at = if self.shape == Shape::Rfc4309 {
+            // A length field of 4 bytes (RFC 4309 section 4), as the IV of `ccm` says it.
+            nonce[0] = 3;
+            1
+        } else {
+            0
+        };
+        let iv_at = salt_at + self.shape.salt_len();
+        nonce[salt_at..iv_at].copy_from_slice(&key.salt[..self.shape.salt_len()]);
+        nonce[iv_at..iv_at + IV_LEN].copy_from_slice(iv);
+        Ok(nonce)
+    }
+
+    /// What the inner AEAD authenticates beside its text.
+    fn covered<'a>(&self, aad: &[&'a [u8]]) -> Result<Gather<'a>, OpError> {
+        let len = gather::len(aad);
+        let accepted = if self.shape == Shape::Rfc7539esp { len >= IV_LEN } else { len == 16 || len == 20 };
+        if !accepted {
+            return Err(OpError::AssocLen);
+        }
+        let mut covered = Gather::new();
+        covered.push_range(aad, 0, if self.shape == Shape::Rfc4543 { len } else { len - IV_LEN });
+        Ok(covered)
+    }
+
+    fn one_gmac(&self, key: &Key, dir: Direction, nonce: &[u8], aad: &[&[u8]], text: Text<'_>) -> Status {
+        let Text { mut data, tag } = text;
+        let mut covered = self.covered(aad)?;
+        covered.push(data.get_in());
+        let done = key.inner.one(dir, nonce, covered.as_slice(), (&mut [][..]).into(), tag);
+        drop(covered);
+        match done {
+            Ok(()) => {
+                let _out = data.into_out_with_copied_in();
+                Ok(())
+            }
+            Err(e) => {
+                if e == OpError::Auth {
+                    data.get_out().zeroize();
+                }
+                Err(e)
+            }
+        }
+    }
+}
+
+struct Text<'a> {
+    data: InOutBuf<'a, 'a, u8>,
+    tag: &'a mut [u8],
+}
+
+impl AeadDriver for Ipsec {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        let salt_len = self.shape.salt_len();
+        let (key, tail) = key.split_at_checked(key.len().wrapping_sub(salt_len)).ok_or(KeyError::Length)?;
+        let inner = self.inner.aead(key)?;
+        let mut salt = [0; 4];
+        salt[..salt_len].copy_from_slice(tail);
+        Ok(Box::new(Key { inner, salt }))
+    }
+
+    fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
+        let key = op.tfm.key::<Key>(slot);
+        let nonce = self.nonce(key, op.nonce)?;
+        let nonce = &nonce[..self.nonce_len()];
+        if self.shape == Shape::Rfc4543 {
+            return self.one_gmac(key, op.dir, nonce, op.aad, Text { data: op.data, tag: op.tag });
+        }
+        let covered = self.covered(op.aad)?;
+        key.inner.one(op.dir, nonce, covered.as_slice(), Data::Flat(op.data), op.tag)
+    }
+
+    fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
+        for chunk in ops.chunks_mut(CHUNK) {
+            self.chunk(slot, chunk);
+        }
+    }
+}
+
+impl Ipsec {
+    fn chunk(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
+        let dir = ops[0].dir;
+        let gmac = self.shape == Shape::Rfc4543;
+        let mut items: ArrayVec<Item<'_>, CHUNK> = ArrayVec::new();
+        for op in ops.iter_mut() {
+            let tfm = op.tfm;
+            let key = tfm.key::<Key>(slot);
+            let Data::Flat(data) = &mut op.data else { unreachable!("texts of a burst are flat") };
+            match self.nonce(key, op.nonce).and_then(|nonce| Ok((nonce, self.covered(op.aad)?))) {
+                Ok((nonce, mut aad)) => {
+                    let data = if gmac {
+                        aad.push(data.get_in());
+                        InOutBuf::from(&mut [][..])
+                    } else {
+                        data.reborrow()
+                    };
+                    op.status = Ok(());
+                    items.push(Item { tfm: &key.inner, nonce, aad, data, tag: op.tag });
+                }
+                Err(e) => op.status = Err(e),
+            }
+        }
+        let nonce_len = self.nonce_len();
+        let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = items
+            .iter_mut()
+            .map(|item| AeadOp {
+                tfm: item.tfm,
+                dir,
+                nonce: &item.nonce[..nonce_len],
+                aad: item.aad.as_slice(),
+                data: Data::Flat(item.data.reborrow()),
+                tag: item.tag,
+                status: Ok(()),
+            })
+            .collect();
+        aead::crypt(&mut inner);
+        let statuses: ArrayVec<Status, CHUNK> = inner.iter().map(|op| op.status).collect();
+        drop(inner);
+        drop(items);
+        for (op, status) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(statuses) {
+            op.status = status;
+            if !gmac {
+                continue;
+            }
+            let Data::Flat(data) = &mut op.data else { unreachable!("texts of a burst are flat") };
+            match status {
+                Ok(()) => {
+                    let _out = data.reborrow().into_out_with_copied_in();
+                }
+                Err(OpError::Auth) => data.get_out().zeroize(),
+                Err(_) => {}
+            }
+        }
+    }
+}
