@@ -31,6 +31,17 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
+/// The rows of the kernel's own AF_ALG; none where it has no AF_ALG. They are to be measured and compared against, and
+/// not part of [`registry`]: their threads keep sockets open, which would surprise a program that the shim serves, and
+/// asking for them may make the kernel load modules.
+#[must_use]
+pub fn kernel_rows() -> Vec<Row> {
+    #[cfg(feature = "kernel")]
+    return sealane_crypto_kernel::rows();
+    #[cfg(not(feature = "kernel"))]
+    Vec::new()
+}
+
 /// What is true of an algorithm whatever driver serves it (lengths, `legacy`, ...) is said once, by the portable row.
 fn agree(rows: &mut [Row]) {
     let portable = rows.iter().filter(|row| row.module == sealane_crypto::drivers::portable::MODULE);

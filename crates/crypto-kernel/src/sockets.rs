@@ -1,0 +1,90 @@
+//! Sockets of keys, kept for each thread.
+
+use crate::sys::{Op, Tfm};
+use std::cell::RefCell;
+use std::io::{self, Read};
+
+/// Keys whose sockets a thread keeps. The one that was opened first goes first.
+const SLOTS: usize = 128;
+
+/// A name for a key, unique across processes: an object may be made in one and used in another, so that a counter
+/// would give one number to two keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyId([u8; 16]);
+
+impl KeyId {
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut id = [0; 16];
+        std::fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
+        Ok(KeyId(id))
+    }
+}
+
+/// What sockets are opened for.
+pub(crate) struct Wanted<'a> {
+    pub(crate) id: KeyId,
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'a str,
+    pub(crate) key: Option<&'a [u8]>,
+    /// AEADs only; 0 for others.
+    pub(crate) authsize: usize,
+}
+
+struct Entry {
+    id: KeyId,
+    authsize: usize,
+    op: Op,
+    _tfm: Tfm,
+}
+
+/// An array in the thread's own memory: nothing of it lies on a heap that processes could share.
+struct Sockets {
+    pid: u32,
+    next: usize,
+    slots: [Option<Entry>; SLOTS],
+}
+
+thread_local! {
+    static SOCKETS: RefCell<Sockets> = const { RefCell::new(Sockets { pid: 0, next: 0, slots: [const { None }; SLOTS] }) };
+}
+
+fn open(wanted: &Wanted<'_>) -> io::Result<Entry> {
+    let tfm = Tfm::bind(wanted.kind, wanted.name)?;
+    if wanted.authsize > 0 {
+        tfm.set_authsize(wanted.authsize)?;
+    }
+    if let Some(key) = wanted.key {
+        tfm.set_key(key)?;
+    }
+    Ok(Entry { id: wanted.id, authsize: wanted.authsize, op: tfm.accept()?, _tfm: tfm })
+}
+
+/// Lets `f` talk to the socket of a key. After an error the socket is closed: what it still holds belongs to nobody.
+pub(crate) fn with<T>(wanted: &Wanted<'_>, f: impl FnOnce(&Op) -> io::Result<T>) -> io::Result<T> {
+    SOCKETS
+        .try_with(|sockets| {
+            let mut sockets = sockets.borrow_mut();
+            let pid = std::process::id();
+            if sockets.pid != pid {
+                // A child has its parent's descriptors, and requests of the two would mix.
+                sockets.slots = [const { None }; SLOTS];
+                sockets.pid = pid;
+            }
+            let mine = |e: &Option<Entry>| matches!(e, Some(e) if e.id == wanted.id && e.authsize == wanted.authsize);
+            let at = match sockets.slots.iter().position(mine) {
+                Some(at) => at,
+                None => {
+                    let at = sockets.next;
+                    sockets.next = (at + 1) % SLOTS;
+                    sockets.slots[at] = Some(open(wanted)?);
+                    at
+                }
+            };
+            let done = f(&sockets.slots[at].as_ref().expect("found or opened above").op);
+            if done.is_err() {
+                sockets.slots[at] = None;
+            }
+            done
+        })
+        .unwrap_or_else(|_| Err(io::Error::other("the thread is ending")))
+}
