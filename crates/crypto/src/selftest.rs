@@ -4,6 +4,8 @@
 //! wanted and stays below about 2 ms.
 
 mod compare;
+#[cfg(test)]
+mod tests;
 pub mod vectors;
 
 use crate::data::Data;

@@ -17,7 +17,8 @@ pub(super) trait Hash:
 
 impl<D: Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static> Hash for D {}
 
-struct Plain<D>(PhantomData<fn() -> D>);
+/// With the length of the digest, which may be less than that of `D`.
+struct Plain<D>(PhantomData<fn() -> D>, usize);
 
 struct State<D>(D);
 
@@ -54,7 +55,7 @@ impl<D: Hash> HashDriver for Plain<D> {
             }
             let mut digest = Output::<D>::default();
             Digest::finalize_into(hash, &mut digest);
-            op.status = match digest.get(..op.digest.len()) {
+            op.status = match digest[..self.1].get(..op.digest.len()) {
                 Some(digest) => {
                     op.digest.copy_from_slice(digest);
                     Ok(())
@@ -66,15 +67,14 @@ impl<D: Hash> HashDriver for Plain<D> {
 }
 
 fn row<D: Hash>(name: &str) -> Row {
-    let info = AlgInfo::hash(name, <D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
-    Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, Driver::Hash(Arc::new(Plain::<D>(PhantomData))))
+    truncated::<D>(name, <D as Digest>::output_size())
 }
 
-/// The first `digest_len` bytes of another hash.
+/// The first `digest_len` bytes of `D`.
 fn truncated<D: Hash>(name: &str, digest_len: usize) -> Row {
-    let mut row = row::<D>(name);
-    row.info.digest_len = digest_len;
-    row
+    let info = AlgInfo::hash(name, <D as BlockSizeUser>::block_size(), digest_len);
+    let imp = Driver::Hash(Arc::new(Plain::<D>(PhantomData, digest_len)));
+    Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, imp)
 }
 
 fn legacy<D: Hash>(name: &str) -> Row {
