@@ -137,6 +137,11 @@ fn rivals(registry: &Registry, kind: Kind, name: &str, word: &str) -> Result<Vec
             let row = row.with_context(|| format!("OpenSSL is not measured for {name}"))?;
             return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
         }
+        "kernel" => {
+            let row = sealane_drivers::kernel_rows().into_iter().find(|r| r.info.kind == kind && r.info.name == name);
+            let row = row.with_context(|| format!("this kernel does not offer {name} over AF_ALG"))?;
+            return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
+        }
         "aws-lc" => "awslc",
         "ipsec-mb" => "ipsecmb",
         "rustcrypto" => "portable",
