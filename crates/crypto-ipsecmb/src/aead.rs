@@ -142,8 +142,8 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
         unsafe { batch.push(Op { src, dst, len, aad, aad_len, tag, tag_len, ..mb }) };
         taken = i + 1;
     }
-    for (mb, i) in batch.run(M::ENTRY, encrypt).iter().zip(which) {
-        let op = &mut ops[i as usize];
+    for (mb, i) in batch.run(M::ENTRY, encrypt).iter().zip(&which) {
+        let op = &mut ops[*i as usize];
         // SAFETY: the tag's place, initialised above; the library no longer writes there.
         let tag = unsafe { core::slice::from_raw_parts_mut(mb.tag, TAG_LEN) };
         let asked = &mut tag[..op.tag.len()];

@@ -249,8 +249,8 @@ impl Digester {
             unsafe { batch.push(mb) };
             taken = i + 1;
         }
-        for (mb, i) in batch.run(self.entry, true).iter().zip(which) {
-            let op = &mut ops[i as usize];
+        for (mb, i) in batch.run(self.entry, true).iter().zip(&which) {
+            let op = &mut ops[*i as usize];
             if mb.done == 0 {
                 op.set_status(Err(OpError::Driver));
                 continue;

@@ -154,8 +154,8 @@ impl<K: LibraryKey> Cipher<K> {
             which.push((u32::try_from(i).expect("fewer than 2^32 operations"), next));
             taken = i + 1;
         }
-        for (mb, (i, next)) in batch.run(Entry::Jobs(self.alg), dir == Direction::Encrypt).iter().zip(which) {
-            let op = &mut ops[i as usize];
+        for (mb, (i, next)) in batch.run(Entry::Jobs(self.alg), dir == Direction::Encrypt).iter().zip(&which) {
+            let op = &mut ops[*i as usize];
             op.status = if mb.done == 1 { Ok(()) } else { Err(OpError::Driver) };
             if let (Ok(()), Data::Flat(text)) = (op.status, &mut op.data) {
                 next.after(self, op.iv, text.get_out());
@@ -216,6 +216,7 @@ impl<K: LibraryKey> Cipher<K> {
 }
 
 /// The IV that continues a text, as far as it must be known before the text is overwritten in place.
+#[derive(Clone, Copy)]
 enum NextIv {
     /// It stays.
     Same,
