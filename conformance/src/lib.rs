@@ -12,6 +12,8 @@ pub mod perform;
 pub mod plan;
 pub mod rng;
 pub mod shrink;
+pub mod skip;
+pub mod summary;
 pub mod sys;
 pub mod target;
 pub mod transcript;

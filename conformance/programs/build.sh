@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the programs into a folder: afalg (dynamic), afalg-static, afalg-go (static, without libc).
+#   build.sh FOLDER
+# What cannot be built here is said and left out.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: build.sh FOLDER}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cc=${CC:-cc}
+"$cc" -O2 -Wall -o "$out/afalg" "$here/afalg.c"
+"$cc" -O2 -Wall -static -o "$out/afalg-static" "$here/afalg.c"
+if command -v go >/dev/null; then
+  CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"
+else
+  rm -f "$out/afalg-go"
+  echo "build.sh: no go here: afalg-go left out" >&2
+fi

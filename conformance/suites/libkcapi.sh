@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# libkcapi's own suite, from Debian's source package, run in a target and compared with a reference.
+#
+#   libkcapi.sh TARGET [REFERENCE]     TARGET, REFERENCE: kernel:linux-7.3, sealane:linux-7.3, ...
+#
+# Downloads, builds (autoconf automake libtool are needed) and runs in $SEALANE_SUITES (default /tmp/sealane-suites),
+# outside of the repository. Results: $SEALANE_SUITES/libkcapi.TARGET.txt, a line for each check.
+# With REFERENCE it fails when a check fails that passes there. Scripts: KCAPI_SCRIPTS (default: all that ours can run).
+. "$(dirname "$0")/common.sh"
+target=${1:?usage: libkcapi.sh TARGET [REFERENCE]}
+reference=${2:-}
+scripts=${KCAPI_SCRIPTS:-test.sh kcapi-enc-test.sh kcapi-dgst-test.sh hasher-test.sh kcapi-enc-test-large.sh kcapi-convenience.sh}
+build=$work/libkcapi
+
+if [[ ! -x $build/bin/kcapi-convenience ]]; then
+  tarball=$(debian_source libkcapi)
+  rm -rf "$build"
+  mkdir -p "$build"
+  tar -xf "$tarball" -C "$build" --strip-components=1
+  (
+    cd "$build"
+    autoreconf -i
+    ./configure --enable-kcapi-test --enable-kcapi-encapp --enable-kcapi-hasher --enable-kcapi-dgstapp \
+      --enable-kcapi-rngapp --enable-lib-kpp --enable-lib-asym
+    make -j"$(nproc)"
+  ) >"$work/libkcapi.build.log" 2>&1 || { tail "$work/libkcapi.build.log" >&2; exit 2; }
+fi
+
+# The suite's lines carry colours, the word size and the kernel's version: what is left names the check.
+plain() {
+  sed -e 's/\x1b\[[0-9;]*m//g' | sed -nE 's/^\[(PASSED|FAILED|DEACTIVATED)[^]]*\] */\1 /p' | sed -E 's|/tmp/[^ ]*/||g'
+}
+
+run_suite() {
+  local target=$1 out=$work/libkcapi.${1/:/.}.txt log=$work/libkcapi.${1/:/.}.log script status
+  : >"$out"; : >"$log"
+  for script in $scripts; do
+    status=0
+    # The kernel writes to its own copy of the tree: runs in two targets do not meet.
+    local tree=$work/libkcapi.run.${target/:/.}
+    rm -rf "$tree"
+    cp -a "$build" "$tree"
+    in_target "$target" timeout "${KCAPI_LIMIT:-900}" bash -c 'cd "$1/test" && KCAPI_TEST_LOCAL=1 bash "./$2"' sh \
+      "$tree" "$script" >"$log.one" 2>&1 || status=$?
+    cat "$log.one" >>"$log"
+    plain <"$log.one" | sed "s|^\([A-Z]*\) |\1 $script: |" >>"$out"
+    echo "EXIT $script: $status" >>"$out"
+    rm -rf "$tree" "$log.one"
+  done
+  printf '%-24s %s passed, %s failed, %s deactivated\n' "$target" \
+    "$(grep -c ^PASSED "$out")" "$(grep -c ^FAILED "$out")" "$(grep -c ^DEACTIVATED "$out")"
+}
+
+run_suite "$target"
+[[ -n $reference ]] || exit 0
+[[ -s $work/libkcapi.${reference/:/.}.txt ]] || run_suite "$reference"
+
+# A check counts by its name: worse is one that fails oftener, or passes seldomer, than in the reference.
+python3 - "$work/libkcapi.${reference/:/.}.txt" "$work/libkcapi.${target/:/.}.txt" <<'PY'
+import collections, sys
+
+def read(path):
+    table = collections.defaultdict(collections.Counter)
+    for line in open(path, errors="replace"):
+        state, _, check = line.rstrip("\n").partition(" ")
+        if state != "EXIT":
+            table[check][state] += 1
+    return table
+
+reference, ours = map(read, sys.argv[1:])
+worse = [c for c, r in reference.items() if ours[c]["PASSED"] < r["PASSED"] or ours[c]["FAILED"] > r["FAILED"]]
+worse += [c for c in ours if c not in reference and ours[c]["FAILED"]]
+for check in worse:
+    print(f"WORSE {check}: reference {dict(reference.get(check, {}))}, here {dict(ours[check])}")
+print(f"{len(reference)} different checks in the reference, {len(worse)} worse here")
+sys.exit(1 if worse else 0)
+PY

@@ -1,0 +1,54 @@
+//! The bounded form of `diff-alg`: random sequences of AF_ALG calls, in a real kernel and under `sealane run`.
+
+use sealane_conformance::differ::Comparison;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::Target;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Sequences of each comparison, or SEALANE_SEQUENCES.
+const SEQUENCES: u64 = 300;
+
+fn compare(test: &str, targets: [Target; 2]) {
+    // What is to be tested first: its absence is another matter than a kernel's.
+    if skip_without(test, &[&targets[1], &targets[0]]) {
+        return;
+    }
+    let sequences = std::env::var("SEALANE_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(SEQUENCES);
+    let comparison = Comparison {
+        program: PathBuf::from(env!("CARGO_BIN_EXE_alg-sequence")),
+        targets,
+        seed: 1,
+        from: 0,
+        sequences,
+        calls: 40,
+        names: "all".to_owned(),
+        limit: Duration::from_secs(10),
+        reports: 3,
+    };
+    let verdict = comparison.verdict().unwrap();
+    assert!(verdict.compared * 10 >= sequences * 9, "only {} of {sequences} were compared", verdict.compared);
+    assert_eq!(verdict.differing, 0, "\n{}\n{:#?}", verdict.reports.join("\n"), verdict.kinds);
+}
+
+/// The tester itself: a kernel equals itself, so whatever differs elsewhere is no accident of time or numbering.
+#[test]
+fn a_kernel_equals_itself() {
+    compare("differential::a_kernel_equals_itself", [Target::kernel("linux-7.3"), Target::kernel("linux-7.3")]);
+}
+
+#[test]
+fn linux_7_3() {
+    compare("differential::linux_7_3", [Target::kernel("linux-7.3"), Target::sealane("linux-7.3")]);
+}
+
+#[test]
+fn linux_7_3_restricted() {
+    let name = "linux-7.3-restricted";
+    compare("differential::linux_7_3_restricted", [Target::kernel(name), Target::sealane(name)]);
+}
+
+#[test]
+fn linux_6_12() {
+    compare("differential::linux_6_12", [Target::kernel("linux-6.12"), Target::sealane("linux-6.12")]);
+}

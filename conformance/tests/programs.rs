@@ -1,0 +1,79 @@
+//! Programs that know nothing of Sealane, among them some that no LD_PRELOAD reaches: static, and Go.
+
+use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::target::{Target, root, run_limited};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Where `programs/build.sh` has put them.
+fn built() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("programs");
+        let mut build = Command::new(root().join("conformance/programs/build.sh"));
+        build.arg(&folder);
+        let done = run_limited(build, Duration::from_secs(300)).unwrap();
+        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+        folder
+    })
+}
+
+/// The known answers, and the digest of a file, in `target`.
+fn check(test: &str, program: &str, target: &Target) {
+    if skip_without(test, &[target]) {
+        return;
+    }
+    let path = built().join(program);
+    if !path.exists() {
+        return skip(test, "no Go toolchain to build it with");
+    }
+    let path = path.to_string_lossy();
+    let known = target.run(&[&path], LIMIT).unwrap();
+    assert_eq!(known.status, Some(0), "{}{}", known.text, known.errors);
+    assert!(known.text.lines().filter(|l| l.ends_with(" ok")).count() >= 3, "{}", known.text);
+
+    let file = root().join("LICENSE-APACHE");
+    let file = file.to_string_lossy();
+    let ours = target.run(&[&path, "sha256", &file], LIMIT).unwrap();
+    let coreutils = Target::Plain.run(&["sha256sum", &file], LIMIT).unwrap();
+    assert_eq!(ours.text, coreutils.text, "{}", ours.errors);
+}
+
+#[test]
+fn known_answers_are_linuxs_own() {
+    for program in ["afalg", "afalg-static", "afalg-go"] {
+        check("programs::known_answers_are_linuxs_own", program, &Target::kernel("linux-7.3"));
+    }
+}
+
+#[test]
+fn dynamic() {
+    check("programs::dynamic", "afalg", &Target::sealane("open"));
+}
+
+#[test]
+fn static_() {
+    check("programs::static_", "afalg-static", &Target::sealane("open"));
+}
+
+#[test]
+fn go() {
+    check("programs::go", "afalg-go", &Target::sealane("open"));
+}
+
+/// Without Sealane, where the kernel has no AF_ALG, the programs say so: what the tests above show is Sealane's doing.
+#[test]
+fn fails_without() {
+    let test = "programs::fails_without";
+    let path = built().join("afalg");
+    let outcome = Target::Plain.run(&[&path.to_string_lossy()], LIMIT).unwrap();
+    if outcome.status == Some(0) {
+        return skip(test, "this machine's kernel has AF_ALG itself");
+    }
+    assert_eq!(outcome.status, Some(2), "{}", outcome.errors);
+    assert!(outcome.errors.starts_with("afalg: "), "{}", outcome.errors);
+}
