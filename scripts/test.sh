@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Runs every test and closes with one plain block: what ran, passed, failed and was skipped, and why.
+# The kernels to compare with are found through SEALANE_KERNELS (default ../shared/kernel).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+export SEALANE_KERNELS=${SEALANE_KERNELS:-$(realpath -m ../shared/kernel)}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+steps=()
+
+step() { # NAME COMMAND...: shows and keeps what it prints
+  local name=$1 status
+  shift
+  printf '\n== %s: %s\n' "$name" "$*"
+  "$@" 2>&1 | tee "$logs/$name"
+  status=${PIPESTATUS[0]}
+  steps+=("$name=$status=$logs/$name")
+}
+
+step tests cargo test --workspace --locked --no-fail-fast
+step demo python3 scripts/demo.py
+
+echo
+target/release/summary "${steps[@]}"
