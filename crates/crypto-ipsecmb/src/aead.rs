@@ -38,7 +38,8 @@ trait Mode: Send + Sync + 'static {
     /// Whether the tag depends on its own length, so that a short one is not the beginning of the full one.
     const TAG_LEN_COUNTS: bool = false;
 
-    fn prepare(&self, key: &[u8]) -> Result<Self::Key, KeyError>;
+    /// Prepared where it stays: a key that is moved leaves a copy behind.
+    fn prepare(&self, key: &[u8]) -> Result<Box<Self::Key>, KeyError>;
 
     /// Key and nonce as the library wants them. `None`: the portable driver serves this key.
     fn op(key: &Self::Key, nonce: &[u8]) -> Result<Option<Op>, OpError>;
@@ -53,7 +54,7 @@ struct Aead<M>(M);
 
 impl<M: Mode> AeadDriver for Aead<M> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(self.0.prepare(key)?))
+        Ok(self.0.prepare(key)?)
     }
 
     fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
@@ -204,19 +205,19 @@ pub(crate) struct GcmKey {
 }
 
 impl GcmKey {
-    pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) const EMPTY: GcmKey = GcmKey { data: [0; GCM_KEY_LEN], key_len: 0 };
+
+    /// Prepares `key`: 16, 24 or 32 bytes.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Result<(), KeyError> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return Err(KeyError::Length);
         }
-        let mut prepared = GcmKey { data: [0; GCM_KEY_LEN], key_len: key.len() as u32 };
+        self.key_len = key.len() as u32;
         manager::with(|manager| {
             // SAFETY: the key has a length that the function takes; `data` is as long and as aligned as it wants.
-            unsafe {
-                ffi::slmb_gcm_expand(manager.ptr(), key.as_ptr(), key.len(), prepared.data.as_mut_ptr());
-            }
+            unsafe { ffi::slmb_gcm_expand(manager.ptr(), key.as_ptr(), key.len(), self.data.as_mut_ptr()) }
         })
-        .map_err(|_| KeyError::Driver)?;
-        Ok(prepared)
+        .map_err(|_| KeyError::Driver)
     }
 
     /// An operation under this key.
@@ -238,8 +239,10 @@ impl Mode for Gcm {
     const MAX_AAD_LEN: usize = usize::MAX >> 3;
     const NONCE_LEN: usize = NONCE_LEN;
 
-    fn prepare(&self, key: &[u8]) -> Result<GcmKey, KeyError> {
-        GcmKey::new(key)
+    fn prepare(&self, key: &[u8]) -> Result<Box<GcmKey>, KeyError> {
+        let mut prepared = Box::new(GcmKey::EMPTY);
+        prepared.set(key)?;
+        Ok(prepared)
     }
 
     fn op(key: &GcmKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
@@ -261,8 +264,13 @@ impl Mode for ChachaPoly {
     const MAX_AAD_LEN: usize = usize::MAX >> 3;
     const NONCE_LEN: usize = NONCE_LEN;
 
-    fn prepare(&self, key: &[u8]) -> Result<ChachaKey, KeyError> {
-        Ok(ChachaKey(key.try_into().map_err(|_| KeyError::Length)?))
+    fn prepare(&self, key: &[u8]) -> Result<Box<ChachaKey>, KeyError> {
+        let mut prepared = Box::new(ChachaKey([0; 32]));
+        if key.len() != prepared.0.len() {
+            return Err(KeyError::Length);
+        }
+        prepared.0.copy_from_slice(key);
+        Ok(prepared)
     }
 
     fn op(key: &ChachaKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
@@ -281,14 +289,9 @@ struct Ccm {
     portable: Alg,
 }
 
-#[derive(Zeroize, ZeroizeOnDrop)]
-#[repr(C, align(64))]
 struct CcmKey {
-    schedule: [u8; 240],
-    /// 16 or 32; 24 is left to the portable driver.
-    key_len: u32,
-    /// Wipes itself.
-    #[zeroize(skip)]
+    /// A key of 24 bytes is left to the portable driver.
+    aes: AesKey,
     portable: AeadTfm,
 }
 
@@ -301,10 +304,10 @@ impl Mode for Ccm {
     const NONCE_LEN: usize = 16;
     const TAG_LEN_COUNTS: bool = true;
 
-    fn prepare(&self, key: &[u8]) -> Result<CcmKey, KeyError> {
-        let portable = self.portable.aead(key)?;
-        let schedules = AesKey::new(key)?;
-        Ok(CcmKey { schedule: schedules.enc, key_len: schedules.key_len, portable })
+    fn prepare(&self, key: &[u8]) -> Result<Box<CcmKey>, KeyError> {
+        let mut prepared = Box::new(CcmKey { aes: AesKey::EMPTY, portable: self.portable.aead(key)? });
+        prepared.aes.set(key)?;
+        Ok(prepared)
     }
 
     fn op(key: &CcmKey, nonce: &[u8]) -> Result<Option<Op>, OpError> {
@@ -312,10 +315,10 @@ impl Mode for Ccm {
         if !(1..=7).contains(&l_minus_1) {
             return Err(OpError::Nonce);
         }
-        let schedule = key.schedule.as_ptr();
-        Ok((key.key_len != 24).then(|| Op {
+        let schedule = key.aes.enc.as_ptr();
+        Ok((key.aes.key_len != 24).then(|| Op {
             key: [schedule, schedule, core::ptr::null()],
-            key_len: key.key_len,
+            key_len: key.aes.key_len,
             iv: nonce[1..].as_ptr(),
             iv_len: 14 - l_minus_1,
             ..Op::EMPTY
@@ -337,19 +340,21 @@ pub(crate) struct AesKey {
 }
 
 impl AesKey {
-    pub(crate) fn new(key: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) const EMPTY: AesKey = AesKey { enc: [0; 240], dec: [0; 240], key_len: 0 };
+
+    /// Prepares `key`: 16, 24 or 32 bytes.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Result<(), KeyError> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return Err(KeyError::Length);
         }
-        let mut prepared = AesKey { enc: [0; 240], dec: [0; 240], key_len: key.len() as u32 };
+        self.key_len = key.len() as u32;
         manager::with(|manager| {
-            let (enc, dec) = (prepared.enc.as_mut_ptr(), prepared.dec.as_mut_ptr());
+            let (enc, dec) = (self.enc.as_mut_ptr(), self.dec.as_mut_ptr());
             // SAFETY: the key has a length that the function takes; both schedules have room for 15 round keys and
             // are aligned to 16, because 240 is a multiple of 16.
             unsafe { ffi::slmb_aes_expand(manager.ptr(), key.as_ptr(), key.len(), enc, dec) }
         })
-        .map_err(|_| KeyError::Driver)?;
-        Ok(prepared)
+        .map_err(|_| KeyError::Driver)
     }
 }
 

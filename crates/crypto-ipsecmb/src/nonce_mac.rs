@@ -28,8 +28,9 @@ struct GmacKey {
 
 impl NonceMacDriver for Gmac {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        let portable = self.portable.nonce_mac(key)?;
-        Ok(Box::new(GmacKey { gcm: GcmKey::new(key)?, portable }))
+        let mut prepared = Box::new(GmacKey { gcm: GcmKey::EMPTY, portable: self.portable.nonce_mac(key)? });
+        prepared.gcm.set(key)?;
+        Ok(prepared)
     }
 
     fn burst(&self, slot: usize, ops: &mut [NonceMacOp<'_>]) {

@@ -28,12 +28,15 @@ enum Chaining {
     Ecb,
 }
 
+/// Prepares a key where it stays: one that is moved leaves a copy behind.
+type MakeKey<K> = fn(&Cipher<K>, &[u8]) -> Result<Box<K>, KeyError>;
+
 /// One mode of one block cipher.
 struct Cipher<K> {
     alg: MbAlg,
     chaining: Chaining,
     block_len: usize,
-    make_key: fn(&Self, &[u8]) -> Result<K, KeyError>,
+    make_key: MakeKey<K>,
     portable: Alg,
 }
 
@@ -55,11 +58,11 @@ impl LibraryKey for AesKey {
 struct DesKey<const N: usize>([[u64; 16]; N]);
 
 impl<const N: usize> DesKey<N> {
-    fn new(key: &[u8]) -> Result<Self, KeyError> {
+    fn new(key: &[u8]) -> Result<Box<Self>, KeyError> {
         if key.len() != 8 * N {
             return Err(KeyError::Length);
         }
-        let mut prepared = DesKey([[0; 16]; N]);
+        let mut prepared = Box::new(DesKey([[0; 16]; N]));
         manager::with(|manager| {
             for (schedule, part) in prepared.0.iter_mut().zip(key.chunks_exact(8)) {
                 // SAFETY: `part` has 8 bytes and a schedule 128.
@@ -80,7 +83,7 @@ impl<const N: usize> LibraryKey for DesKey<N> {
 
 impl<K: LibraryKey> SkcipherDriver for Cipher<K> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new((self.make_key)(self, key)?))
+        Ok((self.make_key)(self, key)?)
     }
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
@@ -263,7 +266,7 @@ fn cipher<K: LibraryKey>(
     alg: MbAlg,
     chaining: Chaining,
     block_len: usize,
-    make_key: fn(&Cipher<K>, &[u8]) -> Result<K, KeyError>,
+    make_key: MakeKey<K>,
 ) -> Option<Row> {
     let reference = portable.alg(Kind::Skcipher, name)?;
     let driver = Cipher { alg, chaining, block_len, make_key, portable: reference.clone() };
@@ -271,14 +274,18 @@ fn cipher<K: LibraryKey>(
 }
 
 /// The portable driver judges a DES key: some are refused as weak.
-fn des_key<const N: usize>(cipher: &Cipher<DesKey<N>>, key: &[u8]) -> Result<DesKey<N>, KeyError> {
+fn des_key<const N: usize>(cipher: &Cipher<DesKey<N>>, key: &[u8]) -> Result<Box<DesKey<N>>, KeyError> {
     cipher.portable.skcipher(key)?;
     DesKey::new(key)
 }
 
 /// The rows of this file. The library's CTR, CBC and ECB are those of AES; of DES it has CBC.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
-    let aes = |_: &Cipher<AesKey>, key: &[u8]| AesKey::new(key);
+    let aes = |_: &Cipher<AesKey>, key: &[u8]| {
+        let mut prepared = Box::new(AesKey::EMPTY);
+        prepared.set(key)?;
+        Ok(prepared)
+    };
     [
         cipher(portable, "ctr(aes)", MbAlg::AesCtr, Chaining::Ctr, 16, aes),
         cipher(portable, "cbc(aes)", MbAlg::AesCbc, Chaining::Cbc, 16, aes),
