@@ -16,6 +16,7 @@ mod tx;
 mod wait;
 
 use crate::Errno;
+use crate::catalog::kind_named;
 use crate::host::{Call, Caller, Event};
 use crate::options::Options;
 use crate::system::System;
@@ -34,7 +35,7 @@ use sealane_abi::socket::{
 use sealane_crypto::Kind;
 use std::sync::Arc;
 use tfm::{Bound, Label, TfmSocket};
-use wait::Change;
+pub(crate) use wait::Change;
 pub use wait::Watch;
 
 /// What a sendmsg (send, write, splice, ...) carries.
@@ -122,13 +123,7 @@ impl<L: RawMutex> Socket<L> {
         }
         let Body::Tfm(tfm) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let address = Address::parse(addr)?;
-        let kind = match address.type_ {
-            b"hash" => Some(Kind::Hash),
-            b"skcipher" => Some(Kind::Skcipher),
-            b"aead" => Some(Kind::Aead),
-            b"rng" => Some(Kind::Rng),
-            _ => None,
-        };
+        let kind = kind_named(address.type_);
         let name = core::str::from_utf8(address.name).unwrap_or("");
         let done = kind.ok_or(Errno::ENOENT).and_then(|kind| {
             // Older kernels let the flag select algorithms that only the kernel can reach; there are none here.

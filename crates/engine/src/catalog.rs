@@ -1,13 +1,95 @@
 //! What each kernel calls its algorithms, and which of them it lets out.
+//!
+//! The names of a kernel are data, recorded from it by `profiles/record.py`: what binds, with which number the rest
+//! fails, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
 
 use crate::Errno;
 use crate::host::Caller;
 use crate::profile::Profile;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
+use std::collections::BTreeMap;
+
+const LINUX_6_1: &str = include_str!("../profiles/linux-6.1.txt");
+const LINUX_6_12: &str = include_str!("../profiles/linux-6.12.txt");
+const LINUX_7_3: &str = include_str!("../profiles/linux-7.3.txt");
 
 /// The names that bind under a profile.
 pub struct Catalog {
     profile: Profile,
+    rows: Vec<KernelRow>,
+    binds: BTreeMap<(Kind, &'static str), Result<(), Errno>>,
+    /// Driver name to generic name.
+    generic: BTreeMap<(Kind, &'static str), &'static str>,
+    /// Instances made so far.
+    made: AtomicU32,
+}
+
+/// A row of the imitated kernel's `/proc/crypto`.
+pub struct KernelRow {
+    /// Algorithm.
+    pub name: &'static str,
+    /// Driver.
+    pub driver: &'static str,
+    /// The rest, `FIELD=VALUE` in the kernel's order.
+    fields: &'static str,
+    /// When it came: 0 not yet, 1 at boot, later ones in order of their making.
+    pub(crate) since: AtomicU32,
+    /// `cra_priority`, which NETLINK_CRYPTO can change.
+    pub(crate) priority: AtomicI32,
+}
+
+impl KernelRow {
+    /// The fields and their values, in the kernel's order, `flags` last.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.fields.split(' ').filter_map(|f| f.split_once('='))
+    }
+
+    /// One of its fields.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&'static str> {
+        self.fields().find(|(k, _)| *k == name).map(|(_, v)| v)
+    }
+
+    /// One of its fields as a number, decimal or with `0x`; 0 when it is not there.
+    #[must_use]
+    pub fn number(&self, name: &str) -> u32 {
+        let text = self.field(name).unwrap_or("");
+        match text.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16).unwrap_or(0),
+            None => text.parse().unwrap_or(0),
+        }
+    }
+
+    /// The AF_ALG type under which it binds.
+    #[must_use]
+    pub fn kind(&self) -> Option<Kind> {
+        match self.field("type")? {
+            "shash" | "ahash" => Some(Kind::Hash),
+            "skcipher" | "lskcipher" => Some(Kind::Skcipher),
+            "aead" => Some(Kind::Aead),
+            "rng" => Some(Kind::Rng),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel has it now.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.since.load(Relaxed) != 0
+    }
+}
+
+/// The AF_ALG type with this name.
+#[must_use]
+pub(crate) fn kind_named(name: &[u8]) -> Option<Kind> {
+    match name {
+        b"hash" => Some(Kind::Hash),
+        b"skcipher" => Some(Kind::Skcipher),
+        b"aead" => Some(Kind::Aead),
+        b"rng" => Some(Kind::Rng),
+        _ => None,
+    }
 }
 
 /// The allowlist of Linux 7.3 (`af_alg_restrict=1`): type, name, and whether callers without privilege get it too.
@@ -47,20 +129,164 @@ impl Catalog {
     /// The names of `profile`.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
-        Catalog { profile }
+        let text = match profile {
+            // Everything of the registry; the transcripts serve as a list of further names, which is read when needed.
+            Profile::Open => "",
+            Profile::Linux6_1 => LINUX_6_1,
+            Profile::Linux6_12 => LINUX_6_12,
+            Profile::Linux7_3 | Profile::Linux7_3Restricted => LINUX_7_3,
+        };
+        let rows: Vec<KernelRow> = text.lines().filter_map(read_row).collect();
+        let generic = rows.iter().filter_map(|r| Some(((r.kind()?, r.driver), r.name))).collect();
+        Catalog { profile, rows, binds: text.lines().filter_map(read_bind).collect(), generic, made: AtomicU32::new(1) }
+    }
+
+    /// The imitated kernel's rows, as recorded: those at boot, then those that binds make. Empty for the open profile.
+    #[must_use]
+    pub fn rows(&self) -> &[KernelRow] {
+        &self.rows
+    }
+
+    /// The rows that the kernel has now, in the order of `/proc/crypto`: the latest instance first.
+    #[must_use]
+    pub fn live_rows(&self) -> Vec<&KernelRow> {
+        let mut live: Vec<&KernelRow> = self.rows.iter().filter(|r| r.is_live()).collect();
+        live.sort_by_key(|r| core::cmp::Reverse(r.since.load(Relaxed)));
+        live
+    }
+
+    /// The names that bind, and those that fail with another number than `ENOENT`.
+    pub fn binds(&self) -> impl Iterator<Item = (Kind, &'static str, Result<(), Errno>)> {
+        self.binds.iter().map(|((kind, name), done)| (*kind, *name, *done))
     }
 
     pub(crate) fn resolve(&self, registry: &Registry, kind: Kind, name: &str, caller: Caller) -> Result<Alg, Errno> {
         if self.profile == Profile::Linux7_3Restricted && !allowed(kind, name, caller) {
             return Err(Errno::ENOENT);
         }
-        registry.lookup(kind, name).map_err(|e| match e {
-            LookupError::Name { .. } | LookupError::NotFound => Errno::ENOENT,
-            LookupError::SelfTest(_) => Errno::ELIBBAD,
-        })
+        if self.profile == Profile::Open {
+            return lookup(registry, kind, name).or_else(|e| open_alias(registry, kind, name).unwrap_or(Err(e)));
+        }
+        (*self.binds.get(&(kind, name)).unwrap_or(&Err(Errno::ENOENT)))?;
+        let generic = self.generic.get(&(kind, name)).copied();
+        let alg = match generic {
+            // A generator's driver names are algorithms of their own: all of them are "stdrng".
+            Some(generic) => lookup(registry, kind, name).or_else(|_| lookup(registry, kind, generic)),
+            None => lookup(registry, kind, name),
+        }?;
+        self.make(kind, name);
+        Ok(alg)
     }
+
+    /// Makes an instance on demand of NETLINK_CRYPTO; `None` when the imitated kernel or the registry has no such name.
+    pub(crate) fn instantiate(&self, registry: &Registry, kind: Kind, name: &str) -> Option<()> {
+        match self.profile {
+            Profile::Open => lookup(registry, kind, name).ok().map(|_| ()),
+            _ => {
+                self.binds.get(&(kind, name))?.ok()?;
+                self.make(kind, name);
+                Some(())
+            }
+        }
+    }
+
+    /// Lets the instance that a bind makes appear among the rows.
+    pub(crate) fn make(&self, kind: Kind, name: &str) {
+        let mut of_name = self.rows.iter().filter(|r| r.kind() == Some(kind) && (r.name == name || r.driver == name));
+        if let Some(first) = of_name.clone().next()
+            && of_name.all(|r| !r.is_live())
+        {
+            first.since.store(self.made.fetch_add(1, Relaxed) + 1, Relaxed);
+        }
+    }
+}
+
+fn lookup(registry: &Registry, kind: Kind, name: &str) -> Result<Alg, Errno> {
+    registry.lookup(kind, name).map_err(|e| match e {
+        LookupError::Name { .. } | LookupError::NotFound => Errno::ENOENT,
+        LookupError::SelfTest(_) => Errno::ELIBBAD,
+    })
+}
+
+/// What the open profile makes of a name that the registry does not have: some kernel's driver name stands for its
+/// algorithm, and a name that Linux 7.3 refuses with a number of its own is refused with that.
+fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg, Errno>> {
+    let kernels = [LINUX_7_3, LINUX_6_12, LINUX_6_1];
+    let row = kernels
+        .iter()
+        .flat_map(|k| k.lines())
+        .filter_map(read_row)
+        .find(|r| r.driver == name && r.kind() == Some(kind));
+    if let Some(row) = row {
+        return Some(lookup(registry, kind, row.name));
+    }
+    let bind = LINUX_7_3.lines().filter_map(read_bind).find(|((k, n), _)| *k == kind && *n == name)?;
+    bind.1.err().map(Err)
+}
+
+fn read_row(line: &'static str) -> Option<KernelRow> {
+    let (word, rest) = line.split_once(' ')?;
+    let since = match word {
+        "row" => 1,
+        "made" => 0,
+        _ => return None,
+    };
+    let (name, rest) = rest.split_once(' ')?;
+    let (driver, fields) = rest.split_once(' ')?;
+    let mut row = KernelRow { name, driver, fields, since: AtomicU32::new(since), priority: AtomicI32::new(0) };
+    row.priority = AtomicI32::new(row.field("priority").and_then(|p| p.parse().ok()).unwrap_or(0));
+    Some(row)
+}
+
+/// A name and what a bind of it gives.
+type Bind = ((Kind, &'static str), Result<(), Errno>);
+
+fn read_bind(line: &'static str) -> Option<Bind> {
+    let mut words = line.strip_prefix("bind ")?.split(' ');
+    let kind = kind_named(words.next()?.as_bytes())?;
+    let name = words.next()?;
+    let done = match words.next() {
+        None => Ok(()),
+        Some(errno) => Err(Errno::from_name(errno)?),
+    };
+    Some(((kind, name), done))
 }
 
 fn allowed(kind: Kind, name: &str, caller: Caller) -> bool {
     ALLOWLIST.iter().any(|(k, n, open)| *k == kind && *n == name && (*open || caller.privileged))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transcripts_are_read_without_rest() {
+        for (text, rows, binds) in [(LINUX_6_1, 1000, 2000), (LINUX_6_12, 200, 400), (LINUX_7_3, 140, 350)] {
+            let (mut got_rows, mut got_binds) = (0, 0);
+            for line in text.lines().filter(|l| !l.starts_with('#')) {
+                match (read_row(line), read_bind(line)) {
+                    (Some(row), None) => {
+                        got_rows += 1;
+                        assert!(row.fields.split(' ').all(|f| f.contains('=')), "{line}");
+                    }
+                    (None, Some(_)) => got_binds += 1,
+                    _ => panic!("{line}"),
+                }
+            }
+            assert!(got_rows >= rows && got_binds >= binds, "{got_rows} rows, {got_binds} binds");
+        }
+    }
+
+    #[test]
+    fn instances_come_first_and_once() {
+        let catalog = Catalog::new(Profile::Linux7_3);
+        let boot = catalog.live_rows().len();
+        catalog.make(Kind::Hash, "sha256");
+        assert_eq!(catalog.live_rows().len(), boot, "it is there from boot");
+        catalog.make(Kind::Skcipher, "cbc(des)");
+        catalog.make(Kind::Skcipher, "cbc(des)");
+        let live = catalog.live_rows();
+        assert_eq!((live.len(), live[0].name), (boot + 1, "cbc(des)"));
+    }
 }

@@ -1,27 +1,82 @@
-//! NETLINK_CRYPTO sockets (`crypto/crypto_user.c`), as far as they report algorithms.
+//! NETLINK_CRYPTO sockets (`crypto/crypto_user.c`).
+//!
+//! Requests are answered while they are sent; the answers wait in a queue as long as the receive buffer allows. A dump
+//! goes on when its last answer has been read, as the kernel's does.
+
+mod report;
 
 use crate::Errno;
-use crate::alg::Received;
+use crate::alg::{Change, Received};
+use crate::catalog::kind_named;
 use crate::host::Caller;
 use crate::options::Options;
 use crate::system::System;
+use core::sync::atomic::Ordering::Relaxed;
 use lock_api::{Mutex, RawMutex};
-use sealane_abi::netlink::NETLINK_CRYPTO;
+use report::Entry;
+use sealane_abi::cryptouser::{
+    CRYPTO_MSG_DELALG, CRYPTO_MSG_DELRNG, CRYPTO_MSG_GETALG, CRYPTO_MSG_GETSTAT, CRYPTO_MSG_MAX, CRYPTO_MSG_NEWALG,
+    CRYPTO_MSG_UPDATEALG, CRYPTOCFGA_PRIORITY_VAL, CryptoUserAlg, field_name,
+};
+use sealane_abi::netlink::{
+    Attrs, Message, Messages, NETLINK_CRYPTO, NLM_F_ACK, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, NLMSG_MIN_TYPE, Nlmsghdr, align,
+};
 use sealane_abi::poll::PollMask;
-use sealane_abi::socket::{AF_NETLINK, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE_MASK, SOL_SOCKET};
+use sealane_abi::socket::{
+    AF_NETLINK, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE_MASK, SOL_NETLINK, SOL_SOCKET,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Socket option: acknowledgements do not repeat the request.
+const NETLINK_CAP_ACK: i32 = 10;
+/// Socket option: extended acknowledgements; it can be set, none are sent.
+const NETLINK_EXT_ACK: i32 = 11;
+
+/// The flag of an algorithm that a template made.
+const CRYPTO_ALG_INSTANCE: u32 = 0x800;
+
+/// The room that a dump reserves for an algorithm: `CRYPTO_REPORT_MAXSIZE`.
+const REPORT_MAX_LEN: usize = 352;
+/// The least that a dump reserves for one datagram: `NLMSG_GOODSIZE`.
+const GOOD_LEN: usize = 3776;
+/// The most that a dump reserves for one datagram.
+const DUMP_MAX_LEN: usize = 65535;
 
 /// One NETLINK_CRYPTO socket.
 pub struct CryptoUser<L: RawMutex> {
     sys: Arc<System>,
     options: Options,
+    change: Change,
     state: Mutex<L, State>,
 }
 
+#[derive(Default)]
 struct State {
     port: u32,
+    cap_ack: bool,
+    ext_ack: bool,
+    /// Answers, a datagram each.
     replies: VecDeque<Vec<u8>>,
+    /// Bytes in `replies`.
+    queued: usize,
+    /// An answer was lost: the next receive says so.
+    overrun: bool,
+    /// Datagrams of a dump that are queued when those before have been read.
+    dump: VecDeque<Vec<u8>>,
+}
+
+impl State {
+    fn push(&mut self, reply: Vec<u8>, limit: usize) {
+        if self.queued + reply.len() > limit {
+            self.overrun = true;
+        } else {
+            self.queued += reply.len();
+            self.replies.push_back(reply);
+        }
+    }
 }
 
 impl<L: RawMutex> CryptoUser<L> {
@@ -38,8 +93,12 @@ impl<L: RawMutex> CryptoUser<L> {
             return Err(Errno::EPROTONOSUPPORT);
         }
         let options = Options::new(sys.host().net_defaults(), AF_NETLINK, type_, protocol);
-        let state = Mutex::new(State { port: 0, replies: VecDeque::new() });
-        Ok(Arc::new(CryptoUser { sys: sys.clone(), options, state }))
+        Ok(Arc::new(CryptoUser {
+            sys: sys.clone(),
+            options,
+            change: Change::new(),
+            state: Mutex::new(State::default()),
+        }))
     }
 
     /// Sets the port that replies carry: from bind, or the host's choice (the process id) before the first send.
@@ -55,47 +114,114 @@ impl<L: RawMutex> CryptoUser<L> {
     /// Sends one datagram of requests; the replies are queued before it returns. Returns how many bytes were taken: all.
     ///
     /// # Errors
-    /// [`Errno::ENOBUFS`] when the receive buffer has no room for a reply.
+    /// [`Errno::EMSGSIZE`] for a datagram that is larger than the send buffer.
     pub fn send(&self, bytes: &[u8], caller: Caller) -> Result<usize, Errno> {
-        let _ = caller;
+        if bytes.len() > self.options.sndbuf().saturating_sub(32) {
+            return Err(Errno::EMSGSIZE);
+        }
+        let limit = self.options.rcvbuf();
+        let mut state = self.state.lock();
+        for message in Messages::new(bytes) {
+            let flags = message.header.nlmsg_flags;
+            let mut done = Ok(());
+            if flags & NLM_F_REQUEST != 0 && message.header.nlmsg_type >= NLMSG_MIN_TYPE {
+                if message.header.nlmsg_type == CRYPTO_MSG_GETALG && flags & NLM_F_DUMP != 0 {
+                    done = self.dump(&mut state, &message.header, limit);
+                    // A dump that has begun is its own acknowledgement.
+                    if done.is_ok() {
+                        continue;
+                    }
+                } else {
+                    done = self.request(&mut state, &message, caller, limit);
+                }
+            }
+            if done.is_err() || flags & NLM_F_ACK != 0 {
+                let ack = ack(&message, state.port, done, state.cap_ack);
+                state.push(ack, limit);
+            }
+        }
+        self.change.tell(self.sys.host());
         Ok(bytes.len())
     }
 
-    /// Receives one datagram of replies.
+    /// Receives one datagram of replies into `buf`.
     ///
-    /// With `MSG_PEEK` it stays; with `MSG_TRUNC` the full length is returned even if it is longer than `buf`.
+    /// What does not fit is lost, and `MSG_TRUNC` is set in the flags. With `MSG_PEEK` the datagram stays; with `MSG_TRUNC`
+    /// its full length is returned.
     ///
     /// # Errors
-    /// [`Errno::EAGAIN`] when there is none: replies are there when send returns, so waiting would not help.
+    /// [`Errno::EAGAIN`] with `MSG_DONTWAIT` when there is none, [`Errno::ENOBUFS`] when replies were lost,
+    /// [`Errno::EINTR`].
     pub fn recv(&self, buf: &mut [u8], flags: u32) -> Result<Received, Errno> {
-        let _ = (buf, flags, &self.sys, &self.state.lock().replies);
-        Err(Errno::EAGAIN)
+        let limit = self.options.rcvbuf();
+        let mut state = self.state.lock();
+        if state.overrun {
+            state.overrun = false;
+            return Err(Errno::ENOBUFS);
+        }
+        if state.replies.is_empty() {
+            if flags & MSG_DONTWAIT != 0 {
+                return Err(Errno::EAGAIN);
+            }
+            self.change.wait_until(self.sys.host(), &mut state, |s| !s.replies.is_empty())?;
+        }
+        let Some(reply) = state.replies.front() else { return Err(Errno::EAGAIN) };
+        let full = reply.len();
+        let len = full.min(buf.len());
+        buf[..len].copy_from_slice(&reply[..len]);
+        if flags & MSG_PEEK == 0 {
+            state.replies.pop_front();
+            state.queued -= full;
+            if state.queued <= limit / 2
+                && let Some(next) = state.dump.pop_front()
+            {
+                state.push(next, limit);
+                self.change.tell(self.sys.host());
+            }
+        }
+        let truncated = if len < full { MSG_TRUNC } else { 0 };
+        Ok(Received { len: if flags & MSG_TRUNC != 0 { full } else { len }, flags: truncated })
     }
 
     /// What poll would report.
     pub fn poll(&self) -> PollMask {
+        let state = self.state.lock();
         let mut mask = PollMask::OUT | PollMask::WRNORM | PollMask::WRBAND;
-        if !self.state.lock().replies.is_empty() {
+        if !state.replies.is_empty() {
             mask |= PollMask::IN | PollMask::RDNORM;
         }
+        if state.overrun {
+            mask |= PollMask::ERR;
+        }
         mask
+    }
+
+    /// Watches for changes of what [`Self::poll`] reports, as [`crate::Socket::watch`].
+    pub fn watch(&self) -> crate::alg::Watch<'_> {
+        self.change.watch()
     }
 
     /// getsockopt, as [`crate::Socket::getsockopt`].
     ///
     /// # Errors
-    /// [`Errno::ENOPROTOOPT`] for an option that is not there.
+    /// [`Errno::ENOPROTOOPT`] for an option that is not there, [`Errno::EINVAL`] for a buffer that is too short.
     pub fn getsockopt(&self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
-        match level {
-            SOL_SOCKET => self.options.get(name, out),
-            _ => Err(Errno::ENOPROTOOPT),
-        }
+        let state = self.state.lock();
+        let switch = match (level, name) {
+            (SOL_SOCKET, _) => return self.options.get(name, out),
+            (SOL_NETLINK, NETLINK_CAP_ACK) => state.cap_ack,
+            (SOL_NETLINK, NETLINK_EXT_ACK) => state.ext_ack,
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        let word = u32::from(switch).to_ne_bytes();
+        out.get_mut(..4).ok_or(Errno::EINVAL)?.copy_from_slice(&word);
+        Ok(4)
     }
 
     /// setsockopt, as [`crate::Socket::setsockopt`].
     ///
     /// # Errors
-    /// [`Errno::ENOPROTOOPT`] for an option that is not there.
+    /// [`Errno::ENOPROTOOPT`] for an option that is not there, [`Errno::EFAULT`] for a missing value.
     pub fn setsockopt(
         &self,
         level: i32,
@@ -104,9 +230,152 @@ impl<L: RawMutex> CryptoUser<L> {
         len: usize,
         caller: Caller,
     ) -> Result<(), Errno> {
-        match level {
-            SOL_SOCKET => self.options.set(name, val, len, caller),
-            _ => Err(Errno::ENOPROTOOPT),
+        if level == SOL_SOCKET {
+            return self.options.set(name, val, len, caller);
+        }
+        // Netlink reads the value as 0 when there are fewer than four bytes of it.
+        let on = match val {
+            Some(val) if len >= 4 => *val.first_chunk::<4>().ok_or(Errno::EFAULT)? != [0; 4],
+            None if len >= 4 => return Err(Errno::EFAULT),
+            _ => false,
+        };
+        let mut state = self.state.lock();
+        match (level, name) {
+            (SOL_NETLINK, NETLINK_CAP_ACK) => state.cap_ack = on,
+            (SOL_NETLINK, NETLINK_EXT_ACK) => state.ext_ack = on,
+            _ => return Err(Errno::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<Entry<'_>> {
+        report::entries(&self.sys)
+    }
+
+    fn dump(&self, state: &mut State, request: &Nlmsghdr, limit: usize) -> Result<(), Errno> {
+        if !state.dump.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        let entries = self.entries();
+        let room = (entries.len() * REPORT_MAX_LEN).clamp(GOOD_LEN, DUMP_MAX_LEN);
+        let mut datagrams = VecDeque::from([Vec::new()]);
+        for entry in &entries {
+            let message = entry.message(request.nlmsg_seq, state.port, NLM_F_MULTI);
+            if datagrams.back().is_some_and(|last: &Vec<u8>| last.len() + message.len() > room) {
+                datagrams.push_back(Vec::new());
+            }
+            if let Some(last) = datagrams.back_mut() {
+                last.extend_from_slice(&message);
+            }
+        }
+        datagrams.retain(|d| !d.is_empty());
+        datagrams.push_back(message(NLMSG_DONE, NLM_F_MULTI, request.nlmsg_seq, state.port, &0u32.to_ne_bytes()));
+        if let Some(first) = datagrams.pop_front() {
+            state.push(first, limit);
+        }
+        state.dump = datagrams;
+        Ok(())
+    }
+
+    fn request(&self, state: &mut State, message: &Message<'_>, caller: Caller, limit: usize) -> Result<(), Errno> {
+        let type_ = message.header.nlmsg_type;
+        if type_ > CRYPTO_MSG_MAX {
+            return Err(Errno::EINVAL);
+        }
+        if type_ == CRYPTO_MSG_DELRNG {
+            priority(message.payload)?;
+            return if caller.privileged { Ok(()) } else { Err(Errno::EPERM) };
+        }
+        let (alg, attrs) = CryptoUserAlg::read_from_prefix(message.payload).map_err(|_| Errno::EINVAL)?;
+        let priority = priority(attrs)?;
+        if type_ == CRYPTO_MSG_GETSTAT {
+            return Err(Errno::ENOTSUPP);
+        }
+        if type_ != CRYPTO_MSG_GETALG && !caller.privileged {
+            return Err(Errno::EPERM);
+        }
+        let name = field_name(&alg.cru_name).ok_or(Errno::EINVAL)?;
+        let driver = field_name(&alg.cru_driver_name).ok_or(Errno::EINVAL)?;
+        let entries = self.entries();
+        let find = |exact: bool| {
+            entries.iter().find(|e| {
+                (e.flags() ^ alg.cru_type) & alg.cru_mask == 0
+                    && if driver.is_empty() { !exact && e.name() == name } else { e.driver() == driver }
+            })
+        };
+        match type_ {
+            CRYPTO_MSG_GETALG => {
+                let entry = find(false).ok_or(Errno::ENOENT)?;
+                let reply = entry.message(message.header.nlmsg_seq, state.port, 0);
+                state.push(reply, limit);
+                Ok(())
+            }
+            CRYPTO_MSG_NEWALG => {
+                let exact = !driver.is_empty();
+                if priority.is_some() && !exact {
+                    return Err(Errno::EINVAL);
+                }
+                if find(exact).is_some() {
+                    return Err(Errno::EEXIST);
+                }
+                let wanted = core::str::from_utf8(if exact { driver } else { name }).map_err(|_| Errno::ENOENT)?;
+                ["hash", "skcipher", "aead", "rng"]
+                    .iter()
+                    .filter_map(|kind| kind_named(kind.as_bytes()))
+                    .find_map(|kind| self.sys.catalog().instantiate(self.sys.registry(), kind, wanted))
+                    .ok_or(Errno::ENOENT)
+            }
+            CRYPTO_MSG_DELALG => {
+                let entry = find(true).ok_or(Errno::ENOENT)?;
+                match entry {
+                    Entry::Kernel(row) if entry.flags() & CRYPTO_ALG_INSTANCE != 0 => {
+                        row.since.store(0, Relaxed);
+                        Ok(())
+                    }
+                    _ => Err(Errno::EINVAL),
+                }
+            }
+            CRYPTO_MSG_UPDATEALG => {
+                if priority.is_some() && driver.is_empty() {
+                    return Err(Errno::EINVAL);
+                }
+                let entry = find(true).ok_or(Errno::ENOENT)?;
+                if let (Entry::Kernel(row), Some(priority)) = (entry, priority) {
+                    row.priority.store(priority as i32, Relaxed);
+                }
+                Ok(())
+            }
+            _ => Err(Errno::EINVAL),
         }
     }
+}
+
+/// The priority among the attributes.
+fn priority(attrs: &[u8]) -> Result<Option<u32>, Errno> {
+    let mut found = None;
+    for attr in Attrs::new(attrs).filter(|a| a.type_ == CRYPTOCFGA_PRIORITY_VAL) {
+        found = Some(u32::from_ne_bytes(*attr.payload.first_chunk().ok_or(Errno::ERANGE)?));
+    }
+    Ok(found)
+}
+
+/// A message of the kernel, padded.
+pub(crate) fn message(type_: u16, flags: u16, seq: u32, port: u32, payload: &[u8]) -> Vec<u8> {
+    let len = NLMSG_HDRLEN + payload.len();
+    let header =
+        Nlmsghdr { nlmsg_len: len as u32, nlmsg_type: type_, nlmsg_flags: flags, nlmsg_seq: seq, nlmsg_pid: port };
+    let mut out = Vec::with_capacity(align(len));
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(payload);
+    out.resize(align(len), 0);
+    out
+}
+
+/// An error or an acknowledgement of `request`: the number, and the request itself or just its header.
+fn ack(request: &Message<'_>, port: u32, done: Result<(), Errno>, cap: bool) -> Vec<u8> {
+    let number = done.err().map_or(0, |e| -e.number());
+    let capped = number == 0 || cap;
+    let repeated = if capped { &request.bytes[..NLMSG_HDRLEN] } else { request.bytes };
+    let payload = [&number.to_ne_bytes(), repeated].concat();
+    message(NLMSG_ERROR, if capped { NLM_F_CAPPED } else { 0 }, request.header.nlmsg_seq, port, &payload)
 }

@@ -62,14 +62,24 @@ impl Options {
         &self.limits
     }
 
+    /// Send buffer in bytes.
+    pub(crate) fn sndbuf(&self) -> usize {
+        self.sndbuf.load(Relaxed) as usize
+    }
+
+    /// Receive buffer in bytes.
+    pub(crate) fn rcvbuf(&self) -> usize {
+        self.rcvbuf.load(Relaxed) as usize
+    }
+
     /// What AF_ALG lets a socket queue: the send buffer in whole pages, at least one.
     pub(crate) fn snd_pages_len(&self) -> usize {
-        (self.sndbuf.load(Relaxed) as usize & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
+        (self.sndbuf() & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
     }
 
     /// What AF_ALG lets one request return: the receive buffer in whole pages, at least one.
     pub(crate) fn rcv_pages_len(&self) -> usize {
-        (self.rcvbuf.load(Relaxed) as usize & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
+        (self.rcvbuf() & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
     }
 
     /// getsockopt at SOL_SOCKET: writes at most `out.len()` bytes, returns how many.

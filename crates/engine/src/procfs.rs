@@ -1,12 +1,40 @@
 //! The text of `/proc/crypto`.
 
+use crate::profile::Profile;
 use crate::system::System;
+use core::fmt::Write as _;
+use core::sync::atomic::Ordering::Relaxed;
+use sealane_crypto::Kind;
+use sealane_crypto::proc::render;
 
-/// `/proc/crypto` of the imitated kernel, in its field order.
+/// `/proc/crypto` of the imitated kernel, in its field order, or of our own drivers under the open profile.
 #[must_use]
 pub fn proc_crypto(sys: &System) -> String {
     let mut text = String::new();
-    let _ = sys;
-    text.push_str("");
+    if sys.profile() == Profile::Open {
+        // The kernel's list has the latest registration first, and nothing that AF_ALG could not name.
+        for row in sys.registry().rows().iter().rev().filter(|r| r.info.kind != Kind::NonceMac) {
+            // Writing to a string does not fail.
+            let _ = render(row, &mut text);
+        }
+        return text;
+    }
+    for row in sys.catalog().live_rows() {
+        let mut field = |name: &str, value: &str| {
+            let _ = writeln!(text, "{:<12} : {value}", name.replace('_', " "));
+        };
+        field("name", row.name);
+        field("driver", row.driver);
+        for (name, value) in row.fields() {
+            match name {
+                "flags" => {}
+                "priority" => field(name, &row.priority.load(Relaxed).to_string()),
+                // The count of an instance is that of the moment when it was recorded.
+                "refcnt" if row.since.load(Relaxed) > 1 => field(name, "1"),
+                _ => field(name, value),
+            }
+        }
+        text.push('\n');
+    }
     text
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use lock_api::{MutexGuard, RawMutex};
 
 /// A word that changes when the socket does and somebody watches.
-pub(super) struct Change {
+pub(crate) struct Change {
     word: AtomicU32,
     watchers: AtomicU32,
 }
@@ -40,11 +40,11 @@ impl Drop for Watch<'_> {
 }
 
 impl Change {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Change { word: AtomicU32::new(0), watchers: AtomicU32::new(0) }
     }
 
-    pub(super) fn watch(&self) -> Watch<'_> {
+    pub(crate) fn watch(&self) -> Watch<'_> {
         self.watchers.fetch_add(1, SeqCst);
         Watch { change: self, seen: self.word.load(SeqCst) }
     }
@@ -53,7 +53,7 @@ impl Change {
     ///
     /// A watcher registers before it looks at the state under the same lock. So whoever changes the state later sees it
     /// registered, and without watchers nothing but this load is paid.
-    pub(super) fn tell(&self, host: &dyn Host) {
+    pub(crate) fn tell(&self, host: &dyn Host) {
         if self.watchers.load(SeqCst) != 0 {
             self.word.fetch_add(1, SeqCst);
             host.wake(&self.word);
@@ -64,7 +64,7 @@ impl Change {
     ///
     /// # Errors
     /// [`Errno::EINTR`] when a signal came and `ready` does not hold.
-    pub(super) fn wait_until<L: RawMutex, T>(
+    pub(crate) fn wait_until<L: RawMutex, T>(
         &self,
         host: &dyn Host,
         guard: &mut MutexGuard<'_, L, T>,

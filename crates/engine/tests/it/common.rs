@@ -1,0 +1,151 @@
+//! A host made of threads, and shorthands for what a program would call.
+
+use sealane_abi::if_alg::{
+    ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_IV, ALG_SET_KEY, ALG_SET_OP, Address, push_cmsg,
+};
+use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
+use sealane_engine::{Caller, Errno, Host, Profile, Received, SendMsg, System};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+pub(crate) type Socket = sealane_engine::Socket<parking_lot::RawMutex>;
+
+/// Sleeps on a condition variable; after half a second nothing will come, and a signal ends the call.
+#[derive(Default)]
+pub(crate) struct ThreadHost {
+    lock: Mutex<()>,
+    changed: Condvar,
+    calls: Arc<Calls>,
+}
+
+/// What a host has been asked.
+#[derive(Default)]
+pub(crate) struct Calls {
+    /// Sleeps that the alarm ended.
+    pub(crate) interrupted: AtomicU32,
+}
+
+/// How long a call may sleep before the test's "alarm" interrupts it.
+const ALARM: Duration = Duration::from_millis(60);
+
+impl Host for ThreadHost {
+    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
+        let guard = self.lock.lock().unwrap();
+        let (_guard, timeout) =
+            self.changed.wait_timeout_while(guard, ALARM, |()| word.load(Ordering::SeqCst) == seen).unwrap();
+        if timeout.timed_out() {
+            self.calls.interrupted.fetch_add(1, Ordering::SeqCst);
+            return Err(Errno::EINTR);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, _: &AtomicU32) {
+        let _guard = self.lock.lock().unwrap();
+        self.changed.notify_all();
+    }
+
+    /// Serial 7 is a user key of 16 bytes 0, 1, 2, ...; 8 has 17 bytes; 9 is a keyring.
+    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+        match serial {
+            7 => Ok(Zeroizing::new((0..16).collect())),
+            8 => Ok(Zeroizing::new((0..17).collect())),
+            9 => Err(Errno::ENOPROTOOPT),
+            _ => Err(Errno::ENOKEY),
+        }
+    }
+}
+
+struct Counting;
+
+impl sealane_crypto::rng::Entropy for Counting {
+    fn fill(&self, out: &mut [u8]) -> Result<(), sealane_crypto::OpError> {
+        for (i, b) in out.iter_mut().enumerate() {
+            *b = (i * 7 + 1) as u8;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn system(profile: Profile) -> Arc<System> {
+    system_and_host(profile).0
+}
+
+pub(crate) fn system_and_host(profile: Profile) -> (Arc<System>, Arc<Calls>) {
+    use sealane_crypto::drivers::portable;
+    let registry = sealane_crypto::Registry::builder(sealane_crypto::selftest::run)
+        .rows(portable::rows())
+        .templates(portable::templates())
+        .entropy(Arc::new(Counting))
+        .build();
+    let host = ThreadHost::default();
+    let calls = host.calls.clone();
+    (System::new(Arc::new(registry), profile, Arc::new(host), None), calls)
+}
+
+pub(crate) const PRIVILEGED: Caller = Caller { privileged: true };
+pub(crate) const MORE: u32 = MSG_MORE;
+pub(crate) const DONTWAIT: u32 = MSG_DONTWAIT;
+
+/// A new socket.
+pub(crate) fn socket(sys: &Arc<System>) -> Arc<Socket> {
+    Socket::create(sys, SOCK_SEQPACKET, 0).unwrap()
+}
+
+/// A bound socket.
+pub(crate) fn bound(sys: &Arc<System>, kind: &str, name: &str) -> Result<Arc<Socket>, Errno> {
+    let s = socket(sys);
+    s.bind(&Address::build(kind, name), PRIVILEGED)?;
+    Ok(s)
+}
+
+pub(crate) fn set_key(s: &Socket, key: &[u8]) -> Result<(), Errno> {
+    s.setsockopt(SOL_ALG, ALG_SET_KEY, Some(key), key.len(), PRIVILEGED)
+}
+
+pub(crate) fn set_tag_len(s: &Socket, len: usize) -> Result<(), Errno> {
+    s.setsockopt(SOL_ALG, ALG_SET_AEAD_AUTHSIZE, None, len, PRIVILEGED)
+}
+
+/// A bound socket with a key.
+pub(crate) fn keyed(sys: &Arc<System>, kind: &str, name: &str, key: &[u8]) -> Arc<Socket> {
+    let s = bound(sys, kind, name).unwrap();
+    set_key(&s, key).unwrap();
+    s
+}
+
+/// Control messages: operation, IV, length of the associated data.
+pub(crate) fn control(op: Option<u32>, iv: Option<&[u8]>, assoc: Option<u32>) -> Vec<u8> {
+    let mut c = Vec::new();
+    if let Some(op) = op {
+        push_cmsg(&mut c, SOL_ALG, ALG_SET_OP, &[&op.to_ne_bytes()]);
+    }
+    if let Some(iv) = iv {
+        push_cmsg(&mut c, SOL_ALG, ALG_SET_IV, &[&(iv.len() as u32).to_ne_bytes(), iv]);
+    }
+    if let Some(assoc) = assoc {
+        push_cmsg(&mut c, SOL_ALG, ALG_SET_AEAD_ASSOCLEN, &[&assoc.to_ne_bytes()]);
+    }
+    c
+}
+
+pub(crate) fn send(s: &Socket, data: &[u8], flags: u32) -> Result<usize, Errno> {
+    s.sendmsg(&SendMsg { data: &[data], flags, ..SendMsg::default() })
+}
+
+pub(crate) fn sendmsg(s: &Socket, data: &[u8], control: &[u8], flags: u32) -> Result<usize, Errno> {
+    s.sendmsg(&SendMsg { data: &[data], control, flags, spliced: false })
+}
+
+pub(crate) fn recv(s: &Socket, len: usize, flags: u32) -> Result<Vec<u8>, Errno> {
+    recvmsg(s, len, flags).map(|(data, _)| data)
+}
+
+pub(crate) fn recvmsg(s: &Socket, len: usize, flags: u32) -> Result<(Vec<u8>, Received), Errno> {
+    let mut out = vec![0; len];
+    let got = s.recvmsg(&mut [&mut out], flags)?;
+    out.truncate(got.len);
+    Ok((out, got))
+}
