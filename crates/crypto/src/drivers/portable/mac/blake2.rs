@@ -72,7 +72,7 @@ pub(super) fn rows() -> Vec<Row> {
         row::<Blake2bMac<U32>>("blake2b-256"),
         row::<Blake2bMac<U48>>("blake2b-384"),
         row::<Blake2bMac<U64>>("blake2b-512"),
-        // Linux had these names from 5.6 to 5.19.
+        // Linux had these names from 5.6 on for some releases.
         row::<Blake2sMac<U16>>("blake2s-128"),
         row::<Blake2sMac<U20>>("blake2s-160"),
         row::<Blake2sMac<U28>>("blake2s-224"),
