@@ -7,6 +7,7 @@ use crate::mac::MAX_TAG_LEN;
 use crate::registry::{AlgInfo, Lens, Row};
 use cipher::array::{Array, ArraySize};
 use cipher::typenum::Unsigned;
+use cipher::{BlockCipherEncBackend, BlockCipherEncClosure, BlockSizeUser};
 use std::marker::PhantomData;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -29,7 +30,7 @@ impl<B: ArraySize> Visit<B> for Encrypt<'_> {
     }
 }
 
-/// Adds data to a message. The cipher is told apart once for all of its blocks.
+/// Adds data to a message.
 struct Absorb<'a>(&'a mut Running, &'a [u8]);
 
 impl<B: ArraySize> Visit<B> for Absorb<'_> {
@@ -37,17 +38,41 @@ impl<B: ArraySize> Visit<B> for Absorb<'_> {
 
     #[inline]
     fn visit<C: Cipher<B>>(self, cipher: &C) {
-        let Absorb(running, mut data) = self;
-        while !data.is_empty() {
-            if running.pos == B::USIZE {
-                Encrypt(&mut running.chain).visit(cipher);
-                running.pos = 0;
-            }
-            let n = data.len().min(B::USIZE - running.pos);
-            let (now, later) = data.split_at(n);
-            running.chain.0[running.pos..running.pos + n].iter_mut().zip(now).for_each(|(c, d)| *c ^= d);
-            running.pos += n;
-            data = later;
+        let Absorb(running, data) = self;
+        let (first, rest) = data.split_at(data.len().min(B::USIZE - running.pos));
+        running.add(first);
+        if rest.is_empty() {
+            return;
+        }
+        // From here on the current block is full.
+        let (blocks, tail) = Array::slice_as_chunks(rest);
+        let chain: &mut Array<u8, B> =
+            (&mut running.chain.0[..B::USIZE]).try_into().expect("the slice is a block long");
+        cipher.encrypt_with_backend(Blocks { chain, blocks });
+        if !tail.is_empty() {
+            cipher.encrypt_block(chain);
+            running.pos = 0;
+            running.add(tail);
+        }
+    }
+}
+
+/// Whole blocks in one go: inside the call the cipher's instructions need no further dispatch.
+struct Blocks<'a, B: ArraySize> {
+    chain: &'a mut Array<u8, B>,
+    blocks: &'a [Array<u8, B>],
+}
+
+impl<B: ArraySize> BlockSizeUser for Blocks<'_, B> {
+    type BlockSize = B;
+}
+
+impl<B: ArraySize> BlockCipherEncClosure for Blocks<'_, B> {
+    #[inline(always)]
+    fn call<E: BlockCipherEncBackend<BlockSize = B>>(self, backend: &E) {
+        for block in self.blocks {
+            backend.encrypt_block_inplace(self.chain);
+            self.chain.iter_mut().zip(block).for_each(|(c, b)| *c ^= b);
         }
     }
 }
@@ -127,6 +152,14 @@ struct Key<F: Family> {
 struct Running {
     chain: Block,
     pos: usize,
+}
+
+impl Running {
+    /// Adds what fits into the current block.
+    fn add(&mut self, data: &[u8]) {
+        self.chain.0[self.pos..][..data.len()].iter_mut().zip(data).for_each(|(c, d)| *c ^= d);
+        self.pos += data.len();
+    }
 }
 
 impl<F: Family, L: Last<F>> Mac for CbcMac<F, L> {
