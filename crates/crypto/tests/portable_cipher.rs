@@ -116,7 +116,7 @@ fn aad_and_nonce(alg: &Alg) -> (Vec<u8>, Vec<u8>) {
 
 /// The lengths that Linux takes: whole blocks, at least a block, or anything.
 fn taken(name: &str, block: usize, len: usize) -> bool {
-    let whole_texts = ["xts(", "cts("];
+    let whole_texts = ["xts(", "cts(", "hctr2(", "adiantum("];
     if whole_texts.iter().any(|mode| name.starts_with(mode)) { len >= block } else { len.is_multiple_of(block) }
 }
 

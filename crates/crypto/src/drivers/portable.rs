@@ -1,6 +1,7 @@
 //! Portable drivers, from RustCrypto and other pure Rust crates: one for every algorithm, and the reference that every
 //! other driver is compared with.
 
+mod adiantum;
 mod aead;
 mod block;
 mod ccm;
@@ -9,6 +10,7 @@ mod chachapoly;
 mod gather;
 mod gcm;
 mod hash;
+mod hctr2;
 mod mac;
 mod modes;
 mod nonce_mac;

@@ -19,6 +19,7 @@ const FILES: &[&str] = &[
     include_str!("../../vectors/nonce_mac.txt"),
     include_str!("../../vectors/optional_key.txt"),
     include_str!("../../vectors/aead.txt"),
+    include_str!("../../vectors/wide.txt"),
     include_str!("../../vectors/rng.txt"),
 ];
 

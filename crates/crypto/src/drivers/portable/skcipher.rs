@@ -1,6 +1,8 @@
 //! Ciphers: the modes over the block ciphers, and the ChaCha stream ciphers.
 
+use super::adiantum::{self, Adiantum};
 use super::block::{Aes, Aria, Camellia, Cipher, Des, Des3, Family, Serpent, Sm4, Twofish, Visit};
+use super::hctr2::{self, Hctr2};
 use super::{MODULE, PRIORITY, chacha, modes};
 use crate::error::{KeyError, OpError, Status};
 use crate::key::PreparedKey;
@@ -42,6 +44,10 @@ pub(super) fn rows() -> Vec<Row> {
     rows.push(xts_row::<Twofish>(Lens::Of(&[32, 48, 64]), TweakOut::Kept));
     rows.push(xts_row::<Sm4>(Lens::Of(&[32]), TweakOut::Kept));
     rows.push(xts_row::<Aria>(Lens::Of(&[32, 48, 64]), TweakOut::Kept));
+    rows.push(wide_row("hctr2(aes)", hctr2::TWEAK_LEN, Aes::KEY_LENS, Hctr2::<Aes>(PhantomData)));
+    let key = Lens::Of(&[32]);
+    rows.push(wide_row("adiantum(xchacha12,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R12>(PhantomData)));
+    rows.push(wide_row("adiantum(xchacha20,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R20>(PhantomData)));
     rows.push(chacha_row("chacha20", 16, ChaCha20));
     rows.push(chacha_row("xchacha20", 32, XChaCha::<R20>(PhantomData)));
     rows.push(chacha_row("xchacha12", 32, XChaCha::<R12>(PhantomData)));
@@ -49,7 +55,7 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 fn row(info: AlgInfo, driver: impl SkcipherDriver + 'static) -> Row {
-    let name = format!("{}-{MODULE}", info.name.replace('(', "-").replace(')', ""));
+    let name = format!("{}-{MODULE}", info.name.replace(['(', ','], "-").replace(')', ""));
     Row::new(info, &name, MODULE, PRIORITY, Driver::Skcipher(Arc::new(driver)))
 }
 
@@ -67,6 +73,11 @@ fn modes_of<F: Family>(rows: &mut Vec<Row>) {
 fn xts_row<F: Family<Block = U16>>(key_lens: Lens, out: TweakOut) -> Row {
     let info = AlgInfo::skcipher(&format!("xts({})", F::NAME), 16, key_lens, 16);
     row(info, Xts::<F> { out, family: PhantomData })
+}
+
+/// Ciphers whose block is the whole text, of at least 16 bytes.
+fn wide_row(name: &str, tweak_len: usize, key_lens: Lens, driver: impl SkcipherDriver + 'static) -> Row {
+    row(AlgInfo::skcipher(name, 16, key_lens, tweak_len), driver)
 }
 
 fn chacha_row(name: &str, iv_len: usize, driver: impl SkcipherDriver + 'static) -> Row {
