@@ -57,6 +57,7 @@ errnos! {
     ERANGE = 34, "Math result not representable";
     ENOSYS = 38, "Invalid system call number";
     ELOOP = 40, "Too many symbolic links encountered";
+    ENODATA = 61, "No data available";
     EBADMSG = 74, "Not a data message";
     EOVERFLOW = 75, "Value too large for defined data type";
     ELIBBAD = 80, "Accessing a corrupted shared library";

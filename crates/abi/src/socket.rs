@@ -73,6 +73,18 @@ pub const SO_ACCEPTCONN: i32 = 30;
 pub const SO_SNDBUFFORCE: i32 = 32;
 /// Size of the receive buffer, limits ignored (CAP_NET_ADMIN).
 pub const SO_RCVBUFFORCE: i32 = 33;
+/// Time stamps in nanoseconds.
+pub const SO_TIMESTAMPNS: i32 = 35;
+/// Counts of dropped packets as control messages.
+pub const SO_RXQ_OVFL: i32 = 40;
+/// Wireless status of sent packets.
+pub const SO_WIFI_STATUS: i32 = 41;
+/// No frame check sequence.
+pub const SO_NOFCS: i32 = 43;
+/// No further change of filters.
+pub const SO_LOCK_FILTER: i32 = 44;
+/// Errors wake select's third set.
+pub const SO_SELECT_ERR_QUEUE: i32 = 45;
 /// Mark.
 pub const SO_MARK: i32 = 36;
 /// Protocol (read only).

@@ -260,7 +260,7 @@ impl<L: RawMutex> CryptoUser<L> {
         let room = (entries.len() * REPORT_MAX_LEN).clamp(GOOD_LEN, DUMP_MAX_LEN);
         let mut datagrams = VecDeque::from([Vec::new()]);
         for entry in &entries {
-            let message = entry.message(request.nlmsg_seq, state.port, NLM_F_MULTI);
+            let message = entry.message(request.nlmsg_seq, state.port, NLM_F_MULTI, 0);
             if datagrams.back().is_some_and(|last: &Vec<u8>| last.len() + message.len() > room) {
                 datagrams.push_back(Vec::new());
             }
@@ -306,7 +306,7 @@ impl<L: RawMutex> CryptoUser<L> {
         match type_ {
             CRYPTO_MSG_GETALG => {
                 let entry = find(false).ok_or(Errno::ENOENT)?;
-                let reply = entry.message(message.header.nlmsg_seq, state.port, 0);
+                let reply = entry.message(message.header.nlmsg_seq, state.port, 0, 1);
                 state.push(reply, limit);
                 Ok(())
             }

@@ -1,6 +1,7 @@
 //! What the engine needs from outside, and what it tells.
 
 use crate::Errno;
+use crate::profile::Profile;
 use core::sync::atomic::AtomicU32;
 use sealane_crypto::Kind;
 use zeroize::Zeroizing;
@@ -34,7 +35,7 @@ pub trait Host: Send + Sync {
     }
 }
 
-/// Sizes of buffers, from `/proc/sys/net/core`.
+/// Sizes of buffers, from `/proc/sys/net/core`. The default is that of Linux 7.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetDefaults {
     /// Send buffer in bytes (`wmem_default`).
@@ -49,13 +50,26 @@ pub struct NetDefaults {
     pub optmem_max: u32,
 }
 
+impl NetDefaults {
+    /// The sizes of a profile's kernel. 6.1 as it comes has an `optmem_max` of 20,480, which distributions raise; here it has
+    /// that of the others, so that keys of the same length are taken.
+    #[must_use]
+    pub fn of(profile: Profile) -> Self {
+        let limit = match profile {
+            Profile::Linux6_1 | Profile::Linux6_12 => 212_992,
+            _ => 4_194_304,
+        };
+        NetDefaults { wmem_max: limit, rmem_max: limit, ..NetDefaults::default() }
+    }
+}
+
 impl Default for NetDefaults {
     fn default() -> Self {
         NetDefaults {
             wmem_default: 212_992,
-            wmem_max: 212_992,
+            wmem_max: 4_194_304,
             rmem_default: 212_992,
-            rmem_max: 212_992,
+            rmem_max: 4_194_304,
             optmem_max: 131_072,
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     switches: AtomicU64,
 }
 
-const SWITCHES: [i32; 9] = [
+const SWITCHES: [i32; 15] = [
     so::SO_DEBUG,
     so::SO_REUSEADDR,
     so::SO_DONTROUTE,
@@ -38,6 +38,35 @@ const SWITCHES: [i32; 9] = [
     so::SO_NO_CHECK,
     so::SO_REUSEPORT,
     so::SO_TIMESTAMP,
+    so::SO_TIMESTAMPNS,
+    so::SO_RXQ_OVFL,
+    so::SO_WIFI_STATUS,
+    so::SO_NOFCS,
+    so::SO_LOCK_FILTER,
+    so::SO_SELECT_ERR_QUEUE,
+];
+
+/// Options that read the same on every such socket, as Linux 7.3 answers: `SO_BSDCOMPAT`, `SO_PASSCRED`, `SO_PEERCRED` (no
+/// peer), `SO_BINDTODEVICE`, `SO_PEERNAME`, `SO_PEERSEC`, `SO_PASSSEC`, `SO_TIMESTAMPING`, `SO_PEEK_OFF`, `SO_MAX_PACING_RATE`
+/// (none), `SO_BPF_EXTENSIONS`, `SO_INCOMING_CPU`, `SO_INCOMING_NAPI_ID`, `SO_PEERGROUPS`, `SO_ZEROCOPY`,
+/// `SO_BINDTOIFINDEX`.
+const ANSWERS: [(i32, Result<&[u8], Errno>); 16] = [
+    (14, Ok(&[0; 4])),
+    (16, Err(Errno::EOPNOTSUPP)),
+    (17, Ok(&[0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255])),
+    (25, Ok(&[])),
+    (28, Err(Errno::ENOTCONN)),
+    (31, Err(Errno::ENOPROTOOPT)),
+    (34, Err(Errno::EOPNOTSUPP)),
+    (37, Ok(&[0; 8])),
+    (42, Err(Errno::EOPNOTSUPP)),
+    (47, Ok(&[255; 8])),
+    (48, Ok(&64u32.to_ne_bytes())),
+    (49, Ok(&[255; 4])),
+    (56, Ok(&[0; 4])),
+    (59, Err(Errno::ENODATA)),
+    (60, Ok(&[0; 4])),
+    (62, Ok(&[0; 4])),
 ];
 
 impl Options {
@@ -111,7 +140,10 @@ impl Options {
             }
             _ => match SWITCHES.iter().position(|s| *s == name) {
                 Some(bit) => (self.switches.load(Relaxed) >> bit & 1) as i32,
-                None => return Err(Errno::ENOPROTOOPT),
+                None => {
+                    let (_, answer) = ANSWERS.iter().find(|(n, _)| *n == name).ok_or(Errno::ENOPROTOOPT)?;
+                    return answer.map(|bytes| copy(out, bytes));
+                }
             },
         };
         Ok(copy(out, &word.to_ne_bytes()))
@@ -150,6 +182,8 @@ impl Options {
                     to.store(u64::from_ne_bytes(*half.first_chunk().expect("a chunk of 8 bytes")), Relaxed);
                 }
             }
+            // Only Internet sockets share ports.
+            so::SO_REUSEPORT if word != 0 => return Err(Errno::EOPNOTSUPP),
             so::SO_DEBUG if word != 0 && !caller.privileged => return Err(Errno::EACCES),
             so::SO_TYPE | so::SO_PROTOCOL | so::SO_DOMAIN | so::SO_ERROR => return Err(Errno::ENOPROTOOPT),
             _ => {

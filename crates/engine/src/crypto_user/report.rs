@@ -75,8 +75,8 @@ impl Entry<'_> {
         }
     }
 
-    /// The message that reports it.
-    pub(super) fn message(&self, seq: u32, port: u32, flags: u16) -> Vec<u8> {
+    /// The message that reports it. `held`: references that the request itself holds.
+    pub(super) fn message(&self, seq: u32, port: u32, flags: u16, held: u32) -> Vec<u8> {
         let (module, refcnt, priority) = match self {
             Entry::Kernel(row) => {
                 let refcnt = if row.since.load(Relaxed) > 1 { 1 } else { row.number("refcnt") };
@@ -90,7 +90,7 @@ impl Entry<'_> {
             cru_module_name: name_field(module),
             cru_type: 0,
             cru_mask: 0,
-            cru_refcnt: refcnt,
+            cru_refcnt: refcnt + held,
             cru_flags: self.flags(),
         };
         let mut payload = alg.as_bytes().to_vec();

@@ -2,4 +2,7 @@
 
 mod common;
 mod names;
+mod netlink;
 mod probe;
+mod robust;
+mod sharing;
