@@ -12,6 +12,7 @@ use crate::mac::{MacDriver, MacTfm, NonceMacDriver, NonceMacTfm};
 use crate::rng::{Entropy, RngDriver, RngState};
 use crate::skcipher::{SkcipherDriver, SkcipherTfm};
 use crate::template::Name;
+use once_cell::race::OnceBox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -459,7 +460,20 @@ pub struct Registry {
     table: Table,
     self_test: SelfTest,
     entropy: Arc<dyn Entropy>,
+    instances: OnceBox<Instance>,
 }
+
+/// A row that a template has made, in a list that only grows. It is not a list under a lock, because the registry is
+/// shared between processes after `fork`, and a lock's holder may be in another one.
+struct Instance {
+    /// The name that was asked for: the generic one, or one with drivers' names in it.
+    asked: String,
+    row: Arc<Row>,
+    next: OnceBox<Instance>,
+}
+
+/// How many instances are kept; what is asked for beyond these is made and tested each time.
+const MAX_INSTANCES: usize = 256;
 
 /// Collects rows; see [`Registry::builder`].
 pub struct Builder {
@@ -485,6 +499,7 @@ impl Registry {
                 table: Table::default(),
                 self_test,
                 entropy: Arc::new(NoEntropy),
+                instances: OnceBox::new(),
             },
         }
     }
@@ -578,7 +593,37 @@ impl Registry {
         }
     }
 
+    /// The rows that templates have made so far, oldest first.
+    pub fn instances(&self) -> impl Iterator<Item = &Arc<Row>> {
+        self.kept().map(|instance| &instance.row)
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Instance> {
+        core::iter::successors(self.instances.get(), |instance| instance.next.get())
+    }
+
+    fn keep(&self, asked: &str, row: &Arc<Row>) {
+        let mut instance = Box::new(Instance { asked: asked.to_owned(), row: row.clone(), next: OnceBox::new() });
+        let mut slot = &self.instances;
+        for _ in 0..MAX_INSTANCES {
+            match slot.get() {
+                Some(taken) => slot = &taken.next,
+                None => match slot.set(instance) {
+                    Ok(()) => return,
+                    // Somebody else has just appended: go on behind that.
+                    Err(back) => {
+                        instance = back;
+                        slot = &slot.get().expect("a slot that refuses is taken").next;
+                    }
+                },
+            }
+        }
+    }
+
     fn instantiate(&self, kind: Kind, name: &str) -> Result<Alg, LookupError> {
+        if let Some(known) = self.kept().find(|i| i.row.info.kind == kind && i.asked == name) {
+            return Ok(Alg::of_row(&known.row, &self.entropy));
+        }
         let parsed = Name::parse(name)?;
         let row = self
             .templates
@@ -588,6 +633,7 @@ impl Registry {
             .map(Arc::new)
             .ok_or(LookupError::NotFound)?;
         if self.usable(&row) {
+            self.keep(name, &row);
             Ok(Alg::of_row(&row, &self.entropy))
         } else {
             Err(LookupError::SelfTest(row.driver.clone()))

@@ -57,6 +57,27 @@ fn compositions_are_named_after_their_parts() {
     }
 }
 
+#[test]
+fn a_composition_is_made_and_tested_once() {
+    let registry = portable_registry();
+    let row = |name| registry.lookup(Kind::Aead, name).unwrap().rows()[0].clone();
+    let first = row("rfc4106(gcm(aes))");
+    let named = row("rfc4106(gcm-aes-portable)");
+    assert!(std::sync::Arc::ptr_eq(&first, &row("rfc4106(gcm(aes))")));
+    assert!(std::sync::Arc::ptr_eq(&named, &row("rfc4106(gcm-aes-portable)")));
+    assert!(!std::sync::Arc::ptr_eq(&first, &named), "a named driver is not what measurement would choose");
+    assert_eq!(registry.instances().count(), 2);
+    let many = |i: usize| format!("authenc({},cbc({}))", ["hmac(md5)", "hmac(sha1)"][i % 2], ["aes", "sm4"][i / 2]);
+    std::thread::scope(|scope| {
+        for t in 0..2 {
+            let registry = &registry;
+            scope.spawn(move || (0..4).for_each(|i| drop(registry.lookup(Kind::Aead, &many((i + t) % 4)).unwrap())));
+        }
+    });
+    // Two threads may make the same one at once; nothing is lost.
+    assert!((6..=10).contains(&registry.instances().count()));
+}
+
 /// Bytes that look random and are the same each time.
 fn noise(len: usize, seed: u32) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9) | 1;
