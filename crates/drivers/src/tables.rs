@@ -4,13 +4,42 @@ use sealane_crypto::choice::{Table, TableError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Tables for machines that were never calibrated. The first that fits the CPU serves.
-const SHIPPED: &[Shipped] = &[];
+/// Tables for machines that were never calibrated. The first that fits the CPU serves; where none fits, priorities
+/// decide. `tables/README.md` says how each was measured.
+const SHIPPED: &[Shipped] = &[
+    Shipped { fits: has_avx512_vaes_sha, name: "avx512-vaes-sha", text: include_str!("../tables/avx512-vaes-sha.txt") },
+    Shipped { fits: has_avx512, name: "avx512", text: include_str!("../tables/avx512.txt") },
+    Shipped { fits: has_avx2, name: "avx2", text: include_str!("../tables/avx2.txt") },
+];
 
 struct Shipped {
     fits: fn() -> bool,
     name: &'static str,
     text: &'static str,
+}
+
+/// Zen 4 and later, Ice Lake and later.
+fn has_avx512_vaes_sha() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_avx512() && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("sha");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Skylake-SP, Cascade Lake.
+fn has_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return has_avx2() && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Haswell to Coffee Lake, Zen 1 to 3, and clients without AVX-512.
+fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Where a table came from.
