@@ -151,7 +151,7 @@ pub struct VerifyOp<'a> {
     pub status: Status,
 }
 
-/// Checks each tag of `ops` in constant time. An empty tag never matches.
+/// Checks each tag of `ops` in constant time. An empty tag never matches, nor does any tag under a null driver.
 #[expect(clippy::missing_panics_doc, reason = "the buffers are as many as the operations of a chunk")]
 pub fn verify(ops: &mut [VerifyOp<'_>]) {
     let mut tags = [[0u8; MAX_TAG_LEN]; VERIFY_CHUNK];
@@ -182,7 +182,13 @@ pub fn verify(ops: &mut [VerifyOp<'_>]) {
 
 fn check_len(op: &mut VerifyOp<'_>) {
     let full = op.tfm.alg.info().digest_len;
-    op.status = if op.tag.is_empty() || op.tag.len() > full { Err(OpError::TagLen) } else { Ok(()) };
+    op.status = if op.tag.is_empty() || op.tag.len() > full {
+        Err(OpError::TagLen)
+    } else if op.tfm.alg.computes_nothing() {
+        Err(OpError::Auth)
+    } else {
+        Ok(())
+    };
 }
 
 impl VerifyOp<'_> {
