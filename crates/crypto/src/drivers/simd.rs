@@ -6,15 +6,25 @@
 #![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
 
 #[cfg(target_arch = "x86_64")]
+mod aes;
+#[cfg(target_arch = "x86_64")]
+mod aes_kernels;
+#[cfg(target_arch = "x86_64")]
+mod aesni;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod cmac;
 #[cfg(target_arch = "x86_64")]
 mod hash;
 #[cfg(target_arch = "x86_64")]
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 use crate::registry::Row;
 
@@ -28,6 +38,12 @@ pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     #[cfg(target_arch = "x86_64")]
     {
+        if aesni::available() {
+            rows.extend(aesni::rows());
+        }
+        if vaes::available() {
+            rows.extend(vaes::rows());
+        }
         if avx2::available() {
             rows.extend(avx2::rows());
         }
@@ -36,4 +52,12 @@ pub fn rows() -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Overwrites key material with zeros, whatever the compiler thinks of it, by whole lines and not byte by byte.
+#[cfg(target_arch = "x86_64")]
+fn wipe<T: zeroize::DefaultIsZeroes>(secret: &mut [T]) {
+    secret.fill(T::default());
+    // SAFETY: no instruction at all; the compiler must assume that it reads `secret`.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) secret.as_mut_ptr(), options(nostack, preserves_flags)) };
 }

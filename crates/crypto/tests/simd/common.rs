@@ -1,6 +1,6 @@
 //! What the tests share: a generator of awkward inputs, rows as algorithms, memory that faults beyond its end.
 
-use sealane_crypto::drivers::simd;
+use sealane_crypto::drivers::{self, simd};
 use sealane_crypto::{Alg, Kind, Registry, selftest};
 
 /// A small generator (xorshift64*), seeded, so that a failure can be repeated.
@@ -46,6 +46,12 @@ pub(crate) fn rows(kind: Kind) -> Vec<(String, Alg)> {
         .filter(|row| row.info.kind == kind)
         .map(|row| (row.driver.clone(), registry.lookup(kind, &row.driver).expect("a row has its driver name")))
         .collect()
+}
+
+/// The portable row of an algorithm.
+pub(crate) fn portable(kind: Kind, name: &str) -> Alg {
+    let registry = Registry::builder(|_| Ok(())).rows(drivers::portable::rows()).build();
+    registry.lookup(kind, name).expect("every algorithm has a portable row")
 }
 
 /// Pages between two that fault.

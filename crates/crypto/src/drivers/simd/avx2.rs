@@ -10,12 +10,12 @@ pub(super) fn available() -> bool {
 pub(super) fn rows() -> Vec<Row> {
     const MODULE: &str = "avx2";
     [
-        hash::rows::<Md5, words32::Md5x8>(MODULE),
-        hash::rows::<Sha1, words32::Sha1x8>(MODULE),
-        hash::rows::<Sha224, words32::Sha256x8>(MODULE),
-        hash::rows::<Sha256, words32::Sha256x8>(MODULE),
-        hash::rows::<Sha384, words64::Sha512x4>(MODULE),
-        hash::rows::<Sha512, words64::Sha512x4>(MODULE),
+        hash::rows::<Md5, words32::Md5x8, words32::Md5x8>(MODULE),
+        hash::rows::<Sha1, words32::Sha1x8, words32::Sha1x8>(MODULE),
+        hash::rows::<Sha224, words32::Sha256x8, words32::Sha256x8>(MODULE),
+        hash::rows::<Sha256, words32::Sha256x8, words32::Sha256x8>(MODULE),
+        hash::rows::<Sha384, words64::Sha512x4, words64::Sha512x4>(MODULE),
+        hash::rows::<Sha512, words64::Sha512x4, words64::Sha512x4>(MODULE),
     ]
     .into_iter()
     .flatten()
@@ -24,8 +24,8 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// Vectors of eight `u32`.
 mod words32 {
-    use super::super::hash::{Key, MAX_DIGEST};
-    use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, sha1, sha2, states};
+    use super::super::hash::MAX_DIGEST;
+    use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, pin, sha1, sha2, states};
     use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
 
@@ -60,6 +60,8 @@ mod words32 {
     fn set1(a: u32) -> V {
         _mm256_set1_epi32(a as i32)
     }
+
+    pin!();
 
     #[target_feature(enable = "avx2")]
     #[inline]
@@ -109,23 +111,22 @@ mod words32 {
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
-        let mut w = [_mm256_setzero_si256(); 16];
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
         for half in [0, 1] {
-            let rows = core::array::from_fn(|l| {
+            let mut rows = [_mm256_setzero_si256(); LANES];
+            for (row, from) in rows.iter_mut().zip(from) {
                 // SAFETY: the caller has 64 bytes there.
-                let row = unsafe { _mm256_loadu_si256(from[l].add(at + 32 * half).cast()) };
-                if SWAP { swap_bytes(row) } else { row }
-            });
+                let words = unsafe { _mm256_loadu_si256(from.add(at + 32 * half).cast()) };
+                *row = if SWAP { swap_bytes(words) } else { words };
+            }
             w[8 * half..8 * half + 8].copy_from_slice(&transpose(rows));
         }
-        w
     }
 
     /// Each lane's eight words, one after another.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
         for (row, out) in transpose(*state).iter().zip(out) {
             let row = if SWAP { swap_bytes(*row) } else { *row };
             // SAFETY: `out` has 64 bytes, of which the lower 32 are written.
@@ -136,7 +137,7 @@ mod words32 {
     states!(u32, "avx2");
     md5!(compress_md5, "avx2");
     sha1!(compress_sha1, "avx2");
-    sha2!(compress_sha256, "avx2", K_SHA256, 64,
+    sha2!(compress_sha256, "avx2", K_SHA256,
         [2 30, 13 19, 22 10] [6 26, 11 21, 25 7] [7 25, 18 14, 3] [17 15, 19 13, 10]);
     kernel!(Md5x8, u32, "avx2", compress_md5, swap: false, tails: false);
     kernel!(Sha1x8, u32, "avx2", compress_sha1, swap: true, tails: false);
@@ -145,8 +146,8 @@ mod words32 {
 
 /// Vectors of four `u64`.
 mod words64 {
-    use super::super::hash::{Key, MAX_DIGEST};
-    use super::super::kernels::{K_SHA512, kernel, sha2, states};
+    use super::super::hash::MAX_DIGEST;
+    use super::super::kernels::{K_SHA512, kernel, pin, sha2, states};
     use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
 
@@ -179,6 +180,8 @@ mod words64 {
     fn set1(a: u64) -> V {
         _mm256_set1_epi64x(a as i64)
     }
+
+    pin!();
 
     #[target_feature(enable = "avx2")]
     #[inline]
@@ -218,25 +221,24 @@ mod words64 {
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
-        let mut w = [_mm256_setzero_si256(); 16];
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
         for quarter in 0..4 {
-            let rows = core::array::from_fn(|l| {
+            let mut rows = [_mm256_setzero_si256(); LANES];
+            for (row, from) in rows.iter_mut().zip(from) {
                 // SAFETY: the caller has 128 bytes there.
-                let row = unsafe { _mm256_loadu_si256(from[l].add(at + 32 * quarter).cast()) };
-                if SWAP { swap_bytes(row) } else { row }
-            });
+                let words = unsafe { _mm256_loadu_si256(from.add(at + 32 * quarter).cast()) };
+                *row = if SWAP { swap_bytes(words) } else { words };
+            }
             w[4 * quarter..4 * quarter + 4].copy_from_slice(&transpose(rows));
         }
-        w
     }
 
     /// Each lane's eight words, one after another.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
         for half in [0, 1] {
-            let words = core::array::from_fn(|i| state[4 * half + i]);
+            let words = [state[4 * half], state[4 * half + 1], state[4 * half + 2], state[4 * half + 3]];
             for (row, out) in transpose(words).iter().zip(out.iter_mut()) {
                 let row = if SWAP { swap_bytes(*row) } else { *row };
                 // SAFETY: `out` has 64 bytes, of which one half is written.
@@ -246,7 +248,7 @@ mod words64 {
     }
 
     states!(u64, "avx2");
-    sha2!(compress_sha512, "avx2", K_SHA512, 80,
+    sha2!(compress_sha512, "avx2", K_SHA512,
         [28 36, 34 30, 39 25] [14 50, 18 46, 41 23] [1 63, 8 56, 7] [19 45, 61 3, 6]);
     kernel!(Sha512x4, u64, "avx2", compress_sha512, swap: true, tails: false);
 }

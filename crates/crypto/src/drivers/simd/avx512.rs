@@ -14,12 +14,12 @@ pub(super) fn available() -> bool {
 pub(super) fn rows() -> Vec<Row> {
     const MODULE: &str = "avx512";
     [
-        hash::rows::<Md5, words32::Md5x16>(MODULE),
-        hash::rows::<Sha1, words32::Sha1x16>(MODULE),
-        hash::rows::<Sha224, words32::Sha256x16>(MODULE),
-        hash::rows::<Sha256, words32::Sha256x16>(MODULE),
-        hash::rows::<Sha384, words64::Sha512x8>(MODULE),
-        hash::rows::<Sha512, words64::Sha512x8>(MODULE),
+        hash::rows::<Md5, words32::Md5, words32::pairs::Md5>(MODULE),
+        hash::rows::<Sha1, words32::Sha1, words32::pairs::Sha1>(MODULE),
+        hash::rows::<Sha224, words32::Sha256, words32::pairs::Sha256>(MODULE),
+        hash::rows::<Sha256, words32::Sha256, words32::pairs::Sha256>(MODULE),
+        hash::rows::<Sha384, words64::Sha512, words64::pairs::Sha512>(MODULE),
+        hash::rows::<Sha512, words64::Sha512, words64::pairs::Sha512>(MODULE),
     ]
     .into_iter()
     .flatten()
@@ -28,8 +28,8 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// Vectors of sixteen `u32`.
 mod words32 {
-    use super::super::hash::{Key, MAX_DIGEST};
-    use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, sha1, sha2, states};
+    use super::super::hash::MAX_DIGEST;
+    use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, paired, sha1, sha2, states};
     use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
 
@@ -67,6 +67,10 @@ mod words32 {
     fn set1(a: u32) -> V {
         _mm512_set1_epi32(a as i32)
     }
+
+    /// The message schedule stays in registers.
+    #[inline(always)]
+    fn pin(_: &mut [V; 16]) {}
 
     fn mask(active: u32) -> M {
         active as M
@@ -122,49 +126,61 @@ mod words32 {
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
-        // SAFETY: the caller has 64 bytes there.
-        let mut r = from.map(|from| unsafe { _mm512_loadu_si512(from.add(at).cast()) });
-        if SWAP {
-            r = r.map(|row| swap_bytes(row));
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
+        let mut r = [_mm512_setzero_si512(); 16];
+        for (row, from) in r.iter_mut().zip(from) {
+            // SAFETY: the caller has 64 bytes there; a prefetch may go anywhere.
+            let words = unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + 256).cast());
+                _mm512_loadu_si512(from.add(at).cast())
+            };
+            *row = if SWAP { swap_bytes(words) } else { words };
         }
         transpose(&mut r);
-        r
+        *w = r;
     }
 
     /// The same for ends of messages, with 0x80 after each and zeros after that.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather_tails<const SWAP: bool>(tails: &Tails) -> [V; 16] {
+    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
         let end = _mm512_set1_epi8(-128);
-        let mut r = core::array::from_fn(|l| {
-            let stop = 1u64 << tails.len[l];
+        let mut r = [_mm512_setzero_si512(); 16];
+        for (l, row) in r.iter_mut().enumerate() {
+            let stop = 1u64 << len[l];
             // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
-            let row = unsafe { _mm512_maskz_loadu_epi8(stop - 1, tails.from[l].cast()) };
-            let row = _mm512_mask_mov_epi8(row, stop, end);
-            if SWAP { swap_bytes(row) } else { row }
-        });
+            let words = unsafe { _mm512_maskz_loadu_epi8(stop - 1, from[l].cast()) };
+            let words = _mm512_mask_mov_epi8(words, stop, end);
+            *row = if SWAP { swap_bytes(words) } else { words };
+        }
         transpose(&mut r);
-        r
+        *w = r;
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn join(low: __m256i, high: __m256i) -> V {
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
     }
 
     /// The last two words of the padding.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn lengths<const SWAP: bool>(bits: &[u64; MAX_LANES]) -> [V; 2] {
+    fn lengths<const SWAP: bool>(bits: &[u64]) -> [V; 2] {
+        assert!(bits.len() >= LANES);
+        let at = bits.as_ptr();
         // SAFETY: sixteen numbers are twice 64 bytes.
-        let [a, b] = [0, 8].map(|at| unsafe { _mm512_loadu_si512(bits.as_ptr().add(at).cast()) });
-        let join =
-            |a, b| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b));
-        let low = join(a, b);
-        let high = join(_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+        let (a, b) = unsafe { (_mm512_loadu_si512(at.cast()), _mm512_loadu_si512(at.add(8).cast())) };
+        let low = join(_mm512_cvtepi64_epi32(a), _mm512_cvtepi64_epi32(b));
+        let (a, b) = (_mm512_srli_epi64::<32>(a), _mm512_srli_epi64::<32>(b));
+        let high = join(_mm512_cvtepi64_epi32(a), _mm512_cvtepi64_epi32(b));
         if SWAP { [high, low] } else { [low, high] }
     }
 
     /// Each lane's eight words, one after another.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
         let mut r = [_mm512_setzero_si512(); 16];
         r[..8].copy_from_slice(state);
         transpose(&mut r);
@@ -175,20 +191,31 @@ mod words32 {
         }
     }
 
-    states!(u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
-    md5!(compress_md5, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
-    sha1!(compress_sha1, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
-    sha2!(compress_sha256, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA256, 64,
-        [2 30, 13 19, 22 10] [6 26, 11 21, 25 7] [7 25, 18 14, 3] [17 15, 19 13, 10]);
-    kernel!(Md5x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_md5, swap: false, tails: true);
-    kernel!(Sha1x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha1, swap: true, tails: true);
-    kernel!(Sha256x16, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha256, swap: true, tails: true);
+    macro_rules! kernels {
+        () => {
+            use super::super::super::kernels::{K_MD5, K_SHA256, kernel, md5, sha1, sha2, states};
+            kernels!(@here);
+        };
+        (@here) => {
+            states!(u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+            md5!(compress_md5, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+            sha1!(compress_sha1, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+            sha2!(compress_sha256, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA256,
+                [2 30, 13 19, 22 10] [6 26, 11 21, 25 7] [7 25, 18 14, 3] [17 15, 19 13, 10]);
+            kernel!(Md5, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_md5, swap: false, tails: true);
+            kernel!(Sha1, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha1, swap: true, tails: true);
+            kernel!(Sha256, u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha256, swap: true, tails: true);
+        };
+    }
+    kernels!(@here);
+    paired!(u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2",
+        ops: [add(a, b), xor(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c), md5_g(b, c, d), md5_i(b, c, d)], kernels);
 }
 
 /// Vectors of eight `u64`.
 mod words64 {
-    use super::super::hash::{Key, MAX_DIGEST};
-    use super::super::kernels::{K_SHA512, kernel, sha2, states};
+    use super::super::hash::MAX_DIGEST;
+    use super::super::kernels::{K_SHA512, kernel, paired, sha2, states};
     use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
 
@@ -223,6 +250,10 @@ mod words64 {
     fn set1(a: u64) -> V {
         _mm512_set1_epi64(a as i64)
     }
+
+    /// The message schedule stays in registers.
+    #[inline(always)]
+    fn pin(_: &mut [V; 16]) {}
 
     fn mask(active: u32) -> M {
         active as M
@@ -275,51 +306,49 @@ mod words64 {
         out
     }
 
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
-    #[inline]
-    fn join(low: [V; 8], high: [V; 8]) -> [V; 16] {
-        let mut w = [_mm512_setzero_si512(); 16];
-        w[..8].copy_from_slice(&transpose(low));
-        w[8..].copy_from_slice(&transpose(high));
-        w
-    }
-
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8; MAX_LANES], at: usize) -> [V; 16] {
-        let [low, high] = [0, 64].map(|half| {
-            core::array::from_fn(|l| {
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
+        let mut halves = [[_mm512_setzero_si512(); 8]; 2];
+        for (h, half) in halves.iter_mut().enumerate() {
+            for (l, row) in half.iter_mut().enumerate() {
                 // SAFETY: the caller has 128 bytes there.
-                let row = unsafe { _mm512_loadu_si512(from[l].add(at + half).cast()) };
-                if SWAP { swap_bytes(row) } else { row }
-            })
-        });
-        join(low, high)
+                let words = unsafe { _mm512_loadu_si512(from[l].add(at + 64 * h).cast()) };
+                *row = if SWAP { swap_bytes(words) } else { words };
+            }
+        }
+        let [low, high] = halves;
+        w[..8].copy_from_slice(&transpose(low));
+        w[8..].copy_from_slice(&transpose(high));
     }
 
     /// The same for ends of messages, with 0x80 after each and zeros after that.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather_tails<const SWAP: bool>(tails: &Tails) -> [V; 16] {
+    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
         let end = _mm512_set1_epi8(-128);
-        let [low, high] = [0, 64].map(|half| {
-            core::array::from_fn(|l| {
-                let stop = 1u128 << tails.len[l];
-                let (part, stop) = (((stop - 1) >> half) as u64, (stop >> half) as u64);
+        let mut halves = [[_mm512_setzero_si512(); 8]; 2];
+        for (h, half) in halves.iter_mut().enumerate() {
+            for (l, row) in half.iter_mut().enumerate() {
+                let stop = 1u128 << len[l];
+                let (part, stop) = (((stop - 1) >> (64 * h)) as u64, (stop >> (64 * h)) as u64);
                 // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
-                let row = unsafe { _mm512_maskz_loadu_epi8(part, tails.from[l].wrapping_add(half).cast()) };
-                let row = _mm512_mask_mov_epi8(row, stop, end);
-                if SWAP { swap_bytes(row) } else { row }
-            })
-        });
-        join(low, high)
+                let words = unsafe { _mm512_maskz_loadu_epi8(part, from[l].wrapping_add(64 * h).cast()) };
+                let words = _mm512_mask_mov_epi8(words, stop, end);
+                *row = if SWAP { swap_bytes(words) } else { words };
+            }
+        }
+        let [low, high] = halves;
+        w[..8].copy_from_slice(&transpose(low));
+        w[8..].copy_from_slice(&transpose(high));
     }
 
     /// The last two words of the padding.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn lengths<const SWAP: bool>(bits: &[u64; MAX_LANES]) -> [V; 2] {
+    fn lengths<const SWAP: bool>(bits: &[u64]) -> [V; 2] {
+        assert!(bits.len() >= LANES);
         const { assert!(SWAP) };
         // SAFETY: the first eight numbers are 64 bytes.
         [set1(0), unsafe { _mm512_loadu_si512(bits.as_ptr().cast()) }]
@@ -328,7 +357,7 @@ mod words64 {
     /// Each lane's eight words, one after another.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
+    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
         for (row, out) in transpose(*state).iter().zip(out) {
             let row = if SWAP { swap_bytes(*row) } else { *row };
             // SAFETY: `out` has 64 bytes.
@@ -336,8 +365,18 @@ mod words64 {
         }
     }
 
-    states!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
-    sha2!(compress_sha512, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA512, 80,
-        [28 36, 34 30, 39 25] [14 50, 18 46, 41 23] [1 63, 8 56, 7] [19 45, 61 3, 6]);
-    kernel!(Sha512x8, u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha512, swap: true, tails: true);
+    macro_rules! kernels {
+        () => {
+            use super::super::super::kernels::{K_SHA512, kernel, sha2, states};
+            kernels!(@here);
+        };
+        (@here) => {
+            states!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2");
+            sha2!(compress_sha512, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", K_SHA512,
+                [28 36, 34 30, 39 25] [14 50, 18 46, 41 23] [1 63, 8 56, 7] [19 45, 61 3, 6]);
+            kernel!(Sha512, u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", compress_sha512, swap: true, tails: true);
+        };
+    }
+    kernels!(@here);
+    paired!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", ops: [add(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c)], kernels);
 }

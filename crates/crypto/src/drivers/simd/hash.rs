@@ -1,7 +1,7 @@
 //! The Merkle-Damgard hashes, their HMACs, and the drivers that run them over lanes.
 
-use super::PRIORITY;
 use super::lanes::{self, Job, Kernel, State};
+use super::{PRIORITY, wipe};
 use crate::error::KeyError;
 use crate::hash::{HashDriver, HashOp, HashState};
 use crate::key::PreparedKey;
@@ -10,7 +10,7 @@ use crate::registry::{AlgInfo, Driver, Lens, Row};
 use core::any::Any;
 use core::marker::PhantomData;
 use std::sync::Arc;
-use zeroize::{DefaultIsZeroes, Zeroize};
+use zeroize::DefaultIsZeroes;
 
 /// The longest block, SHA-512's, in bytes.
 pub(super) const MAX_BLOCK: usize = 128;
@@ -152,8 +152,8 @@ pub(super) struct Key<W: Word> {
 
 impl<W: Word> Drop for Key<W> {
     fn drop(&mut self) {
-        self.inner.zeroize();
-        self.outer.zeroize();
+        wipe(&mut self.inner);
+        wipe(&mut self.outer);
     }
 }
 
@@ -172,7 +172,7 @@ fn prepare<H: Md>(key: &[u8]) -> Key<H::Word> {
     H::compress(&mut prepared.inner, &block[..H::BLOCK]);
     block.iter_mut().for_each(|b| *b ^= 0x36 ^ 0x5c);
     H::compress(&mut prepared.outer, &block[..H::BLOCK]);
-    block.zeroize();
+    wipe(&mut block);
     prepared
 }
 
@@ -247,7 +247,7 @@ impl<H: Md> Stream<H> {
             self.block[..H::DIGEST].copy_from_slice(&digest[..H::DIGEST]);
             self.state = outer;
             self.pad(H::DIGEST, (H::BLOCK + H::DIGEST) as u64);
-            digest.zeroize();
+            wipe(&mut digest);
         }
         self.write(out);
         self.reset();
@@ -284,10 +284,10 @@ impl<H: Md> HashState for Stream<H> {
 
 impl<H: Md> Drop for Stream<H> {
     fn drop(&mut self) {
-        self.start.zeroize();
-        self.outer.zeroize();
-        self.state.zeroize();
-        self.block.zeroize();
+        wipe(&mut self.start);
+        wipe(self.outer.as_mut_slice().as_flattened_mut());
+        wipe(&mut self.state);
+        wipe(&mut self.block);
     }
 }
 
@@ -299,34 +299,65 @@ fn one<H: Md>(start: &Key<H::Word>, keyed: bool, data: &[&[u8]], out: &mut [u8])
     stream.finish(out);
 }
 
-/// The drivers of hash `H` over kernel `K`.
-struct OverLanes<H, K>(PhantomData<(H, K)>);
+impl<W: Word> Job<W> for HashOp<'_> {
+    fn data(&self) -> &[&[u8]] {
+        self.data
+    }
 
-impl<H: Md, K: Kernel<Word = H::Word>> HashDriver for OverLanes<H, K> {
+    fn key(&self, _: usize) -> Option<&Key<W>> {
+        None
+    }
+
+    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize) {
+        copy(self.digest, digest, full);
+        self.status = Ok(());
+    }
+}
+
+impl<W: Word> Job<W> for MacOp<'_> {
+    fn data(&self) -> &[&[u8]] {
+        self.data
+    }
+
+    fn key(&self, slot: usize) -> Option<&Key<W>> {
+        Some(self.tfm.key(slot))
+    }
+
+    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize) {
+        copy(self.tag, digest, full);
+        self.status = Ok(());
+    }
+}
+
+/// As much of the digest as `out` has room for. The full length is a constant where this is inlined.
+#[inline(always)]
+fn copy(out: &mut [u8], digest: &[u8; MAX_DIGEST], full: usize) {
+    if out.len() == full {
+        out.copy_from_slice(&digest[..full]);
+    } else {
+        let n = out.len();
+        out.copy_from_slice(&digest[..n]);
+    }
+}
+
+/// The drivers of hash `H` over kernels `K` and `Wide`.
+struct OverLanes<H, K, Wide>(PhantomData<(H, K, Wide)>);
+
+impl<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>> HashDriver for OverLanes<H, K, Wide> {
     fn start(&self) -> Box<dyn HashState> {
         Box::new(Stream::<H>::new(H::IV, None))
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
         let start = Key::<H::Word> { inner: H::IV, outer: H::IV };
-        lanes::run::<H, K, _>(
-            ops,
-            &start,
-            |op| Job { key: None, data: op.data },
-            |op, digest| {
-                let n = op.digest.len();
-                op.digest.copy_from_slice(&digest[..n]);
-                op.status = Ok(());
-            },
-            |op| {
-                one::<H>(&start, false, op.data, op.digest);
-                op.status = Ok(());
-            },
-        );
+        lanes::run::<H, K, Wide, _>(0, ops, |op| {
+            one::<H>(&start, false, op.data, op.digest);
+            op.status = Ok(());
+        });
     }
 }
 
-impl<H: Md, K: Kernel<Word = H::Word>> MacDriver for OverLanes<H, K> {
+impl<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>> MacDriver for OverLanes<H, K, Wide> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         Ok(Box::new(prepare::<H>(key)))
     }
@@ -338,26 +369,16 @@ impl<H: Md, K: Kernel<Word = H::Word>> MacDriver for OverLanes<H, K> {
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        lanes::run::<H, K, _>(
-            ops,
-            &Key { inner: H::IV, outer: H::IV },
-            |op| Job { key: Some(op.tfm.key(slot)), data: op.data },
-            |op, tag| {
-                let n = op.tag.len();
-                op.tag.copy_from_slice(&tag[..n]);
-                op.status = Ok(());
-            },
-            |op| {
-                one::<H>(op.tfm.key(slot), true, op.data, op.tag);
-                op.status = Ok(());
-            },
-        );
+        lanes::run::<H, K, Wide, _>(slot, ops, |op| {
+            one::<H>(op.tfm.key(slot), true, op.data, op.tag);
+            op.status = Ok(());
+        });
     }
 }
 
-/// The rows of hash `H` over kernel `K`: the hash itself and its HMAC.
-pub(super) fn rows<H: Md, K: Kernel<Word = H::Word>>(module: &'static str) -> [Row; 2] {
-    let driver = Arc::new(OverLanes::<H, K>(PhantomData));
+/// The rows of hash `H` over kernels `K` and `Wide`: the hash itself and its HMAC.
+pub(super) fn rows<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>>(module: &'static str) -> [Row; 2] {
+    let driver = Arc::new(OverLanes::<H, K, Wide>(PhantomData));
     let (hash, hmac) = (H::NAME, format!("hmac({})", H::NAME));
     [
         Row::new(
@@ -378,4 +399,4 @@ pub(super) fn rows<H: Md, K: Kernel<Word = H::Word>>(module: &'static str) -> [R
 }
 
 const _: () = assert!(size_of::<Key<u32>>() == 64 && size_of::<Key<u64>>() == 128);
-const _: () = assert!(size_of::<State<u32>>() == 512);
+const _: () = assert!(size_of::<State<u32>>() == 1024);

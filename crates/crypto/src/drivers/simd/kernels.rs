@@ -1,7 +1,7 @@
 //! The compression functions, written once for all instruction sets: macros over vector operations of the same names.
 //!
 //! A macro and not a generic function, because intrinsics do not inline through a function that lacks their
-//! `target_feature`. Each expects in scope `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr` and `set1`.
+//! `target_feature`; for the same reason there is no `map` and no `from_fn` here. Each expects in scope `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr` and `set1`.
 
 /// RFC 1321 section 3.4: `abs(sin(i + 1)) * 2^32`.
 pub(super) const K_MD5: [u32; 64] = [
@@ -237,6 +237,7 @@ macro_rules! sha1 {
                     }
                     $e = add(add($e, add(w[$i & 15], $k)), add(rotr::<27, 5>($a), $f($b, $c, $d)));
                     $b = rotr::<2, 30>($b);
+                    pin(w);
                 };
             }
             let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
@@ -273,7 +274,7 @@ pub(super) use sha1;
 /// Defines `$name(state, w)`: SHA-256 or SHA-512 (FIPS 180-4 sections 6.2.2 and 6.4.2). Rotations are given as right
 /// and left amounts: big sigma 0 and 1, small sigma 0 and 1 with the shift that ends them.
 macro_rules! sha2 {
-    ($name:ident, $features:literal, $k:ident, $rounds:literal,
+    ($name:ident, $features:literal, $table:ident,
      $s0:tt $s1:tt $t0:tt $t1:tt) => {
         #[target_feature(enable = $features)]
         #[inline(never)]
@@ -287,45 +288,45 @@ macro_rules! sha2 {
                 };
             }
             macro_rules! round {
-                ($i:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
-                    if $i >= 16 {
-                        let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
-                        w[$i & 15] =
-                            add(add(w[$i & 15], rotations!(x, $t0)), add(w[($i + 9) & 15], rotations!(y, $t1)));
-                    }
-                    let t = add(
-                        add($h, add(w[$i & 15], set1($k[$i]))),
-                        add(rotations!($e, $s1), ch($e, $f, $g)),
-                    );
+                ($w:expr, $k:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
+                    let t = add(add($h, add($w, set1($k))), add(rotations!($e, $s1), ch($e, $f, $g)));
                     $d = add($d, t);
                     $h = add(t, add(rotations!($a, $s0), maj($a, $b, $c)));
+                    pin(w);
                 };
+            }
+            macro_rules! schedule {
+                ($i:expr) => {{
+                    let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
+                    w[$i] = add(add(w[$i], rotations!(x, $t0)), add(w[($i + 9) & 15], rotations!(y, $t1)));
+                    w[$i]
+                }};
             }
             let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
             macro_rules! eight {
-                ($i:expr) => {
-                    round!($i, a, b, c, d, e, f, g, h);
-                    round!($i + 1, h, a, b, c, d, e, f, g);
-                    round!($i + 2, g, h, a, b, c, d, e, f);
-                    round!($i + 3, f, g, h, a, b, c, d, e);
-                    round!($i + 4, e, f, g, h, a, b, c, d);
-                    round!($i + 5, d, e, f, g, h, a, b, c);
-                    round!($i + 6, c, d, e, f, g, h, a, b);
-                    round!($i + 7, b, c, d, e, f, g, h, a);
+                ($w:ident, $k:ident, $i:expr) => {
+                    round!($w!($i), $k[$i], a, b, c, d, e, f, g, h);
+                    round!($w!($i + 1), $k[$i + 1], h, a, b, c, d, e, f, g);
+                    round!($w!($i + 2), $k[$i + 2], g, h, a, b, c, d, e, f);
+                    round!($w!($i + 3), $k[$i + 3], f, g, h, a, b, c, d, e);
+                    round!($w!($i + 4), $k[$i + 4], e, f, g, h, a, b, c, d);
+                    round!($w!($i + 5), $k[$i + 5], d, e, f, g, h, a, b, c);
+                    round!($w!($i + 6), $k[$i + 6], c, d, e, f, g, h, a, b);
+                    round!($w!($i + 7), $k[$i + 7], b, c, d, e, f, g, h, a);
                 };
             }
-            eight!(0usize);
-            eight!(8usize);
-            eight!(16usize);
-            eight!(24usize);
-            eight!(32usize);
-            eight!(40usize);
-            eight!(48usize);
-            eight!(56usize);
-            if $rounds == 80 {
-                const { assert!($k.len() == $rounds) };
-                eight!(64usize % $k.len());
-                eight!(72usize % $k.len());
+            macro_rules! given {
+                ($i:expr) => {
+                    w[$i]
+                };
+            }
+            // A loop over sixteen rounds, so that the code of several hashes fits the instruction cache.
+            let [first, rest @ ..] = $table.as_chunks::<16>().0 else { unreachable!("the table has many rows of sixteen") };
+            eight!(given, first, 0usize);
+            eight!(given, first, 8usize);
+            for k in rest {
+                eight!(schedule, k, 0usize);
+                eight!(schedule, k, 8usize);
             }
             for (s, x) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
                 *s = add(*s, x);
@@ -346,6 +347,7 @@ macro_rules! md5 {
                 ($i:expr, $g:expr, $f:expr, $a:ident, $b:ident, [$r:literal $l:literal]) => {
                     let x = add(add($a, add(w[$g & 15], set1(K_MD5[$i]))), $f);
                     $a = add($b, rotr::<$r, $l>(x));
+                    pin(w);
                 };
             }
             macro_rules! four {
@@ -380,7 +382,7 @@ pub(super) use md5;
 /// `$swap`: words and length are big-endian. `$tails`: `gather_tails` and `lengths` exist.
 macro_rules! kernel {
     ($name:ident, $word:ty, $features:literal, $compress:ident, swap: $swap:literal, tails: $tails:tt) => {
-        pub(super) struct $name;
+        pub(in crate::drivers::simd) struct $name;
 
         impl Kernel for $name {
             type Word = $word;
@@ -388,10 +390,10 @@ macro_rules! kernel {
             const TAILS: bool = $tails;
 
             #[target_feature(enable = $features)]
-            unsafe fn load(keys: &[&Key<$word>; MAX_LANES], inner: &mut State<$word>, outer: &mut State<$word>) {
-                let from = keys.map(|key| core::ptr::from_ref(key).cast::<u8>());
+            unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<$word>, outer: &mut State<$word>) {
+                let mut words = [set1(0); 16];
                 // SAFETY: a key is as long as a block: the inner words, then the outer.
-                let words = unsafe { gather::<false>(&from, 0) };
+                unsafe { gather::<false>(keys, 0, &mut words) };
                 save(inner, words.first_chunk().expect("sixteen words"));
                 save(outer, words.last_chunk().expect("sixteen words"));
             }
@@ -399,14 +401,19 @@ macro_rules! kernel {
             #[target_feature(enable = $features)]
             unsafe fn blocks(state: &mut State<$word>, from: &[*const u8; MAX_LANES], count: usize, active: u32) {
                 const BLOCK: usize = 16 * size_of::<$word>();
-                let mask = mask(active);
+                const ALL: u32 = u32::MAX >> (32 - LANES);
                 let mut now = restore(state);
+                let mut w = [set1(0); 16];
                 for i in 0..count {
                     // SAFETY: the caller has `count` blocks at each pointer.
-                    let mut w = unsafe { gather::<$swap>(from, i * BLOCK) };
-                    let before = now;
-                    $compress(&mut now, &mut w);
-                    blend(mask, &mut now, &before);
+                    unsafe { gather::<$swap>(from, i * BLOCK, &mut w) };
+                    if active & ALL == ALL {
+                        $compress(&mut now, &mut w);
+                    } else {
+                        let before = now;
+                        $compress(&mut now, &mut w);
+                        blend(mask(active), &mut now, &before);
+                    }
                 }
                 save(state, &now);
             }
@@ -448,8 +455,9 @@ macro_rules! kernel {
     };
     (@tails true, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
         const BLOCK: usize = 16 * size_of::<$word>();
+        let mut w = [set1(0); 16];
         // SAFETY: the caller has the ends of the messages at these pointers.
-        let mut w = unsafe { gather_tails::<$swap>($tails) };
+        unsafe { gather_tails::<$swap>(&$tails.from, &$tails.len, &mut w) };
         let length_at = BLOCK - 2 * size_of::<$word>();
         let mut short = 0u32;
         for (l, len) in $tails.len.iter().take(LANES).enumerate() {
@@ -483,8 +491,12 @@ macro_rules! states {
         #[target_feature(enable = $features)]
         #[inline]
         fn restore(state: &State<$word>) -> [V; 8] {
-            // SAFETY: each row has at least LANES words and is aligned to 64 bytes.
-            core::array::from_fn(|i| unsafe { load(state.0[i].as_ptr()) })
+            let mut words = [set1(0); 8];
+            for (v, row) in words.iter_mut().zip(&state.0) {
+                // SAFETY: each row has at least LANES words and is aligned to 64 bytes.
+                *v = unsafe { load(row.as_ptr()) };
+            }
+            words
         }
 
         #[target_feature(enable = $features)]
@@ -507,3 +519,149 @@ macro_rules! states {
     };
 }
 pub(super) use states;
+
+/// Defines `pin(w)` for kernels whose message schedule does not fit the registers. The compiler would load all of it,
+/// promote it to variables and spill each of them to a second place; now it stays where it is.
+macro_rules! pin {
+    () => {
+        #[inline(always)]
+        fn pin(w: &mut [V; 16]) {
+            // SAFETY: no instruction at all; the compiler must assume that it reads and writes `w`.
+            unsafe { core::arch::asm!("/* {0} */", in(reg) w.as_mut_ptr(), options(nostack, preserves_flags)) };
+        }
+    };
+}
+pub(super) use pin;
+
+/// Defines a module whose vectors are pairs of its parent's: two independent chains of instructions hide each other's
+/// latency. `$m`: the macro that makes the kernels.
+macro_rules! paired {
+    ($word:ty, $features:literal, ops: [$($op:ident($($arg:ident),*)),*], $kernels:ident) => {
+        /// Twice the lanes: two independent chains of instructions hide each other's latency.
+        pub(super) mod pairs {
+            use super::{Kernel, MAX_DIGEST, MAX_LANES, State, Tails};
+            use $crate::drivers::simd::kernels::pin;
+
+            #[derive(Clone, Copy)]
+            struct V(super::V, super::V);
+            #[derive(Clone, Copy)]
+            struct M(super::M, super::M);
+            const HALF: usize = super::LANES;
+            const LANES: usize = 2 * HALF;
+
+            $(
+                #[target_feature(enable = $features)]
+                #[inline]
+                fn $op($($arg: V),*) -> V {
+                    V(super::$op($($arg.0),*), super::$op($($arg.1),*))
+                }
+            )*
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn rotr<const R: i32, const L: i32>(a: V) -> V {
+                V(super::rotr::<R, L>(a.0), super::rotr::<R, L>(a.1))
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn shr<const N: u32>(a: V) -> V {
+                V(super::shr::<N>(a.0), super::shr::<N>(a.1))
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn set1(a: $word) -> V {
+                V(super::set1(a), super::set1(a))
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn mask(active: u32) -> M {
+                M(super::mask(active), super::mask(active >> HALF))
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn select(mask: M, yes: V, no: V) -> V {
+                V(super::select(mask.0, yes.0, no.0), super::select(mask.1, yes.1, no.1))
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn load(from: *const $word) -> V {
+                // SAFETY: the caller has LANES words there, aligned.
+                unsafe { V(super::load(from), super::load(from.add(HALF))) }
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn store(to: *mut $word, v: V) {
+                // SAFETY: the caller has LANES words there, aligned.
+                unsafe {
+                    super::store(to, v.0);
+                    super::store(to.add(HALF), v.1);
+                }
+            }
+
+            pin!();
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
+                let (a, b) = from.split_at(HALF);
+                let mut half = [super::set1(0); 16];
+                // SAFETY: the caller has a block at each pointer.
+                unsafe { super::gather::<SWAP>(a, at, &mut half) };
+                for (w, v) in w.iter_mut().zip(half) {
+                    w.0 = v;
+                }
+                // SAFETY: as above.
+                unsafe { super::gather::<SWAP>(b, at, &mut half) };
+                for (w, v) in w.iter_mut().zip(half) {
+                    w.1 = v;
+                }
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
+                let ((a, b), (m, n)) = (from.split_at(HALF), len.split_at(HALF));
+                let mut half = [super::set1(0); 16];
+                // SAFETY: the caller has as many bytes at each pointer.
+                unsafe { super::gather_tails::<SWAP>(a, m, &mut half) };
+                for (w, v) in w.iter_mut().zip(half) {
+                    w.0 = v;
+                }
+                // SAFETY: as above.
+                unsafe { super::gather_tails::<SWAP>(b, n, &mut half) };
+                for (w, v) in w.iter_mut().zip(half) {
+                    w.1 = v;
+                }
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn lengths<const SWAP: bool>(bits: &[u64]) -> [V; 2] {
+                let (a, b) = bits.split_at(HALF);
+                let ([a0, a1], [b0, b1]) = (super::lengths::<SWAP>(a), super::lengths::<SWAP>(b));
+                [V(a0, b0), V(a1, b1)]
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
+                let (a, b) = out.split_at_mut(HALF);
+                let (mut first, mut second) = ([super::set1(0); 8], [super::set1(0); 8]);
+                for (i, v) in state.iter().enumerate() {
+                    (first[i], second[i]) = (v.0, v.1);
+                }
+                super::scatter::<SWAP>(&first, a);
+                super::scatter::<SWAP>(&second, b);
+            }
+
+            $kernels!();
+        }
+    };
+}
+pub(super) use paired;

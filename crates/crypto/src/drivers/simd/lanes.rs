@@ -6,14 +6,14 @@
 //! or the padded end of a message where the instruction set has no masked loads, is put together on the stack first.
 
 use super::hash::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
+use super::wipe;
 use core::array::from_fn;
-use zeroize::Zeroize;
 
 /// The most lanes of any kernel.
-pub(super) const MAX_LANES: usize = 16;
+pub(super) const MAX_LANES: usize = 32;
 
 /// How many operations are sorted together.
-const CHUNK: usize = 256;
+const CHUNK: usize = 64;
 
 /// Up to this many messages one by one are faster than lanes.
 const FEW: usize = 2;
@@ -33,7 +33,7 @@ impl<W: Word> State<W> {
 
 impl<W: Word> Drop for State<W> {
     fn drop(&mut self) {
-        self.0.as_flattened_mut().zeroize();
+        wipe(self.0.as_flattened_mut());
     }
 }
 
@@ -57,8 +57,8 @@ pub(super) trait Kernel: Send + Sync + 'static {
     const LANES: usize;
     /// Whether [`Kernel::tails`] exists.
     const TAILS: bool;
-    /// Puts the midstates of a key on each lane.
-    unsafe fn load(keys: &[&Key<Self::Word>; MAX_LANES], inner: &mut State<Self::Word>, outer: &mut State<Self::Word>);
+    /// Puts the midstates of a key on each lane: pointers to [`Key`]s.
+    unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<Self::Word>, outer: &mut State<Self::Word>);
     /// Takes in `count` blocks of each lane; `from[lane]` must be readable for as many.
     unsafe fn blocks(state: &mut State<Self::Word>, from: &[*const u8; MAX_LANES], count: usize, active: u32);
     /// Pads and takes in the ends of the messages, each readable for its length.
@@ -67,13 +67,6 @@ pub(super) trait Kernel: Send + Sync + 'static {
     unsafe fn outer(inner: &State<Self::Word>, outer: &mut State<Self::Word>, words: usize);
     /// Writes each lane's state in the byte order of its digest.
     unsafe fn store(state: &State<Self::Word>, out: &mut [[u8; MAX_DIGEST]; MAX_LANES]);
-}
-
-/// What a lane needs to know about an operation.
-pub(super) struct Job<'a, W: Word> {
-    /// `None` for a plain hash.
-    pub(super) key: Option<&'a Key<W>>,
-    pub(super) data: &'a [&'a [u8]],
 }
 
 /// One message on its way through a lane.
@@ -141,82 +134,96 @@ fn blocks_of<H: Md>(len: usize) -> usize {
     (len + 1 + 2 * H::Word::BYTES).div_ceil(H::BLOCK)
 }
 
-/// Runs all of `ops`, keyed or not alike: `plain` is the key of those that have none, `job` shows an operation, `done`
-/// takes its digest, `alone` runs one without lanes.
+/// An operation as lanes see it.
+pub(super) trait Job<W: Word> {
+    fn data(&self) -> &[&[u8]];
+    /// The key that the driver in `slot` prepared; `None` for a plain hash.
+    fn key(&self, slot: usize) -> Option<&Key<W>>;
+    /// Takes the digest, of which it wants as much as it has room for.
+    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize);
+}
+
+/// Runs all of `ops`, keyed or not alike, on the lanes of `K`, and of `Wide` where there are more of them than `K` has.
+/// `alone` runs one without lanes.
 ///
-/// The caller must have checked that the CPU has the kernel's instructions: rows exist only where it has.
-pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, O>(
+/// The caller must have checked that the CPU has the kernels' instructions: rows exist only where it has.
+pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
+    slot: usize,
     ops: &mut [O],
-    plain: &Key<H::Word>,
-    job: impl for<'a> Fn(&'a O) -> Job<'a, H::Word>,
-    mut done: impl FnMut(&mut O, &[u8; MAX_DIGEST]),
     mut alone: impl FnMut(&mut O),
 ) {
     if ops.len() <= FEW {
         ops.iter_mut().for_each(alone);
         return;
     }
-    let mut group = Group::<H, K>::new();
+    let mut group = Group::<H>::new();
     for chunk in ops.chunks_mut(CHUNK) {
         let mut order = [(0u8, 0usize); CHUNK];
         let order = &mut order[..chunk.len()];
-        for (index, (slot, op)) in order.iter_mut().zip(chunk.iter()).enumerate() {
-            *slot = (index as u8, job(op).data.iter().map(|piece| piece.len()).sum());
+        let (mut min, mut max) = (usize::MAX, 0);
+        for (index, (entry, op)) in order.iter_mut().zip(chunk.iter()).enumerate() {
+            let len = op.data().iter().map(|piece| piece.len()).sum();
+            *entry = (index as u8, len);
+            (min, max) = (min.min(len), max.max(len));
         }
-        let by_blocks = |entry: &(u8, usize)| core::cmp::Reverse(blocks_of::<H>(entry.1));
-        if !order.is_sorted_by_key(by_blocks) {
-            order.sort_unstable_by_key(by_blocks);
+        if blocks_of::<H>(min) != blocks_of::<H>(max) {
+            order.sort_unstable_by_key(|entry| core::cmp::Reverse(entry.1));
         }
-        for members in order.chunks(K::LANES) {
+        let mut rest = &order[..];
+        while !rest.is_empty() {
+            let lanes = if rest.len() > K::LANES + FEW { Wide::LANES } else { K::LANES };
+            let (members, after) = rest.split_at(rest.len().min(lanes));
+            rest = after;
             if members.len() <= FEW {
                 members.iter().for_each(|(index, _)| alone(&mut chunk[usize::from(*index)]));
-                continue;
-            }
-            group.run(members, plain, |index| job(&chunk[usize::from(index)]));
-            for ((index, _), digest) in members.iter().zip(&group.digests) {
-                done(&mut chunk[usize::from(*index)], digest);
+            } else if members.len() > K::LANES {
+                group.run::<Wide, O>(slot, chunk, members);
+            } else {
+                group.run::<K, O>(slot, chunk, members);
             }
         }
     }
-    group.digests.as_flattened_mut().zeroize();
+    wipe(group.digests.as_flattened_mut());
 }
 
 /// The stack of one burst.
-struct Group<H: Md, K: Kernel<Word = H::Word>> {
+struct Group<H: Md> {
     inner: State<H::Word>,
     outer: State<H::Word>,
     digests: [[u8; MAX_DIGEST]; MAX_LANES],
-    kernel: core::marker::PhantomData<K>,
 }
 
-impl<H: Md, K: Kernel<Word = H::Word>> Group<H, K> {
+impl<H: Md> Group<H> {
     fn new() -> Self {
-        Group {
-            inner: State::new(),
-            outer: State::new(),
-            digests: [[0; MAX_DIGEST]; MAX_LANES],
-            kernel: core::marker::PhantomData,
-        }
+        Group { inner: State::new(), outer: State::new(), digests: [[0; MAX_DIGEST]; MAX_LANES] }
     }
 
-    /// Hashes the messages of `members` (index and length), at most [`Kernel::LANES`] and at least one, into
-    /// `self.digests`.
-    fn run<'a>(&mut self, members: &[(u8, usize)], plain: &'a Key<H::Word>, job: impl Fn(u8) -> Job<'a, H::Word>) {
+    /// Hashes the messages of `members` (index and length), at most [`Kernel::LANES`] and at least one.
+    fn run<K: Kernel<Word = H::Word>, O: Job<H::Word>>(&mut self, slot: usize, ops: &mut [O], members: &[(u8, usize)]) {
+        let op = |index: u8| &ops[usize::from(index)];
         let n = members.len();
-        let first = job(members[0].0);
-        let keyed = first.key.is_some();
-        let mut keys = [first.key.unwrap_or(plain); MAX_LANES];
-        let mut lanes = [Lane::IDLE; MAX_LANES];
-        let mut bits = [0u64; MAX_LANES];
-        for (l, (index, len)) in members.iter().enumerate() {
-            let Job { key, data } = job(*index);
-            keys[l] = key.unwrap_or(plain);
-            lanes[l] = Lane::new::<H>(data, *len);
-            bits[l] = (*len as u64 + if keyed { H::BLOCK as u64 } else { 0 }) * 8;
+        let plain = Key::<H::Word> { inner: H::IV, outer: H::IV };
+        let key = |index| core::ptr::from_ref(op(index).key(slot).unwrap_or(&plain)).cast::<u8>();
+        let keyed = op(members[0].0).key(slot).is_some();
+        let mut keys = [key(members[0].0); MAX_LANES];
+        for (at, (index, _)) in keys.iter_mut().zip(members) {
+            *at = key(*index);
         }
         // SAFETY: rows over `K` exist only where the CPU has its instructions, here and below.
         unsafe { K::load(&keys, &mut self.inner, &mut self.outer) };
-        Self::walk(&mut self.inner, &mut lanes[..n], &bits);
+        let before = if keyed { H::BLOCK } else { 0 };
+        let len = members[0].1;
+        if K::TAILS && members.iter().all(|(index, l)| *l == len && op(*index).data().len() == 1) {
+            self.walk_alike::<K, O>(ops, members, before);
+        } else {
+            let mut lanes = [Lane::IDLE; MAX_LANES];
+            let mut bits = [0u64; MAX_LANES];
+            for (l, (index, len)) in members.iter().enumerate() {
+                lanes[l] = Lane::new::<H>(op(*index).data(), *len);
+                bits[l] = (len + before) as u64 * 8;
+            }
+            Self::walk::<K>(&mut self.inner, &mut lanes[..n], &bits);
+        }
         let last = if keyed {
             // SAFETY: as above.
             unsafe { K::outer(&self.inner, &mut self.outer, H::DIGEST / H::Word::BYTES) };
@@ -226,10 +233,42 @@ impl<H: Md, K: Kernel<Word = H::Word>> Group<H, K> {
         };
         // SAFETY: as above.
         unsafe { K::store(last, &mut self.digests) };
+        for ((index, _), digest) in members.iter().zip(&self.digests) {
+            ops[usize::from(*index)].done(digest, H::DIGEST);
+        }
+    }
+
+    /// Takes messages of one length, each in one piece, into the inner states: the common case.
+    fn walk_alike<K: Kernel<Word = H::Word>, O: Job<H::Word>>(
+        &mut self,
+        ops: &[O],
+        members: &[(u8, usize)],
+        before: usize,
+    ) {
+        let (first, len) = members[0];
+        let whole = len / H::BLOCK;
+        let mut tails = Tails {
+            from: [ops[usize::from(first)].data()[0].as_ptr(); MAX_LANES],
+            len: [len - whole * H::BLOCK; MAX_LANES],
+            bits: [(len + before) as u64 * 8; MAX_LANES],
+        };
+        for (at, (index, _)) in tails.from.iter_mut().zip(members) {
+            *at = ops[usize::from(*index)].data()[0].as_ptr();
+        }
+        let all = u32::MAX >> (32 - K::LANES);
+        // SAFETY: each message has `whole` blocks and then `tails.len` bytes; lanes without one borrow the first. All
+        // lanes are active: what the spare ones compute is not read.
+        unsafe {
+            K::blocks(&mut self.inner, &tails.from, whole, all);
+            for from in &mut tails.from {
+                *from = from.add(whole * H::BLOCK);
+            }
+            K::tails(&mut self.inner, &tails, all);
+        }
     }
 
     /// Takes all blocks of all lanes into `state`.
-    fn walk(state: &mut State<H::Word>, lanes: &mut [Lane<'_>], bits: &[u64; MAX_LANES]) {
+    fn walk<K: Kernel<Word = H::Word>>(state: &mut State<H::Word>, lanes: &mut [Lane<'_>], bits: &[u64; MAX_LANES]) {
         loop {
             let mut active = 0u32;
             let mut run = usize::MAX;
@@ -266,14 +305,19 @@ impl<H: Md, K: Kernel<Word = H::Word>> Group<H, K> {
                 unsafe { K::tails(state, &tails, active) };
                 return;
             } else {
-                Self::step(state, lanes, bits, active);
+                Self::step::<K>(state, lanes, bits, active);
             }
         }
     }
 
     /// Takes one block of each active lane into `state`, wherever its bytes lie.
     #[inline(never)]
-    fn step(state: &mut State<H::Word>, lanes: &mut [Lane<'_>], bits: &[u64; MAX_LANES], active: u32) {
+    fn step<K: Kernel<Word = H::Word>>(
+        state: &mut State<H::Word>,
+        lanes: &mut [Lane<'_>],
+        bits: &[u64; MAX_LANES],
+        active: u32,
+    ) {
         let mut assembled = [[0u8; MAX_BLOCK]; MAX_LANES];
         let mut from = [NOTHING.as_ptr(); MAX_LANES];
         for (l, (lane, block)) in lanes.iter_mut().zip(&mut assembled).enumerate() {

@@ -1,0 +1,290 @@
+//! The AES modes, written once for all widths of vector: a macro over vector operations of the same names, as in
+//! `kernels`.
+//!
+//! It expects in scope a vector `V` of `B` blocks, and `zero`, `xor`, `enc`, `enc_last`, `dec`, `dec_last`, `spread`
+//! (one block to all places), `load`, `store`, `load_part`, `store_part` (less than a vector), `counters`, `count_on`,
+//! `big_endian`, `shift_in` (the last block of one vector before those of the next) and `times_x` (a power of x).
+
+/// Defines the functions and `$name`, the [`Modes`](super::aes::Modes) over them.
+macro_rules! modes {
+    ($name:ident, $module:literal, $features:literal) => {
+        /// Vectors in flight: enough to hide the latency of a round.
+        const N: usize = 8;
+        const W: usize = B * BLOCK;
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn rounds<const M: usize, const DECRYPT: bool>(x: &mut [V; M], keys: &Rounds) {
+            let first = spread(&keys.keys[0]);
+            for v in x.iter_mut() {
+                *v = xor(*v, first);
+            }
+            for key in &keys.keys[1..keys.count] {
+                let key = spread(key);
+                for v in x.iter_mut() {
+                    *v = if DECRYPT { dec(*v, key) } else { enc(*v, key) };
+                }
+            }
+            let last = spread(&keys.keys[keys.count]);
+            for v in x.iter_mut() {
+                *v = if DECRYPT { dec_last(*v, last) } else { enc_last(*v, last) };
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        unsafe fn load_all(src: *const u8) -> [V; N] {
+            let mut x = [zero(); N];
+            for (i, v) in x.iter_mut().enumerate() {
+                // SAFETY: the caller has N vectors there.
+                *v = unsafe { load(src.add(i * W)) };
+            }
+            x
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        unsafe fn store_all(dst: *mut u8, x: &[V; N]) {
+            for (i, v) in x.iter().enumerate() {
+                // SAFETY: the caller has N vectors there.
+                unsafe { store(dst.add(i * W), *v) };
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn ecb<const DECRYPT: bool>(keys: &Rounds, src: *const u8, dst: *mut u8, len: usize) {
+            let mut at = 0;
+            // SAFETY: `at` never passes `len`, for which the caller answers.
+            unsafe {
+                while len - at >= N * W {
+                    let mut x = load_all(src.add(at));
+                    rounds::<N, DECRYPT>(&mut x, keys);
+                    store_all(dst.add(at), &x);
+                    at += N * W;
+                }
+                while at < len {
+                    let n = (len - at).min(W);
+                    let mut x = [load_part(src.add(at), n)];
+                    rounds::<1, DECRYPT>(&mut x, keys);
+                    store_part(dst.add(at), n, x[0]);
+                    at += n;
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn cbc_decrypt(keys: &Rounds, iv: &[u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+            let mut before = spread(iv);
+            let mut at = 0;
+            // SAFETY: `at` never passes `len`, for which the caller answers.
+            unsafe {
+                while len - at >= N * W {
+                    let sealed = load_all(src.add(at));
+                    let mut x = sealed;
+                    rounds::<N, true>(&mut x, keys);
+                    for (v, sealed) in x.iter_mut().zip(sealed) {
+                        *v = xor(*v, shift_in(before, sealed));
+                        before = sealed;
+                    }
+                    store_all(dst.add(at), &x);
+                    at += N * W;
+                }
+                while at < len {
+                    let n = (len - at).min(W);
+                    let sealed = load_part(src.add(at), n);
+                    let mut x = [sealed];
+                    rounds::<1, true>(&mut x, keys);
+                    store_part(dst.add(at), n, xor(x[0], shift_in(before, sealed)));
+                    before = sealed;
+                    at += n;
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn ctr(keys: &Rounds, counter: u128, src: *const u8, dst: *mut u8, len: usize) {
+            let mut count = counters(counter);
+            let mut at = 0;
+            // SAFETY: `at` never passes `len`, for which the caller answers.
+            unsafe {
+                while len - at >= N * W {
+                    let mut x = [zero(); N];
+                    for v in x.iter_mut() {
+                        *v = big_endian(count);
+                        count = count_on(count);
+                    }
+                    rounds::<N, false>(&mut x, keys);
+                    for (i, v) in x.iter_mut().enumerate() {
+                        *v = xor(*v, load(src.add(at + i * W)));
+                    }
+                    store_all(dst.add(at), &x);
+                    at += N * W;
+                }
+                while at < len {
+                    let n = (len - at).min(W);
+                    let mut x = [big_endian(count)];
+                    count = count_on(count);
+                    rounds::<1, false>(&mut x, keys);
+                    store_part(dst.add(at), n, xor(x[0], load_part(src.add(at), n)));
+                    at += n;
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn xts<const DECRYPT: bool>(
+            keys: &Rounds,
+            tweak: &mut [u8; BLOCK],
+            src: *const u8,
+            dst: *mut u8,
+            len: usize,
+        ) {
+            const ONE: i32 = B as i32;
+            let mut first = [0u8; W];
+            let mut next = *tweak;
+            for place in first.chunks_exact_mut(BLOCK) {
+                place.copy_from_slice(&next);
+                next = double(next);
+            }
+            // SAFETY: `first` is a vector.
+            let mut t = [unsafe { load(first.as_ptr()) }; N];
+            t[1] = times_x::<ONE, { 64 - ONE }>(t[0]);
+            for i in 0..2 {
+                t[2 + i] = times_x::<{ 2 * ONE }, { 64 - 2 * ONE }>(t[i]);
+            }
+            for i in 0..4 {
+                t[4 + i] = times_x::<{ 4 * ONE }, { 64 - 4 * ONE }>(t[i]);
+            }
+            let mut at = 0;
+            // SAFETY: `at` never passes `len`, for which the caller answers.
+            unsafe {
+                while len - at >= N * W {
+                    let mut x = load_all(src.add(at));
+                    for (v, t) in x.iter_mut().zip(&t) {
+                        *v = xor(*v, *t);
+                    }
+                    rounds::<N, DECRYPT>(&mut x, keys);
+                    for (v, t) in x.iter_mut().zip(t.iter_mut()) {
+                        *v = xor(*v, *t);
+                        *t = times_x::<{ 8 * ONE }, { 64 - 8 * ONE }>(*t);
+                    }
+                    store_all(dst.add(at), &x);
+                    at += N * W;
+                }
+                let mut tweaks = [0u8; N * W];
+                store_all(tweaks.as_mut_ptr(), &t);
+                let left = len - at;
+                let mut done = 0;
+                while done < left {
+                    let n = (left - done).min(W);
+                    let t = load(tweaks.as_ptr().add(done));
+                    let mut x = [xor(load_part(src.add(at + done), n), t)];
+                    rounds::<1, DECRYPT>(&mut x, keys);
+                    store_part(dst.add(at + done), n, xor(x[0], t));
+                    done += n;
+                }
+                tweak.copy_from_slice(&tweaks[left..left + BLOCK]);
+            }
+        }
+
+        pub(super) struct $name;
+
+        impl Modes for $name {
+            const MODULE: &'static str = $module;
+
+            #[target_feature(enable = $features)]
+            unsafe fn ecb_encrypt(keys: &Rounds, src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: the caller's promise, here and below.
+                unsafe { ecb::<false>(keys, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn ecb_decrypt(keys: &Rounds, src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above.
+                unsafe { ecb::<true>(keys, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn cbc_encrypt(keys: &Rounds, iv: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above. One block after another: nothing to gain from width.
+                unsafe { super::cmac::cbc_encrypt(keys, iv, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn cbc_decrypt(keys: &Rounds, iv: &[u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above.
+                unsafe { cbc_decrypt(keys, iv, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn ctr(keys: &Rounds, counter: u128, src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above.
+                unsafe { ctr(keys, counter, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn xts_encrypt(keys: &Rounds, tweak: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above.
+                unsafe { xts::<false>(keys, tweak, src, dst, len) }
+            }
+
+            #[target_feature(enable = $features)]
+            unsafe fn xts_decrypt(keys: &Rounds, tweak: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
+                // SAFETY: as above.
+                unsafe { xts::<true>(keys, tweak, src, dst, len) }
+            }
+        }
+    };
+}
+pub(super) use modes;
+
+/// Defines `$name`, the [`Chains`](super::cmac::Chains) of `$vectors` vectors over the same operations.
+macro_rules! chains {
+    ($name:ident, $module:literal, $features:literal, $vectors:literal) => {
+        pub(super) struct $name;
+
+        impl Chains for $name {
+            const MODULE: &'static str = $module;
+            const LANES: usize = $vectors * B;
+
+            #[target_feature(enable = $features)]
+            unsafe fn absorb(
+                keys: &LaneKeys,
+                rounds: usize,
+                states: &mut LaneBlocks,
+                from: &[*const u8; MAX_LANES],
+                count: usize,
+            ) {
+                let mut x = [zero(); $vectors];
+                for (i, v) in x.iter_mut().enumerate() {
+                    // SAFETY: the states are MAX_LANES blocks.
+                    *v = unsafe { load(states.0.as_ptr().add(i * B).cast()) };
+                }
+                for block in 0..count {
+                    for (i, v) in x.iter_mut().enumerate() {
+                        // SAFETY: the caller has `count` blocks at each pointer.
+                        let text = unsafe { gather(&from[i * B..(i + 1) * B], block * BLOCK) };
+                        // SAFETY: each round has MAX_LANES keys.
+                        let key = unsafe { load(keys.0[0].as_ptr().add(i * B).cast()) };
+                        *v = xor(xor(*v, text), key);
+                    }
+                    for round in &keys.0[1..rounds] {
+                        for (i, v) in x.iter_mut().enumerate() {
+                            // SAFETY: as above.
+                            *v = enc(*v, unsafe { load(round.as_ptr().add(i * B).cast()) });
+                        }
+                    }
+                    for (i, v) in x.iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        *v = enc_last(*v, unsafe { load(keys.0[rounds].as_ptr().add(i * B).cast()) });
+                    }
+                }
+                for (i, v) in x.iter().enumerate() {
+                    // SAFETY: the states are MAX_LANES blocks.
+                    unsafe { store(states.0.as_mut_ptr().add(i * B).cast(), *v) };
+                }
+            }
+        }
+    };
+}
+pub(super) use chains;
