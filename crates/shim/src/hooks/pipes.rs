@@ -97,7 +97,24 @@ fn from_pipe(pipe: c_int, fd: c_int, handle: &Borrow, mut len: usize, flags: c_u
     Ok(done as isize)
 }
 
-/// `splice(2)`: into an AF_ALG socket; out of one it is refused, as the kernel refuses it.
+/// Receives up to `len` bytes, as far as the pipe has room, into a pipe.
+fn to_pipe(fd: c_int, handle: &Borrow, pipe: c_int, len: usize) -> Result<isize, i32> {
+    // SAFETY: plain values.
+    let size = check(unsafe { raw!(libc::SYS_fcntl, pipe, libc::F_GETPIPE_SZ, 0) })?;
+    let len = len.min(PASS).min(size.saturating_sub(waiting(pipe)));
+    if len == 0 {
+        return Ok(0);
+    }
+    let mut bounce = handle.bounce.lock();
+    if bounce.len() < PASS {
+        bounce.resize(PASS, 0);
+    }
+    let got = data::take(fd, handle, &mut [&mut bounce[..len]], 0)?.len;
+    // SAFETY: the buffer is readable.
+    check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) }).map(|n| n as isize)
+}
+
+/// `splice(2)`: into an AF_ALG socket, or what it gives into a pipe.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn splice(
     from: c_int,
@@ -126,7 +143,16 @@ pub(crate) unsafe extern "C-unwind" fn splice(
         });
     }
     if table::ours(from) {
-        return guarded(|| Err(if len == 0 { return Ok(0) } else { libc::EINVAL }));
+        return guarded(|| {
+            let handle = table::borrow(from).ok_or(libc::EBADF)?;
+            if !from_at.is_null() || !to_at.is_null() {
+                return Err(libc::ESPIPE);
+            }
+            if flags & !0xf != 0 || !is_pipe(to)? {
+                return Err(libc::EINVAL);
+            }
+            to_pipe(from, &handle, to, len)
+        });
     }
     real!(splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: c_uint) -> isize)
 }
