@@ -38,6 +38,7 @@ fn compositions_are_named_after_their_parts() {
         (Kind::Aead, "rfc4106(gcm(aes))", "rfc4106(gcm-aes-portable)"),
         (Kind::Aead, "authenc(hmac(sha256),cbc(aes))", "authenc(hmac-sha256-portable,cbc-aes-portable)"),
         (Kind::Aead, "authenc(hmac(sha1),rfc3686(ctr(aes)))", "authenc(hmac-sha1-portable,rfc3686(ctr-aes-portable))"),
+        (Kind::Aead, "authenc(cmac(aes),cbc(aes))", "authenc(cmac-aes-portable,cbc-aes-portable)"),
         (Kind::Skcipher, "cts(cbc(camellia))", "cts(cbc-camellia-portable)"),
     ] {
         assert_eq!(registry.lookup(kind, name).unwrap().rows()[0].driver, driver);

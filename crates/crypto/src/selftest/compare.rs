@@ -83,8 +83,10 @@ fn make_keys<T>(info: &AlgInfo, make: impl Fn(&[u8]) -> Result<(T, T), KeyError>
     let made = match made {
         // An authenc key carries a header that says how it is divided.
         Err(KeyError::Malformed) => {
-            let composite = |enc_len: &usize| make(&authenc_key(20, *enc_len));
-            Ok([8, 16, 20, 24, 32, 64].iter().filter_map(|len| composite(len).ok()).collect())
+            // HMACs take any key, CMAC and XCBC 16 bytes.
+            let with = |auth_len| [8, 16, 20, 24, 32, 64].map(|enc_len| make(&authenc_key(auth_len, enc_len)).ok());
+            let made: Vec<_> = with(20).into_iter().flatten().collect();
+            Ok(if made.is_empty() { with(16).into_iter().flatten().collect() } else { made })
         }
         made => made,
     };
