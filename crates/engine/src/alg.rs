@@ -130,8 +130,8 @@ impl<L: RawMutex> Socket<L> {
             if self.sys.rules().driver_only && address.feat & address.mask != 0 {
                 return Err(Errno::ENOENT);
             }
-            let bound = Bound::new(kind, name, self.sys.resolve(kind, name, caller)?)?;
-            tfm.bind(bound)
+            let alg = self.sys.resolve(kind, name, caller)?;
+            tfm.bind(Bound::new(kind, name, alg, self.sys.catalog().is_lskcipher(name))?)
         });
         self.tell(Call::Bind, done.map(|()| 0), || (kind, name, None));
         done

@@ -178,6 +178,14 @@ impl Catalog {
         Ok(alg)
     }
 
+    /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next one.
+    pub(crate) fn is_lskcipher(&self, name: &str) -> bool {
+        let of_name =
+            self.rows.iter().filter(|r| r.kind() == Some(Kind::Skcipher) && (r.name == name || r.driver == name));
+        let best = of_name.max_by_key(|r| r.priority.load(Relaxed));
+        best.is_some_and(|r| r.field("type") == Some("lskcipher"))
+    }
+
     /// Makes an instance on demand of NETLINK_CRYPTO; `None` when the imitated kernel or the registry has no such name.
     pub(crate) fn instantiate(&self, registry: &Registry, kind: Kind, name: &str) -> Option<()> {
         match self.profile {

@@ -34,6 +34,8 @@ pub(super) struct Label {
 pub(super) struct Bound<L: RawMutex> {
     pub(super) label: Arc<Label>,
     alg: Alg,
+    /// The kernel's kind of cipher that has no check of the key's length before its own.
+    lskcipher: bool,
     transform: Transform<L>,
 }
 
@@ -93,7 +95,7 @@ impl<L: RawMutex> TfmSocket<L> {
 impl<L: RawMutex> Bound<L> {
     /// # Errors
     /// [`Errno::ENOENT`] for an algorithm whose digest or tag is longer than any that the operations have room for.
-    pub(super) fn new(kind: Kind, name: &str, alg: Alg) -> Result<Self, Errno> {
+    pub(super) fn new(kind: Kind, name: &str, alg: Alg, lskcipher: bool) -> Result<Self, Errno> {
         let info = alg.info();
         if info.digest_len > MAX_TAG_LEN {
             return Err(Errno::ENOENT);
@@ -109,7 +111,7 @@ impl<L: RawMutex> Bound<L> {
             (Kind::NonceMac, _) => return Err(Errno::ENOENT),
         };
         let driver = alg.rows().first().map_or(String::new(), |r| r.driver.clone());
-        Ok(Bound { label: Arc::new(Label { kind, name: name.to_owned(), driver }), alg, transform })
+        Ok(Bound { label: Arc::new(Label { kind, name: name.to_owned(), driver }), alg, lskcipher, transform })
     }
 
     pub(super) fn needs_key(&self) -> bool {
@@ -119,7 +121,7 @@ impl<L: RawMutex> Bound<L> {
     /// Sets the key, or the seed of a generator.
     ///
     /// A refused key takes the old one away, except where the kernel refuses before it looks at the transform: ciphers
-    /// check the range of the length first.
+    /// check the range of the length first, unless they are of the kind `lskcipher`.
     pub(super) fn set_key(&mut self, key: &[u8]) -> Result<(), Errno> {
         let info = self.alg.info();
         match &mut self.transform {
@@ -133,7 +135,7 @@ impl<L: RawMutex> Bound<L> {
             }
             Transform::Mac(tfm) => put(tfm, self.alg.mac(key)),
             Transform::Skcipher(tfm) => {
-                if !(info.key_lens.min()..=info.key_lens.max()).contains(&key.len()) {
+                if !self.lskcipher && !(info.key_lens.min()..=info.key_lens.max()).contains(&key.len()) {
                     return Err(Errno::EINVAL);
                 }
                 put(tfm, self.alg.skcipher(key))
