@@ -188,7 +188,11 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |points: &[usize]| points.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-        writeln!(f, "{MAGIC}\ncpu {}\nbytes {}\nbursts {}", self.cpu, join(&LEN_POINTS), join(&BURST_POINTS))?;
+        writeln!(f, "{MAGIC}")?;
+        if !self.cpu.is_empty() {
+            writeln!(f, "cpu {}", self.cpu)?;
+        }
+        writeln!(f, "bytes {}\nbursts {}", join(&LEN_POINTS), join(&BURST_POINTS))?;
         for ((alg, way), drivers) in &self.grids {
             for (driver, grid) in drivers {
                 write!(f, "{alg} {} {driver}", way.name())?;
