@@ -1,0 +1,102 @@
+//! What the targets share: an engine over the portable drivers, without self-tests and without sleeping.
+
+use sealane_crypto::drivers::portable;
+use sealane_crypto::rng::Entropy;
+use sealane_crypto::{OpError, Registry};
+use sealane_engine::{Caller, Errno, Host, Profile, System};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, LazyLock};
+use zeroize::Zeroizing;
+
+pub type Lock = parking_lot::RawMutex;
+pub type Socket = sealane_engine::Socket<Lock>;
+
+pub const ROOT: Caller = Caller { privileged: true };
+
+/// Entropy that is the same in every run: a crash must come back.
+struct Zeros;
+
+impl Entropy for Zeros {
+    fn fill(&self, out: &mut [u8]) -> Result<(), OpError> {
+        out.fill(0);
+        Ok(())
+    }
+}
+
+/// Whoever would sleep is interrupted at once.
+struct Alone;
+
+impl Host for Alone {
+    fn wait(&self, _: &AtomicU32, _: u32) -> Result<(), Errno> {
+        Err(Errno::EINTR)
+    }
+
+    fn wake(&self, _: &AtomicU32) {}
+
+    /// Serial N is a key of N bytes; there are 64.
+    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+        match usize::try_from(serial) {
+            Ok(len @ 0..=64) => Ok(Zeroizing::new(vec![serial as u8; len])),
+            _ => Err(Errno::ENOKEY),
+        }
+    }
+}
+
+pub fn registry() -> Registry {
+    Registry::builder(|_| Ok(()))
+        .rows(portable::rows())
+        .templates(portable::templates())
+        .entropy(Arc::new(Zeros))
+        .build()
+}
+
+const PROFILES: [Profile; 5] =
+    [Profile::Open, Profile::Linux6_1, Profile::Linux6_12, Profile::Linux7_3, Profile::Linux7_3Restricted];
+
+/// The system that imitates the kernel which `choice` stands for.
+pub fn system(choice: u8) -> &'static Arc<System> {
+    static SYSTEMS: LazyLock<Vec<Arc<System>>> = LazyLock::new(|| {
+        let registry = Arc::new(registry());
+        PROFILES.iter().map(|&p| System::new(registry.clone(), p, Arc::new(Alone), None)).collect()
+    });
+    &SYSTEMS[usize::from(choice) % PROFILES.len()]
+}
+
+/// Numbers and bytes taken off the front of an input; zeros when it has run out.
+pub struct Input<'a>(pub &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((&b, rest)) => {
+                self.0 = rest;
+                b
+            }
+            None => 0,
+        }
+    }
+
+    pub fn word(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    /// At most `len` bytes of the input itself.
+    pub fn take(&mut self, len: usize) -> &'a [u8] {
+        let (head, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        head
+    }
+
+    /// A length: mostly small, now and then up to 64 KiB.
+    pub fn len(&mut self) -> usize {
+        match self.byte() {
+            b @ 0..=199 => b.into(),
+            b @ 200..=250 => usize::from(b - 200) * 16 + 200,
+            _ => self.word().into(),
+        }
+    }
+}
