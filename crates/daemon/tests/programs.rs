@@ -1,0 +1,176 @@
+//! Real programs under the launcher: dynamic and static C, Python, Go, and what Debian ships.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// `target/PROFILE`, where this test was built.
+fn target() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test has a path");
+    exe.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps").to_owned()
+}
+
+fn tmp() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The library, built now: no package may depend on a cdylib.
+fn shim() -> &'static Path {
+    static SHIM: OnceLock<PathBuf> = OnceLock::new();
+    SHIM.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "sealane-shim", "--target-dir"]);
+        cargo.arg(target().parent().expect("target/PROFILE lies in target"));
+        if target().ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().expect("cargo runs").success(), "the library does not build");
+        target().join("libsealane_shim.so")
+    })
+}
+
+fn launch(how: &str) -> Command {
+    let mut command = Command::new(target().join("examples/launch"));
+    command.arg(how).env("SEALANE_SHIM", shim());
+    command
+}
+
+fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().expect("the launcher runs");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Whether `program` is on this machine; tells when it is not.
+fn present(program: &str) -> bool {
+    let found =
+        Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed");
+    }
+    found
+}
+
+/// The C program, linked dynamically or statically; none where there is no compiler for it.
+fn c_program(link: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/alg.c");
+    let out = tmp().join(format!("alg{}", link.concat()));
+    if !present("cc") {
+        return None;
+    }
+    let done =
+        Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&out).arg(source).arg("-pthread").args(link).output();
+    let done = done.expect("cc runs");
+    if !done.status.success() && !link.is_empty() {
+        eprintln!("SKIPPED: cc cannot link with {link:?}");
+        return None;
+    }
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(out)
+}
+
+const ALL: [&str; 9] = ["basic", "dups", "forks", "threads", "signals", "blocking", "polls", "close_all", "many"];
+
+#[test]
+fn dynamic_program() {
+    let Some(program) = c_program(&[]) else { return };
+    for part in ALL {
+        succeeds(launch("open").arg(&program).arg(part));
+    }
+}
+
+#[test]
+fn dynamic_program_without_the_filter() {
+    let Some(program) = c_program(&[]) else { return };
+    for part in ["basic", "forks"] {
+        succeeds(launch("open,preload").arg(&program).arg(part));
+    }
+}
+
+#[test]
+fn static_program() {
+    let Some(program) = c_program(&["-static"]) else { return };
+    for part in ["basic", "dups", "forks", "blocking", "polls", "many"] {
+        succeeds(launch("open").arg(&program).arg(part));
+    }
+}
+
+#[test]
+fn children_of_any_kind() {
+    let (Some(dynamic), Some(fixed)) = (c_program(&[]), c_program(&["-static"])) else { return };
+    let script =
+        format!("{} basic && {} basic && {} exec basic", dynamic.display(), fixed.display(), dynamic.display());
+    succeeds(launch("open").args(["sh", "-c", &script]));
+}
+
+#[test]
+fn go_program() {
+    if !present("go") {
+        return;
+    }
+    let out = tmp().join("alg-go");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/alg.go");
+    let built = Command::new("go").args(["build", "-o"]).arg(&out).arg(source).env("CGO_ENABLED", "0").output();
+    let built = built.expect("go runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert_eq!(succeeds(launch("open").arg(out)).stdout, b"ok\n");
+}
+
+#[test]
+fn python_hashes() {
+    if !present("python3") {
+        return;
+    }
+    let script = "import socket; s = socket.socket(38, 5, 0); s.bind(('hash', 'sha256')); o = s.accept()[0]; \
+                  o.send(b'abc'); print(o.recv(4).hex(), s.getsockopt(1, 39), socket.socketpair()[0].family)";
+    for how in ["open", "open,preload", "open,seccomp"] {
+        let output = succeeds(launch(how).args(["python3", "-c", script]));
+        assert!(output.stdout.starts_with(b"ba7816bf 38 "), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn debian_programs() {
+    let text = tmp().join("text");
+    std::fs::write(&text, b"abc").expect("a file");
+    if present("kcapi-dgst") {
+        let output = succeeds(launch("open").args(["kcapi-dgst", "-c", "sha256", "--hex", "-i"]).arg(&text));
+        assert!(output.stdout.starts_with(b"ba7816bf"), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    if present("sha256hmac") {
+        succeeds(launch("open").arg("sha256hmac").arg(&text));
+    }
+}
+
+#[test]
+fn status_and_signals() {
+    let status = |how: &mut Command| how.status().expect("the launcher runs").code();
+    assert_eq!(status(launch("open").args(["sh", "-c", "exit 7"])), Some(7));
+    assert_eq!(status(launch("open").args(["sh", "-c", "kill -9 $$"])), Some(137));
+    assert_eq!(status(launch("open").arg("no-such-program")), Some(127));
+    assert_eq!(status(launch("open").arg("/etc/passwd")), Some(126));
+    assert_eq!(status(launch("open").arg("true").env("SEALANE_SHIM", "/nonexistent")), Some(125));
+    // A signal to the launcher reaches the program.
+    let mut child = launch("open").args(["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"]).spawn();
+    let child = child.as_mut().expect("the launcher runs");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(Command::new("kill").arg(child.id().to_string()).status().expect("kill runs").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(9));
+}
+
+#[test]
+fn audit_counts_both_ways() {
+    let (Some(dynamic), Some(fixed)) = (c_program(&[]), c_program(&["-static"])) else { return };
+    for program in [dynamic, fixed] {
+        let output = succeeds(launch("open,audit").arg(program).arg("basic"));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = text.lines().find(|l| l.contains("name: \"sha256\"")).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains("binds: 1, keys: 0, accepts: 1, sends: 5"), "{line}");
+    }
+}

@@ -1,0 +1,257 @@
+// Programs that use AF_ALG, one for each name on the command line. Exit status 0 when all is as on Linux; otherwise the
+// line that was not.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_alg.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MUST(x) do { if (!(x)) { fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #x, errno); _exit(1); } } while (0)
+
+static const unsigned char ABC[4] = { 0xba, 0x78, 0x16, 0xbf }, EMPTY[4] = { 0xe3, 0xb0, 0xc4, 0x42 };
+
+static int tfm(const char *type, const char *name) {
+    struct sockaddr_alg sa = { .salg_family = AF_ALG };
+    strcpy((char *)sa.salg_type, type);
+    strcpy((char *)sa.salg_name, name);
+    int fd = socket(AF_ALG, SOCK_SEQPACKET, 0);
+    MUST(fd >= 0);
+    MUST(bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0);
+    return fd;
+}
+
+static int op(int fd) { int o = accept(fd, 0, 0); MUST(o >= 0); return o; }
+
+static int hash_is(int o, const unsigned char *want) {
+    unsigned char d[32];
+    return recv(o, d, sizeof d, 0) == 32 && !memcmp(d, want, 4);
+}
+
+static int cbc(int *t) {
+    *t = tfm("skcipher", "cbc(aes)");
+    unsigned char key[16];
+    for (int i = 0; i < 16; i++) key[i] = i;
+    MUST(setsockopt(*t, SOL_ALG, ALG_SET_KEY, key, 16) == 0);
+    return op(*t);
+}
+
+static ssize_t send_iv(int o, const void *data, size_t len, int flags) {
+    char control[CMSG_SPACE(4) + CMSG_SPACE(20)] = { 0 };
+    struct iovec v = { (void *)data, len };
+    struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_ALG, c->cmsg_type = ALG_SET_OP, c->cmsg_len = CMSG_LEN(4);
+    *(unsigned *)CMSG_DATA(c) = ALG_OP_ENCRYPT;
+    c = CMSG_NXTHDR(&m, c);
+    c->cmsg_level = SOL_ALG, c->cmsg_type = ALG_SET_IV, c->cmsg_len = CMSG_LEN(20);
+    *(unsigned *)CMSG_DATA(c) = 16;
+    return sendmsg(o, &m, flags);
+}
+
+static void basic(void) {
+    int t = tfm("hash", "sha256"), o = op(t);
+    MUST(send(o, "abc", 3, 0) == 3 && hash_is(o, ABC));
+    MUST(write(o, "abc", 3) == 3);
+    unsigned char d[32];
+    MUST(read(o, d, 32) == 32 && !memcmp(d, ABC, 4));
+    struct iovec v[2] = { { "a", 1 }, { "bc", 2 } };
+    MUST(writev(o, v, 2) == 3 && hash_is(o, ABC));
+    struct iovec r[2] = { { d, 2 }, { d + 2, 30 } };
+    MUST(send(o, "abc", 3, 0) == 3 && readv(o, r, 2) == 32 && !memcmp(d, ABC, 4));
+    MUST(send(t, "x", 1, 0) == -1 && errno == EOPNOTSUPP);
+    MUST(bind(o, (struct sockaddr *)d, 88) == -1 && errno == EOPNOTSUPP);
+    MUST(socket(AF_ALG, SOCK_STREAM, 0) == -1 && errno == ESOCKTNOSUPPORT);
+    int p[2];
+    MUST(pipe(p) == 0 && write(p[1], "abc", 3) == 3);
+    MUST(splice(p[0], 0, o, 0, 3, 0) == 3 && hash_is(o, ABC));
+    MUST(send(o, (void *)8, 3, 0) == -1 && errno == EFAULT);
+    int ct, c = cbc(&ct);
+    unsigned char in[32] = { 0 }, out[32];
+    MUST(send_iv(c, in, 32, 0) == 32 && recv(c, out, 32, 0) == 32 && memcmp(in, out, 32));
+    MUST(recv(c, out, 16, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    close(o), close(t);
+    MUST(send(o, "x", 1, 0) == -1 && errno == EBADF);
+}
+
+static void dups(void) {
+    int t = tfm("hash", "sha256"), o = op(t), d = dup(o);
+    MUST(d >= 0 && send(o, "ab", 2, MSG_MORE) == 2 && send(d, "c", 1, MSG_MORE) == 1 && hash_is(o, ABC));
+    int e = fcntl(o, F_DUPFD_CLOEXEC, 0);
+    MUST(e >= 0 && (fcntl(e, F_GETFD) & FD_CLOEXEC));
+    close(o), close(d);
+    MUST(send(e, "abc", 3, 0) == 3 && hash_is(e, ABC));
+    int f = open("/dev/null", O_RDWR);
+    MUST(dup2(f, e) == e && write(e, "abc", 3) == 3 && read(e, &f, 4) == 0);
+}
+
+static void forks(void) {
+    int t = tfm("hash", "sha256"), o = op(t);
+    MUST(send(o, "a", 1, MSG_MORE) == 1);
+    pid_t p = fork();
+    if (!p) {
+        MUST(send(o, "b", 1, MSG_MORE) == 1);
+        pid_t q = fork();
+        if (!q) { MUST(send(o, "c", 1, MSG_MORE) == 1); _exit(0); }
+        int s;
+        MUST(waitpid(q, &s, 0) == q && s == 0);
+        close(o);
+        int n = op(t);
+        MUST(send(n, "abc", 3, 0) == 3 && hash_is(n, ABC));
+        _exit(0);
+    }
+    int s;
+    MUST(waitpid(p, &s, 0) == p && s == 0);
+    MUST(hash_is(o, ABC));
+    // A keyed operation of a child that was killed does not keep its parent's transform busy.
+    int h = tfm("hash", "hmac(sha256)");
+    MUST(setsockopt(h, SOL_ALG, ALG_SET_KEY, "k", 1) == 0);
+    int ready[2];
+    MUST(pipe(ready) == 0);
+    if (!(p = fork())) { op(h); MUST(write(ready[1], "x", 1) == 1); pause(); _exit(0); }
+    char b;
+    MUST(read(ready[0], &b, 1) == 1);
+    MUST(setsockopt(h, SOL_ALG, ALG_SET_KEY, "k", 1) == -1 && errno == EBUSY);
+    kill(p, SIGKILL);
+    MUST(waitpid(p, &s, 0) == p);
+    MUST(setsockopt(h, SOL_ALG, ALG_SET_KEY, "k", 1) == 0);
+    // A vforked child closes its own copies.
+    int o2 = op(t);
+    if (!(p = vfork())) { close(o2); _exit(0); }
+    MUST(waitpid(p, &s, 0) == p && send(o2, "abc", 3, 0) == 3 && hash_is(o2, ABC));
+}
+
+static void *hasher(void *arg) {
+    int t = *(int *)arg;
+    for (int i = 0; i < 300; i++) {
+        int o = op(t);
+        MUST(send(o, "abc", 3, 0) == 3 && hash_is(o, ABC));
+        int d = dup(o);
+        MUST(close(o) == 0 && send(d, "", 0, 0) == 0 && hash_is(d, EMPTY) && close(d) == 0);
+    }
+    return 0;
+}
+
+static void threads(void) {
+    int t = tfm("hash", "sha256");
+    pthread_t p[4];
+    for (int i = 0; i < 4; i++) MUST(pthread_create(&p[i], 0, hasher, &t) == 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t q = fork();
+        if (!q) { hasher(&t); _exit(0); }
+        int s;
+        MUST(waitpid(q, &s, 0) == q && s == 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(p[i], 0);
+}
+
+static int in_handler, handled, refused;
+static void handler(int s) {
+    (void)s;
+    int e = errno;
+    unsigned char d[32];
+    if (send(in_handler, "abc", 3, 0) == 3 && recv(in_handler, d, 32, 0) == 32) handled++;
+    else if (errno == EBUSY) refused++;
+    errno = e;
+}
+
+static void signals(void) {
+    int t = tfm("hash", "sha256"), o = op(t);
+    in_handler = op(t);
+    signal(SIGALRM, handler);
+    struct itimerval it = { { 0, 500 }, { 0, 500 } };
+    MUST(setitimer(ITIMER_REAL, &it, 0) == 0);
+    for (int i = 0; i < 30000 || handled < 3; i++) {
+        int n = op(t);
+        MUST(send(o, "abc", 3, 0) == 3 && hash_is(o, ABC));
+        close(n);
+    }
+    it = (struct itimerval){ 0 };
+    setitimer(ITIMER_REAL, &it, 0);
+    fprintf(stderr, "handled %d, refused %d\n", handled, refused);
+}
+
+static void nothing(int s) { (void)s; }
+
+static void blocking(void) {
+    int t, o = cbc(&t);
+    unsigned char in[16] = { 0 }, out[16];
+    // Without SA_RESTART a signal ends the wait.
+    struct sigaction sa = { .sa_handler = nothing };
+    sigaction(SIGALRM, &sa, 0);
+    alarm(1);
+    MUST(recv(o, out, 16, 0) == -1 && errno == EINTR);
+    pid_t p = fork();
+    if (!p) { usleep(200000); MUST(send_iv(o, in, 16, 0) == 16); _exit(0); }
+    MUST(recv(o, out, 16, 0) == 16);
+    int s;
+    MUST(waitpid(p, &s, 0) == p && s == 0);
+}
+
+static void polls(void) {
+    int t = tfm("hash", "sha256"), h = op(t), ct, c = cbc(&ct);
+    struct pollfd p[3] = { { t, POLLIN | POLLOUT, 0 }, { h, POLLIN | POLLOUT, 0 }, { c, POLLIN | POLLOUT, 0 } };
+    MUST(poll(p, 3, 0) == 1 && !p[0].revents && !p[1].revents && p[2].revents == (POLLIN | POLLOUT));
+    fcntl(c, F_SETFL, O_NONBLOCK);
+    char page[4096] = { 0 };
+    MUST(send_iv(c, page, 0, MSG_MORE) == 0);
+    while (send(c, page, sizeof page, MSG_MORE) > 0) { }
+    MUST(errno == EAGAIN && poll(p + 2, 1, 0) == 1 && p[2].revents == POLLIN);
+    int e = epoll_create1(0);
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT };
+    MUST(epoll_ctl(e, EPOLL_CTL_ADD, c, &ev) == 0 && epoll_wait(e, &ev, 1, 0) == 1 && ev.events == EPOLLIN);
+    MUST(read(c, page, sizeof page) == sizeof page);
+    MUST(epoll_wait(e, &ev, 1, 0) == 1 && ev.events == (EPOLLIN | EPOLLOUT));
+    if (c < FD_SETSIZE) {
+        fd_set w;
+        FD_ZERO(&w); FD_SET(c, &w); FD_SET(h, &w);
+        struct timeval zero = { 0, 0 };
+        MUST(select(c + 1, 0, &w, 0, &zero) == 1 && FD_ISSET(c, &w));
+    }
+}
+
+static void close_all(void) {
+    int t = tfm("hash", "sha256"), o = op(t);
+    MUST(send(o, "ab", 2, MSG_MORE) == 2);
+    MUST(syscall(SYS_close_range, 3u, ~0u, 0) == 0);
+    MUST(send(o, "c", 1, 0) == -1 && errno == EBADF);
+    int f = open("/dev/null", O_RDWR);
+    MUST(f == 3 && write(f, "abc", 3) == 3);
+    basic();
+    for (int i = 3; i < 256; i++) close(i);
+    basic();
+}
+
+static void many(void) {
+    // No growth over many transforms and operations.
+    for (int round = 0; round < 20; round++) {
+        int fds[200];
+        for (int i = 0; i < 200; i++) fds[i] = tfm("hash", "sha256");
+        for (int i = 0; i < 200; i++) { int o = op(fds[i]); MUST(send(o, "abc", 3, 0) == 3 && hash_is(o, ABC)); close(o); }
+        for (int i = 0; i < 200; i++) close(fds[i]);
+    }
+}
+
+int main(int n, char **argv) {
+    struct { const char *name; void (*run)(void); } all[] = {
+        { "basic", basic }, { "dups", dups }, { "forks", forks }, { "threads", threads }, { "signals", signals },
+        { "blocking", blocking }, { "polls", polls }, { "close_all", close_all }, { "many", many },
+    };
+    if (n > 2 && !strcmp(argv[1], "exec")) { execv(argv[0], (char *[]){ argv[0], argv[2], 0 }); return 1; }
+    for (int i = 0; i < (int)(sizeof all / sizeof *all); i++)
+        if (n > 1 && !strcmp(argv[1], all[i].name)) { all[i].run(); return 0; }
+    fprintf(stderr, "which?\n");
+    return 2;
+}
