@@ -99,7 +99,6 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
     let range = watched_range(process::descriptor_limit());
     let filter = (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(range.0, range.1));
     let wanted = filter.is_some();
-    process::no_core_for_us();
     if wanted && yama_restricts() {
         process::become_subreaper();
     }
@@ -111,6 +110,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
             return if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
         }
     };
+    process::no_core_for_us();
     match listener {
         Some(listener) => serve(Listener::new(listener), range, options.profile, ledger),
         None if options.intercept == Intercept::Seccomp => {

@@ -44,14 +44,15 @@ fn reentered() -> isize {
     -1
 }
 
-/// Runs `f` as [`guarded`] does, without a caller to tell. Does nothing from within.
-pub(crate) fn quietly(f: impl FnOnce()) {
+/// Runs `f` as [`guarded`] does, without a caller to tell. Does nothing from within, and returns whether it ran.
+pub(crate) fn quietly(f: impl FnOnce()) -> bool {
     if INSIDE.replace(true) {
-        return;
+        return false;
     }
     // The panic hook has told; the caller goes on without what `f` would have done.
     let _ = catch_unwind(AssertUnwindSafe(f));
     INSIDE.set(false);
+    true
 }
 
 /// Sleeps with no lock of ours held: signal handlers may call us meanwhile.

@@ -401,6 +401,14 @@ pub(crate) fn remove(fd: c_int) {
     }
 }
 
+/// Takes `fd` out of the table from a signal handler that interrupted us: without a lock, and without giving its
+/// reference back, which could need one. A handle is lost; a stale entry would send a stranger's calls to it.
+pub(crate) fn abandon(fd: c_int) {
+    if let Some(slot) = slot_of(PROCESS.load(Ordering::Acquire), fd) {
+        slot.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
 /// The descriptors of ours from `first` to `last`, both included.
 pub(crate) fn in_range(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     let process = PROCESS.load(Ordering::Acquire);

@@ -94,8 +94,8 @@ pub(crate) fn kill(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-/// Keeps keys out of core dumps: the launcher holds those of programs that it serves itself. The coredump filter is ours
-/// alone, where a resource limit would be the program's too.
+/// Keeps keys out of core dumps: the launcher holds those of programs that it serves itself. To be called when
+/// the program runs already, because it would inherit the filter.
 pub(crate) fn no_core_for_us() {
     // Without /proc there is no filter to set, and nothing else that would be worse for it.
     let _ = std::fs::write("/proc/self/coredump_filter", "0");

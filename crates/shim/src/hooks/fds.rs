@@ -18,18 +18,17 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     real!(close(fd: c_int) -> c_int)
 }
 
-/// Takes `fd` out of the table, also from a signal handler that interrupted us: a stale entry would be worse than a
-/// lock held a little longer, so that case waits for the next change.
+/// Takes `fd` out of the table, whatever this thread is in the middle of.
 fn forget(fd: c_int) {
-    if table::ours(fd) {
-        quietly(|| table::remove(fd));
+    if table::ours(fd) && !quietly(|| table::remove(fd)) {
+        table::abandon(fd);
     }
 }
 
 /// Takes all descriptors from `first` to `last` out of the table.
 fn forget_range(first: c_uint, last: c_uint) {
     if table::active() && first <= last {
-        quietly(|| table::in_range(first, last).for_each(table::remove));
+        table::in_range(first, last).for_each(forget);
     }
 }
 
@@ -64,10 +63,15 @@ pub(crate) unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
 /// After the kernel has made `new` another name for `old`: whatever `new` was before is forgotten.
 fn duplicated(old: Option<Borrow>, new: c_int) {
     match old {
-        Some(handle) if new >= 0 => quietly(|| {
-            // Beyond the table the new number is just a socket without a meaning.
-            let _ = table::place(new, handle);
-        }),
+        Some(handle) if new >= 0 => {
+            // Beyond the table, or from within, the new number is just a socket without a meaning.
+            let ran = quietly(|| {
+                let _ = table::place(new, handle);
+            });
+            if !ran {
+                table::abandon(new);
+            }
+        }
         _ => forget(new),
     }
 }

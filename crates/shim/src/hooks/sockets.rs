@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, type_: c_int, proto
         return guarded(|| open(domain, type_, protocol)) as c_int;
     }
     let fd = real!(socket(domain: c_int, type_: c_int, protocol: c_int) -> c_int);
-    table::remove(fd);
+    super::fds::fresh(fd);
     fd
 }
 
