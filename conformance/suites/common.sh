@@ -7,13 +7,17 @@ sealane=${SEALANE:-$root/target/release/sealane}
 work=${SEALANE_SUITES:-/tmp/sealane-suites}
 mkdir -p "$work"
 
-# in_target TARGET COMMAND...: runs it there. The allowlist of Linux 7.3 is lifted in a kernel.
+# What a guest needs first: the allowlist lifted, and what udev would have made in its bare /dev.
+guest='f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f
+[ -e /dev/fd ] || ! grep -q "^devtmpfs /dev " /proc/mounts || ln -s /proc/self/fd /dev/fd; exec "$@"'
+
+# in_target TARGET COMMAND...: runs it there.
 in_target() {
   local target=$1; shift
   case $target in
     kernel:*)
       "$kernels/boot" "${target#kernel:}" --mem 1024M -- \
-        sh -c 'f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f; exec "$@"' sh "$@" ;;
+        sh -c "$guest" sh "$@" ;;
     sealane:*) "$sealane" run --profile "${target#sealane:}" -- "$@" ;;
     plain) "$@" ;;
     *) echo "target $target: expected kernel:NAME, sealane:PROFILE or plain" >&2; return 2 ;;
