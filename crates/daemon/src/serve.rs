@@ -41,6 +41,8 @@ pub(crate) struct Entry {
     /// Our end of the pair.
     pub(crate) ours: OwnedFd,
     pub(crate) nonblock: AtomicBool,
+    /// Whether its maker was privileged: what the audit files its calls under.
+    pub(crate) privileged: bool,
     /// Whether poll can ever find it ready, and what it shows: readable, writable.
     pub(crate) lively: bool,
     pub(crate) shown: Mutex<(bool, bool)>,
@@ -87,8 +89,8 @@ thread_local! {
     static CURRENT: Cell<Option<(u64, u32)>> = const { Cell::new(None) };
     /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
-    /// Whether the caller of the current call is privileged, as far as it has been asked.
-    static PRIVILEGED: Cell<bool> = const { Cell::new(false) };
+    /// Whether the maker of the socket that is being served was privileged.
+    pub(crate) static PRIVILEGED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The kernel's own number for a call that a signal interrupted: it restarts it or makes it `EINTR`, by the handler.
@@ -218,7 +220,6 @@ impl Server {
 pub(crate) fn caller(peer: Peer) -> Caller {
     const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
     let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);
-    PRIVILEGED.set(privileged);
     Caller { privileged }
 }
 

@@ -57,8 +57,13 @@ fn present(program: &str) -> bool {
     found
 }
 
-/// The C program, linked dynamically or statically; none where there is no compiler for it.
+/// The C program, linked dynamically or statically, compiled once; none where there is no compiler for it.
 fn c_program(link: &[&str]) -> Option<PathBuf> {
+    static BUILT: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
+    BUILT[usize::from(!link.is_empty())].get_or_init(|| compile(link)).clone()
+}
+
+fn compile(link: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/alg.c");
     let out = tmp().join(format!("alg{}", link.concat()));
     if !present("cc") {

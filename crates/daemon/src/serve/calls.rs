@@ -1,6 +1,6 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::{CryptoUser, Entry, Object, Server, Socket, Verdict, caller};
+use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller};
 use crate::transport::peer::{self, Peer, Span};
 use crate::transport::seccomp::Notification;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
         if n.nr == libc::SYS_splice
             && let Some(to) = server.find(call.peer, n.args[2] as u32)
         {
+            PRIVILEGED.set(to.privileged);
             return call.splice(&to);
         }
         return Err(Verdict::Pass);
@@ -68,6 +69,7 @@ impl Call<'_> {
     }
 
     fn on(&self, entry: &Arc<Entry>, fd: u32) -> Done {
+        PRIVILEGED.set(entry.privileged);
         match self.n.nr {
             libc::SYS_bind => self.bind(entry),
             libc::SYS_accept => self.accept(entry, 0),
@@ -129,6 +131,7 @@ impl Call<'_> {
         if type_ & !(TYPE | FLAGS) != 0 {
             return Err(libc::EINVAL.into());
         }
+        PRIVILEGED.set(caller(self.peer).privileged);
         let system = self.server.system();
         let object = if domain == AF_ALG {
             Object::Alg(Socket::create(system, type_ & TYPE, protocol)?)
@@ -151,7 +154,14 @@ impl Call<'_> {
             Object::Netlink(socket) => halves(socket.poll()),
         };
         peer::show(ours.as_fd(), theirs.as_fd(), shown.0, shown.1);
-        let entry = Entry { object, ours, nonblock: AtomicBool::new(nonblock), lively, shown: Mutex::new(shown) };
+        let entry = Entry {
+            object,
+            ours,
+            nonblock: AtomicBool::new(nonblock),
+            privileged: PRIVILEGED.get(),
+            lively,
+            shown: Mutex::new(shown),
+        };
         self.server.sockets.lock().insert(inode, Arc::new(entry));
         self.place(theirs.as_fd(), flags & libc::SOCK_CLOEXEC != 0).inspect_err(|e| {
             if !matches!(e, Verdict::Answered) {
