@@ -410,6 +410,12 @@ pub fn set_alarm(ms: u32) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) };
 }
 
+/// Kills a process that this process started, or one below it.
+pub fn kill(pid: u32) {
+    // SAFETY: no pointers.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+}
+
 /// Kills a whole process group that this process started.
 pub fn kill_group(leader: u32) {
     // SAFETY: no pointers; the leader is a child that has not been waited for, so its number is still its own.

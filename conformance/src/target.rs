@@ -138,7 +138,7 @@ impl Target {
     }
 }
 
-/// Runs a command in a process group of its own, which is killed as a whole when `limit` has passed.
+/// Runs a command and kills it, with all that it has started, when `limit` has passed.
 ///
 /// # Errors
 /// When it could not be started.
@@ -155,12 +155,46 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
         }
         if Instant::now() >= end {
             timed_out = true;
-            crate::sys::kill_group(child.id());
-            break child.wait()?;
+            break end_all(&mut child)?;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
     Ok(Outcome { text: read_back(out)?, errors: read_back(err)?, status: status.code(), timed_out })
+}
+
+/// Ends a child and its descendants. A user-mode kernel leaves the process group of its own accord, so the descendants are
+/// looked for, and ended first: `boot` then cleans up after it by itself.
+fn end_all(child: &mut std::process::Child) -> io::Result<std::process::ExitStatus> {
+    for pid in descendants(child.id()) {
+        crate::sys::kill(pid);
+    }
+    for _ in 0..200 {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    crate::sys::kill_group(child.id());
+    child.wait()
+}
+
+/// All processes below `root`, by what /proc says of everybody's parent.
+fn descendants(root: u32) -> Vec<u32> {
+    let parent_of = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name stands in parentheses and may hold anything.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let parents: Vec<(u32, u32)> = pids.into_iter().filter_map(|pid| Some((pid, parent_of(pid)?))).collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.split_off(1)
 }
 
 fn temp_file() -> io::Result<File> {
@@ -188,10 +222,13 @@ mod tests {
     #[test]
     fn a_run_ends_in_time() {
         let start = Instant::now();
-        let out = Target::Plain.run(&["sh", "-c", "echo before; sleep 60; echo after"], Duration::from_millis(300));
-        let out = out.unwrap();
-        assert!(out.timed_out && out.status.is_none());
-        assert_eq!(out.text, "before\n");
-        assert!(start.elapsed() < Duration::from_secs(20));
+        // A grandchild in a session of its own, as user-mode kernels are.
+        let script = "echo before; setsid sh -c 'echo $$; exec sleep 60'; exec sleep 60";
+        let out = Target::Plain.run(&["sh", "-c", script], Duration::from_millis(500)).unwrap();
+        assert!(out.timed_out && start.elapsed() < Duration::from_secs(20));
+        let (before, pid) = out.text.trim_end().split_once('\n').unwrap();
+        assert_eq!(before, "before");
+        let left = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!left.contains("sleep"), "the grandchild is still there");
     }
 }
