@@ -2,6 +2,8 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealane_crypto::Kind;
+use sealane_engine::Profile;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Linux's network cryptography, in user space.
@@ -25,11 +27,75 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Run),
+    Audit(Audit),
     #[command(subcommand)]
     Crypto(Crypto),
     Speed(Speed),
     Man(Man),
     Completions(Completions),
+}
+
+/// Run a program with AF_ALG served from user space.
+///
+/// The program, its threads and its children use socket(AF_ALG), NETLINK_CRYPTO and /proc/crypto as if the kernel had
+/// them. Dynamic programs are served inside their own process; static and Go programs through seccomp user notification.
+/// No configuration, no daemon and, where the kernel lets it, no root.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- \
+                  python3 probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n\n\
+                  Exit status: the program's own; 128 + n when signal n ended it; 126 it could not be executed; 127 it was \
+                  not found; 125 sealane itself failed."
+)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) launch: Launch,
+}
+
+/// What `run` and `audit` share.
+#[derive(Debug, Args)]
+pub(crate) struct Launch {
+    /// The kernel to imitate: names, restrictions and answers.
+    ///
+    /// open: Linux 7.3's behaviour, nothing restricted, every algorithm of the core. linux-6.1, linux-6.12, linux-7.3: as
+    /// that kernel answers. linux-7.3-restricted: with af_alg_restrict at its default.
+    #[arg(long, value_name = "PROFILE", default_value_t = Profile::Open)]
+    pub(crate) profile: Profile,
+    /// How calls are intercepted.
+    #[arg(long, value_enum, default_value_t = Intercept::Auto)]
+    pub(crate) intercept: Intercept,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) program: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Intercept {
+    /// In process where the program is dynamic, by seccomp for everything that goes around.
+    Auto,
+    /// In process only (LD_PRELOAD): static programs are not served, setuid children keep their privileges.
+    Preload,
+    /// By seccomp user notification only.
+    Seccomp,
+}
+
+/// Run a program and report which algorithms of AF_ALG it used.
+///
+/// For each algorithm: calls, bytes, errors, the driver that served it, and whether Linux 7.3's allowlist
+/// (af_alg_restrict) would admit it, privileged or not. The report follows the program's own output, on standard error
+/// unless --output names a file.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  sealane audit -- cryptsetup benchmark")]
+pub(crate) struct Audit {
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the report to a file instead of standard error.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) launch: Launch,
 }
 
 /// The crypto core: its algorithms, drivers, tests and measurements.

@@ -1,9 +1,11 @@
 //! One file for each command.
 
+pub(crate) mod audit;
 pub(crate) mod calibrate;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod list;
+pub(crate) mod run;
 pub(crate) mod speed;
 pub(crate) mod test;
 

@@ -1,7 +1,7 @@
 //! `sealane`: the one executable.
 //!
 //! Standard output is the answer, standard error is everything else. Exit status: 0 done, 1 the answer is no, 2 the
-//! question could not be asked.
+//! question could not be asked; `run` and `audit` pass on the program's own.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -17,12 +17,16 @@ use std::process::ExitCode;
 pub(crate) enum Answer {
     Yes,
     No,
+    /// The status of a program that was run.
+    Status(u8),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::stdout();
     let result = match cli.command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Audit(args) => cmd::audit::audit(&args),
         Command::Crypto(Crypto::List(args)) => cmd::list::list(&args, &mut out),
         Command::Crypto(Crypto::Test(args)) => cmd::test::test(&args, &mut out),
         Command::Crypto(Crypto::Calibrate(args)) => cmd::calibrate::calibrate(&args, &mut out),
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
+        Ok(Answer::Status(status)) => ExitCode::from(status),
         // Whoever closed the pipe has seen enough.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {

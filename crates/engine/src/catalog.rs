@@ -260,7 +260,9 @@ fn read_bind(line: &'static str) -> Option<Bind> {
     Some(((kind, name), done))
 }
 
-fn allowed(kind: Kind, name: &str, caller: Caller) -> bool {
+/// Whether Linux 7.3 with `af_alg_restrict=1` lets `caller` bind this name.
+#[must_use]
+pub fn allowed(kind: Kind, name: &str, caller: Caller) -> bool {
     ALLOWLIST.iter().any(|(k, n, open)| *k == kind && *n == name && (*open || caller.privileged))
 }
 
