@@ -30,7 +30,6 @@ const NOT_OURS: [&str; 14] = [
     "key by serial logon",
     "bind generic driver name",
     "hmac key 100000", // the limit (optmem_max) is the host's
-    "rng jitterentropy",
 ];
 
 const I: [u8; 16] = [0; 16];
