@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Socket option: the key.
 pub const ALG_SET_KEY: i32 = 1;
-/// Control message: the IV ([`Iv`]).
+/// Control message: the IV.
 pub const ALG_SET_IV: i32 = 2;
 /// Control message: the operation.
 pub const ALG_SET_OP: i32 = 3;

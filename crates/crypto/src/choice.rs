@@ -21,6 +21,9 @@ pub const BURST_POINTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The length for which a driver is picked when a message arrives in pieces and its length is not known.
 pub const STREAM_BYTES: usize = 4096;
 
+/// What one digit behind the point can still write; anything smaller is no measurement.
+const SMALLEST_NS: f32 = 0.05;
+
 const CELLS: usize = LEN_POINTS.len() * BURST_POINTS.len();
 
 /// What is measured apart: one direction of a cipher can be much slower than the other (CBC).
@@ -173,7 +176,10 @@ impl Table {
                 *cell = if word == "-" {
                     f32::NAN
                 } else {
-                    word.parse().ok().filter(|ns: &f32| *ns > 0.0).ok_or_else(|| fail("expected nanoseconds or '-'"))?
+                    word.parse()
+                        .ok()
+                        .filter(|ns: &f32| ns.is_finite() && *ns >= SMALLEST_NS)
+                        .ok_or_else(|| fail("expected nanoseconds or '-'"))?
                 };
             }
             if cells.next().is_some() {
