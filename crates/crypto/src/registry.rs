@@ -634,7 +634,8 @@ impl Registry {
             .templates
             .iter()
             .find_map(|template| template(self, &parsed))
-            .filter(|row| row.info.kind == kind)
+            // A name that mixes generic and driver names is neither of the two names of what it would make.
+            .filter(|row| row.info.kind == kind && (row.info.name == name || row.driver == name))
             .map(Arc::new)
             .ok_or(LookupError::NotFound)?;
         if self.usable(&row) {
