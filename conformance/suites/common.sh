@@ -23,28 +23,3 @@ in_target() {
     *) echo "target $target: expected kernel:NAME, sealane:PROFILE or plain" >&2; return 2 ;;
   esac
 }
-
-# debian_source PACKAGE: the upstream tarball of Debian's source package, downloaded into $work. Prints its path.
-debian_source() {
-  local package=$1 found
-  found=$(find "$work" -maxdepth 1 -name "${package}_*.orig.tar.*" ! -name '*.asc' | head -1)
-  if [[ -z $found ]]; then
-    # Debian 12's own sources, asked for as this machine asks for packages, without changing its configuration.
-    local list=$work/apt/sources.list
-    mkdir -p "$work/apt/lists/partial"
-    if [[ ! -s $list ]]; then
-      { cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true; } |
-        sed -n 's/^deb \(\[[^]]*\] *\)\{0,1\}\(.*\)/deb-src \2/p' >"$list"
-      [[ -s $list ]] || awk '/^URIs:/{u=$2} /^Suites:/{$1="";s=$0} /^Components:/{$1="";n=split(s,a," ");for(i=1;i<=n;i++)print "deb-src",u,a[i],$0}' \
-        /etc/apt/sources.list.d/*.sources >"$list"
-    fi
-    local opts=(-o "Dir::Etc::sourcelist=$list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/apt/lists"
-      -o APT::Sandbox::User=root)
-    apt-get -qq "${opts[@]}" update >&2
-    # The packaging may be missing on a mirror; upstream's tarball is what the suite is in.
-    (cd "$work" && apt-get "${opts[@]}" source --download-only "$package") >&2 || true
-    found=$(find "$work" -maxdepth 1 -name "${package}_*.orig.tar.*" ! -name '*.asc' | head -1)
-  fi
-  [[ -n $found ]] || { echo "no source package of $package could be downloaded" >&2; return 1; }
-  echo "$found"
-}

@@ -3,28 +3,17 @@
 #
 #   libkcapi.sh TARGET [REFERENCE]     TARGET, REFERENCE: kernel:linux-7.3, sealane:linux-7.3, ...
 #
-# Downloads, builds (autoconf automake libtool are needed) and runs in $SEALANE_SUITES (default /tmp/sealane-suites),
-# outside of the repository. Results: $SEALANE_SUITES/libkcapi.TARGET.txt, a line for each check.
+# Needs a built tree of Debian's source package, outside of the repository: LIBKCAPI=DIR (configured with --enable-kcapi-test and
+# its applications, as its own README says). Results: $SEALANE_SUITES/libkcapi.TARGET.txt, a line for each check.
 # With REFERENCE it fails when a check fails that passes there. Scripts: KCAPI_SCRIPTS (default: all that ours can run).
 . "$(dirname "$0")/common.sh"
 target=${1:?usage: libkcapi.sh TARGET [REFERENCE]}
 reference=${2:-}
 scripts=${KCAPI_SCRIPTS:-test.sh kcapi-enc-test.sh kcapi-dgst-test.sh hasher-test.sh kcapi-enc-test-large.sh kcapi-convenience.sh}
-build=$work/libkcapi
+build=${LIBKCAPI:-$work/libkcapi}
 
-if [[ ! -x $build/bin/kcapi-convenience ]]; then
-  tarball=$(debian_source libkcapi)
-  rm -rf "$build"
-  mkdir -p "$build"
-  tar -xf "$tarball" -C "$build" --strip-components=1
-  (
-    cd "$build"
-    autoreconf -i
-    ./configure --enable-kcapi-test --enable-kcapi-encapp --enable-kcapi-hasher --enable-kcapi-dgstapp \
-      --enable-kcapi-rngapp --enable-lib-kpp --enable-lib-asym
-    make -j"$(nproc)"
-  ) >"$work/libkcapi.build.log" 2>&1 || { tail "$work/libkcapi.build.log" >&2; exit 2; }
-fi
+[[ -x $build/bin/kcapi-convenience ]] ||
+  { echo "LIBKCAPI=$build: no built tree of libkcapi with its tests (Debian's source package, configured with --enable-kcapi-test)" >&2; exit 2; }
 
 # The suite's lines carry colours, the word size and the kernel's version: what is left names the check.
 plain() {
