@@ -19,6 +19,7 @@ step() { # NAME COMMAND...: shows and keeps what it prints
 }
 
 step tests cargo test --workspace --locked --no-fail-fast
+step matrix python3 scripts/matrix.py --check
 step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
 
 echo
