@@ -93,6 +93,11 @@ impl MacTfm {
         downcast(&self.keys, slot)
     }
 
+    /// Where that key lies.
+    pub(crate) fn key_address(&self, slot: usize) -> *const () {
+        core::ptr::from_ref(&*self.keys[slot]).cast()
+    }
+
     /// Computes one tag.
     ///
     /// # Errors

@@ -240,12 +240,79 @@ pub(super) use modes;
 
 /// Defines `$name`, the [`Chains`](super::cmac::Chains) of `$vectors` vectors over the same operations.
 macro_rules! chains {
-    ($name:ident, $module:literal, $features:literal, $vectors:literal) => {
+    ($name:ident, $module:literal, $features:literal, $vectors:literal, $wide:literal) => {
         pub(super) struct $name;
+
+        #[target_feature(enable = $features)]
+        unsafe fn alike<const VECTORS: usize>(
+            keys: &mut LaneKeys,
+            rounds: usize,
+            lanes: &[*const u8],
+            added: usize,
+            (from, count, last): (&[*const u8], usize, &[*const u8]),
+            states: &mut LaneBlocks,
+        ) {
+            let (lanes, from, last) = (&lanes[..VECTORS * B], &from[..VECTORS * B], &last[..VECTORS * B]);
+            for (r, round) in keys.0[..=rounds].iter_mut().enumerate() {
+                for i in 0..VECTORS {
+                    // SAFETY: a prepared key begins with its round keys; each round has room for MAX_LANES of them.
+                    unsafe { store(round.as_mut_ptr().add(i * B).cast(), gather(&lanes[i * B..], r * BLOCK)) };
+                }
+            }
+            let mut x = [zero(); VECTORS];
+            for block in 0..=count {
+                for (i, v) in x.iter_mut().enumerate() {
+                    // SAFETY: the caller has `count` blocks at each pointer, then the last one, and a block to add.
+                    unsafe {
+                        let text = if block < count {
+                            gather(&from[i * B..], block * BLOCK)
+                        } else {
+                            xor(gather(&last[i * B..], 0), gather(&lanes[i * B..], added))
+                        };
+                        *v = xor(*v, xor(text, load(keys.0[0].as_ptr().add(i * B).cast())));
+                    }
+                }
+                for round in &keys.0[1..rounds] {
+                    for (i, v) in x.iter_mut().enumerate() {
+                        // SAFETY: each round has MAX_LANES keys.
+                        *v = enc(*v, unsafe { load(round.as_ptr().add(i * B).cast()) });
+                    }
+                }
+                for (i, v) in x.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    *v = enc_last(*v, unsafe { load(keys.0[rounds].as_ptr().add(i * B).cast()) });
+                }
+            }
+            for (i, v) in x.iter().enumerate() {
+                // SAFETY: the states are MAX_LANES blocks.
+                unsafe { store(states.0.as_mut_ptr().add(i * B).cast(), *v) };
+            }
+        }
 
         impl Chains for $name {
             const MODULE: &'static str = $module;
             const LANES: usize = $vectors * B;
+            const ALIKE: [usize; 2] = [$vectors * B, $wide * B];
+
+            #[target_feature(enable = $features)]
+            unsafe fn alike(
+                wide: bool,
+                keys: &mut LaneKeys,
+                rounds: usize,
+                lanes: &[*const u8],
+                added: usize,
+                text: (&[*const u8], usize, &[*const u8]),
+                states: &mut LaneBlocks,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if wide {
+                        alike::<$wide>(keys, rounds, lanes, added, text, states);
+                    } else {
+                        alike::<$vectors>(keys, rounds, lanes, added, text, states);
+                    }
+                }
+            }
 
             #[target_feature(enable = $features)]
             unsafe fn absorb(

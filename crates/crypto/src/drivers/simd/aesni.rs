@@ -118,4 +118,4 @@ unsafe fn gather(from: &[*const u8], at: usize) -> V {
 }
 
 modes!(Ni, "aesni", "aes,avx,pclmulqdq,ssse3");
-chains!(NiChains, "aesni", "aes,avx,pclmulqdq,ssse3", 8);
+chains!(NiChains, "aesni", "aes,avx,pclmulqdq,ssse3", 8, 8);

@@ -11,10 +11,14 @@ use core::any::Any;
 use core::arch::x86_64::*;
 use core::cmp::Reverse;
 use core::marker::PhantomData;
+use core::mem::offset_of;
 use std::sync::Arc;
 
 /// The most chains of any kernel.
-pub(super) const MAX_LANES: usize = 16;
+pub(super) const MAX_LANES: usize = 32;
+
+/// Up to this many messages one by one are faster than chains that are mostly idle.
+const FEW: usize = 2;
 
 /// How many operations are sorted together.
 const CHUNK: usize = 64;
@@ -30,7 +34,10 @@ pub(super) struct LaneBlocks(pub(super) [[u8; BLOCK]; MAX_LANES]);
 /// CBC-MAC chains side by side on one instruction set.
 pub(super) trait Chains: Send + Sync + 'static {
     const MODULE: &'static str;
+    /// Chains of [`Chains::absorb`].
     const LANES: usize;
+    /// Chains of [`Chains::alike`], the second where there are more messages than the first. Both divide 64.
+    const ALIKE: [usize; 2];
     /// Takes `count` blocks of each chain into its state; `rounds` is the same for all.
     ///
     /// # Safety
@@ -42,9 +49,26 @@ pub(super) trait Chains: Send + Sync + 'static {
         from: &[*const u8; MAX_LANES],
         count: usize,
     );
+    /// Takes `count` blocks of each message and its last block into a state that begins with zeros: the tags of as many
+    /// messages as `ALIKE` says. `keys` is what is used of the stack, and stays behind.
+    ///
+    /// # Safety
+    /// The CPU must have the instruction set; each pointer of `from` must be readable for `count` blocks and each of
+    /// `last` for one; the prepared keys at `lanes` have the same number of rounds, and at `added`, in bytes, what is
+    /// added to the last block. The slices hold at least as many pointers as chains.
+    unsafe fn alike(
+        wide: bool,
+        keys: &mut LaneKeys,
+        rounds: usize,
+        lanes: &[*const u8],
+        added: usize,
+        text: (&[*const u8], usize, &[*const u8]),
+        states: &mut LaneBlocks,
+    );
 }
 
-/// A prepared key.
+/// A prepared key. Kernels read the round keys where it begins.
+#[repr(C)]
 struct Key {
     rounds: Rounds,
     /// Added to a last block that is whole.
@@ -370,14 +394,19 @@ impl<C: Chains> MacDriver for OverChains<C> {
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        if let [op] = ops {
-            one(op.tfm.key(slot), op.data, op.tag);
-            op.status = Ok(());
+        if ops.len() <= FEW {
+            for op in ops {
+                one(op.tfm.key(slot), op.data, op.tag);
+                op.status = Ok(());
+            }
             return;
         }
         let mut group =
             Group { keys: LaneKeys([[[0; BLOCK]; MAX_LANES]; 15]), states: LaneBlocks([[0; BLOCK]; MAX_LANES]) };
         for chunk in ops.chunks_mut(CHUNK) {
+            if run_alike::<C>(slot, chunk, &mut group) {
+                continue;
+            }
             // Index, length and rounds of each, those with the same number of rounds together, the longest first.
             let mut order = [(0u8, 0usize, 0usize); CHUNK];
             let order = &mut order[..chunk.len()];
@@ -408,15 +437,81 @@ fn run_members<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], members: &[(u8, us
         *slot = lane(*member);
     }
     group.run::<C>(&mut lanes[..members.len()], |i, tag| tags[i] = *tag);
-    for ((index, ..), tag) in members.iter().zip(&mut tags) {
-        let op = &mut ops[usize::from(*index)];
-        if let Ok(whole) = <&mut [u8; BLOCK]>::try_from(&mut *op.tag) {
-            *whole = *tag;
-        } else {
-            op.tag.copy_from_slice(&tag[..op.tag.len()]);
-        }
-        op.status = Ok(());
+    for ((index, ..), tag) in members.iter().zip(&tags) {
+        done(&mut ops[usize::from(*index)], tag);
     }
+}
+
+#[inline]
+fn done(op: &mut MacOp<'_>, tag: &[u8; BLOCK]) {
+    if let Ok(whole) = <&mut [u8; BLOCK]>::try_from(&mut *op.tag) {
+        *whole = *tag;
+    } else {
+        op.tag.copy_from_slice(&tag[..op.tag.len()]);
+    }
+    op.status = Ok(());
+}
+
+/// Runs messages of one length, each in one piece, under keys of one length: the common case. False when they are not
+/// like that.
+fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -> bool {
+    let [piece] = ops[0].data else { return false };
+    let (len, checked) = (piece.len(), ops[0].tfm);
+    let first: &Key = checked.key(slot);
+    let rounds = first.rounds.count;
+    let mut from = [piece.as_ptr(); CHUNK];
+    let mut keys = [core::ptr::from_ref(first).cast::<u8>(); CHUNK];
+    for ((op, from), place) in ops.iter().zip(&mut from).zip(&mut keys) {
+        match op.data {
+            [piece] if piece.len() == len => *from = piece.as_ptr(),
+            _ => return false,
+        }
+        let key: &Key = if op.tfm.alg().same(checked.alg()) {
+            // SAFETY: a transform has the keys that the drivers of its algorithm prepared, in their order, and this
+            // driver prepares only keys of this type. So one algorithm and one slot mean one type.
+            unsafe { &*op.tfm.key_address(slot).cast() }
+        } else {
+            op.tfm.key(slot)
+        };
+        if key.rounds.count != rounds {
+            return false;
+        }
+        *place = core::ptr::from_ref(key).cast();
+    }
+    let blocks = blocks_of(len) - 1;
+    let filled = len - blocks * BLOCK;
+    let mut ends = [[0u8; BLOCK]; CHUNK];
+    let mut last = from;
+    if filled == BLOCK {
+        last.iter_mut().for_each(|at| *at = at.wrapping_add(blocks * BLOCK));
+    } else {
+        for ((op, end), at) in ops.iter().zip(&mut ends).zip(&mut last) {
+            let piece = op.data[0];
+            *end = match piece.last_chunk::<BLOCK>() {
+                Some(chunk) => (u128::from_le_bytes(*chunk) >> (8 * (BLOCK - filled) as u32)).to_le_bytes(),
+                None => short_block(piece),
+            };
+            end[filled] = 0x80;
+            *at = end.as_ptr();
+        }
+        // Chains without a message take the first one's.
+        last[ops.len()..].fill(ends[0].as_ptr());
+    }
+    let added = if filled == BLOCK { offset_of!(Key, whole) } else { offset_of!(Key, padded) };
+    let mut at = 0;
+    while at < ops.len() {
+        let wide = ops.len() - at > C::ALIKE[0];
+        let members = &mut ops[at..];
+        // SAFETY: rows exist only where the CPU has the instructions. Each message has `blocks` blocks, its last one is
+        // at `last`, and a group ends within CHUNK, where chains without a message borrow the first of the burst.
+        unsafe {
+            let text = (&from[at..], blocks, &last[at..]);
+            C::alike(wide, &mut group.keys, rounds, &keys[at..], added, text, &mut group.states);
+        }
+        members.iter_mut().zip(&group.states.0[..C::ALIKE[usize::from(wide)]]).for_each(|(op, tag)| done(op, tag));
+        at += C::ALIKE[usize::from(wide)];
+    }
+    true
 }
 
 /// CMAC and XCBC over the chains `C`.

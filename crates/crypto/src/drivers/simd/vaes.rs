@@ -111,4 +111,4 @@ unsafe fn gather(from: &[*const u8], at: usize) -> V {
 }
 
 modes!(Vaes, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq");
-chains!(VaesChains, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq", 4);
+chains!(VaesChains, "vaes", "aes,avx512f,avx512bw,avx512vl,vaes,vpclmulqdq", 4, 8);
