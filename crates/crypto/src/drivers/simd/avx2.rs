@@ -65,6 +65,14 @@ mod words32 {
 
     #[target_feature(enable = "avx2")]
     #[inline]
+    fn settle(mut a: V) -> V {
+        // SAFETY: no instruction at all.
+        unsafe { core::arch::asm!("/* {0} */", inout(ymm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+        a
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
     fn mask(active: u32) -> M {
         let bit = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
         _mm256_cmpeq_epi32(_mm256_and_si256(set1(active), bit), bit)
@@ -182,6 +190,14 @@ mod words64 {
     }
 
     pin!();
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn settle(mut a: V) -> V {
+        // SAFETY: no instruction at all.
+        unsafe { core::arch::asm!("/* {0} */", inout(ymm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+        a
+    }
 
     #[target_feature(enable = "avx2")]
     #[inline]

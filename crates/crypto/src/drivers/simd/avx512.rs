@@ -68,6 +68,14 @@ mod words32 {
         _mm512_set1_epi32(a as i32)
     }
 
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn settle(mut a: V) -> V {
+        // SAFETY: no instruction at all.
+        unsafe { core::arch::asm!("/* {0} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+        a
+    }
+
     /// The message schedule stays in registers.
     #[inline(always)]
     fn pin(_: &mut [V; 16]) {}
@@ -157,6 +165,36 @@ mod words32 {
         *w = r;
     }
 
+    /// Up to how many bytes [`short_ends`] takes: then a transposition within each quarter of a vector is enough.
+    const SHORT: usize = 16;
+
+    /// The first five words of ends of one length, 1 to `SHORT` bytes; those after them are zeros.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn short_ends<const SWAP: bool>(from: &[*const u8], at: usize, len: usize) -> [V; 5] {
+        let from = &from[..LANES];
+        let stop = 1u32 << len;
+        let have = (stop - 1) as __mmask16;
+        // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
+        let quarter = |lane: usize| unsafe { _mm_maskz_loadu_epi8(have, from[lane].wrapping_add(at).cast()) };
+        let four = |lane: usize| {
+            let v = _mm512_castsi128_si512(quarter(lane));
+            let v = _mm512_inserti32x4::<1>(v, quarter(lane + 4));
+            let v = _mm512_inserti32x4::<2>(v, quarter(lane + 8));
+            let v = _mm512_inserti32x4::<3>(v, quarter(lane + 12));
+            let end = _mm512_broadcast_i32x4(_mm_maskz_mov_epi8(stop as __mmask16, _mm_set1_epi8(-128)));
+            let v = _mm512_or_si512(v, end);
+            if SWAP { swap_bytes(v) } else { v }
+        };
+        let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        let (w0, w1) = (_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+        let (ab, cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        let (w2, w3) = (_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+        let after = if SWAP { 1 << 31 } else { 0x80 };
+        [w0, w1, w2, w3, set1(if len == 16 { after } else { 0 })]
+    }
+
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
     fn join(low: __m256i, high: __m256i) -> V {
@@ -209,7 +247,7 @@ mod words32 {
     }
     kernels!(@here);
     paired!(u32, "avx512f,avx512bw,avx512dq,avx512vl,bmi2",
-        ops: [add(a, b), xor(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c), md5_g(b, c, d), md5_i(b, c, d)], kernels);
+        ops: [settle(a), add(a, b), xor(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c), md5_g(b, c, d), md5_i(b, c, d)], kernels);
 }
 
 /// Vectors of eight `u64`.
@@ -249,6 +287,14 @@ mod words64 {
     #[inline]
     fn set1(a: u64) -> V {
         _mm512_set1_epi64(a as i64)
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    fn settle(mut a: V) -> V {
+        // SAFETY: no instruction at all.
+        unsafe { core::arch::asm!("/* {0} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+        a
     }
 
     /// The message schedule stays in registers.
@@ -344,6 +390,12 @@ mod words64 {
         w[8..].copy_from_slice(&transpose(high));
     }
 
+    const SHORT: usize = 0;
+
+    unsafe fn short_ends<const SWAP: bool>(_: &[*const u8], _: usize, _: usize) -> [V; 5] {
+        unreachable!("no end is shorter than SHORT")
+    }
+
     /// The last two words of the padding.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
@@ -378,5 +430,5 @@ mod words64 {
         };
     }
     kernels!(@here);
-    paired!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", ops: [add(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c)], kernels);
+    paired!(u64, "avx512f,avx512bw,avx512dq,avx512vl,bmi2", ops: [settle(a), add(a, b), xor3(a, b, c), ch(a, b, c), maj(a, b, c)], kernels);
 }

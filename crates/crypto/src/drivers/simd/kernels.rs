@@ -1,7 +1,9 @@
 //! The compression functions, written once for all instruction sets: macros over vector operations of the same names.
 //!
 //! A macro and not a generic function, because intrinsics do not inline through a function that lacks their
-//! `target_feature`; for the same reason there is no `map` and no `from_fn` here. Each expects in scope `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr` and `set1`.
+//! `target_feature`; for the same reason there is no `map` and no `from_fn` here. Each expects in scope
+//! `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr`, `set1`, and `settle`: the same value, but the compiler may not
+//! regroup a sum across it. It does not know which term arrives last, and rounds are one long chain of sums.
 
 /// RFC 1321 section 3.4: `abs(sin(i + 1)) * 2^32`.
 pub(super) const K_MD5: [u32; 64] = [
@@ -229,13 +231,22 @@ macro_rules! sha1 {
         #[target_feature(enable = $features)]
         #[inline(never)]
         fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
+            // Word i of the last three at i % 3, in registers: the way through memory takes longer than the three
+            // rounds after which a word is wanted again.
+            let mut recent = [w[15], w[13], w[14]];
             macro_rules! round {
                 ($i:expr, $f:ident, $k:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
-                    if $i >= 16 {
-                        let x = xor3(w[($i + 13) & 15], w[($i + 8) & 15], w[($i + 2) & 15]);
-                        w[$i & 15] = rotr::<31, 1>(xor(x, w[$i & 15]));
-                    }
-                    $e = add(add($e, add(w[$i & 15], $k)), add(rotr::<27, 5>($a), $f($b, $c, $d)));
+                    let word = if $i >= 16 {
+                        let early = settle(xor3(w[($i + 8) & 15], w[($i + 2) & 15], w[$i & 15]));
+                        recent[$i % 3] = rotr::<31, 1>(xor(early, recent[$i % 3]));
+                        w[$i & 15] = recent[$i % 3];
+                        recent[$i % 3]
+                    } else {
+                        w[$i & 15]
+                    };
+                    // What the round before computed comes in last.
+                    let early = settle(add(add(settle(add($e, $k)), word), $f($b, $c, $d)));
+                    $e = add(early, rotr::<27, 5>($a));
                     $b = rotr::<2, 30>($b);
                     pin(w);
                 };
@@ -279,6 +290,8 @@ macro_rules! sha2 {
         #[target_feature(enable = $features)]
         #[inline(never)]
         fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
+            // The last two words, in registers: the way through memory takes longer than two rounds.
+            let mut recent = [w[14], w[15]];
             macro_rules! rotations {
                 ($x:expr, [$a:literal $b:literal, $c:literal $d:literal, $e:literal $f:literal]) => {
                     xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), rotr::<$e, $f>($x))
@@ -289,17 +302,21 @@ macro_rules! sha2 {
             }
             macro_rules! round {
                 ($w:expr, $k:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
-                    let t = add(add($h, add($w, set1($k))), add(rotations!($e, $s1), ch($e, $f, $g)));
+                    let early = settle(add(add($h, $w), set1($k)));
+                    let t = settle(add(settle(add(early, ch($e, $f, $g))), rotations!($e, $s1)));
                     $d = add($d, t);
-                    $h = add(t, add(rotations!($a, $s0), maj($a, $b, $c)));
+                    $h = add(settle(add(t, maj($a, $b, $c))), rotations!($a, $s0));
                     pin(w);
                 };
             }
             macro_rules! schedule {
                 ($i:expr) => {{
-                    let (x, y) = (w[($i + 1) & 15], w[($i + 14) & 15]);
-                    w[$i] = add(add(w[$i], rotations!(x, $t0)), add(w[($i + 9) & 15], rotations!(y, $t1)));
-                    w[$i]
+                    let x = w[($i + 1) & 15];
+                    let early = settle(add(add(w[$i], w[($i + 9) & 15]), rotations!(x, $t0)));
+                    let y = recent[$i % 2];
+                    recent[$i % 2] = add(early, rotations!(y, $t1));
+                    w[$i] = recent[$i % 2];
+                    recent[$i % 2]
                 }};
             }
             let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
@@ -345,7 +362,7 @@ macro_rules! md5 {
             let [mut a, mut b, mut c, mut d, ..] = *state;
             macro_rules! step {
                 ($i:expr, $g:expr, $f:expr, $a:ident, $b:ident, [$r:literal $l:literal]) => {
-                    let x = add(add($a, add(w[$g & 15], set1(K_MD5[$i]))), $f);
+                    let x = add(settle(add($a, add(w[$g & 15], set1(K_MD5[$i])))), $f);
                     $a = add($b, rotr::<$r, $l>(x));
                     pin(w);
                 };
@@ -424,6 +441,17 @@ macro_rules! kernel {
             }
 
             #[target_feature(enable = $features)]
+            unsafe fn alike(
+                keys: &[*const u8],
+                from: &[*const u8],
+                len: usize,
+                words: Option<usize>,
+                digests: &mut [[u8; MAX_DIGEST]; MAX_LANES],
+            ) {
+                kernel!(@alike $tails, $word, $compress, $swap, keys, from, len, words, digests);
+            }
+
+            #[target_feature(enable = $features)]
             unsafe fn outer(inner: &State<$word>, outer: &mut State<$word>, words: usize) {
                 const BLOCK: usize = 16 * size_of::<$word>();
                 let zero = set1(0);
@@ -448,6 +476,69 @@ macro_rules! kernel {
                 scatter::<$swap>(&restore(state), out);
             }
         }
+    };
+    (@alike false, $word:ty, $compress:ident, $swap:literal, $($arg:ident),*) => {
+        let _ = ($($arg),*);
+        unreachable!("TAILS is false");
+    };
+    (@alike true, $word:ty, $compress:ident, $swap:literal,
+     $keys:ident, $from:ident, $len:ident, $words:ident, $digests:ident) => {
+        const WORD: usize = size_of::<$word>();
+        const BLOCK: usize = 16 * WORD;
+        const END: $word = if $swap { 1 << (<$word>::BITS - 1) } else { 0x80 };
+        let zero = set1(0);
+        let mut w = [zero; 16];
+        let mut states = [zero; 16];
+        // SAFETY: a key is as long as a block: the inner words, then the outer.
+        unsafe { gather::<false>($keys, 0, &mut states) };
+        let [inner, outer] = states.as_chunks_mut::<8>().0 else { unreachable!("twice eight words") };
+        let whole = $len / BLOCK * BLOCK;
+        let mut at = 0;
+        while at < whole {
+            // SAFETY: the caller has `len` bytes at each pointer.
+            unsafe { gather::<$swap>($from, at, &mut w) };
+            $compress(inner, &mut w);
+            at += BLOCK;
+        }
+        let rest = $len - whole;
+        if rest <= SHORT {
+            w.fill(zero);
+            if rest == 0 {
+                w[0] = set1(END);
+            } else {
+                // SAFETY: the rest of the message is there.
+                w[..5].copy_from_slice(&unsafe { short_ends::<$swap>($from, at, rest) });
+            }
+        } else {
+            let mut ends = [core::ptr::null(); LANES];
+            for (end, from) in ends.iter_mut().zip($from) {
+                *end = from.wrapping_add(at);
+            }
+            // SAFETY: as above.
+            unsafe { gather_tails::<$swap>(&ends, &[rest; LANES], &mut w) };
+        }
+        if rest >= BLOCK - 2 * WORD {
+            $compress(inner, &mut w);
+            w.fill(zero);
+        }
+        // A key's block comes before the message. No length here takes more than one word.
+        let before = if $words.is_some() { BLOCK } else { 0 };
+        w[if $swap { 15 } else { 14 }] = set1((($len + before) * 8) as $word);
+        $compress(inner, &mut w);
+        if let Some(words) = $words {
+            w[..8].copy_from_slice(inner);
+            w[words..].fill(zero);
+            w[words] = set1(END);
+            w[if $swap { 15 } else { 14 }] = set1(((BLOCK + words * WORD) * 8) as $word);
+            $compress(outer, &mut w);
+            scatter::<$swap>(outer, $digests);
+        } else {
+            scatter::<$swap>(inner, $digests);
+        }
+        // What a key became does not stay on the stack.
+        states.fill(zero);
+        // SAFETY: no instruction at all; the compiler must assume that it reads `states`.
+        unsafe { core::arch::asm!("/* {0} */", in(reg) states.as_mut_ptr(), options(nostack, preserves_flags)) };
     };
     (@tails false, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
         let _ = ($state, $tails, $active);
@@ -638,6 +729,19 @@ macro_rules! paired {
                 for (w, v) in w.iter_mut().zip(half) {
                     w.1 = v;
                 }
+            }
+
+            const SHORT: usize = super::SHORT;
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn short_ends<const SWAP: bool>(from: &[*const u8], at: usize, len: usize) -> [V; 5] {
+                let (a, b) = from.split_at(HALF);
+                // SAFETY: the caller has as many bytes at each pointer.
+                let ([a, b, c, d, e], [i, j, k, l, m]) = unsafe {
+                    (super::short_ends::<SWAP>(a, at, len), super::short_ends::<SWAP>(b, at, len))
+                };
+                [V(a, i), V(b, j), V(c, k), V(d, l), V(e, m)]
             }
 
             #[target_feature(enable = $features)]

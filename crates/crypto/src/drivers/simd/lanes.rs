@@ -15,8 +15,17 @@ pub(super) const MAX_LANES: usize = 32;
 /// How many operations are sorted together.
 const CHUNK: usize = 64;
 
-/// Up to this many messages one by one are faster than lanes.
+/// Up to this many messages left over from full lanes run one by one.
 const FEW: usize = 2;
+
+/// Up to this many messages one by one are faster than lanes that are mostly idle.
+fn few<H: Md, K: Kernel>() -> usize {
+    match H::FEW {
+        Some(_) if K::LANES < 16 && is_x86_feature_detected!("sha") => K::LANES - 1,
+        Some(few) if is_x86_feature_detected!("sha") => few,
+        _ => FEW,
+    }
+}
 
 /// What a lane without work reads.
 static NOTHING: [u8; MAX_BLOCK] = [0; MAX_BLOCK];
@@ -55,7 +64,7 @@ pub(super) struct Tails {
 pub(super) trait Kernel: Send + Sync + 'static {
     type Word: Word;
     const LANES: usize;
-    /// Whether [`Kernel::tails`] exists.
+    /// Whether [`Kernel::tails`] and [`Kernel::alike`] exist.
     const TAILS: bool;
     /// Puts the midstates of a key on each lane: pointers to [`Key`]s.
     unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<Self::Word>, outer: &mut State<Self::Word>);
@@ -63,6 +72,15 @@ pub(super) trait Kernel: Send + Sync + 'static {
     unsafe fn blocks(state: &mut State<Self::Word>, from: &[*const u8; MAX_LANES], count: usize, active: u32);
     /// Pads and takes in the ends of the messages, each readable for its length.
     unsafe fn tails(state: &mut State<Self::Word>, tails: &Tails, active: u32);
+    /// All of it for messages of `len` bytes each, fewer than 2^28, in one piece: the digests, or with the number of
+    /// words in an inner digest the HMACs. The slices hold at least [`Kernel::LANES`] pointers.
+    unsafe fn alike(
+        keys: &[*const u8],
+        from: &[*const u8],
+        len: usize,
+        words: Option<usize>,
+        digests: &mut [[u8; MAX_DIGEST]; MAX_LANES],
+    );
     /// The outer hash: takes the first `words` words of `inner` into `outer`, padded.
     unsafe fn outer(inner: &State<Self::Word>, outer: &mut State<Self::Word>, words: usize);
     /// Writes each lane's state in the byte order of its digest.
@@ -139,6 +157,8 @@ pub(super) trait Job<W: Word> {
     fn data(&self) -> &[&[u8]];
     /// The key that the driver in `slot` prepared; `None` for a plain hash.
     fn key(&self, slot: usize) -> Option<&Key<W>>;
+    /// The same without asking for its type again, for an operation whose neighbour `checked` has a key of that type.
+    fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W>;
     /// Takes the digest, of which it wants as much as it has room for.
     fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize);
 }
@@ -152,12 +172,85 @@ pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>
     ops: &mut [O],
     mut alone: impl FnMut(&mut O),
 ) {
-    if ops.len() <= FEW {
+    let few = few::<H, K>();
+    if ops.len() <= few {
         ops.iter_mut().for_each(alone);
         return;
     }
-    let mut group = Group::<H>::new();
     for chunk in ops.chunks_mut(CHUNK) {
+        if !(K::TAILS && run_alike::<H, K, Wide, O>(slot, chunk, few, &mut alone)) {
+            run_mixed::<H, K, Wide, O>(slot, chunk, few, &mut alone);
+        }
+    }
+}
+
+/// How many of `left` messages share the next group.
+fn share<K: Kernel, Wide: Kernel>(left: usize) -> usize {
+    left.min(if left > K::LANES + FEW { Wide::LANES } else { K::LANES })
+}
+
+/// Runs messages of one length, each in one piece: the common case. False when they are not like that.
+fn run_alike<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
+    slot: usize,
+    ops: &mut [O],
+    few: usize,
+    alone: &mut impl FnMut(&mut O),
+) -> bool {
+    let [piece] = ops[0].data() else { return false };
+    let len = piece.len();
+    if len >= 1 << 28 {
+        return false;
+    }
+    let plain = Key::<H::Word> { inner: H::IV, outer: H::IV };
+    let first = ops[0].key(slot);
+    let words = first.map(|_| H::DIGEST / H::Word::BYTES);
+    let mut from = [piece.as_ptr(); CHUNK];
+    let mut keys = [core::ptr::from_ref(first.unwrap_or(&plain)).cast::<u8>(); CHUNK];
+    for ((op, from), key) in ops.iter().zip(&mut from).zip(&mut keys) {
+        match op.data() {
+            [piece] if piece.len() == len => *from = piece.as_ptr(),
+            _ => return false,
+        }
+        if words.is_some() {
+            *key = op.key_as(&ops[0], slot).cast();
+        }
+    }
+    let mut digests = [[0; MAX_DIGEST]; MAX_LANES];
+    let mut at = 0;
+    while at < ops.len() {
+        let n = share::<K, Wide>(ops.len() - at);
+        let members = &mut ops[at..at + n];
+        if n <= few {
+            members.iter_mut().for_each(&mut *alone);
+        } else {
+            // SAFETY: rows over `K` exist only where the CPU has its instructions. Each message has `len` bytes, and
+            // lanes without one borrow the first of the burst: a group begins where its lanes end within CHUNK.
+            unsafe {
+                if n > K::LANES {
+                    Wide::alike(&keys[at..], &from[at..], len, words, &mut digests);
+                } else {
+                    K::alike(&keys[at..], &from[at..], len, words, &mut digests);
+                }
+            }
+            for (op, digest) in members.iter_mut().zip(&digests) {
+                op.done(digest, H::DIGEST);
+            }
+        }
+        at += n;
+    }
+    wipe(digests.as_flattened_mut());
+    true
+}
+
+/// Runs at most [`CHUNK`] messages of any lengths and pieces.
+fn run_mixed<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
+    slot: usize,
+    chunk: &mut [O],
+    few: usize,
+    alone: &mut impl FnMut(&mut O),
+) {
+    let mut group = Group::<H>::new();
+    {
         let mut order = [(0u8, 0usize); CHUNK];
         let order = &mut order[..chunk.len()];
         let (mut min, mut max) = (usize::MAX, 0);
@@ -171,10 +264,9 @@ pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>
         }
         let mut rest = &order[..];
         while !rest.is_empty() {
-            let lanes = if rest.len() > K::LANES + FEW { Wide::LANES } else { K::LANES };
-            let (members, after) = rest.split_at(rest.len().min(lanes));
+            let (members, after) = rest.split_at(share::<K, Wide>(rest.len()));
             rest = after;
-            if members.len() <= FEW {
+            if members.len() <= few {
                 members.iter().for_each(|(index, _)| alone(&mut chunk[usize::from(*index)]));
             } else if members.len() > K::LANES {
                 group.run::<Wide, O>(slot, chunk, members);
@@ -212,18 +304,13 @@ impl<H: Md> Group<H> {
         // SAFETY: rows over `K` exist only where the CPU has its instructions, here and below.
         unsafe { K::load(&keys, &mut self.inner, &mut self.outer) };
         let before = if keyed { H::BLOCK } else { 0 };
-        let len = members[0].1;
-        if K::TAILS && members.iter().all(|(index, l)| *l == len && op(*index).data().len() == 1) {
-            self.walk_alike::<K, O>(ops, members, before);
-        } else {
-            let mut lanes = [Lane::IDLE; MAX_LANES];
-            let mut bits = [0u64; MAX_LANES];
-            for (l, (index, len)) in members.iter().enumerate() {
-                lanes[l] = Lane::new::<H>(op(*index).data(), *len);
-                bits[l] = (len + before) as u64 * 8;
-            }
-            Self::walk::<K>(&mut self.inner, &mut lanes[..n], &bits);
+        let mut lanes = [Lane::IDLE; MAX_LANES];
+        let mut bits = [0u64; MAX_LANES];
+        for (l, (index, len)) in members.iter().enumerate() {
+            lanes[l] = Lane::new::<H>(op(*index).data(), *len);
+            bits[l] = (len + before) as u64 * 8;
         }
+        Self::walk::<K>(&mut self.inner, &mut lanes[..n], &bits);
         let last = if keyed {
             // SAFETY: as above.
             unsafe { K::outer(&self.inner, &mut self.outer, H::DIGEST / H::Word::BYTES) };
@@ -235,35 +322,6 @@ impl<H: Md> Group<H> {
         unsafe { K::store(last, &mut self.digests) };
         for ((index, _), digest) in members.iter().zip(&self.digests) {
             ops[usize::from(*index)].done(digest, H::DIGEST);
-        }
-    }
-
-    /// Takes messages of one length, each in one piece, into the inner states: the common case.
-    fn walk_alike<K: Kernel<Word = H::Word>, O: Job<H::Word>>(
-        &mut self,
-        ops: &[O],
-        members: &[(u8, usize)],
-        before: usize,
-    ) {
-        let (first, len) = members[0];
-        let whole = len / H::BLOCK;
-        let mut tails = Tails {
-            from: [ops[usize::from(first)].data()[0].as_ptr(); MAX_LANES],
-            len: [len - whole * H::BLOCK; MAX_LANES],
-            bits: [(len + before) as u64 * 8; MAX_LANES],
-        };
-        for (at, (index, _)) in tails.from.iter_mut().zip(members) {
-            *at = ops[usize::from(*index)].data()[0].as_ptr();
-        }
-        let all = u32::MAX >> (32 - K::LANES);
-        // SAFETY: each message has `whole` blocks and then `tails.len` bytes; lanes without one borrow the first. All
-        // lanes are active: what the spare ones compute is not read.
-        unsafe {
-            K::blocks(&mut self.inner, &tails.from, whole, all);
-            for from in &mut tails.from {
-                *from = from.add(whole * H::BLOCK);
-            }
-            K::tails(&mut self.inner, &tails, all);
         }
     }
 
