@@ -160,17 +160,18 @@ impl<L: RawMutex> Socket<L> {
         let optmem_max = self.options.limits().optmem_max as usize;
         match name {
             ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.sys.rules().key_by_serial => {
+                let rules = self.sys.rules();
                 let done = if name == ALG_SET_KEY {
                     match val {
                         _ if len >= optmem_max => Err(Errno::ENOMEM),
-                        _ if len == 0 => bound.set_key(&[]),
-                        Some(key) => bound.set_key(key),
+                        _ if len == 0 => bound.set_key(&[], rules),
+                        Some(key) => bound.set_key(key, rules),
                         None => Err(Errno::EFAULT),
                     }
                 } else {
                     self.key_by_serial(val, len).and_then(|key| match &key[..] {
                         key if key.len() >= optmem_max => Err(Errno::ENOMEM),
-                        key => bound.set_key(key),
+                        key => bound.set_key(key, rules),
                     })
                 };
                 let label = bound.label.clone();
@@ -211,6 +212,8 @@ impl<L: RawMutex> Socket<L> {
     pub fn accept(self: &Arc<Self>) -> Result<Arc<Self>, Errno> {
         let (done, label) = match &self.body {
             Body::Tfm(tfm) => self.accept_from(self, tfm, None),
+            // Only hashes have an accept of their own; the others refuse before they look for a key.
+            Body::Op(op) if op.label.kind != Kind::Hash => return Err(Errno::EOPNOTSUPP),
             Body::Op(op) => {
                 let mut state = op.lock_keyed()?;
                 let Work::Hash(hash) = &mut state.work else { return Err(Errno::EOPNOTSUPP) };

@@ -167,7 +167,7 @@ impl Catalog {
         if self.profile == Profile::Open {
             return lookup(registry, kind, name).or_else(|e| open_alias(registry, kind, name).unwrap_or(Err(e)));
         }
-        (*self.binds.get(&(kind, name)).unwrap_or(&Err(Errno::ENOENT)))?;
+        self.binds.get(&(kind, name)).copied().unwrap_or_else(|| Err(self.refusal(kind, name)))?;
         let generic = self.generic.get(&(kind, name)).copied();
         let alg = match generic {
             // A generator's driver names are algorithms of their own: all of them are "stdrng".
@@ -176,6 +176,17 @@ impl Catalog {
         }?;
         self.make(kind, name);
         Ok(alg)
+    }
+
+    /// The number for a name that was not tried: a template that is there looks at the type before anything else.
+    fn refusal(&self, kind: Kind, name: &str) -> Errno {
+        let Some(template) = template_of(name) else { return Errno::ENOENT };
+        let mut makes = self.binds.iter().filter(|((_, n), done)| done.is_ok() && template_of(n) == Some(template));
+        // One that makes the type, too, then looks for its parts.
+        match makes.clone().next().is_some() && makes.all(|((k, _), _)| *k != kind) {
+            true => Errno::EINVAL,
+            false => Errno::ENOENT,
+        }
     }
 
     /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next one.
@@ -232,6 +243,30 @@ fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg,
     bind.1.err().map(Err)
 }
 
+/// The template of a name with arguments, read as the kernel reads it (`crypto/algboss.c`): what follows the parenthesis
+/// that closes it is not looked at.
+fn template_of(name: &str) -> Option<&str> {
+    let word = |text: &str| text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')).count();
+    let head = word(name);
+    let mut rest = name.get(head..)?.strip_prefix('(').filter(|_| head > 0)?;
+    loop {
+        let mut arg = word(rest);
+        if rest.as_bytes().get(arg) == Some(&b'(') {
+            let mut depth = 0;
+            let close = rest.bytes().enumerate().skip(arg).find(|(_, b)| {
+                depth += i32::from(*b == b'(') - i32::from(*b == b')');
+                depth == 0
+            });
+            arg = close?.0 + 1;
+        }
+        match rest.as_bytes().get(arg)? {
+            b')' if arg > 0 => return name.get(..head),
+            b',' if arg > 0 => rest = rest.get(arg + 1..)?,
+            _ => return None,
+        }
+    }
+}
+
 fn read_row(line: &'static str) -> Option<KernelRow> {
     let (word, rest) = line.split_once(' ')?;
     let since = match word {
@@ -285,6 +320,40 @@ mod tests {
                 }
             }
             assert!(got_rows >= rows && got_binds >= binds, "{got_rows} rows, {got_binds} binds");
+        }
+    }
+
+    #[test]
+    fn templates_refuse_other_types() {
+        let catalog = Catalog::new(Profile::Linux7_3);
+        let cases = [
+            (Kind::Hash, "cbc(aes)", Errno::EINVAL),
+            (Kind::Aead, "cbc(nonesuch)x", Errno::EINVAL),
+            (Kind::Hash, "gcm(cbc(aes),x)", Errno::EINVAL),
+            (Kind::Skcipher, "cbc(nonesuch)", Errno::ENOENT),
+            (Kind::Hash, "cbc(aes", Errno::ENOENT),
+            (Kind::Hash, "cbc(", Errno::ENOENT),
+            (Kind::Hash, "cbc()", Errno::ENOENT),
+            (Kind::Hash, "cbc(aes,)", Errno::ENOENT),
+            (Kind::Hash, "cbc", Errno::ENOENT),
+            (Kind::Hash, "nonesuch(aes)", Errno::ENOENT),
+        ];
+        for (kind, name, errno) in cases {
+            assert_eq!(catalog.refusal(kind, name), errno, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_rule_for_templates_agrees_with_the_transcripts() {
+        for profile in [Profile::Linux6_1, Profile::Linux6_12, Profile::Linux7_3] {
+            let catalog = Catalog::new(profile);
+            let wrong = catalog
+                .binds()
+                .filter(|(kind, name, done)| {
+                    catalog.refusal(*kind, name) == Errno::EINVAL && *done != Err(Errno::EINVAL)
+                })
+                .collect::<Vec<_>>();
+            assert!(wrong.is_empty(), "{profile}: {wrong:?}");
         }
     }
 

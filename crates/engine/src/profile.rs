@@ -43,7 +43,14 @@ impl Profile {
             _ => ShortRecv::Revert,
         };
         let new = short == ShortRecv::Revert;
-        Rules { short, driver_only: !new, splice_pages: !new, key_by_serial: self != Profile::Linux6_1 }
+        Rules {
+            short,
+            driver_only: !new,
+            splice_pages: !new,
+            key_by_serial: self != Profile::Linux6_1,
+            xts_keeps_iv: !new,
+            empty_blake2b_key: new,
+        }
     }
 }
 
@@ -91,6 +98,10 @@ pub(crate) struct Rules {
     pub(crate) splice_pages: bool,
     /// Whether `ALG_SET_KEY_BY_KEY_SERIAL` exists.
     pub(crate) key_by_serial: bool,
+    /// Whether XTS leaves the IV as it was; since 7.3 what follows goes on with the tweak.
+    pub(crate) xts_keeps_iv: bool,
+    /// Whether an empty key of BLAKE2b is taken and means none; until 7.3 it is refused.
+    pub(crate) empty_blake2b_key: bool,
 }
 
 /// What a receive does with the bytes of its buffer beyond the last whole block.

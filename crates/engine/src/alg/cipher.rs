@@ -43,6 +43,7 @@ pub(super) struct CipherOp {
     /// A sender is in the middle of its message, possibly asleep.
     write: bool,
     aead: bool,
+    xts: bool,
 }
 
 /// A checked control message.
@@ -66,6 +67,7 @@ impl CipherOp {
             init: false,
             write: false,
             aead: info.kind == Kind::Aead,
+            xts: info.name.starts_with("xts("),
         }
     }
 
@@ -151,7 +153,11 @@ impl CipherOp {
         }
         let Some(CipherKey::Skcipher(tfm)) = &self.key else { unreachable!("a locked operation has its key") };
         let dir = if self.enc { Direction::Encrypt } else { Direction::Decrypt };
-        let iv = &mut self.iv[..self.iv_len];
+        let mut unchanged = self.iv;
+        let iv = match self.xts && rules.xts_keeps_iv {
+            true => &mut unchanged[..self.iv_len],
+            false => &mut self.iv[..self.iv_len],
+        };
         let text = self.tx.front(len);
         let done = match sink.flat(len) {
             Some(out) => tfm.one(dir, iv, Data::Flat(InOutBuf::new(text, out).expect("both have this length"))),
