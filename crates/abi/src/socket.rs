@@ -109,3 +109,27 @@ pub const MSG_ERRQUEUE: u32 = 0x2000;
 
 /// Page size of the imitated machine: the granule of AF_ALG's buffers.
 pub const PAGE_SIZE: usize = 4096;
+
+/// Whether the layers above a socket's family serve this ioctl: close-on-exec, non-blocking and asynchronous mode, owner,
+/// namespace, bridges, VLANs, wireless devices.
+#[must_use]
+pub fn is_generic_ioctl(request: u32) -> bool {
+    matches!(
+        request,
+        // FIGETBSZ, FIONBIO, FIONCLEX and FIOCLEX, FIOASYNC, FIOQSIZE
+        2 | 0x5421 | 0x5450..=0x5452 | 0x5460
+        // FIOSETOWN, SIOCSPGRP, FIOGETOWN, SIOCGPGRP, SIOCGSTAMP(NS), SIOCGIFCONF
+        | 0x8901..=0x8904 | 0x8906 | 0x8907 | 0x8010_8906 | 0x8010_8907 | 0x8912
+        // Bridges, VLANs, SIOCGSKNS
+        | 0x8940 | 0x8941 | 0x8982 | 0x8983 | 0x89a0..=0x89a3 | 0x894c
+        // SIOCDEVPRIVATE, wireless
+        | 0x89f0..=0x89ff | 0x8b00..=0x8bff
+    )
+}
+
+/// Whether this ioctl is for a network device, to which sockets without ioctls of their own pass it on.
+#[must_use]
+pub fn is_device_ioctl(request: u32) -> bool {
+    // Not SIOCATMARK, and not what only the Unix family has (SIOCUNIXFILE).
+    request >> 8 == 0x89 && request != 0x8905 && request != 0x89e0
+}

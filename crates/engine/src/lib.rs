@@ -27,4 +27,5 @@ pub use procfs::proc_crypto;
 pub use profile::Profile;
 pub use sealane_abi::Errno;
 pub use sealane_abi::poll::PollMask;
+pub use sealane_abi::socket::{is_device_ioctl, is_generic_ioctl};
 pub use system::System;

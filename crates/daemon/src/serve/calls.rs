@@ -6,7 +6,7 @@ use crate::transport::seccomp::Notification;
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use sealane_crypto::Kind;
-use sealane_engine::{PollMask, SendMsg};
+use sealane_engine::{Errno, PollMask, SendMsg, is_device_ioctl, is_generic_ioctl};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -88,6 +88,9 @@ impl Call<'_> {
             libc::SYS_writev | libc::SYS_pwritev2 => {
                 self.positioned(libc::SYS_pwritev2)?;
                 let spans = self.spans(self.arg(1), self.arg(2), libc::EINVAL)?;
+                if spans.iter().all(|s| s.len == 0) {
+                    return Ok(0);
+                }
                 self.send(entry, fd, &spans, 0..0, 0)
             }
             libc::SYS_sendmsg => self.sendmsg(entry, fd, self.arg(1), self.int(2) as u32),
@@ -95,6 +98,10 @@ impl Call<'_> {
             libc::SYS_recvfrom | libc::SYS_read => {
                 let span = [Span { at: self.arg(1), len: self.arg(2) as usize }];
                 let flags = if self.n.nr == libc::SYS_read { 0 } else { self.int(3) as u32 };
+                if self.n.nr == libc::SYS_read && span[0].len == 0 {
+                    // Reads of nothing, and vectors of nothing in either direction, do not reach the socket.
+                    return Ok(0);
+                }
                 let (len, _) = self.recv(entry, fd, &span, flags)?;
                 if self.n.nr == libc::SYS_recvfrom && self.arg(4) != 0 {
                     self.name_out(&sender(entry), self.arg(4), self.arg(5))?;
@@ -104,6 +111,9 @@ impl Call<'_> {
             libc::SYS_readv | libc::SYS_preadv2 => {
                 self.positioned(libc::SYS_preadv2)?;
                 let spans = self.spans(self.arg(1), self.arg(2), libc::EINVAL)?;
+                if spans.iter().all(|s| s.len == 0) {
+                    return Ok(0);
+                }
                 self.recv(entry, fd, &spans, 0).map(|(len, _)| len)
             }
             libc::SYS_recvmsg => self.recvmsg(entry, fd, self.arg(1), self.int(2) as u32),
@@ -196,7 +206,7 @@ impl Call<'_> {
     fn bind(&self, entry: &Entry) -> Done {
         let addr = self.address()?;
         match &entry.object {
-            Object::Alg(socket) => socket.bind(&addr, caller(self.peer))?,
+            Object::Alg(socket) => self.swept(|| socket.bind(&addr, caller(self.peer)))?,
             Object::Netlink(socket) => {
                 let port = addr.get(4..8).and_then(|p| p.first_chunk()).ok_or(libc::EINVAL)?;
                 socket.set_port(self.port(u32::from_ne_bytes(*port)));
@@ -241,11 +251,16 @@ impl Call<'_> {
             Object::Alg(socket) => socket.setsockopt(level, name, val, len, caller),
             Object::Netlink(socket) => socket.setsockopt(level, name, val, len, caller),
         };
-        match once() {
-            Err(e) if e.number() == libc::EBUSY && self.server.sweep() => once()?,
-            done => done?,
-        }
+        self.swept(once)?;
         Ok(0)
+    }
+
+    /// A call that operations that nobody has any more may have kept from its socket.
+    fn swept(&self, once: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        match once() {
+            Err(Errno::EBUSY) if self.server.sweep() => once(),
+            done => done,
+        }
     }
 
     fn getsockopt(&self, entry: &Entry) -> Done {
@@ -477,17 +492,17 @@ impl Call<'_> {
     }
 
     fn ioctl(&self, entry: &Entry) -> Done {
-        const SIOCATMARK: u64 = 0x8905;
-        match self.arg(1) & 0xffff_ffff {
-            request if request == libc::FIONBIO => {
+        let request = self.arg(1) as u32;
+        match entry.object {
+            _ if u64::from(request) == libc::FIONBIO => {
                 let on = i32::from_ne_bytes(self.peer.bytes(self.arg(2))?);
                 entry.nonblock.store(on != 0, Ordering::Relaxed);
                 Err(Verdict::Pass)
             }
-            request if request == libc::FIONREAD || request == libc::TIOCOUTQ || request == SIOCATMARK => {
-                Err(libc::ENOTTY.into())
-            }
-            _ => Err(Verdict::Pass),
+            _ if is_generic_ioctl(request) => Err(Verdict::Pass),
+            Object::Alg(_) => Err(libc::EOPNOTSUPP.into()),
+            Object::Netlink(_) if is_device_ioctl(request) => Err(Verdict::Pass),
+            Object::Netlink(_) => Err(libc::ENOTTY.into()),
         }
     }
 

@@ -73,6 +73,10 @@ pub(crate) unsafe fn put_vec(fd: c_int, handle: &Borrow, iov: *const iovec, n: c
     let n = usize::try_from(n).map_err(|_| libc::EINVAL)?;
     // SAFETY: the program's array.
     let mut data = unsafe { user::gather(iov, n, libc::EINVAL) }?;
+    if data.as_mut().iter().all(|piece| piece.is_empty()) {
+        // Nothing in all does not reach the socket, other than a flat write of nothing.
+        return Ok(0);
+    }
     give(fd, handle, &SendMsg { data: data.as_mut(), control: &[], flags: dontwait(handle), spliced: false })
 }
 
@@ -95,11 +99,21 @@ pub(crate) unsafe fn get(fd: c_int, handle: &Borrow, buf: *mut c_void, len: usiz
     take(fd, handle, &mut data, flags as u32).map(|got| got.len as isize)
 }
 
+/// One read: none of no bytes reaches the socket.
+#[inline]
+unsafe fn read_flat(fd: c_int, handle: &Borrow, buf: *mut c_void, len: usize) -> Result<isize, i32> {
+    // SAFETY: the program's buffer.
+    if len == 0 { Ok(0) } else { unsafe { get(fd, handle, buf, len, 0) } }
+}
+
 /// One scattered receive without control data.
 pub(crate) unsafe fn get_vec(fd: c_int, handle: &Borrow, iov: *const iovec, n: c_int) -> Result<isize, i32> {
     let n = usize::try_from(n).map_err(|_| libc::EINVAL)?;
     // SAFETY: the program's array.
     let mut data = unsafe { user::scatter(iov, n, libc::EINVAL) }?;
+    if data.as_mut().iter().all(|piece| piece.is_empty()) {
+        return Ok(0);
+    }
     take(fd, handle, data.as_mut(), 0).map(|got| got.len as isize)
 }
 
@@ -235,7 +249,7 @@ hook! {
     /// `read(2)`.
     fn read(fd: c_int, buf: *mut c_void, len: usize) -> isize, fd |h| {
         // SAFETY: the program's buffer.
-        unsafe { get(fd, h, buf, len, 0) }
+        unsafe { read_flat(fd, h, buf, len) }
     };
     /// `write(2)`.
     fn write(fd: c_int, buf: *const c_void, len: usize) -> isize, fd |h| {
@@ -286,7 +300,7 @@ hook! {
             overflow();
         }
         // SAFETY: the program's buffer.
-        unsafe { get(fd, h, buf, len, 0) }
+        unsafe { read_flat(fd, h, buf, len) }
     };
     /// `__recv_chk`: recv(2) as _FORTIFY_SOURCE calls it.
     fn __recv_chk(fd: c_int, buf: *mut c_void, len: usize, room: usize, flags: c_int) -> isize, fd |h| {

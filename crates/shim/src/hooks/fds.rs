@@ -3,10 +3,11 @@
 use super::sockets::set_nonblock;
 use crate::arena;
 use crate::entry::{hook, quietly, real};
-use crate::table::{self, Borrow};
+use crate::table::{self, Borrow, Object};
 use crate::user;
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, msghdr};
+use sealane_engine::{is_device_ioctl, is_generic_ioctl};
 
 /// The most handles remembered while they travel; beyond, the oldest is forgotten.
 const MAX_IN_FLIGHT: usize = 256;
@@ -136,15 +137,15 @@ pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: u
 }
 
 hook! {
-    /// `ioctl(2)`: AF_ALG has none of its own; the generic ones are the kernel's.
+    /// `ioctl(2)`: neither AF_ALG nor NETLINK_CRYPTO has one of its own; the generic ones are the kernel's.
     fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int, fd |h| {
-        const SIOCATMARK: usize = 0x8905;
         // The request is an unsigned int for the kernel; what C left in the upper half means nothing.
         let request = request & 0xffff_ffff;
-        match request as u64 {
-            libc::FIONREAD | libc::TIOCOUTQ => return Err(libc::ENOTTY),
-            _ if request == SIOCATMARK => return Err(libc::ENOTTY),
-            _ => {}
+        match h.object() {
+            _ if is_generic_ioctl(request as u32) => {}
+            Object::Alg(_) => return Err(libc::EOPNOTSUPP),
+            Object::Netlink(_) if is_device_ioctl(request as u32) => {}
+            Object::Netlink(_) => return Err(libc::ENOTTY),
         }
         // SAFETY: the program's own call.
         let done = crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_ioctl, fd, request, arg) })?;
