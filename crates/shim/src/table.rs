@@ -123,12 +123,13 @@ pub(crate) struct Process {
     changing: RawLock,
     top: [AtomicPtr<Leaf>; FANOUT],
     pub(crate) aio: Lock<Vec<AioQueue>>,
-    /// The child's record, between the halves of a fork; guarded by `changing`.
-    forking: AtomicPtr<Process>,
 }
 
 /// This process's record; null until it has a socket of ours.
 pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+/// The child's record, between the halves of a fork; guarded by `changing`. Not in the arena: parent and child each have
+/// their own to take it from, whichever runs first.
+static FORKING: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// A page that reads 1 in the process that made the record and 0 in any child of it, however that was forked.
 static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -238,7 +239,6 @@ fn empty() -> Box<Process> {
         changing: RawLock::INIT,
         top: [const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT],
         aio: Lock::new(Vec::new()),
-        forking: AtomicPtr::new(core::ptr::null_mut()),
     })
 }
 
@@ -308,7 +308,7 @@ extern "C" fn before_fork() {
         }
         if let Some(held) = changing(process) {
             let child = copy(arena, held.0);
-            held.0.forking.store(child, Ordering::Relaxed);
+            FORKING.store(child, Ordering::Relaxed);
             // Held until the fork is done, so that no other thread changes the table in between.
             core::mem::forget(held);
         }
@@ -318,7 +318,7 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork_parent() {
     // SAFETY: our record; `changing` was taken by before_fork on this thread.
     if let Some(p) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
-        && !p.forking.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null()
+        && !FORKING.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null()
     {
         // SAFETY: as above.
         unsafe { p.changing.unlock() };
@@ -327,12 +327,9 @@ extern "C" fn after_fork_parent() {
 
 extern "C" fn after_fork_child() {
     lock::forget_tid();
-    // SAFETY: the parent's record. It is not ours to change; we only read which record is meant for us.
-    if let Some(p) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() } {
-        let child = p.forking.load(Ordering::Relaxed);
-        if !child.is_null() {
-            adopt(child);
-        }
+    let child = FORKING.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    if !child.is_null() {
+        adopt(child);
     }
 }
 

@@ -62,6 +62,14 @@ fn accepted(handle: &Borrow, addr: *mut sockaddr, flags: c_int) -> Result<isize,
     publish(Object::Alg(op), lively, flags)
 }
 
+/// A call that operations of processes that are gone may have kept from its socket: they end without telling us.
+fn unburied(once: impl Fn() -> Result<(), i32>) -> Result<(), i32> {
+    match once() {
+        Err(libc::EBUSY) if crate::reap::reap() => once(),
+        done => done,
+    }
+}
+
 fn set(handle: &Borrow, level: c_int, name: c_int, val: *const c_void, len: socklen_t) -> Result<isize, i32> {
     let len = usize::try_from(len as i32).map_err(|_| libc::EINVAL)?;
     // AF_ALG gives meaning to a length without a value (ALG_SET_AEAD_AUTHSIZE).
@@ -72,12 +80,7 @@ fn set(handle: &Borrow, level: c_int, name: c_int, val: *const c_void, len: sock
         Object::Alg(socket) => socket.setsockopt(level, name, bytes, len, caller).map_err(number),
         Object::Netlink(socket) => socket.setsockopt(level, name, bytes, len, caller).map_err(number),
     };
-    match once() {
-        // A child of a process that was killed may seem to be alive still.
-        Err(libc::EBUSY) if crate::reap::reap() => once(),
-        done => done,
-    }
-    .map(|()| 0)
+    unburied(once).map(|()| 0)
 }
 
 unsafe fn get(handle: &Borrow, level: c_int, name: c_int, val: *mut c_void, len: *mut socklen_t) -> Result<isize, i32> {
@@ -134,7 +137,7 @@ hook! {
         // SAFETY: the program's address.
         let addr = unsafe { address(addr, len) }?;
         match h.object() {
-            Object::Alg(socket) => socket.bind(addr, system::caller()).map_err(number)?,
+            Object::Alg(socket) => unburied(|| socket.bind(addr, system::caller()).map_err(number))?,
             Object::Netlink(socket) => {
                 // struct sockaddr_nl: family, padding, port, groups.
                 let port = addr.get(4..8).and_then(|p| p.first_chunk()).ok_or(libc::EINVAL)?;
