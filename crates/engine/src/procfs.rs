@@ -4,7 +4,6 @@ use crate::profile::Profile;
 use crate::system::System;
 use core::fmt::Write as _;
 use core::sync::atomic::Ordering::Relaxed;
-use sealane_crypto::Kind;
 use sealane_crypto::proc::render;
 
 /// `/proc/crypto` of the imitated kernel, in its field order, or of our own drivers under the open profile.
@@ -12,8 +11,7 @@ use sealane_crypto::proc::render;
 pub fn proc_crypto(sys: &System) -> String {
     let mut text = String::new();
     if sys.profile() == Profile::Open {
-        // The kernel's list has the latest registration first, and nothing that AF_ALG could not name.
-        for row in sys.registry().rows().iter().rev().filter(|r| r.info.kind != Kind::NonceMac) {
+        for row in sys.own_rows() {
             // Writing to a string does not fail.
             let _ = render(row, &mut text);
         }

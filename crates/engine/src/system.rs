@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::catalog::Catalog;
 use crate::host::{Caller, Host, Observer};
 use crate::profile::{Profile, Rules};
+use sealane_crypto::registry::Row;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
 
@@ -52,6 +53,21 @@ impl System {
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    /// Our own rows as the open profile lists them: the latest instance of a template first, as in the kernel, and no type
+    /// that AF_ALG could not name. The well-known compositions are made if nobody has asked for them yet.
+    pub(crate) fn own_rows(&self) -> Vec<&Arc<Row>> {
+        for (kind, name) in sealane_crypto::templates::well_known() {
+            // One that this build lacks is not listed.
+            let _ = self.registry.lookup(*kind, name);
+        }
+        let mut rows: Vec<&Arc<Row>> = self.registry.rows().iter().chain(self.registry.instances()).collect();
+        rows.reverse();
+        // One instance may have been asked for by several names.
+        let mut seen = std::collections::BTreeSet::new();
+        rows.retain(|row| row.info.kind != Kind::NonceMac && seen.insert((row.info.kind, row.driver.as_str())));
+        rows
     }
 
     pub(crate) fn rules(&self) -> Rules {

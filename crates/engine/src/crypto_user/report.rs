@@ -29,8 +29,7 @@ pub(super) enum Entry<'a> {
 /// All of them, in the order of `/proc/crypto`.
 pub(super) fn entries(sys: &System) -> Vec<Entry<'_>> {
     if sys.profile() == Profile::Open {
-        let rows = sys.registry().rows().iter().rev().filter(|r| r.info.kind != Kind::NonceMac);
-        rows.map(|r| Entry::Own(r)).collect()
+        sys.own_rows().into_iter().map(|row| Entry::Own(row)).collect()
     } else {
         sys.catalog().live_rows().into_iter().map(Entry::Kernel).collect()
     }
