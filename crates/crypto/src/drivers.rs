@@ -3,5 +3,3 @@
 pub mod null;
 pub mod portable;
 pub mod simd;
-
-pub(crate) mod wipe;
