@@ -1,7 +1,7 @@
 //! The bytes of an operation: in place, from one buffer to another, or gathered and scattered over segments.
 
+use crate::drivers::wipe::wipe;
 use inout::InOutBuf;
-use zeroize::Zeroize;
 
 /// Text to be encrypted or decrypted. Input and output have the same length.
 pub enum Data<'a> {
@@ -69,6 +69,8 @@ impl Scratch {
         f: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.0.clear();
+        // At once, so that no half of the text stays behind in a buffer that was too small.
+        self.0.reserve(src.iter().map(|piece| piece.len()).sum());
         for piece in src {
             self.0.extend_from_slice(piece);
         }
@@ -81,13 +83,15 @@ impl Scratch {
                 rest = &rest[n..];
             }
         }
-        self.0.zeroize();
+        wipe(&mut self.0);
         done
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        self.0.zeroize();
+        // All of it: a panic in `through` may have left a text behind that a shorter one did not cover.
+        self.0.resize(self.0.capacity(), 0);
+        wipe(&mut self.0);
     }
 }

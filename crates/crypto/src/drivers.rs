@@ -3,3 +3,5 @@
 pub mod null;
 pub mod portable;
 pub mod simd;
+
+pub(crate) mod wipe;

@@ -4,13 +4,13 @@
 //! so it must not fit where a plain MAC is wanted (TCP-AO has no nonce).
 
 use crate::choice::Way;
+use crate::drivers::wipe::wipe;
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::HashState;
 use crate::key::{Keys, PreparedKey, downcast};
 use crate::registry::{Alg, DriverRef};
 use arrayvec::ArrayVec;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroize;
 
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
 pub const MAX_TAG_LEN: usize = 64;
@@ -159,18 +159,20 @@ pub struct VerifyOp<'a> {
 /// Checks each tag of `ops` in constant time. An empty tag never matches, nor does any tag under a null driver.
 #[expect(clippy::missing_panics_doc, reason = "the buffers are as many as the operations of a chunk")]
 pub fn verify(ops: &mut [VerifyOp<'_>]) {
+    if let [only] = ops {
+        let mut buf = [0u8; MAX_TAG_LEN];
+        check_len(only);
+        let mut sign_op = [MacOp::new(only.tfm, only.data, &mut buf[..only.tag_len()])];
+        run(&mut sign_op);
+        let MacOp { tag, status, .. } = &sign_op[0];
+        only.judge(tag, *status);
+        wipe(&mut buf);
+        return;
+    }
+    let used = ops.len().min(VERIFY_CHUNK);
     let mut tags = [[0u8; MAX_TAG_LEN]; VERIFY_CHUNK];
     for chunk in ops.chunks_mut(VERIFY_CHUNK) {
-        let n = chunk.len();
-        let mut buf = tags[..n].iter_mut();
-        if let [only] = chunk {
-            check_len(only);
-            let mut sign_op = [MacOp::new(only.tfm, only.data, &mut buf.next().expect("n is 1")[..only.tag_len()])];
-            run(&mut sign_op);
-            let MacOp { tag, status, .. } = &sign_op[0];
-            only.judge(tag, *status);
-            continue;
-        }
+        let mut buf = tags.iter_mut();
         let mut sign_ops: ArrayVec<MacOp<'_>, VERIFY_CHUNK> = ArrayVec::new();
         for op in chunk.iter_mut() {
             check_len(op);
@@ -182,7 +184,7 @@ pub fn verify(ops: &mut [VerifyOp<'_>]) {
             op.judge(done.tag, done.status);
         }
     }
-    tags.as_flattened_mut().zeroize();
+    wipe(tags[..used].as_flattened_mut());
 }
 
 fn check_len(op: &mut VerifyOp<'_>) {
@@ -291,7 +293,7 @@ impl NonceMacTfm {
         let mut computed = [0u8; MAX_TAG_LEN];
         self.sign(nonce, data, &mut computed[..tag.len()])?;
         let same = bool::from(computed[..tag.len()].ct_eq(tag));
-        computed.zeroize();
+        wipe(&mut computed);
         if same { Ok(()) } else { Err(OpError::Auth) }
     }
 }

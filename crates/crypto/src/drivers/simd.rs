@@ -26,6 +26,8 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
 
+#[cfg(target_arch = "x86_64")]
+use super::wipe::wipe;
 use crate::registry::Row;
 
 /// Preference where nothing was measured.
@@ -52,12 +54,4 @@ pub fn rows() -> Vec<Row> {
         }
     }
     rows
-}
-
-/// Overwrites key material with zeros, whatever the compiler thinks of it, by whole lines and not byte by byte.
-#[cfg(target_arch = "x86_64")]
-fn wipe<T: zeroize::DefaultIsZeroes>(secret: &mut [T]) {
-    secret.fill(T::default());
-    // SAFETY: no instruction at all; the compiler must assume that it reads `secret`.
-    unsafe { core::arch::asm!("/* {0} */", in(reg) secret.as_mut_ptr(), options(nostack, preserves_flags)) };
 }

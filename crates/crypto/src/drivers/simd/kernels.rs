@@ -486,7 +486,8 @@ macro_rules! kernel {
         const WORD: usize = size_of::<$word>();
         const BLOCK: usize = 16 * WORD;
         const END: $word = if $swap { 1 << (<$word>::BITS - 1) } else { 0x80 };
-        let zero = set1(0);
+        // As stores of whole vectors: for these sizes a call of `memset` takes longer.
+        let zero = settle(set1(0));
         let mut w = [zero; 16];
         let mut states = [zero; 16];
         // SAFETY: a key is as long as a block: the inner words, then the outer.
