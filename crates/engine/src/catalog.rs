@@ -167,6 +167,9 @@ impl Catalog {
         if self.profile == Profile::Open {
             return lookup(registry, kind, name).or_else(|e| open_alias(registry, kind, name).unwrap_or(Err(e)));
         }
+        if let (None, Some(plain)) = (self.binds.get(&(kind, name)), self.over_driver(kind, name)) {
+            return lookup(registry, kind, &plain);
+        }
         self.binds.get(&(kind, name)).copied().unwrap_or_else(|| Err(self.refusal(kind, name)))?;
         let generic = self.generic.get(&(kind, name)).copied();
         let alg = match generic {
@@ -176,6 +179,19 @@ impl Catalog {
         }?;
         self.make(kind, name);
         Ok(alg)
+    }
+
+    /// The generic name of a simple template over one driver that was not tried, as `cbc(aes-generic)`.
+    fn over_driver(&self, kind: Kind, name: &str) -> Option<String> {
+        let template = template_of(name)?;
+        // The others look for parts of their own by the driver's name.
+        if !["ecb", "cbc", "ctr", "hmac", "cmac", "xcbc", "cbcmac"].contains(&template) {
+            return None;
+        }
+        let driver = name.get(template.len() + 1..)?.strip_suffix(')')?;
+        let row = self.rows.iter().find(|r| r.driver == driver && r.is_live())?;
+        let plain = format!("{template}({})", row.name);
+        matches!(self.binds.get(&(kind, plain.as_str())), Some(Ok(()))).then_some(plain)
     }
 
     /// The number for a name that was not tried: a template that is there looks at the type before anything else.
