@@ -240,7 +240,9 @@ impl Performer {
             }
             Call::Recv { slot, by, pieces, flags } => {
                 let secret = self.slots[*slot].is_some_and(|o| o.rng);
-                self.guarded(*slot, *flags, |fd| receive(fd, *by, pieces, *flags, secret))
+                // A splice waits for the socket whatever its own flags say.
+                let waits = if matches!(by, RecvBy::Splice) { 0 } else { *flags };
+                self.guarded(*slot, waits, |fd| receive(fd, *by, pieces, *flags, secret))
             }
             Call::Poll { slot } => sys::poll(self.fd(*slot)).map_or_else(name_of, |n| format!("{n:#x}")),
             Call::Misc { slot, what } => self.misc(*slot, *what),
