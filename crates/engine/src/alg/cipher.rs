@@ -44,6 +44,8 @@ pub(super) struct CipherOp {
     write: bool,
     aead: bool,
     xts: bool,
+    /// The block, where the kernel computes whole blocks before it refuses the rest of a text (`lskcipher`); otherwise 1.
+    lsk_block_len: usize,
 }
 
 /// A checked control message.
@@ -54,7 +56,7 @@ pub(super) struct Command<'a> {
 }
 
 impl CipherOp {
-    pub(super) fn new(info: &AlgInfo) -> Self {
+    pub(super) fn new(info: &AlgInfo, lskcipher: bool) -> Self {
         CipherOp {
             key: None,
             tx: Tx::default(),
@@ -68,6 +70,7 @@ impl CipherOp {
             write: false,
             aead: info.kind == Kind::Aead,
             xts: info.name.starts_with("xts("),
+            lsk_block_len: if lskcipher { info.block_len.max(1) } else { 1 },
         }
     }
 
@@ -159,6 +162,11 @@ impl CipherOp {
             false => &mut self.iv[..self.iv_len],
         };
         let text = self.tx.front(len);
+        let whole = len - len % self.lsk_block_len;
+        if whole < len {
+            // The IV has moved on when the refusal comes, which the next text shows.
+            let _ = tfm.one(dir, iv, Data::from(&mut text[..whole]));
+        }
         let done = match sink.flat(len) {
             Some(out) => tfm.one(dir, iv, Data::Flat(InOutBuf::new(text, out).expect("both have this length"))),
             None => tfm.one(dir, iv, Data::from(&mut *text)).inspect(|()| sink.write(text)),

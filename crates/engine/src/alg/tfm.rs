@@ -170,7 +170,7 @@ impl<L: RawMutex> Bound<L> {
         let info = self.alg.info();
         let mut work = match &self.transform {
             Transform::Hash(_) | Transform::Mac(_) => Work::Hash(HashOp::new(info.digest_len)),
-            Transform::Skcipher(_) | Transform::Aead { .. } => Work::Cipher(CipherOp::new(info)),
+            Transform::Skcipher(_) | Transform::Aead { .. } => Work::Cipher(CipherOp::new(info, self.lskcipher)),
             Transform::Rng(rng) => return Work::Rng(RngOp::new(rng)),
         };
         self.give_key(&mut work);
