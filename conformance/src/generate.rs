@@ -331,6 +331,8 @@ impl Generator {
             4 => RecvBy::Splice,
             _ => RecvBy::Recvmsg,
         };
+        // Beyond a page it is chance: the kernel splices as many pages as its allocator has at hand.
+        let len = if matches!(by, RecvBy::Splice) { len.min(4096) } else { len };
         let pieces = if matches!(by, RecvBy::Recvmsg | RecvBy::Readv) { self.split(len) } else { vec![len] };
         Call::Recv { slot, by, pieces, flags }
     }
