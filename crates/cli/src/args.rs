@@ -224,7 +224,8 @@ pub(crate) struct Speed {
     /// Decrypt or open instead of encrypt, seal, hash or sign.
     #[arg(long)]
     pub(crate) decrypt: bool,
-    /// Measure these beside it: openssl, aws-lc, ipsec-mb, rustcrypto, simd, kernel, or driver names.
+    /// Measure these beside it: openssl, aws-lc, ipsec-mb, rustcrypto, simd, kernel, null (what everything but
+    /// the crypto costs), or driver names.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
     /// Print JSON.

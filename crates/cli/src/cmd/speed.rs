@@ -6,6 +6,7 @@ use crate::args::Speed;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result, bail};
 use sealane_crypto::choice::Way;
+use sealane_crypto::drivers::null;
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::calibrate::measurable;
 use sealane_drivers::measure::{MAX_BURST, Measured, Shape, Workload, in_turns};
@@ -50,6 +51,9 @@ pub(crate) fn speed(args: &Speed, out: &mut impl Write) -> Result<Answer> {
     let (name, kind) = (alg.info().name.clone(), alg.info().kind);
     let mut algs = vec![(args.name.clone(), alg)];
     for word in &args.against {
+        if word == "null" && args.decrypt && kind == Kind::Aead {
+            bail!("--against null: a null driver never opens what an AEAD has sealed; measure sealing");
+        }
         algs.extend(rivals(&registry, kind, &name, word)?.into_iter().map(|a| (word.clone(), a)));
     }
     let way = if args.decrypt { Way::Backward } else { Way::Forward };
@@ -142,12 +146,17 @@ fn rivals(registry: &Registry, kind: Kind, name: &str, word: &str) -> Result<Vec
             let row = row.with_context(|| format!("this kernel does not offer {name} over AF_ALG"))?;
             return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
         }
+        "null" => {
+            let row = null::rows().into_iter().find(|r| r.info.kind == kind && r.info.name == name);
+            let row = row.with_context(|| format!("there is no null driver for {name}"))?;
+            return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
+        }
         "aws-lc" => "awslc",
         "ipsec-mb" => "ipsecmb",
         "rustcrypto" => "portable",
         other => other,
     };
-    let simd = ["avx512", "avx2", "aesni", "vaes", "shani"];
+    let simd = ["avx512", "avx2", "aesni", "vaes"];
     let rows: Vec<_> = registry
         .rows()
         .iter()
