@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every bench, rivals side by side, and keeps the run in bench/runs/<date>-<host>/: what was printed, the raw CSV, and a
-# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_QUICK=1 shortens everything to a smoke run.
+# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_SECONDS and BENCH_CELL
+# (defaults 1 and 0.02) are spent on each row; BENCH_QUICK=1 shortens everything to a smoke run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +9,7 @@ bin=target/release
 cpu=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 host=${BENCH_HOST:-$(tr -cs 'a-zA-Z0-9' '-' <<<"$cpu" | tr 'A-Z' 'a-z' | sed 's/-*$//')}
 run=bench/runs/$(date +%F)-$host
-seconds=1 cell=0.02
+seconds=${BENCH_SECONDS:-1} cell=${BENCH_CELL:-0.02}
 if [[ -n ${BENCH_QUICK:-} ]]; then seconds=0.05 cell=0.005 run=$(mktemp -d)/quick; fi
 mkdir -p "$run"
 
