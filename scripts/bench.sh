@@ -30,7 +30,7 @@ bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against opens
 cat >"$run/README.md" <<EOF2
 # $(basename "$run")
 
-- command: \`make bench\`
+- command: \`make bench\` with BENCH_SECONDS=$seconds BENCH_CELL=$cell
 - commit: $(git rev-parse HEAD)$(git diff --quiet HEAD -- . ':!bench/runs' || echo ' with uncommitted changes')
 - CPU: $cpu, $(nproc) cores; kernel $(uname -r)
 - CPU flags that drivers use: $(grep -m1 '^flags' /proc/cpuinfo | tr ' ' '\n' | grep -E '^(aes|vaes|pclmulqdq|vpclmulqdq|sha_ni|avx2|avx512f|avx512bw|avx512vl|gfni)$' | sort | tr '\n' ' ')
