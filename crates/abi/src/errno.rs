@@ -40,6 +40,7 @@ errnos! {
     ENOENT = 2, "No such file or directory";
     EINTR = 4, "Interrupted system call";
     EIO = 5, "I/O error";
+    E2BIG = 7, "Argument list too long";
     EBADF = 9, "Bad file number";
     EAGAIN = 11, "Try again";
     ENOMEM = 12, "Out of memory";

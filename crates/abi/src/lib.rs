@@ -9,5 +9,6 @@ pub mod if_alg;
 pub mod netlink;
 pub mod poll;
 pub mod socket;
+pub mod tcp;
 
 pub use errno::Errno;
