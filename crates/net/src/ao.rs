@@ -1,0 +1,16 @@
+//! TCP-AO: the TCP Authentication Option (RFC 5925) as Linux has it (`net/ipv4/tcp_ao.c`).
+//!
+//! Control, top to bottom: [`alg`] resolves names once; [`mkt`] is a master key tuple; [`table`] the list of them that a
+//! socket owns; [`info`] that list with current and rnext key, counters and, once the peer is known, the connection.
+//!
+//! Data: [`input`] and [`output`] choose the key for a segment ([`kdf`] derives traffic keys, [`sne`] extends sequence
+//! numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and joins segments.
+//! A segment that fails gets one [`drop::DropReason`].
+
+pub mod alg;
+pub mod drop;
+pub mod info;
+pub mod kdf;
+pub mod mkt;
+pub mod sne;
+pub mod table;

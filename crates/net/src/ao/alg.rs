@@ -1,0 +1,125 @@
+//! The algorithms of TCP-AO, resolved once against the registry of the crypto core.
+
+use crate::ao::kdf::Kdf;
+use sealane_crypto::{Alg, Kind, Registry};
+use std::sync::Arc;
+
+/// An algorithm: a MAC with the KDF that belongs to it.
+pub struct Algorithm {
+    /// Name by which programs ask for it (`alg_name` of `struct tcp_ao_add`).
+    pub name: &'static str,
+    /// Length of the whole MAC in bytes.
+    pub digest_len: usize,
+    /// Length of a traffic key in bytes.
+    pub traffic_key_len: usize,
+    /// Where it is specified.
+    pub source: Source,
+    pub(crate) mac: Alg,
+    pub(crate) kdf: Kdf,
+    /// What the KDF computes with: the MAC itself but for [`Kdf::Kmac`].
+    pub(crate) kdf_mac: Alg,
+}
+
+/// Where an algorithm comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// RFC 5926.
+    Rfc5926,
+    /// No standard: what Linux, and BIRD on it, make of the KDF of RFC 5926 with another hash.
+    Linux,
+    /// draft-ietf-tcpm-tcp-ao-algs-07; it may still change.
+    Draft,
+}
+
+struct Row {
+    name: &'static str,
+    mac: &'static str,
+    kdf: Kdf,
+    kdf_mac: &'static str,
+    traffic_key_len: usize,
+    source: Source,
+}
+
+impl Row {
+    const fn hmac(name: &'static str, len: usize, source: Source) -> Self {
+        Row { name, mac: name, kdf: Kdf::Counter, kdf_mac: name, traffic_key_len: len, source }
+    }
+}
+
+const ROWS: [Row; 9] = [
+    Row::hmac("hmac(md5)", 16, Source::Linux),
+    Row::hmac("hmac(sha1)", 20, Source::Rfc5926),
+    Row::hmac("hmac(sha224)", 28, Source::Linux),
+    Row::hmac("hmac(sha256)", 32, Source::Linux),
+    Row::hmac("hmac(sha384)", 48, Source::Linux),
+    Row::hmac("hmac(sha512)", 64, Source::Linux),
+    Row {
+        name: "cmac(aes128)",
+        mac: "cmac(aes)",
+        kdf: Kdf::CounterExtracted,
+        kdf_mac: "cmac(aes)",
+        traffic_key_len: 16,
+        source: Source::Rfc5926,
+    },
+    Row {
+        name: "hmac-sha256-128",
+        mac: "hmac(sha256)",
+        kdf: Kdf::Hkdf,
+        kdf_mac: "hmac(sha256)",
+        traffic_key_len: 32,
+        source: Source::Draft,
+    },
+    Row {
+        name: "kmac256-128",
+        mac: "kmac256-128",
+        kdf: Kdf::Kmac,
+        kdf_mac: "kmac256-kdf",
+        traffic_key_len: 32,
+        source: Source::Draft,
+    },
+];
+
+/// The longest traffic key in bytes.
+pub const MAX_TRAFFIC_KEY_LEN: usize = 64;
+
+/// The algorithms that a registry can serve.
+pub struct Algorithms {
+    list: Vec<Arc<Algorithm>>,
+}
+
+impl Algorithms {
+    /// Resolves all names; an algorithm that `registry` does not have is left out.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        let list = ROWS
+            .iter()
+            .filter_map(|row| {
+                let mac = registry.lookup(Kind::Hash, row.mac).ok()?;
+                let kdf_mac =
+                    if row.kdf_mac == row.mac { mac.clone() } else { registry.lookup(Kind::Hash, row.kdf_mac).ok()? };
+                Some(Arc::new(Algorithm {
+                    name: row.name,
+                    digest_len: mac.info().digest_len,
+                    traffic_key_len: row.traffic_key_len,
+                    source: row.source,
+                    mac,
+                    kdf: row.kdf,
+                    kdf_mac,
+                }))
+            })
+            .collect();
+        Algorithms { list }
+    }
+
+    /// The algorithm of this name; `cmac(aes)` is another spelling of `cmac(aes128)`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Algorithm>> {
+        let name = if name == "cmac(aes)" { "cmac(aes128)" } else { name };
+        self.list.iter().find(|a| a.name == name)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Algorithm>> {
+        self.list.iter()
+    }
+}

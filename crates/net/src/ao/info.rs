@@ -1,0 +1,328 @@
+//! What a socket knows of TCP-AO: its keys, which of them are in use, its counters, its connection (`struct
+//! tcp_ao_info`).
+
+use crate::ao::drop::{Counter, DropReason};
+use crate::ao::kdf::Context;
+use crate::ao::mkt::{Mkt, unmapped};
+use crate::ao::sne::Sne;
+use crate::ao::table::{Ids, Key, KeyRef, KeyTable, Traffic};
+use core::net::{IpAddr, SocketAddr};
+use sealane_crypto::KeyError;
+use std::sync::Arc;
+
+/// The counters of a socket (`TCP_AO_INFO`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Segments that verified.
+    pub good: u64,
+    /// Segments that did not.
+    pub bad: u64,
+    /// Segments for whose KeyID there was no key.
+    pub key_not_found: u64,
+    /// Unsigned segments that should have been signed.
+    pub required: u64,
+    /// ICMP errors that were ignored.
+    pub dropped_icmp: u64,
+}
+
+impl Counters {
+    /// Adds one.
+    pub fn bump(&mut self, counter: Counter) {
+        *match counter {
+            Counter::Required => &mut self.required,
+            Counter::Bad => &mut self.bad,
+            Counter::KeyNotFound => &mut self.key_not_found,
+            Counter::Good => &mut self.good,
+            Counter::DroppedIcmps => &mut self.dropped_icmp,
+        } += 1;
+    }
+}
+
+/// A connection: who, and the sequence numbers of both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conn {
+    /// Our end. Addresses are never v4-mapped here.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// Our initial sequence number.
+    pub lisn: u32,
+    /// The peer's initial sequence number; 0 as long as it is not known.
+    pub risn: u32,
+    /// What we send: base `snd_una`.
+    pub snd: Sne,
+    /// What we receive: base `rcv_nxt`.
+    pub rcv: Sne,
+}
+
+impl Conn {
+    /// A connection whose ISNs are `lisn` and `risn`, both SNEs 0.
+    #[must_use]
+    pub fn new(local: SocketAddr, remote: SocketAddr, lisn: u32, risn: u32) -> Self {
+        let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
+        Conn {
+            local: canonical(local),
+            remote: canonical(remote),
+            lisn,
+            risn,
+            snd: Sne::new(lisn),
+            rcv: Sne::new(risn),
+        }
+    }
+
+    /// What the KDF of our sending direction takes.
+    #[must_use]
+    pub fn send_context(&self) -> Context {
+        Context { source: self.local, destination: self.remote, source_isn: self.lisn, destination_isn: self.risn }
+    }
+
+    /// What the KDF of our receiving direction takes.
+    #[must_use]
+    pub fn receive_context(&self) -> Context {
+        Context { source: self.remote, destination: self.local, source_isn: self.risn, destination_isn: self.lisn }
+    }
+}
+
+/// The key cannot go: it is the current or the rnext key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InUse;
+
+/// Why a listener gives a connection no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildError {
+    /// The listener's keys for this peer have gone since the SYN.
+    NoKey,
+    /// The driver could not derive a traffic key.
+    Key(KeyError),
+}
+
+/// A connection that a listener accepts, as its handshake left it.
+#[derive(Debug, Clone, Copy)]
+pub struct Child {
+    /// Both ends and ISNs.
+    pub conn: Conn,
+    /// VRF of the new socket, 0 for none.
+    pub ifindex: i32,
+    /// KeyID of the SYN (of the ACK, after a SYN cookie): picks the rnext key.
+    pub key_id: u8,
+    /// RNextKeyID of the same segment: picks the current key.
+    pub rnext_key_id: u8,
+}
+
+/// What a socket knows of TCP-AO.
+#[derive(Default)]
+pub struct AoInfo {
+    keys: KeyTable,
+    current: Option<KeyRef>,
+    rnext: Option<KeyRef>,
+    /// Unsigned segments are dropped whoever sends them.
+    pub ao_required: bool,
+    /// ICMP errors are believed.
+    pub accept_icmps: bool,
+    /// Counters.
+    pub counters: Counters,
+    conn: Option<Conn>,
+    keyed: bool,
+}
+
+impl AoInfo {
+    /// Without keys.
+    #[must_use]
+    pub fn new() -> Self {
+        AoInfo::default()
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn keys(&self) -> &KeyTable {
+        &self.keys
+    }
+
+    /// A key.
+    #[must_use]
+    pub fn key(&self, key: KeyRef) -> Option<&Key> {
+        self.keys.get(key)
+    }
+
+    /// A key, to count on it.
+    pub fn key_mut(&mut self, key: KeyRef) -> Option<&mut Key> {
+        self.keys.get_mut(key)
+    }
+
+    /// The key that signs what we send.
+    #[must_use]
+    pub fn current(&self) -> Option<KeyRef> {
+        self.current
+    }
+
+    /// The key that we ask the peer to use.
+    #[must_use]
+    pub fn rnext(&self) -> Option<KeyRef> {
+        self.rnext
+    }
+
+    /// The connection, once it is known.
+    #[must_use]
+    pub fn conn(&self) -> Option<&Conn> {
+        self.conn.as_ref()
+    }
+
+    /// The connection, to move its sequence numbers. A change of addresses or ISNs wants [`AoInfo::set_conn`].
+    pub fn conn_mut(&mut self) -> Option<&mut Conn> {
+        self.conn.as_mut()
+    }
+
+    /// Whether traffic keys have been derived.
+    #[must_use]
+    pub fn is_keyed(&self) -> bool {
+        self.keyed
+    }
+
+    /// Signs with this key from now on; a key that is gone changes nothing.
+    pub fn set_current(&mut self, key: KeyRef) {
+        if self.keys.get(key).is_some() {
+            self.current = Some(key);
+        }
+    }
+
+    /// Asks the peer for this key from now on; a key that is gone changes nothing.
+    pub fn set_rnext(&mut self, key: KeyRef) {
+        if self.keys.get(key).is_some() {
+            self.rnext = Some(key);
+        }
+    }
+
+    /// Adds a key in front, with its traffic keys if the connection has some. Overlaps are the caller's question
+    /// ([`KeyTable::overlapping`]); so is whether the first key of a connection becomes current and rnext.
+    ///
+    /// # Errors
+    /// When the driver cannot derive a traffic key; nothing has changed then.
+    pub fn add_key(&mut self, mkt: Arc<Mkt>) -> Result<KeyRef, KeyError> {
+        let traffic = match &self.conn {
+            Some(conn) if self.keyed => Some(traffic(&mkt, conn)?),
+            _ => None,
+        };
+        Ok(self.keys.add(mkt, traffic))
+    }
+
+    /// Removes a key; where given, `new_current` and `new_rnext` take over first. Should the key still be in use after
+    /// that, it stays, and has become the newest one, as in the kernel (`tcp_ao_delete_key`).
+    ///
+    /// # Errors
+    /// [`InUse`]; the new current and rnext key are set nevertheless, as in the kernel.
+    pub fn remove_key(
+        &mut self,
+        key: KeyRef,
+        new_current: Option<KeyRef>,
+        new_rnext: Option<KeyRef>,
+    ) -> Result<(), InUse> {
+        if let Some(k) = new_current {
+            self.set_current(k);
+        }
+        if let Some(k) = new_rnext {
+            self.set_rnext(k);
+        }
+        if self.current == Some(key) || self.rnext == Some(key) {
+            self.keys.move_to_front(key);
+            return Err(InUse);
+        }
+        self.keys.remove(key);
+        Ok(())
+    }
+
+    /// Removes a key of a listening socket, in use or not (`del_async`).
+    pub fn remove_key_async(&mut self, key: KeyRef) {
+        self.keys.remove(key);
+        self.current = self.current.filter(|k| *k != key);
+        self.rnext = self.rnext.filter(|k| *k != key);
+    }
+
+    /// What `connect()` does: keys that do not match `peer` go, and the newest of the others becomes current and rnext
+    /// key where none was chosen. Returns whether a key is left.
+    pub fn keep_matching(&mut self, peer: IpAddr, ifindex: i32) -> bool {
+        let ids = Ids::any(ifindex);
+        let matches = |mkt: &Mkt| ids.matches(mkt) && mkt.peer.contains(peer);
+        let gone: Vec<KeyRef> = self.keys.iter().filter(|(_, k)| !matches(&k.mkt)).map(|(r, _)| r).collect();
+        for key in gone {
+            self.remove_key_async(key);
+        }
+        let newest = self.keys.iter().next().map(|(r, _)| r);
+        self.current = self.current.or(newest);
+        self.rnext = self.rnext.or(newest);
+        newest.is_some()
+    }
+
+    /// Sets the connection. Traffic keys come with [`AoInfo::derive`].
+    pub fn set_conn(&mut self, conn: Conn) {
+        self.conn = Some(conn);
+    }
+
+    /// Forgets the connection and its traffic keys, as for a socket that is connected anew.
+    pub fn clear_conn(&mut self) {
+        self.conn = None;
+        self.keyed = false;
+        self.keys.iter_mut().for_each(|k| k.traffic = None);
+    }
+
+    /// Derives the traffic keys of all keys, now that both ISNs are known. Does nothing without a connection.
+    ///
+    /// # Errors
+    /// When the driver cannot.
+    pub fn derive(&mut self) -> Result<(), KeyError> {
+        if let Some(conn) = self.conn {
+            for key in self.keys.iter_mut() {
+                key.traffic = Some(traffic(&key.mkt, &conn)?);
+            }
+            self.keyed = true;
+        }
+        Ok(())
+    }
+
+    /// What a socket that this listener accepts starts with: its keys for the peer, the oldest first (the kernel's copy
+    /// turns the list round), counters at 0.
+    ///
+    /// # Errors
+    /// [`ChildError`].
+    pub fn for_child(&self, child: &Child) -> Result<AoInfo, ChildError> {
+        let ids = Ids::any(child.ifindex);
+        let peer = child.conn.remote.ip();
+        let mut new = AoInfo {
+            ao_required: self.ao_required,
+            accept_icmps: self.accept_icmps,
+            conn: Some(child.conn),
+            keyed: true,
+            ..AoInfo::default()
+        };
+        for (_, key) in self.keys.iter().filter(|(_, k)| ids.matches(&k.mkt) && k.mkt.peer.contains(peer)) {
+            let traffic = traffic(&key.mkt, &child.conn).map_err(ChildError::Key)?;
+            new.keys.add(key.mkt.clone(), Some(traffic));
+        }
+        let first = new.keys.iter().next().map(|(r, _)| r).ok_or(ChildError::NoKey)?;
+        let pick = |ids| new.keys.by_ids(ids).unwrap_or(first);
+        (new.current, new.rnext) =
+            (Some(pick(Ids::default().send(child.rnext_key_id))), Some(pick(Ids::default().recv(child.key_id))));
+        Ok(new)
+    }
+
+    /// Counts a segment that was dropped, on the socket and, where one is given, on the key.
+    pub fn count_drop(&mut self, reason: DropReason, key: Option<KeyRef>) {
+        if let Some(counter) = reason.counter().filter(|_| reason.counted_on_socket()) {
+            self.counters.bump(counter);
+            if let Some(key) = key.and_then(|k| self.keys.get_mut(k)).filter(|_| counter == Counter::Bad) {
+                key.pkt_bad += 1;
+            }
+        }
+    }
+
+    /// Counts a segment that verified.
+    pub fn count_good(&mut self, key: KeyRef) {
+        self.counters.bump(Counter::Good);
+        if let Some(key) = self.keys.get_mut(key) {
+            key.pkt_good += 1;
+        }
+    }
+}
+
+fn traffic(mkt: &Mkt, conn: &Conn) -> Result<Traffic, KeyError> {
+    Ok(Traffic { send: mkt.traffic_mac(&conn.send_context())?, receive: mkt.traffic_mac(&conn.receive_context())? })
+}

@@ -1,0 +1,199 @@
+//! Master key tuples (RFC 5925 section 3.1).
+
+use crate::ao::alg::Algorithm;
+use crate::ao::kdf::Master;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use sealane_crypto::KeyError;
+use std::sync::Arc;
+
+/// The longest master key in bytes (`TCP_AO_MAXKEYLEN`).
+pub const MAX_KEY_LEN: usize = 80;
+
+/// The MAC length in bytes that a length of 0 stands for (RFC 5926 section 3.2: 96 bits).
+pub const DEFAULT_MAC_LEN: usize = 12;
+
+/// The option's bytes before the MAC: kind, length, KeyID, RNextKeyID.
+pub const OPTION_HEADER_LEN: usize = 4;
+
+/// The longest option in bytes, padding included: a SYN has 40 bytes of options, 20 of which MSS, timestamps (with
+/// SACK-permitted) and window scale take.
+pub const MAX_OPTION_LEN: usize = 40 - 4 - 12 - 4;
+
+/// The longest MAC in bytes.
+pub const MAX_MAC_LEN: usize = MAX_OPTION_LEN - OPTION_HEADER_LEN;
+
+/// The peers that a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    /// The address; bits behind `len` are 0. A v4-mapped IPv6 address is an IPv4 one here, see [`unmapped`].
+    pub addr: IpAddr,
+    /// How many bits count; 0 with the unspecified address means every peer of this family.
+    pub len: u8,
+}
+
+/// `addr`, with ::ffff:a.b.c.d turned into a.b.c.d.
+#[must_use]
+pub fn unmapped(addr: IpAddr) -> IpAddr {
+    addr.to_canonical()
+}
+
+impl Prefix {
+    /// Every peer of the family of IPv4.
+    pub const ANY_V4: Prefix = Prefix { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
+    /// Every peer of the family of IPv6.
+    pub const ANY_V6: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
+
+    /// One host.
+    #[must_use]
+    pub fn host(addr: IpAddr) -> Self {
+        let addr = unmapped(addr);
+        Prefix { addr, len: if addr.is_ipv4() { 32 } else { 128 } }
+    }
+
+    /// Whether `peer` is of the same family and equal in the first `len` bits.
+    #[must_use]
+    pub fn contains(&self, peer: IpAddr) -> bool {
+        self.equal_in(unmapped(peer), self.len)
+    }
+
+    /// Whether a peer can match both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Prefix) -> bool {
+        self.equal_in(other.addr, self.len.min(other.len))
+    }
+
+    /// Whether `addr` is of the same family and equal in the first `bits` bits, or one of the two is unspecified, as
+    /// the kernel compares (`__tcp_ao_key_cmp`). Does not look at `self.len`.
+    #[must_use]
+    pub fn equal_in(&self, addr: IpAddr, bits: u8) -> bool {
+        let (a, b, width) = match (self.addr, addr) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+            _ => return false,
+        };
+        let differing = width - u32::from(bits).min(width);
+        a == 0 || b == 0 || (a ^ b).checked_shr(differing).unwrap_or(0) == 0
+    }
+}
+
+/// The fields of a master key tuple as whoever adds it says them.
+pub struct MktSpec<'a> {
+    /// The algorithm.
+    pub algorithm: &'a Arc<Algorithm>,
+    /// The master key, at most [`MAX_KEY_LEN`] bytes.
+    pub key: &'a [u8],
+    /// KeyID of what we send with it.
+    pub send_id: u8,
+    /// KeyID of what the peer sends with it.
+    pub recv_id: u8,
+    /// Bytes of MAC in the option; 0 means [`DEFAULT_MAC_LEN`].
+    pub mac_len: usize,
+    /// Whether TCP options other than TCP-AO stay out of the MAC (`TCP_AO_KEYF_EXCLUDE_OPT`).
+    pub exclude_options: bool,
+    /// The peers it is for.
+    pub peer: Prefix,
+    /// Bound to this VRF (`TCP_AO_KEYF_IFINDEX`; 0 is the default VRF); `None` for any.
+    pub ifindex: Option<i32>,
+}
+
+/// A master key tuple. It has no `Debug` and its key is wiped on drop; sockets share it by [`Arc`].
+pub struct Mkt {
+    /// The algorithm.
+    pub algorithm: Arc<Algorithm>,
+    /// KeyID of what we send with it.
+    pub send_id: u8,
+    /// KeyID of what the peer sends with it.
+    pub recv_id: u8,
+    /// Bytes of MAC in the option.
+    pub mac_len: usize,
+    /// Whether TCP options other than TCP-AO stay out of the MAC.
+    pub exclude_options: bool,
+    /// The peers it is for.
+    pub peer: Prefix,
+    /// Bound to this VRF (0 is the default VRF); `None` for any.
+    pub ifindex: Option<i32>,
+    pub(crate) master: Master,
+}
+
+/// Why a master key tuple cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MktError {
+    /// The master key is longer than [`MAX_KEY_LEN`].
+    KeyLen,
+    /// The option would not fit beside those of a SYN: the MAC is longer than [`MAX_MAC_LEN`].
+    OptionSpace,
+    /// The MAC is longer than what the algorithm computes.
+    MacLen,
+    /// The algorithm refused the key.
+    Key(KeyError),
+}
+
+impl fmt::Display for MktError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MktError::KeyLen => write!(f, "master key longer than {MAX_KEY_LEN} bytes"),
+            MktError::OptionSpace => {
+                write!(f, "MAC longer than {MAX_MAC_LEN} bytes: the option would not fit into a SYN")
+            }
+            MktError::MacLen => f.write_str("MAC longer than the algorithm's"),
+            MktError::Key(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for MktError {}
+
+impl Mkt {
+    /// Prepares the master key.
+    ///
+    /// # Errors
+    /// [`MktError`], checked in the order of its variants.
+    pub fn new(spec: &MktSpec<'_>) -> Result<Self, MktError> {
+        if spec.key.len() > MAX_KEY_LEN {
+            return Err(MktError::KeyLen);
+        }
+        let mac_len = if spec.mac_len == 0 { DEFAULT_MAC_LEN } else { spec.mac_len };
+        if option_len(mac_len) > MAX_OPTION_LEN {
+            return Err(MktError::OptionSpace);
+        }
+        if mac_len > spec.algorithm.digest_len {
+            return Err(MktError::MacLen);
+        }
+        Ok(Mkt {
+            algorithm: spec.algorithm.clone(),
+            send_id: spec.send_id,
+            recv_id: spec.recv_id,
+            mac_len,
+            exclude_options: spec.exclude_options,
+            peer: spec.peer,
+            ifindex: spec.ifindex,
+            master: Master::new(spec.algorithm, spec.key).map_err(MktError::Key)?,
+        })
+    }
+
+    /// The master key as the kernel keeps and reports it: as it was given, but for AES-128-CMAC a key of another length
+    /// than 16 bytes is replaced by the 16 bytes extracted from it.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.master.kept
+    }
+
+    /// Length of the option in bytes, without padding.
+    #[must_use]
+    pub fn bare_option_len(&self) -> usize {
+        OPTION_HEADER_LEN + self.mac_len
+    }
+
+    /// Length of the option in bytes, padded to whole words of the TCP header.
+    #[must_use]
+    pub fn option_len(&self) -> usize {
+        option_len(self.mac_len)
+    }
+}
+
+/// Length in bytes, padded to whole words of the TCP header, of an option with a MAC of `mac_len` bytes.
+#[must_use]
+pub const fn option_len(mac_len: usize) -> usize {
+    (OPTION_HEADER_LEN + mac_len).next_multiple_of(4)
+}

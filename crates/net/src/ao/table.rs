@@ -1,0 +1,373 @@
+//! The keys of a socket: a list, newest first, as the kernel's, with an index over their prefixes once it is long.
+//!
+//! The kernel walks its list and takes the first key that matches. Keys whose peers overlap never share a SendID or a
+//! RecvID, so where an id is given there is at most one match, whatever the order; without one the newest match wins.
+//! The index gives the same answers (a lookup for each prefix length in use).
+
+use crate::ao::mkt::{Mkt, Prefix, unmapped};
+use core::net::IpAddr;
+use sealane_crypto::mac::MacTfm;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// From how many keys on an index is kept: below that the walk is as fast.
+const INDEX_FROM: usize = 16;
+
+/// The end of a list of slots.
+const NONE: u32 = u32::MAX;
+
+/// The MACs of a key on one connection.
+pub struct Traffic {
+    /// For what we send (`Send_other_traffic_key`).
+    pub send: MacTfm,
+    /// For what we receive (`Receive_other_traffic_key`).
+    pub receive: MacTfm,
+}
+
+/// A key of a socket.
+pub struct Key {
+    /// The master key tuple.
+    pub mkt: Arc<Mkt>,
+    /// Segments that verified with it.
+    pub pkt_good: u64,
+    /// Segments that did not.
+    pub pkt_bad: u64,
+    /// Its traffic keys, once both ISNs are known.
+    pub traffic: Option<Traffic>,
+}
+
+/// A key in one [`KeyTable`]; it stays valid, and names the same key, until that key is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyRef {
+    slot: u32,
+    generation: u32,
+}
+
+/// What a key is asked for. `None` matches everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ids {
+    /// The VRF (0 is the default one); a key that is not bound to a VRF matches each.
+    pub ifindex: Option<i32>,
+    /// KeyID of what we send.
+    pub send_id: Option<u8>,
+    /// KeyID of what the peer sends.
+    pub recv_id: Option<u8>,
+}
+
+impl Ids {
+    /// Whatever its ids, in VRF `ifindex`.
+    #[must_use]
+    pub fn any(ifindex: i32) -> Self {
+        Ids { ifindex: Some(ifindex), ..Ids::default() }
+    }
+
+    /// With this SendID.
+    #[must_use]
+    pub fn send(self, id: u8) -> Self {
+        Ids { send_id: Some(id), ..self }
+    }
+
+    /// With this RecvID.
+    #[must_use]
+    pub fn recv(self, id: u8) -> Self {
+        Ids { recv_id: Some(id), ..self }
+    }
+
+    /// Whether `mkt` is one of those.
+    #[must_use]
+    pub fn matches(&self, mkt: &Mkt) -> bool {
+        self.send_id.is_none_or(|id| id == mkt.send_id)
+            && self.recv_id.is_none_or(|id| id == mkt.recv_id)
+            && match (self.ifindex, mkt.ifindex) {
+                (Some(asked), Some(bound)) => asked == bound,
+                _ => true,
+            }
+    }
+}
+
+struct Slot {
+    key: Option<Key>,
+    generation: u32,
+    /// Grows from the oldest to the newest key.
+    order: u64,
+    newer: u32,
+    /// The next older key, or the next free slot.
+    older: u32,
+}
+
+/// The keys of a socket.
+#[derive(Default)]
+pub struct KeyTable {
+    slots: Vec<Slot>,
+    len: usize,
+    next_order: u64,
+    newest: Option<u32>,
+    free: Option<u32>,
+    index: Option<Box<Index>>,
+}
+
+impl KeyTable {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        KeyTable::default()
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a key in front. Whether it may be added is the caller's question: see [`KeyTable::overlapping`].
+    ///
+    /// # Panics
+    /// With 2^32 - 1 keys.
+    pub fn add(&mut self, mkt: Arc<Mkt>, traffic: Option<Traffic>) -> KeyRef {
+        let key = Key { mkt, pkt_good: 0, pkt_bad: 0, traffic };
+        let slot = match self.free {
+            Some(slot) => {
+                let s = &mut self.slots[slot as usize];
+                self.free = (s.older != NONE).then_some(s.older);
+                s.key = Some(key);
+                slot
+            }
+            None => {
+                let slot = u32::try_from(self.slots.len()).ok().filter(|s| *s != NONE).expect("fewer than 2^32 keys");
+                self.slots.push(Slot { key: Some(key), generation: 0, order: 0, newer: NONE, older: NONE });
+                slot
+            }
+        };
+        self.len += 1;
+        self.link(slot);
+        self.reindex(slot);
+        KeyRef { slot, generation: self.slots[slot as usize].generation }
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, key: KeyRef) -> Option<Key> {
+        self.get(key)?;
+        self.unlink(key.slot);
+        let prefix = self.prefix(key.slot);
+        if let Some(index) = &mut self.index {
+            index.remove(prefix, key.slot);
+        }
+        let slot = &mut self.slots[key.slot as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.older = self.free.unwrap_or(NONE);
+        self.free = Some(key.slot);
+        self.len -= 1;
+        slot.key.take()
+    }
+
+    /// Makes a key the newest one.
+    pub fn move_to_front(&mut self, key: KeyRef) {
+        if self.get(key).is_some() {
+            self.unlink(key.slot);
+            self.link(key.slot);
+        }
+    }
+
+    /// A key.
+    #[must_use]
+    pub fn get(&self, key: KeyRef) -> Option<&Key> {
+        self.slots.get(key.slot as usize).filter(|s| s.generation == key.generation)?.key.as_ref()
+    }
+
+    /// A key, to be changed.
+    pub fn get_mut(&mut self, key: KeyRef) -> Option<&mut Key> {
+        self.slots.get_mut(key.slot as usize).filter(|s| s.generation == key.generation)?.key.as_mut()
+    }
+
+    /// All keys, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = (KeyRef, &Key)> {
+        let mut at = self.newest.unwrap_or(NONE);
+        core::iter::from_fn(move || {
+            let slot = self.slots.get(at as usize)?;
+            let key = KeyRef { slot: at, generation: slot.generation };
+            at = slot.older;
+            slot.key.as_ref().map(|k| (key, k))
+        })
+    }
+
+    /// All keys, to be changed, in no order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Key> {
+        self.slots.iter_mut().filter_map(|s| s.key.as_mut())
+    }
+
+    /// The newest key with these ids, whatever its peers: what a connection asks, all of whose keys match its peer
+    /// (`tcp_ao_established_key`).
+    #[must_use]
+    pub fn by_ids(&self, ids: Ids) -> Option<KeyRef> {
+        self.iter().find(|(_, k)| ids.matches(&k.mkt)).map(|(r, _)| r)
+    }
+
+    /// The newest key for `peer` with these ids (`tcp_ao_do_lookup`). The unspecified address matches every key of its
+    /// family.
+    #[must_use]
+    pub fn lookup(&self, peer: IpAddr, ids: Ids) -> Option<KeyRef> {
+        let peer = unmapped(peer);
+        match &self.index {
+            Some(index) if !peer.is_unspecified() => self.newest_of(index.covering(Prefix::host(peer)), ids),
+            _ => self.iter().find(|(_, k)| ids.matches(&k.mkt) && k.mkt.peer.contains(peer)).map(|(r, _)| r),
+        }
+    }
+
+    /// The newest key that shares peers with `prefix`, with these ids: what must not exist when a key is added (RFC 5925
+    /// section 3.1: "The IDs of MKTs MUST NOT overlap where their TCP connection identifiers overlap").
+    #[must_use]
+    pub fn overlapping(&self, prefix: &Prefix, ids: Ids) -> Option<KeyRef> {
+        match &self.index {
+            Some(index) => self.newest_of(index.covering(*prefix).chain(index.within(*prefix)), ids),
+            None => self.iter().find(|(_, k)| ids.matches(&k.mkt) && k.mkt.peer.overlaps(prefix)).map(|(r, _)| r),
+        }
+    }
+
+    /// The keys for exactly these peers and this binding, with these ids, newest first.
+    pub fn exact(
+        &self,
+        prefix: Prefix,
+        ifindex: Option<i32>,
+        send_id: u8,
+        recv_id: u8,
+    ) -> impl Iterator<Item = KeyRef> {
+        let wanted = move |mkt: &Mkt| {
+            mkt.peer == prefix && mkt.ifindex == ifindex && mkt.send_id == send_id && mkt.recv_id == recv_id
+        };
+        // Without an index the whole list is the bucket.
+        let bucket = self.index.as_ref().map(|index| index.bucket(prefix));
+        let listed = bucket.is_none().then(|| self.iter().map(|(r, _)| r.slot));
+        let mut found: Vec<u32> = bucket
+            .into_iter()
+            .flatten()
+            .copied()
+            .chain(listed.into_iter().flatten())
+            .filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(|k| wanted(&k.mkt)))
+            .collect();
+        found.sort_by_key(|s| core::cmp::Reverse(self.slots[*s as usize].order));
+        found.into_iter().map(|slot| KeyRef { slot, generation: self.slots[slot as usize].generation })
+    }
+
+    fn newest_of(&self, slots: impl Iterator<Item = u32>, ids: Ids) -> Option<KeyRef> {
+        slots
+            .map(|slot| (slot, &self.slots[slot as usize]))
+            .filter(|(_, s)| s.key.as_ref().is_some_and(|k| ids.matches(&k.mkt)))
+            .max_by_key(|(_, s)| s.order)
+            .map(|(slot, s)| KeyRef { slot, generation: s.generation })
+    }
+
+    fn prefix(&self, slot: u32) -> Prefix {
+        self.slots[slot as usize].key.as_ref().map_or(Prefix::ANY_V4, |k| k.mkt.peer)
+    }
+
+    fn link(&mut self, slot: u32) {
+        let older = self.newest.unwrap_or(NONE);
+        let s = &mut self.slots[slot as usize];
+        (s.newer, s.older, s.order) = (NONE, older, self.next_order);
+        self.next_order += 1;
+        if let Some(older) = self.slots.get_mut(older as usize) {
+            older.newer = slot;
+        }
+        self.newest = Some(slot);
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Slot { newer, older, .. } = self.slots[slot as usize];
+        match self.slots.get_mut(newer as usize) {
+            Some(newer) => newer.older = older,
+            None => self.newest = (older != NONE).then_some(older),
+        }
+        if let Some(older) = self.slots.get_mut(older as usize) {
+            older.newer = newer;
+        }
+    }
+
+    fn reindex(&mut self, added: u32) {
+        let prefix = self.prefix(added);
+        match &mut self.index {
+            Some(index) => index.add(prefix, added),
+            None if self.len > INDEX_FROM => {
+                let mut index = Box::<Index>::default();
+                for (r, key) in self.iter() {
+                    index.add(key.mkt.peer, r.slot);
+                }
+                self.index = Some(index);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Family, first address, length: sorted so that all prefixes within another one follow it.
+type Place = (bool, u128, u8);
+
+/// Slots by prefix.
+#[derive(Default)]
+struct Index {
+    buckets: BTreeMap<Place, Vec<u32>>,
+    /// How many buckets have each length, IPv4 then IPv6.
+    lens: [BTreeMap<u8, u32>; 2],
+}
+
+/// Where `prefix` is, and its last address.
+fn place(prefix: Prefix) -> (Place, u128) {
+    let (v6, bits, width) = match prefix.addr {
+        IpAddr::V4(a) => (false, u128::from(a.to_bits()), 32),
+        IpAddr::V6(a) => (true, a.to_bits(), 128),
+    };
+    let len = u32::from(prefix.len).min(width);
+    let all = u128::MAX >> (128 - width);
+    let host_bits = all.checked_shr(len).unwrap_or(0);
+    let first = bits & !host_bits;
+    ((v6, first, len as u8), first | host_bits)
+}
+
+impl Index {
+    fn add(&mut self, prefix: Prefix, slot: u32) {
+        let (at, _) = place(prefix);
+        let bucket = self.buckets.entry(at).or_default();
+        if bucket.is_empty() {
+            *self.lens[usize::from(at.0)].entry(at.2).or_default() += 1;
+        }
+        bucket.push(slot);
+    }
+
+    fn remove(&mut self, prefix: Prefix, slot: u32) {
+        let (at, _) = place(prefix);
+        let Some(bucket) = self.buckets.get_mut(&at) else { return };
+        bucket.retain(|s| *s != slot);
+        if !bucket.is_empty() {
+            return;
+        }
+        self.buckets.remove(&at);
+        let lens = &mut self.lens[usize::from(at.0)];
+        if let Some(n) = lens.get_mut(&at.2) {
+            *n -= 1;
+            if *n == 0 {
+                lens.remove(&at.2);
+            }
+        }
+    }
+
+    fn bucket(&self, prefix: Prefix) -> &[u32] {
+        self.buckets.get(&place(prefix).0).map_or(&[], Vec::as_slice)
+    }
+
+    /// The slots of all prefixes that contain `prefix`, itself among them.
+    fn covering(&self, prefix: Prefix) -> impl Iterator<Item = u32> {
+        let lens = self.lens[usize::from(prefix.addr.is_ipv6())].range(..=prefix.len);
+        lens.flat_map(move |(len, _)| self.bucket(Prefix { addr: prefix.addr, len: *len }).iter().copied())
+    }
+
+    /// The slots of all prefixes that `prefix` contains.
+    fn within(&self, prefix: Prefix) -> impl Iterator<Item = u32> {
+        let ((v6, first, len), last) = place(prefix);
+        self.buckets.range((v6, first, len)..=(v6, last, u8::MAX)).flat_map(|(_, slots)| slots.iter().copied())
+    }
+}

@@ -1,0 +1,4 @@
+//! Headers as they lie in a packet.
+
+pub mod ip;
+pub mod tcp;

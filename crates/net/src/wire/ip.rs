@@ -1,0 +1,292 @@
+//! IP packets that carry TCP: where their parts lie, and checksums.
+//!
+//! ```text
+//!  IPv4 (RFC 791 section 3.1)                IPv6 (RFC 8200 section 3)
+//!   0 version|IHL   1 TOS    2 total length   0 version|class|label    4 payload length
+//!   4 id            6 flags|fragment offset   6 next header            7 hop limit
+//!   8 TTL   9 protocol      10 checksum       8 source (16 bytes)
+//!  12 source       16 destination            24 destination (16 bytes)
+//! ```
+
+use core::net::{IpAddr, SocketAddr};
+
+/// The protocol number of TCP.
+pub const PROTO_TCP: u8 = 6;
+
+/// IPv6's fixed header in bytes.
+pub const V6_HEADER_LEN: usize = 40;
+
+/// TCP's fixed header in bytes.
+pub const TCP_HEADER_LEN: usize = 20;
+
+/// The longest TCP header in bytes.
+pub const MAX_TCP_HEADER_LEN: usize = 60;
+
+/// The two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Why a packet is no TCP segment that can be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTcp {
+    /// Another protocol.
+    Other,
+    /// A fragment; the first one of a TCP segment, or any later one whatever its protocol.
+    Fragment,
+    /// Cut short, lengths that contradict each other, or an IPv6 routing header that still has segments to go (its
+    /// destination is not yet the one that TCP sums up).
+    Malformed,
+}
+
+/// Where the parts of a TCP segment lie in its IP packet; all in bytes from the front of the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// IP version.
+    pub family: Family,
+    /// Start of the TCP header, which is the length of the IP headers.
+    pub tcp_at: usize,
+    /// Start of the payload.
+    pub payload_at: usize,
+    /// End of the packet; the buffer may be longer (Ethernet pads).
+    pub end: usize,
+}
+
+/// Two bytes, big-endian.
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b))
+}
+
+/// Four bytes, big-endian.
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
+}
+
+impl Layout {
+    /// Finds them.
+    ///
+    /// A length field of 0 with more than 65,535 bytes at hand is taken for a superframe (Linux' BIG TCP), which ends
+    /// where `packet` ends.
+    ///
+    /// # Errors
+    /// [`NotTcp`].
+    pub fn find(packet: &[u8]) -> Result<Self, NotTcp> {
+        let (family, tcp_at, end) = match packet.first().map(|b| b >> 4) {
+            Some(4) => v4(packet)?,
+            Some(6) => v6(packet)?,
+            _ => return Err(NotTcp::Malformed),
+        };
+        let tcp = packet.get(tcp_at..end).filter(|t| t.len() >= TCP_HEADER_LEN).ok_or(NotTcp::Malformed)?;
+        let header_len = usize::from(tcp[12] >> 4) * 4;
+        if header_len < TCP_HEADER_LEN || header_len > tcp.len() {
+            return Err(NotTcp::Malformed);
+        }
+        Ok(Layout { family, tcp_at, payload_at: tcp_at + header_len, end })
+    }
+
+    /// Length of the TCP header in bytes.
+    #[must_use]
+    pub fn tcp_header_len(&self) -> usize {
+        self.payload_at - self.tcp_at
+    }
+
+    /// Length of TCP header and payload in bytes.
+    #[must_use]
+    pub fn tcp_len(&self) -> usize {
+        self.end - self.tcp_at
+    }
+
+    /// Length of the payload in bytes.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        self.end - self.payload_at
+    }
+
+    /// Both addresses as they lie in `packet`: source, then destination.
+    #[must_use]
+    pub fn addresses<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        match self.family {
+            Family::V4 => &packet[12..20],
+            Family::V6 => &packet[8..40],
+        }
+    }
+}
+
+fn declared_len(field: usize, fixed: usize, packet: &[u8]) -> Result<usize, NotTcp> {
+    let end = if field == 0 && packet.len() > usize::from(u16::MAX) { packet.len() } else { fixed + field };
+    if end > packet.len() { Err(NotTcp::Malformed) } else { Ok(end) }
+}
+
+fn v4(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
+    let header_len = usize::from(packet[0] & 15) * 4;
+    if header_len < 20 || packet.len() < header_len {
+        return Err(NotTcp::Malformed);
+    }
+    let end = declared_len(be16(packet, 2).into(), 0, packet)?;
+    // More fragments, or an offset: bits 13 and 0 to 12.
+    let fragment = be16(packet, 6) & 0x3fff;
+    match (fragment & 0x1fff, fragment, packet[9]) {
+        (1.., _, _) => Err(NotTcp::Fragment),
+        (_, 1.., PROTO_TCP) => Err(NotTcp::Fragment),
+        (_, _, PROTO_TCP) => Ok((Family::V4, header_len, end)),
+        _ => Err(NotTcp::Other),
+    }
+}
+
+fn v6(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
+    const HOP_BY_HOP: u8 = 0;
+    const ROUTING: u8 = 43;
+    const FRAGMENT: u8 = 44;
+    const AUTHENTICATION: u8 = 51;
+    const DESTINATION: u8 = 60;
+    const MOBILITY: u8 = 135;
+    if packet.len() < V6_HEADER_LEN {
+        return Err(NotTcp::Malformed);
+    }
+    let end = declared_len(be16(packet, 4).into(), V6_HEADER_LEN, packet)?;
+    let (mut next, mut at) = (packet[6], V6_HEADER_LEN);
+    // Ends, because each header is at least eight bytes long and the packet at most so long.
+    loop {
+        if next == PROTO_TCP {
+            return Ok((Family::V6, at, end));
+        }
+        if !matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION | MOBILITY) {
+            return Err(NotTcp::Other);
+        }
+        let header: &[u8; 8] = packet.get(at..end).and_then(|h| h.first_chunk()).ok_or(NotTcp::Malformed)?;
+        let len = match next {
+            FRAGMENT if u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0 => return Err(NotTcp::Fragment),
+            FRAGMENT => 8,
+            AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
+            ROUTING if header[3] != 0 => return Err(NotTcp::Malformed),
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        (next, at) = (header[0], at + len.max(8));
+    }
+}
+
+/// Source and destination of a TCP segment.
+#[must_use]
+pub fn sockets(packet: &[u8], at: &Layout) -> (SocketAddr, SocketAddr) {
+    let addr = |bytes: &[u8]| match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+        (Ok(v4), _) => IpAddr::from(v4),
+        (_, Ok(v6)) => IpAddr::from(v6),
+        _ => unreachable!("half of 8 or of 32 bytes"),
+    };
+    let both = at.addresses(packet);
+    let (source, destination) = both.split_at(both.len() / 2);
+    (
+        SocketAddr::new(addr(source), be16(packet, at.tcp_at)),
+        SocketAddr::new(addr(destination), be16(packet, at.tcp_at + 2)),
+    )
+}
+
+/// The one's complement sum of `bytes` on top of `sum`, in 64 bits (RFC 1071). Pieces may be added one after another as
+/// long as all but the last have an even length.
+#[must_use]
+pub fn sum(bytes: &[u8], sum: u64) -> u64 {
+    // Sums of 32-bit words in the machine's own order; the byte order is put right at the end (RFC 1071 section 2B).
+    let (words, tail) = bytes.as_chunks::<4>();
+    let mut total: u64 = words.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
+    let mut last = [0; 4];
+    last[..tail.len()].copy_from_slice(tail);
+    total += u64::from(u32::from_ne_bytes(last));
+    let total = u64::from(fold(total));
+    sum + u64::from(u16::from_be(total as u16))
+}
+
+/// Folds a sum to 16 bits.
+fn fold(mut sum: u64) -> u16 {
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The checksum that belongs to a sum.
+#[must_use]
+pub fn finish(sum: u64) -> u16 {
+    !fold(sum)
+}
+
+/// The sum of the pseudo-header of a TCP segment.
+#[must_use]
+pub fn pseudo_sum(packet: &[u8], at: &Layout) -> u64 {
+    let len = at.tcp_len() as u64;
+    sum(at.addresses(packet), u64::from(PROTO_TCP) + (len >> 16) + (len & 0xffff))
+}
+
+/// Whether the TCP checksum is right.
+#[must_use]
+pub fn tcp_checksum_ok(packet: &[u8], at: &Layout) -> bool {
+    finish(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at))) == 0
+}
+
+/// Writes the length fields and, for IPv4, the header checksum, after the length of a packet changed. The length field
+/// is 0 where it cannot hold the length (BIG TCP).
+pub fn set_len(packet: &mut [u8], at: &Layout) {
+    let field = |len: usize| u16::try_from(len).unwrap_or(0).to_be_bytes();
+    match at.family {
+        Family::V4 => {
+            packet[2..4].copy_from_slice(&field(at.end));
+            packet[10..12].fill(0);
+            let checksum = finish(sum(&packet[..at.tcp_at], 0));
+            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        Family::V6 => packet[4..6].copy_from_slice(&field(at.end - V6_HEADER_LEN)),
+    }
+}
+
+/// Writes the TCP checksum over header and payload.
+pub fn set_tcp_checksum(packet: &mut [u8], at: &Layout) {
+    packet[at.tcp_at + 16..at.tcp_at + 18].fill(0);
+    let checksum = finish(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at)));
+    packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Writes the sum of the pseudo-header alone into the checksum field: what a device (or a TUN with a vnet header) wants
+/// that does the rest itself.
+pub fn set_partial_checksum(packet: &mut [u8], at: &Layout) {
+    let partial = fold(pseudo_sum(packet, at));
+    packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&partial.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_any_length() {
+        let bytes: Vec<u8> = (0..100u8).map(|b| b.wrapping_mul(37) ^ 0x80).collect();
+        for len in 0..=bytes.len() {
+            let slow: u64 =
+                bytes[..len].chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
+            assert_eq!(fold(sum(&bytes[..len], 5)), fold(slow + 5), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn extension_headers() {
+        let tcp = [&[0u8; 12][..], &[0x50], &[0; 7]].concat();
+        let packet = |next: u8, extra: &[u8]| {
+            let len = (extra.len() + tcp.len()) as u16;
+            [&[0x60, 0, 0, 0][..], &len.to_be_bytes(), &[next, 64], &[1; 32], extra, &tcp].concat()
+        };
+        let hop = [60, 0, 0, 0, 0, 0, 0, 0];
+        let dest = [6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let found = Layout::find(&packet(0, &[&hop[..], &dest].concat())).unwrap();
+        assert_eq!((found.tcp_at, found.payload_at, found.end), (64, 84, 84));
+        let fragment = |offset: u16| [&[6, 0][..], &offset.to_be_bytes(), &[0; 4]].concat();
+        assert!(Layout::find(&packet(44, &fragment(0))).is_ok(), "an atomic fragment is whole");
+        assert_eq!(Layout::find(&packet(44, &fragment(1))), Err(NotTcp::Fragment));
+        assert_eq!(Layout::find(&packet(44, &fragment(8))), Err(NotTcp::Fragment));
+        assert_eq!(Layout::find(&packet(43, &[6, 0, 0, 1, 0, 0, 0, 0])), Err(NotTcp::Malformed));
+        assert!(Layout::find(&packet(43, &[6, 0, 0, 0, 0, 0, 0, 0])).is_ok());
+        assert_eq!(Layout::find(&packet(17, &[])), Err(NotTcp::Other));
+        assert_eq!(Layout::find(&packet(0, &[])), Err(NotTcp::Malformed), "a chain that runs off the end");
+    }
+}
