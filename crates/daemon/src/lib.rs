@@ -1,12 +1,14 @@
 //! The host of the engine: what opens descriptors, reads clocks and starts threads.
 //!
 //! - [`run`]: the launcher, `sealane run -- PROGRAM`;
+//! - [`config`]: the configuration of the daemon, and which key is used when;
 //! - [`audit`]: the counters that a launched program and its children share;
 //! - `serve`: the engine in the launcher, for programs that no preloaded library reaches;
 //! - `transport`: system calls. The only place with `unsafe`.
 #![deny(unsafe_code)]
 
 pub mod audit;
+pub mod config;
 pub mod run;
 mod serve;
 mod transport;

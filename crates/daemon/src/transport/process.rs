@@ -115,6 +115,12 @@ pub(crate) fn become_subreaper() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
+/// The user as whom we act.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// The soft limit of open descriptors.
 pub(crate) fn descriptor_limit() -> u32 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -1,0 +1,188 @@
+//! From the text of a configuration to its meaning.
+
+use super::keys::{self, KeyChain};
+use super::peer::{self, Peer};
+use super::secret::{KeyFiles, ReadKeyFile};
+use super::section::{Mistake, Mistakes, Section, Span, document};
+use super::{Config, Daemon};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The chains of a document by name, and whether a peer uses them.
+pub(super) struct Chains {
+    by_name: HashMap<String, (Arc<KeyChain>, bool)>,
+    order: Vec<String>,
+}
+
+impl Chains {
+    fn read(root: &mut Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Self {
+        let mut chains = Chains { by_name: HashMap::new(), order: Vec::new() };
+        for mut section in root.sections("key-chain", mistakes) {
+            let name = section.string("name", mistakes);
+            if section.value("name").is_none() {
+                section.missing("name", mistakes);
+            }
+            let text = name.as_ref().map_or("", |at| at.value).to_owned();
+            let chain = keys::chain(&mut section, text.clone(), files, mistakes);
+            if chain.keys.is_empty() && section.value("key").is_none() {
+                mistakes.at(&section.span, "a key chain needs a key: [[key-chain.key]]");
+            }
+            section.finish(mistakes);
+            match name {
+                Some(at) if chains.by_name.contains_key(at.value) => {
+                    mistakes.at(&at.span, format!("there is another key chain '{}'", at.value.escape_debug()));
+                }
+                Some(_) => {
+                    chains.order.push(text.clone());
+                    chains.by_name.insert(text, (Arc::new(chain), false));
+                }
+                None => {}
+            }
+        }
+        chains
+    }
+
+    /// The chain of a peer: by name, or the keys that the peer has itself.
+    fn of_peer(
+        &mut self,
+        section: &mut Section<'_>,
+        name: &str,
+        files: &mut KeyFiles<'_>,
+        mistakes: &mut Mistakes<'_>,
+    ) -> Option<Arc<KeyChain>> {
+        let named = section.string("key-chain", mistakes);
+        let own = section.value("key");
+        match (named, own) {
+            (Some(at), None) => match self.by_name.get_mut(at.value) {
+                Some((chain, used)) => {
+                    *used = true;
+                    Some(chain.clone())
+                }
+                None => {
+                    mistakes.at(&at.span, format!("there is no key chain '{}'", at.value.escape_debug()));
+                    None
+                }
+            },
+            (None, Some(_)) => Some(Arc::new(keys::chain(section, name.to_owned(), files, mistakes))),
+            (Some(at), Some(_)) => {
+                mistakes.at(&at.span, "a peer has keys of its own or a key chain, not both");
+                None
+            }
+            (None, None) => {
+                if section.value("key-chain").is_none() {
+                    mistakes.at(&section.span, "a peer needs keys: key-chain = \"...\" or [[peer.key]]");
+                }
+                None
+            }
+        }
+    }
+}
+
+/// What a document has in common with a keys file.
+pub(super) struct Common {
+    pub(super) peers: Vec<Peer>,
+    pub(super) chains: Chains,
+}
+
+impl Common {
+    pub(super) fn read(root: &mut Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Self {
+        let mut chains = Chains::read(root, files, mistakes);
+        let mut peers: Vec<(Peer, Span)> = Vec::new();
+        for mut section in root.sections("peer", mistakes) {
+            let span = section.span.clone();
+            if let Some(peer) = peer(&mut section, &mut chains, files, mistakes) {
+                for (other, _) in &peers {
+                    if let Some(prefix) = peer::conflict(other, &peer) {
+                        let what = format!("{prefix} is also that of peer '{}', for the same ports", other.name);
+                        mistakes.at(&span, what);
+                    }
+                }
+                peers.push((peer, span));
+            }
+            section.finish(mistakes);
+        }
+        Common { peers: peers.into_iter().map(|(p, _)| p).collect(), chains }
+    }
+
+    /// Every chain, those of single peers last, and whether it is used.
+    pub(super) fn all_chains(&self) -> impl Iterator<Item = (&Arc<KeyChain>, bool)> {
+        let named = self.chains.order.iter().map(|name| &self.chains.by_name[name]).map(|(c, used)| (c, *used));
+        let is_named = |chain: &Arc<KeyChain>| self.chains.by_name.values().any(|(c, _)| Arc::ptr_eq(c, chain));
+        named.chain(self.peers.iter().map(|p| &p.chain).filter(move |c| !is_named(c)).map(|c| (c, true)))
+    }
+}
+
+fn peer(
+    section: &mut Section<'_>,
+    chains: &mut Chains,
+    files: &mut KeyFiles<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Peer> {
+    let name = section.string("name", mistakes).map(|at| at.value.to_owned());
+    let prefixes = peer::prefixes(section, mistakes);
+    let name = name.or_else(|| prefixes.first().map(|p| p.to_string())).unwrap_or_default();
+    let ports = peer::ports(section, mistakes);
+    let mut non_empty = |field| {
+        let at = section.string(field, mistakes)?;
+        if at.value.is_empty() || at.value.contains('\0') {
+            mistakes.at(&at.span, format!("'{field}' is the name of none"));
+        }
+        Some(at.value.to_owned())
+    };
+    let (netns, vrf) = (non_empty("netns"), non_empty("vrf"));
+    let accept_icmps = section.boolean("accept-icmp-errors", mistakes).unwrap_or(false);
+    // The chain's own settings, for a peer that has its keys itself, are read there.
+    let chain = chains.of_peer(section, &name, files, mistakes)?;
+    Some(Peer { name, prefixes, ports, netns, vrf, accept_icmps, chain })
+}
+
+fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
+    let Some(mut section) = root.section("daemon", mistakes) else { return Daemon::default() };
+    let metrics = section.string("metrics", mistakes).and_then(|at| match at.value.parse() {
+        Ok(addr) => Some(addr),
+        Err(_) => {
+            mistakes.at(&at.span, "'metrics' is an address and a port, as \"127.0.0.1:9187\" or \"[::1]:9187\"");
+            None
+        }
+    });
+    section.finish(mistakes);
+    Daemon { metrics }
+}
+
+/// The meaning of `text`, and where a secret stands in it, if any (line).
+///
+/// # Errors
+/// Every mistake, in the order of the text.
+pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Option<usize>), Vec<Mistake>> {
+    with_root(text, read, |root, files, mistakes| {
+        let daemon = daemon(root, mistakes);
+        let common = Common::read(root, files, mistakes);
+        for name in ["key", "connection"] {
+            if let Some(at) = root.value(name) {
+                mistakes
+                    .at(&at.span, format!("[[{name}]] belongs in a keys file of 'sealane tcp-ao verify' or 'sign'"));
+            }
+        }
+        let chains = common.all_chains().map(|(c, used)| (c.clone(), used)).collect();
+        Config { daemon, peers: common.peers, chains }
+    })
+}
+
+/// Reads a document with `read_root`; anything that is left over is a mistake.
+pub(super) fn with_root<T>(
+    text: &str,
+    read: ReadKeyFile<'_>,
+    read_root: impl FnOnce(&mut Section<'_>, &mut KeyFiles<'_>, &mut Mistakes<'_>) -> T,
+) -> Result<(T, Option<usize>), Vec<Mistake>> {
+    let mut mistakes = Mistakes::new(text);
+    let table = document(text, &mut mistakes);
+    let mut files = KeyFiles { read, inline: None };
+    let mut root = Section::new(table.get_ref(), 0..0);
+    let value = read_root(&mut root, &mut files, &mut mistakes);
+    root.finish(&mut mistakes);
+    let inline = files.inline.map(|span| super::section::place(text, span.start).0);
+    match mistakes.into_sorted() {
+        none if none.is_empty() => Ok((value, inline)),
+        list => Err(list),
+    }
+}

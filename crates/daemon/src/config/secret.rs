@@ -1,0 +1,224 @@
+//! Where the secret of a key comes from: the configuration itself, or a file that only its owner can read.
+
+use super::keys::MAX_KEY_LEN;
+use super::section::{At, Mistakes, Section, Span, kind};
+use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use toml::de::DeValue;
+use zeroize::Zeroizing;
+
+/// Reads key files. Takes a path as the configuration has it.
+pub type ReadKeyFile<'r> = &'r mut dyn FnMut(&Path) -> io::Result<Zeroizing<Vec<u8>>>;
+
+/// How key files are read, and where a secret was found that stands in the configuration itself.
+pub(super) struct KeyFiles<'r> {
+    pub(super) read: ReadKeyFile<'r>,
+    pub(super) inline: Option<Span>,
+}
+
+/// No secret needs more: 80 bytes as hexadecimal digits, with white space.
+const MAX_FILE_LEN: u64 = 4096;
+
+/// Reads a file that only its owner, who is us or root, can read. Pipes and other things without a mode are taken as
+/// they are: who made them decided.
+///
+/// # Errors
+/// The kernel's; `PermissionDenied` when others could read or change the file; `InvalidData` when it is over `max` bytes.
+pub fn read_private(path: &Path, max: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = File::open(path)?;
+    check_private(&file)?;
+    // Room for all of it at once: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(max).unwrap_or(usize::MAX).min(1 << 16) + 1));
+    let mut limited = file.take(max + 1);
+    let mut chunk = Zeroizing::new([0u8; 4096]);
+    loop {
+        let n = match limited.read(&mut chunk[..]) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if bytes.len() + n > bytes.capacity() {
+            let mut larger = Zeroizing::new(Vec::with_capacity((bytes.capacity() + n) * 2));
+            larger.extend_from_slice(&bytes);
+            bytes = larger;
+        }
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    if bytes.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Checks that nobody but its owner, who is us or root, can read or change `file`.
+///
+/// # Errors
+/// `PermissionDenied`, saying who could; the kernel's.
+pub(super) fn check_private(file: &File) -> io::Result<()> {
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Ok(());
+    }
+    let us = crate::transport::process::effective_user();
+    let refuse = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    match meta.mode() & 0o777 {
+        mode if mode & 0o077 != 0 => refuse(format!("its mode is {mode:04o}, so that others can use it: make it 0600")),
+        _ if meta.uid() != us && meta.uid() != 0 => refuse(format!("it belongs to user {}, not to us", meta.uid())),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the key file `path`, which is relative to `folder`.
+///
+/// # Errors
+/// As [`read_private`].
+pub(super) fn key_file(folder: &Path, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    read_private(&folder.join(path), MAX_FILE_LEN)
+}
+
+/// Reads the setting `secret`: text, or `{ text | hex | base64 = ... }`, or `{ file = ..., encoding = ... }`.
+pub(super) fn read(
+    section: &mut Section<'_>,
+    files: &mut KeyFiles<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let Some(at) = section.value("secret") else {
+        section.missing("secret", mistakes);
+        return None;
+    };
+    let secret = match at.value {
+        DeValue::String(text) => {
+            files.inline.get_or_insert(at.span.clone());
+            Some(Zeroizing::new(text.as_bytes().to_vec()))
+        }
+        DeValue::Table(table) => from_table(Section::new(table, at.span.clone()), files, mistakes),
+        other => {
+            mistakes
+                .at(&at.span, format!("a secret is text or a table such as {{ file = \"...\" }}, not {}", kind(other)));
+            None
+        }
+    }?;
+    match secret.len() {
+        0 => mistakes.at(&at.span, "the secret is empty"),
+        1..=MAX_KEY_LEN => return Some(secret),
+        n => mistakes.at(&at.span, format!("the secret has {n} bytes; {MAX_KEY_LEN} are the most")),
+    }
+    None
+}
+
+fn from_table(
+    mut section: Section<'_>,
+    files: &mut KeyFiles<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let mut given: Vec<(&str, At<&str>)> = Vec::new();
+    for name in ["text", "hex", "base64", "file"] {
+        given.extend(section.string(name, mistakes).map(|at| (name, at)));
+    }
+    let encoding = section.string("encoding", mistakes);
+    let span = section.span.clone();
+    section.finish(mistakes);
+    let [(form, at)] = &given[..] else {
+        mistakes.at(&span, "a secret has exactly one of text, hex, base64 and file");
+        return None;
+    };
+    let (bytes, encoding) = if *form == "file" {
+        let encoding = encoding.map_or("text", |e| e.value);
+        match (files.read)(Path::new(at.value)) {
+            Ok(bytes) => (bytes, encoding),
+            Err(e) => {
+                mistakes.at(&at.span, format!("key file {}: {e}", PathBuf::from(at.value).display()));
+                return None;
+            }
+        }
+    } else {
+        if let Some(encoding) = encoding {
+            mistakes.at(&encoding.span, "'encoding' goes with 'file'");
+        }
+        files.inline.get_or_insert(at.span.clone());
+        (Zeroizing::new(at.value.as_bytes().to_vec()), *form)
+    };
+    decode(bytes, encoding, *form == "file").map_err(|what| mistakes.at(&at.span, what)).ok()
+}
+
+/// Turns what was written into the key. A text file may end with a new line, which is not part of the key.
+fn decode(written: Zeroizing<Vec<u8>>, encoding: &str, is_file: bool) -> Result<Zeroizing<Vec<u8>>, String> {
+    let mut compact = Zeroizing::new(Vec::with_capacity(written.len()));
+    compact.extend(written.iter().filter(|b| !b.is_ascii_whitespace()));
+    let specification = match encoding {
+        "raw" if is_file => return Ok(written),
+        "text" => {
+            let mut text = written;
+            if is_file && text.ends_with(b"\n") {
+                text.pop();
+                if text.ends_with(b"\r") {
+                    text.pop();
+                }
+            }
+            return Ok(text);
+        }
+        "hex" => HEXLOWER_PERMISSIVE,
+        "base64" if compact.ends_with(b"=") => BASE64,
+        "base64" => BASE64_NOPAD,
+        _ => return Err("'encoding' is \"text\", \"hex\", \"base64\" or \"raw\"".to_owned()),
+    };
+    let valid = |_| format!("this is not {encoding}");
+    let len = specification.decode_len(compact.len()).map_err(valid)?;
+    let mut out = Zeroizing::new(vec![0; len]);
+    let n = specification.decode_mut(&compact, &mut out).map_err(|_| format!("this is not {encoding}"))?;
+    out.truncate(n);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn decoded(written: &str, encoding: &str, is_file: bool) -> Result<Vec<u8>, String> {
+        decode(Zeroizing::new(written.as_bytes().to_vec()), encoding, is_file).map(|b| b.to_vec())
+    }
+
+    #[test]
+    fn secrets_decode() {
+        assert_eq!(decoded("abc\n", "text", true), Ok(b"abc".to_vec()));
+        assert_eq!(decoded("abc\r\n", "text", true), Ok(b"abc".to_vec()));
+        assert_eq!(decoded("abc\n", "text", false), Ok(b"abc\n".to_vec()));
+        assert_eq!(decoded("abc\n", "raw", true), Ok(b"abc\n".to_vec()));
+        assert!(decoded("abc", "raw", false).is_err());
+        assert_eq!(decoded("00 fF\n10\n", "hex", true), Ok(vec![0, 255, 16]));
+        assert!(decoded("0", "hex", false).is_err() && decoded("zz", "hex", false).is_err());
+        assert_eq!(decoded("AAEC/w==", "base64", false), Ok(vec![0, 1, 2, 255]));
+        assert_eq!(decoded("AAEC/w", "base64", false), Ok(vec![0, 1, 2, 255]));
+        assert!(decoded("A", "base64", false).is_err() && decoded("!!!!", "base64", false).is_err());
+        assert!(decoded("x", "rot13", true).is_err());
+    }
+
+    #[test]
+    fn files_of_others_are_refused() {
+        let folder = std::env::temp_dir().join(format!("sealane-secret-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("key");
+        std::fs::write(&path, "secret\n").unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o600);
+        assert_eq!(*key_file(&folder, Path::new("key")).unwrap(), b"secret\n");
+        for open in [0o640, 0o604, 0o620, 0o601] {
+            mode(open);
+            let e = key_file(&folder, Path::new("key")).unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{open:o}");
+            assert!(e.to_string().contains(&format!("{open:04o}")), "{e}");
+        }
+        mode(0o400);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&path, vec![b'x'; 5000]).unwrap();
+        assert_eq!(key_file(&folder, Path::new("key")).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read_private(&path, 5000).unwrap().len(), 5000);
+        assert_eq!(key_file(&folder, Path::new("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
