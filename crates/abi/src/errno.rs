@@ -76,6 +76,7 @@ errnos! {
     EISCONN = 106, "Transport endpoint is already connected";
     ENOTCONN = 107, "Transport endpoint is not connected";
     ECONNREFUSED = 111, "Connection refused";
+    EINPROGRESS = 115, "Operation now in progress";
     ENOKEY = 126, "Required key not available";
     EKEYEXPIRED = 127, "Key has expired";
     EKEYREVOKED = 128, "Key has been revoked";

@@ -19,6 +19,7 @@ mod options;
 pub mod procfs;
 pub mod profile;
 pub mod system;
+pub mod tcp_ao;
 
 pub use alg::{Received, SendMsg, Socket};
 pub use crypto_user::CryptoUser;

@@ -6,3 +6,4 @@ mod netlink;
 mod probe;
 mod robust;
 mod sharing;
+mod tcp_ao;

@@ -1,0 +1,150 @@
+//! TCP_MD5SIG and TCP_MD5SIG_EXT: served by the kernel, but a peer has keys of one kind only, so what they set is remembered,
+//! without the keys themselves (`tcp_v4_parse_md5_keys`, `tcp_v6_parse_md5_keys`).
+
+use super::user::UserBytes;
+use super::{Family, Namespace, SocketFacts, SocketId};
+use crate::Errno;
+use core::net::IpAddr;
+use sealane_abi::tcp::{
+    AF_INET, AF_INET6, TCP_MD5SIG_EXT, TCP_MD5SIG_FLAG_IFINDEX, TCP_MD5SIG_FLAG_PREFIX, TCP_MD5SIG_MAXKEYLEN, TcpMd5sig,
+};
+use sealane_net::ao::mkt::{Prefix, unmapped};
+use sealane_net::ao::table::Ids;
+
+/// `struct tcp_md5sig_key` in bytes (64-bit kernels).
+const KEY_STRUCT: usize = 136;
+
+/// An MD5 key of a socket, without the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Md5Key {
+    /// The peers; bits behind the prefix may be set, and do not count.
+    pub peer: Prefix,
+    /// Bound to this VRF (0 is the default one); `None` for any.
+    pub ifindex: Option<i32>,
+}
+
+/// The MD5 keys of a socket.
+#[derive(Default)]
+pub(super) struct Table(Vec<Md5Key>);
+
+impl Table {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What the kernel counts for them, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.0.len() * KEY_STRUCT
+    }
+
+    /// Whether there is a key for `peer` in VRF `ifindex`; `None` asks for any VRF (`__tcp_md5_do_lookup`).
+    pub(super) fn lookup(&self, peer: IpAddr, ifindex: Option<i32>) -> Option<&Md5Key> {
+        self.0.iter().find(|k| {
+            (ifindex.is_none() || k.ifindex.is_none() || k.ifindex == ifindex)
+                && equal_in(k.peer.addr, peer, k.peer.len)
+        })
+    }
+
+    /// Takes all of them out.
+    pub(super) fn take(&mut self) -> Vec<Md5Key> {
+        core::mem::take(&mut self.0)
+    }
+
+    fn set(&mut self, key: Md5Key) {
+        if !self.0.contains(&key) {
+            self.0.push(key);
+        }
+    }
+
+    fn remove(&mut self, key: &Md5Key) {
+        self.0.retain(|k| k != key);
+    }
+}
+
+/// Whether both are of one family and equal in the first `bits` bits; unlike with TCP-AO, 0.0.0.0 is an address like others.
+fn equal_in(a: IpAddr, b: IpAddr, bits: u8) -> bool {
+    let (a, b, width) = match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return false,
+    };
+    (a ^ b).checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
+}
+
+/// What a call sets or deletes; `None` when the kernel will refuse it, or it deletes.
+struct Command {
+    key: Md5Key,
+    /// The VRF in which TCP-AO keys are looked for: any, unless the call names one.
+    asked_vrf: Option<i32>,
+    delete: bool,
+}
+
+fn parse(facts: &SocketFacts<'_>, optname: i32, user: &UserBytes<'_>) -> Option<Command> {
+    if user.len() < size_of::<TcpMd5sig>() {
+        return None;
+    }
+    let cmd: &TcpMd5sig = user.whole().ok()?;
+    let ext = optname == TCP_MD5SIG_EXT;
+    let in_vrf = cmd.tcpm_flags & TCP_MD5SIG_FLAG_IFINDEX != 0;
+    let addr = match (facts.family, cmd.tcpm_addr.family()) {
+        (Family::V4, AF_INET) => IpAddr::V4(cmd.tcpm_addr.in4()),
+        (Family::V6, AF_INET6) => unmapped(IpAddr::V6(cmd.tcpm_addr.in6())),
+        _ => return None,
+    };
+    let width = if addr.is_ipv4() { 32 } else { 128 };
+    let len = if ext && cmd.tcpm_flags & TCP_MD5SIG_FLAG_PREFIX != 0 { cmd.tcpm_prefixlen } else { width };
+    let ifindex = if ext && in_vrf { cmd.tcpm_ifindex.get() } else { 0 };
+    if len > width
+        || ifindex != 0 && facts.interfaces.vrf(ifindex) != ifindex
+        || usize::from(cmd.tcpm_keylen.get()) > TCP_MD5SIG_MAXKEYLEN
+    {
+        return None;
+    }
+    let ifindex = in_vrf.then_some(ifindex);
+    Some(Command {
+        key: Md5Key { peer: Prefix { addr, len }, ifindex },
+        asked_vrf: ifindex,
+        delete: cmd.tcpm_keylen.get() == 0,
+    })
+}
+
+impl Namespace {
+    /// setsockopt() with TCP_MD5SIG or TCP_MD5SIG_EXT, `optval` and `optlen` as for [`Namespace::setsockopt`]: refuses a key
+    /// for a peer that has a TCP-AO key, else lets `kernel` make the call and remembers what it changed.
+    ///
+    /// # Errors
+    /// [`Errno::EKEYREJECTED`], and what `kernel` answers.
+    pub fn md5_setsockopt(
+        &mut self,
+        id: SocketId,
+        facts: &SocketFacts<'_>,
+        optname: i32,
+        optval: &[u8],
+        optlen: i32,
+        kernel: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        // More bytes than the struct are no error here.
+        let command = UserBytes::new(optval, optlen, false).ok().and_then(|user| parse(facts, optname, &user));
+        let Some(Command { key, asked_vrf, delete }) = command else { return kernel() };
+        let in_use = || {
+            self.info(id).is_some_and(|info| {
+                let ids = Ids { ifindex: asked_vrf, ..Ids::default() };
+                info.ao_required || info.keys().lookup(key.peer.addr, ids).is_some()
+            })
+        };
+        if !delete && in_use() {
+            return Err(Errno::EKEYREJECTED);
+        }
+        kernel()?;
+        let before = self.sockets.get(&id).map_or(0, |s| s.md5.memory());
+        if !delete {
+            self.socket(id).md5.set(key);
+        } else if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.md5.remove(&key);
+        }
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.omem = (socket.omem + socket.md5.memory()).saturating_sub(before);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! TCP_AO_REPAIR (`tcp_ao_set_repair`, `tcp_ao_get_repair`).
+
+use super::add::key_errno;
+use super::user::{Answer, UserBytes};
+use super::{Namespace, Socket, SocketFacts, SocketId};
+use crate::Errno;
+use sealane_abi::tcp::TcpAoRepair;
+use sealane_net::ao::info::Conn;
+use sealane_net::ao::sne::Sne;
+use zerocopy::IntoBytes;
+use zerocopy::native_endian::U32;
+
+/// Initial sequence numbers and sequence number extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Isns {
+    /// Ours.
+    pub(super) lisn: u32,
+    /// The peer's.
+    pub(super) risn: u32,
+    /// SNE of what we send.
+    pub(super) snd_sne: u32,
+    /// SNE of what the peer sends.
+    pub(super) rcv_sne: u32,
+}
+
+impl Isns {
+    fn of(conn: &Conn) -> Self {
+        Isns { lisn: conn.lisn, risn: conn.risn, snd_sne: conn.snd.ext, rcv_sne: conn.rcv.ext }
+    }
+}
+
+impl Socket {
+    fn isns(&self) -> Isns {
+        self.info.as_ref().and_then(|i| i.conn()).map_or(self.isns, Isns::of)
+    }
+
+    /// Sets ISNs and SNEs, and with them the connection as far as its ends are known.
+    ///
+    /// # Errors
+    /// When the driver cannot derive traffic keys.
+    pub(super) fn set_isns(&mut self, facts: &SocketFacts<'_>, isns: Isns) -> Result<(), Errno> {
+        self.isns = isns;
+        let Some(info) = &mut self.info else { return Ok(()) };
+        let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return Ok(()) };
+        let old = info.conn().copied();
+        let mut conn = Conn::new(local, peer, isns.lisn, isns.risn);
+        // Repair mode says where the sequence numbers are; else they are where the connection was.
+        let base = |seq: Option<u32>, old: Option<u32>, isn| seq.or(old).unwrap_or(isn);
+        conn.snd =
+            Sne { ext: isns.snd_sne, base: base(facts.repair.map(|r| r.send), old.map(|o| o.snd.base), isns.lisn) };
+        conn.rcv =
+            Sne { ext: isns.rcv_sne, base: base(facts.repair.map(|r| r.receive), old.map(|o| o.rcv.base), isns.risn) };
+        info.set_conn(conn);
+        info.derive().map_err(key_errno)
+    }
+}
+
+impl Namespace {
+    pub(super) fn set_repair(
+        &mut self,
+        id: SocketId,
+        facts: &SocketFacts<'_>,
+        user: &UserBytes<'_>,
+    ) -> Result<(), Errno> {
+        let cmd: &TcpAoRepair = user.whole()?;
+        if facts.repair.is_none() {
+            return Err(Errno::EPERM);
+        }
+        let socket = self.sockets.get_mut(&id).filter(|s| s.info.is_some()).ok_or(Errno::ENOENT)?;
+        let isns = Isns {
+            lisn: cmd.snt_isn.get(),
+            risn: cmd.rcv_isn.get(),
+            snd_sne: cmd.snd_sne.get(),
+            rcv_sne: cmd.rcv_sne.get(),
+        };
+        socket.set_isns(facts, isns)
+    }
+
+    pub(super) fn repair(&self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<Answer, Errno> {
+        if user.len() == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if facts.repair.is_none() {
+            return Err(Errno::EPERM);
+        }
+        let isns = self.sockets.get(&id).filter(|s| s.info.is_some()).ok_or(Errno::ENOENT)?.isns();
+        let out = TcpAoRepair {
+            snt_isn: isns.lisn.into(),
+            rcv_isn: isns.risn.into(),
+            snd_sne: U32::new(isns.snd_sne),
+            rcv_sne: U32::new(isns.rcv_sne),
+        };
+        Ok(Answer::front(out.as_bytes(), user.len()))
+    }
+}
