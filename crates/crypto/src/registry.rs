@@ -358,7 +358,9 @@ impl Alg {
         self.0.rows[0].test_state() == TestState::Exempt
     }
 
-    pub(crate) fn same(&self, other: &Alg) -> bool {
+    /// Whether the two are one lookup's result: operations under keys of both may share a burst.
+    #[must_use]
+    pub fn same(&self, other: &Alg) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 

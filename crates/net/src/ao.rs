@@ -3,14 +3,19 @@
 //! Control, top to bottom: [`alg`] resolves names once; [`mkt`] is a master key tuple; [`table`] the list of them that a
 //! socket owns; [`info`] that list with current and rnext key, counters and, once the peer is known, the connection.
 //!
-//! Data: [`input`] and [`output`] choose the key for a segment ([`kdf`] derives traffic keys, [`sne`] extends sequence
+//! Data: [`input`] and [`output`] choose the key for a segment of an [`endpoint`] ([`kdf`] derives traffic keys, [`sne`] extends sequence
 //! numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and joins segments.
 //! A segment that fails gets one [`drop::DropReason`].
 
 pub mod alg;
 pub mod drop;
+pub mod endpoint;
 pub mod info;
+pub mod input;
 pub mod kdf;
+pub mod mac;
 pub mod mkt;
+pub mod output;
+pub mod segment;
 pub mod sne;
 pub mod table;

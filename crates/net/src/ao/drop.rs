@@ -121,6 +121,8 @@ reasons! {
         Some(Counter::Bad), true, "TCP_AOFAILURE", "the MAC lengths of the two ends differ";
     Mac, "The MAC does not match.", "mac",
         Some(Counter::Bad), true, "TCP_AOFAILURE", "wrong key, other algorithm, TCP options covered on one side only, or a changed packet";
+    Md5Unexpected, "TCP-MD5 from a peer for which the socket has TCP-AO keys only.", "md5-unexpected",
+        None, false, "TCP_MD5UNEXPECTED", "the peer signs with TCP-MD5, and the local socket has TCP-AO keys for it";
     IsnUnknown, "Neither SYN nor ACK on a listening socket: the initial sequence numbers cannot be known.", "isn-unknown",
         None, false, "TCP_FLAGS", "a segment without a connection: the initial sequence numbers are not known";
     Closed, "The socket is closed.", "closed",

@@ -257,6 +257,14 @@ impl AoInfo {
         self.conn = Some(conn);
     }
 
+    /// Sets the peer's ISN, from its SYN or SYN-ACK; the SNE of what we receive starts anew.
+    pub fn learn_peer_isn(&mut self, risn: u32) {
+        if let Some(conn) = &mut self.conn {
+            conn.risn = risn;
+            conn.rcv = Sne::new(risn);
+        }
+    }
+
     /// Forgets the connection and its traffic keys, as for a socket that is connected anew.
     pub fn clear_conn(&mut self) {
         self.conn = None;

@@ -1,0 +1,286 @@
+//! Inbound segments: what Linux decides about them (`tcp_inbound_hash`, `tcp_inbound_ao_hash`), in three steps so that
+//! MACs are verified in bursts: [`classify`], [`mac::verify`](crate::ao::mac::verify), [`settle`].
+
+use crate::ao::drop::{Counter, DropReason, Netstat};
+use crate::ao::endpoint::{Endpoint, State, Tfm};
+use crate::ao::info::AoInfo;
+use crate::ao::kdf::Context;
+use crate::ao::mac::{Coverage, Verify};
+use crate::ao::mkt::unmapped;
+use crate::ao::sne::extend;
+use crate::ao::table::{Ids, KeyRef};
+use crate::wire::tcp::{AoOption, Auth, Segment};
+use core::net::SocketAddr;
+
+/// What is to be done with a segment.
+pub enum Class<'a> {
+    /// It carries no authentication and needs none from TCP-AO; TCP-MD5 may still want some.
+    Unsigned,
+    /// It carries TCP-MD5, which is not decided here.
+    Md5,
+    /// Its MAC decides.
+    Verify(Check<'a>),
+    /// It goes. [`refuse`] counts it.
+    Drop(Refusal),
+}
+
+/// Why a segment was dropped before its MAC was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason.
+    pub reason: DropReason,
+    /// The key on which it counts.
+    pub key: Option<KeyRef>,
+}
+
+/// A segment whose MAC is to be verified.
+pub struct Check<'a> {
+    /// The MAC under the traffic key.
+    pub tfm: Tfm<'a>,
+    /// What the MAC covers.
+    pub cover: Coverage,
+    /// The option.
+    pub option: AoOption,
+    /// What [`settle`] wants to know.
+    pub ticket: Ticket,
+}
+
+/// What remains of a [`Check`] when its MAC is known; borrows nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// The key.
+    pub key: KeyRef,
+    state: State,
+    rnext_key_id: u8,
+    seq: u32,
+    ack: Option<u32>,
+    syn: bool,
+}
+
+impl<'a> Check<'a> {
+    /// The operation for [`mac::verify`](crate::ao::mac::verify).
+    #[must_use]
+    pub fn op<'o>(&'o self, segment: &Segment<'o>) -> Verify<'o>
+    where
+        'a: 'o,
+    {
+        Verify {
+            tfm: self.tfm.mac(),
+            packet: segment.packet(),
+            at: *segment.layout(),
+            cover: self.cover,
+            status: Ok(()),
+        }
+    }
+}
+
+fn drop(reason: DropReason) -> Class<'static> {
+    Class::Drop(Refusal { reason, key: None })
+}
+
+/// Decides what an inbound segment needs. Nothing is counted and nothing changes.
+#[must_use]
+pub fn classify<'a>(segment: &Segment<'_>, to: &Endpoint<'a>) -> Class<'a> {
+    let Ok(auth) = segment.auth() else { return drop(DropReason::BadHeader) };
+    if to.request.is_some_and(|r| r.used_ao != matches!(auth, Some(Auth::Ao(_)))) {
+        return drop(DropReason::Handshake);
+    }
+    match (auth, to.info) {
+        (Some(Auth::Ao(option)), Some(info)) => match check(segment, to, info, option) {
+            Ok(check) => Class::Verify(check),
+            Err(refusal) => Class::Drop(refusal),
+        },
+        (Some(Auth::Ao(_)), None) => drop(DropReason::Unexpected),
+        (auth, Some(info)) if wants_ao(info, segment, to) => drop(match auth {
+            None => DropReason::Required,
+            // The kernel's own TCP-MD5 code drops these; a kernel built without it would let them pass.
+            Some(_) if !to.md5 => DropReason::Md5Unexpected,
+            Some(_) => return Class::Md5,
+        }),
+        (None, _) => Class::Unsigned,
+        (Some(Auth::Md5 { .. }), _) => Class::Md5,
+    }
+}
+
+/// Whether the socket takes no unsigned segment from this peer (`tcp_ao_required`).
+fn wants_ao(info: &AoInfo, segment: &Segment<'_>, to: &Endpoint<'_>) -> bool {
+    info.ao_required || info.keys().lookup(segment.source().ip(), Ids::any(to.ifindex)).is_some()
+}
+
+/// ISNs of sender and receiver, and the SNE.
+struct Numbers {
+    source_isn: u32,
+    destination_isn: u32,
+    sne: u32,
+}
+
+fn check<'a>(
+    segment: &Segment<'_>,
+    to: &Endpoint<'a>,
+    info: &'a AoInfo,
+    option: AoOption,
+) -> Result<Check<'a>, Refusal> {
+    let refuse = |reason, key| Err(Refusal { reason, key });
+    let flags = segment.flags();
+    let (seq, ack) = (segment.seq(), flags.ack().then(|| segment.ack_seq()));
+    let first_syn = flags.syn() && ack.is_none();
+    let synchronized = matches!(to.state, State::Established | State::TimeWait);
+
+    let by_key_id = Ids::default().recv(option.key_id);
+    let found = match to.state {
+        State::Closed => return refuse(DropReason::Closed, None),
+        // All keys of a connection match its peer; the one that we asked for is the likely one.
+        State::Established | State::TimeWait => info
+            .rnext()
+            .filter(|k| info.key(*k).is_some_and(|k| k.mkt.recv_id == option.key_id))
+            .or_else(|| info.keys().by_ids(by_key_id)),
+        _ => info.keys().lookup(segment.source().ip(), Ids { ifindex: Some(to.ifindex), ..by_key_id }),
+    };
+    let Some((key_ref, key)) = found.and_then(|k| Some((k, info.key(k)?))) else {
+        return refuse(DropReason::KeyNotFound, None);
+    };
+
+    let cached = key.traffic.as_ref().filter(|_| synchronized && !first_syn);
+    let (tfm, sne) = if let (Some(traffic), Some(conn)) = (cached, info.conn()) {
+        (Ok(Tfm::Cached(&traffic.receive)), conn.rcv.of(seq))
+    } else {
+        let Some(n) = numbers(segment, to, info) else { return refuse(DropReason::IsnUnknown, None) };
+        let context = context(segment, n.source_isn, n.destination_isn);
+        (key.mkt.traffic_mac(&context).map(Tfm::Derived), n.sne)
+    };
+    if option.mac_len != key.mkt.mac_len {
+        return refuse(DropReason::MacLen, Some(key_ref));
+    }
+    let Ok(tfm) = tfm else { return refuse(DropReason::Driver, Some(key_ref)) };
+    Ok(Check {
+        tfm,
+        cover: Coverage {
+            mac_at: option.mac_at(),
+            mac_len: option.mac_len,
+            sne,
+            exclude_options: key.mkt.exclude_options,
+        },
+        option,
+        ticket: Ticket { key: key_ref, state: to.state, rnext_key_id: option.rnext_key_id, seq, ack, syn: flags.syn() },
+    })
+}
+
+/// The numbers of a segment outside of an established connection; `None` where nobody can know them.
+fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Numbers> {
+    let flags = segment.flags();
+    let (seq, ack) = (segment.seq(), segment.ack_seq());
+    if flags.syn() && !flags.ack() {
+        return Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 });
+    }
+    match (to.state, to.request) {
+        (State::Listen, Some(r)) => {
+            Some(Numbers { source_isn: r.rcv_isn, destination_isn: r.snt_isn, sne: extend(0, r.rcv_isn, seq) })
+        }
+        // After a SYN cookie the ACK itself says what the ISNs were.
+        (State::Listen, None) if flags.ack() && !flags.syn() => {
+            let isn = seq.wrapping_sub(1);
+            Some(Numbers { source_isn: isn, destination_isn: ack.wrapping_sub(1), sne: extend(0, isn, seq) })
+        }
+        (State::Listen, None) if flags.syn() => Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 }),
+        (State::SynSent | State::SynReceived, _) => {
+            let conn = info.conn()?;
+            let source_isn = if flags.syn() || flags.rst() { seq } else { conn.risn };
+            Some(Numbers { source_isn, destination_isn: conn.lisn, sne: 0 })
+        }
+        (State::Established | State::TimeWait, _) => {
+            let conn = info.conn()?;
+            Some(Numbers { source_isn: conn.risn, destination_isn: conn.lisn, sne: conn.rcv.of(seq) })
+        }
+        _ => None,
+    }
+}
+
+/// What the KDF takes for a segment in the direction in which it travels.
+pub(crate) fn context(segment: &Segment<'_>, source_isn: u32, destination_isn: u32) -> Context {
+    let end = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
+    Context { source: end(segment.source()), destination: end(segment.destination()), source_isn, destination_isn }
+}
+
+/// Counts a segment that [`classify`] refused.
+pub fn refuse(refusal: &Refusal, info: Option<&mut AoInfo>, netstat: &mut Netstat) {
+    netstat.dropped(refusal.reason);
+    if let Some(info) = info {
+        info.count_drop(refusal.reason, refusal.key);
+    }
+}
+
+/// Acts on the verdict about a segment: counters; after a good one on a connection the sequence numbers and the key that
+/// the peer asks for; after a good SYN-ACK the traffic keys.
+///
+/// `info` is the one that [`classify`] saw. Segments of one connection settle in their order. Of a burst each is judged
+/// by the state before the burst, which differs only when the SYN-ACK is among them.
+///
+/// # Errors
+/// Why the segment goes: the verdict itself, or [`DropReason::Driver`] when traffic keys cannot be derived.
+pub fn settle(
+    info: &mut AoInfo,
+    ticket: &Ticket,
+    verdict: Result<(), DropReason>,
+    netstat: &mut Netstat,
+) -> Result<(), DropReason> {
+    if let Err(reason) = verdict {
+        netstat.dropped(reason);
+        info.count_drop(reason, Some(ticket.key));
+        return Err(reason);
+    }
+    netstat.bump(Counter::Good);
+    info.count_good(ticket.key);
+    let first_syn = ticket.syn && ticket.ack.is_none();
+    match ticket.state {
+        State::Established | State::TimeWait if !first_syn => {
+            let current = info.current().and_then(|k| info.key(k));
+            if current.is_none_or(|k| k.mkt.send_id != ticket.rnext_key_id)
+                && let Some(asked) = info.keys().by_ids(Ids::default().send(ticket.rnext_key_id))
+            {
+                info.set_current(asked);
+            }
+            if let Some(conn) = info.conn_mut() {
+                conn.rcv.advance(ticket.seq);
+                if let Some(ack) = ticket.ack {
+                    conn.snd.advance(ack);
+                }
+            }
+        }
+        State::SynSent | State::SynReceived if ticket.syn => {
+            info.learn_peer_isn(ticket.seq);
+            info.derive().map_err(|_| DropReason::Driver)?;
+        }
+        State::SynReceived => {
+            if let Some(conn) = info.conn_mut() {
+                conn.rcv.advance(ticket.seq);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// ICMP errors that would tear a connection down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IcmpError {
+    /// ICMPv4 type 3 with this code.
+    V4(u8),
+    /// ICMPv6 type 1 with this code.
+    V6(u8),
+}
+
+/// Whether an ICMP error about a connection is to be ignored (RFC 5925 section 7.8, `tcp_ao_ignore_icmp`): protocol,
+/// port or "fragmentation needed" unreachable over IPv4, prohibited or port unreachable over IPv6, in synchronized
+/// states, unless the program accepts them. Counts it if so.
+pub fn ignore_icmp(info: &mut AoInfo, state: State, error: IcmpError, netstat: &mut Netstat) -> bool {
+    let hard = match error {
+        IcmpError::V4(code) => (2..=4).contains(&code),
+        IcmpError::V6(code) => code == 1 || code == 4,
+    };
+    let ignored = hard && matches!(state, State::Established | State::TimeWait) && !info.accept_icmps;
+    if ignored {
+        netstat.dropped(DropReason::Icmp);
+        info.count_drop(DropReason::Icmp, None);
+    }
+    ignored
+}

@@ -1,0 +1,167 @@
+//! Outbound segments: which key signs them, with which numbers in the option.
+
+use crate::ao::drop::DropReason;
+use crate::ao::endpoint::{Endpoint, State, Tfm};
+use crate::ao::info::{AoInfo, Conn};
+use crate::ao::input::context;
+use crate::ao::kdf::Context;
+use crate::ao::mac::Coverage;
+use crate::ao::mkt::{Mkt, OPTION_HEADER_LEN, option_len};
+use crate::ao::sne::extend;
+use crate::ao::table::{Ids, Key, KeyRef};
+use crate::wire::tcp::{AoOption, Segment};
+
+/// What is to be done with an outbound segment.
+pub enum Choice<'a> {
+    /// The connection does not use TCP-AO.
+    Unsigned,
+    /// It is signed like this.
+    Sign(Signature<'a>),
+    /// It must not leave.
+    Drop(DropReason),
+}
+
+/// How a segment is signed.
+pub struct Signature<'a> {
+    /// The MAC under the traffic key.
+    pub tfm: Tfm<'a>,
+    /// The key.
+    pub key: KeyRef,
+    /// The option.
+    pub option: OptionFields,
+    /// Whether other TCP options stay out of the MAC.
+    pub exclude_options: bool,
+    seq: u32,
+    sne: u32,
+}
+
+/// What the option says, but for the MAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionFields {
+    /// KeyID: our SendID.
+    pub key_id: u8,
+    /// RNextKeyID: the RecvID that we want to be answered with.
+    pub rnext_key_id: u8,
+    /// Length of the MAC in bytes.
+    pub mac_len: usize,
+}
+
+impl OptionFields {
+    /// Bytes that the option takes in the TCP header, padding included.
+    #[must_use]
+    pub fn padded_len(&self) -> usize {
+        option_len(self.mac_len)
+    }
+}
+
+impl Signature<'_> {
+    /// What the MAC covers in a segment that starts at `seq`, when the option stands first in its header. Of the segments
+    /// that a superframe is cut into each has its own.
+    #[must_use]
+    pub fn coverage(&self, seq: u32) -> Coverage {
+        let first = AoOption { at: 0, key_id: 0, rnext_key_id: 0, mac_len: self.option.mac_len };
+        Coverage {
+            mac_at: first.mac_at(),
+            mac_len: self.option.mac_len,
+            sne: extend(self.sne, self.seq, seq),
+            exclude_options: self.exclude_options,
+        }
+    }
+}
+
+/// The longest option that [`choose`] can ask for: 4 bytes and the longest MAC, padded.
+pub const MAX_PADDED_LEN: usize = (OPTION_HEADER_LEN + crate::ao::mkt::MAX_MAC_LEN).next_multiple_of(4);
+
+/// Decides how an outbound segment is signed. Nothing changes; [`sent`] follows once it is on its way.
+#[must_use]
+pub fn choose<'a>(segment: &Segment<'_>, from: &Endpoint<'a>) -> Choice<'a> {
+    let Some(info) = from.info else { return Choice::Unsigned };
+    let chosen = match (from.state, from.request) {
+        (State::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
+        (State::Listen, _) => handshake(segment, from, info),
+        (State::Closed, _) => Err(DropReason::NoSendKey),
+        _ => connection(segment, info),
+    };
+    chosen.map_or_else(Choice::Drop, Choice::Sign)
+}
+
+fn signature<'a>(
+    segment: &Segment<'_>,
+    tfm: Tfm<'a>,
+    key: (KeyRef, &Mkt),
+    rnext_key_id: u8,
+    sne: u32,
+) -> Signature<'a> {
+    let (key, mkt) = key;
+    Signature {
+        tfm,
+        key,
+        option: OptionFields { key_id: mkt.send_id, rnext_key_id, mac_len: mkt.mac_len },
+        exclude_options: mkt.exclude_options,
+        seq: segment.seq(),
+        sne,
+    }
+}
+
+fn derived(mkt: &Mkt, context: &Context) -> Result<Tfm<'static>, DropReason> {
+    mkt.traffic_mac(context).map(Tfm::Derived).map_err(|_| DropReason::Driver)
+}
+
+/// A segment of a connection of ours: signed with the current key.
+fn connection<'a>(segment: &Segment<'_>, info: &'a AoInfo) -> Result<Signature<'a>, DropReason> {
+    let key = |k: Option<KeyRef>| k.and_then(|k| Some((k, info.key(k)?))).ok_or(DropReason::NoSendKey);
+    let (current, key_in_use): (KeyRef, &'a Key) = key(info.current())?;
+    let rnext = key(info.rnext())?.1.mkt.recv_id;
+    let flags = segment.flags();
+    let seq = segment.seq();
+    let (tfm, sne) = match (&key_in_use.traffic, info.conn()) {
+        // The other end's ISN is not known to a SYN.
+        _ if flags.syn() && !flags.ack() => (derived(&key_in_use.mkt, &context(segment, seq, 0))?, 0),
+        (Some(traffic), Some(conn)) => (Tfm::Cached(&traffic.send), conn.snd.of(seq)),
+        (None, Some(conn)) => (derived(&key_in_use.mkt, &conn.send_context())?, conn.snd.of(seq)),
+        (_, None) => return Err(DropReason::IsnUnknown),
+    };
+    Ok(signature(segment, tfm, (current, &key_in_use.mkt), rnext, sne))
+}
+
+/// What a listener sends: SYN-ACK, ACK and RST for a half-open connection, and RST without one.
+fn handshake<'a>(segment: &Segment<'_>, from: &Endpoint<'a>, info: &'a AoInfo) -> Result<Signature<'a>, DropReason> {
+    let peer = segment.destination().ip();
+    let any = Ids::any(from.ifindex);
+    let flags = segment.flags();
+    let (seq, ack) = (segment.seq(), segment.ack_seq());
+    let (found, rnext, local_isn, remote_isn, sne) = match from.request {
+        Some(r) => {
+            let asked = info.keys().lookup(peer, any.send(r.rnext_key_id));
+            // A SYN-ACK is signed with the key that the SYN asked for or not sent at all; for an ACK any key will do.
+            let found = if flags.syn() { asked } else { asked.or_else(|| info.keys().lookup(peer, any)) };
+            let local_isn = if flags.syn() { seq } else { r.snt_isn };
+            (found, Some(r.key_id), local_isn, r.rcv_isn, extend(0, local_isn, seq))
+        }
+        // A refused SYN: its sender is the only one who knows both ISNs, and takes this RST's number for ours.
+        None if flags.rst() && flags.ack() && seq == 0 => {
+            (info.keys().lookup(peer, any), None, 0, ack.wrapping_sub(1), 0)
+        }
+        None => return Err(DropReason::NoSendKey),
+    };
+    let (key, mkt) = found.and_then(|k| Some((k, &*info.key(k)?.mkt))).ok_or(DropReason::NoSendKey)?;
+    let tfm = derived(mkt, &context(segment, local_isn, remote_isn))?;
+    Ok(signature(segment, tfm, (key, mkt), rnext.unwrap_or(mkt.recv_id), sne))
+}
+
+/// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN says our ISN, and every
+/// acknowledgment number how far we have received.
+pub fn sent(info: &mut AoInfo, segment: &Segment<'_>) {
+    let flags = segment.flags();
+    if flags.syn() {
+        let isn = segment.seq();
+        if !flags.ack() && info.conn().is_none_or(|c| c.lisn != isn) {
+            info.set_conn(Conn::new(segment.source(), segment.destination(), isn, 0));
+        }
+    } else if let Some(conn) = info.conn_mut()
+        && flags.ack()
+        && !flags.rst()
+    {
+        conn.rcv.advance(segment.ack_seq());
+    }
+}

@@ -1,0 +1,196 @@
+//! Editing of segments: the option in and out of the header, the MSS of the peer, superframes cut ([`cut`]) and joined
+//! ([`join`]).
+//!
+//! The kernel that sends and receives knows nothing of the option: on the way out the header grows, on the way in it
+//! shrinks, and nothing else of a segment changes but what the option's space costs (SACK blocks, the MSS).
+
+pub mod cut;
+pub mod join;
+
+use crate::ao::drop::DropReason;
+use crate::ao::mkt::OPTION_HEADER_LEN;
+use crate::ao::output::OptionFields;
+use crate::wire::ip::{self, Layout, MAX_TCP_HEADER_LEN, TCP_HEADER_LEN, be16};
+use crate::wire::tcp::{AoOption, Options, Segment, kind};
+use arrayvec::ArrayVec;
+
+/// Room for options in a TCP header, in bytes.
+pub const MAX_OPTIONS_LEN: usize = MAX_TCP_HEADER_LEN - TCP_HEADER_LEN;
+
+/// The options of a signed segment.
+pub type OptionBytes = ArrayVec<u8, MAX_OPTIONS_LEN>;
+
+/// What the TCP checksum field of a packet holds, and so how it stays true while the packet is edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChecksumState {
+    /// The checksum, right or wrong: it is adjusted for what changes, so that a wrong one stays wrong and the receiver
+    /// notices.
+    Complete,
+    /// The sum of the pseudo-header, for a device to go on from (a packet that never was on a wire).
+    Partial,
+}
+
+/// The options of a signed segment: ours first, its MAC zeroed and padded with NOPs to whole words as Linux does, then
+/// those of the segment; SACK blocks that no longer fit are left out, the last ones first.
+///
+/// # Errors
+/// [`DropReason::NoRoom`]: they do not fit even without SACK blocks. [`DropReason::BadHeader`]: they do not fit, and are
+/// malformed.
+pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes, DropReason> {
+    let mut out = OptionBytes::new();
+    let padded = fields.padded_len();
+    if padded > MAX_OPTIONS_LEN {
+        return Err(DropReason::NoRoom);
+    }
+    let len = OPTION_HEADER_LEN + fields.mac_len;
+    out.extend([kind::AO, len as u8, fields.key_id, fields.rnext_key_id]);
+    out.extend(core::iter::repeat_n(0, fields.mac_len));
+    out.extend(core::iter::repeat_n(kind::NOP, padded - len));
+    let room = MAX_OPTIONS_LEN - padded;
+    if options.len() <= room {
+        out.extend(options.iter().copied());
+        return Ok(out);
+    }
+    // Without the padding between the options, SACK gets what all others leave.
+    let parsed = || Options::new(options).map(|o| o.map_err(|_| DropReason::BadHeader));
+    let mut others = 0;
+    for option in parsed() {
+        let option = option?;
+        others += if matches!(option.kind(), kind::NOP | kind::SACK) { 0 } else { aligned_len(option.bytes) };
+    }
+    let sack_room = room.checked_sub(others).ok_or(DropReason::NoRoom)?;
+    for option in parsed().filter_map(Result::ok).filter(|o| o.kind() != kind::NOP) {
+        let bytes = if option.kind() == kind::SACK {
+            let blocks = (option.bytes.len() - 2) / 8;
+            let fitting = blocks.min(sack_room.saturating_sub(4) / 8);
+            if fitting == 0 {
+                continue;
+            }
+            &option.bytes[..2 + 8 * fitting]
+        } else {
+            option.bytes
+        };
+        out.extend(core::iter::repeat_n(kind::NOP, aligned_len(bytes) - bytes.len()));
+        let start = out.len();
+        out.extend(bytes.iter().copied());
+        out[start + 1] = bytes.len() as u8;
+    }
+    Ok(out)
+}
+
+/// Length of an option with NOPs before it up to whole words.
+fn aligned_len(option: &[u8]) -> usize {
+    option.len().next_multiple_of(4)
+}
+
+/// How many bytes of payload a signed segment may have when the whole packet may have `mtu` bytes; 0 when not even the
+/// headers fit.
+#[must_use]
+pub fn max_payload(at: &Layout, options_len: usize, mtu: usize) -> usize {
+    mtu.saturating_sub(at.tcp_at + TCP_HEADER_LEN + options_len)
+}
+
+/// Takes the option out of a segment: its padding goes with it, so that what is left starts on a whole word. The payload
+/// stays where it is; headers move towards it. Returns where the packet now starts in `packet`, and its layout from
+/// there.
+///
+/// ```text
+///  before  | IP | TCP | NOP NOP TS | TCP-AO | payload |
+///  after          | IP | TCP | NOP NOP TS   | payload |
+/// ```
+///
+/// # Panics
+/// When `option` is not what [`Segment::auth`] found in this packet.
+#[must_use]
+pub fn strip(packet: &mut [u8], at: &Layout, option: &AoOption, checksum: ChecksumState) -> (usize, Layout) {
+    let options = &packet[at.tcp_at + TCP_HEADER_LEN..at.payload_at];
+    let (from, to) = padded_extent(options, option);
+    let removed = (to - from) & !3;
+    // A ragged rest becomes NOPs in the place of the option: the header is whole words long.
+    let kept_at = at.tcp_at + TCP_HEADER_LEN + from + removed;
+    let (gone_at, old) = (at.tcp_at + TCP_HEADER_LEN + from, before_edit(packet, at));
+    packet[kept_at..at.tcp_at + TCP_HEADER_LEN + to].fill(kind::NOP);
+    packet.copy_within(..gone_at, removed);
+    let new_at = Layout { payload_at: at.payload_at - removed, end: at.end - removed, ..*at };
+    let packet = &mut packet[removed..];
+    set_header_len(packet, &new_at);
+    ip::set_len(packet, &new_at);
+    after_edit(packet, &new_at, checksum, &old);
+    (removed, new_at)
+}
+
+/// The option with the padding around it that can go: NOPs and EOLs behind it, then NOPs before it, until whole words
+/// are gone.
+fn padded_extent(options: &[u8], option: &AoOption) -> (usize, usize) {
+    let (mut from, mut to) = (option.at, option.at + OPTION_HEADER_LEN + option.mac_len);
+    // An EOL is padding only if nothing but zeros follows; otherwise it hides what follows.
+    let ends = options[to..].iter().all(|b| *b == kind::EOL);
+    while (to - from) % 4 != 0 && options.get(to).is_some_and(|b| *b == kind::NOP || ends) {
+        to += 1;
+    }
+    // A NOP before the option may also be the last byte of another one: only a walk can tell.
+    let before = Options::new(&options[..from]).map_while(Result::ok);
+    let nops = before.fold(0, |run, o| if o.kind() == kind::NOP { run + 1 } else { 0 });
+    from -= nops.min((4 - (to - from) % 4) % 4);
+    (from, to)
+}
+
+/// Lowers the MSS option of a received SYN or SYN-ACK so that what the kernel sends has room for `option_len` bytes of
+/// ours: to the smaller of the peer's MSS and what fits into `mtu`, less `option_len`. A segment without MSS option
+/// stays as it is; its peer's default of 536 or 1220 bytes leaves room.
+///
+/// # Panics
+/// When `at` is not the layout of `packet`.
+pub fn lower_mss(packet: &mut [u8], at: &Layout, mtu: usize, option_len: usize, checksum: ChecksumState) {
+    let options_at = at.tcp_at + TCP_HEADER_LEN;
+    let found = Options::new(&packet[options_at..at.payload_at]).map_while(Result::ok);
+    let Some(mss_at) =
+        found.filter(|o| o.kind() == kind::MSS && o.bytes.len() == 4).map(|o| options_at + o.at + 2).next()
+    else {
+        return;
+    };
+    let old = before_edit(packet, at);
+    // The MSS counts no options, neither IP's nor TCP's (RFC 6691).
+    let headers = if at.family == ip::Family::V4 { 20 } else { ip::V6_HEADER_LEN } + TCP_HEADER_LEN;
+    let fits = usize::from(be16(packet, mss_at)).min(mtu.saturating_sub(headers)).saturating_sub(option_len);
+    packet[mss_at..mss_at + 2].copy_from_slice(&(fits as u16).to_be_bytes());
+    after_edit(packet, at, checksum, &old);
+}
+
+/// The sum of pseudo-header and TCP header before an edit.
+struct OldSum(u64);
+
+fn before_edit(packet: &[u8], at: &Layout) -> OldSum {
+    OldSum(ip::sum(&packet[at.tcp_at..at.payload_at], ip::pseudo_sum(packet, at)))
+}
+
+/// Adjusts the TCP checksum for what has changed in pseudo-header and TCP header since (RFC 1624).
+fn after_edit(packet: &mut [u8], at: &Layout, checksum: ChecksumState, old: &OldSum) {
+    if checksum == ChecksumState::Partial {
+        return ip::set_partial_checksum(packet, at);
+    }
+    // Both sums contain the old checksum, which cancels out: HC' = ~(~HC + ~m + m').
+    let new = ip::sum(&packet[at.tcp_at..at.payload_at], ip::pseudo_sum(packet, at));
+    let field = at.tcp_at + 16;
+    let checksum = u64::from(!be16(packet, field)) + u64::from(ip::finish(old.0)) + new;
+    packet[field..field + 2].copy_from_slice(&ip::finish(checksum).to_be_bytes());
+}
+
+fn set_header_len(packet: &mut [u8], at: &Layout) {
+    let words = (at.tcp_header_len() / 4) as u8;
+    let byte = &mut packet[at.tcp_at + 12];
+    *byte = words << 4 | *byte & 0x0f;
+}
+
+/// Puts the option into one segment: [`cut::Cut`] for a segment that stays one.
+///
+/// Writes the packet to `out` and returns its layout there; the MAC is still zero and the TCP checksum stale until
+/// [`mac::sign`](crate::ao::mac::sign).
+///
+/// # Errors
+/// As [`options_with`]; [`DropReason::Overload`] when `out` is too small.
+pub fn insert(segment: &Segment<'_>, fields: &OptionFields, out: &mut [u8]) -> Result<Layout, DropReason> {
+    let cut = cut::Cut::new(segment, fields, usize::MAX)?;
+    cut.write(out)?;
+    Ok(cut.layout(0))
+}
