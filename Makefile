@@ -27,7 +27,8 @@ demo: build
 test: build
 	@scripts/test.sh
 
-check: deps
+check:
+	@scripts/install-deps.sh lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" cargo doc --workspace --no-deps --locked --document-private-items

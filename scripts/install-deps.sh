@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the tests run.
-# Nothing is asked of the network when everything is there.
+# Installs what is missing on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the tests run;
+# with the word `lints`, rustfmt and clippy too. Nothing is asked of the network when everything is there.
+#   install-deps.sh [lints]
 set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "install-deps: $*" >&2; }
 
 packages=(
   build-essential cmake pkg-config           # aws-lc is C and assembly
@@ -9,17 +13,44 @@ packages=(
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
   python3 golang-go                          # and two languages' own sockets
-  rustc-web cargo-web                        # Debian 12's newer Rust (1.96), where rustup is not in use
 )
 
-missing=()
+# Rust that is there counts when it is new enough, whoever installed it; with rustup, what rust-toolchain.toml asks for.
+# Else Debian's newer Rust, which is in Debian 12's security suite.
+needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+rust() { command -v cargo >/dev/null && rustc --version | cut -d' ' -f2; }
+new_enough() {
+  have=$(rust) && [[ -n $have ]] && printf '%s\n' "$needed" "$have" | sort -VC
+}
+need_rust() {
+  new_enough && return
+  say "Rust $needed or newer is needed, here is ${have:-none that works}. With rustup: 'rustup toolchain install $needed.0'." \
+    "Debian 12's security suite has it too, as rustc-web and cargo-web."
+  exit 2
+}
+cargo=$(command -v cargo) || cargo=
+rust_packages=()
+if [[ -z $cargo ]] || dpkg-query -S "$cargo" &>/dev/null; then
+  new_enough || rust_packages+=(rustc-web cargo-web)
+  if [[ ${1:-} == lints ]]; then
+    cargo fmt --version &>/dev/null || rust_packages+=(rustfmt-web)
+    cargo clippy --version &>/dev/null || rust_packages+=(rust-web-clippy)
+  fi
+else
+  need_rust
+  if [[ ${1:-} == lints ]] && ! { cargo fmt --version && cargo clippy --version; } >/dev/null; then
+    say "the lints need rustfmt and clippy. With rustup: 'rustup component add rustfmt clippy'."
+    exit 2
+  fi
+fi
+
+missing=("${rust_packages[@]}")
 for package in "${packages[@]}"; do
   # A command that is there by other means (a Go toolchain outside the package manager) counts.
   case $package in
     golang-go) command -v go >/dev/null && continue ;;
     python3) command -v python3 >/dev/null && continue ;;
     cmake) command -v cmake >/dev/null && continue ;;
-    rustc-web | cargo-web) command -v cargo >/dev/null && continue ;;
   esac
   dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed' || missing+=("$package")
 done
@@ -27,11 +58,12 @@ done
 if ((${#missing[@]})); then
   sudo=()
   if ((EUID != 0)); then
-    command -v sudo >/dev/null || { echo "install-deps: need root or sudo to install: ${missing[*]}" >&2; exit 2; }
+    command -v sudo >/dev/null || { say "need root or sudo to install: ${missing[*]}"; exit 2; }
     sudo=(sudo)
   fi
   echo "installing: ${missing[*]}" >&2
   "${sudo[@]}" apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive "${sudo[@]}" apt-get -qq -y install --no-install-recommends "${missing[@]}" >/dev/null
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends "${missing[@]}" >/dev/null
+  hash -r
+  need_rust
 fi
-
