@@ -39,7 +39,9 @@ bench: build
 fuzz: deps
 	@scripts/fuzz.sh
 
-install: build
+# Installs what was built, and builds only when nothing was: root often has another PATH, and its cargo would build all again.
+install:
+	@test -x target/release/sealane -a -e target/release/libsealane_shim.so || $(MAKE) build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/sealane $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
