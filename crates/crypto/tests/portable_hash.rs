@@ -178,11 +178,15 @@ fn kmac_agrees_with_tiny_keccak() {
         let key = numbers.bytes(key_len);
         for len in (0..300).step_by(7).chain([135, 136, 137]) {
             let text = numbers.bytes(len);
-            let mut want = [0; 64];
-            let mut other = tiny_keccak::Kmac::v256(&key, b"");
-            tiny_keccak::Hasher::update(&mut other, &text);
-            tiny_keccak::Hasher::finalize(other, &mut want);
-            assert_eq!(tag(&registry, "kmac256", &key, &text), want, "key {key_len}, {len} bytes");
+            let cases: [(&str, &[u8], usize); 3] =
+                [("kmac256", b"", 64), ("kmac256-128", b"", 16), ("kmac256-kdf", b"KDF", 32)];
+            for (name, custom, out_len) in cases {
+                let mut want = vec![0; out_len];
+                let mut other = tiny_keccak::Kmac::v256(&key, custom);
+                tiny_keccak::Hasher::update(&mut other, &text);
+                tiny_keccak::Hasher::finalize(other, &mut want);
+                assert_eq!(tag(&registry, name, &key, &text), want, "{name}, key {key_len}, {len} bytes");
+            }
         }
     }
 }

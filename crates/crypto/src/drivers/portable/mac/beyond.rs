@@ -1,4 +1,4 @@
-//! MACs that Linux does not offer under any name: keyed BLAKE3, SipHash-2-4 and KMAC256.
+//! MACs that Linux does not offer under any name: keyed BLAKE3, SipHash-2-4 and KMAC256 of three output lengths.
 
 use super::Mac;
 use crate::error::KeyError;
@@ -84,15 +84,48 @@ impl Mac for SipHash24 {
     }
 }
 
-/// `kmac256`: KMAC256 (SP 800-185, section 4) with an empty customization string and an output of 64 bytes. A tag that
-/// is asked for shorter is the front of those 64 bytes, not KMAC256 of a shorter output length.
-struct Kmac256;
+/// KMAC256 (SP 800-185, section 4) of one output length. A tag that is asked for shorter is the front of that output,
+/// not KMAC256 of a shorter output length.
+trait Kmac: 'static {
+    /// Output in bytes.
+    const LEN: usize;
+    /// Customization string.
+    const CUSTOM: &'static [u8];
+    /// `right_encode` of the output length in bits (section 2.3.1).
+    const ENCODED_LEN: &'static [u8];
+}
+
+struct Kmac256<P>(core::marker::PhantomData<P>);
+
+/// `kmac256`: 64 bytes, the output length of NIST's samples.
+struct Full;
+
+impl Kmac for Full {
+    const LEN: usize = 64;
+    const CUSTOM: &'static [u8] = b"";
+    const ENCODED_LEN: &'static [u8] = &[2, 0, 2];
+}
+
+/// `kmac256-128`: 16 bytes, for TCP-AO (draft-ietf-tcpm-tcp-ao-algs-07, section 3.2.2).
+struct Bits128;
+
+impl Kmac for Bits128 {
+    const LEN: usize = 16;
+    const CUSTOM: &'static [u8] = b"";
+    const ENCODED_LEN: &'static [u8] = &[128, 1];
+}
+
+/// `kmac256-kdf`: 32 bytes, customized as SP 800-56C section 4.1 has it for key derivation.
+struct Derivation;
+
+impl Kmac for Derivation {
+    const LEN: usize = 32;
+    const CUSTOM: &'static [u8] = b"KDF";
+    const ENCODED_LEN: &'static [u8] = &[1, 0, 2];
+}
 
 /// Bytes absorbed between two permutations: 1600 bits less twice the strength.
 const RATE: usize = 136;
-
-/// Output in bytes.
-const KMAC_LEN: usize = 64;
 
 /// The sponge of cSHAKE256: `pos` bytes of the current block have been added.
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
@@ -154,7 +187,7 @@ impl Sponge {
     }
 }
 
-impl Mac for Kmac256 {
+impl<P: Kmac> Mac for Kmac256<P> {
     type Key = Sponge;
     type Running = Sponge;
 
@@ -162,7 +195,7 @@ impl Mac for Kmac256 {
         let mut sponge = Sponge::default();
         sponge.left_encode(RATE);
         sponge.encode_string(b"KMAC");
-        sponge.encode_string(b"");
+        sponge.encode_string(P::CUSTOM);
         sponge.fill_block();
         sponge.left_encode(RATE);
         sponge.encode_string(key);
@@ -179,12 +212,12 @@ impl Mac for Kmac256 {
     }
 
     fn end(_: &Sponge, mut running: Sponge, tag: &mut [u8; MAX_TAG_LEN]) {
-        // right_encode(512), then the padding of cSHAKE: 00, 1, zeros, 1.
-        running.absorb(&[0x02, 0x00, 2]);
+        // Then the padding of cSHAKE: 00, 1, zeros, 1.
+        running.absorb(P::ENCODED_LEN);
         running.state[running.pos / 8] ^= 0x04 << (8 * (running.pos % 8));
         running.state[RATE / 8 - 1] ^= 1 << 63;
         running.permute();
-        for (bytes, word) in tag[..KMAC_LEN].as_chunks_mut::<8>().0.iter_mut().zip(&running.state) {
+        for (bytes, word) in tag[..P::LEN].as_chunks_mut::<8>().0.iter_mut().zip(&running.state) {
             *bytes = word.to_le_bytes();
         }
     }
@@ -194,6 +227,12 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         super::row::<Blake3>(AlgInfo::mac("blake3", 64, 32, Lens::Of(&[32]))),
         super::row::<SipHash24>(AlgInfo::mac("siphash24", 8, 8, Lens::Of(&[16]))),
-        super::row::<Kmac256>(AlgInfo::mac("kmac256", RATE, KMAC_LEN, Lens::Range(0, usize::MAX))),
+        kmac_row::<Full>("kmac256"),
+        kmac_row::<Bits128>("kmac256-128"),
+        kmac_row::<Derivation>("kmac256-kdf"),
     ]
+}
+
+fn kmac_row<P: Kmac>(name: &str) -> Row {
+    super::row::<Kmac256<P>>(AlgInfo::mac(name, RATE, P::LEN, Lens::Range(0, usize::MAX)))
 }
