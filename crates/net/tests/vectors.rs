@@ -40,7 +40,7 @@ struct Vector {
 }
 
 impl Vector {
-    fn from_client(&self) -> bool {
+    fn is_from_client(&self) -> bool {
         self.direction == "client_to_server"
     }
 
@@ -83,7 +83,7 @@ fn rfc9235_traffic_keys_and_macs() {
     let file = file();
     assert_eq!(file.vectors.len(), 32);
     for v in &file.vectors {
-        let mkt = v.mkt(&file, v.from_client());
+        let mkt = v.mkt(&file, v.is_from_client());
         let mut packet = hex(&v.ip_packet);
         let segment = Segment::parse(&packet).unwrap();
         let Ok(Some(Auth::Ao(option))) = segment.auth() else { panic!("{}: no option", v.section) };
@@ -114,7 +114,7 @@ fn rfc9235_traffic_keys_and_macs() {
         for i in addresses.chain(at.tcp_at..packet.len()) {
             let mut bad = packet.clone();
             bad[i] ^= 1;
-            let covered = !checksum.contains(&i) && !(mkt.exclude_options && options.contains(&i));
+            let covered = !(checksum.contains(&i) || mkt.exclude_options && options.contains(&i));
             let mut check = [Verify { tfm: &tfm, packet: &bad, at, cover, status: Ok(()) }];
             verify(&mut check);
             assert_eq!(check[0].status == Err(DropReason::Mac), covered, "{} byte {i}", v.section);
@@ -131,7 +131,7 @@ fn rfc9235_inbound_decisions() {
         let segment = Segment::parse(&packet).unwrap();
         let (source_isn, destination_isn) = v.isns();
         let mut info = AoInfo::new();
-        info.add_key(v.mkt(&file, !v.from_client())).unwrap();
+        info.add_key(v.mkt(&file, !v.is_from_client())).unwrap();
         let conn = Conn::new(segment.destination(), segment.source(), destination_isn, source_isn);
         let flags = segment.flags();
         let state = match (flags.syn(), flags.ack()) {
@@ -191,5 +191,47 @@ fn rfc9187_sequence() {
     for (i, row) in rows.rows.iter().enumerate() {
         assert_eq!(sne.of(row.seq), row.sne, "row {i}, {:#x}", row.seq);
         sne.advance(row.seq);
+    }
+}
+
+/// The algorithms of the draft, over the same segments.
+#[test]
+fn draft_traffic_keys_and_macs() {
+    #[derive(Deserialize)]
+    struct Draft {
+        master_key: String,
+        rows: Vec<Row>,
+    }
+    #[derive(Deserialize)]
+    struct Row {
+        section: String,
+        algorithm: String,
+        traffic_key: String,
+        mac: String,
+    }
+    let (file, draft): (File, Draft) =
+        (file(), serde_json::from_str(include_str!("../vectors/draft_algs.json")).unwrap());
+    assert_eq!(draft.rows.len(), 64);
+    for row in &draft.rows {
+        let v = file.vectors.iter().find(|v| v.section == row.section).unwrap();
+        let master = hex(&draft.master_key);
+        let exclude_options = !v.tcp_options_covered;
+        let spec = MktSpec { key: &master, exclude_options, ..common::spec(&row.algorithm, 1, 2) };
+        let mkt = Mkt::new(&spec).unwrap();
+        assert_eq!(mkt.mac_len, 16, "the draft's own length");
+        let packet = hex(&v.ip_packet);
+        let segment = Segment::parse(&packet).unwrap();
+        let (source_isn, destination_isn) = v.isns();
+        let context =
+            Context { source: segment.source(), destination: segment.destination(), source_isn, destination_isn };
+        assert_eq!(mkt.traffic_key(&context).unwrap().as_bytes(), hex(&row.traffic_key), "{}", row.section);
+        let tfm = mkt.traffic_mac(&context).unwrap();
+        let mut packet = packet.clone();
+        let at = *segment.layout();
+        let cover = Coverage { mac_at: v.ao_mac_offset_in_tcp, mac_len: 12, sne: 0, exclude_options };
+        let mut ops = [Sign { tfm: &tfm, packet: &mut packet, at, cover, checksum: Checksum::Full, status: Ok(()) }];
+        sign(&mut ops);
+        assert_eq!(ops[0].status, Ok(()));
+        assert_eq!(packet[at.tcp_at + cover.mac_at..][..12], hex(&row.mac)[..12], "{} {}", row.section, row.algorithm);
     }
 }

@@ -1,6 +1,7 @@
 //! The algorithms of TCP-AO, resolved once against the registry of the crypto core.
 
 use crate::ao::kdf::Kdf;
+use crate::ao::mkt::DEFAULT_MAC_LEN;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ pub struct Algorithm {
     pub digest_len: usize,
     /// Length of a traffic key in bytes.
     pub traffic_key_len: usize,
+    /// The MAC length in bytes that a length of 0 asks for: 12 as Linux has it, 16 for the drafts.
+    pub default_mac_len: usize,
     /// Where it is specified.
     pub source: Source,
     pub(crate) mac: Alg,
@@ -101,6 +104,7 @@ impl Algorithms {
                     name: row.name,
                     digest_len: mac.info().digest_len,
                     traffic_key_len: row.traffic_key_len,
+                    default_mac_len: if row.source == Source::Draft { 16 } else { DEFAULT_MAC_LEN },
                     source: row.source,
                     mac,
                     kdf: row.kdf,

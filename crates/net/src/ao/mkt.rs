@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The longest master key in bytes (`TCP_AO_MAXKEYLEN`).
 pub const MAX_KEY_LEN: usize = 80;
 
-/// The MAC length in bytes that a length of 0 stands for (RFC 5926 section 3.2: 96 bits).
+/// The usual length of a MAC in bytes (RFC 5926 section 3.2: 96 bits).
 pub const DEFAULT_MAC_LEN: usize = 12;
 
 /// The option's bytes before the MAC: kind, length, KeyID, RNextKeyID.
@@ -87,7 +87,7 @@ pub struct MktSpec<'a> {
     pub send_id: u8,
     /// KeyID of what the peer sends with it.
     pub recv_id: u8,
-    /// Bytes of MAC in the option; 0 means [`DEFAULT_MAC_LEN`].
+    /// Bytes of MAC in the option; 0 means [`Algorithm::default_mac_len`].
     pub mac_len: usize,
     /// Whether TCP options other than TCP-AO stay out of the MAC (`TCP_AO_KEYF_EXCLUDE_OPT`).
     pub exclude_options: bool,
@@ -153,7 +153,7 @@ impl Mkt {
         if spec.key.len() > MAX_KEY_LEN {
             return Err(MktError::KeyLen);
         }
-        let mac_len = if spec.mac_len == 0 { DEFAULT_MAC_LEN } else { spec.mac_len };
+        let mac_len = if spec.mac_len == 0 { spec.algorithm.default_mac_len } else { spec.mac_len };
         if option_len(mac_len) > MAX_OPTION_LEN {
             return Err(MktError::OptionSpace);
         }
