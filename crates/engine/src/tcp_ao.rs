@@ -15,15 +15,19 @@
 mod add;
 mod connect;
 mod del;
+mod flows;
 mod info;
 mod keys;
 mod md5;
 pub mod netstat;
+mod process;
 mod repair;
 mod user;
 
 pub use connect::Accepted;
+pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
 pub use md5::Md5Key;
+pub use process::{Inbound, Outbound, Verdict};
 pub use user::{Answer, Write};
 
 use crate::Errno;
@@ -149,6 +153,7 @@ pub struct Namespace {
     algorithms: Algorithms,
     sockets: HashMap<SocketId, Socket>,
     netstat: Netstat,
+    flows: flows::Flows,
     optmem_max: usize,
 }
 
@@ -161,7 +166,14 @@ impl Namespace {
     #[must_use]
     pub fn new(profile: Profile, algorithms: Algorithms) -> Self {
         let optmem_max = if profile == Profile::Open { usize::MAX } else { OPTMEM_MAX };
-        Namespace { profile, algorithms, sockets: HashMap::new(), netstat: Netstat::default(), optmem_max }
+        Namespace {
+            profile,
+            algorithms,
+            sockets: HashMap::new(),
+            netstat: Netstat::default(),
+            flows: flows::Flows::default(),
+            optmem_max,
+        }
     }
 
     /// Limits the keys of a socket, in bytes as the kernel counts them (`/proc/sys/net/core/optmem_max`).
@@ -238,6 +250,12 @@ impl Namespace {
     /// The socket is gone: forgets it, and hands out what TIME_WAIT may still need.
     pub fn closed(&mut self, id: SocketId) -> Option<AoInfo> {
         self.sockets.remove(&id)?.info
+    }
+
+    /// Whether a socket ever used TCP-AO or, since then, TCP-MD5.
+    #[must_use]
+    pub fn knows(&self, id: SocketId) -> bool {
+        self.sockets.contains_key(&id)
     }
 
     /// What a socket knows of TCP-AO; `None` for one without.

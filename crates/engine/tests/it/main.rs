@@ -7,3 +7,4 @@ mod probe;
 mod robust;
 mod sharing;
 mod tcp_ao;
+mod tcp_ao_flows;

@@ -127,6 +127,8 @@ reasons! {
         None, false, "TCP_FLAGS", "a segment without a connection: the initial sequence numbers are not known";
     Closed, "The socket is closed.", "closed",
         None, false, "TCP_CLOSE", "the socket is closed";
+    NoSocket, "A signed segment for which there is no socket.", "no-socket",
+        None, false, "NO_SOCKET", "nobody listens there, or the connection is over: no answer is sent, because its key is gone";
     Icmp, "An ICMP error that could tear down a signed connection.", "icmp",
         Some(Counter::DroppedIcmps), true, "", "an unauthenticated ICMP error was ignored";
     Fragment, "An IP fragment of a protected flow: its MAC cannot be checked before it is whole.", "fragment",

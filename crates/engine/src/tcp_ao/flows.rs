@@ -1,0 +1,552 @@
+//! Connections as the data path sees them: which socket a segment belongs to, and in which state.
+//!
+//! The kernel knows its connections; we learn of them from the segments that pass, because `accept()` and the handshake
+//! happen without a call that we could see. What a segment does not tell, the [`Kernel`] is asked for.
+//!
+//! ```text
+//! track_in  ─▶ Target ─▶ classify ─▶ (burst of MACs) ─▶ settled │ refused
+//! track_out ─▶ Target ─▶ choose   ─▶ (burst of MACs)
+//! ```
+//!
+//! State that a peer can make grow comes from authentic segments only: a half-open connection is remembered after its
+//! SYN was verified, and there are at most [`MAX_HALF_OPEN`] of them.
+
+use super::connect::Accepted;
+use super::{Namespace, SocketFacts, SocketId};
+use core::net::SocketAddr;
+use sealane_abi::tcp::State as KernelState;
+use sealane_net::ao::drop::DropReason;
+use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::info::{Child, Conn};
+use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
+use sealane_net::ao::mkt::unmapped;
+use sealane_net::ao::output::{self, Choice};
+use sealane_net::ao::table::Ids;
+use sealane_net::wire::tcp::Segment;
+use std::collections::{HashMap, VecDeque};
+
+/// The most half-open connections that are remembered; beyond it the oldest is forgotten, and its peer tries again.
+pub const MAX_HALF_OPEN: usize = 16_384;
+
+/// How long a half-open connection is remembered: longer than the kernel retries its SYN-ACK with default settings.
+const HALF_OPEN_MS: u64 = 128_000;
+
+/// How long a connection is remembered whose socket is gone: TIME_WAIT takes 60 s, and then nothing is sent any more.
+const GONE_MS: u64 = 75_000;
+
+/// What the kernel says of the socket that it would hand a segment to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Its cookie; that of the listener for a segment which opens a connection.
+    pub id: SocketId,
+    /// Its state.
+    pub state: KernelState,
+    /// The VRF that the segment came through or goes out by, 0 for none.
+    pub vrf: i32,
+}
+
+/// The kernel's own tables of sockets.
+pub trait Kernel {
+    /// The socket that a segment between these ends belongs to: a connection, else a listener, else `None`.
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<Found>;
+}
+
+/// The ends of a connection; IPv4 is never written as IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+impl Ends {
+    /// From two addresses, either of which may be a v4-mapped one.
+    #[must_use]
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
+        Ends { local: canonical(local), remote: canonical(remote) }
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Our SYN is out.
+    SynSent,
+    /// Both SYNs crossed.
+    SynReceived,
+    /// A SYN was verified for a listener.
+    Half(Request),
+    /// The handshake is done.
+    Open,
+    /// The kernel's socket is gone; what remains is TIME_WAIT.
+    Gone,
+}
+
+/// One connection.
+struct Flow {
+    /// Where its keys lie: its own socket, or the listener while it is half open.
+    id: SocketId,
+    stage: Stage,
+    vrf: i32,
+    /// When it is forgotten, in milliseconds of [`Namespace::expire`]'s clock; only for half-open and gone ones.
+    until_ms: u64,
+    /// The largest payload that the peer takes, from the MSS option of its SYN; 0 when it was not seen.
+    peer_mss: u16,
+}
+
+/// All connections of a namespace.
+#[derive(Default)]
+pub(super) struct Flows {
+    by_ends: HashMap<Ends, Flow>,
+    /// The connection of a socket.
+    by_id: HashMap<SocketId, Ends>,
+    /// Half-open and gone ones, by the time at which they are forgotten.
+    leaving: VecDeque<(u64, Ends)>,
+    half_open: usize,
+    next_child: u64,
+}
+
+/// Where a segment belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    id: SocketId,
+    ends: Ends,
+    state: State,
+    request: Option<Request>,
+    vrf: i32,
+}
+
+/// What is known of a segment before keys are looked at.
+#[derive(Debug, Clone, Copy)]
+pub enum Track {
+    /// It is none of ours.
+    Pass,
+    /// It goes.
+    Drop(DropReason),
+    /// It belongs here.
+    To(Target),
+}
+
+/// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
+const MADE_UP: u64 = 1 << 63;
+
+impl Flows {
+    fn insert(&mut self, ends: Ends, flow: Flow) {
+        self.remove(&ends);
+        match flow.stage {
+            Stage::Half(_) => {
+                self.half_open += 1;
+                self.leaving.push_back((flow.until_ms, ends));
+            }
+            _ => {
+                self.by_id.insert(flow.id, ends);
+            }
+        }
+        self.by_ends.insert(ends, flow);
+    }
+
+    fn remove(&mut self, ends: &Ends) -> Option<Flow> {
+        let flow = self.by_ends.remove(ends)?;
+        if matches!(flow.stage, Stage::Half(_)) {
+            self.half_open -= 1;
+        } else {
+            self.by_id.remove(&flow.id);
+        }
+        Some(flow)
+    }
+}
+
+fn synchronized(state: KernelState) -> bool {
+    !matches!(
+        state,
+        KernelState::Close
+            | KernelState::Listen
+            | KernelState::SynSent
+            | KernelState::NewSynRecv
+            | KernelState::TimeWait
+            | KernelState::BoundInactive
+    )
+}
+
+impl Namespace {
+    fn endpoint(&self, to: &Target) -> Endpoint<'_> {
+        let socket = self.sockets.get(&to.id);
+        Endpoint {
+            info: socket.and_then(|s| s.info.as_ref()),
+            state: to.state,
+            // `Target` is the caller's and outlives the borrow of nothing of ours: the request is copied where it lies.
+            request: match self.flows.by_ends.get(&to.ends).map(|f| &f.stage) {
+                Some(Stage::Half(request)) if to.request.is_some() => Some(request),
+                _ => None,
+            },
+            ifindex: to.vrf,
+            md5: socket.is_some_and(|s| s.md5.lookup(to.ends.remote.ip(), Some(to.vrf)).is_some()),
+        }
+    }
+
+    fn target(&self, ends: Ends, flow: &Flow) -> Target {
+        let (state, request) = match flow.stage {
+            Stage::SynSent => (State::SynSent, None),
+            Stage::SynReceived => (State::SynReceived, None),
+            Stage::Half(request) => (State::Listen, Some(request)),
+            Stage::Open => (State::Established, None),
+            Stage::Gone => (State::TimeWait, None),
+        };
+        Target { id: flow.id, ends, state, request, vrf: flow.vrf }
+    }
+
+    /// Finds where an inbound segment belongs.
+    pub fn track_in(&mut self, segment: &Segment<'_>, kernel: &mut dyn Kernel) -> Track {
+        let ends = Ends::new(segment.destination(), segment.source());
+        let flags = segment.flags();
+        let first_syn = flags.syn() && !flags.ack();
+        if let Some(flow) = self.flows.by_ends.get(&ends) {
+            match flow.stage {
+                // A new connection between the same ends, or an old SYN once more: the kernel knows.
+                Stage::Open | Stage::Gone if first_syn => {}
+                // The kernel looks at no MAC in TIME_WAIT. A signed segment is still only good with a good one.
+                Stage::Gone if matches!(segment.auth(), Ok(None)) => return Track::Pass,
+                _ => return Track::To(self.target(ends, flow)),
+            }
+        }
+        let found = kernel.find(ends.local, ends.remote);
+        if let (Some(flow), Some(found)) = (self.flows.by_ends.get(&ends), found)
+            && synchronized(found.state)
+            && flow.stage == Stage::Open
+        {
+            return Track::To(self.target(ends, flow));
+        }
+        let Some(found) = found else {
+            // No socket: an unsigned segment gets the kernel's RST, a signed one gets nothing (`tcp_v4_send_reset`).
+            return match segment.auth() {
+                Ok(None) => Track::Pass,
+                Ok(Some(_)) => Track::Drop(DropReason::NoSocket),
+                Err(_) => Track::Drop(DropReason::BadHeader),
+            };
+        };
+        if found.state == KernelState::TimeWait && !first_syn {
+            return Track::Pass;
+        }
+        self.join(ends, &found)
+    }
+
+    /// Finds where an outbound segment belongs, and learns from it.
+    pub fn track_out(&mut self, segment: &Segment<'_>, kernel: &mut dyn Kernel, now_ms: u64) -> Track {
+        let ends = Ends::new(segment.source(), segment.destination());
+        let flags = segment.flags();
+        if flags.syn() && !flags.ack() {
+            return self.track_syn(ends, segment, kernel);
+        }
+        let known = self.flows.by_ends.get_mut(&ends);
+        if let Some(flow) = known {
+            if let Stage::Half(request) = &mut flow.stage
+                && flags.syn()
+            {
+                request.snt_isn = segment.seq();
+                flow.until_ms = now_ms + HALF_OPEN_MS;
+            }
+            let (id, stage) = (flow.id, flow.stage);
+            if matches!(stage, Stage::Open | Stage::Gone)
+                && let Some(info) = self.info_mut(id)
+            {
+                output::sent(info, segment);
+            }
+            return Track::To(self.target(ends, &self.flows.by_ends[&ends]));
+        }
+        let Some(found) = kernel.find(ends.local, ends.remote) else {
+            // RSTs for segments to nobody; those that were signed never got here.
+            return Track::Pass;
+        };
+        let track = self.join(ends, &found);
+        match track {
+            // A handshake that we know nothing of, with a peer that has keys: its SYN was not verified here.
+            Track::To(to) if to.state == State::Listen => match self.info(to.id) {
+                Some(info) if info.ao_required || info.keys().lookup(ends.remote.ip(), Ids::any(to.vrf)).is_some() => {
+                    Track::Drop(DropReason::NoSendKey)
+                }
+                _ => Track::Pass,
+            },
+            other => other,
+        }
+    }
+
+    /// Our SYN: the connection begins.
+    fn track_syn(&mut self, ends: Ends, segment: &Segment<'_>, kernel: &mut dyn Kernel) -> Track {
+        let known = self.flows.by_ends.get(&ends).filter(|f| f.stage == Stage::SynSent).map(|f| (f.id, f.vrf));
+        let same = |id: &SocketId| self.info(*id).and_then(|i| i.conn()).is_some_and(|c| c.lisn == segment.seq());
+        let (id, vrf) = match known.filter(|(id, _)| same(id)) {
+            Some(known) => known,
+            None => match kernel.find(ends.local, ends.remote) {
+                Some(found) => (found.id, found.vrf),
+                None => return Track::Pass,
+            },
+        };
+        if self.info(id).is_none() {
+            self.flows.remove(&ends);
+            return Track::Pass;
+        }
+        self.syn_sent(id, ends.local, ends.remote, segment.seq());
+        if self.info(id).is_none() {
+            // The keys were for other peers: the connection goes without.
+            return Track::Pass;
+        }
+        // A socket that connects to itself receives what it sends: its state is for the inbound side to change.
+        let stage = match self.flows.by_ends.get(&ends) {
+            Some(flow) if flow.stage == Stage::SynReceived => Stage::SynReceived,
+            _ => Stage::SynSent,
+        };
+        self.flows.insert(ends, Flow { id, stage, vrf, until_ms: 0, peer_mss: 0 });
+        Track::To(self.target(ends, &self.flows.by_ends[&ends]))
+    }
+
+    /// A socket that the kernel found and that no segment has told us of: a listener, or a connection whose keys and
+    /// numbers came by TCP_AO_REPAIR.
+    fn join(&mut self, ends: Ends, found: &Found) -> Track {
+        let Some(socket) = self.sockets.get(&found.id) else {
+            return Track::To(Target {
+                id: found.id,
+                ends,
+                state: if found.state == KernelState::Listen { State::Listen } else { State::Established },
+                request: None,
+                vrf: found.vrf,
+            });
+        };
+        let state = match found.state {
+            KernelState::Listen | KernelState::NewSynRecv => State::Listen,
+            KernelState::SynSent => State::SynSent,
+            KernelState::SynRecv => State::SynReceived,
+            KernelState::Close | KernelState::BoundInactive => State::Closed,
+            _ => State::Established,
+        };
+        let keyed = socket.info.as_ref().is_some_and(|i| i.is_keyed());
+        if state == State::Established && keyed {
+            let flow = Flow { id: found.id, stage: Stage::Open, vrf: found.vrf, until_ms: 0, peer_mss: 0 };
+            self.flows.insert(ends, flow);
+        }
+        Track::To(Target { id: found.id, ends, state, request: None, vrf: found.vrf })
+    }
+
+    /// Decides what an inbound segment needs.
+    #[must_use]
+    pub fn classify(&self, segment: &Segment<'_>, to: &Target) -> Class<'_> {
+        input::classify(segment, &self.endpoint(to))
+    }
+
+    /// Decides how an outbound segment is signed.
+    #[must_use]
+    pub fn choose(&self, segment: &Segment<'_>, from: &Target) -> Choice<'_> {
+        output::choose(segment, &self.endpoint(from))
+    }
+
+    /// Counts a segment that was refused before its MAC was looked at.
+    pub fn refused(&mut self, to: &Target, refusal: &Refusal) {
+        let info = self.sockets.get_mut(&to.id).and_then(|s| s.info.as_mut());
+        input::refuse(refusal, info, &mut self.netstat);
+    }
+
+    /// Counts a segment that was dropped for want of a socket.
+    pub fn dropped(&mut self, reason: DropReason) {
+        self.netstat.dropped(reason);
+    }
+
+    /// Acts on the verdict about an inbound segment's MAC.
+    ///
+    /// # Errors
+    /// Why the segment goes.
+    pub fn settled(
+        &mut self,
+        segment: &Segment<'_>,
+        to: &Target,
+        ids: (u8, u8),
+        ticket: &Ticket,
+        verdict: Result<(), DropReason>,
+        now_ms: u64,
+    ) -> Result<(), DropReason> {
+        let Some(info) = self.sockets.get_mut(&to.id).and_then(|s| s.info.as_mut()) else {
+            return Err(DropReason::NoSocket);
+        };
+        input::settle(info, ticket, verdict, &mut self.netstat)?;
+        let flags = segment.flags();
+        let (seq, ack) = (segment.seq(), segment.ack_seq());
+        match (to.state, to.request) {
+            (State::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
+            (State::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
+                // The answer to a SYN cookie.
+                self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids)
+            }
+            (State::Listen, Some(_)) if flags.rst() => {
+                self.flows.remove(&to.ends);
+                Ok(())
+            }
+            (State::Listen, Some(r)) if flags.ack() && !flags.syn() => {
+                self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id))
+            }
+            // The SYN once more, perhaps a new one.
+            (State::Listen, Some(r)) if flags.syn() && !flags.ack() && r.rcv_isn != seq => {
+                self.half_open(to, segment, ids, now_ms)
+            }
+            (State::SynSent | State::SynReceived, _) => {
+                if let Some(flow) = self.flows.by_ends.get_mut(&to.ends) {
+                    flow.stage = match (flags.syn(), flags.ack()) {
+                        (true, false) => Stage::SynReceived,
+                        (_, true) if !flags.rst() => Stage::Open,
+                        _ => flow.stage,
+                    };
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn half_open(
+        &mut self,
+        to: &Target,
+        segment: &Segment<'_>,
+        (key_id, rnext_key_id): (u8, u8),
+        now_ms: u64,
+    ) -> Result<(), DropReason> {
+        while self.flows.half_open >= MAX_HALF_OPEN {
+            let Some((_, oldest)) = self.flows.leaving.pop_front() else { break };
+            if matches!(self.flows.by_ends.get(&oldest), Some(Flow { stage: Stage::Half(_), .. })) {
+                self.flows.remove(&oldest);
+            }
+        }
+        let request = Request { used_ao: true, rcv_isn: segment.seq(), snt_isn: 0, key_id, rnext_key_id };
+        let until_ms = now_ms + HALF_OPEN_MS;
+        let flow = Flow { id: to.id, stage: Stage::Half(request), vrf: to.vrf, until_ms, peer_mss: 0 };
+        self.flows.insert(to.ends, flow);
+        Ok(())
+    }
+
+    /// The handshake of a listener is done: the connection gets the listener's keys for its peer.
+    fn open_child(
+        &mut self,
+        to: &Target,
+        risn: u32,
+        lisn: u32,
+        (key_id, rnext_key_id): (u8, u8),
+    ) -> Result<(), DropReason> {
+        let child = SocketId(MADE_UP | self.flows.next_child);
+        self.flows.next_child += 1;
+        let conn = Conn::new(to.ends.local, to.ends.remote, lisn, risn);
+        let handshake = Child { conn, ifindex: to.vrf, key_id, rnext_key_id };
+        self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
+        if let Some(before) = self.flows.remove(&to.ends)
+            && before.id != to.id
+        {
+            self.sockets.remove(&before.id);
+        }
+        let flow = Flow { id: child, stage: Stage::Open, vrf: to.vrf, until_ms: 0, peer_mss: 0 };
+        self.flows.insert(to.ends, flow);
+        Ok(())
+    }
+
+    /// Joins what we know of a connection that a listener accepted with the cookie that the kernel gave it. To be called
+    /// before each call on a socket.
+    pub fn adopt(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+        let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return };
+        if self.sockets.get(&id).is_some_and(|s| s.info.is_some()) {
+            return;
+        }
+        let ends = Ends::new(local, peer);
+        let Some(flow) = self.flows.by_ends.get_mut(&ends) else { return };
+        if flow.id.0 & MADE_UP == 0 || matches!(flow.stage, Stage::Half(_)) {
+            return;
+        }
+        if let Some(socket) = self.sockets.remove(&flow.id) {
+            self.flows.by_id.remove(&flow.id);
+            flow.id = id;
+            self.flows.by_id.insert(id, ends);
+            self.sockets.insert(id, socket);
+        }
+    }
+
+    /// The kernel's socket is gone. Its connection, if it has one, is remembered for as long as TIME_WAIT may last.
+    pub fn destroyed(&mut self, id: SocketId, ends: Option<Ends>, now_ms: u64) {
+        let ends = self.flows.by_id.get(&id).copied().or(ends);
+        if let Some(ends) = ends
+            && let Some(flow) = self.flows.by_ends.get_mut(&ends)
+            && !matches!(flow.stage, Stage::Half(_))
+            && (flow.id == id || flow.id.0 & MADE_UP != 0)
+        {
+            flow.stage = Stage::Gone;
+            flow.until_ms = now_ms + GONE_MS;
+            self.flows.leaving.push_back((flow.until_ms, ends));
+            return;
+        }
+        self.closed(id);
+    }
+
+    /// Forgets connections whose time is over.
+    pub fn expire(&mut self, now_ms: u64) {
+        while let Some((until, ends)) = self.flows.leaving.front().copied() {
+            if until > now_ms {
+                return;
+            }
+            self.flows.leaving.pop_front();
+            let Some(flow) = self.flows.by_ends.get(&ends) else { continue };
+            match flow.stage {
+                Stage::Half(_) | Stage::Gone if flow.until_ms <= now_ms => {
+                    let (id, gone) = (flow.id, flow.stage == Stage::Gone);
+                    self.flows.remove(&ends);
+                    if gone {
+                        self.closed(id);
+                    }
+                }
+                Stage::Half(_) | Stage::Gone => {
+                    let again = flow.until_ms;
+                    self.flows.leaving.push_back((again, ends));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether an ICMP error about a connection is to be ignored; counts it if so.
+    pub fn ignore_icmp(&mut self, ends: Ends, error: IcmpError) -> bool {
+        let Some(flow) = self.flows.by_ends.get(&ends) else { return false };
+        let state = self.target(ends, flow).state;
+        let id = flow.id;
+        let Some(info) = self.sockets.get_mut(&id).and_then(|s| s.info.as_mut()) else { return false };
+        input::ignore_icmp(info, state, error, &mut self.netstat)
+    }
+
+    /// Notes the MSS that a peer announced in its SYN or SYN-ACK.
+    pub fn announced(&mut self, ends: Ends, mss: u16) {
+        if let Some(flow) = self.flows.by_ends.get_mut(&ends) {
+            flow.peer_mss = mss;
+        }
+    }
+
+    /// The MSS that the peer announced; `None` when its SYN was not seen.
+    #[must_use]
+    pub fn peer_mss(&self, from: &Target) -> Option<u16> {
+        self.flows.by_ends.get(&from.ends).map(|f| f.peer_mss).filter(|mss| *mss > 0)
+    }
+
+    /// The longest option that a segment of this connection may get, in bytes with padding: what its payload has to leave
+    /// free. The largest of all its keys, because any of them may come into use.
+    #[must_use]
+    pub fn option_room(&self, to: &Target) -> usize {
+        let Some(info) = self.info(to.id) else { return 0 };
+        let of_peer = info.keys().iter().filter(|(_, k)| k.mkt.peer.contains(to.ends.remote.ip()));
+        of_peer.map(|(_, k)| k.mkt.option_len()).max().unwrap_or(0)
+    }
+}
+
+impl Target {
+    /// The ends of its connection.
+    #[must_use]
+    pub fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// The socket whose keys serve it.
+    #[must_use]
+    pub fn id(&self) -> SocketId {
+        self.id
+    }
+}

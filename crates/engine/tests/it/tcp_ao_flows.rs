@@ -1,0 +1,286 @@
+//! Two namespaces and a wire between them: what leaves one is what the other takes, and nothing else is.
+
+use sealane_abi::tcp::{self, State};
+use sealane_crypto::portable_registry;
+use sealane_engine::Profile;
+use sealane_engine::tcp_ao::{
+    Ends, Family, Found, Inbound, Kernel, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
+};
+use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::drop::{Counter, DropReason};
+use sealane_net::ao::segment::ChecksumState;
+use sealane_net::wire::ip;
+use sealane_net::wire::tcp::{Flags, Options, Segment, kind};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+const MTU: usize = 1500;
+const ACK: u8 = Flags::ACK;
+const SYN: u8 = Flags::SYN;
+
+/// The kernel of one end: sockets that a test puts there.
+#[derive(Default)]
+struct Table(HashMap<(SocketAddr, Option<SocketAddr>), Found>);
+
+impl Kernel for Table {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<Found> {
+        self.0.get(&(local, Some(remote))).or_else(|| self.0.get(&(local, None))).copied()
+    }
+}
+
+struct End {
+    engine: Namespace,
+    kernel: Table,
+    addr: SocketAddr,
+}
+
+fn facts(state: State, local: Option<SocketAddr>, peer: Option<SocketAddr>) -> SocketFacts<'static> {
+    SocketFacts {
+        family: Family::V4,
+        state,
+        local,
+        peer,
+        v6only: false,
+        bound_ifindex: 0,
+        repair: None,
+        net_admin: true,
+        interfaces: &NoVrfs,
+    }
+}
+
+/// `struct tcp_ao_add`.
+fn add(peer: SocketAddr, alg: &str, send: u8, recv: u8, key: &[u8]) -> Vec<u8> {
+    let SocketAddr::V4(peer) = peer else { panic!("IPv4") };
+    let mut v = vec![0; 288];
+    v[..2].copy_from_slice(&tcp::AF_INET.to_ne_bytes());
+    v[4..8].copy_from_slice(&peer.ip().octets());
+    v[128..128 + alg.len()].copy_from_slice(alg.as_bytes());
+    v[202..208].copy_from_slice(&[32, send, recv, 0, 0, key.len() as u8]);
+    v[208..208 + key.len()].copy_from_slice(key);
+    v
+}
+
+impl End {
+    fn new(addr: &str) -> Self {
+        let algorithms = Algorithms::new(&portable_registry());
+        let engine = Namespace::new(Profile::Open, algorithms);
+        End { engine, kernel: Table::default(), addr: addr.parse().unwrap() }
+    }
+
+    fn key(&mut self, id: u64, peer: SocketAddr, alg: &str, send: u8, recv: u8) {
+        let add = add(peer, alg, send, recv, b"secret");
+        let facts = facts(State::Close, None, None);
+        self.engine.setsockopt(SocketId(id), &facts, tcp::TCP_AO_ADD_KEY, &add, add.len() as i32).unwrap();
+    }
+
+    fn socket(&mut self, id: u64, peer: Option<SocketAddr>, state: State) {
+        self.kernel.0.insert((self.addr, peer), Found { id: SocketId(id), state, vrf: 0 });
+    }
+
+    /// What leaves, packet by packet.
+    fn send(&mut self, packet: &[u8]) -> (Verdict, Vec<Vec<u8>>) {
+        let mut burst = [Outbound { packet, mtu: MTU, verdict: Verdict::Pass }];
+        let mut room = vec![0; 1 << 17];
+        let mut out = Vec::new();
+        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |_, p| out.push(p.to_vec()));
+        (burst[0].verdict, out)
+    }
+
+    /// What arrives.
+    fn receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Verdict> {
+        let mut bytes = packet.to_vec();
+        let verdict = {
+            let checksum = ChecksumState::Complete;
+            let mut burst = [Inbound { packet: &mut bytes, checksum, mtu: MTU, verdict: Verdict::Pass }];
+            self.engine.input(&mut burst, &mut self.kernel, 0);
+            burst[0].verdict
+        };
+        match verdict {
+            Verdict::Deliver(from, at) => {
+                assert!(ip::tcp_checksum_ok(&bytes[from..], &at), "the kernel would drop it");
+                Ok(bytes[from..from + at.end].to_vec())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn counter(&self, counter: Counter) -> u64 {
+        self.engine.netstat().value(counter)
+    }
+}
+
+/// A packet as a kernel without TCP-AO writes it.
+fn packet(from: SocketAddr, to: SocketAddr, flags: u8, seq: u32, ack: u32, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let (SocketAddr::V4(a), SocketAddr::V4(b)) = (from, to) else { panic!("IPv4") };
+    let header = 20 + options.len();
+    let mut p = vec![0x45, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0];
+    p.extend(a.ip().octets());
+    p.extend(b.ip().octets());
+    p.extend(from.port().to_be_bytes());
+    p.extend(to.port().to_be_bytes());
+    p.extend(seq.to_be_bytes());
+    p.extend(ack.to_be_bytes());
+    p.extend([(header as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    p.extend(options);
+    p.extend(payload);
+    let total = (p.len() as u16).to_be_bytes();
+    p[2..4].copy_from_slice(&total);
+    let at = *Segment::parse(&p).unwrap().layout();
+    ip::set_len(&mut p, &at);
+    ip::set_tcp_checksum(&mut p, &at);
+    p
+}
+
+const MSS: [u8; 4] = [2, 4, 0x05, 0xb4];
+const A_ISN: u32 = 1000;
+const B_ISN: u32 = 0xffff_ff00;
+
+/// A client with a connection to a server. Sockets: 1 is the client's, 2 the listener's.
+fn connected() -> (End, End) {
+    let (mut a, mut b) = (End::new("10.0.0.1:40000"), End::new("10.0.0.2:179"));
+    let (at, to) = (a.addr, b.addr);
+    for alg in [("hmac(sha1)", 1, 2), ("cmac(aes128)", 3, 4)] {
+        a.key(1, to, alg.0, alg.1, alg.2);
+        b.key(2, at, alg.0, alg.2, alg.1);
+    }
+    a.engine.connect(SocketId(1), &facts(State::Close, None, None), to).unwrap();
+    a.socket(1, Some(to), State::SynSent);
+    b.socket(2, None, State::Listen);
+
+    let (verdict, out) = a.send(&packet(at, to, SYN, A_ISN, 0, &MSS, &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+    let syn = b.receive(&out[0]).unwrap();
+    // Both ends make room for 16 bytes: 1460 less that.
+    assert_eq!(Segment::parse(&syn).unwrap().option_bytes(), [2, 4, 0x05, 0xa4]);
+
+    let (verdict, out) = b.send(&packet(to, at, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+    assert!(a.receive(&out[0]).is_ok());
+    a.socket(1, Some(to), State::Established);
+
+    let (verdict, out) = a.send(&packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
+    assert!(b.receive(&out[0]).is_ok());
+    b.socket(77, Some(at), State::Established);
+    (a, b)
+}
+
+#[test]
+fn a_connection_in_both_directions() {
+    let (mut a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    // 64 KB at once leave as segments that fit the wire; the peer's numbers wrap on the way.
+    let payload: Vec<u8> = (0..60_000u32).map(|i| i as u8).collect();
+    let frame = packet(to, at, ACK | Flags::PSH, B_ISN + 1, A_ISN + 1, &[], &payload);
+    let (verdict, out) = b.send(&frame);
+    assert_eq!(verdict, Verdict::Sent);
+    assert_eq!(out.len(), payload.len().div_ceil(1460 - 16));
+    let mut got = Vec::new();
+    for p in &out {
+        assert!(p.len() <= MTU);
+        let plain = a.receive(p).unwrap();
+        let segment = Segment::parse(&plain).unwrap();
+        assert_eq!(segment.seq(), B_ISN.wrapping_add(1 + got.len() as u32));
+        assert!(segment.option_bytes().is_empty());
+        got.extend_from_slice(segment.payload());
+    }
+    assert_eq!(got, payload);
+    let before = b.counter(Counter::Good);
+    let (_, out) = a.send(&packet(at, to, ACK, A_ISN + 1, B_ISN.wrapping_add(60_001), &[], b"answer"));
+    assert_eq!(Segment::parse(&b.receive(&out[0]).unwrap()).unwrap().payload(), b"answer");
+    assert_eq!(b.counter(Counter::Good), before + 1);
+}
+
+#[test]
+fn what_was_changed_on_the_way_is_dropped() {
+    let (mut a, mut b) = connected();
+    let (_, out) = a.send(&packet(a.addr, b.addr, ACK, A_ISN + 1, B_ISN + 1, &[], b"data"));
+    let good = &out[0];
+    for i in [12, 20, 24, 33, 40, 44, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[i] ^= 1;
+        let dropped = b.receive(&bad).unwrap_err();
+        assert!(matches!(dropped, Verdict::Drop(_)) || i < 24, "byte {i}: {dropped:?}");
+    }
+    assert!(b.counter(Counter::Bad) > 0);
+    assert!(b.receive(good).is_ok());
+}
+
+#[test]
+fn nothing_unsigned_passes_either_way() {
+    let (mut a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    for flags in [ACK, Flags::RST, Flags::RST | ACK, Flags::FIN | ACK, SYN, SYN | ACK] {
+        let bare = packet(at, to, flags, A_ISN + 1, B_ISN + 1, &[], &[]);
+        assert_eq!(b.receive(&bare), Err(Verdict::Drop(DropReason::Required)), "flags {flags:#x}");
+        // And what we send is never bare.
+        let (verdict, out) = a.send(&packet(at, to, flags & !SYN, A_ISN + 1, B_ISN + 1, &[], &[]));
+        assert_eq!(verdict, Verdict::Sent);
+        let signed = |p: &Vec<u8>| {
+            Options::new(Segment::parse(p).unwrap().option_bytes()).any(|o| o.unwrap().kind() == kind::AO)
+        };
+        assert!(out.iter().all(signed));
+    }
+    assert_eq!(b.counter(Counter::Required), 6);
+}
+
+#[test]
+fn half_a_handshake_is_bounded_and_signed() {
+    let (_, mut b) = connected();
+    // Unsigned SYNs leave nothing behind: their SYN-ACK has no connection to be signed for.
+    let stranger: SocketAddr = "10.0.0.1:5".parse().unwrap();
+    assert_eq!(b.receive(&packet(stranger, b.addr, SYN, 5, 0, &MSS, &[])), Err(Verdict::Drop(DropReason::Required)));
+    let (verdict, out) = b.send(&packet(b.addr, stranger, SYN | ACK, 9, 6, &MSS, &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Drop(DropReason::NoSendKey), 0));
+    // Other peers have no key: they are none of ours.
+    let other: SocketAddr = "10.9.9.9:5".parse().unwrap();
+    assert_eq!(b.receive(&packet(other, b.addr, SYN, 5, 0, &MSS, &[])), Err(Verdict::Pass));
+    assert_eq!(b.send(&packet(b.addr, other, SYN | ACK, 9, 6, &MSS, &[])).0, Verdict::Pass);
+}
+
+#[test]
+fn an_accepted_socket_is_recognised_and_outlives_its_listener() {
+    let (mut a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    let accepted = facts(State::Established, Some(to), Some(at));
+    b.engine.adopt(SocketId(77), &accepted);
+    let info = b.engine.info(SocketId(77)).expect("the child's keys");
+    assert_eq!(info.keys().len(), 2);
+    b.engine.destroyed(SocketId(2), None, 0);
+    let (_, out) = a.send(&packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], b"still"));
+    assert!(b.receive(&out[0]).is_ok());
+    // TIME_WAIT: the socket is gone, what it still says is signed.
+    b.kernel.0.clear();
+    b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 1_000);
+    let (verdict, out) = b.send(&packet(to, at, ACK, B_ISN + 1, A_ISN + 6, &[], &[]));
+    assert_eq!(verdict, Verdict::Sent);
+    assert!(a.receive(&out[0]).is_ok());
+    b.engine.expire(10_000_000);
+    assert!(b.engine.info(SocketId(77)).is_none());
+    let (verdict, out) = b.send(&packet(to, at, ACK, B_ISN + 1, A_ISN + 6, &[], &[]));
+    assert_eq!((verdict, out.len()), (Verdict::Pass, 0), "no socket, no key, no state: nothing is left to protect");
+}
+
+#[test]
+fn the_key_that_the_peer_asks_for_comes_into_use() {
+    let (mut a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    let key_id = |p: &[u8]| {
+        let segment = Segment::parse(p).unwrap();
+        let option = Options::new(segment.option_bytes()).map(|o| o.unwrap()).find(|o| o.kind() == kind::AO).unwrap();
+        option.bytes[2]
+    };
+    // The newest key is the first in use; the client asks for the older one.
+    let mut info = vec![0; 48];
+    (info[0], info[7]) = (2, 2);
+    let now = facts(State::Established, Some(at), Some(to));
+    a.engine.setsockopt(SocketId(1), &now, tcp::TCP_AO_INFO, &info, 48).unwrap();
+    let (_, before) = b.send(&packet(to, at, ACK, B_ISN + 1, A_ISN + 1, &[], b"x"));
+    assert_eq!(key_id(&before[0]), 4);
+    let (_, out) = a.send(&packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], b"y"));
+    b.receive(&out[0]).unwrap();
+    let (_, after) = b.send(&packet(to, at, ACK, B_ISN + 2, A_ISN + 2, &[], b"z"));
+    assert_eq!(key_id(&after[0]), 2);
+    // What was under way with the old key is still good.
+    assert!(a.receive(&before[0]).is_ok() && a.receive(&after[0]).is_ok());
+}
