@@ -1,8 +1,10 @@
 //! Linux's user-space interfaces: structs, constants and the walking of byte strings, without any state.
 //!
 //! One module for each kernel header, constants under their kernel names. All layouts are those of 64-bit Linux.
+//! What the kernel's interfaces cannot say is in [`admin`].
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod cryptouser;
 pub mod errno;
 pub mod if_alg;

@@ -2,13 +2,16 @@
 //!
 //! - [`run`]: the launcher, `sealane run -- PROGRAM`;
 //! - [`config`]: the configuration of the daemon, and which key is used when;
+//! - [`admin`], [`metrics`]: what runs here, for `sealane tcp-ao show` and for Prometheus;
 //! - [`audit`]: the counters that a launched program and its children share;
 //! - `serve`: the engine in the launcher, for programs that no preloaded library reaches;
 //! - `transport`: system calls. The only place with `unsafe`.
 #![deny(unsafe_code)]
 
+pub mod admin;
 pub mod audit;
 pub mod config;
+pub mod metrics;
 pub mod run;
 mod serve;
 mod transport;

@@ -7,3 +7,4 @@ pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
+pub(crate) mod unix;

@@ -1,0 +1,127 @@
+use super::*;
+use sealane_abi::admin::{Counters, Drop as Dropped, DropCount, Key, Namespace, Role, Socket, SocketState, VERSION};
+
+/// A launcher with a listener and a connection.
+pub(crate) fn example() -> Snapshot {
+    let key = |send_id, current| Key {
+        peer: "192.0.2.0/24".into(),
+        ifindex: None,
+        send_id,
+        recv_id: send_id + 100,
+        algorithm: "hmac(sha256)".into(),
+        mac_len: 16,
+        exclude_options: false,
+        current,
+        rnext: current,
+        good: 40,
+        bad: 2,
+    };
+    let counters = Counters { good: 40, bad: 2, key_not_found: 1, required: 3, dropped_icmps: 0 };
+    let socket = |cookie, state, remote: Option<&str>| Socket {
+        cookie,
+        state,
+        pid: Some(77),
+        local: Some("192.0.2.1:179".parse().unwrap()),
+        remote: remote.map(|r| r.parse().unwrap()),
+        configured: None,
+        ao_required: false,
+        accept_icmps: false,
+        counters,
+        current: remote.map(|_| 5),
+        rnext: remote.map(|_| 105),
+        keys: vec![key(6, false), key(5, remote.is_some())],
+        last_drop: None,
+    };
+    let mut connection = socket(12, SocketState::Established, Some("192.0.2.2:40000"));
+    connection.last_drop = Some(Dropped {
+        at_ms: 1_769_903_999_123,
+        source: "192.0.2.2:40000".parse().unwrap(),
+        destination: "192.0.2.1:179".parse().unwrap(),
+        key_id: Some(105),
+        reason: "mac".into(),
+        help: "wrong key, or a changed packet".into(),
+        hint: Some("it verifies without the TCP options".into()),
+    });
+    Snapshot {
+        version: VERSION,
+        release: "0.1.0".into(),
+        role: Role::Run,
+        pid: 4242,
+        program: "bird".into(),
+        started_s: 1_769_900_000,
+        taken_s: 1_769_904_000,
+        namespaces: vec![Namespace {
+            inode: 4_026_531_840,
+            name: Some("blue \"x\"\\\n".into()),
+            counters,
+            drops: vec![DropCount { reason: "mac".into(), count: 2 }],
+            sockets: vec![socket(11, SocketState::Listen, None), connection],
+        }],
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("sealane-admin-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn an_instance_answers_what_it_was_asked() {
+    let folder = folder("answers");
+    let server = Server::start(&folder, Arc::new(example)).unwrap();
+    assert_eq!(fs::metadata(server.path()).unwrap().mode() & 0o777, 0o600);
+    let instance = Instance { path: server.path().to_owned(), pid: std::process::id() };
+    for _ in 0..3 {
+        assert_eq!(snapshot(&instance).unwrap(), Some(example()));
+    }
+    assert_eq!(ask(&instance, Request::Metrics).unwrap(), Some(metrics::render(&example())));
+    // Whoever talks nonsense, says too much or nothing gets no answer, and harms nobody.
+    for bytes in [&b"\"secrets\"\n"[..], b"\n", &[b'x'; 1000], b""] {
+        let mut stream = UnixStream::connect(server.path()).unwrap();
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+    }
+    assert!(snapshot(&instance).unwrap().is_some());
+    drop(server);
+    assert!(!instance.path.exists());
+    assert_eq!(snapshot(&instance).unwrap(), None);
+    fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn another_version_is_no_answer() {
+    let folder = folder("version");
+    let server = Server::start(&folder, Arc::new(|| Snapshot { version: VERSION + 1, ..example() })).unwrap();
+    let instance = Instance { path: server.path().to_owned(), pid: 1 };
+    assert_eq!(snapshot(&instance).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    drop(server);
+    fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn a_socket_that_nobody_listens_on_is_gone() {
+    let folder = folder("stale");
+    DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let path = folder.join("1.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert_eq!(snapshot(&Instance { path, pid: 1 }).unwrap(), None);
+    // One of our own number is replaced.
+    drop(UnixListener::bind(folder.join(format!("{}.sock", std::process::id()))).unwrap());
+    drop(Server::start(&folder, Arc::new(example)).unwrap());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn folders_that_others_could_change_are_refused() {
+    let folder = folder("open");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(Server::start(&folder, Arc::new(example)).is_err());
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&folder, &link).unwrap();
+    assert!(Server::start(&link, Arc::new(example)).is_err());
+    fs::remove_dir_all(&folder).unwrap();
+}
