@@ -1,5 +1,9 @@
 //! Every command and flag, defined once: help, man pages, completions and tests grow from here.
 
+mod tcp_ao;
+
+pub(crate) use tcp_ao::{Check, Show, TcpAo};
+
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealane_crypto::Kind;
 use sealane_engine::Profile;
@@ -31,6 +35,9 @@ pub(crate) enum Command {
     Audit(Audit),
     #[command(subcommand)]
     Crypto(Crypto),
+    #[command(subcommand)]
+    TcpAo(TcpAo),
+    Check(Check),
     Speed(Speed),
     Man(Man),
     Completions(Completions),

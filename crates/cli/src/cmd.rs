@@ -2,10 +2,12 @@
 
 pub(crate) mod audit;
 pub(crate) mod calibrate;
+pub(crate) mod check;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod list;
 pub(crate) mod run;
+pub(crate) mod show;
 pub(crate) mod speed;
 pub(crate) mod test;
 

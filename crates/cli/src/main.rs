@@ -8,7 +8,7 @@ mod args;
 mod cmd;
 mod render;
 
-use args::{Cli, Command, Crypto};
+use args::{Cli, Command, Crypto, TcpAo};
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Command::Crypto(Crypto::Test(args)) => cmd::test::test(&args, &mut out),
         Command::Crypto(Crypto::Calibrate(args)) => cmd::calibrate::calibrate(&args, &mut out),
         Command::Crypto(Crypto::Explain(args)) => cmd::explain::explain(&args, &mut out),
+        Command::TcpAo(TcpAo::Show(args)) => cmd::show::show(&args, &mut out),
+        Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),
         Command::Man(args) => cmd::docs::man(&args),
         Command::Completions(args) => cmd::docs::completions(&args, &mut out),

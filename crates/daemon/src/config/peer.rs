@@ -32,6 +32,12 @@ impl Prefix {
         }
     }
 
+    /// Whether they share an address: one of them contains the other.
+    #[must_use]
+    pub fn overlaps(&self, other: &Prefix) -> bool {
+        self.contains(other.addr) || other.contains(self.addr)
+    }
+
     /// Reads `ADDRESS` or `ADDRESS/LENGTH`.
     ///
     /// # Errors

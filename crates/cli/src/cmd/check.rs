@@ -1,0 +1,253 @@
+//! `sealane check`: what a configuration means, or its mistakes.
+
+use crate::Answer;
+use crate::args::Check;
+use crate::render::{self, Align, Table};
+use anyhow::{Context, Result};
+use sealane_daemon::config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
+use serde::Serialize;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Serialize)]
+struct Report {
+    file: String,
+    ok: bool,
+    mistakes: Vec<JsonMistake>,
+    warnings: Vec<String>,
+    /// The time for which the keys are told.
+    at: String,
+    peers: Vec<PeerRow>,
+    chains: Vec<ChainRow>,
+}
+
+#[derive(Serialize)]
+struct JsonMistake {
+    line: usize,
+    column: usize,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct PeerRow {
+    name: String,
+    prefixes: Vec<String>,
+    chain: String,
+}
+
+#[derive(Serialize)]
+struct ChainRow {
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    keys: Vec<KeyRow>,
+    next_change: Option<String>,
+}
+
+#[derive(Serialize)]
+struct KeyRow {
+    id: u64,
+    send_id: u8,
+    recv_id: u8,
+    algorithm: String,
+    mac_len: u8,
+    include_tcp_options: bool,
+    key_len: usize,
+    send: String,
+    accept: String,
+    /// Whether new connections send with it, and ask their peer to.
+    preferred: bool,
+    accepted: bool,
+}
+
+pub(crate) fn check(args: &Check, out: &mut impl Write) -> Result<Answer> {
+    let now_s = match &args.at {
+        Some(text) => parse_time(text).map_err(anyhow::Error::msg).context("--at")?,
+        None => i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())?,
+    };
+    let file = args.config.display().to_string();
+    let report = match Config::load(&args.config) {
+        Ok(config) => report(file, &config, now_s),
+        Err(LoadError::Mistakes(_, list)) => refused(file, &list, now_s),
+        Err(e) => return Err(e.into()),
+    };
+    if args.json {
+        render::json(out, &report)?;
+    } else {
+        print(&report, out)?;
+    }
+    Ok(if report.ok { Answer::Yes } else { Answer::No })
+}
+
+fn refused(file: String, list: &[Mistake], now_s: i64) -> Report {
+    let json = |m: &Mistake| JsonMistake { line: m.line, column: m.column, what: m.what.clone() };
+    Report {
+        file,
+        ok: false,
+        mistakes: list.iter().map(json).collect(),
+        warnings: Vec::new(),
+        at: rfc3339(now_s),
+        peers: Vec::new(),
+        chains: Vec::new(),
+    }
+}
+
+fn report(file: String, config: &Config, now_s: i64) -> Report {
+    let peer = |p: &sealane_daemon::config::Peer| PeerRow {
+        name: p.name.clone(),
+        prefixes: p.prefixes.iter().map(ToString::to_string).collect(),
+        chain: p.chain.name.clone(),
+    };
+    Report {
+        file,
+        ok: true,
+        mistakes: Vec::new(),
+        warnings: config.warnings(now_s),
+        at: rfc3339(now_s),
+        peers: config.peers.iter().map(peer).collect(),
+        chains: config.chains.iter().map(|(chain, _)| chain_row(chain, now_s)).collect(),
+    }
+}
+
+fn chain_row(chain: &KeyChain, now_s: i64) -> ChainRow {
+    let keys = chain.keys.iter().enumerate().map(|(i, key)| KeyRow {
+        id: key.id,
+        send_id: key.send_id,
+        recv_id: key.recv_id,
+        algorithm: key.algorithm.clone(),
+        mac_len: key.mac_len,
+        include_tcp_options: !key.exclude_options,
+        key_len: key.secret.len(),
+        send: key.send.to_string(),
+        accept: key.accept.to_string(),
+        preferred: chain.preferred(now_s) == Some(i),
+        accepted: chain.accepts(i, now_s),
+    });
+    ChainRow {
+        name: chain.name.clone(),
+        description: chain.description.clone(),
+        keys: keys.collect(),
+        next_change: chain.next_change_s(now_s).map(rfc3339),
+    }
+}
+
+fn print(report: &Report, out: &mut impl Write) -> Result<()> {
+    for mistake in &report.mistakes {
+        writeln!(out, "{}:{}:{}: {}", report.file, mistake.line, mistake.column, mistake.what)?;
+    }
+    if !report.ok {
+        return Ok(());
+    }
+    for warning in &report.warnings {
+        eprintln!("sealane: {}: warning: {warning}", report.file);
+    }
+    let keys: usize = report.chains.iter().map(|c| c.keys.len()).sum();
+    let (peers, chains) = (report.peers.len(), report.chains.len());
+    writeln!(out, "{}: good: {peers} peers, {chains} key chains, {keys} keys", report.file)?;
+    for peer in &report.peers {
+        writeln!(out, "\npeer '{}', {}: key chain '{}'", peer.name, peer.prefixes.join(", "), peer.chain)?;
+    }
+    for chain in &report.chains {
+        let next = chain.next_change.as_ref().map_or(String::new(), |t| format!(", next change {t}"));
+        writeln!(out, "\nkey chain '{}' at {}{next}", chain.name, report.at)?;
+        let mut table = Table::new(&[
+            ("  key", Align::Right),
+            ("send", Align::Right),
+            ("recv", Align::Right),
+            ("algorithm", Align::Left),
+            ("MAC", Align::Right),
+            ("now", Align::Left),
+            ("sent with", Align::Left),
+        ]);
+        for key in &chain.keys {
+            table.row(vec![
+                key.id.to_string(),
+                key.send_id.to_string(),
+                key.recv_id.to_string(),
+                key.algorithm.clone(),
+                key.mac_len.to_string(),
+                match (key.preferred, key.accepted) {
+                    (true, _) => "in use",
+                    (false, true) => "accepted",
+                    (false, false) => "not used",
+                }
+                .to_owned(),
+                key.send.clone(),
+            ]);
+        }
+        table.print(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn example() -> PathBuf {
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../etc/sealane.toml"))
+    }
+
+    /// A copy of `text` that only we can read: a checkout has whatever modes it has.
+    fn private(name: &str, text: &str) -> PathBuf {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = std::env::temp_dir().join(format!("sealane-check-{name}-{}.toml", std::process::id()));
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        path
+    }
+
+    fn run(config: PathBuf, at: &str, json: bool) -> (Answer, String) {
+        let mut out = Vec::new();
+        let args = Check { config, at: Some(at.to_owned()), json };
+        let answer = check(&args, &mut out).unwrap();
+        std::fs::remove_file(&args.config).unwrap();
+        (answer, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let text = std::fs::read_to_string(example()).unwrap();
+        let (answer, said) = run(private("good", &text), "2026-06-25T00:00:00Z", false);
+        assert_eq!(answer, Answer::Yes);
+        assert!(said.contains(": good: 2 peers, 2 key chains, 3 keys\n"), "{said}");
+        assert!(said.contains("peer 'route servers', 192.0.2.0/28, 2001:db8:100::/64: key chain 'exchange'"), "{said}");
+        assert!(said.contains("at 2026-06-25T00:00:00Z, next change 2026-07-01T00:00:00Z"), "{said}");
+        let rows: Vec<&str> = said.lines().filter(|l| l.contains("hmac(sha256)")).collect();
+        assert!(rows[0].contains("accepted") && rows[1].contains("in use"), "{said}");
+    }
+
+    #[test]
+    fn json_has_no_secrets() {
+        let text = std::fs::read_to_string(example()).unwrap();
+        let (answer, said) = run(private("json", &text), "2026-01-01T00:00:00Z", true);
+        assert_eq!(answer, Answer::Yes);
+        let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(value["chains"][0]["keys"][0]["preferred"], true);
+        assert_eq!(value["chains"][0]["keys"][0]["key_len"], 32);
+        assert!(!said.contains("5ea1a4e0") && !said.to_lowercase().contains("secret"));
+    }
+
+    #[test]
+    fn mistakes_are_an_answer() {
+        let path = private("bad", "[[peer]]\nprefix = \"x\"\n");
+        let name = path.display().to_string();
+        let (answer, said) = run(path, "2026-01-01T00:00:00Z", false);
+        assert_eq!(answer, Answer::No);
+        assert!(said.contains(&format!("{name}:2:10: 'x' is no address or prefix")), "{said}");
+        let (answer, said) = run(private("bad-json", "x"), "2026-01-01T00:00:00Z", true);
+        assert_eq!(answer, Answer::No);
+        let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&value["ok"], &value["mistakes"][0]["line"]), (&false.into(), &1.into()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let args = Check { config: "/nowhere/at.all".into(), at: None, json: false };
+        assert!(check(&args, &mut Vec::new()).is_err());
+        let args = Check { config: example(), at: Some("noon".into()), json: false };
+        assert!(check(&args, &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! `sealane tcp-ao show`.
+
+use crate::Answer;
+use crate::args::Show;
+use crate::render;
+use anyhow::{Context, Result, bail};
+use sealane_abi::admin::{Counters, Key, Request, Role, Snapshot, Socket};
+use sealane_daemon::admin;
+use sealane_daemon::config::{Prefix, rfc3339};
+use std::io::Write;
+
+/// Keys of a socket that are shown without being asked for.
+const SHORT: usize = 16;
+
+pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
+    let peer = args.peer.as_deref().map(Prefix::parse).transpose().map_err(anyhow::Error::msg)?;
+    let mut instances = admin::instances().context("cannot look for running instances")?;
+    instances.retain(|i| args.pid.is_none_or(|pid| pid == i.pid));
+    if args.metrics {
+        return metrics(&instances, out);
+    }
+    let mut snapshots = Vec::new();
+    for instance in &instances {
+        let answer = admin::snapshot(instance).with_context(|| format!("{}", instance.path.display()))?;
+        snapshots.extend(answer);
+    }
+    if let Some(peer) = peer {
+        snapshots.iter_mut().for_each(|s| only(s, &peer));
+    }
+    if args.json {
+        render::json(out, &snapshots)?;
+    } else {
+        if snapshots.is_empty() {
+            eprintln!("sealane: no instance of this user runs");
+        }
+        for (i, snapshot) in snapshots.iter().enumerate() {
+            if i > 0 {
+                writeln!(out)?;
+            }
+            print(snapshot, args.all, out)?;
+        }
+    }
+    let any = snapshots.iter().flat_map(|s| &s.namespaces).any(|n| !n.sockets.is_empty());
+    Ok(if any { Answer::Yes } else { Answer::No })
+}
+
+fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
+    let mut answers = Vec::new();
+    for instance in instances {
+        let answer = admin::ask(instance, Request::Metrics).with_context(|| format!("{}", instance.path.display()))?;
+        answers.extend(answer);
+    }
+    match &answers[..] {
+        [] => {
+            eprintln!("sealane: no instance of this user runs");
+            Ok(Answer::No)
+        }
+        [one] => {
+            out.write_all(one.as_bytes())?;
+            Ok(Answer::Yes)
+        }
+        several => bail!("{} instances run: choose one with --pid", several.len()),
+    }
+}
+
+/// Keeps the sockets that have to do with `peer`.
+fn only(snapshot: &mut Snapshot, peer: &Prefix) {
+    for namespace in &mut snapshot.namespaces {
+        namespace.sockets.retain(|socket| {
+            let is_for = |key: &Key| Prefix::parse(&key.peer).is_ok_and(|p| p.overlaps(peer));
+            socket.remote.map_or_else(|| socket.keys.iter().any(is_for), |r| peer.contains(r.ip().to_canonical()))
+        });
+    }
+}
+
+fn counters(c: &Counters) -> String {
+    format!(
+        "good {}, bad {}, key not found {}, required {}, ICMP ignored {}",
+        c.good, c.bad, c.key_not_found, c.required, c.dropped_icmps
+    )
+}
+
+fn print(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> Result<()> {
+    let what = match snapshot.role {
+        Role::Run => format!("sealane run {}", snapshot.program),
+        Role::Daemon => "sealane daemon".to_owned(),
+    };
+    writeln!(out, "{what} (pid {}) since {}", snapshot.pid, rfc3339(snapshot.started_s))?;
+    for namespace in &snapshot.namespaces {
+        let name = namespace.name.as_deref().map_or_else(String::new, |n| format!(" {n}"));
+        writeln!(out, "network namespace{name} {}: {}", namespace.inode, counters(&namespace.counters))?;
+        if !namespace.drops.is_empty() {
+            let drops: Vec<String> = namespace.drops.iter().map(|d| format!("{} {}", d.reason, d.count)).collect();
+            writeln!(out, "  dropped: {}", drops.join(", "))?;
+        }
+        for socket in &namespace.sockets {
+            print_socket(socket, all, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_socket(socket: &Socket, all: bool, out: &mut impl Write) -> Result<()> {
+    let end = |addr: Option<std::net::SocketAddr>| addr.map_or("*".to_owned(), |a| a.to_string());
+    write!(out, "\n  {} - {}  {}", end(socket.local), end(socket.remote), socket.state.name())?;
+    write!(out, "{}", socket.configured.as_ref().map_or(String::new(), |name| format!(", peer '{name}'")))?;
+    write!(out, "{}", socket.pid.map_or(String::new(), |pid| format!(", pid {pid}")))?;
+    let settings = [(socket.ao_required, ", unsigned never accepted"), (socket.accept_icmps, ", ICMP errors heeded")];
+    for (_, text) in settings.iter().filter(|(on, _)| *on) {
+        write!(out, "{text}")?;
+    }
+    writeln!(out, "\n    {}", counters(&socket.counters))?;
+    let shown = if all { socket.keys.len() } else { SHORT };
+    let mut table = render::Table::new(&[
+        ("    key", render::Align::Left),
+        ("send", render::Align::Right),
+        ("recv", render::Align::Right),
+        ("algorithm", render::Align::Left),
+        ("MAC", render::Align::Right),
+        ("options", render::Align::Left),
+        ("good", render::Align::Right),
+        ("bad", render::Align::Right),
+        ("use", render::Align::Left),
+    ]);
+    for key in socket.keys.iter().take(shown) {
+        let vrf = key.ifindex.map_or(String::new(), |i| format!(" dev {i}"));
+        table.row(vec![
+            format!("    {}{vrf}", key.peer),
+            key.send_id.to_string(),
+            key.recv_id.to_string(),
+            key.algorithm.clone(),
+            key.mac_len.to_string(),
+            if key.exclude_options { "left out" } else { "covered" }.to_owned(),
+            key.good.to_string(),
+            key.bad.to_string(),
+            match (key.current, key.rnext) {
+                (true, true) => "current, rnext",
+                (true, false) => "current",
+                (false, true) => "rnext",
+                (false, false) => "",
+            }
+            .to_owned(),
+        ]);
+    }
+    table.print(out)?;
+    if socket.keys.len() > shown {
+        writeln!(out, "    and {} more keys (--all shows them)", socket.keys.len() - shown)?;
+    }
+    if let Some(drop) = &socket.last_drop {
+        let key = drop.key_id.map_or(String::new(), |id| format!(", KeyID {id}"));
+        let when = rfc3339(drop.at_ms.div_euclid(1000));
+        writeln!(out, "    last drop {when}, {} > {}{key}: {}", drop.source, drop.destination, drop.reason)?;
+        writeln!(out, "      {}", drop.help)?;
+        if let Some(hint) = &drop.hint {
+            writeln!(out, "      hint: {hint}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_abi::admin::{Drop, DropCount, Namespace, SocketState, VERSION};
+
+    fn key(peer: &str, send_id: u8) -> Key {
+        Key {
+            peer: peer.into(),
+            ifindex: None,
+            send_id,
+            recv_id: 100 + send_id % 100,
+            algorithm: "hmac(sha256)".into(),
+            mac_len: 16,
+            exclude_options: send_id == 2,
+            current: send_id == 1,
+            rnext: send_id == 1,
+            good: 7,
+            bad: 0,
+        }
+    }
+
+    fn socket(remote: Option<&str>, keys: Vec<Key>) -> Socket {
+        Socket {
+            cookie: 1,
+            state: if remote.is_some() { SocketState::Established } else { SocketState::Listen },
+            pid: Some(77),
+            local: Some("192.0.2.1:179".parse().unwrap()),
+            remote: remote.map(|r| r.parse().unwrap()),
+            configured: None,
+            ao_required: remote.is_some(),
+            accept_icmps: false,
+            counters: Counters { good: 7, bad: 1, ..Counters::default() },
+            current: None,
+            rnext: None,
+            keys,
+            last_drop: remote.map(|r| Drop {
+                at_ms: 1_769_903_999_123,
+                source: r.parse().unwrap(),
+                destination: "192.0.2.1:179".parse().unwrap(),
+                key_id: Some(101),
+                reason: "mac".into(),
+                help: "the MAC does not match".into(),
+                hint: Some("other options".into()),
+            }),
+        }
+    }
+
+    fn snapshot(sockets: Vec<Socket>) -> Snapshot {
+        Snapshot {
+            version: VERSION,
+            release: "0".into(),
+            role: Role::Run,
+            pid: 4242,
+            program: "bird".into(),
+            started_s: 1_769_900_000,
+            taken_s: 1_769_900_000,
+            namespaces: vec![Namespace {
+                inode: 4_026_531_840,
+                name: Some("blue".into()),
+                counters: Counters { good: 9, ..Counters::default() },
+                drops: vec![DropCount { reason: "mac".into(), count: 1 }],
+                sockets,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_connection_reads_well() {
+        let mut out = Vec::new();
+        let keys = vec![key("192.0.2.2", 2), key("192.0.2.0/24", 1)];
+        print(&snapshot(vec![socket(Some("192.0.2.2:40000"), keys)]), false, &mut out).unwrap();
+        let expected = "\
+sealane run bird (pid 4242) since 2026-01-31T22:53:20Z
+network namespace blue 4026531840: good 9, bad 0, key not found 0, required 0, ICMP ignored 0
+  dropped: mac 1
+
+  192.0.2.1:179 - 192.0.2.2:40000  established, pid 77, unsigned never accepted
+    good 7, bad 1, key not found 0, required 0, ICMP ignored 0
+    key           send  recv  algorithm     MAC  options   good  bad  use
+    192.0.2.2        2   102  hmac(sha256)   16  left out     7    0
+    192.0.2.0/24     1   101  hmac(sha256)   16  covered      7    0  current, rnext
+    last drop 2026-01-31T23:59:59Z, 192.0.2.2:40000 > 192.0.2.1:179, KeyID 101: mac
+      the MAC does not match
+      hint: other options
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn many_keys_are_cut_short_unless_asked_for() {
+        let snapshot = snapshot(vec![socket(None, (0..20).map(|i| key("::/0", i)).collect())]);
+        let text = |all| {
+            let mut out = Vec::new();
+            print(&snapshot, all, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(false).matches("hmac").count(), 16);
+        assert!(text(false).ends_with("    and 4 more keys (--all shows them)\n"));
+        assert_eq!(text(true).matches("hmac").count(), 20);
+    }
+
+    #[test]
+    fn a_peer_selects_connections_and_listeners() {
+        let all = || {
+            snapshot(vec![
+                socket(Some("192.0.2.2:5"), vec![key("0.0.0.0/0", 1)]),
+                socket(None, vec![key("192.0.2.0/24", 1)]),
+                socket(None, vec![key("2001:db8::/32", 1)]),
+            ])
+        };
+        let count = |peer: &str| {
+            let mut snapshot = all();
+            only(&mut snapshot, &Prefix::parse(peer).unwrap());
+            snapshot.namespaces[0].sockets.len()
+        };
+        assert_eq!(count("192.0.2.2"), 2);
+        assert_eq!(count("192.0.2.3"), 1);
+        assert_eq!(count("0.0.0.0/0"), 2);
+        assert_eq!(count("::/0"), 1);
+        assert_eq!(count("198.51.100.1"), 0);
+    }
+}
