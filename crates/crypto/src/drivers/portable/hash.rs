@@ -66,8 +66,35 @@ impl<D: Hash> HashDriver for Plain<D> {
     }
 }
 
-fn row<D: Hash>(name: &str) -> Row {
-    truncated::<D>(name, <D as Digest>::output_size())
+/// Calls `$row::<Type>(name, legacy)` for each hash that HMAC is built over too.
+macro_rules! each_hash {
+    ($row:ident) => {
+        vec![
+            $row::<md4::Md4>("md4", true),
+            $row::<md5::Md5>("md5", true),
+            $row::<sha1::Sha1>("sha1", false),
+            $row::<sha2::Sha224>("sha224", false),
+            $row::<sha2::Sha256>("sha256", false),
+            $row::<sha2::Sha384>("sha384", false),
+            $row::<sha2::Sha512>("sha512", false),
+            $row::<sha3::Sha3_224>("sha3-224", false),
+            $row::<sha3::Sha3_256>("sha3-256", false),
+            $row::<sha3::Sha3_384>("sha3-384", false),
+            $row::<sha3::Sha3_512>("sha3-512", false),
+            $row::<ripemd::Ripemd160>("rmd160", false),
+            $row::<sm3::Sm3>("sm3", false),
+            $row::<streebog::Streebog256>("streebog256", false),
+            $row::<streebog::Streebog512>("streebog512", false),
+            $row::<whirlpool::Whirlpool>("wp512", false),
+        ]
+    };
+}
+pub(super) use each_hash;
+
+fn row<D: Hash>(name: &str, legacy: bool) -> Row {
+    let mut row = truncated::<D>(name, <D as Digest>::output_size());
+    row.info.legacy = legacy;
+    row
 }
 
 /// The first `digest_len` bytes of `D`.
@@ -77,32 +104,10 @@ fn truncated<D: Hash>(name: &str, digest_len: usize) -> Row {
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, imp)
 }
 
-fn legacy<D: Hash>(name: &str) -> Row {
-    let mut row = row::<D>(name);
-    row.info.legacy = true;
-    row
-}
-
 /// BLAKE2 and the checksums, whose key is optional, are rows of the MACs.
 pub(super) fn rows() -> Vec<Row> {
-    vec![
-        legacy::<md4::Md4>("md4"),
-        legacy::<md5::Md5>("md5"),
-        row::<sha1::Sha1>("sha1"),
-        row::<sha2::Sha224>("sha224"),
-        row::<sha2::Sha256>("sha256"),
-        row::<sha2::Sha384>("sha384"),
-        row::<sha2::Sha512>("sha512"),
-        row::<sha3::Sha3_224>("sha3-224"),
-        row::<sha3::Sha3_256>("sha3-256"),
-        row::<sha3::Sha3_384>("sha3-384"),
-        row::<sha3::Sha3_512>("sha3-512"),
-        row::<ripemd::Ripemd160>("rmd160"),
-        row::<sm3::Sm3>("sm3"),
-        row::<streebog::Streebog256>("streebog256"),
-        row::<streebog::Streebog512>("streebog512"),
-        row::<whirlpool::Whirlpool>("wp512"),
-        truncated::<whirlpool::Whirlpool>("wp384", 48),
-        truncated::<whirlpool::Whirlpool>("wp256", 32),
-    ]
+    let mut rows = each_hash!(row);
+    rows.push(truncated::<whirlpool::Whirlpool>("wp384", 48));
+    rows.push(truncated::<whirlpool::Whirlpool>("wp256", 32));
+    rows
 }

@@ -1,7 +1,7 @@
 //! HMAC (RFC 2104) over any hash, with the two padded key blocks absorbed once.
 
 use super::Mac;
-use crate::drivers::portable::hash::Hash;
+use crate::drivers::portable::hash::{Hash, each_hash};
 use crate::error::KeyError;
 use crate::mac::MAX_TAG_LEN;
 use crate::registry::{AlgInfo, Lens, Row};
@@ -82,40 +82,20 @@ impl<D: Hash> Mac for Hmac<D> {
     }
 }
 
-fn row<D: Hash>(hash: &str) -> Row {
+fn row<D: Hash>(hash: &str, legacy: bool) -> Row {
     let (block_len, digest_len) = (<D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
     let info = AlgInfo::mac(&format!("hmac({hash})"), block_len, digest_len, Lens::Range(0, usize::MAX));
-    super::row::<Hmac<D>>(info)
-}
-
-fn legacy<D: Hash>(hash: &str) -> Row {
-    let mut row = row::<D>(hash);
-    row.info.legacy = true;
-    row
+    super::row::<Hmac<D>>(AlgInfo { legacy, ..info })
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    vec![
-        legacy::<md4::Md4>("md4"),
-        legacy::<md5::Md5>("md5"),
-        row::<sha1::Sha1>("sha1"),
-        row::<sha2::Sha224>("sha224"),
-        row::<sha2::Sha256>("sha256"),
-        row::<sha2::Sha384>("sha384"),
-        row::<sha2::Sha512>("sha512"),
-        row::<sha3::Sha3_224>("sha3-224"),
-        row::<sha3::Sha3_256>("sha3-256"),
-        row::<sha3::Sha3_384>("sha3-384"),
-        row::<sha3::Sha3_512>("sha3-512"),
-        // Linux allows HMAC over hashes whose key is optional, and so BLAKE2b.
-        row::<blake2::Blake2b<U20>>("blake2b-160"),
-        row::<blake2::Blake2b<U32>>("blake2b-256"),
-        row::<blake2::Blake2b<U48>>("blake2b-384"),
-        row::<blake2::Blake2b<U64>>("blake2b-512"),
-        row::<ripemd::Ripemd160>("rmd160"),
-        row::<sm3::Sm3>("sm3"),
-        row::<streebog::Streebog256>("streebog256"),
-        row::<streebog::Streebog512>("streebog512"),
-        row::<whirlpool::Whirlpool>("wp512"),
-    ]
+    let mut rows = each_hash!(row);
+    // Linux allows HMAC over hashes whose key is optional, and so BLAKE2b.
+    rows.extend([
+        row::<blake2::Blake2b<U20>>("blake2b-160", false),
+        row::<blake2::Blake2b<U32>>("blake2b-256", false),
+        row::<blake2::Blake2b<U48>>("blake2b-384", false),
+        row::<blake2::Blake2b<U64>>("blake2b-512", false),
+    ]);
+    rows
 }
