@@ -1,6 +1,6 @@
 //! HMAC (RFC 2104) from cached midstates.
 
-use crate::md::{MAX_BLOCK_LEN, Md, Md5, Partial, Rmd160, Sha1, Sha224, Sha256, Sha384, Sha512, absorb, pad};
+use crate::md::{MAX_BLOCK_LEN, Md, Md5, Rmd160, Running, Sha1, Sha224, Sha256, Sha384, Sha512, absorb, pad};
 use crate::wipe::wipe;
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
@@ -76,7 +76,7 @@ impl<H: Md> MacDriver for HmacDriver<H> {
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
         let key: &dyn Any = key;
         let key = key.downcast_ref::<HmacKey<H>>().expect("the key that prepare returned").clone();
-        Box::new(HmacState { words: key.inner, partial: Partial::new(H::BLOCK_LEN), key })
+        Box::new(HmacState { running: Running::new(key.inner, H::BLOCK_LEN), key })
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
@@ -93,34 +93,25 @@ impl<H: Md> MacDriver for HmacDriver<H> {
 
 struct HmacState<H: Md> {
     key: HmacKey<H>,
-    words: H::Words,
-    partial: Partial,
+    running: Running<H>,
 }
 
 impl<H: Md> HashState for HmacState<H> {
     fn update(&mut self, data: &[u8]) {
-        self.partial.update::<H>(&mut self.words, data);
+        self.running.update(data);
     }
 
     fn finish(&mut self, out: &mut [u8]) {
-        self.partial.finish::<H>(&mut self.words);
-        self.key.close(&self.words, out);
+        self.key.close(self.running.finish(), out);
         self.reset();
     }
 
     fn reset(&mut self) {
-        self.words = self.key.inner;
-        self.partial = Partial::new(H::BLOCK_LEN);
+        self.running = Running::new(self.key.inner, H::BLOCK_LEN);
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(HmacState { key: self.key.clone(), words: self.words, partial: self.partial.clone() })
-    }
-}
-
-impl<H: Md> Drop for HmacState<H> {
-    fn drop(&mut self) {
-        wipe(&mut self.words);
+        Box::new(HmacState { key: self.key.clone(), running: self.running.clone() })
     }
 }
 

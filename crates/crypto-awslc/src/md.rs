@@ -211,29 +211,29 @@ pub(crate) fn absorb<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]])
 
 #[inline(never)]
 fn absorb_pieces<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]]) {
-    let mut partial = Partial::new(before);
+    let mut running = Running::<H>::new(*words, before);
     for piece in data {
-        partial.update::<H>(words, piece);
+        running.update(piece);
     }
-    partial.finish::<H>(words);
+    *words = *running.finish();
 }
 
-/// The bytes of a message that do not fill a block yet.
-#[derive(Clone)]
-pub(crate) struct Partial {
+/// A message that comes in pieces: the chaining words, and the bytes that do not fill a block yet.
+pub(crate) struct Running<H: Md> {
+    words: H::Words,
     buf: [u8; MAX_BLOCK_LEN],
     used: usize,
     total: u64,
 }
 
-impl Partial {
-    /// None, after `before` bytes.
-    pub(crate) fn new(before: usize) -> Self {
-        Partial { buf: [0; MAX_BLOCK_LEN], used: 0, total: before as u64 }
+impl<H: Md> Running<H> {
+    /// Goes on from `words`, which stand for `before` bytes (a multiple of the block).
+    pub(crate) fn new(words: H::Words, before: usize) -> Self {
+        Running { words, buf: [0; MAX_BLOCK_LEN], used: 0, total: before as u64 }
     }
 
     /// Takes in `data`, whole blocks as soon as there are any.
-    pub(crate) fn update<H: Md>(&mut self, words: &mut H::Words, mut data: &[u8]) {
+    pub(crate) fn update(&mut self, mut data: &[u8]) {
         self.total = self.total.wrapping_add(data.len() as u64);
         if self.used > 0 {
             let (fill, rest) = data.split_at(data.len().min(H::BLOCK_LEN - self.used));
@@ -243,39 +243,44 @@ impl Partial {
             if self.used < H::BLOCK_LEN {
                 return;
             }
-            H::compress(words, &self.buf[..H::BLOCK_LEN]);
+            H::compress(&mut self.words, &self.buf[..H::BLOCK_LEN]);
             self.used = 0;
         }
         let (blocks, last) = data.split_at(data.len() - data.len() % H::BLOCK_LEN);
         if !blocks.is_empty() {
-            H::compress(words, blocks);
+            H::compress(&mut self.words, blocks);
         }
         self.buf[..last.len()].copy_from_slice(last);
         self.used = last.len();
     }
 
-    /// Pads.
-    pub(crate) fn finish<H: Md>(&self, words: &mut H::Words) {
-        pad::<H>(words, &self.buf[..self.used], self.total);
+    /// Pads; the words of the whole message.
+    pub(crate) fn finish(&mut self) -> &H::Words {
+        pad::<H>(&mut self.words, &self.buf[..self.used], self.total);
+        &self.words
     }
 }
 
-impl Drop for Partial {
+impl<H: Md> Clone for Running<H> {
+    fn clone(&self) -> Self {
+        Running { words: self.words, buf: self.buf, used: self.used, total: self.total }
+    }
+}
+
+impl<H: Md> Drop for Running<H> {
     fn drop(&mut self) {
+        wipe(&mut self.words);
         wipe(&mut self.buf);
     }
 }
 
 struct MdDriver<H>(PhantomData<H>);
 
-struct MdState<H: Md> {
-    words: H::Words,
-    partial: Partial,
-}
+struct MdState<H: Md>(Running<H>);
 
 impl<H: Md> HashDriver for MdDriver<H> {
     fn start(&self) -> Box<dyn HashState> {
-        Box::new(MdState::<H> { words: H::init(), partial: Partial::new(0) })
+        Box::new(MdState::<H>(Running::new(H::init(), 0)))
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
@@ -290,28 +295,20 @@ impl<H: Md> HashDriver for MdDriver<H> {
 
 impl<H: Md> HashState for MdState<H> {
     fn update(&mut self, data: &[u8]) {
-        self.partial.update::<H>(&mut self.words, data);
+        self.0.update(data);
     }
 
     fn finish(&mut self, out: &mut [u8]) {
-        self.partial.finish::<H>(&mut self.words);
-        H::output(&self.words, out);
+        H::output(self.0.finish(), out);
         self.reset();
     }
 
     fn reset(&mut self) {
-        self.words = H::init();
-        self.partial = Partial::new(0);
+        self.0 = Running::new(H::init(), 0);
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(MdState::<H> { words: self.words, partial: self.partial.clone() })
-    }
-}
-
-impl<H: Md> Drop for MdState<H> {
-    fn drop(&mut self) {
-        wipe(&mut self.words);
+        Box::new(MdState(self.0.clone()))
     }
 }
 
