@@ -69,6 +69,15 @@ struct State {
 }
 
 impl State {
+    /// The switch behind a netlink option.
+    fn switch(&mut self, level: i32, name: i32) -> Result<&mut bool, Errno> {
+        match (level, name) {
+            (SOL_NETLINK, NETLINK_CAP_ACK) => Ok(&mut self.cap_ack),
+            (SOL_NETLINK, NETLINK_EXT_ACK) => Ok(&mut self.ext_ack),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
     fn push(&mut self, reply: Vec<u8>, limit: usize) {
         if self.queued + reply.len() > limit {
             self.overrun = true;
@@ -206,14 +215,10 @@ impl<L: RawMutex> CryptoUser<L> {
     /// # Errors
     /// [`Errno::ENOPROTOOPT`] for an option that is not there, [`Errno::EINVAL`] for a buffer that is too short.
     pub fn getsockopt(&self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
-        let state = self.state.lock();
-        let switch = match (level, name) {
-            (SOL_SOCKET, _) => return self.options.get(name, out),
-            (SOL_NETLINK, NETLINK_CAP_ACK) => state.cap_ack,
-            (SOL_NETLINK, NETLINK_EXT_ACK) => state.ext_ack,
-            _ => return Err(Errno::ENOPROTOOPT),
-        };
-        let word = u32::from(switch).to_ne_bytes();
+        if level == SOL_SOCKET {
+            return self.options.get(name, out);
+        }
+        let word = u32::from(*self.state.lock().switch(level, name)?).to_ne_bytes();
         out.get_mut(..4).ok_or(Errno::EINVAL)?.copy_from_slice(&word);
         Ok(4)
     }
@@ -239,12 +244,7 @@ impl<L: RawMutex> CryptoUser<L> {
             None if len >= 4 => return Err(Errno::EFAULT),
             _ => false,
         };
-        let mut state = self.state.lock();
-        match (level, name) {
-            (SOL_NETLINK, NETLINK_CAP_ACK) => state.cap_ack = on,
-            (SOL_NETLINK, NETLINK_EXT_ACK) => state.ext_ack = on,
-            _ => return Err(Errno::ENOPROTOOPT),
-        }
+        *self.state.lock().switch(level, name)? = on;
         Ok(())
     }
 
