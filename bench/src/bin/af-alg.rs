@@ -5,8 +5,8 @@
 
 use sealane_bench::af_alg::{ENCRYPT, Op, Pipe, Tfm};
 use sealane_bench::report::{Csv, option, seconds};
-use sealane_bench::turns::in_turns;
 use sealane_crypto_openssl::Stream;
+use sealane_drivers::turns::{CpuOf, in_turns};
 
 const SIZES: [usize; 9] = [16, 64, 256, 1024, 4096, 16384, 32768, 64512, 65536];
 const KEY: [u8; 16] = [7; 16];
@@ -53,7 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             pipe.give(&spliced, &src).expect("vmsplice and splice");
             spliced.read(&mut c).expect("read");
         };
-        let figures = in_turns(&mut [&mut by_evp, &mut by_send, &mut by_splice], seconds(1.0), 15);
+        let mut rivals: [&mut dyn FnMut(); 3] = [&mut by_evp, &mut by_send, &mut by_splice];
+        let figures = in_turns(&mut rivals, |rival| rival(), CpuOf::Process, seconds(1.0), 15);
         for (way, f) in ["OpenSSL EVP", "AF_ALG send, recv", "AF_ALG vmsplice, read"].iter().zip(&figures) {
             let rate = bytes as f64 * 1e3 / f.median_ns;
             let ratio = figures[0].median_ns / f.median_ns;

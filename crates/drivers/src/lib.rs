@@ -7,6 +7,7 @@
 pub mod calibrate;
 pub mod measure;
 pub mod tables;
+pub mod turns;
 
 mod entropy;
 

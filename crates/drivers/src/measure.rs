@@ -1,9 +1,9 @@
 //! How long an operation takes: the one loop behind calibration, `sealane speed` and the benches.
 //!
 //! Every operation of a burst has a key and a buffer of its own, as in traffic; texts go from one buffer to another, so
-//! that opening finds the same ciphertext each time. Rivals are measured in turns, a round each, so that a slow moment of
-//! the machine meets all of them.
+//! that opening finds the same ciphertext each time.
 
+use crate::turns::{self, CpuOf, Figures};
 use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
@@ -15,8 +15,7 @@ use sealane_crypto::registry::KeyUse;
 use sealane_crypto::rng::RngState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use sealane_crypto::{Alg, Kind};
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The largest burst that can be measured.
 pub const MAX_BURST: usize = 64;
@@ -286,71 +285,16 @@ pub struct Measured {
 
 /// Measures all of `loads` in turns: `rounds` rounds, each of which gives every workload `budget / rounds`.
 pub fn in_turns(loads: &mut [Workload], budget: Duration, rounds: u32) -> Vec<Measured> {
-    let slice = budget / rounds;
-    let mut calls = Vec::with_capacity(loads.len());
-    for load in loads.iter_mut() {
-        // Warm up, and find out how many calls fit into a slice.
-        let mut n = 1u64;
-        loop {
-            let took = time(load, n).0;
-            if took >= slice / 4 || took >= Duration::from_millis(50) {
-                let each = took.as_secs_f64() / n as f64;
-                calls.push(((slice.as_secs_f64() / each) as u64).max(1));
-                break;
-            }
-            n *= 2;
+    let figures = turns::in_turns(loads, Workload::run, CpuOf::Thread, budget, rounds);
+    let per_op = |(load, f): (&Workload, Figures)| {
+        let burst = load.burst() as f64;
+        Measured {
+            median_ns: f.median_ns / burst,
+            min_ns: f.min_ns / burst,
+            median_ticks: f.median_ticks / burst,
+            cpu_ns: f.cpu_ns / burst,
+            ops: f.calls * load.burst() as u64,
         }
-    }
-    let mut samples = vec![Vec::with_capacity(rounds as usize); loads.len()];
-    let mut cpu = vec![0.0; loads.len()];
-    for _ in 0..rounds {
-        for (i, load) in loads.iter_mut().enumerate() {
-            let cpu_before = thread_cpu();
-            let (took, ticks) = time(load, calls[i]);
-            cpu[i] += (thread_cpu().saturating_sub(cpu_before)).as_nanos() as f64;
-            let ops = (calls[i] * load.burst() as u64) as f64;
-            samples[i].push((took.as_nanos() as f64 / ops, ticks as f64 / ops));
-        }
-    }
-    samples
-        .into_iter()
-        .enumerate()
-        .map(|(i, mut s)| {
-            s.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let ops = calls[i] * loads[i].burst() as u64 * u64::from(rounds);
-            Measured {
-                median_ns: s[s.len() / 2].0,
-                min_ns: s[0].0,
-                median_ticks: s[s.len() / 2].1,
-                cpu_ns: cpu[i] / ops as f64,
-                ops,
-            }
-        })
-        .collect()
-}
-
-fn time(load: &mut Workload, calls: u64) -> (Duration, u64) {
-    let start = Instant::now();
-    let ticks = ticks();
-    for _ in 0..calls {
-        black_box(&mut *load).run();
-    }
-    (start.elapsed(), self::ticks().wrapping_sub(ticks))
-}
-
-fn ticks() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: RDTSC reads a counter; every x86-64 CPU that runs Linux lets user space do so unless PR_SET_TSC forbids it.
-    unsafe {
-        core::arch::x86_64::_rdtsc()
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    0
-}
-
-fn thread_cpu() -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
-    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+    };
+    loads.iter().zip(figures).map(per_op).collect()
 }
