@@ -2,7 +2,7 @@
 
 use crate::entry::{quietly, real};
 use crate::standin::watch;
-use crate::table;
+use crate::{table, user};
 use core::ffi::{c_int, c_ulong, c_void};
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
@@ -20,12 +20,15 @@ pub(crate) fn note(fd: c_int) {
 /// Notes the descriptors of a poll.
 ///
 /// # Safety
-/// `fds` has `n` entries.
+/// `fds` has `n` entries, or leads nowhere.
 pub(crate) unsafe fn note_poll(fds: *const pollfd, n: nfds_t) {
-    if table::active() && !fds.is_null() {
+    if table::active() {
         for i in 0..n as usize {
-            // SAFETY: the caller's array.
-            note(unsafe { (*fds.add(i)).fd });
+            // SAFETY: the caller's array, which may be nowhere: libc and the kernel have the last word on that.
+            match unsafe { user::read(fds.wrapping_add(i)) } {
+                Ok(entry) => note(entry.fd),
+                Err(_) => return,
+            }
         }
     }
 }
@@ -33,7 +36,7 @@ pub(crate) unsafe fn note_poll(fds: *const pollfd, n: nfds_t) {
 /// Notes the descriptors of a select.
 ///
 /// # Safety
-/// The sets are null or hold `n` bits.
+/// The sets are null, hold `n` bits, or lead nowhere.
 pub(crate) unsafe fn note_select(n: c_int, sets: [*const fd_set; 3]) {
     if !table::active() || n <= 0 {
         return;
@@ -41,110 +44,56 @@ pub(crate) unsafe fn note_select(n: c_int, sets: [*const fd_set; 3]) {
     let bits = c_ulong::BITS as usize;
     for fd in table::in_range(0, n as u32 - 1) {
         let (word, bit) = (fd as usize / bits, fd as usize % bits);
-        // SAFETY: the caller's sets have a bit for every descriptor below `n`.
-        let wanted =
-            |set: &*const fd_set| !set.is_null() && unsafe { *set.cast::<c_ulong>().add(word) } & (1 << bit) != 0;
+        let wanted = |set: &*const fd_set| {
+            let word = set.cast::<c_ulong>().wrapping_add(word);
+            // SAFETY: the caller's sets have a bit for every descriptor below `n`.
+            !set.is_null() && unsafe { user::read(word) }.is_ok_and(|bits| bits & (1 << bit) != 0)
+        };
         if sets.iter().any(wanted) {
             note(fd);
         }
     }
 }
 
-/// `poll(2)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the program's array.
-    unsafe { note_poll(fds, n) };
-    real!(poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int)
+/// Interposes a libc function that waits: what it will wait for is noted first, and libc's own does the rest.
+macro_rules! noted {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> c_int, $note:expr;)+) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
+            // SAFETY: the program's own array or sets; where libc has been told their size, it checks that next.
+            #[allow(unused_unsafe, reason = "epoll_ctl has neither")]
+            unsafe { $note };
+            real!($name($($arg: $ty),*) -> c_int)
+        }
+    )+};
 }
 
-/// `__poll_chk`: poll(2) as _FORTIFY_SOURCE calls it.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn __poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: usize) -> c_int {
-    // SAFETY: the program's array; libc checks its size next.
-    unsafe { note_poll(fds, n.min((room / size_of::<pollfd>()) as nfds_t)) };
-    real!(__poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: usize) -> c_int)
+/// As many entries of a poll as `room` bytes hold.
+fn fortified(n: nfds_t, room: usize) -> nfds_t {
+    n.min((room / size_of::<pollfd>()) as nfds_t)
 }
 
-/// `ppoll(2)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn ppoll(
-    fds: *mut pollfd,
-    n: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's array.
-    unsafe { note_poll(fds, n) };
-    real!(ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int)
-}
-
-/// `__ppoll_chk`: ppoll(2) as _FORTIFY_SOURCE calls it.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn __ppoll_chk(
-    fds: *mut pollfd,
-    n: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-    room: usize,
-) -> c_int {
-    // SAFETY: the program's array; libc checks its size next.
-    unsafe { note_poll(fds, n.min((room / size_of::<pollfd>()) as nfds_t)) };
-    real!(__ppoll_chk(
-        fds: *mut pollfd,
-        n: nfds_t,
-        timeout: *const timespec,
+noted! {
+    /// `poll(2)`.
+    fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int, note_poll(fds, n);
+    /// `__poll_chk`: poll(2) as _FORTIFY_SOURCE calls it.
+    fn __poll_chk(fds: *mut pollfd, n: nfds_t, timeout: c_int, room: usize) -> c_int, note_poll(fds, fortified(n, room));
+    /// `ppoll(2)`.
+    fn ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int, note_poll(fds, n);
+    /// `__ppoll_chk`: ppoll(2) as _FORTIFY_SOURCE calls it.
+    fn __ppoll_chk(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: usize) -> c_int,
+        note_poll(fds, fortified(n, room));
+    /// `select(2)`.
+    fn select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int,
+        note_select(n, [read, write, except]);
+    /// `pselect(2)`.
+    fn pselect(
+        n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
         mask: *const sigset_t,
-        room: usize,
-    ) -> c_int)
-}
-
-/// `select(2)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn select(
-    n: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the program's sets.
-    unsafe { note_select(n, [read, write, except]) };
-    real!(select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int)
-}
-
-/// `pselect(2)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn pselect(
-    n: c_int,
-    read: *mut fd_set,
-    write: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the program's sets.
-    unsafe { note_select(n, [read, write, except]) };
-    real!(pselect(
-        n: c_int,
-        read: *mut fd_set,
-        write: *mut fd_set,
-        except: *mut fd_set,
-        timeout: *const timespec,
-        mask: *const sigset_t,
-    ) -> c_int)
-}
-
-/// `epoll_ctl(2)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
-    epoll: c_int,
-    command: c_int,
-    fd: c_int,
-    event: *mut epoll_event,
-) -> c_int {
-    note(fd);
-    real!(epoll_ctl(epoll: c_int, command: c_int, fd: c_int, event: *mut epoll_event) -> c_int)
+    ) -> c_int, note_select(n, [read, write, except]);
+    /// `epoll_ctl(2)`.
+    fn epoll_ctl(epoll: c_int, command: c_int, fd: c_int, event: *mut epoll_event) -> c_int, note(fd);
 }
 
 /// Notes the descriptor array of a raw poll.
