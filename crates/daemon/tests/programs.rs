@@ -169,6 +169,43 @@ fn status_and_signals() {
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
 }
 
+/// A program that inherits a descriptor of ours over exec has no cipher behind it: what it writes there must not come
+/// back as if it were ciphertext.
+#[test]
+fn a_descriptor_inherited_over_exec_does_not_echo() {
+    const PROGRAM: &str = r#"
+import os, select, socket, sys
+if len(sys.argv) > 1:
+    fd = int(sys.argv[1])
+    os.set_blocking(fd, False)
+    try:
+        os.write(fd, b"a plaintext of 32 bytes, in clear")
+        while True:
+            assert b"plain" not in os.read(fd, 4096), "the plaintext came back"
+    except OSError:
+        print("nothing came back")
+        sys.exit(0)
+tfm = socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
+tfm.bind(("skcipher", "ctr(aes)"))
+tfm.setsockopt(socket.SOL_ALG, socket.ALG_SET_KEY, bytes(16))
+op, _ = tfm.accept()
+op.sendmsg_afalg([b""], op=socket.ALG_OP_ENCRYPT, iv=bytes(16), flags=socket.MSG_MORE)
+poll = select.poll()
+poll.register(op)
+assert poll.poll(0) == [(op.fileno(), select.POLLOUT)]
+op.send(b"16 bytes of text")
+assert poll.poll(0) == [(op.fileno(), select.POLLIN | select.POLLOUT)]
+assert len(op.recv(16)) == 16
+os.set_inheritable(op.fileno(), True)
+os.execv(sys.executable, [sys.executable, "-c", os.environ["PROGRAM"], str(op.fileno())])
+"#;
+    if !present("python3") {
+        return;
+    }
+    let output = succeeds(launch("open").args(["python3", "-c", PROGRAM]).env("PROGRAM", PROGRAM));
+    assert_eq!(output.stdout, b"nothing came back\n");
+}
+
 #[test]
 fn audit_counts_both_ways() {
     let (Some(dynamic), Some(fixed)) = (c_program(&[]), c_program(&["-static"])) else { return };

@@ -23,12 +23,14 @@ pub(crate) struct Standin {
     prepared: bool,
     /// What it shows now.
     shown: u32,
+    /// How the messages begin that it takes; drawn by chance.
+    cookie: [u8; 8],
 }
 
 impl Standin {
     /// One that never becomes ready, or one that follows the engine.
     pub(crate) fn new(lively: bool) -> Self {
-        Standin { lively, prepared: false, shown: 0 }
+        Standin { lively, ..Standin::default() }
     }
 }
 
@@ -62,7 +64,7 @@ fn show(fd: c_int, handle: &Borrow) {
     let mut standin = handle.standin.lock();
     if !standin.prepared {
         standin.prepared = true;
-        standin.shown = prepare(fd, standin.lively);
+        standin.shown = prepare(fd, standin.lively, &mut standin.cookie);
     }
     let wanted = match handle.object() {
         _ if !standin.lively => return,
@@ -70,13 +72,42 @@ fn show(fd: c_int, handle: &Borrow) {
         Object::Netlink(socket) => socket.poll().0,
     } & (IN | OUT);
     if wanted != standin.shown {
-        display(fd, wanted);
+        display(fd, wanted, standin.cookie);
         standin.shown = wanted;
     }
 }
 
+/// Makes a socket drop every message that does not begin with `cookie`, as if it had taken it. A program that inherits
+/// the socket over exec, where it is no longer ours, must not read its own plaintext back and take it for ciphertext.
+fn drop_strangers(fd: c_int, cookie: &mut [u8; 8]) -> Result<(), i32> {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const UNLESS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    // SAFETY: a buffer of its length.
+    check(unsafe { raw!(libc::SYS_getrandom, cookie.as_mut_ptr(), cookie.len(), 0) })?;
+    let word = |at: usize| u32::from_be_bytes([cookie[at], cookie[at + 1], cookie[at + 2], cookie[at + 3]]);
+    let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
+    // A message that is too short for a load is dropped by that.
+    let mut filter = [
+        step(LOAD, 0, 0),
+        step(UNLESS, 3, word(0)),
+        step(LOAD, 0, 4),
+        step(UNLESS, 1, word(4)),
+        step(RETURN, 0, u32::MAX),
+        step(RETURN, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: a program of its length, which the kernel copies.
+    check(unsafe { raw!(libc::SYS_setsockopt, fd, level, name, &raw const program, size_of_val(&program)) }).map(drop)
+}
+
 /// Sets a new stand-in up; what it shows then.
-fn prepare(fd: c_int, lively: bool) -> u32 {
+fn prepare(fd: c_int, lively: bool, cookie: &mut [u8; 8]) -> u32 {
+    if lively && drop_strangers(fd, cookie).is_err() {
+        // Not connected it takes no message at all; poll then sees it as always writable.
+        return OUT;
+    }
     let mut addr = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     let mut len = size_of_val(&addr) as u32;
     // Binding to the family alone asks for an unused abstract name.
@@ -95,13 +126,14 @@ fn prepare(fd: c_int, lively: bool) -> u32 {
 }
 
 /// Makes a datagram socket that is connected to itself show `wanted`.
-fn display(fd: c_int, wanted: u32) {
+fn display(fd: c_int, wanted: u32, cookie: [u8; 8]) {
     // Twice the 2,304 that the kernel doubles to its minimum; a queued message of 2,000 bytes then fills it.
     let sndbuf: c_int = if wanted & OUT == 0 { 2304 } else { 65536 };
-    let bytes = [0u8; 2000];
+    let mut bytes = [0u8; 2000];
+    bytes[..cookie.len()].copy_from_slice(&cookie);
     let len = match wanted {
         OUT => 0,
-        w if w & OUT != 0 => 1,
+        w if w & OUT != 0 => cookie.len(),
         _ => bytes.len(),
     };
     let mut sink = [0u8; 1];
