@@ -4,7 +4,7 @@
 //! purpose. The model may be wrong (a key may have been refused): that only makes a sequence less likely to go deep.
 
 use crate::names::{Alg, CORE, EXTRA, ODD};
-use crate::plan::{Call, Cmsg, CmsgBody, Data, Misc, RecvBy, SLOTS, SendBy, Serial};
+use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 
@@ -241,7 +241,7 @@ impl Generator {
     fn tfm_call(&mut self, slot: usize) -> Call {
         let Slot::Tfm { alg: Some(alg), .. } = self.slots[slot].clone() else { return Call::Poll { slot } };
         let to = self.free_slot();
-        match self.rng.weighted(&[10, 4, 3, 2, 2, 1, 1]) {
+        match self.rng.weighted(&[10, 4, 3, 2, 2, 1, 1, 1]) {
             0 => {
                 let flags = if self.rng.chance(85) { libc::SOCK_NONBLOCK } else { 0 };
                 Call::Accept { slot, to, flags }
@@ -261,7 +261,8 @@ impl Generator {
             }
             4 => Call::Close { slot },
             5 => Call::Dup { slot, to },
-            _ => self.misc(slot),
+            6 => self.misc(slot),
+            _ => self.fault(slot),
         }
     }
 
@@ -272,14 +273,16 @@ impl Generator {
         // Rare calls that every type answers in its own way.
         if self.rng.chance(14) {
             let to = self.free_slot();
-            return match self.rng.weighted(&[8, 4, 3, 3, 1, 2, 1]) {
+            return match self.rng.weighted(&[8, 4, 3, 3, 1, 2, 1, 4, 1]) {
                 0 => Call::Poll { slot },
                 1 => Call::Accept { slot, to, flags: libc::SOCK_NONBLOCK },
                 2 => Call::Dup { slot, to },
                 3 => Call::Close { slot },
                 4 => Call::Nonblock { slot, on: self.rng.chance(90) },
                 5 => self.misc(slot),
-                _ => self.set_key(slot, alg),
+                6 => self.set_key(slot, alg),
+                7 => self.fault(slot),
+                _ => self.iocb(slot),
             };
         }
         let receive = match alg.ty {
@@ -323,17 +326,20 @@ impl Generator {
             flags |=
                 self.rng.of(&[libc::MSG_PEEK, libc::MSG_TRUNC, libc::MSG_WAITALL, libc::MSG_OOB, libc::MSG_ERRQUEUE]);
         }
-        let by = match self.rng.weighted(&[30, 30, 10, 8, 1]) {
+        let by = match self.rng.weighted(&[30, 30, 10, 8, 1, 6, 4]) {
             0 => RecvBy::Recv,
             1 => RecvBy::Recvmsg,
             2 if nonblock => RecvBy::Read,
             3 if nonblock => RecvBy::Readv,
             4 => RecvBy::Splice,
+            5 if nonblock => RecvBy::Aio,
+            6 if nonblock => RecvBy::AioVec,
             _ => RecvBy::Recvmsg,
         };
         // Beyond a page it is chance: the kernel splices as many pages as its allocator has at hand.
         let len = if matches!(by, RecvBy::Splice) { len.min(4096) } else { len };
-        let pieces = if matches!(by, RecvBy::Recvmsg | RecvBy::Readv) { self.split(len) } else { vec![len] };
+        let scattered = matches!(by, RecvBy::Recvmsg | RecvBy::Readv | RecvBy::AioVec);
+        let pieces = if scattered { self.split(len) } else { vec![len] };
         Call::Recv { slot, by, pieces, flags }
     }
 
@@ -407,7 +413,7 @@ impl Generator {
             let pieces = self.split(len);
             return Call::Send { slot, by: SendBy::Sendmsg, seed, pieces, flags, control: Some(control), cut };
         }
-        let by = match self.rng.weighted(&[30, 15, 10, 8, 4, 4, 3]) {
+        let by = match self.rng.weighted(&[30, 15, 10, 8, 4, 4, 3, 4, 3]) {
             0 => SendBy::Send,
             1 => SendBy::Sendmsg,
             2 if nonblock => SendBy::Write,
@@ -415,10 +421,12 @@ impl Generator {
             4 => SendBy::Splice,
             5 => SendBy::Vmsplice,
             6 => SendBy::Sendfile,
+            7 if nonblock => SendBy::Aio,
+            8 if nonblock => SendBy::AioVec,
             _ => SendBy::Send,
         };
         let pieces = match by {
-            SendBy::Sendmsg | SendBy::Writev => self.split(len),
+            SendBy::Sendmsg | SendBy::Writev | SendBy::AioVec => self.split(len),
             SendBy::Splice | SendBy::Vmsplice | SendBy::Sendfile => vec![len.min(60_000)],
             _ => vec![len],
         };
@@ -519,7 +527,7 @@ impl Generator {
         let slot = self.rng.below(SLOTS);
         let to = self.rng.below(SLOTS);
         let alg = self.alg();
-        match self.rng.below(14) {
+        match self.rng.below(17) {
             0 => Call::Socket { to, ty: *self.rng.of(&[1, 2, 3, 5, 5, 0, 99]), proto: *self.rng.of(&[0, 0, 1, 6, -1]) },
             1 => self.bind(slot, alg),
             2 => self.set_key(slot, alg),
@@ -554,7 +562,53 @@ impl Generator {
                 self.receive(slot, len, 16, false)
             }
             12 => Call::Poll { slot },
-            _ => self.misc(slot),
+            13 => self.misc(slot),
+            14 => self.iocb(slot),
+            _ => self.fault(slot),
+        }
+    }
+
+    /// A call one of whose pointers leads nowhere.
+    fn fault(&mut self, slot: usize) -> Call {
+        let at = *self.rng.of(&[Wild::Null, Wild::Low, Wild::Kernel]);
+        let good = *self.rng.of(&[0, 1, 16, 16, 32, 100, 4096]);
+        let bad = *self.rng.of(&[0, 1, 16, 16, 32, 1000, 70_000]);
+        let flags = if self.rng.chance(30) { MORE } else { 0 };
+        let name = *self.rng.of(&[SET_KEY, SET_KEY, SET_AEAD_AUTHSIZE, SET_DRBG_ENTROPY, 7]);
+        let what = match self.rng.below(20) {
+            0 => Fault::Send { bad, flags },
+            1 => Fault::Write { bad },
+            2 => Fault::Writev { good, bad },
+            3 => Fault::WriteArray,
+            4 => Fault::Sendmsg { good, bad, flags },
+            5 => Fault::SendControl { good, bad: bad.min(1000), flags },
+            6 => Fault::SendHeader,
+            7 => Fault::Recv { bad },
+            8 => Fault::Read { bad },
+            9 => Fault::Readv { good, bad },
+            10 => Fault::Recvmsg { good, bad },
+            11 => Fault::RecvHeader,
+            12 => Fault::AioRead { bad },
+            13 => Fault::AioWrite { bad },
+            14 => Fault::Iocb,
+            15 => Fault::Bind { bad: bad.min(120) },
+            16 => Fault::Setsockopt { name, bad },
+            17 => Fault::Getsockopt,
+            18 => Fault::GetsockoptLen,
+            _ => Fault::AcceptLen,
+        };
+        Call::Fault { slot, what, at }
+    }
+
+    /// An operation for io_submit that is odd, but refers to memory that is there.
+    fn iocb(&mut self, slot: usize) -> Call {
+        Call::Iocb {
+            slot,
+            // Reading and writing; FSYNC, NOOP, and numbers that mean nothing. Not POLL, which may never end.
+            opcode: *self.rng.of(&[0, 0, 1, 1, 2, 6, 9, 99]),
+            len: *self.rng.of(&[0, 1, 16, 48, 64]),
+            offset: *self.rng.of(&[0, 0, 1, -1, i64::MIN, 4096]),
+            resfd: *self.rng.of(&[None, None, None, Some(-1), Some(1_000_000)]),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! only their number.
 
 use crate::generate::CCM_IV;
-use crate::plan::{Call, Cmsg, CmsgBody, Data, Misc, RecvBy, SLOTS, SendBy, Serial};
+use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};
 use crate::rng;
 use crate::sys;
 use std::fmt::Write as _;
@@ -246,6 +246,14 @@ impl Performer {
             }
             Call::Poll { slot } => sys::poll(self.fd(*slot)).map_or_else(name_of, |n| format!("{n:#x}")),
             Call::Misc { slot, what } => self.misc(*slot, *what),
+            Call::Fault { slot, what, at } => self.fault(*slot, *what, *at),
+            Call::Iocb { slot, opcode, len, offset, resfd } => {
+                let mut buf = vec![0xa5; *len];
+                self.guarded(*slot, 0, |fd| {
+                    let (event, _) = submitted(sys::aio(fd, sys::Iocb::Flat(*opcode, &mut buf), *offset, *resfd));
+                    event
+                })
+            }
             Call::Forked(inner) => sys::in_child(|| self.perform(inner)).unwrap_or_else(|| "the child died".to_owned()),
         }
     }
@@ -269,6 +277,18 @@ impl Performer {
         shown(sys::setsockopt(self.fd(slot), 279, 7, Some(&val), optlen))
     }
 
+    fn fault(&mut self, slot: usize, what: Fault, at: Wild) -> String {
+        let r = self.guarded(slot, 0, |fd| sys::fault(fd, what, at.address()));
+        match (what, r) {
+            // An operation that was accepted after all is not kept: the model does not know of it.
+            (Fault::AcceptLen, Ok(fd)) => {
+                let _ = sys::close(fd as i32);
+                "accepted".to_owned()
+            }
+            _ => shown(r),
+        }
+    }
+
     fn misc(&self, slot: usize, what: Misc) -> String {
         let fd = self.fd(slot);
         match what {
@@ -284,6 +304,14 @@ impl Performer {
             Misc::Getfl => sys::plain(fd, what).map_or_else(name_of, |n| format!("{n:#x}")),
             _ => shown(sys::plain(fd, what)),
         }
+    }
+}
+
+/// The answer of `io_submit`, and the length in the event of an operation that succeeded.
+fn submitted(done: Result<(u64, sys::Ret), i32>) -> (String, usize) {
+    match done {
+        Ok((data, result)) => (format!("event {data} {}", shown(result)), result.map_or(0, |n| n as usize)),
+        Err(e) => (name_of(e), 0),
     }
 }
 
@@ -317,6 +345,8 @@ fn send(fd: i32, by: SendBy, data: &[u8], pieces: &[usize], control: &[u8], flag
             }
             Err(e) => format!("memfd {}", name_of(e)),
         },
+        SendBy::Aio => submitted(sys::aio(fd, sys::Iocb::Flat(1, &mut data.to_vec()), 0, None)).0,
+        SendBy::AioVec => submitted(sys::aio(fd, sys::Iocb::Pieces(8, &mut data.to_vec(), pieces), 0, None)).0,
     }
 }
 
@@ -351,6 +381,12 @@ fn receive(fd: i32, by: RecvBy, pieces: &[usize], flags: i32, secret: bool) -> S
             }
             Err(e) => name_of(e),
         },
+        RecvBy::Aio | RecvBy::AioVec => {
+            let operation =
+                if by == RecvBy::Aio { sys::Iocb::Flat(0, &mut out) } else { sys::Iocb::Pieces(7, &mut out, pieces) };
+            let (event, n) = submitted(sys::aio(fd, operation, 0, None));
+            if secret { event } else { format!("{event} {}", digest(&out[..n])).trim_end().to_owned() }
+        }
         RecvBy::Splice => {
             let Ok((r, w)) = sys::pipe() else { return "no pipe".to_owned() };
             let n = sys::splice(fd, w, out.len(), libc::SPLICE_F_NONBLOCK);

@@ -34,6 +34,10 @@ pub enum SendBy {
     Vmsplice,
     /// A file in memory, then `sendfile`.
     Sendfile,
+    /// `io_submit` of IOCB_CMD_PWRITE.
+    Aio,
+    /// `io_submit` of IOCB_CMD_PWRITEV.
+    AioVec,
 }
 
 /// How bytes are received.
@@ -49,6 +53,10 @@ pub enum RecvBy {
     Readv,
     /// `splice` into a pipe.
     Splice,
+    /// `io_submit` of IOCB_CMD_PREAD.
+    Aio,
+    /// `io_submit` of IOCB_CMD_PREADV.
+    AioVec,
 }
 
 /// One control message.
@@ -86,6 +94,75 @@ pub enum Serial {
     Revoked,
     /// A serial that nobody has.
     Unknown,
+}
+
+/// An address that no program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wild {
+    /// The null pointer.
+    Null,
+    /// In the first page.
+    Low,
+    /// In the kernel's half.
+    Kernel,
+}
+
+impl Wild {
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> usize {
+        match self {
+            Wild::Null => 0,
+            Wild::Low => 24,
+            Wild::Kernel => 0xffff_8000_0001_0000,
+        }
+    }
+}
+
+/// Which pointer of a call is wild. `good` bytes that are all right come before it, `bad` bytes are behind it.
+#[allow(missing_docs, reason = "lengths in bytes")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// `send`: the buffer.
+    Send { bad: usize, flags: i32 },
+    /// `write`: the buffer.
+    Write { bad: usize },
+    /// `writev`: the second piece.
+    Writev { good: usize, bad: usize },
+    /// `writev`: the array.
+    WriteArray,
+    /// `sendmsg`: the second piece.
+    Sendmsg { good: usize, bad: usize, flags: i32 },
+    /// `sendmsg`: the control messages.
+    SendControl { good: usize, bad: usize, flags: i32 },
+    /// `sendmsg`: the message.
+    SendHeader,
+    /// `recv`: the buffer.
+    Recv { bad: usize },
+    /// `read`: the buffer.
+    Read { bad: usize },
+    /// `readv`: the second piece.
+    Readv { good: usize, bad: usize },
+    /// `recvmsg`: the second piece.
+    Recvmsg { good: usize, bad: usize },
+    /// `recvmsg`: the message.
+    RecvHeader,
+    /// `io_submit` of IOCB_CMD_PREAD: the buffer.
+    AioRead { bad: usize },
+    /// `io_submit` of IOCB_CMD_PWRITE: the buffer.
+    AioWrite { bad: usize },
+    /// `io_submit`: the iocb.
+    Iocb,
+    /// `bind`: the address.
+    Bind { bad: usize },
+    /// `setsockopt`: the value.
+    Setsockopt { name: i32, bad: usize },
+    /// `getsockopt(SO_TYPE)`: the value.
+    Getsockopt,
+    /// `getsockopt(SO_TYPE)`: its length.
+    GetsockoptLen,
+    /// `accept4`: the length of the address.
+    AcceptLen,
 }
 
 /// Calls without arguments of interest.
@@ -146,6 +223,10 @@ pub enum Call {
     Poll { slot: usize },
     /// One of [`Misc`].
     Misc { slot: usize, what: Misc },
+    /// A call with a pointer that leads nowhere; never one that waits.
+    Fault { slot: usize, what: Fault, at: Wild },
+    /// `io_submit` of one odd iocb with a buffer of `len` bytes.
+    Iocb { slot: usize, opcode: u16, len: usize, offset: i64, resfd: Option<i32> },
     /// The call, made by a child process.
     Forked(Box<Call>),
 }
@@ -240,6 +321,10 @@ impl fmt::Display for Call {
             }
             Call::Poll { slot } => write!(f, "poll s{slot}"),
             Call::Misc { slot, what } => write!(f, "{what:?} s{slot}"),
+            Call::Fault { slot, what, at } => write!(f, "fault s{slot} {what:?} at {at:?}"),
+            Call::Iocb { slot, opcode, len, offset, resfd } => {
+                write!(f, "iocb s{slot} opcode={opcode} len={len} offset={offset} resfd={resfd:?}")
+            }
             Call::Forked(call) => write!(f, "in a child: {call}"),
         }
     }

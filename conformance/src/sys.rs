@@ -3,6 +3,9 @@
 //! Every function returns what the kernel answered: a number, or an errno.
 #![allow(unsafe_code)]
 
+mod odd;
+
+pub use odd::{Iocb, aio, fault};
 use std::ffi::c_void;
 use std::io;
 use std::ptr;

@@ -90,6 +90,7 @@ impl Slot {
             control: &control,
             flags: if flags & 1 != 0 { MSG_MORE } else { 0 } | if flags & 2 != 0 { MSG_DONTWAIT } else { 0 },
             spliced: flags & 8 != 0,
+            unreadable: if flags & 16 != 0 { 1 + usize::from(flags) } else { 0 },
         };
         let Ok(n) = self.socket.sendmsg(&msg) else { return };
         assert!(n <= data.len(), "more taken than given");

@@ -23,6 +23,7 @@ use crate::system::System;
 use cipher::CipherOp;
 use core::sync::atomic::Ordering::Relaxed;
 use hash::HashOp;
+use iov::Sink;
 use lock_api::{Mutex, MutexGuard, RawMutex};
 use rng::RngOp;
 use sealane_abi::if_alg::{
@@ -43,6 +44,8 @@ pub use wait::Watch;
 pub struct SendMsg<'a> {
     /// The data, in pieces.
     pub data: &'a [&'a [u8]],
+    /// Bytes behind `data` that the caller wants sent too and that cannot be read: where they are come to, the send fails.
+    pub unreadable: usize,
     /// The bytes of `msg_control`.
     pub control: &'a [u8],
     /// `MSG_MORE` and `MSG_DONTWAIT`; other flags are ignored.
@@ -262,8 +265,9 @@ impl<L: RawMutex> Socket<L> {
         }
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
+            Work::Hash(hash) if msg.unreadable > 0 => hash.fault(),
             Work::Hash(hash) => hash.send(msg.data, msg.flags & MSG_MORE != 0),
-            Work::Rng(rng) => rng.send(msg.data),
+            Work::Rng(rng) => rng.send(msg.data, msg.unreadable),
             Work::Cipher(cipher) => {
                 let control = match msg.control {
                     [] => None,
@@ -285,12 +289,22 @@ impl<L: RawMutex> Socket<L> {
     /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EBADMSG`], [`Errno::EAGAIN`], [`Errno::EINTR`],
     /// [`Errno::EOPNOTSUPP`] on transforms.
     pub fn recvmsg(&self, data: &mut [&mut [u8]], flags: u32) -> Result<Received, Errno> {
+        self.recvmsg_faulty(data, 0, flags)
+    }
+
+    /// Receives as [`Self::recvmsg`] does, where the caller has named `unwritable` bytes behind `data` that cannot be
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Self::recvmsg`], and [`Errno::EFAULT`] when those bytes are come to.
+    pub fn recvmsg_faulty(&self, data: &mut [&mut [u8]], unwritable: usize, flags: u32) -> Result<Received, Errno> {
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
+        let mut sink = Sink::new(data, unwritable);
         let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
-            Work::Hash(hash) => hash.recv(data),
-            Work::Rng(rng) => rng.recv(data).map(|len| Received { len, flags: 0 }),
+            Work::Hash(hash) => hash.recv(&mut sink),
+            Work::Rng(rng) => rng.recv(&mut sink).map(|len| Received { len, flags: 0 }),
             Work::Cipher(_) => {
-                self.recv_cipher(state, data, flags & MSG_DONTWAIT != 0).map(|len| Received { len, flags: 0 })
+                self.recv_cipher(state, &mut sink, flags & MSG_DONTWAIT != 0).map(|len| Received { len, flags: 0 })
             }
         });
         let outcome = done.map(|r| r.len);

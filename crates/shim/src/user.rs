@@ -8,11 +8,20 @@ pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 /// The most pieces that one call takes (kernel: UIO_MAXIOV).
 const MAX_PIECES: usize = 1024;
 
-/// Refuses what no program can mean: the first page, and addresses of the kernel's half. Other bad pointers fault.
+/// Whether there can be memory: not in the first page. Other bad pointers fault in the program.
+///
+/// # Errors
+/// `EFAULT` for addresses of the kernel's half, which the kernel refuses before a call reaches a socket.
+#[inline]
+fn present(at: usize, len: usize) -> Result<bool, i32> {
+    const END: usize = 1 << 47;
+    if at >= END || len > END - at { Err(libc::EFAULT) } else { Ok(at >= 4096 || len == 0) }
+}
+
+/// Refuses what no program can mean.
 #[inline]
 fn plausible(at: usize, len: usize) -> Result<(), i32> {
-    const END: usize = 1 << 47;
-    if len != 0 && (!(4096..END).contains(&at) || len > END - at) { Err(libc::EFAULT) } else { Ok(()) }
+    if len == 0 || present(at, len)? { Ok(()) } else { Err(libc::EFAULT) }
 }
 
 /// Bytes that the program gives us to read.
@@ -43,6 +52,34 @@ pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, len: usize) -> Result<&'a mu
     plausible(at as usize, len)?;
     // SAFETY: the caller's; an empty slice may have any pointer, so it gets a good one.
     Ok(if len == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(at.cast(), len) } })
+}
+
+/// Bytes to send, and how many there would have been where there is no memory: some, or none.
+///
+/// # Errors
+/// `EFAULT` for addresses of the kernel's half.
+///
+/// # Safety
+/// As for [`bytes`].
+#[inline]
+pub(crate) unsafe fn flat<'a>(at: *const c_void, len: usize) -> Result<(&'a [u8], usize), i32> {
+    let len = len.min(MAX_BYTES);
+    // SAFETY: the caller's.
+    if present(at as usize, len)? { Ok((unsafe { bytes(at, len) }?, 0)) } else { Ok((&[], len)) }
+}
+
+/// Bytes to receive into, and how many there would have been where there is no memory: some, or none.
+///
+/// # Errors
+/// `EFAULT` for addresses of the kernel's half.
+///
+/// # Safety
+/// As for [`bytes_mut`].
+#[inline]
+pub(crate) unsafe fn flat_mut<'a>(at: *mut c_void, len: usize) -> Result<(&'a mut [u8], usize), i32> {
+    let len = len.min(MAX_BYTES);
+    // SAFETY: the caller's.
+    if present(at as usize, len)? { Ok((unsafe { bytes_mut(at, len) }?, 0)) } else { Ok((&mut [], len)) }
 }
 
 /// A structure that the program gives us.
@@ -77,16 +114,26 @@ pub(crate) struct Pieces<T> {
     few: [T; 8],
     many: Vec<T>,
     n: usize,
+    /// Bytes of the first piece without memory and of those behind it, which are left out.
+    pub(crate) absent: usize,
 }
 
 impl<T> Pieces<T> {
+    /// One alone; `empty` fills the places that are not used.
+    fn one((piece, absent): (T, usize), empty: fn() -> T) -> Self {
+        let mut few = core::array::from_fn(|_| empty());
+        few[0] = piece;
+        Pieces { few, many: Vec::new(), n: 1, absent }
+    }
+
     /// All of them.
     pub(crate) fn as_mut(&mut self) -> &mut [T] {
-        if self.many.is_empty() { &mut self.few[..self.n] } else { &mut self.many }
+        if self.n <= self.few.len() { &mut self.few[..self.n] } else { &mut self.many }
     }
 }
 
-/// Reads an array of pieces; each is cut so that all together hold at most [`MAX_BYTES`].
+/// Reads an array of pieces; each is cut so that all together hold at most [`MAX_BYTES`]. `make` also says how many bytes
+/// are not there.
 ///
 /// # Errors
 /// `too_many` beyond 1,024 pieces, `EINVAL` for lengths beyond the address space, `EFAULT`.
@@ -95,12 +142,12 @@ unsafe fn pieces<T>(
     n: usize,
     too_many: i32,
     empty: fn() -> T,
-    make: impl Fn(*mut c_void, usize) -> Result<T, i32>,
+    make: impl Fn(*mut c_void, usize) -> Result<(T, usize), i32>,
 ) -> Result<Pieces<T>, i32> {
     if n > MAX_PIECES {
         return Err(too_many);
     }
-    let mut out = Pieces { few: core::array::from_fn(|_| empty()), many: Vec::new(), n };
+    let mut out = Pieces { few: core::array::from_fn(|_| empty()), many: Vec::new(), n, absent: 0 };
     if n > out.few.len() {
         out.many.reserve_exact(n);
     }
@@ -113,7 +160,11 @@ unsafe fn pieces<T>(
         }
         let len = v.iov_len.min(left);
         left -= len;
-        let piece = make(v.iov_base, len)?;
+        let (piece, absent) = make(v.iov_base, len)?;
+        if out.absent + absent > 0 {
+            out.absent += len;
+            continue;
+        }
         if n > out.few.len() { out.many.push(piece) } else { out.few[i] = piece }
     }
     Ok(out)
@@ -128,7 +179,7 @@ unsafe fn pieces<T>(
 /// The array and its pieces must be readable while `'a` lasts.
 pub(crate) unsafe fn gather<'a>(iov: *const iovec, n: usize, too_many: i32) -> Result<Pieces<&'a [u8]>, i32> {
     // SAFETY: the caller's.
-    unsafe { pieces(iov, n, too_many, || &[][..], |at, len| bytes(at, len)) }
+    unsafe { pieces(iov, n, too_many, || &[][..], |at, len| flat(at, len)) }
 }
 
 /// What a scattered receive writes.
@@ -140,7 +191,47 @@ pub(crate) unsafe fn gather<'a>(iov: *const iovec, n: usize, too_many: i32) -> R
 /// The array must be readable and its pieces writable while `'a` lasts.
 pub(crate) unsafe fn scatter<'a>(iov: *const iovec, n: usize, too_many: i32) -> Result<Pieces<&'a mut [u8]>, i32> {
     // SAFETY: the caller's.
-    unsafe { pieces(iov, n, too_many, || &mut [][..], |at, len| bytes_mut(at, len)) }
+    unsafe { pieces(iov, n, too_many, || &mut [][..], |at, len| flat_mut(at, len)) }
+}
+
+impl Pieces<&[u8]> {
+    /// One buffer to send from.
+    ///
+    /// # Errors
+    /// `EFAULT` for addresses of the kernel's half.
+    ///
+    /// # Safety
+    /// As for [`bytes`].
+    pub(crate) unsafe fn flat(at: *const c_void, len: usize) -> Result<Self, i32> {
+        // SAFETY: the caller's.
+        Ok(Pieces::one(unsafe { flat(at, len) }?, || &[]))
+    }
+}
+
+impl Pieces<&mut [u8]> {
+    /// One buffer to receive into.
+    ///
+    /// # Errors
+    /// `EFAULT` for addresses of the kernel's half.
+    ///
+    /// # Safety
+    /// As for [`bytes_mut`].
+    pub(crate) unsafe fn flat(at: *mut c_void, len: usize) -> Result<Self, i32> {
+        // SAFETY: the caller's.
+        Ok(Pieces::one(unsafe { flat_mut(at, len) }?, || &mut []))
+    }
+}
+
+impl<T: core::ops::Deref<Target = [u8]>> Pieces<T> {
+    /// Bytes in all.
+    pub(crate) fn len(&mut self) -> usize {
+        self.absent + self.as_mut().iter().map(|piece| piece.len()).sum::<usize>()
+    }
+
+    /// Whether they are of no bytes in all.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// The control messages of a send.

@@ -317,13 +317,18 @@ impl Call<'_> {
     fn send(&self, entry: &Entry, fd: u32, spans: &[Span], control: core::ops::Range<u64>, flags: u32) -> Done {
         let total = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len)).min(MAX_BYTES);
         let mut data = zeroize::Zeroizing::new(vec![0; total]);
-        self.peer.read(spans, &mut data)?;
+        // The socket's own errors come first; what could be read before the fault is not sent (LIMITATIONS.md).
+        let unreadable = match self.peer.read(spans, &mut data) {
+            Err(libc::EFAULT) => total,
+            read => read.map(|()| 0)?,
+        };
         let len = (control.end - control.start) as usize;
         let mut cmsgs = zeroize::Zeroizing::new(vec![0; len]);
         self.peer.read(&[Span { at: control.start, len }], &mut cmsgs)?;
         self.still()?;
         let flags = flags | self.dontwait(entry);
-        self.give(entry, fd, &SendMsg { data: &[&data], control: &cmsgs, flags, spliced: false })
+        let text = if unreadable > 0 { &[][..] } else { &data };
+        self.give(entry, fd, &SendMsg { data: &[text], unreadable, control: &cmsgs, flags, spliced: false })
     }
 
     fn give(&self, entry: &Entry, fd: u32, msg: &SendMsg<'_>) -> Done {
@@ -332,6 +337,9 @@ impl Call<'_> {
             Object::Netlink(socket) => {
                 if socket.port() == 0 {
                     socket.set_port(self.port(0));
+                }
+                if msg.unreadable > 0 {
+                    return Err(libc::EFAULT.into());
                 }
                 socket.send(msg.data.first().copied().unwrap_or_default(), caller(self.peer))
             }
@@ -415,7 +423,13 @@ impl Call<'_> {
                 Err(_) => break,
             };
             let more = if done + n < total { MSG_MORE } else { 0 };
-            let msg = SendMsg { data: &[&data[..n]], control: &[], flags: self.dontwait(entry) | more, spliced: true };
+            let msg = SendMsg {
+                data: &[&data[..n]],
+                control: &[],
+                flags: self.dontwait(entry) | more,
+                spliced: true,
+                ..SendMsg::default()
+            };
             match self.give(entry, fd, &msg) {
                 Ok(sent) => {
                     done += sent as usize;
@@ -456,7 +470,11 @@ impl Call<'_> {
         let n = peer::pull(pipe.as_fd(), &mut data, None)?;
         let more = self.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
         let flags = self.dontwait(to) | if more { MSG_MORE } else { 0 };
-        self.give(to, self.arg(2) as u32, &SendMsg { data: &[&data[..n]], control: &[], flags, spliced: true })
+        self.give(
+            to,
+            self.arg(2) as u32,
+            &SendMsg { data: &[&data[..n]], control: &[], flags, spliced: true, ..SendMsg::default() },
+        )
     }
 
     fn splice_out(&self, entry: &Entry, fd: u32) -> Done {

@@ -146,6 +146,7 @@ impl CipherOp {
     fn crypt_skcipher(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize, rules: Rules) -> Result<usize, Errno> {
         let used = self.tx.used();
         let mut len = used.min(sink.left).min(rcvbuf);
+        sink.check(len)?;
         let mut excess = 0;
         if self.more || len < used {
             excess = len % self.chunk_len;
@@ -189,6 +190,7 @@ impl CipherOp {
         // A result that does not fit makes the request shorter.
         let full = if self.enc { used + tag_len } else { used - tag_len };
         let out_len = full.min(sink.left).min(rcvbuf);
+        sink.check(out_len)?;
         let less = full - out_len;
         let text_and_tag = used - self.assoc_len;
         if text_and_tag < less + tag_in {
@@ -265,10 +267,19 @@ impl<L: RawMutex> Socket<L> {
         let mut copied = 0;
         let mut failed = None;
         state.cipher_mut().begin_send(command)?;
+        if msg.unreadable > 0 {
+            source.cut(state.cipher().tx.before_fault(source.left));
+        }
         loop {
             let taken = state.cipher_mut().tx.fill(&mut source, limit(), lend_pages);
             copied += taken;
-            if source.left == 0 {
+            if source.left == 0 && msg.unreadable > 0 {
+                let tx = &state.cipher().tx;
+                if tx.in_page() || tx.writable(limit()) {
+                    failed = Some(Errno::EFAULT);
+                    break;
+                }
+            } else if source.left == 0 {
                 state.cipher_mut().more = msg.flags & MSG_MORE != 0;
                 break;
             }
@@ -299,10 +310,9 @@ impl<L: RawMutex> Socket<L> {
     pub(super) fn recv_cipher(
         &self,
         mut state: MutexGuard<'_, L, OpState<L>>,
-        data: &mut [&mut [u8]],
+        sink: &mut Sink<'_, '_>,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
-        let mut sink = Sink::new(data);
         let min = state.cipher().min_len();
         let mut total = 0;
         let mut outcome = Ok(());
@@ -317,7 +327,7 @@ impl<L: RawMutex> Socket<L> {
                     break;
                 }
             }
-            match state.cipher_mut().crypt(&mut sink, self.options.rcv_pages_len(), self.sys.rules()) {
+            match state.cipher_mut().crypt(sink, self.options.rcv_pages_len(), self.sys.rules()) {
                 Ok(0) => break,
                 Ok(len) => total += len,
                 Err(e) => {

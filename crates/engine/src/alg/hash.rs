@@ -100,8 +100,17 @@ impl HashOp {
         Ok(len)
     }
 
-    pub(super) fn recv(&mut self, data: &mut [&mut [u8]]) -> Result<Received, Errno> {
-        let mut sink = Sink::new(data);
+    /// A send that meets memory that cannot be read: the message that was running is lost.
+    pub(super) fn fault(&mut self) -> Result<usize, Errno> {
+        if let Some(state) = &mut self.state {
+            state.reset();
+        }
+        self.ready = false;
+        self.more = false;
+        Err(Errno::EFAULT)
+    }
+
+    pub(super) fn recv(&mut self, sink: &mut Sink<'_, '_>) -> Result<Received, Errno> {
         if !self.ready {
             match &mut self.state {
                 Some(state) if self.more => state.finish(&mut self.result[..self.digest_len]),
@@ -115,6 +124,7 @@ impl HashOp {
         self.ready = false;
         let flags = if sink.left < self.digest_len { MSG_TRUNC } else { 0 };
         let len = sink.left.min(self.digest_len);
+        sink.check(len)?;
         sink.write(&self.result[..len]);
         Ok(Received { len, flags })
     }

@@ -1,5 +1,7 @@
 //! Walking over the pieces that a caller gives.
 
+use crate::Errno;
+
 /// Reads from pieces, in order.
 pub(super) struct Source<'a> {
     pieces: &'a [&'a [u8]],
@@ -11,6 +13,11 @@ pub(super) struct Source<'a> {
 impl<'a> Source<'a> {
     pub(super) fn new(pieces: &'a [&'a [u8]]) -> Self {
         Source { pieces, at: 0, left: pieces.iter().map(|p| p.len()).sum() }
+    }
+
+    /// Gives up what lies behind the next `len` bytes.
+    pub(super) fn cut(&mut self, len: usize) {
+        self.left = self.left.min(len);
     }
 
     /// Appends the next `len` bytes to `out`; at most what is left.
@@ -36,14 +43,25 @@ pub(super) struct Sink<'a, 'b> {
     pieces: &'a mut [&'b mut [u8]],
     piece: usize,
     at: usize,
-    /// Room left, in bytes.
+    /// Room left, in bytes, `unwritable` included.
     pub(super) left: usize,
+    /// How much at the end cannot be written.
+    unwritable: usize,
 }
 
 impl<'a, 'b> Sink<'a, 'b> {
-    pub(super) fn new(pieces: &'a mut [&'b mut [u8]]) -> Self {
-        let left = pieces.iter().map(|p| p.len()).sum();
-        Sink { pieces, piece: 0, at: 0, left }
+    pub(super) fn new(pieces: &'a mut [&'b mut [u8]], unwritable: usize) -> Self {
+        let writable: usize = pieces.iter().map(|p| p.len()).sum();
+        Sink { pieces, piece: 0, at: 0, left: writable + unwritable, unwritable }
+    }
+
+    /// Whether the next `len` bytes, at most what is left, can be written.
+    ///
+    /// # Errors
+    /// [`Errno::EFAULT`].
+    #[inline]
+    pub(super) fn check(&self, len: usize) -> Result<(), Errno> {
+        if len > self.left - self.unwritable.min(self.left) { Err(Errno::EFAULT) } else { Ok(()) }
     }
 
     fn skip_full(&mut self) {
@@ -105,7 +123,7 @@ mod tests {
 
         let (mut a, mut b, mut c) = ([0u8; 2], [0u8; 0], [0u8; 4]);
         let mut dst: [&mut [u8]; 3] = [&mut a, &mut b, &mut c];
-        let mut sink = Sink::new(&mut dst);
+        let mut sink = Sink::new(&mut dst, 0);
         sink.write(b"x");
         assert!(sink.flat(2).is_none(), "two bytes that lie in two pieces");
         sink.write(b"yz");
@@ -116,5 +134,10 @@ mod tests {
         sink.write(b"lost");
         assert_eq!(sink.left, 0);
         assert_eq!((a, c), (*b"xy", *b"z12\0"));
+
+        let mut dst: [&mut [u8]; 1] = [&mut a];
+        let mut sink = Sink::new(&mut dst, 3);
+        sink.write(b"p");
+        assert_eq!((sink.left, sink.check(1), sink.check(2)), (4, Ok(()), Err(Errno::EFAULT)));
     }
 }

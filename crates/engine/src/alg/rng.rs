@@ -60,20 +60,22 @@ impl<L: RawMutex> RngOp<L> {
         RngOp { state: rng.state.clone(), additional: rng.cavp.then(|| Zeroizing::new(Vec::new())) }
     }
 
-    pub(super) fn send(&mut self, data: &[&[u8]]) -> Result<usize, Errno> {
+    pub(super) fn send(&mut self, data: &[&[u8]], unreadable: usize) -> Result<usize, Errno> {
         let Some(additional) = &mut self.additional else { return Err(Errno::EOPNOTSUPP) };
         let mut source = Source::new(data);
         let len = source.left;
-        if len > MAX_LEN {
+        if len + unreadable > MAX_LEN {
             return Err(Errno::EMSGSIZE);
         }
         additional.zeroize();
+        if unreadable > 0 {
+            return Err(Errno::EFAULT);
+        }
         source.append_to(additional, len);
         Ok(len)
     }
 
-    pub(super) fn recv(&mut self, data: &mut [&mut [u8]]) -> Result<usize, Errno> {
-        let mut sink = Sink::new(data);
+    pub(super) fn recv(&mut self, sink: &mut Sink<'_, '_>) -> Result<usize, Errno> {
         let len = sink.left.min(MAX_LEN);
         let mut out = [0u8; MAX_LEN];
         let additional: &[u8] = self.additional.as_ref().map_or(&[], |a| &a[..]);
@@ -86,6 +88,7 @@ impl<L: RawMutex> RngOp<L> {
         if let Some(additional) = &mut self.additional {
             additional.zeroize();
         }
+        let done = done.and_then(|()| sink.check(len));
         if done.is_ok() {
             sink.write(&out[..len]);
         }

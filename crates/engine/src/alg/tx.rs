@@ -28,6 +28,18 @@ impl Tx {
         limit >= self.used() + PAGE_SIZE
     }
 
+    /// How many of `len` bytes are taken before the page that comes to the first one behind them: a page is copied as a
+    /// whole or not at all.
+    pub(super) fn before_fault(&self, len: usize) -> usize {
+        let to_page_end = (PAGE_SIZE - self.last_page_len) % PAGE_SIZE;
+        if len < to_page_end { 0 } else { to_page_end + (len - to_page_end) / PAGE_SIZE * PAGE_SIZE }
+    }
+
+    /// Whether the next byte goes into a page that has been begun.
+    pub(super) fn in_page(&self) -> bool {
+        self.last_page_len != 0
+    }
+
     /// Takes from `source` what may be taken now; returns how many bytes.
     pub(super) fn fill(&mut self, source: &mut Source<'_>, limit: usize, lend_pages: bool) -> usize {
         let mut room = 0;

@@ -136,7 +136,7 @@ pub(crate) fn send(s: &Socket, data: &[u8], flags: u32) -> Result<usize, Errno> 
 }
 
 pub(crate) fn sendmsg(s: &Socket, data: &[u8], control: &[u8], flags: u32) -> Result<usize, Errno> {
-    s.sendmsg(&SendMsg { data: &[data], control, flags, spliced: false })
+    s.sendmsg(&SendMsg { data: &[data], control, flags, ..SendMsg::default() })
 }
 
 pub(crate) fn recv(s: &Socket, len: usize, flags: u32) -> Result<Vec<u8>, Errno> {

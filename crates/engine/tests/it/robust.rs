@@ -83,9 +83,10 @@ fn calls_in_any_order() {
                 let (a, b) = (r.bytes(80), r.bytes(most));
                 let flags = [0, 0x8000][r.below(2)] | DONTWAIT;
                 let spliced = r.below(4) == 0;
-                let _ = op.sendmsg(&SendMsg { data: &[&a, &[], &b], control: &c, flags, spliced });
+                let unreadable = if r.below(8) == 0 { r.below(5000) } else { 0 };
+                let _ = op.sendmsg(&SendMsg { data: &[&a, &[], &b], unreadable, control: &c, flags, spliced });
                 let (mut x, mut y) = (vec![0; r.below(70)], vec![0; r.below(70)]);
-                if let Ok(got) = op.recvmsg(&mut [&mut x, &mut [], &mut y], DONTWAIT) {
+                if let Ok(got) = op.recvmsg_faulty(&mut [&mut x, &mut [], &mut y], r.below(2) * 9, DONTWAIT) {
                     assert!(got.len <= x.len() + y.len());
                 }
                 let _ = op.poll();

@@ -9,6 +9,7 @@ use crate::user;
 use core::ffi::{c_int, c_long, c_void};
 use libc::timespec;
 use std::collections::VecDeque;
+use std::io::Write as _;
 
 /// `struct iocb` of `linux/aio_abi.h`.
 #[derive(Clone, Copy)]
@@ -51,21 +52,65 @@ fn with_queue<T>(context: usize, f: impl FnOnce(&mut VecDeque<[u64; 4]>) -> T) -
     Ok(f(&mut queues.last_mut().expect("just pushed").done))
 }
 
-/// Runs one operation on a descriptor of ours and queues its event.
+/// Whether `fd` can be told of a completion.
+///
+/// # Errors
+/// `EBADF`, `EINVAL` for anything but an eventfd.
+fn check_eventfd(fd: c_int) -> Result<(), i32> {
+    // SAFETY: plain values.
+    check(unsafe { raw!(libc::SYS_fcntl, fd, libc::F_GETFD) })?;
+    let mut path = [0u8; 32];
+    let mut target = [0u8; 32];
+    // Longer than "/proc/self/fd/" and ten digits.
+    let _ = write!(&mut path[..31], "/proc/self/fd/{fd}");
+    let (at, room) = (target.as_mut_ptr(), target.len());
+    // SAFETY: a path with its zero, and a buffer of its length.
+    match check(unsafe { raw!(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), at, room) }) {
+        Ok(n) if &target[..n] != b"anon_inode:[eventfd]" => Err(libc::EINVAL),
+        // Without /proc it cannot be told.
+        _ => Ok(()),
+    }
+}
+
+/// Runs one operation on a descriptor of ours and queues its event. The checks and their order are `fs/aio.c`'s: what it
+/// returns fails io_submit, what comes later stands in the event.
 unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32> {
+    if iocb.reserved != 0 || iocb.len > isize::MAX as u64 {
+        return Err(libc::EINVAL);
+    }
     let room = with_queue(context, |q| q.len() < MAX_EVENTS)?;
     if !room {
         return Err(libc::EAGAIN);
     }
     let h = &table::borrow(iocb.fd).ok_or(libc::EBADF)?;
-    let (buf, len, vecs) = (iocb.buf as usize as *mut c_void, iocb.len as usize, iocb.len.min(1 << 20) as c_int);
+    if iocb.flags & FLAG_RESFD != 0 {
+        check_eventfd(iocb.eventfd)?;
+    }
+    let (buf, len) = (iocb.buf as usize as *mut c_void, iocb.len as usize);
+    let seekable = |len: usize| {
+        if iocb.offset.checked_add(len as i64).is_none_or(|end| end < 0) || iocb.offset < 0 {
+            Err(libc::EINVAL)
+        } else {
+            Ok(iocb.offset == 0)
+        }
+    };
     // SAFETY: the program's buffers.
     let done = unsafe {
         match iocb.opcode {
-            PREAD => data::get(iocb.fd, h, buf, len, 0),
-            PWRITE => data::put(iocb.fd, h, buf, len, 0),
-            PREADV => data::get_vec(iocb.fd, h, buf.cast(), vecs),
-            PWRITEV => data::put_vec(iocb.fd, h, buf.cast(), vecs),
+            PREAD | PREADV => {
+                let mut data = match iocb.opcode {
+                    PREAD => user::Pieces::<&mut [u8]>::flat(buf, len)?,
+                    _ => user::scatter(buf.cast(), len, libc::EINVAL)?,
+                };
+                if seekable(data.len())? { data::get_pieces(iocb.fd, h, &mut data) } else { Err(libc::ESPIPE) }
+            }
+            PWRITE | PWRITEV => {
+                let mut data = match iocb.opcode {
+                    PWRITE => user::Pieces::<&[u8]>::flat(buf, len)?,
+                    _ => user::gather(buf.cast(), len, libc::EINVAL)?,
+                };
+                if seekable(data.len())? { data::put_pieces(iocb.fd, h, &mut data) } else { Err(libc::ESPIPE) }
+            }
             _ => return Err(libc::EINVAL),
         }
     };

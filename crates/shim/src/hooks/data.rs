@@ -20,6 +20,7 @@ pub(crate) fn give(fd: c_int, handle: &Borrow, msg: &SendMsg<'_>) -> Result<isiz
             }
             let caller = crate::system::caller();
             match msg.data {
+                _ if msg.unreadable > 0 => Err(libc::EFAULT),
                 [all] => socket.send(all, caller).map_err(number),
                 pieces => socket.send(&pieces.concat(), caller).map_err(number),
             }
@@ -31,10 +32,17 @@ pub(crate) fn give(fd: c_int, handle: &Borrow, msg: &SendMsg<'_>) -> Result<isiz
 
 /// Receives from whatever `handle` is.
 #[inline]
-pub(crate) fn take(fd: c_int, handle: &Borrow, data: &mut [&mut [u8]], flags: u32) -> Result<Received, i32> {
+pub(crate) fn take(
+    fd: c_int,
+    handle: &Borrow,
+    data: &mut [&mut [u8]],
+    unwritable: usize,
+    flags: u32,
+) -> Result<Received, i32> {
     let flags = flags | dontwait(handle);
     let got = match handle.object() {
-        Object::Alg(socket) => socket.recvmsg(data, flags).map_err(number),
+        Object::Alg(socket) => socket.recvmsg_faulty(data, unwritable, flags).map_err(number),
+        Object::Netlink(_) if unwritable > 0 => Err(libc::EFAULT),
         Object::Netlink(socket) => match data {
             [all] => socket.recv(all, flags).map_err(number),
             pieces => {
@@ -64,8 +72,9 @@ pub(crate) unsafe fn put(
     flags: c_int,
 ) -> Result<isize, i32> {
     // SAFETY: the program's buffer.
-    let data = [unsafe { user::bytes(buf, len) }?];
-    give(fd, handle, &SendMsg { data: &data, control: &[], flags: flags as u32 | dontwait(handle), spliced: false })
+    let (data, unreadable) = unsafe { user::flat(buf, len) }?;
+    let flags = flags as u32 | dontwait(handle);
+    give(fd, handle, &SendMsg { data: &[data], unreadable, flags, ..SendMsg::default() })
 }
 
 /// One gathered send without control data.
@@ -73,11 +82,17 @@ pub(crate) unsafe fn put_vec(fd: c_int, handle: &Borrow, iov: *const iovec, n: c
     let n = usize::try_from(n).map_err(|_| libc::EINVAL)?;
     // SAFETY: the program's array.
     let mut data = unsafe { user::gather(iov, n, libc::EINVAL) }?;
-    if data.as_mut().iter().all(|piece| piece.is_empty()) {
+    if data.is_empty() {
         // Nothing in all does not reach the socket, other than a flat write of nothing.
         return Ok(0);
     }
-    give(fd, handle, &SendMsg { data: data.as_mut(), control: &[], flags: dontwait(handle), spliced: false })
+    put_pieces(fd, handle, &mut data)
+}
+
+/// Sends pieces without control data.
+pub(crate) fn put_pieces(fd: c_int, handle: &Borrow, data: &mut user::Pieces<&[u8]>) -> Result<isize, i32> {
+    let (unreadable, flags) = (data.absent, dontwait(handle));
+    give(fd, handle, &SendMsg { data: data.as_mut(), unreadable, flags, ..SendMsg::default() })
 }
 
 unsafe fn put_msg(fd: c_int, handle: &Borrow, msg: *const msghdr, flags: c_int) -> Result<isize, i32> {
@@ -87,7 +102,8 @@ unsafe fn put_msg(fd: c_int, handle: &Borrow, msg: *const msghdr, flags: c_int) 
         let mut data = user::gather(msg.msg_iov, msg.msg_iovlen, libc::EMSGSIZE)?;
         let control = user::control(&msg)?;
         let flags = flags as u32 | dontwait(handle);
-        give(fd, handle, &SendMsg { data: data.as_mut(), control, flags, spliced: false })
+        let unreadable = data.absent;
+        give(fd, handle, &SendMsg { data: data.as_mut(), unreadable, control, flags, spliced: false })
     }
 }
 
@@ -95,15 +111,15 @@ unsafe fn put_msg(fd: c_int, handle: &Borrow, msg: *const msghdr, flags: c_int) 
 #[inline]
 pub(crate) unsafe fn get(fd: c_int, handle: &Borrow, buf: *mut c_void, len: usize, flags: c_int) -> Result<isize, i32> {
     // SAFETY: the program's buffer.
-    let mut data = [unsafe { user::bytes_mut(buf, len) }?];
-    take(fd, handle, &mut data, flags as u32).map(|got| got.len as isize)
+    let (data, unwritable) = unsafe { user::flat_mut(buf, len) }?;
+    take(fd, handle, &mut [data], unwritable, flags as u32).map(|got| got.len as isize)
 }
 
 /// One read: none of no bytes reaches the socket.
 #[inline]
 unsafe fn read_flat(fd: c_int, handle: &Borrow, buf: *mut c_void, len: usize) -> Result<isize, i32> {
     // SAFETY: the program's buffer.
-    if len == 0 { Ok(0) } else { unsafe { get(fd, handle, buf, len, 0) } }
+    if len == 0 { unsafe { user::flat_mut(buf, 0) }.map(|_| 0) } else { unsafe { get(fd, handle, buf, len, 0) } }
 }
 
 /// One scattered receive without control data.
@@ -111,10 +127,16 @@ pub(crate) unsafe fn get_vec(fd: c_int, handle: &Borrow, iov: *const iovec, n: c
     let n = usize::try_from(n).map_err(|_| libc::EINVAL)?;
     // SAFETY: the program's array.
     let mut data = unsafe { user::scatter(iov, n, libc::EINVAL) }?;
-    if data.as_mut().iter().all(|piece| piece.is_empty()) {
+    get_pieces(fd, handle, &mut data)
+}
+
+/// Receives into pieces: none of no bytes reaches the socket.
+pub(crate) fn get_pieces(fd: c_int, handle: &Borrow, data: &mut user::Pieces<&mut [u8]>) -> Result<isize, i32> {
+    if data.is_empty() {
         return Ok(0);
     }
-    take(fd, handle, data.as_mut(), 0).map(|got| got.len as isize)
+    let unwritable = data.absent;
+    take(fd, handle, data.as_mut(), unwritable, 0).map(|got| got.len as isize)
 }
 
 unsafe fn get_msg(fd: c_int, handle: &Borrow, msg: *mut msghdr, flags: c_int) -> Result<isize, i32> {
@@ -122,7 +144,8 @@ unsafe fn get_msg(fd: c_int, handle: &Borrow, msg: *mut msghdr, flags: c_int) ->
     unsafe {
         let mut head = user::read(msg)?;
         let mut data = user::scatter(head.msg_iov, head.msg_iovlen, libc::EMSGSIZE)?;
-        let got = take(fd, handle, data.as_mut(), flags as u32)?;
+        let unwritable = data.absent;
+        let got = take(fd, handle, data.as_mut(), unwritable, flags as u32)?;
         head.msg_flags = got.flags as c_int;
         head.msg_controllen = 0;
         if !head.msg_name.is_null() {

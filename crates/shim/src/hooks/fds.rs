@@ -187,8 +187,8 @@ unsafe fn rights(msg: *const msghdr, mut each: impl FnMut(c_int)) {
 /// # Safety
 /// `msg` is a message for sendmsg(2).
 pub(crate) unsafe fn departing(msg: *const msghdr) {
-    // SAFETY: the program's message.
-    if msg.is_null() || unsafe { (*msg).msg_control.is_null() } {
+    // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
+    if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
         return;
     }
     let Some(arena) = arena::existing() else { return };
@@ -215,8 +215,8 @@ pub(crate) unsafe fn departing(msg: *const msghdr) {
 /// # Safety
 /// `msg` is a message that recvmsg(2) has filled in.
 pub(crate) unsafe fn arriving(msg: *const msghdr) {
-    // SAFETY: the program's message.
-    if msg.is_null() || unsafe { (*msg).msg_control.is_null() } {
+    // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
+    if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
         return;
     }
     let Some(arena) = arena::existing() else { return };

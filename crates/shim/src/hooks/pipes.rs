@@ -74,7 +74,7 @@ fn from_pipe(pipe: c_int, fd: c_int, handle: &Borrow, mut len: usize, flags: c_u
         let rest = len - n;
         let more = flags & SPLICE_F_MORE != 0 || (rest > 0 && waiting(pipe) > 0);
         let flags = dontwait(handle) | if more { MSG_MORE } else { 0 };
-        let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags, spliced: true };
+        let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags, spliced: true, ..SendMsg::default() };
         match data::give(fd, handle, &msg) {
             Ok(sent) if sent as usize == n => {
                 done += n;
@@ -109,7 +109,7 @@ fn to_pipe(fd: c_int, handle: &Borrow, pipe: c_int, len: usize) -> Result<isize,
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);
     }
-    let got = data::take(fd, handle, &mut [&mut bounce[..len]], 0)?.len;
+    let got = data::take(fd, handle, &mut [&mut bounce[..len]], 0, 0)?.len;
     // SAFETY: the buffer is readable.
     check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) }).map(|n| n as isize)
 }
@@ -191,7 +191,13 @@ fn from_file(file: c_int, at: *mut i64, fd: c_int, handle: &Borrow, len: usize) 
             Err(_) => break,
         };
         let more = if done + n < len { MSG_MORE } else { 0 };
-        let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags: dontwait(handle) | more, spliced: true };
+        let msg = SendMsg {
+            data: &[&bounce[..n]],
+            control: &[],
+            flags: dontwait(handle) | more,
+            spliced: true,
+            ..SendMsg::default()
+        };
         let sent = match data::give(fd, handle, &msg) {
             Ok(sent) => sent as usize,
             Err(errno) => {

@@ -72,9 +72,10 @@ fn unburied(once: impl Fn() -> Result<(), i32>) -> Result<(), i32> {
 
 fn set(handle: &Borrow, level: c_int, name: c_int, val: *const c_void, len: socklen_t) -> Result<isize, i32> {
     let len = usize::try_from(len as i32).map_err(|_| libc::EINVAL)?;
-    // AF_ALG gives meaning to a length without a value (ALG_SET_AEAD_AUTHSIZE).
+    // AF_ALG gives meaning to a length without a value (ALG_SET_AEAD_AUTHSIZE); an option that needs it finds out when it
+    // looks at it, as the kernel does.
     // SAFETY: the program's value.
-    let bytes = if val.is_null() { None } else { Some(unsafe { user::bytes(val, len) }?) };
+    let bytes = if val.is_null() { None } else { unsafe { user::bytes(val, len) }.ok() };
     let caller = system::caller();
     let once = || match handle.object() {
         Object::Alg(socket) => socket.setsockopt(level, name, bytes, len, caller).map_err(number),
