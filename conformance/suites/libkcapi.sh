@@ -31,10 +31,14 @@ run_suite() {
     cp -a "$build" "$tree"
     # 16 million rounds of PBKDF2 would take a user-mode kernel hours: one round there, a check that fails as a reference.
     [[ $target != kernel:* ]] || sed -i 's/^\(PBKDF_count_[0-9]*\)=16777216$/\1=1/' "$tree/test/test.sh"
-    in_target "$target" timeout "${KCAPI_LIMIT:-900}" bash -c 'cd "$1/test" && KCAPI_TEST_LOCAL=1 bash "./$2"' sh \
+    # This one takes a second, or waits for ever where the kernel waits for whole blocks (Linux 7.3; LIMITATIONS.md).
+    local limit=${KCAPI_LIMIT:-900}
+    [[ $script != kcapi-enc-test-large.sh ]] || limit=60
+    in_target "$target" timeout "$limit" bash -c 'cd "$1/test" && KCAPI_TEST_LOCAL=1 bash "./$2"' sh \
       "$tree" "$script" >"$log.one" 2>&1 || status=$?
     cat "$log.one" >>"$log"
     plain <"$log.one" | sed "s|^\([A-Z]*\) |\1 $script: |" >>"$out"
+    [[ $status != 124 ]] || echo "FAILED $script: not done in time" >>"$out"
     echo "EXIT $script: $status" >>"$out"
     rm -rf "$tree" "$log.one"
   done
