@@ -301,7 +301,7 @@ impl AoInfo {
             keyed: true,
             ..AoInfo::default()
         };
-        for (_, key) in self.keys.iter().filter(|(_, k)| ids.matches(&k.mkt) && k.mkt.peer.contains(peer)) {
+        for key in self.keys.matching(peer, ids).into_iter().filter_map(|k| self.keys.get(k)) {
             let traffic = traffic(&key.mkt, &child.conn).map_err(ChildError::Key)?;
             new.keys.add(key.mkt.clone(), Some(traffic));
         }

@@ -219,6 +219,18 @@ impl KeyTable {
         }
     }
 
+    /// All keys for `peer` with these ids, newest first.
+    #[must_use]
+    pub fn matching(&self, peer: IpAddr, ids: Ids) -> Vec<KeyRef> {
+        let peer = unmapped(peer);
+        let Some(index) = self.index.as_ref().filter(|_| !peer.is_unspecified()) else {
+            let matching = self.iter().filter(|(_, k)| ids.matches(&k.mkt) && k.mkt.peer.contains(peer));
+            return matching.map(|(r, _)| r).collect();
+        };
+        let slots = index.covering(Prefix::host(peer));
+        self.newest_first(slots.filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(|k| ids.matches(&k.mkt))))
+    }
+
     /// The newest key that shares peers with `prefix`, with these ids: what must not exist when a key is added (RFC 5925
     /// section 3.1: "The IDs of MKTs MUST NOT overlap where their TCP connection identifiers overlap").
     #[must_use]
@@ -237,21 +249,24 @@ impl KeyTable {
         send_id: u8,
         recv_id: u8,
     ) -> impl Iterator<Item = KeyRef> {
-        let wanted = move |mkt: &Mkt| {
-            mkt.peer == prefix && mkt.ifindex == ifindex && mkt.send_id == send_id && mkt.recv_id == recv_id
+        let wanted = |key: &Key| {
+            let mkt = &key.mkt;
+            (mkt.peer, mkt.ifindex, mkt.send_id, mkt.recv_id) == (prefix, ifindex, send_id, recv_id)
         };
-        // Without an index the whole list is the bucket.
-        let bucket = self.index.as_ref().map(|index| index.bucket(prefix));
-        let listed = bucket.is_none().then(|| self.iter().map(|(r, _)| r.slot));
-        let mut found: Vec<u32> = bucket
-            .into_iter()
-            .flatten()
-            .copied()
-            .chain(listed.into_iter().flatten())
-            .filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(|k| wanted(&k.mkt)))
-            .collect();
-        found.sort_by_key(|s| core::cmp::Reverse(self.slots[*s as usize].order));
-        found.into_iter().map(|slot| KeyRef { slot, generation: self.slots[slot as usize].generation })
+        let found = match &self.index {
+            Some(index) => {
+                let slots = index.bucket(prefix).iter().copied();
+                self.newest_first(slots.filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(wanted)))
+            }
+            None => self.iter().filter(|(_, k)| wanted(k)).map(|(r, _)| r).collect(),
+        };
+        found.into_iter()
+    }
+
+    fn newest_first(&self, slots: impl Iterator<Item = u32>) -> Vec<KeyRef> {
+        let mut slots: Vec<u32> = slots.collect();
+        slots.sort_by_key(|s| core::cmp::Reverse(self.slots[*s as usize].order));
+        slots.into_iter().map(|slot| KeyRef { slot, generation: self.slots[slot as usize].generation }).collect()
     }
 
     fn newest_of(&self, slots: impl Iterator<Item = u32>, ids: Ids) -> Option<KeyRef> {

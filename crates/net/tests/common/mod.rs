@@ -1,9 +1,11 @@
 //! What the tests share.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use core::net::{IpAddr, SocketAddr};
 use sealane_crypto::portable_registry;
 use sealane_net::ao::alg::{Algorithm, Algorithms};
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net::wire::ip::{self, Layout};
 use std::sync::{Arc, LazyLock};
 
 /// The algorithms over the portable drivers.
@@ -60,4 +62,48 @@ impl Random {
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
+}
+
+/// An IP packet with a TCP segment, all checksums right. `options` are whole words.
+pub(crate) fn segment(
+    source: SocketAddr,
+    destination: SocketAddr,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    assert!(options.len().is_multiple_of(4));
+    let words = (5 + options.len() / 4) as u8;
+    let tcp_len = (20 + options.len() + payload.len()) as u16;
+    let mut packet = Vec::new();
+    match (source.ip().to_canonical(), destination.ip().to_canonical()) {
+        (IpAddr::V4(s), IpAddr::V4(d)) => {
+            packet.extend([0x45, 0]);
+            packet.extend((20 + tcp_len).to_be_bytes());
+            packet.extend([0, 7, 0x40, 0, 64, 6, 0, 0]);
+            packet.extend(s.octets());
+            packet.extend(d.octets());
+        }
+        (IpAddr::V6(s), IpAddr::V6(d)) => {
+            packet.extend([0x60, 0, 0, 0]);
+            packet.extend(tcp_len.to_be_bytes());
+            packet.extend([6, 64]);
+            packet.extend(s.octets());
+            packet.extend(d.octets());
+        }
+        _ => panic!("two families"),
+    }
+    packet.extend(source.port().to_be_bytes());
+    packet.extend(destination.port().to_be_bytes());
+    packet.extend(seq.to_be_bytes());
+    packet.extend(ack.to_be_bytes());
+    packet.extend([words << 4, flags, 0x10, 0, 0, 0, 0, 0]);
+    packet.extend(options);
+    packet.extend(payload);
+    let at = Layout::find(&packet).expect("a whole segment");
+    ip::set_len(&mut packet, &at);
+    ip::set_tcp_checksum(&mut packet, &at);
+    packet
 }
