@@ -1,10 +1,50 @@
 //! System calls, wrapped.
+//!
+//! Programs: `process`, `seccomp`, `peer`, `mapping`, `keys`, `sleep`.
+//! Packets: `netlink` (messages), `nft` (rules), `netns` and `link` (where).
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod keys;
+#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+pub(crate) mod link;
 pub(crate) mod mapping;
+#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+pub(crate) mod netlink;
+#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+pub(crate) mod netns;
+#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+pub(crate) mod nft;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod unix;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Sets a socket option to a value of plain memory.
+fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads this many bytes of a live value.
+    let r = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), size_of::<T>() as libc::socklen_t)
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sends bytes over a socket, again after a signal.
+fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
+    loop {
+        // SAFETY: the kernel reads live bytes.
+        let n = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        if let Ok(n) = usize::try_from(n) {
+            return Ok(n);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}

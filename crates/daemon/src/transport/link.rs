@@ -1,0 +1,131 @@
+//! Network devices of the calling thread's namespace: `ioctl`s of `netdevice(7)`.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// What the data path asks of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Whether its frames have an Ethernet header (`ARPHRD_ETHER`).
+    pub(crate) ethernet: bool,
+    /// Its hardware address, if they have.
+    pub(crate) address: [u8; 6],
+    /// Its MTU in bytes.
+    pub(crate) mtu: u32,
+}
+
+/// Any socket will do.
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
+}
+
+/// A request about the device of this name.
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all-zero is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn ioctl(fd: &OwnedFd, operation: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the operation reads and writes an `ifreq`.
+    let r = unsafe { libc::ioctl(fd.as_raw_fd(), operation, &raw mut *request) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The index of the device with this name.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub(crate) fn index(name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    ioctl(&any_socket()?, libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+/// The name of the device with this index.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub(crate) fn name(index: u32) -> io::Result<String> {
+    let mut request = request("")?;
+    request.ifr_ifru.ifru_ifindex = index as i32;
+    ioctl(&any_socket()?, libc::SIOCGIFNAME, &mut request)?;
+    Ok(request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
+}
+
+/// Sets a device up.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn up(name: &str) -> io::Result<()> {
+    let (fd, mut request) = (any_socket()?, request(name)?);
+    ioctl(&fd, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    ioctl(&fd, libc::SIOCSIFFLAGS, &mut request)
+}
+
+/// Sets a device's MTU.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_mtu = mtu as i32;
+    ioctl(&any_socket()?, libc::SIOCSIFMTU, &mut request)
+}
+
+/// What is known of the device with this index.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub(crate) fn facts(index: u32) -> io::Result<Facts> {
+    let (fd, mut request) = (any_socket()?, request(&name(index)?)?);
+    ioctl(&fd, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu } as u32;
+    ioctl(&fd, libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let hardware = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let mut address = [0; 6];
+    for (to, from) in address.iter_mut().zip(hardware.sa_data) {
+        *to = from as u8;
+    }
+    Ok(Facts { ethernet: hardware.sa_family == libc::ARPHRD_ETHER, address, mtu })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn a_device_by_name_and_by_index() {
+        let lo = index("lo").expect("there is always lo");
+        assert_eq!(name(lo).expect("a name"), "lo");
+        assert!(!facts(lo).expect("facts").ethernet);
+        for bad in ["no-such-device", "a name that is too long"] {
+            assert_eq!(index(bad).expect_err("none").raw_os_error(), Some(libc::ENODEV), "{bad}");
+        }
+        assert!(name(u32::MAX >> 1).is_err());
+        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        a.run(|| {
+            let facts = facts(index("a")?)?;
+            assert!(facts.ethernet);
+            assert_ne!(facts.address, [0; 6]);
+            assert_eq!(facts.mtu, 1500);
+            set_mtu("a", 9000)?;
+            assert_eq!(super::facts(index("a")?)?.mtu, 9000);
+            Ok(())
+        })
+        .expect("facts");
+    }
+}

@@ -1,0 +1,385 @@
+//! Netlink: messages written into one buffer, and a socket that sends them and reads the kernel's answers.
+//!
+//! The kernel works on a request while `sendmsg` runs, so when it returns all answers lie in the socket's buffer.
+//! Nothing here waits, except for [`Socket::receive`].
+
+use sealane_abi::netlink as nl;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use zerocopy::IntoBytes;
+
+/// An attribute that contains others.
+const NLA_F_NESTED: u16 = 0x8000;
+
+/// Attributes of an extended acknowledgement (`enum nlmsgerr_attrs`).
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// Flag of an answer that has attributes behind its fixed part (`NLM_F_ACK_TLVS`).
+const NLM_F_ACK_TLVS: u16 = 0x200;
+
+/// Bytes that one read may return: an NFQUEUE message with a packet of 64 KB is the longest one we read elsewhere;
+/// answers to requests are pages.
+const ANSWER_LEN: usize = 64 << 10;
+
+/// Messages for one `send`.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Messages {
+    buf: Vec<u8>,
+    count: u32,
+}
+
+impl Messages {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Messages::default()
+    }
+
+    /// Appends a message: its fixed header `fixed` (padded to 4 bytes), then what `attributes` writes.
+    pub(crate) fn push(&mut self, type_: u16, flags: u16, fixed: &[u8], attributes: impl FnOnce(&mut Attributes<'_>)) {
+        let start = self.buf.len();
+        self.buf.resize(start + nl::NLMSG_HDRLEN, 0);
+        self.buf.extend_from_slice(fixed);
+        self.buf.resize(nl::align(self.buf.len()), 0);
+        attributes(&mut Attributes { buf: &mut self.buf });
+        let header = nl::Nlmsghdr {
+            nlmsg_len: (self.buf.len() - start) as u32,
+            nlmsg_type: type_,
+            nlmsg_flags: flags | nl::NLM_F_REQUEST,
+            nlmsg_seq: self.count,
+            nlmsg_pid: 0,
+        };
+        self.buf[start..start + nl::NLMSG_HDRLEN].copy_from_slice(header.as_bytes());
+        self.count += 1;
+    }
+
+    /// The bytes to send.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Whether there is no message.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Forgets all messages, keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.buf.clear();
+        self.count = 0;
+    }
+}
+
+/// Writes attributes behind a message's header.
+pub(crate) struct Attributes<'a> {
+    buf: &'a mut Vec<u8>,
+}
+
+impl Attributes<'_> {
+    /// One attribute.
+    pub(crate) fn put(&mut self, type_: u16, payload: &[u8]) {
+        nl::push_attr(self.buf, type_, payload);
+    }
+
+    /// Bytes that are no attribute: some families nest a fixed header.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+        self.buf.resize(nl::align(self.buf.len()), 0);
+    }
+
+    /// A number in network byte order, as netfilter writes them.
+    pub(crate) fn be32(&mut self, type_: u16, value: u32) {
+        self.put(type_, &value.to_be_bytes());
+    }
+
+    /// A number in host byte order, as rtnetlink writes them.
+    pub(crate) fn u32(&mut self, type_: u16, value: u32) {
+        self.put(type_, &value.to_ne_bytes());
+    }
+
+    /// A string with its zero.
+    pub(crate) fn str(&mut self, type_: u16, value: &str) {
+        let at = self.buf.len();
+        self.put(type_, value.as_bytes());
+        // The zero counts in the length; it fits into the padding or makes a new word of it.
+        let len = nl::NLA_HDRLEN + value.len() + 1;
+        self.buf.resize(at + nl::align(len), 0);
+        self.buf[at..at + 2].copy_from_slice(&(len as u16).to_ne_bytes());
+    }
+
+    /// An attribute made of what `inner` writes.
+    ///
+    /// # Panics
+    /// When that is longer than 65,535 bytes.
+    pub(crate) fn nest(&mut self, type_: u16, inner: impl FnOnce(&mut Attributes<'_>)) {
+        let at = self.buf.len();
+        self.put(type_ | NLA_F_NESTED, &[]);
+        inner(&mut Attributes { buf: self.buf });
+        let len = u16::try_from(self.buf.len() - at).expect("lists are cut before they grow too long");
+        self.buf[at..at + 2].copy_from_slice(&len.to_ne_bytes());
+    }
+}
+
+/// What the kernel said to a request that it refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Which message of the request, counted from 0.
+    pub(crate) message: u32,
+    /// Its errno.
+    pub(crate) errno: i32,
+    /// Its explanation, often empty.
+    pub(crate) hint: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", io::Error::from_raw_os_error(self.errno))?;
+        if !self.hint.is_empty() {
+            write!(f, ": {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        let kind = io::Error::from_raw_os_error(refusal.errno).kind();
+        io::Error::new(kind, refusal)
+    }
+}
+
+/// The errno in an error of this module, or of a system call.
+pub(crate) fn errno(error: &io::Error) -> Option<i32> {
+    let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
+    refusal.map(|r| r.errno).or_else(|| error.raw_os_error())
+}
+
+/// A netlink socket in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    buf: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens and binds one.
+    ///
+    /// # Errors
+    /// The kernel's; `EPROTONOSUPPORT` where it lacks the protocol.
+    pub(crate) fn open(protocol: i32) -> io::Result<Self> {
+        // SAFETY: plain values; the descriptor is new and ours.
+        let fd = unsafe {
+            let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let address = nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 };
+        // SAFETY: an address of this length; binding to port 0 gets us a port of our own.
+        let r = unsafe {
+            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
+        };
+        if r < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
+        // Explanations of errors, and acknowledgements without the request: both are niceties of newer kernels.
+        let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
+        let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
+        // The answers to a batch of thousands of elements wait in this buffer together.
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20)?;
+        Ok(socket)
+    }
+
+    /// Sets an option whose value is an integer.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        super::set_option(self.fd.as_fd(), level, option, &value)
+    }
+
+    /// Listens to a multicast group.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn join(&self, group: u32) -> io::Result<()> {
+        self.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)
+    }
+
+    /// The port that the kernel gave this socket: it stands in the header of what this socket caused.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn port(&self) -> io::Result<u32> {
+        let mut address = nl::SockaddrNl { nl_family: 0, nl_pad: 0, nl_pid: 0, nl_groups: 0 };
+        let mut len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: an address of this length.
+        let r = unsafe { libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &mut len) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(address.nl_pid) }
+    }
+
+    /// Sends messages whose answers nobody waits for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn send(&self, messages: &Messages) -> io::Result<()> {
+        super::send(self.fd.as_fd(), messages.bytes(), 0).map(drop)
+    }
+
+    /// Sends messages that ask for an acknowledgement each.
+    ///
+    /// # Errors
+    /// The first refusal, as a [`Refusal`]; `ENODATA` when the kernel said nothing at all.
+    pub(crate) fn transact(&mut self, messages: &Messages) -> io::Result<()> {
+        self.request(messages, |_| {})
+    }
+
+    /// Sends one request or dump and gives every message of the answer to `each`.
+    ///
+    /// # Errors
+    /// As [`Socket::transact`].
+    pub(crate) fn request(&mut self, messages: &Messages, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        self.send(messages)?;
+        let (mut refused, mut answers) = (None::<Refusal>, 0u32);
+        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+            let mut done = false;
+            for message in nl::Messages::new(&self.buf[..n]) {
+                answers += 1;
+                match message.header.nlmsg_type {
+                    nl::NLMSG_ERROR => {
+                        if let Some(refusal) = refusal(&message)
+                            && refused.as_ref().is_none_or(|r| refusal.message < r.message)
+                        {
+                            refused = Some(refusal);
+                        }
+                    }
+                    nl::NLMSG_DONE => done = true,
+                    nl::NLMSG_NOOP => {}
+                    _ => each(&message),
+                }
+            }
+            if done {
+                break;
+            }
+        }
+        match refused {
+            Some(refusal) => Err(refusal.into()),
+            None if answers == 0 && !messages.is_empty() => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives messages that came unasked, of groups, to `each`, until there are no more. Does not wait.
+    ///
+    /// # Errors
+    /// `ENOBUFS` when some were lost.
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+            for message in nl::Messages::new(&self.buf[..n]) {
+                each(&message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one datagram; none when there is none.
+    fn read(&mut self, flags: i32) -> io::Result<Option<usize>> {
+        loop {
+            // SAFETY: the buffer is writable for its length.
+            let n = unsafe { libc::recv(self.fd.as_raw_fd(), self.buf.as_mut_ptr().cast(), self.buf.len(), flags) };
+            if let Ok(n) = usize::try_from(n) {
+                return Ok(Some(n));
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(None),
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The refusal in an `NLMSG_ERROR`; none in an acknowledgement.
+fn refusal(message: &nl::Message<'_>) -> Option<Refusal> {
+    let (code, rest) = message.payload.split_first_chunk::<4>()?;
+    let errno = i32::from_ne_bytes(*code).checked_neg().filter(|&e| e != 0)?;
+    // The offending message's header follows, capped or not.
+    let (theirs, _) = <nl::Nlmsghdr as zerocopy::FromBytes>::read_from_prefix(rest).ok()?;
+    let echoed = match message.header.nlmsg_flags & nl::NLM_F_CAPPED {
+        0 => nl::align(theirs.nlmsg_len as usize),
+        _ => nl::NLMSG_HDRLEN,
+    };
+    let mut hint = String::new();
+    if message.header.nlmsg_flags & NLM_F_ACK_TLVS != 0 {
+        let attributes = nl::Attrs::new(rest.get(echoed..).unwrap_or_default());
+        for attribute in attributes.filter(|a| a.type_ == NLMSGERR_ATTR_MSG) {
+            hint = String::from_utf8_lossy(attribute.payload).trim_end_matches('\0').to_owned();
+        }
+    }
+    Some(Refusal { message: theirs.nlmsg_seq, errno, hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_as_written() {
+        let mut messages = Messages::new();
+        messages.push(7, nl::NLM_F_ACK, &[1, 2, 3], |a| {
+            a.be32(1, 0x0102_0304);
+            a.str(2, "abc");
+            a.str(3, "abcd");
+            a.nest(4, |a| a.u32(5, 9));
+        });
+        messages.push(8, 0, &[], |_| {});
+        let read: Vec<_> = nl::Messages::new(messages.bytes()).collect();
+        assert_eq!(read.len(), 2);
+        assert_eq!((read[0].header.nlmsg_type, read[0].header.nlmsg_seq), (7, 0));
+        assert_eq!((read[1].header.nlmsg_type, read[1].header.nlmsg_seq), (8, 1));
+        assert_eq!(&read[0].payload[..4], [1, 2, 3, 0]);
+        let attributes: Vec<_> = nl::Attrs::new(&read[0].payload[4..]).collect();
+        assert_eq!(attributes[0].payload, [1, 2, 3, 4]);
+        assert_eq!(attributes[1].payload, b"abc\0");
+        assert_eq!(attributes[2].payload, b"abcd\0");
+        assert_eq!(attributes[3].type_, 4);
+        assert_eq!(nl::Attrs::new(attributes[3].payload).next().expect("nested").payload, 9u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_refusal_tells_which_message_and_why() {
+        // A link that is not there: rtnetlink answers everyone.
+        let mut socket = Socket::open(libc::NETLINK_ROUTE).expect("a socket");
+        let mut messages = Messages::new();
+        let fixed = [0u8; 16];
+        messages.push(libc::RTM_GETLINK, nl::NLM_F_ACK, &fixed, |a| a.str(libc::IFLA_IFNAME, "no-such-link"));
+        let error = socket.transact(&messages).expect_err("refused");
+        assert_eq!(errno(&error), Some(libc::ENODEV), "{error}");
+    }
+
+    #[test]
+    fn dumps_are_read_to_their_end() {
+        let mut socket = Socket::open(libc::NETLINK_ROUTE).expect("a socket");
+        let mut messages = Messages::new();
+        messages.push(libc::RTM_GETLINK, nl::NLM_F_DUMP, &[0; 16], |_| {});
+        let mut names = 0;
+        socket.request(&messages, |m| names += usize::from(m.header.nlmsg_type == libc::RTM_NEWLINK)).expect("a dump");
+        assert!(names >= 1, "there is always lo");
+    }
+}

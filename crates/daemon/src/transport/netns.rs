@@ -1,0 +1,125 @@
+//! Network namespaces: which one a thread or a socket is in, and running there.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// `SIOCGSKNS` of `linux/sockios.h`: the namespace of a socket.
+const SIOCGSKNS: libc::Ioctl = 0x894c;
+
+/// A network namespace, kept alive by its descriptor.
+#[derive(Debug)]
+pub(crate) struct Netns {
+    fd: OwnedFd,
+}
+
+/// What tells one namespace from another: device and inode of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NetnsId {
+    dev: u64,
+    ino: u64,
+}
+
+impl Netns {
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn current() -> io::Result<Self> {
+        Netns::open("/proc/thread-self/ns/net")
+    }
+
+    /// That of a thread, by the id that a seccomp notification gives. The id can be another thread's by now: the
+    /// caller asks whether the notification is still valid afterwards.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` for a thread that is gone, `EACCES` for one that we may not look into.
+    pub(crate) fn of_thread(tid: u32) -> io::Result<Self> {
+        // /proc/<tid> leads to the thread although a listing of /proc does not show it.
+        Netns::open(&format!("/proc/{tid}/ns/net"))
+    }
+
+    /// That of a socket.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_ADMIN` over that namespace.
+    pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: an ioctl without argument; the descriptor that it returns is new and ours.
+        unsafe {
+            let fd = libc::ioctl(socket.as_raw_fd(), SIOCGSKNS);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Netns { fd: OwnedFd::from_raw_fd(fd) }) }
+        }
+    }
+
+    fn open(path: &str) -> io::Result<Self> {
+        Ok(Netns { fd: File::open(path)?.into() })
+    }
+
+    /// What tells it from others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn id(&self) -> io::Result<NetnsId> {
+        let data = File::from(self.fd.try_clone()?).metadata()?;
+        Ok(NetnsId { dev: data.dev(), ino: data.ino() })
+    }
+
+    /// Moves the calling thread into it, for good.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` there.
+    pub(crate) fn enter(&self) -> io::Result<()> {
+        // SAFETY: plain values.
+        let r = unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Runs `f` in it, on a thread that ends with it, and returns what it returned. Descriptors that `f` opens stay
+    /// in the namespace wherever they are used.
+    ///
+    /// # Errors
+    /// Those of [`Netns::enter`] and of `f`.
+    ///
+    /// # Panics
+    /// When `f` does.
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
+                self.enter()?;
+                f()
+            })?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn the_same_namespace_by_thread_and_by_socket() {
+        let here = Netns::current().and_then(|n| n.id()).expect("our own");
+        // SAFETY: plain values.
+        let tid = unsafe { libc::gettid() };
+        assert_eq!(Netns::of_thread(tid as u32).and_then(|n| n.id()).expect("by thread"), here);
+        let Some(other) = testing::namespace("transport::netns") else { return };
+        let id = other.id().expect("an id");
+        assert_ne!(id, here);
+        let (socket, inside) = other
+            .run(|| Ok((std::net::UdpSocket::bind("0.0.0.0:0")?, Netns::current()?.id()?)))
+            .expect("a socket in there");
+        assert_eq!(inside, id);
+        assert_eq!(Netns::of_socket(socket.as_fd()).and_then(|n| n.id()).expect("by socket"), id);
+        assert_eq!(Netns::current().and_then(|n| n.id()).expect("our own"), here, "this thread stayed");
+        assert!(Netns::of_thread(u32::MAX).is_err());
+    }
+}

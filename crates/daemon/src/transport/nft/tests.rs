@@ -1,0 +1,162 @@
+//! Tests of the rules by what they do to packets. They need root.
+
+use super::super::{link, netns::Netns, testing};
+use super::*;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+const OPTIONS: Options = Options { output_queue: 1, input_queue: 2, marks: Marks::new(0x5ea1_1a40), any_option: true };
+
+/// Installs a table in `namespace`; none, and said so, where the kernel lacks something.
+fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
+    match namespace.run(|| Table::install(OPTIONS, peers)) {
+        Ok(table) => Some(table),
+        Err(error) if testing::missing(test, &error) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whether a connection to `address` is made.
+fn connects(namespace: &Netns, address: &str) -> bool {
+    let address = address.parse().expect("an address");
+    namespace.run(|| Ok(TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok())).expect("a thread")
+}
+
+/// Listens on every address of `namespace` at `port`; connections wait in the backlog.
+fn listen(namespace: &Netns, port: u16) -> TcpListener {
+    namespace.run(|| TcpListener::bind(("::", port))).expect("a listener")
+}
+
+#[test]
+fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
+    let Some((a, b)) = testing::pair("transport::nft::segments_stop") else { return };
+    let _listener = listen(&b, 7001);
+    let Some(mut table) = install("transport::nft::segments_stop", &a, &[]) else { return };
+    assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"), "no peers yet");
+    table.protect(&[("10.77.0.2".parse().expect("v4"), 32)]).expect("a peer");
+    assert!(!connects(&a, "10.77.0.2:7001"));
+    assert!(connects(&a, "[fd77::2]:7001"), "the other family");
+    table.protect(&[("fd77::".parse().expect("v6"), 64), ("10.0.0.0".parse().expect("v4"), 8)]).expect("peers");
+    assert!(!connects(&a, "[fd77::2]:7001"));
+    // Only TCP is meant.
+    let sent = a.run(|| UdpSocket::bind("10.77.0.1:0")?.send_to(b"x", "10.77.0.2:9")).expect("a datagram");
+    assert_eq!(sent, 1);
+    // The host stays protected when the network that covered it goes.
+    table.unprotect(&[("10.0.0.0".parse().expect("v4"), 8)]).expect("one less");
+    assert!(!connects(&a, "10.77.0.2:7001"));
+    table.unprotect(&[("10.77.0.2".parse().expect("v4"), 32), ("fd77::".parse().expect("v6"), 64)]).expect("none");
+    assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"));
+    // On the other side it is the incoming ones that stop.
+    let mut other = install("transport::nft::segments_stop", &b, &[("0.0.0.0".parse().expect("v4"), 0)]).expect("too");
+    assert!(!connects(&a, "10.77.0.2:7001"));
+    other.protect(&[("::".parse().expect("v6"), 0)]).expect("all of v6");
+    assert!(!connects(&a, "[fd77::2]:7001"));
+    other.delete().expect("an orderly end");
+    assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"));
+}
+
+#[test]
+fn a_crash_leaves_the_rules_and_a_successor_replaces_them() {
+    let Some((a, b)) = testing::pair("transport::nft::a_crash") else { return };
+    let _listener = listen(&b, 7002);
+    let peer = ("10.77.0.2".parse().expect("v4"), 32);
+    let Some(table) = install("transport::nft::a_crash", &a, &[peer]) else { return };
+    drop(table);
+    assert!(!connects(&a, "10.77.0.2:7002"), "nobody deleted it");
+    let table = install("transport::nft::a_crash", &a, &[peer]).expect("a successor");
+    assert!(!connects(&a, "10.77.0.2:7002"));
+    table.delete().expect("an orderly end");
+    assert!(connects(&a, "10.77.0.2:7002"));
+}
+
+/// What `nft flush ruleset` does: deletes every table of every family.
+fn flush() -> io::Result<()> {
+    let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
+    let mut batch = Batch::new();
+    batch.push(libc::AF_UNSPEC as u8, libc::NFT_MSG_DELTABLE, 0, |_| {});
+    socket.transact(&batch.finish().expect("a message"))
+}
+
+#[test]
+fn a_flush_by_others_is_refused_or_noticed() {
+    let Some((a, b)) = testing::pair("transport::nft::a_flush") else { return };
+    let _listener = listen(&b, 7003);
+    let peer = ("10.77.0.2".parse().expect("v4"), 32);
+    let Some(mut table) = install("transport::nft::a_flush", &a, &[peer]) else { return };
+    let mut watch = a.run(|| Watch::new(&table)).expect("a watch");
+    table.protect(&[("10.99.0.0".parse().expect("v4"), 16)]).expect("a change of our own");
+    assert!(!watch.changed());
+    a.run(flush).expect("a flush");
+    if table.owned() {
+        assert!(!watch.changed(), "the flush passed us by");
+        assert!(!connects(&a, "10.77.0.2:7003"));
+    } else {
+        assert!(watch.changed());
+        table.restore().expect("restored");
+        assert!(!connects(&a, "10.77.0.2:7003"));
+    }
+    // The same as on a kernel without owners of tables.
+    table.delete().expect("an orderly end");
+    let mut table = install("transport::nft::a_flush", &a, &[]).expect("a table");
+    table.flags = 0;
+    table.restore().map_or_else(|e| assert_eq!(errno(&e), Some(libc::EOPNOTSUPP)), |()| {});
+    table.delete().expect("gone");
+    let mut table = Table {
+        socket: a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket"),
+        options: OPTIONS,
+        kind: QueueKind::Native,
+        flags: 0,
+        peers: [Peers::new(0), Peers::new(1)],
+        devices: BTreeMap::new(),
+        flows: HashSet::new(),
+    };
+    table.restore().expect("a table without an owner");
+    let mut watch = a.run(|| Watch::new(&table)).expect("a watch");
+    table.protect(&[peer]).expect("a peer");
+    assert!(!watch.changed());
+    assert!(!connects(&a, "10.77.0.2:7003"));
+    a.run(flush).expect("a flush");
+    assert!(connects(&a, "10.77.0.2:7003"), "this is what is open until it is noticed");
+    assert!(watch.changed());
+    table.restore().expect("restored");
+    assert!(!connects(&a, "10.77.0.2:7003"));
+}
+
+#[test]
+fn flows_of_a_device_come_and_go() {
+    let Some((a, _b)) = testing::pair("transport::nft::flows") else { return };
+    let Some(mut table) = install("transport::nft::flows", &a, &[]) else { return };
+    let device = a.run(|| link::index("a")).expect("a device");
+    let flow = |last: u16| Flow {
+        device,
+        source: SocketAddr::from(([10, 77, 0, 2], last)),
+        destination: SocketAddr::from(([10, 77, 0, 1], 179)),
+    };
+    let v6 = Flow {
+        device,
+        source: "[fd77::2]:179".parse().expect("v6"),
+        destination: "[fd77::1]:1024".parse().expect("v6"),
+    };
+    table.add_device(device, "a").expect("a chain");
+    table.add_device(device, "a").expect("once more is nothing");
+    for f in [flow(1), flow(2), v6] {
+        table.add_flow(f).expect("a flow");
+    }
+    table.add_flow(v6).expect("once more is nothing");
+    table.restore().expect("all of it again");
+    table.remove_flow(flow(1)).expect("one less");
+    table.remove_flow(flow(1)).expect("once more is nothing");
+    table.remove_device(device).expect("no chain");
+    table.remove_flow(v6).expect("one less");
+    table.delete().expect("an orderly end");
+}
+
+#[test]
+fn a_hundred_thousand_peers() {
+    let Some(a) = testing::namespace("transport::nft::many") else { return };
+    let peers: Vec<(IpAddr, u8)> = (0..100_000u32).map(|i| ((0x0a00_0000 + i * 7).to_be_bytes().into(), 32)).collect();
+    let Some(mut table) = install("transport::nft::many", &a, &peers) else { return };
+    table.protect(&[("11.0.0.1".parse().expect("v4"), 32)]).expect("one more");
+    table.unprotect(&peers).expect("none of them");
+    table.delete().expect("an orderly end");
+}

@@ -1,0 +1,111 @@
+//! Namespaces and devices for tests, which need root; without it they are skipped, and say so.
+
+use super::link;
+use super::netlink::{Messages, Socket, errno};
+use super::netns::Netns;
+use sealane_abi::netlink as nl;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Says that `test` is skipped, past the capture of `cargo test`.
+pub(crate) fn skip(test: &str, reason: &str) {
+    let _ = io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
+}
+
+/// A new network namespace with `lo` up; none, and said so, where we may not make one.
+pub(crate) fn namespace(test: &str) -> Option<Netns> {
+    let made = std::thread::spawn(|| {
+        // SAFETY: it moves only this thread, which ends at once.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        link::up("lo")?;
+        Netns::current()
+    });
+    match made.join().expect("the thread does not panic") {
+        Ok(namespace) => Some(namespace),
+        Err(error) => {
+            skip(test, &format!("no network namespace can be made: {error}"));
+            None
+        }
+    }
+}
+
+/// Two namespaces joined by a veth pair, `a` with 10.77.0.1 and fd77::1, `b` with 10.77.0.2 and fd77::2.
+pub(crate) fn pair(test: &str) -> Option<(Netns, Netns)> {
+    let (a, b) = (namespace(test)?, namespace(test)?);
+    a.run(|| veth("a", "b", &b)).expect("a veth pair");
+    for (namespace, name, last) in [(&a, "a", 1), (&b, "b", 2)] {
+        namespace
+            .run(|| {
+                address(name, [10, 77, 0, last].into(), 24)?;
+                address(name, [0xfd77, 0, 0, 0, 0, 0, 0, u16::from(last)].into(), 64)?;
+                link::up(name)
+            })
+            .expect("addresses");
+    }
+    Some((a, b))
+}
+
+/// `struct ifinfomsg` of zeros, or of an index.
+fn ifinfomsg(index: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed
+}
+
+const CREATE: u16 = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_EXCL as u16;
+
+/// Makes a veth pair, one end here, the other in `there`.
+fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
+    const VETH_INFO_PEER: u16 = 1;
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWLINK, CREATE, &ifinfomsg(0), |a| {
+        a.str(libc::IFLA_IFNAME, here);
+        a.nest(libc::IFLA_LINKINFO, |a| {
+            a.str(libc::IFLA_INFO_KIND, "veth");
+            a.nest(libc::IFLA_INFO_DATA, |a| {
+                a.nest(VETH_INFO_PEER, |a| {
+                    a.raw(&ifinfomsg(0));
+                    a.str(libc::IFLA_IFNAME, name);
+                    a.u32(libc::IFLA_NET_NS_FD, there.as_fd().as_raw_fd() as u32);
+                });
+            });
+        });
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
+/// Gives a device an address, without duplicate address detection.
+pub(crate) fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    const IFA_F_NODAD: u8 = 2;
+    let index = link::index(name)?;
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    let mut fixed = vec![family, prefix_len, IFA_F_NODAD, 0];
+    fixed.extend_from_slice(&index.to_ne_bytes());
+    let bytes = match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWADDR, CREATE, &fixed, |a| {
+        a.put(IFA_LOCAL, &bytes);
+        a.put(IFA_ADDRESS, &bytes);
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
+/// Whether `error` says that the kernel lacks something, and tells which test is skipped for it.
+pub(crate) fn missing(test: &str, error: &io::Error) -> bool {
+    let lacks = matches!(
+        errno(error),
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ENOSYS)
+    );
+    if lacks {
+        skip(test, &format!("this kernel lacks something for it: {error}"));
+    }
+    lacks
+}
