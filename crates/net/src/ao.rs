@@ -6,8 +6,12 @@
 //! Data: [`input`] and [`output`] choose the key for a segment of an [`endpoint`] ([`kdf`] derives traffic keys, [`sne`] extends sequence
 //! numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and joins segments.
 //! A segment that fails gets one [`drop::DropReason`].
+//!
+//! Beside them: [`observe`] checks and signs the connections of others, as captures have them; [`diagnose`] finds out why a
+//! MAC does not match.
 
 pub mod alg;
+pub mod diagnose;
 pub mod drop;
 pub mod endpoint;
 pub mod info;
@@ -15,6 +19,7 @@ pub mod input;
 pub mod kdf;
 pub mod mac;
 pub mod mkt;
+pub mod observe;
 pub mod output;
 pub mod segment;
 pub mod sne;
