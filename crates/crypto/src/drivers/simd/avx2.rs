@@ -24,10 +24,10 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// Vectors of eight `u32`.
 mod words32 {
-    use super::super::hash::MAX_DIGEST;
     use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, pin, sha1, sha2, states};
-    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use super::super::lanes::{Alike, Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
+    use core::mem::MaybeUninit;
 
     type V = __m256i;
     type M = __m256i;
@@ -119,7 +119,8 @@ mod words32 {
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
+        let w = w.write([_mm256_setzero_si256(); 16]);
         for half in [0, 1] {
             let mut rows = [_mm256_setzero_si256(); LANES];
             for (row, from) in rows.iter_mut().zip(from) {
@@ -131,14 +132,15 @@ mod words32 {
         }
     }
 
-    /// Each lane's eight words, one after another.
+    /// Writes each lane's eight words to its pointer.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
-        for (row, out) in transpose(*state).iter().zip(out) {
+    unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
+        assert_eq!(len, size_of::<[V; 8]>() / LANES);
+        for (row, to) in transpose(*state).iter().zip(to) {
             let row = if SWAP { swap_bytes(*row) } else { *row };
-            // SAFETY: `out` has 64 bytes, of which the lower 32 are written.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), row) };
+            // SAFETY: the caller has 32 bytes there.
+            unsafe { _mm256_storeu_si256(to.cast(), row) };
         }
     }
 
@@ -154,10 +156,10 @@ mod words32 {
 
 /// Vectors of four `u64`.
 mod words64 {
-    use super::super::hash::MAX_DIGEST;
     use super::super::kernels::{K_SHA512, kernel, pin, sha2, states};
-    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use super::super::lanes::{Alike, Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
+    use core::mem::MaybeUninit;
 
     type V = __m256i;
     type M = __m256i;
@@ -237,7 +239,8 @@ mod words64 {
     /// The sixteen words at each pointer, a vector for each word.
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
+        let w = w.write([_mm256_setzero_si256(); 16]);
         for quarter in 0..4 {
             let mut rows = [_mm256_setzero_si256(); LANES];
             for (row, from) in rows.iter_mut().zip(from) {
@@ -249,16 +252,17 @@ mod words64 {
         }
     }
 
-    /// Each lane's eight words, one after another.
+    /// Writes each lane's eight words to its pointer.
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
+    unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
+        assert_eq!(len, size_of::<[V; 8]>() / LANES);
         for half in [0, 1] {
             let words = [state[4 * half], state[4 * half + 1], state[4 * half + 2], state[4 * half + 3]];
-            for (row, out) in transpose(words).iter().zip(out.iter_mut()) {
+            for (row, to) in transpose(words).iter().zip(to) {
                 let row = if SWAP { swap_bytes(*row) } else { *row };
-                // SAFETY: `out` has 64 bytes, of which one half is written.
-                unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(32 * half).cast(), row) };
+                // SAFETY: the caller has 64 bytes there, of which one half is written.
+                unsafe { _mm256_storeu_si256(to.add(32 * half).cast(), row) };
             }
         }
     }

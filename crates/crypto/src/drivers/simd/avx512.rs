@@ -28,14 +28,23 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// Vectors of sixteen `u32`.
 mod words32 {
-    use super::super::hash::MAX_DIGEST;
     use super::super::kernels::{K_MD5, K_SHA256, kernel, md5, paired, sha1, sha2, states};
-    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use super::super::lanes::{Alike, Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
+    use core::mem::MaybeUninit;
 
     type V = __m512i;
     type M = __mmask16;
     const LANES: usize = 16;
+
+    /// An array with an element for each lane. Written out, because a loop would keep it in memory and fill it with zeros
+    /// first.
+    macro_rules! each_lane {
+        ($l:ident => $body:expr) => {
+            each_lane!(@ $l, $body, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+        };
+        (@ $l:ident, $body:expr, $($n:literal),*) => {[$({ let $l = $n; $body }),*]};
+    }
 
     macro_rules! op {
         ($(fn $name:ident $(<$(const $c:ident),*>)? ($($arg:ident),*) = $body:expr;)*) => {$(
@@ -131,38 +140,39 @@ mod words32 {
         }
     }
 
-    /// The sixteen words at each pointer, a vector for each word.
+    /// The sixteen words at each pointer, a vector for each word; writes all of `w`.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
-        let mut r = [_mm512_setzero_si512(); 16];
-        for (row, from) in r.iter_mut().zip(from) {
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
+        let from: &[*const u8; LANES] = from.first_chunk().expect("a pointer for each lane");
+        let mut r = each_lane!(l => {
             // SAFETY: the caller has 64 bytes there; a prefetch may go anywhere.
             let words = unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + 256).cast());
-                _mm512_loadu_si512(from.add(at).cast())
+                _mm_prefetch::<_MM_HINT_T0>(from[l].wrapping_add(at + 256).cast());
+                _mm512_loadu_si512(from[l].add(at).cast())
             };
-            *row = if SWAP { swap_bytes(words) } else { words };
-        }
+            if SWAP { swap_bytes(words) } else { words }
+        });
         transpose(&mut r);
-        *w = r;
+        w.write(r);
     }
 
     /// The same for ends of messages, with 0x80 after each and zeros after that.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
+    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut MaybeUninit<[V; 16]>) {
+        let from: &[*const u8; LANES] = from.first_chunk().expect("a pointer for each lane");
+        let len: &[usize; LANES] = len.first_chunk().expect("a length for each lane");
         let end = _mm512_set1_epi8(-128);
-        let mut r = [_mm512_setzero_si512(); 16];
-        for (l, row) in r.iter_mut().enumerate() {
+        let mut r = each_lane!(l => {
             let stop = 1u64 << len[l];
             // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
             let words = unsafe { _mm512_maskz_loadu_epi8(stop - 1, from[l].cast()) };
             let words = _mm512_mask_mov_epi8(words, stop, end);
-            *row = if SWAP { swap_bytes(words) } else { words };
-        }
+            if SWAP { swap_bytes(words) } else { words }
+        });
         transpose(&mut r);
-        *w = r;
+        w.write(r);
     }
 
     /// Up to how many bytes [`short_ends`] takes: then a transposition within each quarter of a vector is enough.
@@ -215,17 +225,52 @@ mod words32 {
         if SWAP { [high, low] } else { [low, high] }
     }
 
-    /// Each lane's eight words, one after another.
+    /// Each lane's eight words, one after another: lanes i and i + 4 in element i, then 8 + i and 12 + i.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
-        let mut r = [_mm512_setzero_si512(); 16];
-        r[..8].copy_from_slice(state);
-        transpose(&mut r);
-        for (row, out) in r.iter().zip(out) {
-            let row = if SWAP { swap_bytes(*row) } else { *row };
-            // SAFETY: `out` has 64 bytes, of which the lower 32 are written.
-            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_castsi512_si256(row)) };
+    fn untranspose<const SWAP: bool>(state: &[V; 8]) -> [V; 8] {
+        // Within each quarter, four words of four lanes become four lanes of four words.
+        let quarters = |[a, b, c, d]: [V; 4]| {
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (l0, l1) = (_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+            let (ab, cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let (l2, l3) = (_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+            if SWAP { [swap_bytes(l0), swap_bytes(l1), swap_bytes(l2), swap_bytes(l3)] } else { [l0, l1, l2, l3] }
+        };
+        let [a, b, c, d, e, f, g, h] = *state;
+        let (low, high) = (quarters([a, b, c, d]), quarters([e, f, g, h]));
+        // Quarter q of `low[i]` belongs to lane 4q + i; its other half is quarter q of `high[i]`.
+        let first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
+        let last = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
+        let pair = |i: usize, index: V| _mm512_permutex2var_epi64(low[i], index, high[i]);
+        [
+            pair(0, first),
+            pair(1, first),
+            pair(2, first),
+            pair(3, first),
+            pair(0, last),
+            pair(1, last),
+            pair(2, last),
+            pair(3, last),
+        ]
+    }
+
+    /// Writes the first `len` bytes, 32 at most, of each lane's eight words to its pointer; lanes without one are left out.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
+    #[inline]
+    unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
+        let have = ((1u64 << len) - 1) as __mmask32;
+        // Pairs of lanes: (0, 4), (1, 5), (2, 6), (3, 7), (8, 12), ...
+        for (i, lanes) in untranspose::<SWAP>(state).into_iter().enumerate() {
+            let lane = i % 4 + i / 4 * 8;
+            if let Some(to) = to.get(lane) {
+                // SAFETY: the caller has `len` bytes there; masked stores do not touch the others.
+                unsafe { _mm256_mask_storeu_epi8(to.cast(), have, _mm512_castsi512_si256(lanes)) };
+            }
+            if let Some(to) = to.get(lane + 4) {
+                // SAFETY: as above.
+                unsafe { _mm256_mask_storeu_epi8(to.cast(), have, _mm512_extracti64x4_epi64::<1>(lanes)) };
+            }
         }
     }
 
@@ -252,14 +297,22 @@ mod words32 {
 
 /// Vectors of eight `u64`.
 mod words64 {
-    use super::super::hash::MAX_DIGEST;
     use super::super::kernels::{K_SHA512, kernel, paired, sha2, states};
-    use super::super::lanes::{Kernel, MAX_LANES, State, Tails};
+    use super::super::lanes::{Alike, Kernel, MAX_LANES, State, Tails};
     use core::arch::x86_64::*;
+    use core::mem::MaybeUninit;
 
     type V = __m512i;
     type M = __mmask8;
     const LANES: usize = 8;
+
+    /// As with 32-bit words.
+    macro_rules! each_lane {
+        ($l:ident => $body:expr) => {
+            each_lane!(@ $l, $body, 0, 1, 2, 3, 4, 5, 6, 7)
+        };
+        (@ $l:ident, $body:expr, $($n:literal),*) => {[$({ let $l = $n; $body }),*]};
+    }
 
     macro_rules! op {
         ($(fn $name:ident $(<$(const $c:ident),*>)? ($($arg:ident),*) = $body:expr;)*) => {$(
@@ -352,42 +405,45 @@ mod words64 {
         out
     }
 
-    /// The sixteen words at each pointer, a vector for each word.
+    /// The sixteen words at each pointer, a vector for each word; writes all of `w`.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
-        let mut halves = [[_mm512_setzero_si512(); 8]; 2];
-        for (h, half) in halves.iter_mut().enumerate() {
-            for (l, row) in half.iter_mut().enumerate() {
+    unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
+        let from: &[*const u8; LANES] = from.first_chunk().expect("a pointer for each lane");
+        let half = |h: usize| {
+            transpose(each_lane!(l => {
                 // SAFETY: the caller has 128 bytes there.
                 let words = unsafe { _mm512_loadu_si512(from[l].add(at + 64 * h).cast()) };
-                *row = if SWAP { swap_bytes(words) } else { words };
-            }
-        }
-        let [low, high] = halves;
-        w[..8].copy_from_slice(&transpose(low));
-        w[8..].copy_from_slice(&transpose(high));
+                if SWAP { swap_bytes(words) } else { words }
+            }))
+        };
+        join(w, half(0), half(1));
     }
 
     /// The same for ends of messages, with 0x80 after each and zeros after that.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
+    unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut MaybeUninit<[V; 16]>) {
+        let from: &[*const u8; LANES] = from.first_chunk().expect("a pointer for each lane");
+        let len: &[usize; LANES] = len.first_chunk().expect("a length for each lane");
         let end = _mm512_set1_epi8(-128);
-        let mut halves = [[_mm512_setzero_si512(); 8]; 2];
-        for (h, half) in halves.iter_mut().enumerate() {
-            for (l, row) in half.iter_mut().enumerate() {
+        let half = |h: usize| {
+            transpose(each_lane!(l => {
                 let stop = 1u128 << len[l];
                 let (part, stop) = (((stop - 1) >> (64 * h)) as u64, (stop >> (64 * h)) as u64);
                 // SAFETY: the mask leaves only the bytes of the message, and masked loads do not touch the others.
                 let words = unsafe { _mm512_maskz_loadu_epi8(part, from[l].wrapping_add(64 * h).cast()) };
                 let words = _mm512_mask_mov_epi8(words, stop, end);
-                *row = if SWAP { swap_bytes(words) } else { words };
-            }
-        }
-        let [low, high] = halves;
-        w[..8].copy_from_slice(&transpose(low));
-        w[8..].copy_from_slice(&transpose(high));
+                if SWAP { swap_bytes(words) } else { words }
+            }))
+        };
+        join(w, half(0), half(1));
+    }
+
+    #[inline(always)]
+    fn join(w: &mut MaybeUninit<[V; 16]>, low: [V; 8], high: [V; 8]) {
+        let ([a, b, c, d, e, f, g, h], [i, j, k, l, m, n, o, p]) = (low, high);
+        w.write([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]);
     }
 
     const SHORT: usize = 0;
@@ -406,14 +462,15 @@ mod words64 {
         [set1(0), unsafe { _mm512_loadu_si512(bits.as_ptr().cast()) }]
     }
 
-    /// Each lane's eight words, one after another.
+    /// Writes the first `len` bytes, 64 at most, of each lane's eight words to its pointer; lanes without one are left out.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
-    fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
-        for (row, out) in transpose(*state).iter().zip(out) {
-            let row = if SWAP { swap_bytes(*row) } else { *row };
-            // SAFETY: `out` has 64 bytes.
-            unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), row) };
+    unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
+        let have = ((1u128 << len) - 1) as __mmask64;
+        for (row, to) in transpose(*state).into_iter().zip(to) {
+            let row = if SWAP { swap_bytes(row) } else { row };
+            // SAFETY: the caller has `len` bytes there; masked stores do not touch the others.
+            unsafe { _mm512_mask_storeu_epi8(to.cast(), have, row) };
         }
     }
 

@@ -320,8 +320,11 @@ impl<W: Word> Job<W> for HashOp<'_> {
         core::ptr::null()
     }
 
-    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize) {
-        copy(self.digest, digest, full);
+    fn out(&mut self) -> &mut [u8] {
+        self.digest
+    }
+
+    fn succeed(&mut self) {
         self.status = Ok(());
     }
 }
@@ -342,20 +345,12 @@ impl<W: Word> Job<W> for MacOp<'_> {
         if self.tfm.alg().same(checked.tfm.alg()) { self.tfm.key_address(slot).cast() } else { self.tfm.key(slot) }
     }
 
-    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize) {
-        copy(self.tag, digest, full);
-        self.status = Ok(());
+    fn out(&mut self) -> &mut [u8] {
+        self.tag
     }
-}
 
-/// As much of the digest as `out` has room for. The full length is a constant where this is inlined.
-#[inline(always)]
-fn copy(out: &mut [u8], digest: &[u8; MAX_DIGEST], full: usize) {
-    if out.len() == full {
-        out.copy_from_slice(&digest[..full]);
-    } else {
-        let n = out.len();
-        out.copy_from_slice(&digest[..n]);
+    fn succeed(&mut self) {
+        self.status = Ok(());
     }
 }
 

@@ -290,8 +290,6 @@ macro_rules! sha2 {
         #[target_feature(enable = $features)]
         #[inline(never)]
         fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
-            // The last two words, in registers: the way through memory takes longer than two rounds.
-            let mut recent = [w[14], w[15]];
             macro_rules! rotations {
                 ($x:expr, [$a:literal $b:literal, $c:literal $d:literal, $e:literal $f:literal]) => {
                     xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), rotr::<$e, $f>($x))
@@ -300,51 +298,44 @@ macro_rules! sha2 {
                     xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), shr::<$e>($x))
                 };
             }
+            // Round i, and with `$next` the word of round i + 16, which takes the place of word i: it is ready long before
+            // it is wanted, so it fills the gaps in the chain of the rounds.
             macro_rules! round {
-                ($w:expr, $k:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
-                    let early = settle(add(add($h, $w), set1($k)));
-                    let t = settle(add(settle(add(early, ch($e, $f, $g))), rotations!($e, $s1)));
+                ($next:literal, $i:expr, $k:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
+                    let word = w[$i];
+                    let early = settle(add(add($h, set1($k)), word));
+                    let early = settle(add(early, ch($e, $f, $g)));
+                    let t = settle(add(early, rotations!($e, $s1)));
                     $d = add($d, t);
                     $h = add(settle(add(t, maj($a, $b, $c))), rotations!($a, $s0));
+                    if $next {
+                        let early = settle(add(add(word, w[($i + 9) & 15]), rotations!(w[($i + 1) & 15], $t0)));
+                        w[$i] = add(early, rotations!(w[($i + 14) & 15], $t1));
+                    }
                     pin(w);
                 };
             }
-            macro_rules! schedule {
-                ($i:expr) => {{
-                    let x = w[($i + 1) & 15];
-                    let early = settle(add(add(w[$i], w[($i + 9) & 15]), rotations!(x, $t0)));
-                    let y = recent[$i % 2];
-                    recent[$i % 2] = add(early, rotations!(y, $t1));
-                    w[$i] = recent[$i % 2];
-                    recent[$i % 2]
-                }};
-            }
             let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
             macro_rules! eight {
-                ($w:ident, $k:ident, $i:expr) => {
-                    round!($w!($i), $k[$i], a, b, c, d, e, f, g, h);
-                    round!($w!($i + 1), $k[$i + 1], h, a, b, c, d, e, f, g);
-                    round!($w!($i + 2), $k[$i + 2], g, h, a, b, c, d, e, f);
-                    round!($w!($i + 3), $k[$i + 3], f, g, h, a, b, c, d, e);
-                    round!($w!($i + 4), $k[$i + 4], e, f, g, h, a, b, c, d);
-                    round!($w!($i + 5), $k[$i + 5], d, e, f, g, h, a, b, c);
-                    round!($w!($i + 6), $k[$i + 6], c, d, e, f, g, h, a, b);
-                    round!($w!($i + 7), $k[$i + 7], b, c, d, e, f, g, h, a);
-                };
-            }
-            macro_rules! given {
-                ($i:expr) => {
-                    w[$i]
+                ($next:literal, $k:ident, $i:expr) => {
+                    round!($next, $i, $k[$i], a, b, c, d, e, f, g, h);
+                    round!($next, $i + 1, $k[$i + 1], h, a, b, c, d, e, f, g);
+                    round!($next, $i + 2, $k[$i + 2], g, h, a, b, c, d, e, f);
+                    round!($next, $i + 3, $k[$i + 3], f, g, h, a, b, c, d, e);
+                    round!($next, $i + 4, $k[$i + 4], e, f, g, h, a, b, c, d);
+                    round!($next, $i + 5, $k[$i + 5], d, e, f, g, h, a, b, c);
+                    round!($next, $i + 6, $k[$i + 6], c, d, e, f, g, h, a, b);
+                    round!($next, $i + 7, $k[$i + 7], b, c, d, e, f, g, h, a);
                 };
             }
             // A loop over sixteen rounds, so that the code of several hashes fits the instruction cache.
-            let [first, rest @ ..] = $table.as_chunks::<16>().0 else { unreachable!("the table has many rows of sixteen") };
-            eight!(given, first, 0usize);
-            eight!(given, first, 8usize);
-            for k in rest {
-                eight!(schedule, k, 0usize);
-                eight!(schedule, k, 8usize);
+            let [first @ .., last] = $table.as_chunks::<16>().0 else { unreachable!("the table has many rows of sixteen") };
+            for k in first {
+                eight!(true, k, 0usize);
+                eight!(true, k, 8usize);
             }
+            eight!(false, last, 0usize);
+            eight!(false, last, 8usize);
             for (s, x) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
                 *s = add(*s, x);
             }
@@ -395,7 +386,8 @@ macro_rules! md5 {
 }
 pub(super) use md5;
 
-/// Defines `$name`, a [`Kernel`](super::lanes::Kernel) that runs `$compress` over the vector operations in scope.
+/// Defines `$name`, a [`Kernel`](super::lanes::Kernel) that runs `$compress` over the vector operations in scope, with
+/// `gather` and `scatter`, which transpose blocks and digests.
 /// `$swap`: words and length are big-endian. `$tails`: `gather_tails` and `lengths` exist.
 macro_rules! kernel {
     ($name:ident, $word:ty, $features:literal, $compress:ident, swap: $swap:literal, tails: $tails:tt) => {
@@ -408,9 +400,12 @@ macro_rules! kernel {
 
             #[target_feature(enable = $features)]
             unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<$word>, outer: &mut State<$word>) {
-                let mut words = [set1(0); 16];
-                // SAFETY: a key is as long as a block: the inner words, then the outer.
-                unsafe { gather::<false>(keys, 0, &mut words) };
+                let mut words = MaybeUninit::uninit();
+                // SAFETY: a key is as long as a block: the inner words, then the outer. `gather` writes all of `words`.
+                let words = unsafe {
+                    gather::<false>(keys, 0, &mut words);
+                    words.assume_init()
+                };
                 save(inner, words.first_chunk().expect("sixteen words"));
                 save(outer, words.last_chunk().expect("sixteen words"));
             }
@@ -420,15 +415,18 @@ macro_rules! kernel {
                 const BLOCK: usize = 16 * size_of::<$word>();
                 const ALL: u32 = u32::MAX >> (32 - LANES);
                 let mut now = restore(state);
-                let mut w = [set1(0); 16];
+                let mut w = MaybeUninit::uninit();
                 for i in 0..count {
-                    // SAFETY: the caller has `count` blocks at each pointer.
-                    unsafe { gather::<$swap>(from, i * BLOCK, &mut w) };
+                    // SAFETY: the caller has `count` blocks at each pointer, and `gather` writes all of `w`.
+                    let w = unsafe {
+                        gather::<$swap>(from, i * BLOCK, &mut w);
+                        w.assume_init_mut()
+                    };
                     if active & ALL == ALL {
-                        $compress(&mut now, &mut w);
+                        $compress(&mut now, w);
                     } else {
                         let before = now;
-                        $compress(&mut now, &mut w);
+                        $compress(&mut now, w);
                         blend(mask(active), &mut now, &before);
                     }
                 }
@@ -441,14 +439,8 @@ macro_rules! kernel {
             }
 
             #[target_feature(enable = $features)]
-            unsafe fn alike(
-                keys: &[*const u8],
-                from: &[*const u8],
-                len: usize,
-                words: Option<usize>,
-                digests: &mut [[u8; MAX_DIGEST]; MAX_LANES],
-            ) {
-                kernel!(@alike $tails, $word, $compress, $swap, keys, from, len, words, digests);
+            unsafe fn alike(group: &Alike<'_>) {
+                kernel!(@alike $tails, $word, $compress, $swap, group);
             }
 
             #[target_feature(enable = $features)]
@@ -472,74 +464,82 @@ macro_rules! kernel {
             }
 
             #[target_feature(enable = $features)]
-            unsafe fn store(state: &State<$word>, out: &mut [[u8; MAX_DIGEST]; MAX_LANES]) {
-                scatter::<$swap>(&restore(state), out);
+            unsafe fn store(state: &State<$word>, to: &[*mut u8; MAX_LANES]) {
+                // SAFETY: the caller has a whole state's room at each pointer.
+                unsafe { scatter::<$swap>(&restore(state), &to[..LANES], 8 * size_of::<$word>()) };
             }
         }
     };
-    (@alike false, $word:ty, $compress:ident, $swap:literal, $($arg:ident),*) => {
-        let _ = ($($arg),*);
+    (@alike false, $word:ty, $compress:ident, $swap:literal, $group:ident) => {
+        let _ = $group;
         unreachable!("TAILS is false");
     };
-    (@alike true, $word:ty, $compress:ident, $swap:literal,
-     $keys:ident, $from:ident, $len:ident, $words:ident, $digests:ident) => {
+    (@alike true, $word:ty, $compress:ident, $swap:literal, $group:ident) => {
         const WORD: usize = size_of::<$word>();
         const BLOCK: usize = 16 * WORD;
         const END: $word = if $swap { 1 << (<$word>::BITS - 1) } else { 0x80 };
-        // As stores of whole vectors: for these sizes a call of `memset` takes longer.
+        let Alike { keys, from, to, len, words, out_len } = *$group;
         let zero = settle(set1(0));
-        let mut w = [zero; 16];
-        let mut states = [zero; 16];
-        // SAFETY: a key is as long as a block: the inner words, then the outer.
-        unsafe { gather::<false>($keys, 0, &mut states) };
+        // Not filled with zeros first: that takes longer than what follows.
+        let (mut w, mut states) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: a key is as long as a block: the inner words, then the outer. `gather` writes all of `states`.
+        let states = unsafe {
+            gather::<false>(keys, 0, &mut states);
+            states.assume_init_mut()
+        };
         let [inner, outer] = states.as_chunks_mut::<8>().0 else { unreachable!("twice eight words") };
-        let whole = $len / BLOCK * BLOCK;
+        let whole = len / BLOCK * BLOCK;
         let mut at = 0;
         while at < whole {
-            // SAFETY: the caller has `len` bytes at each pointer.
-            unsafe { gather::<$swap>($from, at, &mut w) };
-            $compress(inner, &mut w);
+            // SAFETY: the caller has `len` bytes at each pointer, and `gather` writes all of `w`.
+            let w = unsafe {
+                gather::<$swap>(from, at, &mut w);
+                w.assume_init_mut()
+            };
+            $compress(inner, w);
             at += BLOCK;
         }
-        let rest = $len - whole;
-        if rest <= SHORT {
-            w.fill(zero);
-            if rest == 0 {
-                w[0] = set1(END);
+        let rest = len - whole;
+        let w = if rest <= SHORT {
+            let [a, b, c, d, e] = if rest == 0 {
+                [set1(END), zero, zero, zero, zero]
             } else {
                 // SAFETY: the rest of the message is there.
-                w[..5].copy_from_slice(&unsafe { short_ends::<$swap>($from, at, rest) });
-            }
+                unsafe { short_ends::<$swap>(from, at, rest) }
+            };
+            w.write([a, b, c, d, e, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero])
         } else {
             let mut ends = [core::ptr::null(); LANES];
-            for (end, from) in ends.iter_mut().zip($from) {
+            for (end, from) in ends.iter_mut().zip(from) {
                 *end = from.wrapping_add(at);
             }
-            // SAFETY: as above.
-            unsafe { gather_tails::<$swap>(&ends, &[rest; LANES], &mut w) };
-        }
+            // SAFETY: as above, and `gather_tails` writes all of `w`.
+            unsafe {
+                gather_tails::<$swap>(&ends, &[rest; LANES], &mut w);
+                w.assume_init_mut()
+            }
+        };
         if rest >= BLOCK - 2 * WORD {
-            $compress(inner, &mut w);
+            $compress(inner, w);
             w.fill(zero);
         }
         // A key's block comes before the message. No length here takes more than one word.
-        let before = if $words.is_some() { BLOCK } else { 0 };
-        w[if $swap { 15 } else { 14 }] = set1((($len + before) * 8) as $word);
-        $compress(inner, &mut w);
-        if let Some(words) = $words {
+        let before = if words.is_some() { BLOCK } else { 0 };
+        w[if $swap { 15 } else { 14 }] = set1(((len + before) * 8) as $word);
+        $compress(inner, w);
+        let digest = if let Some(words) = words {
             w[..8].copy_from_slice(inner);
             w[words..].fill(zero);
             w[words] = set1(END);
             w[if $swap { 15 } else { 14 }] = set1(((BLOCK + words * WORD) * 8) as $word);
-            $compress(outer, &mut w);
-            scatter::<$swap>(outer, $digests);
+            $compress(outer, w);
+            outer
         } else {
-            scatter::<$swap>(inner, $digests);
-        }
-        // What a key became does not stay on the stack.
-        states.fill(zero);
-        // SAFETY: no instruction at all; the compiler must assume that it reads `states`.
-        unsafe { core::arch::asm!("/* {0} */", in(reg) states.as_mut_ptr(), options(nostack, preserves_flags)) };
+            inner
+        };
+        // SAFETY: the caller has room for `out_len` bytes at each pointer.
+        unsafe { scatter::<$swap>(digest, to, out_len) };
+        // What a key became does not stay on the stack: a digest has taken the place of each of its midstates.
     };
     (@tails false, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
         let _ = ($state, $tails, $active);
@@ -547,9 +547,12 @@ macro_rules! kernel {
     };
     (@tails true, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
         const BLOCK: usize = 16 * size_of::<$word>();
-        let mut w = [set1(0); 16];
-        // SAFETY: the caller has the ends of the messages at these pointers.
-        unsafe { gather_tails::<$swap>(&$tails.from, &$tails.len, &mut w) };
+        let mut w = MaybeUninit::uninit();
+        // SAFETY: the caller has the ends of the messages at these pointers, and `gather_tails` writes all of `w`.
+        let w = unsafe {
+            gather_tails::<$swap>(&$tails.from, &$tails.len, &mut w);
+            w.assume_init_mut()
+        };
         let length_at = BLOCK - 2 * size_of::<$word>();
         let mut short = 0u32;
         for (l, len) in $tails.len.iter().take(LANES).enumerate() {
@@ -561,7 +564,7 @@ macro_rules! kernel {
         w[15] = select(ending, second, w[15]);
         let mut now = restore($state);
         let mut before = now;
-        $compress(&mut now, &mut w);
+        $compress(&mut now, w);
         blend(mask($active), &mut now, &before);
         let long = $active & !short;
         if long != 0 {
@@ -631,9 +634,11 @@ macro_rules! paired {
     ($word:ty, $features:literal, ops: [$($op:ident($($arg:ident),*)),*], $kernels:ident) => {
         /// Twice the lanes: two independent chains of instructions hide each other's latency.
         pub(super) mod pairs {
-            use super::{Kernel, MAX_DIGEST, MAX_LANES, State, Tails};
+            use super::{Alike, Kernel, MAX_LANES, MaybeUninit, State, Tails};
             use $crate::drivers::simd::kernels::pin;
 
+            /// Written half by half, so the order of the two is fixed.
+            #[repr(C)]
             #[derive(Clone, Copy)]
             struct V(super::V, super::V);
             #[derive(Clone, Copy)]
@@ -698,37 +703,41 @@ macro_rules! paired {
 
             pin!();
 
+            /// Puts the vectors of one half, 0 or 1, in their places.
             #[target_feature(enable = $features)]
             #[inline]
-            unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut [V; 16]) {
-                let (a, b) = from.split_at(HALF);
-                let mut half = [super::set1(0); 16];
-                // SAFETY: the caller has a block at each pointer.
-                unsafe { super::gather::<SWAP>(a, at, &mut half) };
-                for (w, v) in w.iter_mut().zip(half) {
-                    w.0 = v;
-                }
-                // SAFETY: as above.
-                unsafe { super::gather::<SWAP>(b, at, &mut half) };
-                for (w, v) in w.iter_mut().zip(half) {
-                    w.1 = v;
+            fn put(w: &mut MaybeUninit<[V; 16]>, half: usize, vectors: [super::V; 16]) {
+                assert!(half < 2);
+                let to = w.as_mut_ptr().cast::<super::V>();
+                for (i, v) in vectors.into_iter().enumerate() {
+                    // SAFETY: sixteen pairs are thirty-two vectors.
+                    unsafe { to.add(2 * i + half).write(v) };
                 }
             }
 
             #[target_feature(enable = $features)]
             #[inline]
-            unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut [V; 16]) {
-                let ((a, b), (m, n)) = (from.split_at(HALF), len.split_at(HALF));
-                let mut half = [super::set1(0); 16];
-                // SAFETY: the caller has as many bytes at each pointer.
-                unsafe { super::gather_tails::<SWAP>(a, m, &mut half) };
-                for (w, v) in w.iter_mut().zip(half) {
-                    w.0 = v;
+            unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
+                for half in [0, 1] {
+                    let mut vectors = MaybeUninit::uninit();
+                    // SAFETY: the caller has a block at each pointer, and `gather` writes all vectors.
+                    unsafe {
+                        super::gather::<SWAP>(&from[half * HALF..], at, &mut vectors);
+                        put(w, half, vectors.assume_init());
+                    }
                 }
-                // SAFETY: as above.
-                unsafe { super::gather_tails::<SWAP>(b, n, &mut half) };
-                for (w, v) in w.iter_mut().zip(half) {
-                    w.1 = v;
+            }
+
+            #[target_feature(enable = $features)]
+            #[inline]
+            unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut MaybeUninit<[V; 16]>) {
+                for half in [0, 1] {
+                    let mut vectors = MaybeUninit::uninit();
+                    // SAFETY: the caller has as many bytes at each pointer, and `gather_tails` writes all vectors.
+                    unsafe {
+                        super::gather_tails::<SWAP>(&from[half * HALF..], &len[half * HALF..], &mut vectors);
+                        put(w, half, vectors.assume_init());
+                    }
                 }
             }
 
@@ -755,14 +764,14 @@ macro_rules! paired {
 
             #[target_feature(enable = $features)]
             #[inline]
-            fn scatter<const SWAP: bool>(state: &[V; 8], out: &mut [[u8; MAX_DIGEST]]) {
-                let (a, b) = out.split_at_mut(HALF);
-                let (mut first, mut second) = ([super::set1(0); 8], [super::set1(0); 8]);
-                for (i, v) in state.iter().enumerate() {
-                    (first[i], second[i]) = (v.0, v.1);
+            unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
+                let (a, b) = to.split_at(HALF.min(to.len()));
+                let [s, t, u, v, w, x, y, z] = *state;
+                // SAFETY: the caller has `len` bytes at each pointer.
+                unsafe {
+                    super::scatter::<SWAP>(&[s.0, t.0, u.0, v.0, w.0, x.0, y.0, z.0], a, len);
+                    super::scatter::<SWAP>(&[s.1, t.1, u.1, v.1, w.1, x.1, y.1, z.1], b, len);
                 }
-                super::scatter::<SWAP>(&first, a);
-                super::scatter::<SWAP>(&second, b);
             }
 
             $kernels!();

@@ -56,6 +56,23 @@ pub(super) struct Tails {
     pub(super) bits: [u64; MAX_LANES],
 }
 
+/// A group of messages of one length, each in one piece, with tags of one length.
+#[derive(Clone, Copy)]
+pub(super) struct Alike<'a> {
+    /// Pointers to [`Key`]s: at least [`Kernel::LANES`], also for lanes without a message.
+    pub(super) keys: &'a [*const u8],
+    /// The messages: as many, each readable for `len` bytes.
+    pub(super) from: &'a [*const u8],
+    /// Where the digests go: at most [`Kernel::LANES`], each writable for `out_len` bytes. Other lanes are not written.
+    pub(super) to: &'a [*mut u8],
+    /// Bytes of each message, fewer than 2^28.
+    pub(super) len: usize,
+    /// The number of words in an inner digest for HMAC; `None` for the hash.
+    pub(super) words: Option<usize>,
+    /// Bytes wanted of each digest, at most the whole state.
+    pub(super) out_len: usize,
+}
+
 /// One hash on one instruction set.
 ///
 /// # Safety
@@ -72,19 +89,12 @@ pub(super) trait Kernel: Send + Sync + 'static {
     unsafe fn blocks(state: &mut State<Self::Word>, from: &[*const u8; MAX_LANES], count: usize, active: u32);
     /// Pads and takes in the ends of the messages, each readable for its length.
     unsafe fn tails(state: &mut State<Self::Word>, tails: &Tails, active: u32);
-    /// All of it for messages of `len` bytes each, fewer than 2^28, in one piece: the digests, or with the number of
-    /// words in an inner digest the HMACs. The slices hold at least [`Kernel::LANES`] pointers.
-    unsafe fn alike(
-        keys: &[*const u8],
-        from: &[*const u8],
-        len: usize,
-        words: Option<usize>,
-        digests: &mut [[u8; MAX_DIGEST]; MAX_LANES],
-    );
+    /// All of it for messages that are alike: what [`Alike`] says must hold.
+    unsafe fn alike(group: &Alike<'_>);
     /// The outer hash: takes the first `words` words of `inner` into `outer`, padded.
     unsafe fn outer(inner: &State<Self::Word>, outer: &mut State<Self::Word>, words: usize);
-    /// Writes each lane's state in the byte order of its digest.
-    unsafe fn store(state: &State<Self::Word>, out: &mut [[u8; MAX_DIGEST]; MAX_LANES]);
+    /// Writes each lane's state in the byte order of its digest: eight words to each pointer.
+    unsafe fn store(state: &State<Self::Word>, to: &[*mut u8; MAX_LANES]);
 }
 
 /// One message on its way through a lane.
@@ -159,8 +169,9 @@ pub(super) trait Job<W: Word> {
     fn key(&self, slot: usize) -> Option<&Key<W>>;
     /// The same without asking for its type again, for an operation whose neighbour `checked` has a key of that type.
     fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W>;
-    /// Takes the digest, of which it wants as much as it has room for.
-    fn done(&mut self, digest: &[u8; MAX_DIGEST], full: usize);
+    /// Where the digest goes: as much of it as there is room for.
+    fn out(&mut self) -> &mut [u8];
+    fn succeed(&mut self);
 }
 
 /// Runs all of `ops`, keyed or not alike, on the lanes of `K`, and of `Wide` where there are more of them than `K` has.
@@ -197,48 +208,49 @@ fn run_alike<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
     alone: &mut impl FnMut(&mut O),
 ) -> bool {
     let [piece] = ops[0].data() else { return false };
-    let len = piece.len();
-    if len >= 1 << 28 {
+    let (len, start) = (piece.len(), piece.as_ptr());
+    let out_len = ops[0].out().len();
+    if len >= 1 << 28 || out_len > H::DIGEST {
         return false;
     }
     let plain = Key::<H::Word> { inner: H::IV, outer: H::IV };
-    let first = ops[0].key(slot);
-    let words = first.map(|_| H::DIGEST / H::Word::BYTES);
-    let mut from = [piece.as_ptr(); CHUNK];
-    let mut keys = [core::ptr::from_ref(first.unwrap_or(&plain)).cast::<u8>(); CHUNK];
-    for ((op, from), key) in ops.iter().zip(&mut from).zip(&mut keys) {
+    let [first, rest @ ..] = ops else { return false };
+    let key = first.key(slot);
+    let words = key.map(|_| H::DIGEST / H::Word::BYTES);
+    // Lanes without a message borrow the first one's.
+    let mut from = [start; CHUNK];
+    let mut keys = [core::ptr::from_ref(key.unwrap_or(&plain)).cast::<u8>(); CHUNK];
+    let mut to = [core::ptr::null_mut(); CHUNK];
+    for (i, op) in rest.iter_mut().enumerate() {
         match op.data() {
-            [piece] if piece.len() == len => *from = piece.as_ptr(),
+            [piece] if piece.len() == len => from[i + 1] = piece.as_ptr(),
             _ => return false,
         }
         if words.is_some() {
-            *key = op.key_as(&ops[0], slot).cast();
+            keys[i + 1] = op.key_as(first, slot).cast();
         }
+        let out = op.out();
+        if out.len() != out_len {
+            return false;
+        }
+        to[i + 1] = out.as_mut_ptr();
+        op.succeed();
     }
-    let mut digests = [[0; MAX_DIGEST]; MAX_LANES];
+    to[0] = first.out().as_mut_ptr();
+    first.succeed();
     let mut at = 0;
     while at < ops.len() {
         let n = share::<K, Wide>(ops.len() - at);
-        let members = &mut ops[at..at + n];
         if n <= few {
-            members.iter_mut().for_each(&mut *alone);
+            ops[at..at + n].iter_mut().for_each(&mut *alone);
         } else {
-            // SAFETY: rows over `K` exist only where the CPU has its instructions. Each message has `len` bytes, and
-            // lanes without one borrow the first of the burst: a group begins where its lanes end within CHUNK.
-            unsafe {
-                if n > K::LANES {
-                    Wide::alike(&keys[at..], &from[at..], len, words, &mut digests);
-                } else {
-                    K::alike(&keys[at..], &from[at..], len, words, &mut digests);
-                }
-            }
-            for (op, digest) in members.iter_mut().zip(&digests) {
-                op.done(digest, H::DIGEST);
-            }
+            let group = Alike { keys: &keys[at..], from: &from[at..], to: &to[at..at + n], len, words, out_len };
+            // SAFETY: rows over `K` exist only where the CPU has its instructions. Each message has `len` bytes and each
+            // digest room for `out_len`; a group begins where its lanes end within CHUNK.
+            unsafe { if n > K::LANES { Wide::alike(&group) } else { K::alike(&group) } }
         }
         at += n;
     }
-    wipe(digests.as_flattened_mut());
     true
 }
 
@@ -318,10 +330,14 @@ impl<H: Md> Group<H> {
         } else {
             &self.inner
         };
-        // SAFETY: as above.
-        unsafe { K::store(last, &mut self.digests) };
+        let to = self.digests.each_mut().map(|digest| digest.as_mut_ptr());
+        // SAFETY: as above, and each digest has room for eight words.
+        unsafe { K::store(last, &to) };
         for ((index, _), digest) in members.iter().zip(&self.digests) {
-            ops[usize::from(*index)].done(digest, H::DIGEST);
+            let op = &mut ops[usize::from(*index)];
+            let out = op.out();
+            out.copy_from_slice(&digest[..out.len()]);
+            op.succeed();
         }
     }
 
