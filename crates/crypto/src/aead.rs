@@ -82,7 +82,7 @@ pub trait AeadDriver: Send + Sync {
 #[derive(Clone)]
 pub struct AeadTfm {
     alg: Alg,
-    keys: std::sync::Arc<Keys>,
+    keys: Keys,
 }
 
 impl AeadTfm {
@@ -94,7 +94,7 @@ impl AeadTfm {
                 _ => unreachable!("AeadTfm is only made from AEAD drivers"),
             })
             .collect::<Result<Keys, _>>()?;
-        Ok(AeadTfm { alg, keys: std::sync::Arc::new(keys) })
+        Ok(AeadTfm { alg, keys })
     }
 
     /// The algorithm.

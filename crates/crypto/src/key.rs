@@ -11,8 +11,9 @@ pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
 
-/// The prepared keys of one transform: one for each candidate driver of its [`Alg`](crate::Alg), same order.
-pub(crate) type Keys = Box<[Box<dyn PreparedKey>]>;
+/// The prepared keys of one transform: one for each candidate driver of its [`Alg`](crate::Alg), same order. Clones share
+/// them.
+pub(crate) type Keys = std::sync::Arc<[Box<dyn PreparedKey>]>;
 
 /// The key that the driver in `slot` prepared.
 ///

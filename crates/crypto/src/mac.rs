@@ -39,7 +39,10 @@ impl<'a> MacOp<'a> {
     /// Length of the message in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.data.iter().map(|d| d.len()).sum()
+        match self.data {
+            [one] => one.len(),
+            pieces => pieces.iter().map(|d| d.len()).sum(),
+        }
     }
 
     /// Whether the message is empty.
@@ -66,7 +69,7 @@ pub trait MacDriver: Send + Sync {
 #[derive(Clone)]
 pub struct MacTfm {
     alg: Alg,
-    keys: std::sync::Arc<Keys>,
+    keys: Keys,
 }
 
 impl MacTfm {
@@ -78,7 +81,7 @@ impl MacTfm {
                 _ => unreachable!("MacTfm is only made from MAC drivers"),
             })
             .collect::<Result<Keys, _>>()?;
-        Ok(MacTfm { alg, keys: std::sync::Arc::new(keys) })
+        Ok(MacTfm { alg, keys })
     }
 
     /// The algorithm.
@@ -104,7 +107,8 @@ impl MacTfm {
     /// As the driver has them; software drivers do not fail.
     pub fn sign(&self, data: &[&[u8]], tag: &mut [u8]) -> Status {
         let mut op = [MacOp::new(self, data, tag)];
-        run(&mut op);
+        let bytes = op[0].len();
+        run_alg(&mut op, bytes);
         op[0].status
     }
 
@@ -129,16 +133,24 @@ impl MacTfm {
 }
 
 /// Computes each tag of `ops`; runs of one algorithm go to one driver together.
-pub fn sign(ops: &mut [MacOp<'_>]) {
-    for run_of_one_alg in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg)) {
-        run(run_of_one_alg);
+pub fn sign(mut ops: &mut [MacOp<'_>]) {
+    while let [first, ..] = ops {
+        let alg = &first.tfm.alg;
+        // One pass finds the end of the run and its bytes.
+        let (mut count, mut bytes) = (0, 0);
+        for op in ops.iter().take_while(|op| op.tfm.alg.same(alg)) {
+            count += 1;
+            bytes += op.len();
+        }
+        let (run, rest) = ops.split_at_mut(count);
+        ops = rest;
+        run_alg(run, bytes);
     }
 }
 
-fn run(ops: &mut [MacOp<'_>]) {
-    let alg = &ops[0].tfm.alg;
-    let bytes: usize = ops.iter().map(MacOp::len).sum();
-    match alg.pick(Way::Forward, bytes / ops.len(), ops.len()) {
+/// Runs operations of one algorithm, `bytes` in all.
+fn run_alg(ops: &mut [MacOp<'_>], bytes: usize) {
+    match ops[0].tfm.alg.pick(Way::Forward, bytes / ops.len(), ops.len()) {
         (slot, DriverRef::Mac(d)) => d.burst(slot, ops),
         _ => unreachable!("MacTfm is only made from MAC drivers"),
     }
@@ -163,7 +175,8 @@ pub fn verify(ops: &mut [VerifyOp<'_>]) {
         let mut buf = [0u8; MAX_TAG_LEN];
         check_len(only);
         let mut sign_op = [MacOp::new(only.tfm, only.data, &mut buf[..only.tag_len()])];
-        run(&mut sign_op);
+        let bytes = sign_op[0].len();
+        run_alg(&mut sign_op, bytes);
         let MacOp { tag, status, .. } = &sign_op[0];
         only.judge(tag, *status);
         wipe(&mut buf);
@@ -245,7 +258,7 @@ pub trait NonceMacDriver: Send + Sync {
 #[derive(Clone)]
 pub struct NonceMacTfm {
     alg: Alg,
-    keys: std::sync::Arc<Keys>,
+    keys: Keys,
 }
 
 impl NonceMacTfm {
@@ -257,7 +270,7 @@ impl NonceMacTfm {
                 _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
             })
             .collect::<Result<Keys, _>>()?;
-        Ok(NonceMacTfm { alg, keys: std::sync::Arc::new(keys) })
+        Ok(NonceMacTfm { alg, keys })
     }
 
     /// The algorithm.

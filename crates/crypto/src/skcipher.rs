@@ -85,7 +85,7 @@ pub trait SkcipherDriver: Send + Sync {
 #[derive(Clone)]
 pub struct SkcipherTfm {
     alg: Alg,
-    keys: std::sync::Arc<Keys>,
+    keys: Keys,
 }
 
 impl SkcipherTfm {
@@ -97,7 +97,7 @@ impl SkcipherTfm {
                 _ => unreachable!("SkcipherTfm is only made from skcipher drivers"),
             })
             .collect::<Result<Keys, _>>()?;
-        Ok(SkcipherTfm { alg, keys: std::sync::Arc::new(keys) })
+        Ok(SkcipherTfm { alg, keys })
     }
 
     /// The algorithm.
