@@ -172,13 +172,16 @@ impl Workload {
                     tfm.sign(&[&self.src[0]], &mut self.short[0][..tag_len]).expect("signing does not fail");
                     return;
                 }
-                let data: ArrayVec<[&[u8]; 1], MAX_BURST> = self.src.iter().map(|s| [&s[..]]).collect();
-                let mut ops: ArrayVec<MacOp<'_>, MAX_BURST> = tfms
-                    .iter()
-                    .zip(&data)
-                    .zip(&mut self.short)
-                    .map(|((tfm, d), tag)| MacOp::new(tfm, d, &mut tag[..tag_len]))
-                    .collect();
+                // Filled in place: `collect` would copy all of them once more.
+                let mut data: ArrayVec<[&[u8]; 1], MAX_BURST> = ArrayVec::new();
+                data.extend(self.src.iter().map(|s| [&s[..]]));
+                let mut ops: ArrayVec<MacOp<'_>, MAX_BURST> = ArrayVec::new();
+                ops.extend(
+                    tfms.iter()
+                        .zip(&data)
+                        .zip(&mut self.short)
+                        .map(|((tfm, d), tag)| MacOp::new(tfm, d, &mut tag[..tag_len])),
+                );
                 mac::sign(&mut ops);
                 assert!(ops.iter().all(|op| op.status.is_ok()));
             }
