@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod odd;
+pub mod tcp;
 
 pub use odd::{Iocb, aio, fault};
 use std::ffi::c_void;

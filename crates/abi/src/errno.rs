@@ -72,10 +72,16 @@ errnos! {
     EOPNOTSUPP = 95, "Operation not supported on transport endpoint";
     EAFNOSUPPORT = 97, "Address family not supported by protocol";
     EADDRINUSE = 98, "Address already in use";
+    EADDRNOTAVAIL = 99, "Cannot assign requested address";
+    ENETUNREACH = 101, "Network is unreachable";
+    ECONNABORTED = 103, "Software caused connection abort";
+    ECONNRESET = 104, "Connection reset by peer";
     ENOBUFS = 105, "No buffer space available";
     EISCONN = 106, "Transport endpoint is already connected";
     ENOTCONN = 107, "Transport endpoint is not connected";
     ECONNREFUSED = 111, "Connection refused";
+    EHOSTUNREACH = 113, "No route to host";
+    EALREADY = 114, "Operation already in progress";
     EINPROGRESS = 115, "Operation now in progress";
     ENOKEY = 126, "Required key not available";
     EKEYEXPIRED = 127, "Key has expired";

@@ -128,8 +128,11 @@ struct Socket {
     md5: md5::Table,
     /// Memory of its options in bytes, as the kernel counts it (`sk_omem_alloc`).
     omem: usize,
-    /// The peer of the last connect(): it stays with a socket that is closed again (`inet_daddr`).
-    peer: Option<IpAddr>,
+    /// The peer of the last connect(), which stays with a socket that is closed again (`inet_daddr`), and where it was
+    /// bound then.
+    remembered: Option<(IpAddr, Option<SocketAddr>)>,
+    /// connect() went on in the background, and no later call has asked how it ended.
+    in_progress: bool,
     /// A connect() that was allowed and whose SYN has not been seen.
     connecting: Option<connect::Connecting>,
 }
@@ -137,7 +140,10 @@ struct Socket {
 impl Socket {
     /// The peer that a new key has to match.
     fn peer(&self, facts: &SocketFacts<'_>) -> Option<IpAddr> {
-        facts.peer.map(|p| p.ip()).or(self.peer).filter(|p| !p.is_unspecified())
+        // Binding an IPv4 socket anew makes it forget.
+        let forgotten = |local| facts.family == Family::V4 && local != facts.local;
+        let remembered = self.remembered.filter(|(_, local)| !forgotten(*local)).map(|(peer, _)| peer);
+        facts.peer.map(|p| p.ip()).or(remembered).filter(|p| !p.is_unspecified())
     }
 
     /// Counts the memory of all keys anew.

@@ -31,6 +31,19 @@ enum Keys {
     Ao,
     /// MD5: TCP-AO goes altogether.
     Md5,
+    /// They do not allow it.
+    Rejected,
+}
+
+/// How far the kernel gets with a connect(), apart from routes, which only it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It refuses before anything has changed.
+    Refused,
+    /// It refuses when it has taken over the peer's address.
+    AddressTaken,
+    /// It looks at keys.
+    Keys,
 }
 
 /// A connection that the kernel accepted, told when its socket comes into being.
@@ -45,16 +58,17 @@ pub struct Accepted {
 }
 
 impl Namespace {
-    /// connect() to `peer`, before the kernel makes it. It changes nothing but what the kernel remembers of a refused
-    /// one: whoever calls then tells by [`Namespace::syn_sent`] or [`Namespace::connect_done`] that it happened.
+    /// connect() to `peer`, before the kernel makes it. Nothing changes yet: whoever calls then tells what came of it by
+    /// [`Namespace::syn_sent`] and, in any case, [`Namespace::connect_done`].
     ///
     /// # Errors
     /// [`Errno::EKEYREJECTED`] when the socket has TCP-AO keys and none for the peer, or keys of both kinds.
     pub fn connect(&mut self, id: SocketId, facts: &SocketFacts<'_>, peer: SocketAddr) -> Result<(), Errno> {
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
         socket.connecting = None;
-        if !may_connect(facts, peer) {
-            // The kernel refuses this one before it looks at keys.
+        let stage = stage(facts, peer);
+        if stage == Stage::Refused || socket.in_progress {
+            // With one in progress it tells how that one ended.
             return Ok(());
         }
         let peer = target(facts, peer.ip());
@@ -64,15 +78,21 @@ impl Namespace {
         let required = socket.info.as_ref().is_some_and(|i| i.ao_required);
         let keys = match &socket.info {
             None => Keys::None,
+            Some(_) if stage == Stage::AddressTaken => Keys::None,
             Some(_) if md5 && !ao && !required => Keys::Md5,
             Some(_) if ao && !md5 => Keys::Ao,
-            Some(_) => {
-                socket.peer = Some(peer);
-                return Err(Errno::EKEYREJECTED);
-            }
+            Some(_) => Keys::Rejected,
         };
         socket.connecting = Some(Connecting { peer, vrf, keys, sent: false, dropped: Vec::new() });
-        Ok(())
+        if keys == Keys::Rejected { Err(Errno::EKEYREJECTED) } else { Ok(()) }
+    }
+
+    /// connect() with `AF_UNSPEC`: the socket may be connected anew.
+    pub fn disconnect(&mut self, id: SocketId) {
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.in_progress = false;
+            socket.connecting = None;
+        }
     }
 
     /// The SYN of a connect() was seen: it happens. `isn` is its sequence number.
@@ -82,18 +102,17 @@ impl Namespace {
             socket.commit(&mut connecting);
             socket.connecting = Some(connecting);
         }
-        let risn = socket.isns.risn;
+        let conn = Conn::new(local, peer, isn, socket.isns.risn);
         socket.isns = Isns { lisn: isn, snd_sne: 0, ..socket.isns };
-        if let Some(info) = &mut socket.info
-            && info.conn().is_none_or(|c| (c.lisn, c.local, c.remote) != (isn, local, peer))
-        {
+        let same = |c: &Conn| (c.lisn, c.local, c.remote) == (conn.lisn, conn.local, conn.remote);
+        if let Some(info) = socket.info.as_mut().filter(|i| !i.conn().is_some_and(same)) {
             info.clear_conn();
-            info.set_conn(Conn::new(local, peer, isn, risn));
+            info.set_conn(conn);
         }
     }
 
-    /// The kernel's answer to the connect() that [`Namespace::connect`] allowed, with the facts after it. Returns the MD5
-    /// keys that the kernel's TCP-AO would have deleted with it: whoever calls deletes them.
+    /// What the program was answered to the connect() that [`Namespace::connect`] was asked about, with the facts after it.
+    /// Returns the MD5 keys that the kernel's TCP-AO would have deleted with it: whoever calls deletes them.
     ///
     /// # Errors
     /// When the traffic keys of a connection in repair mode cannot be derived.
@@ -104,16 +123,23 @@ impl Namespace {
         answer: Result<(), Errno>,
     ) -> Result<Vec<Md5Key>, Errno> {
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(Vec::new()) };
+        socket.in_progress = match answer {
+            Err(Errno::EINPROGRESS) => true,
+            Err(Errno::EALREADY) => socket.in_progress,
+            _ => false,
+        };
         let Some(mut connecting) = socket.connecting.take() else { return Ok(Vec::new()) };
         // However the wait for the handshake ends, a SYN was sent; otherwise these are the answers to one that was.
         if !connecting.sent && !matches!(answer, Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR)) {
-            // An IPv6 socket remembers the peer before it looks for a route.
-            if facts.family == Family::V6 {
-                socket.peer = Some(connecting.peer);
+            // An IPv6 socket takes over the peer before it looks for a route, an IPv4 socket before it looks at keys.
+            let tried = !matches!(answer, Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ECONNABORTED));
+            if answer == Err(Errno::EKEYREJECTED) || facts.family == Family::V6 && tried {
+                socket.remembered = Some((connecting.peer, facts.local));
             }
             return Ok(Vec::new());
         }
         socket.commit(&mut connecting);
+        socket.remembered = Some((connecting.peer, facts.local));
         if let Some(seqs) = facts.repair.filter(|_| answer.is_ok() && facts.peer.is_some()) {
             // In repair mode no SYN is sent; the connection stands at once.
             let isns = Isns { lisn: seqs.send, snd_sne: 0, rcv_sne: 0, ..socket.isns };
@@ -132,8 +158,9 @@ impl Namespace {
             ChildError::NoKey => Errno::EKEYREJECTED,
             ChildError::Key(e) => key_errno(e),
         })?;
-        let mut child =
-            Socket { info: Some(info), peer: Some(accepted.handshake.conn.remote.ip()), ..Socket::default() };
+        let conn = &accepted.handshake.conn;
+        let remembered = Some((conn.remote.ip(), Some(conn.local)));
+        let mut child = Socket { info: Some(info), remembered, ..Socket::default() };
         child.recount();
         if child.omem >= self.optmem_max {
             return Err(Errno::ENOMEM);
@@ -149,7 +176,6 @@ impl Socket {
         if core::mem::replace(&mut connecting.sent, true) {
             return;
         }
-        self.peer = Some(connecting.peer);
         match (connecting.keys, &mut self.info) {
             (Keys::Ao, Some(info)) => {
                 info.clear_conn();
@@ -163,25 +189,37 @@ impl Socket {
     }
 }
 
-/// Whether the kernel gets as far as looking at keys; about routes only it knows.
-fn may_connect(facts: &SocketFacts<'_>, peer: SocketAddr) -> bool {
-    let linked = match peer {
-        SocketAddr::V6(p) if p.ip().is_unicast_link_local() => p.scope_id() != 0 || facts.bound_ifindex != 0,
-        _ => true,
+fn stage(facts: &SocketFacts<'_>, peer: SocketAddr) -> Stage {
+    let bound_to_v4 = bound(facts).map(|l| l.is_ipv4());
+    if facts.state != State::Close || peer.ip().is_multicast() {
+        return Stage::Refused;
+    }
+    let (pass, otherwise) = match (facts.family, peer) {
+        (Family::V4, SocketAddr::V4(p)) => (!p.ip().is_broadcast(), Stage::Refused),
+        (Family::V6, SocketAddr::V6(p)) if p.ip().is_unicast_link_local() => {
+            (p.scope_id() != 0 || facts.bound_ifindex != 0, Stage::Refused)
+        }
+        (Family::V6, SocketAddr::V6(p)) => match p.ip().to_ipv4_mapped() {
+            Some(a) => {
+                let unicast = !a.is_multicast() && !a.is_broadcast();
+                (unicast && !facts.v6only && bound_to_v4 != Some(false), Stage::AddressTaken)
+            }
+            None => (p.ip().is_unspecified() || bound_to_v4 != Some(true), Stage::AddressTaken),
+        },
+        _ => (false, Stage::Refused),
     };
-    let ip = peer.ip();
-    let reachable = match (facts.family, ip) {
-        (Family::V4, IpAddr::V4(a)) => !a.is_broadcast(),
-        (Family::V6, IpAddr::V6(a)) => !(facts.v6only && a.to_ipv4_mapped().is_some()),
-        _ => false,
-    };
-    facts.state == State::Close && linked && reachable && !unmapped(ip).is_multicast()
+    if pass { Stage::Keys } else { otherwise }
+}
+
+/// The address that the socket is bound to, if to one.
+fn bound(facts: &SocketFacts<'_>) -> Option<IpAddr> {
+    facts.local.map(|l| unmapped(l.ip())).filter(|l| !l.is_unspecified())
 }
 
 /// The address that connect() to `peer` leads to: the unspecified one stands for this machine.
 fn target(facts: &SocketFacts<'_>, peer: IpAddr) -> IpAddr {
-    let local = facts.local.map(|l| l.ip()).filter(|l| !unmapped(*l).is_unspecified());
-    let here = local.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), unmapped);
+    let local = bound(facts);
+    let here = local.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     match (peer, here) {
         (IpAddr::V4(a), _) if a.is_unspecified() => here,
         (IpAddr::V6(a), IpAddr::V4(here)) if a.to_ipv4_mapped().is_some_and(|a| a.is_unspecified()) => {
