@@ -51,6 +51,8 @@ pub struct Conn {
     pub risn: u32,
     /// What we send: base `snd_una`.
     pub snd: Sne,
+    /// The end of what we have sent (`snd_nxt`), with its SNE in the upper half.
+    pub snd_nxt: u64,
     /// What we receive: base `rcv_nxt`.
     pub rcv: Sne,
 }
@@ -66,6 +68,8 @@ impl Conn {
             lisn,
             risn,
             snd: Sne::new(lisn),
+            // The SYN takes one number.
+            snd_nxt: u64::from(lisn) + 1,
             rcv: Sne::new(risn),
         }
     }

@@ -53,8 +53,16 @@ pub struct Ticket {
     state: State,
     rnext_key_id: u8,
     seq: u32,
+    /// As it was verified. Computed again when earlier segments of a burst have settled, it could be another one.
+    sne: u32,
     ack: Option<u32>,
     syn: bool,
+}
+
+impl Ticket {
+    fn long_seq(&self) -> u64 {
+        u64::from(self.sne) << 32 | u64::from(self.seq)
+    }
 }
 
 impl<'a> Check<'a> {
@@ -161,7 +169,15 @@ fn check<'a>(
             exclude_options: key.mkt.exclude_options,
         },
         option,
-        ticket: Ticket { key: key_ref, state: to.state, rnext_key_id: option.rnext_key_id, seq, ack, syn: flags.syn() },
+        ticket: Ticket {
+            key: key_ref,
+            state: to.state,
+            rnext_key_id: option.rnext_key_id,
+            seq,
+            sne,
+            ack,
+            syn: flags.syn(),
+        },
     })
 }
 
@@ -212,6 +228,9 @@ pub fn refuse(refusal: &Refusal, info: Option<&mut AoInfo>, netstat: &mut Netsta
 /// Acts on the verdict about a segment: counters; after a good one on a connection the sequence numbers and the key that
 /// the peer asks for; after a good SYN-ACK the traffic keys.
 ///
+/// Acknowledgments move `snd_una` only up to what [`sent`](crate::ao::output::sent) has noted, as in the kernel: an old
+/// one replayed must not.
+///
 /// `info` is the one that [`classify`] saw. Segments of one connection settle in their order. Of a burst each is judged
 /// by the state before the burst, which differs only when the SYN-ACK is among them.
 ///
@@ -240,9 +259,9 @@ pub fn settle(
                 info.set_current(asked);
             }
             if let Some(conn) = info.conn_mut() {
-                conn.rcv.advance(ticket.seq);
+                conn.rcv.advance_to(ticket.long_seq());
                 if let Some(ack) = ticket.ack {
-                    conn.snd.advance(ack);
+                    conn.snd.acknowledge(ack, conn.snd_nxt);
                 }
             }
         }
@@ -252,7 +271,7 @@ pub fn settle(
         }
         State::SynReceived => {
             if let Some(conn) = info.conn_mut() {
-                conn.rcv.advance(ticket.seq);
+                conn.rcv.advance_to(ticket.long_seq());
             }
         }
         _ => {}

@@ -149,19 +149,23 @@ fn handshake<'a>(segment: &Segment<'_>, from: &Endpoint<'a>, info: &'a AoInfo) -
     Ok(signature(segment, tfm, (key, mkt), rnext.unwrap_or(mkt.recv_id), sne))
 }
 
-/// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN says our ISN, and every
-/// acknowledgment number how far we have received.
+/// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN says our ISN, every other
+/// segment how far we have sent, and its acknowledgment number how far we have received. Each segment wants to be noted,
+/// or the SNEs are wrong 2 GiB later.
 pub fn sent(info: &mut AoInfo, segment: &Segment<'_>) {
     let flags = segment.flags();
-    if flags.syn() {
-        let isn = segment.seq();
-        if !flags.ack() && info.conn().is_none_or(|c| c.lisn != isn) {
-            info.set_conn(Conn::new(segment.source(), segment.destination(), isn, 0));
+    let seq = segment.seq();
+    if flags.syn() && !flags.ack() {
+        if info.conn().is_none_or(|c| c.lisn != seq) {
+            info.set_conn(Conn::new(segment.source(), segment.destination(), seq, 0));
         }
-    } else if let Some(conn) = info.conn_mut()
-        && flags.ack()
-        && !flags.rst()
-    {
-        conn.rcv.advance(segment.ack_seq());
+    } else if let Some(conn) = info.conn_mut().filter(|_| !flags.rst()) {
+        let end = conn.snd.long(seq).wrapping_add(segment.seq_len().into());
+        if end.wrapping_sub(conn.snd_nxt) as i64 > 0 {
+            conn.snd_nxt = end;
+        }
+        if flags.ack() && !flags.syn() {
+            conn.rcv.advance(segment.ack_seq());
+        }
     }
 }

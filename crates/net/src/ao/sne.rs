@@ -19,6 +19,11 @@ pub const fn extend(ext: u32, base: u32, seq: u32) -> u32 {
     }
 }
 
+/// How far `a` lies behind `b`, both with their SNE in the upper half.
+const fn ahead(a: u64, b: u64) -> i64 {
+    a.wrapping_sub(b) as i64
+}
+
 /// One direction of a connection: a sequence number known to be recent, with its SNE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sne {
@@ -41,10 +46,67 @@ impl Sne {
         extend(self.ext, self.base, seq)
     }
 
-    /// Moves the base forward to `seq`; a `seq` that lies before it changes nothing.
-    pub fn advance(&mut self, seq: u32) {
-        if before(self.base, seq) {
-            *self = Sne { ext: self.of(seq), base: seq };
+    /// `seq` with its SNE in the upper half.
+    #[must_use]
+    pub const fn long(&self, seq: u32) -> u64 {
+        (self.of(seq) as u64) << 32 | seq as u64
+    }
+
+    /// Moves the base forward to `seq`; a `seq` that lies before it changes nothing. For numbers that are known to be
+    /// recent: one of a round ago would count as ahead.
+    pub const fn advance(&mut self, seq: u32) {
+        self.advance_to(self.long(seq));
+    }
+
+    /// Moves the base forward to a sequence number with its SNE in the upper half; one that lies before it changes
+    /// nothing, however long ago it was.
+    pub const fn advance_to(&mut self, long: u64) {
+        if ahead(long, (self.ext as u64) << 32 | self.base as u64) > 0 {
+            *self = Sne { ext: (long >> 32) as u32, base: long as u32 };
         }
+    }
+
+    /// Moves the base forward to `ack` if that lies behind it and not behind `sent`, the end of what was sent with its
+    /// SNE in the upper half: an acknowledgment of what never was sent is a replay from another round.
+    pub const fn acknowledge(&mut self, ack: u32, sent: u64) {
+        let long = self.long(ack);
+        if ahead(long, sent) <= 0 {
+            self.advance_to(long);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bases_only_move_forward() {
+        let mut sne = Sne { ext: 3, base: 10 };
+        sne.advance(u32::MAX);
+        assert_eq!(sne, Sne { ext: 3, base: 10 }, "just before the wrap");
+        assert_eq!(sne.of(u32::MAX), 2);
+        sne.advance_to(2 << 32 | 0x7000_0000);
+        assert_eq!(sne, Sne { ext: 3, base: 10 }, "so long ago that it would count as ahead");
+        sne.advance(0x7000_0000);
+        assert_eq!(sne, Sne { ext: 3, base: 0x7000_0000 });
+        // Before the very first number there is SNE -1, which is not the largest of all.
+        let mut first = Sne::new(5);
+        first.advance_to(first.long(3));
+        assert_eq!(first, Sne::new(5));
+    }
+
+    #[test]
+    fn only_what_was_sent_is_acknowledged() {
+        let mut snd = Sne { ext: 1, base: 0x8000_0000 };
+        let sent = 1 << 32 | 0x8001_0000;
+        snd.acknowledge(0x8001_0001, sent);
+        // Three GiB ago: seen from here, one GiB ahead.
+        snd.acknowledge(0xc000_0000, sent);
+        assert_eq!(snd.base, 0x8000_0000);
+        snd.acknowledge(0x8001_0000, sent);
+        assert_eq!(snd.base, 0x8001_0000);
+        snd.acknowledge(0x8000_0000, sent);
+        assert_eq!(snd.base, 0x8001_0000);
     }
 }
