@@ -1,7 +1,7 @@
 //! Programs that know nothing of Sealane, among them some that no LD_PRELOAD reaches: static, and Go.
 
 use sealane_conformance::skip::{skip, skip_without};
-use sealane_conformance::target::{Target, root, run_limited};
+use sealane_conformance::target::{Target, root, run_limited, sealane};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -76,4 +76,19 @@ fn fails_without() {
     }
     assert_eq!(outcome.status, Some(2), "{}", outcome.errors);
     assert!(outcome.errors.starts_with("afalg: "), "{}", outcome.errors);
+}
+
+/// What did not start used nothing, and `sealane audit` does not say so as if it had been watched.
+#[test]
+fn no_report_on_what_did_not_start() {
+    let test = "programs::no_report_on_what_did_not_start";
+    let ours = Target::sealane("open");
+    if skip_without(test, &[&ours]) {
+        return;
+    }
+    let mut command = Command::new(sealane());
+    command.args(["audit", "--", "no-such-program"]);
+    let outcome = run_limited(command, LIMIT).unwrap();
+    assert_eq!(outcome.status, Some(127), "{}", outcome.errors);
+    assert_eq!(outcome.errors, "sealane: no-such-program: not found\n");
 }

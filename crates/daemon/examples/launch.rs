@@ -22,7 +22,7 @@ fn main() {
         std::process::exit(run(&options));
     }
     let (status, usage) = audit(&options).expect("counters");
-    for u in usage {
+    for u in usage.into_iter().flatten() {
         eprintln!("{u:?}");
     }
     std::process::exit(status);

@@ -54,27 +54,30 @@ pub struct Options {
 /// Messages of our own go to standard error, one line each, named.
 #[must_use]
 pub fn run(options: &Options) -> i32 {
-    launch(options, None)
+    launch(options, None).unwrap_or_else(|status| status)
 }
 
-/// Runs a program to its end as [`run`] does, and counts what it uses of AF_ALG.
+/// Runs a program to its end as [`run`] does, and counts what it uses of AF_ALG: none if it did not start.
 ///
 /// # Errors
 /// When the counters cannot be made.
-pub fn audit(options: &Options) -> io::Result<(i32, Vec<Usage>)> {
+pub fn audit(options: &Options) -> io::Result<(i32, Option<Vec<Usage>>)> {
     let ledger = Ledger::new()?;
-    let status = launch(options, Some(&ledger));
-    Ok((status, ledger.usage()))
+    Ok(match launch(options, Some(&ledger)) {
+        Ok(status) => (status, Some(ledger.usage())),
+        Err(status) => (status, None),
+    })
 }
 
 fn complain(what: std::fmt::Arguments<'_>) {
     eprintln!("sealane: {what}");
 }
 
-fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
+/// The program's exit status, or ours if it did not start.
+fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     let Some(program) = find(&options.program, env::var_os("PATH").as_deref()) else {
         complain(format_args!("{}: not found", options.program.display()));
-        return NOT_FOUND;
+        return Err(NOT_FOUND);
     };
     let mut command = Command::new(&program);
     std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
@@ -92,7 +95,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
             }
             Err(e) => {
                 complain(format_args!("{e}"));
-                return FAILED;
+                return Err(FAILED);
             }
         }
     }
@@ -107,7 +110,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
         Ok(started) => started,
         Err(e) => {
             complain(format_args!("{}: {e}", program.display()));
-            return if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+            return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
     process::no_core_for_us();
@@ -118,7 +121,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> i32 {
         }
         None => {}
     }
-    wait(pid, &signals)
+    Ok(wait(pid, &signals))
 }
 
 /// Serves what comes around the preloaded library, while the program runs.

@@ -74,6 +74,8 @@ pub(crate) fn audit(args: &Audit) -> Result<Answer> {
     };
     let options = super::run::options(&args.launch)?;
     let (exit_status, usage) = sealane_daemon::run::audit(&options).context("cannot make the counters")?;
+    // What did not start was told on standard error; "no use of AF_ALG" would be said of nothing.
+    let Some(usage) = usage else { return Ok(super::run::status(exit_status)) };
     let report = Report {
         program: args.launch.program.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         profile: args.launch.profile.to_string(),
