@@ -2,7 +2,7 @@
 
 mod tcp_ao;
 
-pub(crate) use tcp_ao::{Check, Show, TcpAo};
+pub(crate) use tcp_ao::{Check, Show, Sign, TcpAo, Verify};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealane_crypto::Kind;

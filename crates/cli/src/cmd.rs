@@ -2,14 +2,17 @@
 
 pub(crate) mod audit;
 pub(crate) mod calibrate;
+mod capture;
 pub(crate) mod check;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod list;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod sign;
 pub(crate) mod speed;
 pub(crate) mod test;
+pub(crate) mod verify;
 
 use anyhow::Result;
 use sealane_crypto::Registry;

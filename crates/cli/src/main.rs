@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::Crypto(Crypto::Calibrate(args)) => cmd::calibrate::calibrate(&args, &mut out),
         Command::Crypto(Crypto::Explain(args)) => cmd::explain::explain(&args, &mut out),
         Command::TcpAo(TcpAo::Show(args)) => cmd::show::show(&args, &mut out),
+        Command::TcpAo(TcpAo::Verify(args)) => cmd::verify::verify(&args, &mut out),
+        Command::TcpAo(TcpAo::Sign(args)) => cmd::sign::sign(&args, &mut out),
         Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),
         Command::Man(args) => cmd::docs::man(&args),

@@ -3,6 +3,7 @@
 //! - [`run`]: the launcher, `sealane run -- PROGRAM`;
 //! - [`config`]: the configuration of the daemon, and which key is used when;
 //! - [`admin`], [`metrics`]: what runs here, for `sealane tcp-ao show` and for Prometheus;
+//! - [`capture`]: pcap and pcapng;
 //! - [`audit`]: the counters that a launched program and its children share;
 //! - `serve`: the engine in the launcher, for programs that no preloaded library reaches;
 //! - `transport`: system calls. The only place with `unsafe`.
@@ -10,6 +11,7 @@
 
 pub mod admin;
 pub mod audit;
+pub mod capture;
 pub mod config;
 pub mod metrics;
 pub mod run;

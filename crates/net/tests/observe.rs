@@ -342,6 +342,8 @@ fn unsigned_segments_are_bad_only_where_a_key_is() {
     let elsewhere = MktSpec { peer: Prefix { addr: addr("203.0.113.1:0").ip(), len: 32 }, ..sha1() };
     let mut watcher = observer(vec![always(&elsewhere)]);
     assert_eq!(verdicts(&mut watcher, &plain), [Verdict::NotOurs; 7]);
+    let strangers = signed(vec![always(&sha1())], &plain);
+    assert_eq!(verdicts(&mut watcher, &strangers), [Verdict::Unchecked(DropReason::KeyNotFound); 7]);
     let ports = vec![(0..=u16::MAX, 80..=80)];
     let mut watcher = observer(vec![WatchKey { ports, ..always(&sha1()) }]);
     assert_eq!(verdicts(&mut watcher, &plain), [Verdict::NotOurs; 7]);

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 #[derive(Debug, Subcommand)]
 pub(crate) enum TcpAo {
     Show(Show),
+    Verify(Verify),
+    Sign(Sign),
 }
 
 /// Show peers, keys and counters of the running Sealane.
@@ -52,4 +54,66 @@ pub(crate) struct Check {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Verify every TCP segment of a capture (pcap or pcapng).
+///
+/// Says of each segment whether its TCP-AO signature is right, and if not why: the reason for which the receiver has to drop
+/// it, and a hint where one is found (options covered on one side only, ids that do not match, another algorithm, a
+/// secret with a new line, an MSS that was changed on the way, ...). Ethernet, VLAN, Linux cooked, loopback and raw IP
+/// captures are understood. A connection whose handshake is not in the capture needs its initial sequence numbers.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The keys file is a configuration of 'sealane daemon', or has just keys:\n\n  [[key]]\n  send-id = 61    # \
+                        KeyID of the one end\n  recv-id = 84    # and of the other\n  algorithm = \"hmac(sha1)\"\n  secret = \
+                        \"testvector\"   # or { hex | base64 | file = \"...\" }\n  prefix = \"192.0.2.1\"   # the other end; \
+                        may be left out\n\nA file with secrets has to be its owner's alone (mode 0600). A connection's numbers \
+                        can stand there too:\n\n  [[connection]]\n  client = \"192.0.2.1:40000\"\n  server = \
+                        \"192.0.2.2:179\"\n  client-isn = 0xfbfbab5a\n  server-isn = 0x11c14261\n\nExamples:\n  sealane tcp-ao \
+                        verify session.pcapng --keys keys.toml\n  tcpdump -w - port 179 | sealane tcp-ao verify - --keys \
+                        keys.toml --failed\n\nExit status: 0 every protected segment verifies, and there is one; 1 some do \
+                        not, or could not be checked; 2 the question could not be asked."
+)]
+pub(crate) struct Verify {
+    /// The capture; '-' for standard input.
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
+    pub(crate) capture: PathBuf,
+    /// The keys.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) keys: PathBuf,
+    /// Initial sequence numbers of a connection, as ADDR:PORT,ADDR:PORT=ISN,ISN; may be given more than once.
+    #[arg(long, value_name = "ENDS=ISNS")]
+    pub(crate) isn: Vec<String>,
+    /// Only show segments that do not verify.
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Sign the TCP segments of a capture.
+///
+/// Writes a pcap file in which each segment between the ends of a key carries its TCP-AO option: for tests, and to see what
+/// a connection would look like. A signature that was there is replaced. Frames that no key is for are copied. Of several
+/// keys, the one listed last signs whose lifetime the segment falls into.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  sealane tcp-ao sign plain.pcap --keys keys.toml -o signed.pcap\n\nExit status: 0 everything \
+                        that has a key is signed; 1 some segments could not be, and stand there as they were; 2 the question \
+                        could not be asked."
+)]
+pub(crate) struct Sign {
+    /// The capture; '-' for standard input.
+    #[arg(value_name = "CAPTURE", value_hint = ValueHint::FilePath)]
+    pub(crate) capture: PathBuf,
+    /// The keys: see 'sealane tcp-ao verify'.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) keys: PathBuf,
+    /// Where to write; '-' for standard output.
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: PathBuf,
+    /// Initial sequence numbers of a connection, as ADDR:PORT,ADDR:PORT=ISN,ISN; may be given more than once.
+    #[arg(long, value_name = "ENDS=ISNS")]
+    pub(crate) isn: Vec<String>,
 }

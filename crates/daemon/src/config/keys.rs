@@ -53,18 +53,19 @@ pub struct KeyChain {
     pub when_expired: WhenExpired,
 }
 
-/// The algorithms by their Linux names, drafts by ours, with the length of their full MAC in bytes.
-const ALGORITHMS: [(&str, usize); 10] = [
-    ("hmac(md5)", 16),
-    ("hmac(sha1)", 20),
-    ("hmac(sha224)", 28),
-    ("hmac(sha256)", 32),
-    ("hmac(sha384)", 48),
-    ("hmac(sha512)", 64),
-    ("cmac(aes128)", 16),
-    ("cmac(aes)", 16),
-    ("hmac-sha256-128", 32),
-    ("kmac256-128", 64),
+/// The algorithms by their Linux names, drafts by ours: length of the whole MAC and of the one that is sent when nothing
+/// else is said, in bytes. The draft's have 128 bits.
+pub(super) const ALGORITHMS: [(&str, usize, u8); 10] = [
+    ("hmac(md5)", 16, 12),
+    ("hmac(sha1)", 20, 12),
+    ("hmac(sha224)", 28, 12),
+    ("hmac(sha256)", 32, 12),
+    ("hmac(sha384)", 48, 12),
+    ("hmac(sha512)", 64, 12),
+    ("cmac(aes128)", 16, 12),
+    ("cmac(aes)", 16, 12),
+    ("hmac-sha256-128", 32, 16),
+    ("kmac256-128", 16, 16),
 ];
 
 /// Reads a chain's settings and keys. `name` is what it is called.
@@ -132,7 +133,7 @@ pub(super) fn key(
     let include = section.boolean("include-tcp-options", mistakes).unwrap_or(true);
     let secret = secret::read(section, files, mistakes);
     let (send, accept) = windows(section, tolerance_s, mistakes);
-    let (algorithm, digest_len) = algorithm?;
+    let (algorithm, digest_len, default_mac_len) = algorithm?;
     if let Some(at) = mac_len.as_ref().filter(|at| usize::from(at.value) > digest_len) {
         mistakes.at(&at.span, format!("a MAC of {algorithm} has {digest_len} bytes at most"));
     }
@@ -142,7 +143,7 @@ pub(super) fn key(
         secret: secret?,
         send_id: send_id?,
         recv_id: recv_id?,
-        mac_len: mac_len.map_or(12, |at| at.value),
+        mac_len: mac_len.map_or(default_mac_len, |at| at.value),
         exclude_options: !include,
         send,
         accept,
@@ -158,18 +159,18 @@ fn required_id(section: &mut Section<'_>, name: &'static str, mistakes: &mut Mis
     id
 }
 
-fn algorithm(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<(String, usize)> {
+fn algorithm(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<(String, usize, u8)> {
     if section.value("algorithm").is_none() {
         section.missing("algorithm", mistakes);
         return None;
     }
     let At { value, span } = section.string("algorithm", mistakes)?;
-    let found = ALGORITHMS.iter().find(|(name, _)| *name == value);
+    let found = ALGORITHMS.iter().find(|(name, ..)| *name == value);
     if found.is_none() {
-        let names: Vec<&str> = ALGORITHMS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = ALGORITHMS.iter().map(|(name, ..)| *name).collect();
         mistakes.at(&span, format!("no such algorithm for TCP-AO; there are {}", names.join(", ")));
     }
-    found.map(|&(name, len)| (name.to_owned(), len))
+    found.map(|&(name, len, mac_len)| (name.to_owned(), len, mac_len))
 }
 
 /// When a key may be sent with, and when it is accepted.

@@ -304,3 +304,15 @@ fn files_are_loaded_with_their_secrets_guarded() {
     assert!(e.to_string().contains("line 2 is not UTF-8"), "{e}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn the_algorithms_are_those_of_the_protocol() {
+    let known = sealane_net::ao::alg::Algorithms::new(&sealane_crypto::portable_registry());
+    for (name, digest_len, mac_len) in keys::ALGORITHMS {
+        let algorithm = known.get(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(algorithm.digest_len, digest_len, "{name}");
+        assert!(usize::from(mac_len) <= digest_len);
+    }
+    let listed = |name| keys::ALGORITHMS.iter().any(|(n, ..)| *n == name);
+    assert!(known.iter().all(|a| listed(a.name)));
+}

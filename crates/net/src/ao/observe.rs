@@ -85,7 +85,7 @@ pub enum Verdict {
     Good(usize),
     /// The receiver has to drop it.
     Bad(DropReason),
-    /// There is no telling.
+    /// There is no telling: numbers that nobody knows, or no key for its ends ([`DropReason::KeyNotFound`]).
     Unchecked(DropReason),
     /// It is not signed, and no key is for its ends.
     NotOurs,
@@ -230,6 +230,9 @@ impl Observer {
             Err(_) if protected => return only(Verdict::Bad(DropReason::BadHeader)),
             Ok(_) | Err(_) => return only(Verdict::NotOurs),
         };
+        if !protected {
+            return Observation { option: Some(option), ..only(Verdict::Unchecked(DropReason::KeyNotFound)) };
+        }
         let mut seen = self.judge(segment, &option, source, destination, now_s);
         seen.option = Some(option);
         if !matches!(seen.verdict, Verdict::Good(_)) {
