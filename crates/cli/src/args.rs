@@ -56,6 +56,12 @@ pub(crate) enum Command {
                   not found; 125 sealane itself failed."
 )]
 pub(crate) struct Run {
+    /// Serve TCP-AO (RFC 5925) as well: its socket options, and its segments on the wire.
+    ///
+    /// Needs CAP_NET_ADMIN and CAP_NET_RAW. Segments of peers that have a key are signed and verified by the launcher; as long
+    /// as it is not there, they are dropped.
+    #[arg(long)]
+    pub(crate) tcp_ao: bool,
     #[command(flatten)]
     pub(crate) launch: Launch,
 }

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 pub mod admin;
+mod ao;
 pub mod audit;
 pub mod capture;
 pub mod config;

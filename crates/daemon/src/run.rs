@@ -3,16 +3,19 @@
 //! The program's exit status is ours. What goes wrong before it runs ends as a shell would: [`NOT_FOUND`],
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
+use crate::ao::Spaces;
 use crate::audit::{Ledger, Usage};
 use crate::serve::{Counting, Server};
 use crate::transport::process::{self, Change, Signal, Signals};
 use crate::transport::seccomp::{Filter, Listener};
+use sealane_crypto::Registry;
 use sealane_engine::{Observer, Profile, System};
+use sealane_net::ao::alg::Algorithms;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::{env, io};
 
 /// Exit status when the program is not there.
@@ -45,6 +48,8 @@ pub struct Options {
     pub profile: Profile,
     /// How calls are caught.
     pub intercept: Intercept,
+    /// Whether TCP-AO is served too.
+    pub tcp_ao: bool,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -100,7 +105,8 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         }
     }
     let range = watched_range(process::descriptor_limit());
-    let filter = (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(range.0, range.1));
+    let filter =
+        (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(range.0, range.1, options.tcp_ao));
     let wanted = filter.is_some();
     if wanted && yama_restricts() {
         process::become_subreaper();
@@ -114,31 +120,43 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         }
     };
     process::no_core_for_us();
+    let mut server = None;
     match listener {
-        Some(listener) => serve(Listener::new(listener), range, options.profile, ledger),
+        Some(listener) => server = Some(serve(Listener::new(listener), range, options, ledger)),
         None if options.intercept == Intercept::Seccomp => {
             complain(format_args!("this kernel lets us watch no calls (seccomp): the program runs without us"));
         }
         None => {}
     }
-    Ok(wait(pid, &signals))
+    let status = wait(pid, &signals);
+    if let Some(spaces) = server.as_ref().and_then(|s| s.tcp_ao.as_ref()) {
+        spaces.stop();
+    }
+    Ok(status)
 }
 
-/// Serves what comes around the preloaded library, while the program runs.
-fn serve(listener: Listener, range: (u32, u32), profile: Profile, ledger: Option<&Ledger>) {
+/// Serves what comes around the preloaded library, and TCP-AO, while the program runs.
+fn serve(listener: Listener, range: (u32, u32), options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
     let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(Counting(l.words())) as _);
-    let make = move |host| {
-        let table = match sealane_drivers::tables::load() {
-            Ok((table, _)) => table,
-            Err(e) => {
-                complain(format_args!("calibration: {e}; using the shipped table"));
-                sealane_drivers::tables::shipped().0
-            }
-        };
-        let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
-        System::new(Arc::new(registry), profile, host, observer.clone())
+    let profile = options.profile;
+    let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
+    let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry)));
+    let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
+    let server = Server::new(listener, range, spaces, make);
+    server.start();
+    server
+}
+
+/// Every driver of this build, with this machine's table.
+fn registry() -> Arc<Registry> {
+    let table = match sealane_drivers::tables::load() {
+        Ok((table, _)) => table,
+        Err(e) => {
+            complain(format_args!("calibration: {e}; using the shipped table"));
+            sealane_drivers::tables::shipped().0
+        }
     };
-    Server::new(listener, range, make).start();
+    Arc::new(sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy)))
 }
 
 /// Passes signals on until the program has ended.

@@ -8,7 +8,9 @@
 //! Threads take calls from the listener in turn. One that has to wait makes sure that another is listening.
 
 mod calls;
+mod tcp_ao;
 
+use crate::ao::Spaces;
 use crate::transport::peer::{self, Peer};
 use crate::transport::seccomp::{Listener, Notification};
 use crate::transport::sleep;
@@ -58,6 +60,8 @@ pub(crate) struct Server {
     pub(crate) placing: Mutex<()>,
     pub(crate) first: u32,
     pub(crate) count: u32,
+    /// Where TCP-AO is served; none unless it was asked for.
+    pub(crate) tcp_ao: Option<Spaces>,
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
@@ -101,6 +105,7 @@ impl Server {
     pub(crate) fn new(
         listener: Listener,
         range: (u32, u32),
+        tcp_ao: Option<Spaces>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Server {
@@ -111,6 +116,7 @@ impl Server {
             placing: Mutex::default(),
             first: range.0,
             count: range.1,
+            tcp_ao,
             idle: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
         })

@@ -1,23 +1,30 @@
 //! System calls, wrapped.
 //!
 //! Programs: `process`, `seccomp`, `peer`, `mapping`, `keys`, `sleep`.
-//! Packets: `netlink` (messages), `nft` (rules), `netns` and `link` (where).
+//! Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables).
+//! Packets: `netlink` (messages), `nft` (rules), `nfqueue` and `raw` (in and out), `netns` and `link` (where), `poll`.
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod keys;
-#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod link;
 pub(crate) mod mapping;
-#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod netlink;
-#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod netns;
-#[allow(dead_code, reason = "TCP-AO's data path uses it next")]
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
+pub(crate) mod nfqueue;
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod nft;
 pub(crate) mod peer;
+pub(crate) mod poll;
 pub(crate) mod process;
+pub(crate) mod raw;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
+pub(crate) mod sock_diag;
+pub(crate) mod tcp_socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod unix;

@@ -16,6 +16,7 @@ mod add;
 mod connect;
 mod del;
 mod flows;
+mod icmp;
 mod info;
 mod keys;
 mod md5;
@@ -26,6 +27,7 @@ mod user;
 
 pub use connect::Accepted;
 pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
+pub use icmp::{icmp_error, tell_nobody};
 pub use md5::Md5Key;
 pub use process::{Inbound, Outbound, Verdict};
 pub use user::{Answer, Write};
@@ -209,7 +211,7 @@ impl Namespace {
         if !self.rules().exists {
             return Err(Errno::ENOPROTOOPT);
         }
-        match optname {
+        let done = match optname {
             tcp::TCP_AO_REPAIR if !facts.can_repair() => Err(Errno::EPERM),
             tcp::TCP_AO_REPAIR => self.set_repair(id, facts, &user),
             tcp::TCP_AO_ADD_KEY | tcp::TCP_AO_DEL_KEY | tcp::TCP_AO_INFO => {
@@ -224,7 +226,11 @@ impl Namespace {
                 }
             }
             _ => Err(Errno::ENOPROTOOPT),
+        };
+        if done.is_ok() && facts.repair.is_some() {
+            self.repaired(id, facts);
         }
+        done
     }
 
     /// getsockopt() at level `IPPROTO_TCP` with one of the options 38 to 42. `optval` as for [`Namespace::setsockopt`];

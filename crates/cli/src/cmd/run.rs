@@ -6,7 +6,12 @@ use anyhow::{Context, Result};
 use sealane_daemon::run::{self, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
-    Ok(status(run::run(&options(&args.launch)?)))
+    let options = Options { tcp_ao: args.tcp_ao, ..options(&args.launch)? };
+    anyhow::ensure!(
+        !(options.tcp_ao && options.intercept == run::Intercept::Preload),
+        "--tcp-ao with --intercept preload: socket options of TCP-AO are intercepted by seccomp only"
+    );
+    Ok(status(run::run(&options)))
 }
 
 /// What the launcher is told.
@@ -21,7 +26,7 @@ pub(crate) fn options(launch: &Launch) -> Result<Options> {
             Intercept::Preload => run::Intercept::Preload,
             Intercept::Seccomp => run::Intercept::Seccomp,
         },
-        shim: None,
+        ..Options::default()
     })
 }
 

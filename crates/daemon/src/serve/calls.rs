@@ -1,6 +1,6 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller};
+use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller, tcp_ao};
 use crate::transport::peer::{self, Peer, Span};
 use crate::transport::seccomp::Notification;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,12 @@ struct Call<'a> {
 
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
+    if let Some(spaces) = &server.tcp_ao
+        && tcp_ao::concerns(n)
+        && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))
+    {
+        return tcp_ao::serve(server, spaces, n);
+    }
     let call = Call { server, peer: Peer(n.tid), n };
     if n.nr == libc::SYS_socket {
         return call.socket();

@@ -52,8 +52,16 @@ impl Netns {
         }
     }
 
-    fn open(path: &str) -> io::Result<Self> {
+    pub(crate) fn open(path: &str) -> io::Result<Self> {
         Ok(Netns { fd: File::open(path)?.into() })
+    }
+
+    /// Another descriptor of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Netns { fd: self.fd.try_clone()? })
     }
 
     /// What tells it from others.

@@ -88,13 +88,17 @@ impl Peer {
         std::fs::read_to_string(format!("/proc/{}/status", self.0)).ok()
     }
 
+    /// Its process.
+    pub(crate) fn process(self) -> Option<u32> {
+        self.status().as_deref().and_then(|s| field(s, "Tgid:")).and_then(|t| t.trim().parse().ok())
+    }
+
     /// A descriptor of ours for its descriptor `fd`.
     ///
     /// # Errors
     /// `EBADF`, or what the kernel says.
     pub(crate) fn borrow(self, fd: u32) -> Result<OwnedFd, i32> {
-        let tgid = self.status().as_deref().and_then(|s| field(s, "Tgid:")).and_then(|t| t.trim().parse().ok());
-        let tgid: i32 = tgid.ok_or(libc::ESRCH)?;
+        let tgid = self.process().ok_or(libc::ESRCH)?;
         // SAFETY: plain values; the descriptors are new and ours.
         unsafe {
             let pidfd = libc::syscall(libc::SYS_pidfd_open, tgid, 0);

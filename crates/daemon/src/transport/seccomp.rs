@@ -6,6 +6,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 const AF_ALG: u32 = 38;
 const AF_NETLINK: u32 = 16;
 const NETLINK_CRYPTO: u32 = 21;
+const IPPROTO_TCP: u32 = 6;
+/// The socket options of TCP-AO, and those of TCP-MD5 with which it has to get along.
+const TCP_AO_FIRST: u32 = 38;
+const TCP_AO_LAST: u32 = 42;
+const TCP_MD5SIG: u32 = 14;
+const TCP_MD5SIG_EXT: u32 = 32;
+/// Not an option of Linux: how the preloaded library asks for the text of `/proc/net/netstat`.
+pub(crate) const NETSTAT: u32 = 0x5ea1;
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -38,6 +46,7 @@ enum To {
     Allow,
     Ask,
     Socket,
+    Option,
     First,
     Third,
 }
@@ -84,14 +93,19 @@ impl Code {
 }
 
 impl Filter {
-    /// One for stand-ins from `first` on, `count` of them.
-    pub(crate) fn new(first: u32, count: u32) -> Self {
+    /// One for stand-ins from `first` on, `count` of them; with the calls of TCP-AO or without.
+    pub(crate) fn new(first: u32, count: u32, tcp_ao: bool) -> Self {
         let mut c = Code { list: Vec::new(), labels: Vec::new() };
         c.load(4);
         c.jump(libc::BPF_JEQ, ARCH, To::Next, To::Allow);
         c.load(0);
         c.jump(libc::BPF_JEQ, libc::SYS_socket as u32, To::Socket, To::Next);
         c.jump(libc::BPF_JEQ, libc::SYS_splice as u32, To::Third, To::Next);
+        if tcp_ao {
+            c.jump(libc::BPF_JEQ, libc::SYS_connect as u32, To::Ask, To::Next);
+            c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
+            c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Option, To::Next);
+        }
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
             c.jump(libc::BPF_JEQ, nr as u32, To::First, if last { To::Allow } else { To::Next });
@@ -102,6 +116,17 @@ impl Filter {
         c.jump(libc::BPF_JEQ, AF_NETLINK, To::Next, To::Allow);
         c.arg(2);
         c.jump(libc::BPF_JEQ, NETLINK_CRYPTO, To::Ask, To::Allow);
+        if tcp_ao {
+            c.label(To::Option);
+            c.arg(1);
+            c.jump(libc::BPF_JEQ, IPPROTO_TCP, To::Next, To::First);
+            c.arg(2);
+            for name in [TCP_MD5SIG, TCP_MD5SIG_EXT, NETSTAT] {
+                c.jump(libc::BPF_JEQ, name, To::Ask, To::Next);
+            }
+            c.jump(libc::BPF_JGT, TCP_AO_LAST, To::First, To::Next);
+            c.jump(libc::BPF_JGE, TCP_AO_FIRST, To::Ask, To::First);
+        }
         c.label(To::Third);
         c.arg(2);
         c.jump(libc::BPF_JGE, first + count, To::First, To::Next);

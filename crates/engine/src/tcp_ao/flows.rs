@@ -47,8 +47,9 @@ pub struct Found {
 
 /// The kernel's own tables of sockets.
 pub trait Kernel {
-    /// The socket that a segment between these ends belongs to: a connection, else a listener, else `None`.
-    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<Found>;
+    /// The socket that a segment between these ends belongs to, which passes `device`: a connection, else a listener, else
+    /// `None`.
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found>;
 }
 
 /// The ends of a connection; IPv4 is never written as IPv6.
@@ -198,7 +199,7 @@ impl Namespace {
     }
 
     /// Finds where an inbound segment belongs.
-    pub fn track_in(&mut self, segment: &Segment<'_>, kernel: &mut dyn Kernel) -> Track {
+    pub fn track_in(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
         let ends = Ends::new(segment.destination(), segment.source());
         let flags = segment.flags();
         let first_syn = flags.syn() && !flags.ack();
@@ -211,7 +212,7 @@ impl Namespace {
                 _ => return Track::To(self.target(ends, flow)),
             }
         }
-        let found = kernel.find(ends.local, ends.remote);
+        let found = kernel.find(ends.local, ends.remote, device);
         if let (Some(flow), Some(found)) = (self.flows.by_ends.get(&ends), found)
             && synchronized(found.state)
             && flow.stage == Stage::Open
@@ -233,11 +234,11 @@ impl Namespace {
     }
 
     /// Finds where an outbound segment belongs, and learns from it.
-    pub fn track_out(&mut self, segment: &Segment<'_>, kernel: &mut dyn Kernel, now_ms: u64) -> Track {
+    pub fn track_out(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel, now_ms: u64) -> Track {
         let ends = Ends::new(segment.source(), segment.destination());
         let flags = segment.flags();
         if flags.syn() && !flags.ack() {
-            return self.track_syn(ends, segment, kernel);
+            return self.track_syn(ends, segment, device, kernel);
         }
         let known = self.flows.by_ends.get_mut(&ends);
         if let Some(flow) = known {
@@ -255,7 +256,7 @@ impl Namespace {
             }
             return Track::To(self.target(ends, &self.flows.by_ends[&ends]));
         }
-        let Some(found) = kernel.find(ends.local, ends.remote) else {
+        let Some(found) = kernel.find(ends.local, ends.remote, device) else {
             // RSTs for segments to nobody; those that were signed never got here.
             return Track::Pass;
         };
@@ -273,12 +274,12 @@ impl Namespace {
     }
 
     /// Our SYN: the connection begins.
-    fn track_syn(&mut self, ends: Ends, segment: &Segment<'_>, kernel: &mut dyn Kernel) -> Track {
+    fn track_syn(&mut self, ends: Ends, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
         let known = self.flows.by_ends.get(&ends).filter(|f| f.stage == Stage::SynSent).map(|f| (f.id, f.vrf));
         let same = |id: &SocketId| self.info(*id).and_then(|i| i.conn()).is_some_and(|c| c.lisn == segment.seq());
         let (id, vrf) = match known.filter(|(id, _)| same(id)) {
             Some(known) => known,
-            None => match kernel.find(ends.local, ends.remote) {
+            None => match kernel.find(ends.local, ends.remote, device) {
                 Some(found) => (found.id, found.vrf),
                 None => return Track::Pass,
             },
@@ -464,6 +465,22 @@ impl Namespace {
         }
     }
 
+    /// A socket in repair mode takes a connection over: from now on its keys serve the connection between its ends.
+    pub(super) fn repaired(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+        let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return };
+        if !self.info(id).is_some_and(|info| info.is_keyed()) {
+            return;
+        }
+        let ends = Ends::new(local, peer);
+        if let Some(before) = self.flows.remove(&ends)
+            && before.id.0 & MADE_UP != 0
+        {
+            self.sockets.remove(&before.id);
+        }
+        let flow = Flow { id, stage: Stage::Open, vrf: facts.vrf(), until_ms: 0, peer_mss: 0 };
+        self.flows.insert(ends, flow);
+    }
+
     /// The kernel's socket is gone. Its connection, if it has one, is remembered for as long as TIME_WAIT may last.
     pub fn destroyed(&mut self, id: SocketId, ends: Option<Ends>, now_ms: u64) {
         let ends = self.flows.by_id.get(&id).copied().or(ends);
@@ -503,6 +520,11 @@ impl Namespace {
                 _ => {}
             }
         }
+    }
+
+    /// Connections that are known, and whether their sockets are still there.
+    pub fn connections(&self) -> impl Iterator<Item = (Ends, bool)> {
+        self.flows.by_ends.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
     }
 
     /// Whether an ICMP error about a connection is to be ignored; counts it if so.

@@ -35,6 +35,8 @@ pub struct Inbound<'a> {
     pub packet: &'a mut [u8],
     /// What its TCP checksum is.
     pub checksum: ChecksumState,
+    /// Index of the device that it came in by.
+    pub device: u32,
     /// The largest packet that can go back to its sender, in bytes.
     pub mtu: usize,
     /// The answer.
@@ -45,6 +47,8 @@ pub struct Inbound<'a> {
 pub struct Outbound<'a> {
     /// From the IP header on.
     pub packet: &'a [u8],
+    /// Index of the device that it leaves by.
+    pub device: u32,
     /// The largest packet that can leave, in bytes.
     pub mtu: usize,
     /// The answer.
@@ -87,7 +91,7 @@ impl Namespace {
         let mut tracks: ArrayVec<Track, BURST> = ArrayVec::new();
         for p in packets.iter_mut() {
             let track = match Segment::parse(p.packet) {
-                Ok(segment) => self.track_in(&segment, kernel),
+                Ok(segment) => self.track_in(&segment, p.device, kernel),
                 Err(_) => Track::Pass,
             };
             p.verdict = match track {
@@ -170,15 +174,15 @@ impl Namespace {
         Ok((from, new_at))
     }
 
-    /// Signs outbound packets. `emit` is handed each packet that is to leave, with the number of the packet it comes from, in
-    /// order; `room` is where they are put together, and has to hold the largest packet cut into segments.
+    /// Signs outbound packets. `emit` is handed each packet that is to leave, with the number of the packet that it comes from
+    /// and how many come from that one, in order; `room` is where they are put together, and has to hold the largest packet cut into segments.
     pub fn output(
         &mut self,
         packets: &mut [Outbound<'_>],
         room: &mut [u8],
         kernel: &mut dyn Kernel,
         now_ms: u64,
-        mut emit: impl FnMut(usize, &[u8]),
+        mut emit: impl FnMut(usize, &[u8], usize),
     ) {
         let mut done = 0;
         while done < packets.len() {
@@ -187,7 +191,7 @@ impl Namespace {
             let mut tracks: ArrayVec<Track, BURST> = ArrayVec::new();
             for p in now.iter_mut() {
                 let track = match Segment::parse(p.packet) {
-                    Ok(segment) => self.track_out(&segment, kernel, now_ms),
+                    Ok(segment) => self.track_out(&segment, p.device, kernel, now_ms),
                     Err(_) => Track::Pass,
                 };
                 p.verdict = match track {
@@ -197,7 +201,7 @@ impl Namespace {
                 };
                 tracks.push(track);
             }
-            self.sign_run(now, &tracks, room, &mut |i, packet: &[u8]| emit(done + i, packet));
+            self.sign_run(now, &tracks, room, &mut |i, packet: &[u8], of| emit(done + i, packet, of));
             done += run;
         }
     }
@@ -207,7 +211,7 @@ impl Namespace {
         packets: &mut [Outbound<'_>],
         tracks: &[Track],
         room: &mut [u8],
-        emit: &mut dyn FnMut(usize, &[u8]),
+        emit: &mut dyn FnMut(usize, &[u8], usize),
     ) {
         let mut signatures: ArrayVec<(usize, Signature<'_>, Cut<'_>), BURST> = ArrayVec::new();
         for (i, (p, track)) in packets.iter_mut().zip(tracks).enumerate() {
@@ -257,20 +261,20 @@ fn sign_into(
     signatures: &[(usize, Signature<'_>, Cut<'_>)],
     room: &mut [u8],
     packets: &mut [Outbound<'_>],
-    emit: &mut dyn FnMut(usize, &[u8]),
+    emit: &mut dyn FnMut(usize, &[u8], usize),
 ) {
-    let mut flush = |ops: &mut ArrayVec<Sign<'_>, BURST>, owners: &mut ArrayVec<usize, BURST>| {
+    let mut flush = |ops: &mut ArrayVec<Sign<'_>, BURST>, owners: &mut ArrayVec<(usize, usize), BURST>| {
         mac::sign(ops);
-        for (op, i) in ops.drain(..).zip(owners.drain(..)) {
+        for (op, (i, of)) in ops.drain(..).zip(owners.drain(..)) {
             match op.status {
-                Ok(()) => emit(i, op.packet),
+                Ok(()) => emit(i, op.packet, of),
                 // A piece without a MAC is a piece that is lost, and sent again.
                 Err(reason) => packets[i].verdict = Verdict::Drop(reason),
             }
         }
     };
     let mut ops: ArrayVec<Sign<'_>, BURST> = ArrayVec::new();
-    let mut owners: ArrayVec<usize, BURST> = ArrayVec::new();
+    let mut owners: ArrayVec<(usize, usize), BURST> = ArrayVec::new();
     let mut free = room;
     for (i, signature, cut) in signatures {
         let (here, behind) = free.split_at_mut(cut.total_len());
@@ -284,7 +288,7 @@ fn sign_into(
             }
             let cover = signature.coverage(seq);
             ops.push(Sign { tfm: signature.tfm.mac(), packet, at, cover, checksum: Checksum::Full, status: Ok(()) });
-            owners.push(*i);
+            owners.push((*i, cut.count()));
         }
     }
     flush(&mut ops, &mut owners);

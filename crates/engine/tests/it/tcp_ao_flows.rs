@@ -23,7 +23,7 @@ const SYN: u8 = Flags::SYN;
 struct Table(HashMap<(SocketAddr, Option<SocketAddr>), Found>);
 
 impl Kernel for Table {
-    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<Found> {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, _: u32) -> Option<Found> {
         self.0.get(&(local, Some(remote))).or_else(|| self.0.get(&(local, None))).copied()
     }
 }
@@ -79,10 +79,10 @@ impl End {
 
     /// What leaves, packet by packet.
     fn send(&mut self, packet: &[u8]) -> (Verdict, Vec<Vec<u8>>) {
-        let mut burst = [Outbound { packet, mtu: MTU, verdict: Verdict::Pass }];
+        let mut burst = [Outbound { packet, device: 1, mtu: MTU, verdict: Verdict::Pass }];
         let mut room = vec![0; 1 << 17];
         let mut out = Vec::new();
-        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |_, p| out.push(p.to_vec()));
+        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |_, p, _| out.push(p.to_vec()));
         (burst[0].verdict, out)
     }
 
@@ -91,7 +91,7 @@ impl End {
         let mut bytes = packet.to_vec();
         let verdict = {
             let checksum = ChecksumState::Complete;
-            let mut burst = [Inbound { packet: &mut bytes, checksum, mtu: MTU, verdict: Verdict::Pass }];
+            let mut burst = [Inbound { packet: &mut bytes, checksum, device: 1, mtu: MTU, verdict: Verdict::Pass }];
             self.engine.input(&mut burst, &mut self.kernel, 0);
             burst[0].verdict
         };

@@ -86,6 +86,7 @@ const ROWS: [Row; 9] = [
 pub const MAX_TRAFFIC_KEY_LEN: usize = 64;
 
 /// The algorithms that a registry can serve.
+#[derive(Clone)]
 pub struct Algorithms {
     list: Vec<Arc<Algorithm>>,
 }

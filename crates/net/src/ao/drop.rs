@@ -15,12 +15,21 @@ pub enum Counter {
     Good,
     /// ICMP errors that were ignored.
     DroppedIcmps,
+    /// Segments with TCP-MD5 where nobody has a key for it. The kernel's own code counts those that it sees; these are the
+    /// ones that never get there.
+    Md5Unexpected,
 }
 
 impl Counter {
     /// All of them, in the kernel's order.
-    pub const ALL: [Counter; 5] =
-        [Counter::Required, Counter::Bad, Counter::KeyNotFound, Counter::Good, Counter::DroppedIcmps];
+    pub const ALL: [Counter; 6] = [
+        Counter::Required,
+        Counter::Bad,
+        Counter::KeyNotFound,
+        Counter::Good,
+        Counter::DroppedIcmps,
+        Counter::Md5Unexpected,
+    ];
 
     /// The kernel's name for it.
     #[must_use]
@@ -31,13 +40,14 @@ impl Counter {
             Counter::KeyNotFound => "TCPAOKeyNotFound",
             Counter::Good => "TCPAOGood",
             Counter::DroppedIcmps => "TCPAODroppedIcmps",
+            Counter::Md5Unexpected => "TCPMD5Unexpected",
         }
     }
 }
 
-/// The five counters of a network namespace.
+/// The counters of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Netstat([u64; 5]);
+pub struct Netstat([u64; 6]);
 
 impl Netstat {
     /// Adds one.
@@ -122,7 +132,7 @@ reasons! {
     Mac, "The MAC does not match.", "mac",
         Some(Counter::Bad), true, "TCP_AOFAILURE", "wrong key, other algorithm, TCP options covered on one side only, or a changed packet";
     Md5Unexpected, "TCP-MD5 from a peer for which the socket has TCP-AO keys only.", "md5-unexpected",
-        None, false, "TCP_MD5UNEXPECTED", "the peer signs with TCP-MD5, and the local socket has TCP-AO keys for it";
+        Some(Counter::Md5Unexpected), false, "TCP_MD5UNEXPECTED", "the peer signs with TCP-MD5, and the local socket has TCP-AO keys for it";
     IsnUnknown, "Neither SYN nor ACK on a listening socket: the initial sequence numbers cannot be known.", "isn-unknown",
         None, false, "TCP_FLAGS", "a segment without a connection: the initial sequence numbers are not known";
     Closed, "The socket is closed.", "closed",
@@ -175,6 +185,6 @@ mod tests {
         stat.dropped(DropReason::Closed);
         stat.bump(Counter::Good);
         let values = Counter::ALL.map(|c| stat.value(c));
-        assert_eq!(values, [0, 2, 0, 1, 0]);
+        assert_eq!(values, [0, 2, 0, 1, 0, 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! /proc/crypto: programs that open it read which algorithms we serve.
+//! Files of /proc that tell what we serve: /proc/crypto, and the counters of TCP-AO in /proc/net/netstat.
 
 use super::fds;
 use crate::entry::{guarded, real};
@@ -7,24 +7,69 @@ use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use libc::FILE;
 
-/// Whether a path is /proc/crypto, opened for reading.
-unsafe fn wanted(path: *const c_char) -> bool {
-    // SAFETY: the program's C string.
-    !path.is_null() && unsafe { CStr::from_ptr(path) } == c"/proc/crypto"
+/// A file whose text is ours.
+#[derive(Clone, Copy)]
+enum Ours {
+    /// /proc/crypto.
+    Crypto,
+    /// net/netstat of a thread's network namespace: of this thread (0), of this process (-1), or of the process named.
+    Netstat(c_int),
 }
 
-/// A file with the text of /proc/crypto.
-fn listing(flags: c_int) -> Result<isize, i32> {
-    if flags & libc::O_ACCMODE != libc::O_RDONLY {
-        return Err(libc::EACCES);
+/// Which of our files a path is.
+///
+/// # Safety
+/// The program's C string, or null.
+unsafe fn ours(path: *const c_char) -> Option<Ours> {
+    if path.is_null() {
+        return None;
     }
-    let text = sealane_engine::proc_crypto(&*system::get()?);
-    let cloexec = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
-    let memfd_flags: c_uint = libc::MFD_ALLOW_SEALING | cloexec;
+    // SAFETY: not null.
+    let rest = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(b"/proc/")?;
+    match rest {
+        b"crypto" => Some(Ours::Crypto),
+        b"net/netstat" | b"self/net/netstat" => Some(Ours::Netstat(-1)),
+        b"thread-self/net/netstat" => Some(Ours::Netstat(0)),
+        _ => {
+            let pid = core::str::from_utf8(rest.strip_suffix(b"/net/netstat")?).ok()?;
+            pid.parse().ok().filter(|pid| *pid > 0).map(Ours::Netstat)
+        }
+    }
+}
+
+/// Not an option of Linux. The launcher, which watches the options of TCP-AO, answers it with the text of
+/// /proc/net/netstat of the thread named in place of the descriptor; without it the kernel fails it.
+const NETSTAT: usize = 0x5ea1;
+
+/// The text with the launcher's counters in it; none where nobody serves TCP-AO.
+fn netstat(whose: c_int) -> Option<Vec<u8>> {
+    let mut text = vec![0u8; 1 << 14];
+    let mut len = text.len() as u32;
+    // SAFETY: room of that length.
+    let r = unsafe { raw!(libc::SYS_getsockopt, whose, libc::IPPROTO_TCP, NETSTAT, text.as_mut_ptr(), &raw mut len) };
+    check(r).ok()?;
+    text.truncate(len as usize);
+    Some(text)
+}
+
+/// A file with the text, as the flags of open(2) want it. `None`: the kernel's own will do.
+fn listing(which: Ours, flags: c_int) -> Option<Result<isize, i32>> {
+    let text = match which {
+        Ours::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
+        Ours::Crypto => system::get().map(|s| sealane_engine::proc_crypto(&s).into_bytes()),
+        Ours::Netstat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
+        Ours::Netstat(whose) => Ok(netstat(whose)?),
+    };
+    Some(text.and_then(|text| memory_file(&text, flags & libc::O_CLOEXEC != 0)))
+}
+
+/// A read-only file in memory.
+fn memory_file(text: &[u8], cloexec: bool) -> Result<isize, i32> {
+    let memfd_flags: c_uint = libc::MFD_ALLOW_SEALING | if cloexec { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: a C string; the text's bytes; plain values.
     unsafe {
-        let fd = check(raw!(libc::SYS_memfd_create, c"crypto".as_ptr(), memfd_flags))?;
-        let mut rest = text.as_bytes();
+        let fd = check(raw!(libc::SYS_memfd_create, c"sealane".as_ptr(), memfd_flags))?;
+        let mut rest = text;
         while let Ok(n @ 1..) = check(raw!(libc::SYS_write, fd, rest.as_ptr(), rest.len())) {
             rest = &rest[n..];
         }
@@ -35,14 +80,31 @@ fn listing(flags: c_int) -> Result<isize, i32> {
     }
 }
 
+/// Opens a file of ours: its descriptor, or -1 with errno. `None`: the kernel's own file is to be opened.
+///
+/// # Safety
+/// The program's C string, or null.
+unsafe fn open_ours(path: *const c_char, flags: c_int) -> Option<c_int> {
+    // SAFETY: the caller's promise.
+    let which = unsafe { ours(path) }?;
+    let mut served = true;
+    let fd = guarded(|| {
+        listing(which, flags).unwrap_or_else(|| {
+            served = false;
+            Ok(-1)
+        })
+    });
+    served.then_some(fd as c_int)
+}
+
 macro_rules! opens {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*), $path:ident, $flags:ident;)+) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> c_int {
             // SAFETY: the program's path.
-            if unsafe { wanted($path) } {
-                return guarded(|| listing($flags)) as c_int;
+            if let Some(fd) = unsafe { open_ours($path, $flags) } {
+                return fd;
             }
             let fd = real!($name($($arg: $ty),*) -> c_int);
             fds::fresh(fd);
@@ -70,38 +132,43 @@ opens! {
     fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int), path, flags;
 }
 
-/// A stdio file with the text of /proc/crypto.
-unsafe fn stream(mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's C string.
-    let cloexec = unsafe { CStr::from_ptr(mode) }.to_bytes().contains(&b'e');
-    let fd = guarded(|| listing(if cloexec { libc::O_CLOEXEC } else { 0 }));
-    if fd < 0 {
-        return core::ptr::null_mut();
+/// A stdio file with a text of ours, as fopen(3) opens it. `None`: the kernel's own file is to be opened.
+///
+/// # Safety
+/// The program's strings.
+unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+    // SAFETY: the caller's promise.
+    let mode = unsafe {
+        if mode.is_null() || *mode != b'r' as c_char {
+            return None;
+        }
+        CStr::from_ptr(mode).to_bytes()
+    };
+    let flags = if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: the program's path; our descriptor, handed over.
+    unsafe {
+        let fd = open_ours(path, flags)?;
+        Some(if fd < 0 { core::ptr::null_mut() } else { libc::fdopen(fd, c"r".as_ptr()) })
     }
-    // SAFETY: our descriptor, handed over.
-    unsafe { libc::fdopen(fd as c_int, c"r".as_ptr()) }
 }
 
-/// `fopen(3)`.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's strings.
-    unsafe {
-        if wanted(path) && !mode.is_null() && *mode == b'r' as c_char {
-            return stream(mode);
+macro_rules! streams {
+    ($($(#[$doc:meta])* fn $name:ident;)+) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            // SAFETY: the program's strings.
+            if let Some(file) = unsafe { stream(path, mode) } {
+                return file;
+            }
+            real!($name(path: *const c_char, mode: *const c_char) -> *mut FILE)
         }
-    }
-    real!(fopen(path: *const c_char, mode: *const c_char) -> *mut FILE)
+    )+};
 }
 
-/// `fopen(3)` as programs with 64-bit file offsets call it.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the program's strings.
-    unsafe {
-        if wanted(path) && !mode.is_null() && *mode == b'r' as c_char {
-            return stream(mode);
-        }
-    }
-    real!(fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE)
+streams! {
+    /// `fopen(3)`.
+    fn fopen;
+    /// `fopen(3)` as programs with 64-bit file offsets call it.
+    fn fopen64;
 }

@@ -1,0 +1,300 @@
+//! The data path of one network namespace: packets of protected peers between the kernel's queues and the engine.
+
+use crate::transport::link;
+use crate::transport::netns::Netns;
+use crate::transport::nfqueue::{BATCH, Queue, Verdict as Fate};
+use crate::transport::nft::{Marks, Options, Table, Watch};
+use crate::transport::poll::{Waker, ready};
+use crate::transport::raw::RawSockets;
+use crate::transport::sock_diag::{Departures, Entry, SockDiag};
+use parking_lot::Mutex;
+use sealane_abi::tcp::State;
+use sealane_engine::tcp_ao::{
+    Ends, Found, Inbound, Kernel, Namespace, Outbound, SocketId, Verdict, icmp_error, tell_nobody,
+};
+use sealane_net::ao::segment::ChecksumState;
+use sealane_net::wire::ip;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The first queue that we try to get.
+const FIRST_QUEUE: u16 = 0x5ea1;
+/// Room for what one batch becomes: a superframe of 64 KB cut into the smallest pieces that make sense, with headers.
+const ROOM: usize = 1 << 20;
+/// How often time is looked at when nothing happens.
+const TICK: Duration = Duration::from_secs(1);
+/// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
+const MIN_MTU: usize = 1280;
+
+/// What the threads of a namespace share.
+pub(super) struct Shared {
+    pub(super) engine: Mutex<Namespace>,
+    /// `None` when it has been taken away.
+    pub(super) table: Mutex<Option<Table>>,
+    pub(super) waker: Waker,
+    pub(super) stop: AtomicBool,
+    /// Milliseconds of [`Namespace::expire`]'s clock count from here.
+    start: Instant,
+}
+
+impl Shared {
+    /// The engine's clock.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// One thread's view of it.
+struct Path {
+    shared: Arc<Shared>,
+    output: Queue,
+    input: Queue,
+    watch: Watch,
+    raw: RawSockets,
+    departures: Departures,
+    sockets: Sockets,
+    devices: Devices,
+    room: Vec<u8>,
+}
+
+/// Opens queues and rules in `netns` and starts the thread that serves them.
+///
+/// # Errors
+/// The kernel's, with what could not be made.
+pub(super) fn start(netns: &Netns, engine: Namespace) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    let (mut path, shared) = netns.run(|| {
+        let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let output = Queue::open(FIRST_QUEUE, true).map_err(say("a queue for packets that leave"))?;
+        let input = Queue::open(output.number() + 1, false).map_err(say("a queue for packets that come in"))?;
+        let marks = Marks::default();
+        let options = Options { output_queue: output.number(), input_queue: input.number(), marks, any_option: true };
+        let table = Table::install(options, &[]).map_err(say("nftables rules"))?;
+        let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(engine),
+            table: Mutex::new(Some(table)),
+            waker: Waker::new()?,
+            stop: AtomicBool::new(false),
+            start: Instant::now(),
+        });
+        let path = Path {
+            shared: shared.clone(),
+            output,
+            input,
+            watch,
+            raw: RawSockets::open(marks.signed()).map_err(say("raw sockets"))?,
+            departures: Departures::open().map_err(say("news of sockets that close"))?,
+            sockets: Sockets { diag: SockDiag::open().map_err(say("the kernel's table of sockets"))? },
+            devices: Devices::default(),
+            room: vec![0; ROOM],
+        };
+        Ok((path, shared))
+    })?;
+    let netns = netns.try_clone()?;
+    let thread = std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
+        if let Err(e) = netns.enter() {
+            eprintln!("sealane: cannot enter a network namespace: {e}");
+            return;
+        }
+        path.serve();
+    })?;
+    Ok((shared, thread))
+}
+
+impl Path {
+    fn serve(&mut self) {
+        let mut ticked = Instant::now();
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let fds = [
+                self.output.as_fd(),
+                self.input.as_fd(),
+                self.watch.as_fd(),
+                self.departures.as_fd(),
+                self.shared.waker.as_fd(),
+            ];
+            let ready = ready(fds, TICK);
+            if ready[0] {
+                complain("packets that leave", self.outgoing());
+            }
+            if ready[1] {
+                complain("packets that come in", self.incoming());
+            }
+            if ready[2] && self.watch.changed() {
+                let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
+                complain("rules that somebody changed", restored);
+            }
+            if ready[3] {
+                self.departed();
+            }
+            if ready[4] {
+                self.shared.waker.drain();
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.devices.forget();
+                self.shared.engine.lock().expire(self.shared.now_ms());
+            }
+        }
+        // What is left in the queues is dropped with them; only then do the rules go.
+    }
+
+    fn outgoing(&mut self) -> io::Result<()> {
+        while self.output.receive()? > 0 {
+            let now_ms = self.shared.now_ms();
+            let (packets, mut verdicts) = self.output.split();
+            let mut batch: arrayvec::ArrayVec<Outbound<'_>, BATCH> = arrayvec::ArrayVec::new();
+            let mut about: arrayvec::ArrayVec<(u32, bool), BATCH> = arrayvec::ArrayVec::new();
+            for p in packets {
+                about.push((p.id, p.superframe));
+                let mtu = self.devices.mtu(p.out_device);
+                batch.push(Outbound { packet: p.bytes, device: p.out_device, mtu, verdict: Verdict::Pass });
+            }
+            let raw = &self.raw;
+            let mut replaced = [false; BATCH];
+            let mut engine = self.shared.engine.lock();
+            engine.output(&mut batch, &mut self.room, &mut self.sockets, now_ms, |i, packet, pieces| {
+                let (id, superframe) = about[i];
+                if pieces == 1 && !superframe {
+                    replaced[i] = true;
+                    verdicts.judge(id, Fate::Replace(packet));
+                } else if let Some(to) = destination(packet) {
+                    // A packet that cannot be sent is a packet that is lost, and sent again.
+                    let _ = raw.send(packet, to);
+                }
+            });
+            drop(engine);
+            for ((id, _), p) in about.iter().zip(&batch) {
+                if matches!(p.verdict, Verdict::Pass | Verdict::NotTcp) {
+                    verdicts.judge(*id, Fate::Accept);
+                }
+            }
+            drop(batch);
+            self.output.finish()?;
+        }
+        Ok(())
+    }
+
+    fn incoming(&mut self) -> io::Result<()> {
+        while self.input.receive()? > 0 {
+            let now_ms = self.shared.now_ms();
+            let (packets, mut verdicts) = self.input.split();
+            let mut batch: arrayvec::ArrayVec<Inbound<'_>, BATCH> = arrayvec::ArrayVec::new();
+            let mut ids: arrayvec::ArrayVec<u32, BATCH> = arrayvec::ArrayVec::new();
+            for p in packets {
+                ids.push(p.id);
+                let mtu = self.devices.mtu(p.in_device);
+                let checksum = if p.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
+                batch.push(Inbound { packet: p.bytes, checksum, device: p.in_device, mtu, verdict: Verdict::Pass });
+            }
+            let mut engine = self.shared.engine.lock();
+            engine.input(&mut batch, &mut self.sockets, now_ms);
+            for (id, p) in ids.iter().zip(&mut batch) {
+                match p.verdict {
+                    Verdict::Pass => verdicts.judge(*id, Fate::Accept),
+                    Verdict::NotTcp => {
+                        let ignored = icmp_error(p.packet).is_some_and(|(ends, error)| engine.ignore_icmp(ends, error));
+                        if ignored {
+                            tell_nobody(p.packet);
+                            verdicts.judge(*id, Fate::Replace(p.packet));
+                        } else {
+                            verdicts.judge(*id, Fate::Accept);
+                        }
+                    }
+                    Verdict::Deliver(from, at) => {
+                        let packet = &mut p.packet[from..];
+                        if p.checksum == ChecksumState::Partial {
+                            // The queue tells the kernel that there is nothing left to compute.
+                            ip::set_tcp_checksum(packet, &at);
+                        }
+                        verdicts.judge(*id, Fate::Replace(&packet[..at.end]));
+                    }
+                    Verdict::Sent | Verdict::Drop(_) => {}
+                }
+            }
+            drop(engine);
+            drop(batch);
+            self.input.finish()?;
+        }
+        Ok(())
+    }
+
+    fn departed(&mut self) {
+        let now_ms = self.shared.now_ms();
+        let mut engine = self.shared.engine.lock();
+        let told = self.departures.each(|entry| {
+            let ends = (entry.remote.port() != 0).then(|| Ends::new(entry.local, entry.remote));
+            engine.destroyed(SocketId(entry.cookie), ends, now_ms);
+        });
+        // What was not told is found out when its place is needed.
+        complain("news of sockets that close", told);
+    }
+}
+
+/// Ends the connections that are still there, so that nobody sends for them any more: their peers get a signed RST.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> {
+    let ends: Vec<Ends> = shared.engine.lock().connections().map(|(ends, _)| ends).collect();
+    if ends.is_empty() {
+        return Ok(());
+    }
+    netns.run(|| {
+        let mut diag = SockDiag::open()?;
+        for ends in ends {
+            if let Some(entry) = diag.find(ends.local, ends.remote, 0)?.filter(|e| e.state != State::Listen) {
+                diag.destroy(&entry)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn complain(what: &str, done: io::Result<()>) {
+    if let Err(e) = done {
+        eprintln!("sealane: TCP-AO: {what}: {e}");
+    }
+}
+
+/// Where a packet is to go.
+fn destination(packet: &[u8]) -> Option<SocketAddr> {
+    let at = ip::Layout::find(packet).ok()?;
+    Some(SocketAddr::new(ip::sockets(packet, &at).1.ip(), 0))
+}
+
+/// The kernel's sockets, for the engine.
+struct Sockets {
+    diag: SockDiag,
+}
+
+impl Kernel for Sockets {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
+        let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf: 0 };
+        let entry = self.diag.find(local, remote, device).ok()??;
+        if entry.state != State::NewSynRecv {
+            return Some(found(entry));
+        }
+        // Its keys are the listener's.
+        self.diag.listener(local, remote, device).ok()?.map(found)
+    }
+}
+
+/// MTUs, asked once in a while.
+#[derive(Default)]
+struct Devices(HashMap<u32, usize>);
+
+impl Devices {
+    fn mtu(&mut self, index: u32) -> usize {
+        *self.0.entry(index).or_insert_with(|| link::facts(index).map_or(MIN_MTU, |f| f.mtu as usize))
+    }
+
+    fn forget(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,161 @@
+//! The network namespaces in which TCP-AO is served.
+
+use super::path::{self, Shared};
+use crate::transport::netns::{Netns, NetnsId};
+use parking_lot::{Mutex, MutexGuard};
+use sealane_engine::Profile;
+use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
+use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::mkt::Prefix;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// All of them.
+pub(crate) struct Spaces {
+    profile: Profile,
+    algorithms: Algorithms,
+    by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
+    any: AtomicBool,
+    /// What a socket is told in a namespace where nobody has used TCP-AO.
+    blank: Mutex<Namespace>,
+}
+
+impl Spaces {
+    /// None yet. `algorithms` are what keys can be made of.
+    pub(crate) fn new(profile: Profile, algorithms: Algorithms) -> Self {
+        let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
+        Spaces { profile, algorithms, by_id: Mutex::default(), any: AtomicBool::new(false), blank }
+    }
+
+    /// Whether there are none: then no call but a key's concerns us.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether the memory of keys is limited as in the kernel: not where its restrictions are lifted.
+    pub(crate) fn limits_memory(&self) -> bool {
+        self.profile != Profile::Open
+    }
+
+    /// The engine of a namespace without TCP-AO.
+    pub(crate) fn blank(&self) -> MutexGuard<'_, Namespace> {
+        self.blank.lock()
+    }
+
+    /// That of a socket's namespace; with `make`, made if need be.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub(crate) fn of_socket(&self, socket: BorrowedFd<'_>, make: bool) -> io::Result<Option<Arc<Space>>> {
+        if !make && self.is_empty() {
+            return Ok(None);
+        }
+        self.of(Netns::of_socket(socket)?, make)
+    }
+
+    /// That of a namespace; with `make`, made if need be.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub(crate) fn of(&self, netns: Netns, make: bool) -> io::Result<Option<Arc<Space>>> {
+        let id = netns.id()?;
+        let mut spaces = self.by_id.lock();
+        if let Some(space) = spaces.get(&id) {
+            return Ok(Some(space.clone()));
+        }
+        if !make {
+            return Ok(None);
+        }
+        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()))?;
+        spaces.insert(id, space.clone());
+        self.any.store(true, Ordering::Release);
+        Ok(Some(space))
+    }
+
+    /// Ends all of them, when the program is gone.
+    pub(crate) fn stop(&self) {
+        let spaces: Vec<Arc<Space>> = self.by_id.lock().drain().map(|(_, space)| space).collect();
+        let start = Instant::now();
+        while start.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for space in spaces {
+            space.stop();
+        }
+    }
+}
+
+/// How long connections may go on after their program has ended: their last bytes are under way.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long the last segments take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// One of them.
+pub(crate) struct Space {
+    netns: Netns,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    protected: Mutex<HashSet<Prefix>>,
+}
+
+impl Space {
+    fn start(netns: Netns, engine: Namespace) -> io::Result<Arc<Self>> {
+        let (shared, thread) = path::start(&netns, engine)?;
+        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)), protected: Mutex::default() }))
+    }
+
+    /// Its engine.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Namespace> {
+        self.shared.engine.lock()
+    }
+
+    /// Its devices.
+    pub(crate) fn interfaces(&self) -> impl Interfaces + use<> {
+        NoVrfs
+    }
+
+    /// Puts the peers of a prefix under the rules: from now on no segment to or from them passes unseen.
+    ///
+    /// # Errors
+    /// The kernel's, and then it is not so.
+    pub(crate) fn protect(&self, prefix: Prefix) -> io::Result<()> {
+        let mut protected = self.protected.lock();
+        if !protected.contains(&prefix) {
+            let mut table = self.shared.table.lock();
+            let table = table.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+            table.protect(&[(prefix.addr, prefix.len)])?;
+            protected.insert(prefix);
+        }
+        Ok(())
+    }
+
+    /// How much memory the keys of a socket may take here, in bytes: `net.core.optmem_max`.
+    pub(crate) fn optmem_max(&self) -> Option<usize> {
+        let text = self.netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Whether connections are left whose sockets live.
+    fn busy(&self) -> bool {
+        self.engine().connections().any(|(_, alive)| alive)
+    }
+
+    /// Ends it: first the connections, then what serves them, last the rules.
+    fn stop(&self) {
+        path::complain("connections that are to end", path::end_connections(&self.netns, &self.shared));
+        std::thread::sleep(LAST_WORDS);
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        if let Some(table) = self.shared.table.lock().take() {
+            path::complain("taking the rules away", table.delete());
+        }
+    }
+}
