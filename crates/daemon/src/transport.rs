@@ -2,9 +2,15 @@
 //!
 //! Programs: `process`, `seccomp`, `peer`, `mapping`, `keys`, `sleep`.
 //! Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables).
-//! Packets: `netlink` (messages), `nft` (rules), `nfqueue` and `raw` (in and out), `netns` and `link` (where), `poll`.
+//! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
+//! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
+//! `poll`.
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
+pub(crate) mod bpf;
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
+pub(crate) mod frames;
 pub(crate) mod keys;
 #[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod link;
@@ -20,10 +26,15 @@ pub(crate) mod nft;
 pub(crate) mod peer;
 pub(crate) mod poll;
 pub(crate) mod process;
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod raw;
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
+pub(crate) mod ring;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
 pub(crate) mod sock_diag;
+#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
+pub(crate) mod tap;
 pub(crate) mod tcp_socket;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -52,6 +63,29 @@ fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
         let error = io::Error::last_os_error();
         if error.raw_os_error() != Some(libc::EINTR) {
             return Err(error);
+        }
+    }
+}
+
+/// Sends messages, without waiting; one that the kernel refuses is left out.
+///
+/// # Safety
+/// Every pointer in `headers` is to memory of the length beside it that lives until the call returns.
+unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mut raw::Sent) {
+    let mut rest = headers;
+    while !rest.is_empty() {
+        // SAFETY: the caller's promise; the kernel only reads the memory, and writes lengths into the headers.
+        let n = unsafe { libc::sendmmsg(fd.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, libc::MSG_DONTWAIT) };
+        let done = usize::try_from(n).unwrap_or(0);
+        sent.taken += done;
+        rest = &mut rest[done..];
+        if done == 0 {
+            if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+                continue;
+            }
+            // The first of them failed. When there is no room, there is none for the others either.
+            sent.refused += 1;
+            rest = &mut rest[1..];
         }
     }
 }

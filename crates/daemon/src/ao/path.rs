@@ -5,7 +5,7 @@ use crate::transport::netns::Netns;
 use crate::transport::nfqueue::{BATCH, Queue, Verdict as Fate};
 use crate::transport::nft::{Marks, Options, Table, Watch};
 use crate::transport::poll::{Waker, ready};
-use crate::transport::raw::RawSockets;
+use crate::transport::raw::Raw;
 use crate::transport::sock_diag::{Departures, Entry, SockDiag};
 use parking_lot::Mutex;
 use sealane_abi::tcp::State;
@@ -56,7 +56,7 @@ struct Path {
     output: Queue,
     input: Queue,
     watch: Watch,
-    raw: RawSockets,
+    raw: Raw,
     departures: Departures,
     sockets: Sockets,
     devices: Devices,
@@ -88,7 +88,7 @@ pub(super) fn start(netns: &Netns, engine: Namespace) -> io::Result<(Arc<Shared>
             output,
             input,
             watch,
-            raw: RawSockets::open(marks.signed()).map_err(say("raw sockets"))?,
+            raw: Raw::open(marks).map_err(say("raw sockets"))?,
             departures: Departures::open().map_err(say("news of sockets that close"))?,
             sockets: Sockets { diag: SockDiag::open().map_err(say("the kernel's table of sockets"))? },
             devices: Devices::default(),
@@ -163,9 +163,9 @@ impl Path {
                 if pieces == 1 && !superframe {
                     replaced[i] = true;
                     verdicts.judge(id, Fate::Replace(packet));
-                } else if let Some(to) = destination(packet) {
+                } else {
                     // A packet that cannot be sent is a packet that is lost, and sent again.
-                    let _ = raw.send(packet, to);
+                    raw.send(&[packet], 0, false);
                 }
             });
             drop(engine);
@@ -260,12 +260,6 @@ pub(super) fn complain(what: &str, done: io::Result<()>) {
     if let Err(e) = done {
         eprintln!("sealane: TCP-AO: {what}: {e}");
     }
-}
-
-/// Where a packet is to go.
-fn destination(packet: &[u8]) -> Option<SocketAddr> {
-    let at = ip::Layout::find(packet).ok()?;
-    Some(SocketAddr::new(ip::sockets(packet, &at).1.ip(), 0))
 }
 
 /// The kernel's sockets, for the engine.

@@ -60,16 +60,17 @@ pub(crate) fn name(index: u32) -> io::Result<String> {
     Ok(request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
 }
 
-/// Sets a device up.
+/// Sets a device up or down.
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn up(name: &str) -> io::Result<()> {
+pub(crate) fn set_up(name: &str, up: bool) -> io::Result<()> {
     let (fd, mut request) = (any_socket()?, request(name)?);
     ioctl(&fd, libc::SIOCGIFFLAGS, &mut request)?;
     // SAFETY: the ioctl has written this member.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    let bit = libc::IFF_UP as libc::c_short;
+    request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
     ioctl(&fd, libc::SIOCSIFFLAGS, &mut request)
 }
 

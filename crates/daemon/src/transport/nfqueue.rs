@@ -16,6 +16,9 @@ pub(crate) const BATCH: usize = 16;
 /// Bytes for a message: the longest packet is 65,531 bytes, the rest of its attributes a few hundred.
 const SLOT_LEN: usize = 66 << 10;
 
+/// The longest packet that fits into an attribute, in bytes.
+const MAX_PAYLOAD: usize = u16::MAX as usize - nl::NLA_HDRLEN;
+
 /// Packets that may wait for their verdict. Those of one connection are limited by the kernel (TSQ) to two superframes.
 const MAX_WAITING: u32 = 8192;
 
@@ -65,6 +68,8 @@ pub(crate) struct Queue {
     lens: [usize; BATCH],
     count: usize,
     verdicts: Messages,
+    /// Packets of the batch that have a verdict.
+    judged: usize,
     /// Number of the last packet read.
     last: Option<u32>,
     overruns: u64,
@@ -103,7 +108,17 @@ impl Queue {
         // Losses are counted by packet numbers; an error in between would only delay what is there.
         socket.set(libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         let (slots, lens) = (vec![0; BATCH * SLOT_LEN], [0; BATCH]);
-        Ok(Queue { socket, number, slots, lens, count: 0, verdicts: Messages::new(), last: None, overruns: 0 })
+        Ok(Queue {
+            socket,
+            number,
+            slots,
+            lens,
+            count: 0,
+            judged: 0,
+            verdicts: Messages::new(),
+            last: None,
+            overruns: 0,
+        })
     }
 
     /// Its number, for the rules.
@@ -130,7 +145,8 @@ impl Queue {
     /// # Errors
     /// The kernel's.
     pub(crate) fn receive(&mut self) -> io::Result<usize> {
-        self.count = 0;
+        (self.count, self.judged) = (0, 0);
+        self.verdicts.clear();
         let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH];
         // SAFETY: all-zero is a valid `mmsghdr`.
         let mut headers: [libc::mmsghdr; BATCH] = unsafe { core::mem::zeroed() };
@@ -171,21 +187,10 @@ impl Queue {
         Ok(self.count)
     }
 
-    /// The packets of the batch, in their order.
-    pub(crate) fn packets(&mut self) -> impl Iterator<Item = Packet<'_>> {
-        let slots = self.slots.chunks_exact_mut(SLOT_LEN).zip(self.lens).take(self.count);
-        slots.filter_map(|(slot, len)| packet(&mut slot[..len]))
-    }
-
-    /// Gives a packet of the batch its verdict. It takes effect with [`Queue::finish`].
-    pub(crate) fn judge(&mut self, id: u32, verdict: Verdict<'_>) {
-        judge(&mut self.verdicts, self.number, id, verdict);
-    }
-
-    /// Packets to look at and verdicts to write, both at a time.
+    /// The packets of the batch in their order, and where their verdicts are written.
     pub(crate) fn split(&mut self) -> (impl Iterator<Item = Packet<'_>>, Verdicts<'_>) {
         let slots = self.slots.chunks_exact_mut(SLOT_LEN).zip(self.lens).take(self.count);
-        let verdicts = Verdicts { messages: &mut self.verdicts, number: self.number };
+        let verdicts = Verdicts { messages: &mut self.verdicts, judged: &mut self.judged, number: self.number };
         (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
     }
 
@@ -194,15 +199,19 @@ impl Queue {
     /// # Errors
     /// The kernel's.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        if self.count == 0 {
+        let count = core::mem::take(&mut self.count);
+        if count == 0 {
             return Ok(());
         }
-        self.count = 0;
         let last = self.last.expect("a batch has a last packet");
-        let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
-        self.verdicts.push(type_, 0, &head(self.number), |a| {
-            a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_DROP, last));
-        });
+        // The kernel minds when there is none to drop.
+        if self.judged < count {
+            let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
+            self.verdicts.push(type_, 0, &head(self.number), |a| {
+                a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_DROP, last));
+            });
+        }
+        self.judged = 0;
         let sent = self.socket.send(&self.verdicts);
         self.verdicts.clear();
         sent
@@ -224,24 +233,27 @@ impl std::fmt::Debug for Queue {
 /// Where verdicts of a batch are written while its packets are borrowed.
 pub(crate) struct Verdicts<'a> {
     messages: &'a mut Messages,
+    judged: &'a mut usize,
     number: u16,
 }
 
 impl Verdicts<'_> {
-    /// As [`Queue::judge`].
+    /// Gives a packet of the batch its verdict, once. It takes effect with [`Queue::finish`], and then in the order in
+    /// which verdicts were given.
     pub(crate) fn judge(&mut self, id: u32, verdict: Verdict<'_>) {
-        judge(self.messages, self.number, id, verdict);
-    }
-}
-
-fn judge(messages: &mut Messages, number: u16, id: u32, verdict: Verdict<'_>) {
-    let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT) as u16;
-    messages.push(type_, 0, &head(number), |a| {
-        a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_ACCEPT, id));
-        if let Verdict::Replace(bytes) = verdict {
-            a.put(libc::NFQA_PAYLOAD as u16, bytes);
+        // What does not fit into an attribute is lost like what does not fit into the queue.
+        if matches!(verdict, Verdict::Replace(bytes) if bytes.len() > MAX_PAYLOAD) {
+            return;
         }
-    });
+        *self.judged += 1;
+        let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT) as u16;
+        self.messages.push(type_, 0, &head(self.number), |a| {
+            a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_ACCEPT, id));
+            if let Verdict::Replace(bytes) = verdict {
+                a.put(libc::NFQA_PAYLOAD as u16, bytes);
+            }
+        });
+    }
 }
 
 /// `struct nfgenmsg`: its resource is the queue.

@@ -1,75 +1,159 @@
-//! Raw sockets: whole IP packets that leave by the kernel's own routing.
+//! Sending whole IP packets through the stack: raw sockets.
+//!
+//! The stack finds the route and the link header of each packet, whatever the device. What does not fit into a socket's
+//! buffer is dropped, like what does not fit into a queue of the device: TCP sends it again and slows down.
 
+use super::nft::Marks;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-const IPV6_HDRINCL: i32 = 36;
+/// Packets of one call.
+pub(crate) const BURST: usize = 64;
 
-/// One for each family, in the namespace of the thread that opened them.
+/// Bytes that may wait in a socket for the device; the kernel counts what it allocates.
+const SEND_BUFFER: i32 = 8 << 20;
+
+/// Sockets of the namespace of the thread that opened them.
 #[derive(Debug)]
-pub(crate) struct RawSockets {
-    v4: OwnedFd,
-    /// `None` where IPv6 is off.
-    v6: Option<OwnedFd>,
+pub(crate) struct Raw {
+    /// v4 and v6, for packets with mark [`Marks::signed`].
+    signed: [Option<OwnedFd>; 2],
+    /// The same with [`Marks::learn`].
+    learn: [Option<OwnedFd>; 2],
 }
 
-impl RawSockets {
-    /// Opens them; what they send bears `mark`.
+/// What became of a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sent {
+    /// Packets that the kernel took.
+    pub(crate) taken: usize,
+    /// Packets that it refused: no route, too long for the device, no room.
+    pub(crate) refused: usize,
+}
+
+/// Opens a raw socket of a family; none where the kernel lacks it.
+fn open(family: i32, mark: u32) -> io::Result<Option<OwnedFd>> {
+    // SAFETY: plain values; the descriptor is new and ours. IPPROTO_RAW says that headers come with the packets, and
+    // that nothing is received.
+    let fd = unsafe {
+        let fd = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW);
+        if fd < 0 {
+            let error = io::Error::last_os_error();
+            return if error.raw_os_error() == Some(libc::EAFNOSUPPORT) { Ok(None) } else { Err(error) };
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+    Ok(Some(fd))
+}
+
+impl Raw {
+    /// Opens them.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without `CAP_NET_RAW`.
-    pub(crate) fn open(mark: u32) -> io::Result<Self> {
-        let open = |family: i32, level: i32, option: i32| {
-            // SAFETY: plain values; the descriptor is new and ours.
-            let fd = unsafe {
-                let fd = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW);
-                if fd < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-                OwnedFd::from_raw_fd(fd)
-            };
-            super::set_option(fd.as_fd(), level, option, &1i32)?;
-            super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
-            super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(4i32 << 20))?;
-            Ok(fd)
+    /// The kernel's: `EPERM` without `CAP_NET_RAW` and `CAP_NET_ADMIN`.
+    pub(crate) fn open(marks: Marks) -> io::Result<Self> {
+        let families = |mark| -> io::Result<[Option<OwnedFd>; 2]> {
+            Ok([open(libc::AF_INET, mark)?, open(libc::AF_INET6, mark)?])
         };
-        Ok(RawSockets {
-            v4: open(libc::AF_INET, libc::IPPROTO_IP, libc::IP_HDRINCL)?,
-            v6: open(libc::AF_INET6, libc::IPPROTO_IPV6, IPV6_HDRINCL).ok(),
-        })
+        Ok(Raw { signed: families(marks.signed())?, learn: families(marks.learn())? })
     }
 
-    /// Sends a packet to where its header says.
-    ///
-    /// # Errors
-    /// The kernel's: `EMSGSIZE` for what exceeds the MTU, `ENETUNREACH`, `EAFNOSUPPORT` where IPv6 is off.
-    pub(crate) fn send(&self, packet: &[u8], to: SocketAddr) -> io::Result<()> {
-        let mut name = [0u8; 28];
-        // The port of a raw IPv6 socket's destination is a protocol, or 0.
-        let (fd, len) = match to.ip() {
-            IpAddr::V4(a) => {
-                name[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-                name[4..8].copy_from_slice(&a.octets());
-                (&self.v4, 16)
+    /// Sends packets of one family in their order. `device` limits where they may leave, if it is not 0. With `learn`
+    /// their frames pass the device's ring.
+    pub(crate) fn send(&self, packets: &[&[u8]], device: u32, learn: bool) -> Sent {
+        let mut sent = Sent::default();
+        for burst in packets.chunks(BURST) {
+            let sockets = if learn { &self.learn } else { &self.signed };
+            let socket = burst[0].first().and_then(|b| sockets.get(usize::from(b >> 4 == 6))?.as_ref());
+            match socket {
+                Some(socket) => send_burst(socket, burst, device, &mut sent),
+                None => sent.refused += burst.len(),
             }
-            IpAddr::V6(a) => {
-                name[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
-                name[8..24].copy_from_slice(&a.octets());
-                (self.v6.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?, 28)
-            }
-        };
-        // SAFETY: live bytes and an address of that length.
-        let n = unsafe {
-            libc::sendto(
-                fd.as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                libc::MSG_DONTWAIT,
-                name.as_ptr().cast(),
-                len,
-            )
-        };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        }
+        sent
     }
 }
+
+/// Room for one control message with the device.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 40]);
+
+fn send_burst(socket: &OwnedFd, packets: &[&[u8]], device: u32, sent: &mut Sent) {
+    // SAFETY: all-zero values of these are valid.
+    let (mut headers, mut iovecs, mut addresses, mut control) = unsafe {
+        (
+            core::mem::zeroed::<[libc::mmsghdr; BURST]>(),
+            core::mem::zeroed::<[libc::iovec; BURST]>(),
+            core::mem::zeroed::<[libc::sockaddr_in6; BURST]>(),
+            Control([0; 40]),
+        )
+    };
+    let control_len = if device == 0 { 0 } else { write_device(&mut control, packets[0], device) };
+    for (i, packet) in packets.iter().enumerate() {
+        let address_len = write_address(&mut addresses[i], packet, device);
+        iovecs[i] = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+        let header = &mut headers[i].msg_hdr;
+        header.msg_name = (&raw mut addresses[i]).cast();
+        header.msg_namelen = address_len;
+        header.msg_iov = &raw mut iovecs[i];
+        header.msg_iovlen = 1;
+        if control_len > 0 {
+            header.msg_control = (&raw mut control).cast();
+            header.msg_controllen = control_len;
+        }
+    }
+    // SAFETY: the addresses, vectors, packets and the control message live until here.
+    unsafe { super::send_many(socket.as_fd(), &mut headers[..packets.len()], sent) };
+}
+
+/// Writes where a packet goes; returns the address's length. One that is no packet has none, and is refused.
+fn write_address(address: &mut libc::sockaddr_in6, packet: &[u8], device: u32) -> libc::socklen_t {
+    if let (Some(4), Some(to)) = (packet.first().map(|b| b >> 4), packet.get(16..20).and_then(<[u8]>::first_chunk)) {
+        // SAFETY: all-zero is valid.
+        let mut v4: libc::sockaddr_in = unsafe { core::mem::zeroed() };
+        v4.sin_family = libc::AF_INET as u16;
+        v4.sin_addr.s_addr = u32::from_ne_bytes(*to);
+        // SAFETY: the shorter address fits into the longer one, and is as aligned.
+        unsafe { (&raw mut *address).cast::<libc::sockaddr_in>().write(v4) };
+        return size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    }
+    let Some(to) = packet.get(24..40).and_then(<[u8]>::first_chunk) else { return 0 };
+    address.sin6_family = libc::AF_INET6 as u16;
+    address.sin6_addr.s6_addr = *to;
+    if Ipv6Addr::from(*to).is_unicast_link_local() {
+        address.sin6_scope_id = device;
+    }
+    size_of::<libc::sockaddr_in6>() as libc::socklen_t
+}
+
+/// Writes the control message that names the device; returns its length.
+fn write_device(control: &mut Control, packet: &[u8], device: u32) -> usize {
+    // SAFETY: the buffer is aligned, longer than either message, and written within its length.
+    unsafe {
+        let header = (&raw mut *control).cast::<libc::cmsghdr>();
+        let data = header.cast::<u8>().add(libc::CMSG_LEN(0) as usize);
+        let len = if packet.first().is_some_and(|b| b >> 4 == 4) {
+            let none = libc::in_addr { s_addr: Ipv4Addr::UNSPECIFIED.to_bits() };
+            let info = libc::in_pktinfo { ipi_ifindex: device as i32, ipi_spec_dst: none, ipi_addr: none };
+            (*header).cmsg_level = libc::IPPROTO_IP;
+            (*header).cmsg_type = libc::IP_PKTINFO;
+            data.cast::<libc::in_pktinfo>().write_unaligned(info);
+            size_of::<libc::in_pktinfo>()
+        } else {
+            let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: [0; 16] }, ipi6_ifindex: device };
+            (*header).cmsg_level = libc::IPPROTO_IPV6;
+            (*header).cmsg_type = libc::IPV6_PKTINFO;
+            data.cast::<libc::in6_pktinfo>().write_unaligned(info);
+            size_of::<libc::in6_pktinfo>()
+        };
+        (*header).cmsg_len = libc::CMSG_LEN(len as u32) as usize;
+        libc::CMSG_SPACE(len as u32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -186,7 +186,7 @@ mod tests {
     fn sockets_are_found_and_their_end_is_told() {
         let Some(ns) = testing::namespace("transport::sock_diag") else { return };
         ns.run(|| {
-            super::super::link::up("lo")?;
+            super::super::link::set_up("lo", true)?;
             let mut gone = Departures::open()?;
             let mut diag = SockDiag::open()?;
             let listener = TcpListener::bind("127.0.0.1:0")?;

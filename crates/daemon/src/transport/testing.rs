@@ -20,7 +20,7 @@ pub(crate) fn namespace(test: &str) -> Option<Netns> {
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        link::up("lo")?;
+        link::set_up("lo", true)?;
         Netns::current()
     });
     match made.join().expect("the thread does not panic") {
@@ -41,7 +41,7 @@ pub(crate) fn pair(test: &str) -> Option<(Netns, Netns)> {
             .run(|| {
                 address(name, [10, 77, 0, last].into(), 24)?;
                 address(name, [0xfd77, 0, 0, 0, 0, 0, 0, u16::from(last)].into(), 64)?;
-                link::up(name)
+                link::set_up(name, true)
             })
             .expect("addresses");
     }
