@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of the corpora (corpus/TARGET/seed-*). What fuzzing adds to them is kept only when it found something."""
+import json
 import os
 import struct
 
@@ -76,3 +77,60 @@ for choice in range(29):
     calls += bytes([(2 << 4) | 3, op_slot, (3 << 4) | 10, op_slot, 11, op_slot, 4, 7, 0x8b, tfm, 7, 3, 0, 70])
     for profile in [0, 3]:
         seed("alg_calls", f"{choice:02}-{profile}", bytes([profile]) + calls)
+
+# config: the example, and mistakes of every kind; a document a seed.
+with open("../etc/sealane.toml") as f:
+    example = f.read()
+# Comments only slow the fuzzer down.
+example = "\n".join(line for line in example.split("\n") if line and not line.startswith("#"))
+KEY = 'send-id = 1\nrecv-id = 2\nalgorithm = "hmac(sha1)"\nsecret = "s"\n'
+windows = ['lifetime = { start = 2026-01-01T00:00:00Z, duration = "30d" }', "send-lifetime = { end = 2026-01-01T00:00:00+02:00 }",
+           "accept-lifetime = { start = 1970-01-01T00:00:00Z }\nsend-lifetime = { start = 1971-01-01T00:00:00Z }", "lifetime = {}"]
+for i, text in enumerate(
+        [example, "", "[[key]]\n" + KEY, "[daemon]\nmetrics = \"[::1]:9187\"\n", "[[peer]\n", "x = 1\n", '[[peer]]\nprefix = "::1"\n',
+         '[[peer]]\nprefix = ["::/0", "10.0.0.0/8"]\nport = [1, "5-9"]\nnetns = "n"\nvrf = "v"\n[[peer.key]]\n' + KEY,
+         f'[[key]]\n{KEY}prefix = "::1"\n[[connection]]\nclient = "1.2.3.4:5"\nserver = "[::1]:6"\nclient-isn = 0xff\nserver-isn = 7\n',
+         f'[[key-chain]]\nname = "a"\naccept-tolerance = "1d2h"\nwhen-expired = "keep-last"\n[[key-chain.key]]\n{KEY}mac-len = 16\n']
+        + [f'[[peer]]\nprefix = "::1"\n[[peer.key]]\n{KEY}{w}\n[[peer.key]]\n{KEY.replace("1", "3").replace("2", "4")}{w}\n'
+           for w in windows]
+        + [f'[[key]]\n{KEY.replace(chr(34) + "s" + chr(34), secret)}' for secret in
+           ['{ hex = "00ff" }', '{ base64 = "AAEC" }', '{ file = "k", encoding = "raw" }', '{ file = "/k" }', '{ text = "", hex = "" }', "5"]]):
+    seed("config", f"{i:02}", text)
+
+# capture: what a kernel signed and what RFC 9235 prints, in every file format and behind every link header.
+with open("../conformance/vectors/tcp-ao-linux.pcap", "rb") as f:
+    kernel = f.read()
+frames, at = [], 24
+while at < len(kernel):
+    length = struct.unpack_from("<I", kernel, at + 8)[0]
+    frames.append(kernel[at + 16:at + 16 + length])
+    at += 16 + length
+with open("../crates/net/vectors/rfc9235.json") as f:
+    packets = [bytes.fromhex(v["ip_packet"]) for v in json.load(f)["vectors"]]
+
+
+def pcap(link, frames, order="<", magic=0xa1b2c3d4):
+    out = struct.pack(order + "IHHIIII", magic, 2, 4, 0, 0, 65535, link)
+    return out + b"".join(struct.pack(order + "IIII", i, 0, len(f), len(f)) + f for i, f in enumerate(frames))
+
+
+def pcapng(link, frames, order="<"):
+    def block(kind, body):
+        body += bytes(-len(body) % 4)
+        return struct.pack(order + "II", kind, len(body) + 12) + body + struct.pack(order + "I", len(body) + 12)
+
+    out = block(0x0a0d0d0a, struct.pack(order + "IHHq", 0x1a2b3c4d, 1, 0, -1))
+    out += block(1, struct.pack(order + "HHIHHB3xHH", link, 0, 0, 9, 1, 9, 0, 0))
+    for i, f in enumerate(frames):
+        out += block(6, struct.pack(order + "IIIII", 0, 0, i, len(f), len(f)) + f)
+    return out + block(3, struct.pack(order + "I", len(frames[0])) + frames[0])
+
+
+sll, sll2 = bytes(14), bytes(20)
+for i, data in enumerate([
+        pcap(1, frames[:5]), pcap(1, frames[11:16]), pcap(1, frames[-4:]), pcap(101, packets[:4]), pcap(101, packets[4:8]),
+        pcap(101, packets[16:20], ">"), pcap(228, packets[:2], "<", 0xa1b23c4d), pcapng(101, packets[:4]), pcapng(1, frames[:3], ">"),
+        pcap(113, [sll + b"\x08\x00" + p for p in packets[:2]]), pcap(276, [b"\x08\x00" + bytes(18) + p for p in packets[:2]]),
+        pcap(0, [b"\x02\0\0\0" + p for p in packets[:2]]), pcap(1, [f[:12] + b"\x81\x00\x00\x05" + f[12:] for f in frames[:2]]),
+        pcap(105, frames[:1]), pcap(1, frames[:2])[:-7], pcap(1, []), b""]):
+    seed("capture", f"{i:02}", data)

@@ -42,8 +42,7 @@ pub struct Daemon {
 pub struct Config {
     /// Settings of the daemon itself.
     pub daemon: Daemon,
-    /// Peers to protect, in the order of the file.
-    pub peers: Vec<Peer>,
+    peers: peer::Peers,
     /// Every chain, those of single peers last, and whether a peer uses it.
     pub chains: Vec<(Arc<KeyChain>, bool)>,
 }
@@ -98,10 +97,16 @@ impl Config {
         parse::config(text, read).map(|(config, _)| config)
     }
 
+    /// Peers to protect, in the order of the file.
+    #[must_use]
+    pub fn peers(&self) -> &[Peer] {
+        self.peers.list()
+    }
+
     /// The peer whose keys a connection has: the one with the longest prefix.
     #[must_use]
     pub fn peer_of(&self, flow: &Flow<'_>) -> Option<&Peer> {
-        peer::lookup(&self.peers, flow)
+        self.peers.lookup(flow)
     }
 
     /// What can be meant, but seldom is, at `now_s`.
@@ -126,7 +131,7 @@ impl Config {
                 warnings.push(format!("key chain '{name}' ends {}: then {then}", rfc3339(end)));
             }
         }
-        for peer in &self.peers {
+        for peer in self.peers() {
             if let Some(wide) = peer.prefixes.iter().find(|p| p.len == 0 && peer.ports.0.is_empty()) {
                 warnings.push(format!("peer '{}' is every connection there is ({wide}, all ports)", peer.name));
             }

@@ -104,7 +104,7 @@ fn report(file: String, config: &Config, now_s: i64) -> Report {
         mistakes: Vec::new(),
         warnings: config.warnings(now_s),
         at: rfc3339(now_s),
-        peers: config.peers.iter().map(peer).collect(),
+        peers: config.peers().iter().map(peer).collect(),
         chains: config.chains.iter().map(|(chain, _)| chain_row(chain, now_s)).collect(),
     }
 }

@@ -52,7 +52,7 @@ fn parse(text: &str, read: ReadKeyFile<'_>) -> Result<(KeysFile, Option<usize>),
     with_root(text, read, |root, files, mistakes| {
         // Settings of the daemon are no business of ours.
         root.value("daemon");
-        let Common { mut peers, .. } = Common::read(root, files, mistakes);
+        let mut peers = Common::read(root, files, mistakes).peers.into_list();
         for (place, mut section) in (1..).zip(root.sections("key", mistakes)) {
             let prefixes = match section.value("prefix") {
                 Some(_) => prefixes(&mut section, mistakes),

@@ -1,11 +1,11 @@
 //! From the text of a configuration to its meaning.
 
 use super::keys::{self, KeyChain};
-use super::peer::{self, Peer};
+use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
-use super::section::{Mistake, Mistakes, Section, Span, document};
+use super::section::{Mistake, Mistakes, Section, document};
 use super::{Config, Daemon};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The chains of a document by name, and whether a peer uses them.
@@ -80,35 +80,32 @@ impl Chains {
 
 /// What a document has in common with a keys file.
 pub(super) struct Common {
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Peers,
     pub(super) chains: Chains,
 }
 
 impl Common {
     pub(super) fn read(root: &mut Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Self {
         let mut chains = Chains::read(root, files, mistakes);
-        let mut peers: Vec<(Peer, Span)> = Vec::new();
+        let mut peers = Peers::default();
         for mut section in root.sections("peer", mistakes) {
             let span = section.span.clone();
-            if let Some(peer) = peer(&mut section, &mut chains, files, mistakes) {
-                for (other, _) in &peers {
-                    if let Some(prefix) = peer::conflict(other, &peer) {
-                        let what = format!("{prefix} is also that of peer '{}', for the same ports", other.name);
-                        mistakes.at(&span, what);
-                    }
-                }
-                peers.push((peer, span));
+            if let Some(peer) = peer(&mut section, &mut chains, files, mistakes)
+                && let Some((prefix, other)) = peers.add(peer)
+            {
+                mistakes.at(&span, format!("{prefix} is also that of peer '{}', for the same ports", other.name));
             }
             section.finish(mistakes);
         }
-        Common { peers: peers.into_iter().map(|(p, _)| p).collect(), chains }
+        Common { peers, chains }
     }
 
     /// Every chain, those of single peers last, and whether it is used.
     pub(super) fn all_chains(&self) -> impl Iterator<Item = (&Arc<KeyChain>, bool)> {
         let named = self.chains.order.iter().map(|name| &self.chains.by_name[name]).map(|(c, used)| (c, *used));
-        let is_named = |chain: &Arc<KeyChain>| self.chains.by_name.values().any(|(c, _)| Arc::ptr_eq(c, chain));
-        named.chain(self.peers.iter().map(|p| &p.chain).filter(move |c| !is_named(c)).map(|c| (c, true)))
+        let by_name: HashSet<*const KeyChain> = self.chains.by_name.values().map(|(c, _)| Arc::as_ptr(c)).collect();
+        let own = self.peers.list().iter().map(|p| &p.chain);
+        named.chain(own.filter(move |c| !by_name.contains(&Arc::as_ptr(c))).map(|c| (c, true)))
     }
 }
 

@@ -28,6 +28,9 @@ impl fmt::Display for Mistake {
 /// The place in the document that a value came from, in bytes.
 pub(super) type Span = Range<usize>;
 
+/// So many mistakes are enough to go on with.
+const MAX_MISTAKES: usize = 1000;
+
 /// The mistakes found so far.
 pub(super) struct Mistakes<'t> {
     text: &'t str,
@@ -41,6 +44,9 @@ impl<'t> Mistakes<'t> {
 
     /// Notes a mistake at the beginning of `span`.
     pub(super) fn at(&mut self, span: &Span, what: impl Into<String>) {
+        if self.list.len() == MAX_MISTAKES {
+            return;
+        }
         let (line, column) = place(self.text, span.start);
         self.list.push(Mistake { line, column, what: what.into() });
     }

@@ -29,7 +29,7 @@ const KEY: &str = "send-id = 1\nrecv-id = 2\nalgorithm = \"hmac(sha1)\"\nsecret 
 fn the_example_is_read_as_it_says() {
     let config = parse(EXAMPLE).unwrap_or_else(|list| panic!("{list:#?}"));
     assert_eq!(config.daemon.metrics, Some("127.0.0.1:9187".parse().unwrap()));
-    let [servers, collector] = &config.peers[..] else { panic!("two peers") };
+    let [servers, collector] = config.peers() else { panic!("two peers") };
     assert_eq!(servers.name, "route servers");
     assert_eq!(
         servers.prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>(),
@@ -56,7 +56,7 @@ fn the_example_is_read_as_it_says() {
 #[test]
 fn an_empty_configuration_protects_nobody() {
     let config = parse("# nothing\n").unwrap();
-    assert!(config.peers.is_empty() && config.chains.is_empty() && config.daemon.metrics.is_none());
+    assert!(config.peers().is_empty() && config.chains.is_empty() && config.daemon.metrics.is_none());
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn lifetimes_are_held_to_their_rules() {
     assert!(one(&format!("accept-lifetime = {{ {from} }}")).contains("has to be accepted whenever it is sent with"));
     let text = with_key("prefix = \"::1\"", &format!("{KEY}\nsend-lifetime = {{ {from}, duration = \"30d\" }}"));
     let config = parse(&text).unwrap();
-    let key = &config.peers[0].chain.keys[0];
+    let key = &config.peers()[0].chain.keys[0];
     assert_eq!(key.send.end_s - key.send.start_s, 30 * 86_400);
     assert_eq!(key.accept, key.send, "accepted as it is sent, when nothing else is said");
 }
@@ -289,7 +289,7 @@ fn files_are_loaded_with_their_secrets_guarded() {
     write("{ file = \"key\" }");
     mode(&path, 0o644);
     let config = Config::load(&path).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(*config.peers[0].chain.keys[0].secret, b"file secret");
+    assert_eq!(*config.peers()[0].chain.keys[0].secret, b"file secret");
     mode(&key_path, 0o644);
     let Err(e) = Config::load(&path) else { panic!("a key that others can read") };
     let text = e.to_string();
@@ -315,4 +315,21 @@ fn the_algorithms_are_those_of_the_protocol() {
     }
     let listed = |name| keys::ALGORITHMS.iter().any(|(n, ..)| *n == name);
     assert!(known.iter().all(|a| listed(a.name)));
+}
+
+#[test]
+fn many_peers_are_no_trouble() {
+    let mut text = String::new();
+    for i in 0..20_000u32 {
+        let addr = Ipv4Addr::from_bits(0x0a00_0000 + i);
+        text.push_str(&with_key(&format!("prefix = \"{addr}\"\nport = 179"), KEY));
+    }
+    let config = parse(&text).unwrap();
+    for i in [0u32, 1, 19_999] {
+        let remote = SocketAddr::from((Ipv4Addr::from_bits(0x0a00_0000 + i), 179));
+        let flow = Flow { netns: None, vrf: None, local: SocketAddr::from((Ipv4Addr::LOCALHOST, 5)), remote };
+        assert_eq!(config.peer_of(&flow).unwrap().name, remote.ip().to_string());
+    }
+    // A mistake in every line ends early.
+    assert_eq!(mistakes(&"x\n".repeat(100_000)).len(), 1000);
 }

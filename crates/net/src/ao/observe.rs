@@ -372,11 +372,8 @@ impl Observer {
         let mkt = self.keys[index].mkt.clone();
         let (key_id, rnext_key_id) = self.keys[index].ids(sender);
         let (pair, end) = ends(source, destination);
-        let conversation = self.conversation(pair);
-        let readings = conversation.readings(segment, source, destination, end);
+        let readings = self.conversation(pair).readings(segment, source, destination, end);
         let numbers = readings.into_iter().find(|r| !r.guess).ok_or(DropReason::IsnUnknown)?;
-        conversation.settle(segment, end, &numbers);
-        let tfm = conversation.mac(index, &mkt, numbers.context).ok_or(DropReason::Driver)?;
 
         let mut stripped;
         let bare = match Auth::find(segment.option_bytes()) {
@@ -401,10 +398,14 @@ impl Observer {
             sne: numbers.sne,
             exclude_options: mkt.exclude_options,
         };
+        let conversation = self.conversation(pair);
+        let tfm = conversation.mac(index, &mkt, numbers.context).ok_or(DropReason::Driver)?;
         let mut ops = [Sign { tfm, packet: out, at, cover, checksum: Checksum::Full, status: Ok(()) }];
         mac::sign(&mut ops);
-        let status = ops[0].status;
-        status.map(|()| index)
+        ops[0].status?;
+        // A segment that was not signed says nothing: nobody accepts it.
+        conversation.settle(segment, end, &numbers);
+        Ok(index)
     }
 }
 
