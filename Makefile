@@ -46,6 +46,8 @@ install:
 	install -m 755 target/release/sealane $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 target/release/libsealane_shim.so $(DESTDIR)$(PREFIX)/lib/sealane/
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane
+	install -m 644 etc/sealane.toml $(DESTDIR)$(PREFIX)/share/doc/sealane/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane
 	target/release/sealane completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sealane
