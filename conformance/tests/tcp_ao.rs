@@ -40,6 +40,10 @@ struct Slot {
     remembers: bool,
     /// connect() was called.
     connected: bool,
+    /// connect() to a v4-mapped address was called.
+    was_mapped: bool,
+    /// listen() was called.
+    listened: bool,
 }
 
 /// A sequence, answered by the engine.
@@ -91,7 +95,17 @@ impl Replay {
     fn fresh(&mut self, v6: bool) -> Slot {
         let id = SocketId(self.next_id);
         self.next_id += 1;
-        Slot { id, v6, noisy: false, isns_unknown: false, known: false, remembers: false, connected: false }
+        Slot {
+            id,
+            v6,
+            noisy: false,
+            isns_unknown: false,
+            known: false,
+            remembers: false,
+            connected: false,
+            was_mapped: false,
+            listened: false,
+        }
     }
 
     /// Answers one call; `Err` with what the engine says where the kernel says otherwise.
@@ -113,7 +127,7 @@ impl Replay {
             }
             Call::Listen { slot } => {
                 if let (Some(s), true) = (&mut self.slots[*slot], kernel.is_ok()) {
-                    s.noisy = true;
+                    (s.noisy, s.listened) = (true, true);
                 }
                 Ok(())
             }
@@ -162,20 +176,25 @@ impl Replay {
         let s = self.slots[slot].as_mut().ok_or("no such slot")?;
         s.remembers |= !s.known;
         s.connected = true;
+        let mapped = matches!(addr, SocketAddr::V6(a) if a.ip().to_ipv4_mapped().is_some());
+        let was_mapped = s.was_mapped && !mapped;
+        s.was_mapped |= mapped;
         let id = s.id;
         let ours = self.ns.connect(id, &facts(s, before, true), addr);
         match (ours, kernel) {
             (Err(_), Err(Errno::EKEYREJECTED)) => {}
             // The kernel looks for a route first, and asks about a connect() that came before (LIMITATIONS.md).
             (Err(_), Err(Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EINVAL)) => {}
-            (Err(_), Err(Errno::ECONNREFUSED)) if s.remembers => {}
+            (Err(_), Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EISCONN)) if s.remembers => {}
             (Err(e), _) => return Err(format!("-{e}")),
+            // Linux then still asks for MD5 keys of the IPv4 peer that the socket had before (LIMITATIONS.md).
+            (Ok(()), Err(Errno::EKEYREJECTED)) if was_mapped => {}
             (Ok(()), Err(Errno::EKEYREJECTED)) => return Err("0".to_owned()),
             (Ok(()), _) => {}
         }
         let done = self.ns.connect_done(id, &facts(s, after, true), kernel.map(|_| ()));
         done.map_err(|e| format!("then -{e}"))?;
-        if matches!(kernel, Ok(_) | Err(Errno::EINPROGRESS)) {
+        if before.state == State::Close as u8 && matches!(kernel, Ok(_) | Err(Errno::EINPROGRESS)) {
             s.noisy |= before.repair.is_none();
             s.isns_unknown = before.repair.is_none();
         }
@@ -211,7 +230,7 @@ impl Replay {
         let slot = self.slots[o.slot].as_mut().ok_or("no such slot")?;
         let f = facts(slot, before, !o.as_user);
         // Peers of connect() calls that the engine was not there for, or that listen() without bind() keeps (LIMITATIONS.md).
-        let may_remember = slot.remembers && f.peer.is_none() || slot.connected && f.state == State::Listen;
+        let may_remember = slot.remembers && f.peer.is_none() || slot.connected && slot.listened;
         if o.name == TCP_AO_ADD_KEY && may_remember && kernel == Err(Errno::EINVAL) {
             return Ok(());
         }

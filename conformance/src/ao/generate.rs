@@ -112,6 +112,8 @@ impl Generator {
             9 => self.bind(slot),
             10 => self.calls.push(Call::Listen { slot }),
             11 => self.connect(slot),
+            // A reset from a peer turns keys, too.
+            12 if self.slots[slot].is_some_and(|s| s.paired) => {}
             12 => self.calls.push(Call::Disconnect { slot }),
             13 => {
                 if let Some(new) = free {

@@ -63,8 +63,8 @@ impl Guarded {
     pub fn getsockopt(&mut self, fd: i32, name: i32, bytes: &mut [u8], len: i32) -> Ret {
         let at = self.place(bytes);
         let mut len = len as u32;
-        // SAFETY: the kernel writes to what can be written, which is this mapping alone: behind it lies a closed page of
-        // it, and no option tested here writes further from `at` than the room that its caller gave it in the plan.
+        // SAFETY: the kernel writes from `at` on, in steps shorter than a page (the plans see to that), so that it stops at
+        // the closed page behind this mapping at the latest.
         let r = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, name, at.cast(), &raw mut len) };
         // SAFETY: `at` is followed by exactly that many bytes.
         unsafe { ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };

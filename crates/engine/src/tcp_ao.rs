@@ -110,6 +110,11 @@ impl SocketFacts<'_> {
         matches!(self.state, State::Close | State::Listen)
     }
 
+    /// Its port, once it has one.
+    fn local_port(&self) -> Option<u16> {
+        self.local.map(|l| l.port())
+    }
+
     /// `tcp_can_repair_sock`.
     fn can_repair(&self) -> bool {
         self.net_admin && self.state != State::Listen
@@ -130,11 +135,10 @@ struct Socket {
     md5: md5::Table,
     /// Memory of its options in bytes, as the kernel counts it (`sk_omem_alloc`).
     omem: usize,
-    /// The peer of the last connect(), which stays with a socket that is closed again (`inet_daddr`), and where it was
-    /// bound then.
-    remembered: Option<(IpAddr, Option<SocketAddr>)>,
-    /// connect() went on in the background, and no later call has asked how it ended.
-    in_progress: bool,
+    /// The peer of the last connect(), which stays with a socket that is closed again (`inet_daddr`), and the port that it
+    /// had then.
+    remembered: Option<(IpAddr, Option<u16>)>,
+    progress: connect::Progress,
     /// A connect() that was allowed and whose SYN has not been seen.
     connecting: Option<connect::Connecting>,
 }
@@ -143,8 +147,8 @@ impl Socket {
     /// The peer that a new key has to match.
     fn peer(&self, facts: &SocketFacts<'_>) -> Option<IpAddr> {
         // Binding an IPv4 socket anew makes it forget.
-        let forgotten = |local| facts.family == Family::V4 && local != facts.local;
-        let remembered = self.remembered.filter(|(_, local)| !forgotten(*local)).map(|(peer, _)| peer);
+        let forgotten = |port| facts.family == Family::V4 && port != facts.local_port();
+        let remembered = self.remembered.filter(|(_, port)| !forgotten(*port)).map(|(peer, _)| peer);
         facts.peer.map(|p| p.ip()).or(remembered).filter(|p| !p.is_unspecified())
     }
 

@@ -35,6 +35,18 @@ enum Keys {
     Rejected,
 }
 
+/// What a connect() makes of a socket apart from its connection (`enum socket_state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Progress {
+    /// The next one connects it.
+    #[default]
+    Unconnected,
+    /// One went on in the background, and no later one has asked how it ended: the next tells.
+    Connecting,
+    /// One succeeded, or the socket was accepted: the next is refused, also when the connection has ended.
+    Connected,
+}
+
 /// How far the kernel gets with a connect(), apart from routes, which only it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -67,8 +79,7 @@ impl Namespace {
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
         socket.connecting = None;
         let stage = stage(facts, peer);
-        if stage == Stage::Refused || socket.in_progress {
-            // With one in progress it tells how that one ended.
+        if stage == Stage::Refused || socket.progress != Progress::Unconnected {
             return Ok(());
         }
         let peer = target(facts, peer.ip());
@@ -90,7 +101,7 @@ impl Namespace {
     /// connect() with `AF_UNSPEC`: the socket may be connected anew.
     pub fn disconnect(&mut self, id: SocketId) {
         if let Some(socket) = self.sockets.get_mut(&id) {
-            socket.in_progress = false;
+            socket.progress = Progress::Unconnected;
             socket.connecting = None;
         }
     }
@@ -102,10 +113,11 @@ impl Namespace {
             socket.commit(&mut connecting);
             socket.connecting = Some(connecting);
         }
+        let Some(info) = &mut socket.info else { return };
         let conn = Conn::new(local, peer, isn, socket.isns.risn);
         socket.isns = Isns { lisn: isn, snd_sne: 0, ..socket.isns };
         let same = |c: &Conn| (c.lisn, c.local, c.remote) == (conn.lisn, conn.local, conn.remote);
-        if let Some(info) = socket.info.as_mut().filter(|i| !i.conn().is_some_and(same)) {
+        if !info.conn().is_some_and(same) {
             info.clear_conn();
             info.set_conn(conn);
         }
@@ -123,10 +135,11 @@ impl Namespace {
         answer: Result<(), Errno>,
     ) -> Result<Vec<Md5Key>, Errno> {
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(Vec::new()) };
-        socket.in_progress = match answer {
-            Err(Errno::EINPROGRESS) => true,
-            Err(Errno::EALREADY) => socket.in_progress,
-            _ => false,
+        socket.progress = match answer {
+            Ok(()) => Progress::Connected,
+            Err(Errno::EINPROGRESS | Errno::EINTR) => Progress::Connecting,
+            Err(Errno::EALREADY | Errno::EISCONN) => socket.progress,
+            Err(_) => Progress::Unconnected,
         };
         let Some(mut connecting) = socket.connecting.take() else { return Ok(Vec::new()) };
         // However the wait for the handshake ends, a SYN was sent; otherwise these are the answers to one that was.
@@ -134,12 +147,12 @@ impl Namespace {
             // An IPv6 socket takes over the peer before it looks for a route, an IPv4 socket before it looks at keys.
             let tried = !matches!(answer, Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ECONNABORTED));
             if answer == Err(Errno::EKEYREJECTED) || facts.family == Family::V6 && tried {
-                socket.remembered = Some((connecting.peer, facts.local));
+                socket.remembered = Some((connecting.peer, facts.local_port()));
             }
             return Ok(Vec::new());
         }
         socket.commit(&mut connecting);
-        socket.remembered = Some((connecting.peer, facts.local));
+        socket.remembered = Some((connecting.peer, facts.local_port()));
         if let Some(seqs) = facts.repair.filter(|_| answer.is_ok() && facts.peer.is_some()) {
             // In repair mode no SYN is sent; the connection stands at once.
             let isns = Isns { lisn: seqs.send, snd_sne: 0, rcv_sne: 0, ..socket.isns };
@@ -159,8 +172,9 @@ impl Namespace {
             ChildError::Key(e) => key_errno(e),
         })?;
         let conn = &accepted.handshake.conn;
-        let remembered = Some((conn.remote.ip(), Some(conn.local)));
-        let mut child = Socket { info: Some(info), remembered, ..Socket::default() };
+        let remembered = Some((conn.remote.ip(), Some(conn.local.port())));
+        let progress = Progress::Connected;
+        let mut child = Socket { info: Some(info), remembered, progress, ..Socket::default() };
         child.recount();
         if child.omem >= self.optmem_max {
             return Err(Errno::ENOMEM);
@@ -182,7 +196,7 @@ impl Socket {
                 info.keep_matching(connecting.peer, connecting.vrf);
                 connecting.dropped = self.md5.take();
             }
-            (Keys::Md5, _) => self.info = None,
+            (Keys::Md5, _) => (self.info, self.isns) = (None, Isns::default()),
             _ => {}
         }
         self.recount();

@@ -39,8 +39,8 @@ impl Socket {
     /// # Errors
     /// When the driver cannot derive traffic keys.
     pub(super) fn set_isns(&mut self, facts: &SocketFacts<'_>, isns: Isns) -> Result<(), Errno> {
-        self.isns = isns;
         let Some(info) = &mut self.info else { return Ok(()) };
+        self.isns = isns;
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return Ok(()) };
         let old = info.conn().copied();
         let mut conn = Conn::new(local, peer, isns.lisn, isns.risn);

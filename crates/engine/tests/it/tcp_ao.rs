@@ -565,3 +565,17 @@ fn names_without_a_setter_or_getter() {
         assert_eq!(ns.getsockopt(A, &facts(), name, &[0; 304], 304).err(), Some(Errno::ENOPROTOOPT));
     }
 }
+
+#[test]
+fn isns_begin_with_the_keys() {
+    let mut ns = namespace(Profile::Linux7_3);
+    let repair = Some(RepairSeqs { send: 2, receive: 0 });
+    set_md5(&mut ns, &md5("10.0.0.9", None, 5)).unwrap();
+    ns.connect(A, &SocketFacts { repair, ..facts() }, to("10.0.0.2:179")).unwrap();
+    let f = SocketFacts { repair, ..established("10.0.0.2:179") };
+    ns.connect_done(A, &f, Ok(())).unwrap();
+    // The connection came first: the keys start without any ISN.
+    set(&mut ns, f, TCP_AO_ADD_KEY, &sha1("10.0.0.2", 32, (1, 1))).unwrap();
+    let answer = ns.getsockopt(A, &f, TCP_AO_REPAIR, &[], 16).unwrap();
+    assert_eq!(apply(&answer, &[], 16), [0; 16]);
+}
