@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn columns_are_added_to() {
-        let text = "TcpExt: A TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps B\n\
+        let text = "TcpExt: TCPMD5Unexpected TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps B\n\
                     TcpExt: 7 0 0 0 40 0 9\nIpExt: X TCPAOGood\nIpExt: 1 2\n";
-        let want = "TcpExt: A TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps B\n\
+        let want = "TcpExt: TCPMD5Unexpected TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps B\n\
                     TcpExt: 7 1 0 0 42 0 9\nIpExt: X TCPAOGood\nIpExt: 1 2\n";
         assert_eq!(render(text, &counters()), want);
         assert_eq!(render(text, &Netstat::default()), text);
@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn missing_columns_are_put_at_the_end() {
         let text = "TcpExt: A B\nTcpExt: -7 9\nMPTcpExt: C\nMPTcpExt: 1";
-        let want = "TcpExt: A B TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps\n\
-                    TcpExt: -7 9 1 0 0 2 0\nMPTcpExt: C\nMPTcpExt: 1";
+        let want = "TcpExt: A B TCPAORequired TCPAOBad TCPAOKeyNotFound TCPAOGood TCPAODroppedIcmps TCPMD5Unexpected\n\
+                    TcpExt: -7 9 1 0 0 2 0 0\nMPTcpExt: C\nMPTcpExt: 1";
         assert_eq!(render(text, &counters()), want);
     }
 
