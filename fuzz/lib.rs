@@ -4,6 +4,7 @@ use sealane_crypto::drivers::portable;
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry};
 use sealane_engine::{Caller, Errno, Host, Profile, System};
+use sealane_net::ao::alg::Algorithms;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock};
 use zeroize::Zeroizing;
@@ -48,6 +49,12 @@ pub fn registry() -> Registry {
         .templates(portable::templates())
         .entropy(Arc::new(Zeros))
         .build()
+}
+
+/// TCP-AO's algorithms.
+pub fn algorithms() -> &'static Algorithms {
+    static ALL: LazyLock<Algorithms> = LazyLock::new(|| Algorithms::new(&registry()));
+    &ALL
 }
 
 const PROFILES: [Profile; 5] =

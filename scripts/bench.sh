@@ -23,6 +23,7 @@ bench() { # NAME COMMAND...: shows and keeps what it prints
 bench af-alg "$bin/sealane" run -- "$bin/af-alg" --seconds "$seconds" --csv "$run/af-alg.csv"
 bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
 bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
+bench ao "$bin/ao" --seconds "$seconds" --csv "$run/ao.csv"
 bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
 bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
 bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto

@@ -149,6 +149,8 @@ fn sack_blocks_give_way() {
         (12, sack(4), vec![(29, 16), (5, 18)]),
         (16, sack(4), vec![(29, 20), (5, 18)]),
         (9, sack(4), vec![(29, 13), (5, 18)]),
+        // Two of them, which no TCP sends, share what room there is.
+        (12, [sack(1), sack(1), TIMESTAMPS.to_vec()].concat(), vec![(29, 16), (5, 10), (8, 10)]),
         // Padding gives way before anything else does.
         (12, [&[1; 12][..], &TIMESTAMPS, &sack(1)].concat(), vec![(29, 16), (8, 10), (5, 10)]),
     ] {

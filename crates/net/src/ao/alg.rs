@@ -82,6 +82,14 @@ const ROWS: [Row; 9] = [
     },
 ];
 
+impl Algorithm {
+    /// The MAC, which may be served by several drivers.
+    #[must_use]
+    pub fn mac(&self) -> &Alg {
+        &self.mac
+    }
+}
+
 /// The longest traffic key in bytes.
 pub const MAX_TRAFFIC_KEY_LEN: usize = 64;
 

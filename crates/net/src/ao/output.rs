@@ -78,6 +78,8 @@ pub fn choose<'a>(segment: &Segment<'_>, from: &Endpoint<'a>) -> Choice<'a> {
     let Some(info) = from.info else { return Choice::Unsigned };
     let chosen = match (from.state, from.request) {
         (State::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
+        // Signed by somebody else, or beyond parsing: the peer would drop two options.
+        _ if segment.auth() != Ok(None) => Err(DropReason::BadHeader),
         (State::Listen, _) => handshake(segment, from, info),
         (State::Closed, _) => Err(DropReason::NoSendKey),
         _ => connection(segment, info),

@@ -58,7 +58,7 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
         let option = option?;
         others += if matches!(option.kind(), kind::NOP | kind::SACK) { 0 } else { aligned_len(option.bytes) };
     }
-    let sack_room = room.checked_sub(others).ok_or(DropReason::NoRoom)?;
+    let mut sack_room = room.checked_sub(others).ok_or(DropReason::NoRoom)?;
     for option in parsed().filter_map(Result::ok).filter(|o| o.kind() != kind::NOP) {
         let bytes = if option.kind() == kind::SACK {
             let blocks = (option.bytes.len() - 2) / 8;
@@ -66,6 +66,7 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
             if fitting == 0 {
                 continue;
             }
+            sack_room -= 4 + 8 * fitting;
             &option.bytes[..2 + 8 * fitting]
         } else {
             option.bytes

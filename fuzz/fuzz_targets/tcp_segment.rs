@@ -1,0 +1,174 @@
+//! IP packets with TCP: the walk, the decision about them in every state, the option in and out, cut and join.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sealane_fuzz::{Input, algorithms};
+use sealane_net::ao::drop::Netstat;
+use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::info::{AoInfo, Child, Conn};
+use sealane_net::ao::input::{Class, classify, refuse, settle};
+use sealane_net::ao::mac::{Checksum, Sign, Verify, sign, verify};
+use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_net::ao::output::{Choice, choose, sent};
+use sealane_net::ao::segment::cut::Cut;
+use sealane_net::ao::segment::join::{Join, Pushed};
+use sealane_net::ao::segment::{ChecksumState, MAX_OPTIONS_LEN, lower_mss, strip};
+use sealane_net::wire::ip::{self, Family, Layout};
+use sealane_net::wire::tcp::{Auth, Flags, Options, Segment, kind};
+use std::sync::Arc;
+
+/// Two keys for everybody.
+fn keys(info: &mut AoInfo) {
+    for (id, peer, mac_len, exclude_options) in [(1, Prefix::ANY_V4, 12, false), (2, Prefix::ANY_V6, 13, true)] {
+        for (send_id, name) in [(id, "hmac(sha1)"), (id + 60, "cmac(aes128)")] {
+            let algorithm = algorithms().get(name).expect("one of ours");
+            let spec = MktSpec {
+                algorithm,
+                key: b"key",
+                send_id,
+                recv_id: send_id,
+                mac_len,
+                exclude_options,
+                peer,
+                ifindex: None,
+            };
+            info.add_key(Arc::new(Mkt::new(&spec).expect("a good key"))).expect("no traffic keys yet");
+        }
+    }
+}
+
+/// What a socket in each state makes of an inbound segment.
+fn inbound(segment: &Segment<'_>, info: &mut AoInfo, state: State, request: Option<&Request>) {
+    let mut netstat = Netstat::default();
+    let to = Endpoint { info: Some(info), state, request, ifindex: 0, md5: false };
+    let (ticket, verdict) = match classify(segment, &to) {
+        Class::Unsigned => return assert!(segment.auth() == Ok(None)),
+        Class::Md5 => return,
+        Class::Drop(refusal) => return refuse(&refusal, Some(info), &mut netstat),
+        Class::Verify(check) => {
+            let mut op = [check.op(segment)];
+            verify(&mut op);
+            (check.ticket, op[0].status)
+        }
+    };
+    assert_eq!(settle(info, &ticket, verdict, &mut netstat), verdict);
+}
+
+fn options(bytes: &[u8]) -> Vec<Vec<u8>> {
+    Options::new(bytes)
+        .map_while(Result::ok)
+        .map(|o| o.bytes.to_vec())
+        .filter(|o| o[0] != kind::NOP && o[0] != kind::AO)
+        .collect()
+}
+
+/// Takes the option out; nothing else may change, and a right checksum stays right.
+fn stripped(packet: &mut [u8]) -> &mut [u8] {
+    let segment = Segment::parse(packet).expect("it was parsed before");
+    let (at, Ok(Some(Auth::Ao(option)))) = (*segment.layout(), segment.auth()) else { return packet };
+    let (payload, kept) = (segment.payload().to_vec(), options(segment.option_bytes()));
+    let right = ip::tcp_checksum_ok(packet, &at);
+    let (start, new_at) = strip(packet, &at, &option, ChecksumState::Complete);
+    let packet = &mut packet[start..new_at.end + start];
+    let segment = Segment::parse(packet).expect("still a segment");
+    assert_eq!((segment.layout(), segment.payload()), (&new_at, &payload[..]));
+    assert_eq!(ip::tcp_checksum_ok(packet, &new_at), right);
+    // Options in front of a malformed one are all that can be compared.
+    if Options::new(segment.option_bytes()).all(|o| o.is_ok()) {
+        assert_eq!(options(segment.option_bytes()), kept);
+    }
+    packet
+}
+
+/// Signs, cuts, verifies, strips and joins.
+fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
+    let mut original = packet.to_vec();
+    let at = Layout::find(&original).expect("it was parsed before");
+    original.truncate(at.end);
+    ip::set_len(&mut original, &at);
+    ip::set_tcp_checksum(&mut original, &at);
+    let Ok(segment) = Segment::parse(&original) else { return };
+    let from = Endpoint { info: Some(info), state: State::Established, request: None, ifindex: 0, md5: false };
+    let Choice::Sign(signature) = choose(&segment, &from) else { return };
+    let Ok(cut) = Cut::new(&segment, &signature.option, mss) else { return };
+    let mut out = vec![0; cut.total_len()];
+    cut.write(&mut out).expect("room enough");
+    let mut ops: Vec<Sign<'_>> = cut
+        .packets(&mut out)
+        .map(|(packet, at, seq)| {
+            assert_eq!(Layout::find(packet), Ok(at));
+            let cover = signature.coverage(seq);
+            Sign { tfm: signature.tfm.mac(), packet, at, cover, checksum: Checksum::Full, status: Ok(()) }
+        })
+        .collect();
+    sign(&mut ops);
+    let checks: Vec<(Layout, _)> = ops.iter().map(|op| (op.at, op.cover)).collect();
+    let mut whole = Vec::new();
+    let mut joined: Option<Join> = None;
+    for (packet, (at, cover)) in cut.packets(&mut out).map(|(packet, ..)| packet).zip(checks) {
+        assert!(ip::tcp_checksum_ok(packet, &at));
+        let mut op = [Verify { tfm: signature.tfm.mac(), packet, at, cover, status: Ok(()) }];
+        verify(&mut op);
+        assert_eq!(op[0].status, Ok(()));
+        let plain = Segment::parse(stripped(packet)).expect("still a segment");
+        if cut.count() == 1 && segment.option_bytes().len() + signature.option.padded_len() <= MAX_OPTIONS_LEN {
+            assert_eq!(plain.packet(), original);
+        }
+        whole.extend(plain.payload());
+        match &mut joined {
+            None => joined = Join::start(&plain),
+            Some(join) => assert_ne!(join.push(&plain), Pushed::No, "what was cut can be joined"),
+        }
+    }
+    assert_eq!(whole, segment.payload());
+    let Some(mut join) = joined.filter(|j| j.count() == cut.count()) else { return };
+    if segment.option_bytes().len() + signature.option.padded_len() <= MAX_OPTIONS_LEN {
+        let mut want = original.clone();
+        ip::set_partial_checksum(&mut want, &at);
+        assert_eq!([join.header(), &whole].concat(), want);
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let mss = usize::from(input.word());
+    let packet = input.0;
+    let Ok(segment) = Segment::parse(packet) else { return };
+    let at = *segment.layout();
+    assert!(at.tcp_at + 20 <= at.payload_at && at.payload_at <= at.end && at.end <= packet.len());
+    assert_eq!(at.family == Family::V4, segment.source().is_ipv4());
+
+    let mut listener = AoInfo::new();
+    keys(&mut listener);
+    let mut connecting = AoInfo::new();
+    keys(&mut connecting);
+    connecting.keep_matching(segment.source().ip(), 0);
+    let (local, remote) = (segment.destination(), segment.source());
+    connecting.set_conn(Conn::new(local, remote, segment.ack_seq().wrapping_sub(1), 0));
+    let conn = Conn::new(local, remote, segment.ack_seq(), segment.seq().wrapping_sub(1));
+    let child = Child { conn, ifindex: 0, key_id: 1, rnext_key_id: 61 };
+    let (used_ao, rcv_isn) = (mss % 2 == 0, segment.seq());
+    let request = Request { used_ao, rcv_isn, snt_isn: 7, key_id: 1, rnext_key_id: 1 };
+    inbound(&segment, &mut connecting, State::SynSent, None);
+    inbound(&segment, &mut connecting, State::SynReceived, None);
+    inbound(&segment, &mut listener, State::Closed, None);
+    inbound(&segment, &mut listener, State::Listen, None);
+    inbound(&segment, &mut listener, State::Listen, Some(&request));
+    if let Ok(mut info) = listener.for_child(&child) {
+        inbound(&segment, &mut info, State::Established, None);
+        inbound(&segment, &mut info, State::TimeWait, None);
+        sent(&mut info, &segment);
+        round_trip(packet, mss, &info);
+    }
+
+    let mut edited = segment.packet().to_vec();
+    let right = ip::tcp_checksum_ok(&edited, &at);
+    let edited = stripped(&mut edited);
+    let at = Layout::find(edited).expect("still a segment");
+    lower_mss(edited, &at, mss, 20, ChecksumState::Complete);
+    assert_eq!(Layout::find(edited), Ok(at));
+    assert_eq!(ip::tcp_checksum_ok(edited, &at), right);
+    if Flags(edited[at.tcp_at + 13]).syn() {
+        lower_mss(edited, &at, mss, 20, ChecksumState::Partial);
+    }
+});
