@@ -2,7 +2,7 @@
 
 mod tcp_ao;
 
-pub(crate) use tcp_ao::{Check, Show, Sign, TcpAo, Verify};
+pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealane_crypto::Kind;
@@ -37,6 +37,7 @@ pub(crate) enum Command {
     Crypto(Crypto),
     #[command(subcommand)]
     TcpAo(TcpAo),
+    Daemon(Daemon),
     Check(Check),
     Speed(Speed),
     Man(Man),

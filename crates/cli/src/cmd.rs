@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod calibrate;
 mod capture;
 pub(crate) mod check;
+pub(crate) mod daemon;
 pub(crate) mod docs;
 pub(crate) mod explain;
 pub(crate) mod list;

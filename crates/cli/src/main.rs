@@ -34,6 +34,8 @@ fn main() -> ExitCode {
         Command::TcpAo(TcpAo::Show(args)) => cmd::show::show(&args, &mut out),
         Command::TcpAo(TcpAo::Verify(args)) => cmd::verify::verify(&args, &mut out),
         Command::TcpAo(TcpAo::Sign(args)) => cmd::sign::sign(&args, &mut out),
+        Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear(&args),
+        Command::Daemon(args) => cmd::daemon::daemon(&args),
         Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),
         Command::Man(args) => cmd::docs::man(&args),

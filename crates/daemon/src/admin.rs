@@ -98,7 +98,7 @@ impl Drop for Server {
     }
 }
 
-fn make_private(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
         _ => {}

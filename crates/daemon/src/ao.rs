@@ -1,6 +1,9 @@
 //! TCP-AO on this host: an engine and a data path for each network namespace in which a key was ever added.
 
+pub mod host;
 mod path;
 mod space;
+mod state;
 
+pub(crate) use path::wall_ms;
 pub(crate) use space::{Space, Spaces};

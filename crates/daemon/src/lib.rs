@@ -18,3 +18,5 @@ pub mod metrics;
 pub mod run;
 mod serve;
 mod transport;
+
+pub use ao::host;

@@ -3,11 +3,13 @@
 //! The program's exit status is ours. What goes wrong before it runs ends as a shell would: [`NOT_FOUND`],
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
-use crate::ao::Spaces;
+use crate::admin;
+use crate::ao::{Spaces, wall_ms};
 use crate::audit::{Ledger, Usage};
 use crate::serve::{Counting, Server};
 use crate::transport::process::{self, Change, Signal, Signals};
 use crate::transport::seccomp::{Filter, Listener};
+use sealane_abi::admin::{Role, Snapshot, VERSION};
 use sealane_crypto::Registry;
 use sealane_engine::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
@@ -128,7 +130,9 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         }
         None => {}
     }
+    let admin = server.as_ref().filter(|s| s.tcp_ao.is_some()).and_then(|s| admin(s, &program));
     let status = wait(pid, &signals);
+    drop(admin);
     if let Some(spaces) = server.as_ref().and_then(|s| s.tcp_ao.as_ref()) {
         spaces.stop();
     }
@@ -147,8 +151,28 @@ fn serve(listener: Listener, range: (u32, u32), options: &Options, ledger: Optio
     server
 }
 
+/// The socket over which `sealane tcp-ao show` asks. Without it the program runs all the same.
+fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
+    let folder = admin::runtime_folder()?;
+    let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let started_s = wall_ms() / 1000;
+    let server = server.clone();
+    let source = move || Snapshot {
+        version: VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        role: Role::Run,
+        pid: std::process::id(),
+        program: program.clone(),
+        started_s,
+        taken_s: wall_ms() / 1000,
+        namespaces: server.tcp_ao.as_ref().map(Spaces::describe).unwrap_or_default(),
+    };
+    let started = admin::Server::start(&folder, Arc::new(source));
+    started.inspect_err(|e| complain(format_args!("tcp-ao show will not find us: {}: {e}", folder.display()))).ok()
+}
+
 /// Every driver of this build, with this machine's table.
-fn registry() -> Arc<Registry> {
+pub(crate) fn registry() -> Arc<Registry> {
     let table = match sealane_drivers::tables::load() {
         Ok((table, _)) => table,
         Err(e) => {

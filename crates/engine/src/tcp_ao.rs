@@ -13,6 +13,7 @@
 //! ```
 
 mod add;
+mod configured;
 mod connect;
 mod del;
 mod flows;
@@ -23,8 +24,10 @@ mod md5;
 pub mod netstat;
 mod process;
 mod repair;
+mod snapshot;
 mod user;
 
+pub use configured::{ConfiguredKey, SavedConnection};
 pub use connect::Accepted;
 pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
 pub use icmp::{icmp_error, tell_nobody};
@@ -40,6 +43,7 @@ use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
 use sealane_net::ao::info::AoInfo;
 use std::collections::HashMap;
+use std::sync::Arc;
 use user::UserBytes;
 
 /// A socket: the cookie that the kernel gave it (`SO_COOKIE`), never used twice.
@@ -141,6 +145,14 @@ struct Socket {
     progress: connect::Progress,
     /// A connect() that was allowed and whose SYN has not been seen.
     connecting: Option<connect::Connecting>,
+    /// The last segment for it that was dropped.
+    last_drop: Option<snapshot::LastDrop>,
+    /// Whether it was seen to listen.
+    listening: bool,
+    /// The configured peer whose keys it has: number and name. `None` when the program set them.
+    configured: Option<(u32, Arc<str>)>,
+    /// How it was when it was saved.
+    saved: Option<configured::Saved>,
 }
 
 impl Socket {
@@ -166,8 +178,14 @@ pub struct Namespace {
     sockets: HashMap<SocketId, Socket>,
     netstat: Netstat,
     flows: flows::Flows,
+    drops: snapshot::Drops,
+    /// Whether a connection has changed that has to survive us.
+    dirty: bool,
     optmem_max: usize,
 }
+
+/// Keys that are tried to find out why a MAC does not match.
+const MAX_TRIED: usize = 64;
 
 /// `net.core.optmem_max` of Linux since 6.8, in bytes.
 pub const OPTMEM_MAX: usize = 131_072;
@@ -184,6 +202,8 @@ impl Namespace {
             sockets: HashMap::new(),
             netstat: Netstat::default(),
             flows: flows::Flows::default(),
+            drops: snapshot::Drops::default(),
+            dirty: false,
             optmem_max,
         }
     }
@@ -231,6 +251,9 @@ impl Namespace {
             }
             _ => Err(Errno::ENOPROTOOPT),
         };
+        if let Some(socket) = self.sockets.get_mut(&id) {
+            socket.listening = facts.state == State::Listen;
+        }
         if done.is_ok() && facts.repair.is_some() {
             self.repaired(id, facts);
         }

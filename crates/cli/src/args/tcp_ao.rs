@@ -9,6 +9,7 @@ pub(crate) enum TcpAo {
     Show(Show),
     Verify(Verify),
     Sign(Sign),
+    Clear(Clear),
 }
 
 /// Show peers, keys and counters of the running Sealane.
@@ -35,6 +36,31 @@ pub(crate) struct Show {
     /// Print metrics in Prometheus' text format. With several instances, choose one with --pid.
     #[arg(long, conflicts_with_all = ["json", "all", "peer"])]
     pub(crate) metrics: bool,
+}
+
+/// Protect TCP connections of programs that know nothing of TCP-AO, as a configuration says.
+///
+/// Every segment to or from a configured peer is signed and verified, or dropped: also while the daemon starts, after a
+/// crash and when it has been stopped, until 'sealane tcp-ao clear'. Connections go on when it comes back. SIGHUP makes it
+/// read the configuration again; one with mistakes changes nothing. Needs CAP_NET_ADMIN and CAP_NET_RAW, and CAP_SYS_ADMIN
+/// for peers in other network namespaces.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \
+                        /etc/sealane/sealane.toml\n\nExit status: 0 it was told to end; 2 it could not start.")]
+pub(crate) struct Daemon {
+    /// The configuration.
+    #[arg(long, value_name = "CONFIG", default_value = "/etc/sealane/sealane.toml", value_hint = ValueHint::FilePath)]
+    pub(crate) config: PathBuf,
+}
+
+/// Take the rules of a daemon away that has ended: what was protected passes in clear.
+///
+/// Refuses while a running Sealane owns the rules.
+#[derive(Debug, Args)]
+pub(crate) struct Clear {
+    /// The network namespace: a name in /run/netns, or a path. Default: this one.
+    #[arg(long, value_name = "NETNS")]
+    pub(crate) netns: Option<String>,
 }
 
 /// Check a configuration of 'sealane daemon' and say what it means.

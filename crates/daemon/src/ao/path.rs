@@ -7,19 +7,19 @@ use crate::transport::nft::{Marks, Options, Table, Watch};
 use crate::transport::poll::{Waker, ready};
 use crate::transport::raw::Raw;
 use crate::transport::sock_diag::{Departures, Entry, SockDiag};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sealane_abi::tcp::State;
 use sealane_engine::tcp_ao::{
-    Ends, Found, Inbound, Kernel, Namespace, Outbound, SocketId, Verdict, icmp_error, tell_nobody,
+    Ends, Found, Inbound, Kernel, Namespace, Outbound, SavedConnection, SocketId, Verdict, icmp_error, tell_nobody,
 };
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
 const MIN_MTU: usize = 1280;
 
+/// The number of the configured peer that a connection belongs to.
+pub(super) type Policy = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
+/// Keeps connections.
+pub(super) type Keep = Box<dyn Fn(&[SavedConnection]) + Send + Sync>;
+
 /// What the threads of a namespace share.
 pub(super) struct Shared {
     pub(super) engine: Mutex<Namespace>,
@@ -39,8 +44,14 @@ pub(super) struct Shared {
     pub(super) table: Mutex<Option<Table>>,
     pub(super) waker: Waker,
     pub(super) stop: AtomicBool,
+    /// What a configuration says of connections whose program set no keys.
+    pub(super) policy: RwLock<Option<Policy>>,
+    /// Called with the connections that have to survive us, whenever there are others.
+    pub(super) keep: OnceLock<Keep>,
     /// Milliseconds of [`Namespace::expire`]'s clock count from here.
     start: Instant,
+    /// The time of day then, in milliseconds since 1970.
+    pub(super) start_wall_ms: i64,
 }
 
 impl Shared {
@@ -48,6 +59,19 @@ impl Shared {
     pub(super) fn now_ms(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+
+    /// Keeps the connections, if it is time.
+    pub(super) fn save(&self, engine: &mut Namespace) {
+        if let Some(keep) = self.keep.get() {
+            keep(&engine.save());
+        }
+    }
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(crate) fn wall_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// One thread's view of it.
@@ -63,25 +87,34 @@ struct Path {
     room: Vec<u8>,
 }
 
-/// Opens queues and rules in `netns` and starts the thread that serves them.
+/// Opens queues and rules in `netns` and starts the thread that serves them. `prepare` is called when the rules for `peers`
+/// stand and before a packet is looked at.
 ///
 /// # Errors
 /// The kernel's, with what could not be made.
-pub(super) fn start(netns: &Netns, engine: Namespace) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+pub(super) fn start(
+    netns: &Netns,
+    engine: Namespace,
+    peers: &[(IpAddr, u8)],
+    prepare: impl FnOnce(&Shared),
+) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     let (mut path, shared) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         let output = Queue::open(FIRST_QUEUE, true).map_err(say("a queue for packets that leave"))?;
         let input = Queue::open(output.number() + 1, false).map_err(say("a queue for packets that come in"))?;
         let marks = Marks::default();
         let options = Options { output_queue: output.number(), input_queue: input.number(), marks, any_option: true };
-        let table = Table::install(options, &[]).map_err(say("nftables rules"))?;
+        let table = Table::install(options, peers).map_err(say("nftables rules"))?;
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             table: Mutex::new(Some(table)),
             waker: Waker::new()?,
             stop: AtomicBool::new(false),
+            policy: RwLock::new(None),
+            keep: OnceLock::new(),
             start: Instant::now(),
+            start_wall_ms: wall_ms(),
         });
         let path = Path {
             shared: shared.clone(),
@@ -90,12 +123,16 @@ pub(super) fn start(netns: &Netns, engine: Namespace) -> io::Result<(Arc<Shared>
             watch,
             raw: Raw::open(marks).map_err(say("raw sockets"))?,
             departures: Departures::open().map_err(say("news of sockets that close"))?,
-            sockets: Sockets { diag: SockDiag::open().map_err(say("the kernel's table of sockets"))? },
+            sockets: Sockets {
+                diag: SockDiag::open().map_err(say("the kernel's table of sockets"))?,
+                shared: shared.clone(),
+            },
             devices: Devices::default(),
             room: vec![0; ROOM],
         };
         Ok((path, shared))
     })?;
+    prepare(&shared);
     let netns = netns.try_clone()?;
     let thread = std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
         if let Err(e) = netns.enter() {
@@ -138,7 +175,11 @@ impl Path {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.devices.forget();
-                self.shared.engine.lock().expire(self.shared.now_ms());
+                let mut engine = self.shared.engine.lock();
+                engine.expire(self.shared.now_ms());
+                if engine.unsaved() {
+                    self.shared.save(&mut engine);
+                }
             }
         }
         // What is left in the queues is dropped with them; only then do the rules go.
@@ -168,6 +209,9 @@ impl Path {
                     raw.send(&[packet], 0, false);
                 }
             });
+            if engine.dirty() {
+                self.shared.save(&mut engine);
+            }
             drop(engine);
             for ((id, _), p) in about.iter().zip(&batch) {
                 if matches!(p.verdict, Verdict::Pass | Verdict::NotTcp) {
@@ -217,6 +261,10 @@ impl Path {
                     Verdict::Sent | Verdict::Drop(_) => {}
                 }
             }
+            // Before the segment that completes a handshake is delivered.
+            if engine.dirty() {
+                self.shared.save(&mut engine);
+            }
             drop(engine);
             drop(batch);
             self.input.finish()?;
@@ -227,9 +275,21 @@ impl Path {
     fn departed(&mut self) {
         let now_ms = self.shared.now_ms();
         let mut engine = self.shared.engine.lock();
+        let diag = &mut self.sockets.diag;
         let told = self.departures.each(|entry| {
             let ends = (entry.remote.port() != 0).then(|| Ends::new(entry.local, entry.remote));
-            engine.destroyed(SocketId(entry.cookie), ends, now_ms);
+            // Sockets go that shared the ends of one that stays: copies of a handshake, a predecessor in repair mode.
+            let lives = ends.filter(|ends| engine.tracks(ends)).is_some_and(|ends| {
+                let found = diag.find(ends.local, ends.remote, entry.ifindex);
+                found.is_ok_and(|f| {
+                    f.is_some_and(|f| f.cookie != entry.cookie && !matches!(f.state, State::TimeWait | State::Listen))
+                })
+            });
+            if lives {
+                engine.closed_copy(SocketId(entry.cookie));
+            } else {
+                engine.destroyed(SocketId(entry.cookie), ends, now_ms);
+            }
         });
         // What was not told is found out when its place is needed.
         complain("news of sockets that close", told);
@@ -256,6 +316,16 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
     })
 }
 
+/// Takes the rules of the calling thread's namespace away, whoever left them.
+///
+/// # Errors
+/// The kernel's; `EPERM` while somebody owns them.
+pub(super) fn clear() -> io::Result<()> {
+    let options =
+        Options { output_queue: FIRST_QUEUE, input_queue: FIRST_QUEUE, marks: Marks::default(), any_option: false };
+    Table::install(options, &[])?.delete()
+}
+
 pub(super) fn complain(what: &str, done: io::Result<()>) {
     if let Err(e) = done {
         eprintln!("sealane: TCP-AO: {what}: {e}");
@@ -265,6 +335,7 @@ pub(super) fn complain(what: &str, done: io::Result<()>) {
 /// The kernel's sockets, for the engine.
 struct Sockets {
     diag: SockDiag,
+    shared: Arc<Shared>,
 }
 
 impl Kernel for Sockets {
@@ -276,6 +347,10 @@ impl Kernel for Sockets {
         }
         // Its keys are the listener's.
         self.diag.listener(local, remote, device).ok()?.map(found)
+    }
+
+    fn configured(&mut self, ends: &Ends) -> Option<u32> {
+        self.shared.policy.read().as_ref()?(ends)
     }
 }
 

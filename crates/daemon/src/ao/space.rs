@@ -3,6 +3,7 @@
 use super::path::{self, Shared};
 use crate::transport::netns::{Netns, NetnsId};
 use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::admin;
 use sealane_engine::Profile;
 use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
 use sealane_net::ao::alg::Algorithms;
@@ -71,10 +72,40 @@ impl Spaces {
         if !make {
             return Ok(None);
         }
-        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()))?;
+        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), &[], |_| {})?;
         spaces.insert(id, space.clone());
         self.any.store(true, Ordering::Release);
         Ok(Some(space))
+    }
+
+    /// Serves a namespace whose peers are known before: `prepare` gives the engine their keys, before a packet is looked at.
+    ///
+    /// # Errors
+    /// Why it cannot be served.
+    pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
+        let id = netns.id()?;
+        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), peers, prepare)?;
+        self.by_id.lock().insert(id, space.clone());
+        self.any.store(true, Ordering::Release);
+        Ok(space)
+    }
+
+    /// What keys can be made of.
+    pub(super) fn algorithms(&self) -> &Algorithms {
+        &self.algorithms
+    }
+
+    /// What may be shown of all of them.
+    pub(crate) fn describe(&self) -> Vec<admin::Namespace> {
+        let spaces: Vec<(NetnsId, Arc<Space>)> = self.by_id.lock().iter().map(|(id, s)| (*id, s.clone())).collect();
+        let mut list: Vec<admin::Namespace> = (spaces.iter())
+            .map(|(id, space)| {
+                let described = space.engine().describe(space.shared.start_wall_ms);
+                admin::Namespace { inode: id.inode(), name: id.name(), ..described }
+            })
+            .collect();
+        list.sort_by_key(|n| n.inode);
+        list
     }
 
     /// Ends all of them, when the program is gone.
@@ -104,14 +135,26 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    fn start(netns: Netns, engine: Namespace) -> io::Result<Arc<Self>> {
-        let (shared, thread) = path::start(&netns, engine)?;
-        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)), protected: Mutex::default() }))
+    fn start(
+        netns: Netns,
+        engine: Namespace,
+        peers: &[Prefix],
+        prepare: impl FnOnce(&Shared),
+    ) -> io::Result<Arc<Self>> {
+        let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
+        let (shared, thread) = path::start(&netns, engine, &list, prepare)?;
+        let protected = Mutex::new(peers.iter().copied().collect());
+        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)), protected }))
     }
 
     /// Its engine.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Namespace> {
         self.shared.engine.lock()
+    }
+
+    /// What its threads share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Its devices.

@@ -21,6 +21,22 @@ pub(crate) struct NetnsId {
     ino: u64,
 }
 
+impl NetnsId {
+    /// As `readlink /proc/PID/ns/net` shows it.
+    pub(crate) fn inode(self) -> u64 {
+        self.ino
+    }
+
+    /// Its name in /run/netns, where it has one.
+    pub(crate) fn name(self) -> Option<String> {
+        let entries = std::fs::read_dir("/run/netns").ok()?;
+        let same = |e: &std::fs::DirEntry| {
+            std::fs::metadata(e.path()).is_ok_and(|m| NetnsId { dev: m.dev(), ino: m.ino() } == self)
+        };
+        entries.flatten().find(same).and_then(|e| e.file_name().into_string().ok())
+    }
+}
+
 impl Netns {
     /// That of the calling thread.
     ///

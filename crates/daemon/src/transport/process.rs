@@ -101,6 +101,20 @@ pub(crate) fn no_core_for_us() {
     let _ = std::fs::write("/proc/self/coredump_filter", "0");
 }
 
+/// Tells the service manager, if there is one (`sd_notify(3)`).
+pub(crate) fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { return };
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name),
+        None => std::os::unix::net::SocketAddr::from_pathname(&path),
+    };
+    // A manager that does not listen is no reason to fail.
+    let _ = address.and_then(|a| socket.send_to_addr(state.as_bytes(), &a));
+}
+
 /// Whether a file has capabilities of its own.
 pub(crate) fn has_capabilities(file: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;

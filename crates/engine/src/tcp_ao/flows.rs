@@ -14,6 +14,7 @@
 use super::connect::Accepted;
 use super::{Namespace, SocketFacts, SocketId};
 use core::net::SocketAddr;
+use sealane_abi::admin;
 use sealane_abi::tcp::State as KernelState;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::endpoint::{Endpoint, Request, State};
@@ -50,6 +51,11 @@ pub trait Kernel {
     /// The socket that a segment between these ends belongs to, which passes `device`: a connection, else a listener, else
     /// `None`.
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found>;
+
+    /// The number of the configured peer that a connection belongs to, for those whose program gave them no keys.
+    fn configured(&mut self, _: &Ends) -> Option<u32> {
+        None
+    }
 }
 
 /// The ends of a connection; IPv4 is never written as IPv6.
@@ -131,7 +137,7 @@ pub enum Track {
 }
 
 /// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
-const MADE_UP: u64 = 1 << 63;
+pub(super) const MADE_UP: u64 = 1 << 63;
 
 impl Flows {
     fn insert(&mut self, ends: Ends, flow: Flow) {
@@ -222,6 +228,7 @@ impl Namespace {
         let Some(found) = found else {
             // No socket: an unsigned segment gets the kernel's RST, a signed one gets nothing (`tcp_v4_send_reset`).
             return match segment.auth() {
+                Ok(None) if kernel.configured(&ends).is_some() => Track::Drop(DropReason::Required),
                 Ok(None) => Track::Pass,
                 Ok(Some(_)) => Track::Drop(DropReason::NoSocket),
                 Err(_) => Track::Drop(DropReason::BadHeader),
@@ -230,7 +237,7 @@ impl Namespace {
         if found.state == KernelState::TimeWait && !first_syn {
             return Track::Pass;
         }
-        self.join(ends, &found)
+        self.join(ends, &found, kernel)
     }
 
     /// Finds where an outbound segment belongs, and learns from it.
@@ -258,9 +265,12 @@ impl Namespace {
         }
         let Some(found) = kernel.find(ends.local, ends.remote, device) else {
             // RSTs for segments to nobody; those that were signed never got here.
-            return Track::Pass;
+            return match kernel.configured(&ends) {
+                Some(_) => Track::Drop(DropReason::NoSendKey),
+                None => Track::Pass,
+            };
         };
-        let track = self.join(ends, &found);
+        let track = self.join(ends, &found, kernel);
         match track {
             // A handshake that we know nothing of, with a peer that has keys: its SYN was not verified here.
             Track::To(to) if to.state == State::Listen => match self.info(to.id) {
@@ -284,6 +294,11 @@ impl Namespace {
                 None => return Track::Pass,
             },
         };
+        if self.info(id).is_none()
+            && let Some(peer) = kernel.configured(&ends)
+        {
+            self.adopt_configured(id, peer, ends.remote.ip());
+        }
         if self.info(id).is_none() {
             self.flows.remove(&ends);
             return Track::Pass;
@@ -304,16 +319,22 @@ impl Namespace {
 
     /// A socket that the kernel found and that no segment has told us of: a listener, or a connection whose keys and
     /// numbers came by TCP_AO_REPAIR.
-    fn join(&mut self, ends: Ends, found: &Found) -> Track {
-        let Some(socket) = self.sockets.get(&found.id) else {
+    fn join(&mut self, ends: Ends, found: &Found, kernel: &mut dyn Kernel) -> Track {
+        let configured = match self.info(found.id) {
+            None => kernel.configured(&ends).and_then(|peer| self.template(peer)),
+            Some(_) => None,
+        };
+        let id = configured.unwrap_or(found.id);
+        let Some(socket) = self.sockets.get_mut(&id) else {
             return Track::To(Target {
-                id: found.id,
+                id,
                 ends,
                 state: if found.state == KernelState::Listen { State::Listen } else { State::Established },
                 request: None,
                 vrf: found.vrf,
             });
         };
+        socket.listening |= found.state == KernelState::Listen;
         let state = match found.state {
             KernelState::Listen | KernelState::NewSynRecv => State::Listen,
             KernelState::SynSent => State::SynSent,
@@ -323,10 +344,10 @@ impl Namespace {
         };
         let keyed = socket.info.as_ref().is_some_and(|i| i.is_keyed());
         if state == State::Established && keyed {
-            let flow = Flow { id: found.id, stage: Stage::Open, vrf: found.vrf, until_ms: 0, peer_mss: 0 };
+            let flow = Flow { id, stage: Stage::Open, vrf: found.vrf, until_ms: 0, peer_mss: 0 };
             self.flows.insert(ends, flow);
         }
-        Track::To(Target { id: found.id, ends, state, request: None, vrf: found.vrf })
+        Track::To(Target { id, ends, state, request: None, vrf: found.vrf })
     }
 
     /// Decides what an inbound segment needs.
@@ -392,7 +413,10 @@ impl Namespace {
                 if let Some(flow) = self.flows.by_ends.get_mut(&to.ends) {
                     flow.stage = match (flags.syn(), flags.ack()) {
                         (true, false) => Stage::SynReceived,
-                        (_, true) if !flags.rst() => Stage::Open,
+                        (_, true) if !flags.rst() => {
+                            self.dirty = true;
+                            Stage::Open
+                        }
                         _ => flow.stage,
                     };
                 }
@@ -435,12 +459,18 @@ impl Namespace {
         let conn = Conn::new(to.ends.local, to.ends.remote, lisn, risn);
         let handshake = Child { conn, ifindex: to.vrf, key_id, rnext_key_id };
         self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
+        let peer_mss = self.mss_of(&to.ends);
         if let Some(before) = self.flows.remove(&to.ends)
             && before.id != to.id
         {
             self.sockets.remove(&before.id);
         }
-        let flow = Flow { id: child, stage: Stage::Open, vrf: to.vrf, until_ms: 0, peer_mss: 0 };
+        let configured = self.sockets.get(&to.id).and_then(|s| s.configured.clone());
+        if let Some(socket) = self.sockets.get_mut(&child) {
+            self.dirty |= configured.is_some();
+            socket.configured = configured;
+        }
+        let flow = Flow { id: child, stage: Stage::Open, vrf: to.vrf, until_ms: 0, peer_mss };
         self.flows.insert(to.ends, flow);
         Ok(())
     }
@@ -497,6 +527,19 @@ impl Namespace {
         self.closed(id);
     }
 
+    /// Whether a connection is known.
+    #[must_use]
+    pub fn tracks(&self, ends: &Ends) -> bool {
+        self.flows.by_ends.contains_key(ends)
+    }
+
+    /// The kernel's socket is gone, and another one has its connection: nothing goes but what the program gave the first.
+    pub fn closed_copy(&mut self, id: SocketId) {
+        if !self.flows.by_id.contains_key(&id) {
+            self.closed(id);
+        }
+    }
+
     /// Forgets connections whose time is over.
     pub fn expire(&mut self, now_ms: u64) {
         while let Some((until, ends)) = self.flows.leaving.front().copied() {
@@ -522,6 +565,17 @@ impl Namespace {
         }
     }
 
+    /// The connection of a socket and its state.
+    pub(super) fn flow_of(&self, id: SocketId) -> Option<(Ends, admin::SocketState)> {
+        let ends = *self.flows.by_id.get(&id)?;
+        let state = match self.flows.by_ends.get(&ends)?.stage {
+            Stage::SynSent | Stage::SynReceived | Stage::Half(_) => admin::SocketState::Handshake,
+            Stage::Open => admin::SocketState::Established,
+            Stage::Gone => admin::SocketState::TimeWait,
+        };
+        Some((ends, state))
+    }
+
     /// Connections that are known, and whether their sockets are still there.
     pub fn connections(&self) -> impl Iterator<Item = (Ends, bool)> {
         self.flows.by_ends.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
@@ -534,6 +588,31 @@ impl Namespace {
         let id = flow.id;
         let Some(info) = self.sockets.get_mut(&id).and_then(|s| s.info.as_mut()) else { return false };
         input::ignore_icmp(info, state, error, &mut self.netstat)
+    }
+
+    /// The connections of configured peers.
+    pub(super) fn configured_flows(&self) -> Vec<(SocketId, Ends)> {
+        let open = self.flows.by_ends.iter().filter(|(_, f)| matches!(f.stage, Stage::Open | Stage::Gone));
+        let configured = |id: &SocketId| self.sockets.get(id).is_some_and(|s| s.configured.is_some());
+        open.filter(|(_, f)| configured(&f.id)).map(|(ends, f)| (f.id, *ends)).collect()
+    }
+
+    pub(super) fn mss_of(&self, ends: &Ends) -> u16 {
+        self.flows.by_ends.get(ends).map_or(0, |f| f.peer_mss)
+    }
+
+    /// A cookie for a connection that is restored: its own, or one that we make up.
+    pub(super) fn restored_id(&mut self, cookie: u64) -> SocketId {
+        if cookie != 0 {
+            return SocketId(cookie);
+        }
+        self.flows.next_child += 1;
+        SocketId(MADE_UP | (self.flows.next_child - 1))
+    }
+
+    /// A connection that is restored is open.
+    pub(super) fn reopen(&mut self, id: SocketId, ends: Ends, peer_mss: u16) {
+        self.flows.insert(ends, Flow { id, stage: Stage::Open, vrf: 0, until_ms: 0, peer_mss });
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.

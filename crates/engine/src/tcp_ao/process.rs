@@ -97,6 +97,7 @@ impl Namespace {
             p.verdict = match track {
                 Track::Drop(reason) => {
                     self.dropped(reason);
+                    self.note_drop(None, None, None, reason, now_ms);
                     Verdict::Drop(reason)
                 }
                 _ if Segment::parse(p.packet).is_err() => Verdict::NotTcp,
@@ -110,12 +111,18 @@ impl Namespace {
                 Step::Done => {}
                 Step::Refused(to, refusal) => {
                     self.refused(&to, &refusal);
+                    let segment = Segment::parse(p.packet).ok();
+                    self.note_drop(segment.as_ref(), Some(&to), refusal.key, refusal.reason, now_ms);
                     p.verdict = Verdict::Drop(refusal.reason);
                 }
                 Step::Judged(to, ticket, option, verdict) => {
                     p.verdict = match self.admit(p, &to, &ticket, &option, verdict, now_ms) {
                         Ok((from, at)) => Verdict::Deliver(from, at),
-                        Err(reason) => Verdict::Drop(reason),
+                        Err(reason) => {
+                            let segment = Segment::parse(p.packet).ok();
+                            self.note_drop(segment.as_ref(), Some(&to), Some(ticket.key), reason, now_ms);
+                            Verdict::Drop(reason)
+                        }
                     };
                 }
             }

@@ -1,0 +1,121 @@
+//! Connections on disk (in memory: /run), so that they go on when the daemon comes back. There is no secret in them.
+
+use sealane_engine::tcp_ao::SavedConnection;
+use sealane_net::ao::info::Conn;
+use sealane_net::ao::sne::Sne;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The form of the file: another number means another form, and such a file is not read.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    version: u32,
+    connections: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row {
+    cookie: u64,
+    peer: String,
+    local: SocketAddr,
+    remote: SocketAddr,
+    lisn: u32,
+    risn: u32,
+    /// Sequence number extension and the number that it was counted at: what we sent, what we received.
+    snd: (u32, u32),
+    rcv: (u32, u32),
+    current: Option<u8>,
+    rnext: Option<u8>,
+    peer_mss: u16,
+}
+
+/// The file for a network namespace.
+pub(super) fn path(folder: &Path, inode: u64) -> PathBuf {
+    folder.join(format!("tcp-ao.{inode}.json"))
+}
+
+/// Writes it anew, in one step.
+///
+/// # Errors
+/// The file system's.
+pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<()> {
+    let row = |c: &SavedConnection| Row {
+        cookie: c.cookie,
+        peer: c.peer.clone(),
+        local: c.conn.local,
+        remote: c.conn.remote,
+        lisn: c.conn.lisn,
+        risn: c.conn.risn,
+        snd: (c.conn.snd.ext, c.conn.snd.base),
+        rcv: (c.conn.rcv.ext, c.conn.rcv.base),
+        current: c.current,
+        rnext: c.rnext,
+        peer_mss: c.peer_mss,
+    };
+    let file = File { version: VERSION, connections: connections.iter().map(row).collect() };
+    let text = serde_json::to_vec(&file)?;
+    let new = path.with_extension("new");
+    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    out.write_all(&text)?;
+    drop(out);
+    fs::rename(&new, path)
+}
+
+/// Reads it; nothing when there is none.
+///
+/// # Errors
+/// The file system's, and what is not of this form.
+pub(super) fn read(path: &Path) -> io::Result<Vec<SavedConnection>> {
+    let text = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text?,
+    };
+    let file: File = serde_json::from_slice(&text)?;
+    if file.version != VERSION {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("version {}", file.version)));
+    }
+    let sne = |(ext, base)| Sne { ext, base };
+    let saved = |r: Row| SavedConnection {
+        cookie: r.cookie,
+        peer: r.peer,
+        conn: Conn { snd: sne(r.snd), rcv: sne(r.rcv), ..Conn::new(r.local, r.remote, r.lisn, r.risn) },
+        current: r.current,
+        rnext: r.rnext,
+        peer_mss: r.peer_mss,
+    };
+    Ok(file.connections.into_iter().map(saved).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = std::env::temp_dir().join(format!("sealane-state-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = path(&folder, 7);
+        assert_eq!(read(&path).unwrap(), []);
+        let mut conn = Conn::new("10.0.0.1:179".parse().unwrap(), "[fe80::1]:40000".parse().unwrap(), 1, u32::MAX);
+        conn.snd = Sne { ext: 3, base: 5 };
+        let one = SavedConnection {
+            cookie: u64::MAX,
+            peer: "a \"peer\"".into(),
+            conn,
+            current: Some(1),
+            rnext: None,
+            peer_mss: 1460,
+        };
+        write(&path, &[one.clone(), one.clone()]).unwrap();
+        assert_eq!(read(&path).unwrap(), [one.clone(), one]);
+        fs::write(&path, r#"{"version":2,"connections":[]}"#).unwrap();
+        assert!(read(&path).is_err());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,250 @@
+//! Keys from a configuration: TCP-AO for programs that know nothing of it.
+//!
+//! A configured peer is a template: a listener that nobody opened, from which connections take their keys, whichever end
+//! begins. When the configuration or the time of day changes its keys, those of its connections follow.
+
+use super::flows::{Ends, MADE_UP};
+use super::{Namespace, Socket, SocketId};
+use core::net::IpAddr;
+use sealane_net::ao::info::{AoInfo, Conn};
+use sealane_net::ao::mkt::Mkt;
+use sealane_net::ao::sne::Sne;
+use sealane_net::ao::table::{Ids, KeyRef};
+use std::collections::HashSet;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+
+/// Cookies of templates; those of connections that we made up count up from [`MADE_UP`].
+const TEMPLATE: u64 = MADE_UP | 1 << 62;
+
+/// A key that a configured peer has now.
+pub struct ConfiguredKey {
+    /// The key.
+    pub mkt: Arc<Mkt>,
+    /// Whether it may be sent with: a key can be accepted before and after that.
+    pub send: bool,
+    /// Whether it is the one to ask the peer for, and to begin with.
+    pub preferred: bool,
+}
+
+/// A connection as it survives the process: no secret in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SavedConnection {
+    /// The kernel's cookie of its socket; 0 when it is not known.
+    pub cookie: u64,
+    /// The configured peer, by name.
+    pub peer: String,
+    /// Who is connected, our initial sequence number and the peer's, the extensions and where they were counted.
+    pub conn: Conn,
+    /// SendID of the key that it sends with.
+    pub current: Option<u8>,
+    /// RecvID of the key that it asks for.
+    pub rnext: Option<u8>,
+    /// The MSS that the peer announced, 0 when it is not known.
+    pub peer_mss: u16,
+}
+
+/// What tells whether a connection has to be saved again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Saved {
+    /// Sequence numbers: what we sent, what we received.
+    bases: (u32, u32),
+    /// The keys in use.
+    keys: [Option<KeyRef>; 2],
+}
+
+/// How far sequence numbers may go before what was saved of them is too old: far less than half of their space.
+const SAVE_BYTES: u32 = 1 << 28;
+
+fn template(peer: u32) -> SocketId {
+    SocketId(TEMPLATE | u64::from(peer))
+}
+
+fn same(a: &Mkt, b: &Mkt) -> bool {
+    a.send_id == b.send_id
+        && a.recv_id == b.recv_id
+        && a.mac_len == b.mac_len
+        && a.exclude_options == b.exclude_options
+        && a.peer == b.peer
+        && a.ifindex == b.ifindex
+        && a.algorithm.name == b.algorithm.name
+        && bool::from(a.key().ct_eq(b.key()))
+}
+
+/// Brings the keys of a socket to what is configured; `remote` is its peer, `None` for the template.
+fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
+    let meant: Vec<&ConfiguredKey> = keys.iter().filter(|k| remote.is_none_or(|ip| k.mkt.peer.contains(ip))).collect();
+    let find = |info: &AoInfo, mkt: &Mkt| info.keys().iter().find(|(_, k)| same(&k.mkt, mkt)).map(|(r, _)| r);
+    // An id that a key which goes has had may be the id of one that comes.
+    let gone: Vec<KeyRef> = (info.keys().iter())
+        .filter(|(_, have)| !meant.iter().any(|want| same(&have.mkt, &want.mkt)))
+        .map(|(r, _)| r)
+        .collect();
+    for key in gone {
+        info.remove_key_async(key);
+    }
+    for want in &meant {
+        if find(info, &want.mkt).is_none() {
+            // A key that cannot be derived for a connection is one that it does not have; its segments are dropped.
+            let _ = info.add_key(want.mkt.clone());
+        }
+    }
+    let preferred = meant.iter().find(|k| k.preferred).and_then(|k| find(info, &k.mkt));
+    if let Some(key) = preferred {
+        info.set_rnext(key);
+    }
+    // The current key may be another than the preferred one as long as its time is not over: the peer decides.
+    let keeps = info
+        .current()
+        .and_then(|r| info.key(r))
+        .is_some_and(|have| meant.iter().any(|want| want.send && same(&have.mkt, &want.mkt)));
+    if let Some(key) = preferred.filter(|_| !keeps) {
+        info.set_current(key);
+    }
+}
+
+impl Namespace {
+    /// Sets the keys of configured peer number `peer`, called `name`, and those of its connections. Without keys nothing is
+    /// sent to it or taken from it.
+    pub fn configure(&mut self, peer: u32, name: &str, keys: &[ConfiguredKey], accept_icmps: bool) {
+        let id = template(peer);
+        let socket = self.sockets.entry(id).or_insert_with(|| Socket {
+            info: Some(AoInfo::new()),
+            listening: true,
+            configured: Some((peer, Arc::from(name))),
+            ..Socket::default()
+        });
+        if socket.configured.as_ref().is_none_or(|(_, n)| **n != *name) {
+            socket.configured = Some((peer, Arc::from(name)));
+        }
+        for (id, socket) in &mut self.sockets {
+            let Some(info) = socket.info.as_mut().filter(|_| socket.configured.as_ref().is_some_and(|c| c.0 == peer))
+            else {
+                continue;
+            };
+            info.ao_required = true;
+            info.accept_icmps = accept_icmps;
+            let remote = if id.0 & TEMPLATE == TEMPLATE { None } else { info.conn().map(|c| c.remote.ip()) };
+            update(info, keys, remote);
+        }
+        self.dirty = true;
+    }
+
+    /// Forgets configured peers that are not among `names`: their connections have no keys any more.
+    pub fn retain_configured(&mut self, names: &HashSet<String>) {
+        let gone: Vec<u32> = (self.sockets.iter())
+            .filter(|(id, _)| id.0 & TEMPLATE == TEMPLATE)
+            .filter_map(|(_, s)| s.configured.as_ref())
+            .filter(|(_, name)| !names.contains(&**name))
+            .map(|(peer, _)| *peer)
+            .collect();
+        for peer in gone {
+            self.configure(peer, "", &[], false);
+            self.sockets.remove(&template(peer));
+        }
+    }
+
+    /// The template of a configured peer.
+    pub(super) fn template(&self, peer: u32) -> Option<SocketId> {
+        Some(template(peer)).filter(|id| self.sockets.contains_key(id))
+    }
+
+    /// Gives a socket that is about to connect the keys of its configured peer.
+    pub(super) fn adopt_configured(&mut self, id: SocketId, peer: u32, remote: IpAddr) {
+        let Some(from) = self.sockets.get(&template(peer)) else { return };
+        let (Some(source), configured) = (&from.info, from.configured.clone()) else { return };
+        let mut info = AoInfo::new();
+        info.ao_required = true;
+        info.accept_icmps = source.accept_icmps;
+        let mkts: Vec<Arc<Mkt>> =
+            source.keys().iter().filter(|(_, k)| k.mkt.peer.contains(remote)).map(|(_, k)| k.mkt.clone()).collect();
+        for mkt in mkts.into_iter().rev() {
+            let _ = info.add_key(mkt);
+        }
+        let ids = |k: Option<KeyRef>| k.and_then(|k| source.key(k)).map(|k| (k.mkt.send_id, k.mkt.recv_id));
+        let at = |info: &AoInfo, ids: Option<(u8, u8)>| {
+            ids.and_then(|(send, recv)| info.keys().by_ids(Ids::default().send(send).recv(recv)))
+        };
+        let (current, rnext) = (at(&info, ids(source.current())), at(&info, ids(source.rnext())));
+        if let Some(key) = current {
+            info.set_current(key);
+        }
+        if let Some(key) = rnext {
+            info.set_rnext(key);
+        }
+        self.sockets.insert(id, Socket { info: Some(info), configured, ..Socket::default() });
+    }
+
+    /// Whether connections have come or gone since the last [`Namespace::save`].
+    #[must_use]
+    pub fn dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Whether connections of configured peers have changed in what has to survive us, since the last [`Namespace::save`].
+    #[must_use]
+    pub fn unsaved(&self) -> bool {
+        self.dirty
+            || self.sockets.values().any(|s| {
+                let (Some(info), Some(saved)) = (&s.info, s.saved) else { return false };
+                let Some(conn) = info.conn() else { return false };
+                conn.snd.base.wrapping_sub(saved.bases.0) > SAVE_BYTES
+                    || conn.rcv.base.wrapping_sub(saved.bases.1) > SAVE_BYTES
+                    || [info.current(), info.rnext()] != saved.keys
+            })
+    }
+
+    /// The connections of configured peers.
+    pub fn save(&mut self) -> Vec<SavedConnection> {
+        self.dirty = false;
+        let mut list = Vec::new();
+        for (id, ends) in self.configured_flows() {
+            let peer_mss = self.mss_of(&ends);
+            let Some(socket) = self.sockets.get_mut(&id) else { continue };
+            let (Some((_, name)), Some(info)) = (&socket.configured, &socket.info) else { continue };
+            let Some(conn) = info.conn().filter(|_| info.is_keyed()) else { continue };
+            let key = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| (k.mkt.send_id, k.mkt.recv_id));
+            socket.saved = Some(Saved { bases: (conn.snd.base, conn.rcv.base), keys: [info.current(), info.rnext()] });
+            list.push(SavedConnection {
+                cookie: if id.0 & MADE_UP == 0 { id.0 } else { 0 },
+                peer: name.to_string(),
+                conn: *conn,
+                current: key(info.current()).map(|k| k.0),
+                rnext: key(info.rnext()).map(|k| k.1),
+                peer_mss,
+            });
+        }
+        list
+    }
+
+    /// Takes a connection up again that an earlier process had. Returns whether its peer is still configured.
+    pub fn restore(&mut self, saved: &SavedConnection) -> bool {
+        let peer = (self.sockets.values()).filter_map(|s| s.configured.as_ref()).find(|(_, n)| **n == *saved.peer);
+        let Some(peer) = peer.map(|(peer, _)| *peer) else { return false };
+        let id = self.restored_id(saved.cookie);
+        self.adopt_configured(id, peer, saved.conn.remote.ip());
+        let Some(info) = self.info_mut(id) else { return false };
+        // Extensions go on from where they were counted; both ends are less than half of the space further by now.
+        info.set_conn(Conn {
+            snd: Sne { ext: saved.conn.snd.ext, base: saved.conn.snd.base },
+            rcv: Sne { ext: saved.conn.rcv.ext, base: saved.conn.rcv.base },
+            ..saved.conn
+        });
+        if info.derive().is_err() {
+            return false;
+        }
+        let by = |ids| info.keys().by_ids(ids);
+        let (current, rnext) = (
+            saved.current.and_then(|id| by(Ids::default().send(id))),
+            saved.rnext.and_then(|id| by(Ids::default().recv(id))),
+        );
+        if let Some(key) = current {
+            info.set_current(key);
+        }
+        if let Some(key) = rnext {
+            info.set_rnext(key);
+        }
+        self.reopen(id, Ends::new(saved.conn.local, saved.conn.remote), saved.peer_mss);
+        true
+    }
+}
