@@ -165,3 +165,64 @@ vectors = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../crates/ne
 packets += [bytes.fromhex(v["ip_packet"]) for v in json.load(open(vectors))["vectors"][::3]]
 for i, packet in enumerate(packets):
     seed("tcp_segment", f"{i:02}", struct.pack("<H", [100, 1448, 65535][i % 3]) + packet)
+
+
+
+
+# tcp_ao_sockopt: profile; then operation and socket, facts, option, length, bytes.
+def sockaddr(ip, v6=False):
+    return (struct.pack("<HHI16sI", 10, 0, 0, ip, 0) if v6 else struct.pack("<HH4s", 2, 0, ip)).ljust(128, b"\0")
+
+
+V4, V6, MAPPED = bytes([10, 0, 1, 0]), bytes.fromhex("20010db8") + bytes(12), bytes(10) + b"\xff\xff\x0a\0\1\0"
+FRESH, LISTEN, OPEN, REPAIR, SIX = 0, 8, 12, 0x40 | 12, 1
+
+
+def ao_add(sndid, rcvid, addr=sockaddr(V4), prefix=32, name=b"hmac(sha1)", flags=0, maclen=0, keyflags=0, ifindex=0, key=b"k" * 16):
+    return addr + struct.pack("<64siIHBBBBBB80s", name, ifindex, flags, 0, prefix, sndid, rcvid, maclen, keyflags, len(key), key)
+
+
+def ao_del(sndid, rcvid, addr=sockaddr(V4), prefix=32, flags=0, current=0, rnext=0, keyflags=0, ifindex=0):
+    return addr + struct.pack("<iIHBBBBBB", ifindex, flags, 0, prefix, sndid, rcvid, current, rnext, keyflags)
+
+
+def ao_info(flags, current=0, rnext=0):
+    return struct.pack("<IHBBQQQQQ", flags, 0, current, rnext, 1, 2, 3, 4, 5)
+
+
+def ao_keys(flags=4, addr=bytes(128), sndid=0, rcvid=0, prefix=0, nkeys=8):
+    return addr + bytes(144) + struct.pack("<IHBBBBBBiQQ", nkeys, flags, sndid, rcvid, prefix, 0, 0, 0, 0, 0, 0)
+
+
+def call(op, option, data, facts=FRESH, peer=1, socket=0, length=None):
+    return bytes([op | socket << 4, facts, peer, option - 38]) + struct.pack("<h", len(data) if length is None else length) + data
+
+
+def put(option, data, **kw):
+    return call(0, option, data, **kw)
+
+
+def get(option, data, **kw):
+    return call(7, option, data, **kw)
+
+
+def other(op, data, facts=FRESH, peer=1, socket=0):
+    return bytes([op | socket << 4, facts, peer, 0]) + bytes(data)
+
+
+md5sig = sockaddr(V4) + struct.pack("<BBHi80s", 1, 24, 4, 0, b"md5k")
+two = put(38, ao_add(1, 2)) + put(38, ao_add(3, 4, name=b"cmac(aes128)", key=b"long" * 9))
+for i, data in enumerate([
+        two + get(41, ao_keys()) + put(40, ao_info(3, 1, 4)) + get(40, bytes(48)),
+        two + put(39, ao_del(1, 2, flags=3, current=3, rnext=4)) + put(39, ao_del(3, 4)) + get(41, ao_keys(1)),
+        two + other(11, [1, 3], FRESH) + put(38, ao_add(5, 6, flags=3), facts=OPEN) + get(41, ao_keys(2), facts=OPEN),
+        two + other(13, [1, 1, 2, 1], LISTEN) + get(41, ao_keys(), socket=1, facts=OPEN) + put(39, ao_del(1, 2, flags=4), facts=LISTEN),
+        put(38, ao_add(1, 2, sockaddr(V6, True), 32), facts=SIX) + put(38, ao_add(1, 2, sockaddr(MAPPED, True), 24), facts=SIX)
+        + get(41, ao_keys(0, sockaddr(MAPPED, True), 1, 2, 24), facts=SIX),
+        put(38, ao_add(1, 2, keyflags=3, ifindex=7)) + put(39, ao_del(1, 2, keyflags=1, ifindex=7)),
+        put(38, ao_add(1, 2), facts=REPAIR) + put(42, bytes(range(16)), facts=REPAIR) + get(42, bytes(16), facts=REPAIR),
+        other(10, bytes([1, 1]) + md5sig) + two + put(40, ao_info(4)) + other(11, [1, 2]),
+        two + other(10, bytes([1, 1]) + md5sig) + get(41, ao_keys() + bytes(8)) + get(41, ao_keys()[:279]) + put(38, ao_add(1, 2) + b"\1"),
+        put(40, ao_info(0x1c)) + get(40, bytes(48), length=7) + other(15, []) + put(38, ao_add(1, 2)[:99], length=288)]):
+    for profile in [0, 1, 2]:
+        seed("tcp_ao_sockopt", f"{i:02}-{profile}", bytes([profile]) + data)
