@@ -65,6 +65,9 @@ pub struct Namespace {
     /// Segments dropped, by reason.
     #[serde(default)]
     pub drops: Vec<DropCount>,
+    /// The segment that was dropped last of those that belong to no socket with keys.
+    #[serde(default)]
+    pub last_drop: Option<Drop>,
     /// Sockets that have keys.
     pub sockets: Vec<Socket>,
 }

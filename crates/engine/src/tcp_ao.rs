@@ -33,6 +33,7 @@ pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
 pub use icmp::{icmp_error, tell_nobody};
 pub use md5::Md5Key;
 pub use process::{Inbound, Outbound, Verdict};
+pub use snapshot::Snapshot;
 pub use user::{Answer, Write};
 
 use crate::Errno;
@@ -146,7 +147,7 @@ struct Socket {
     /// A connect() that was allowed and whose SYN has not been seen.
     connecting: Option<connect::Connecting>,
     /// The last segment for it that was dropped.
-    last_drop: Option<snapshot::LastDrop>,
+    last_drop: Option<Box<snapshot::LastDrop>>,
     /// Whether it was seen to listen.
     listening: bool,
     /// The configured peer whose keys it has: number and name. `None` when the program set them.

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail};
-use sealane_abi::admin::{Counters, Key, Request, Role, Snapshot, Socket};
+use sealane_abi::admin::{Counters, Drop, Key, Request, Role, Snapshot, Socket};
 use sealane_daemon::admin;
 use sealane_daemon::config::{Prefix, rfc3339};
 use std::io::Write;
@@ -93,6 +93,9 @@ fn print(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> Result<()> {
             let drops: Vec<String> = namespace.drops.iter().map(|d| format!("{} {}", d.reason, d.count)).collect();
             writeln!(out, "  dropped: {}", drops.join(", "))?;
         }
+        if let Some(drop) = &namespace.last_drop {
+            print_drop(drop, "  ", out)?;
+        }
         for socket in &namespace.sockets {
             print_socket(socket, all, out)?;
         }
@@ -147,13 +150,18 @@ fn print_socket(socket: &Socket, all: bool, out: &mut impl Write) -> Result<()> 
         writeln!(out, "    and {} more keys (--all shows them)", socket.keys.len() - shown)?;
     }
     if let Some(drop) = &socket.last_drop {
-        let key = drop.key_id.map_or(String::new(), |id| format!(", KeyID {id}"));
-        let when = rfc3339(drop.at_ms.div_euclid(1000));
-        writeln!(out, "    last drop {when}, {} > {}{key}: {}", drop.source, drop.destination, drop.reason)?;
-        writeln!(out, "      {}", drop.help)?;
-        if let Some(hint) = &drop.hint {
-            writeln!(out, "      hint: {hint}")?;
-        }
+        print_drop(drop, "    ", out)?;
+    }
+    Ok(())
+}
+
+fn print_drop(drop: &Drop, indent: &str, out: &mut impl Write) -> Result<()> {
+    let key = drop.key_id.map_or(String::new(), |id| format!(", KeyID {id}"));
+    let when = rfc3339(drop.at_ms.div_euclid(1000));
+    writeln!(out, "{indent}last drop {when}, {} > {}{key}: {}", drop.source, drop.destination, drop.reason)?;
+    writeln!(out, "{indent}  {}", drop.help)?;
+    if let Some(hint) = &drop.hint {
+        writeln!(out, "{indent}  hint: {hint}")?;
     }
     Ok(())
 }
@@ -161,7 +169,7 @@ fn print_socket(socket: &Socket, all: bool, out: &mut impl Write) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::admin::{Drop, DropCount, Namespace, SocketState, VERSION};
+    use sealane_abi::admin::{DropCount, Namespace, SocketState, VERSION};
 
     fn key(peer: &str, send_id: u8) -> Key {
         Key {
@@ -219,6 +227,7 @@ mod tests {
                 name: Some("blue".into()),
                 counters: Counters { good: 9, ..Counters::default() },
                 drops: vec![DropCount { reason: "mac".into(), count: 1 }],
+                last_drop: None,
                 sockets,
             }],
         }

@@ -55,6 +55,7 @@ pub(crate) fn example() -> Snapshot {
             name: Some("blue \"x\"\\\n".into()),
             counters,
             drops: vec![DropCount { reason: "mac".into(), count: 2 }],
+            last_drop: None,
             sockets: vec![socket(11, SocketState::Listen, None), connection],
         }],
     }

@@ -2,6 +2,7 @@
 
 use super::path::{self, Shared};
 use crate::transport::netns::{Netns, NetnsId};
+use crate::transport::sock_diag::SockDiag;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin;
 use sealane_engine::Profile;
@@ -100,8 +101,11 @@ impl Spaces {
         let spaces: Vec<(NetnsId, Arc<Space>)> = self.by_id.lock().iter().map(|(id, s)| (*id, s.clone())).collect();
         let mut list: Vec<admin::Namespace> = (spaces.iter())
             .map(|(id, space)| {
-                let described = space.engine().describe(space.shared.start_wall_ms);
-                admin::Namespace { inode: id.inode(), name: id.name(), ..described }
+                // The engine goes on with its packets while what was dropped is looked at.
+                let copied = space.engine().snapshot(space.shared.start_wall_ms);
+                let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), ..copied.finish() };
+                path::complain("where listeners listen", space.find_listeners(&mut namespace.sockets));
+                namespace
             })
             .collect();
         list.sort_by_key(|n| n.inode);
@@ -181,6 +185,26 @@ impl Space {
     pub(crate) fn optmem_max(&self) -> Option<usize> {
         let text = self.netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max")).ok()?;
         text.trim().parse().ok()
+    }
+
+    /// Fills in where listeners listen, which only the kernel knows.
+    fn find_listeners(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
+        if sockets.iter().all(|s| s.local.is_some()) {
+            return Ok(());
+        }
+        let mut by_cookie = HashMap::new();
+        self.netns.run(|| {
+            SockDiag::open()?.listeners(|entry| {
+                by_cookie.insert(entry.cookie, entry.local);
+            })
+        })?;
+        for socket in sockets.iter_mut().filter(|s| s.local.is_none()) {
+            if let Some(local) = by_cookie.get(&socket.cookie) {
+                socket.state = admin::SocketState::Listen;
+                socket.local = Some(*local);
+            }
+        }
+        Ok(())
     }
 
     /// Whether connections are left whose sockets live.

@@ -39,6 +39,8 @@ struct Asked {
     /// The device that its segments pass: sockets that are bound to another are not found.
     device: u32,
     cookie: u64,
+    /// Bits of the states that count, in a dump.
+    states: u32,
 }
 
 /// Asks about sockets of the namespace of the thread that opened it.
@@ -64,7 +66,7 @@ impl SockDiag {
     /// The kernel's: `ENOENT` for an address family that it lacks.
     pub(crate) fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> io::Result<Option<Entry>> {
         let mut found = None;
-        let asked = Asked { local, remote, device, cookie: NO_COOKIE };
+        let asked = Asked { local, remote, device, cookie: NO_COOKIE, states: u32::MAX };
         let done = self.ask(SOCK_DIAG_BY_FAMILY, 0, &asked, |e| found = Some(e));
         match done {
             Ok(()) => Ok(found),
@@ -82,22 +84,45 @@ impl SockDiag {
         self.find(local, SocketAddr::new(remote.ip(), 0), device)
     }
 
+    /// Gives every listening TCP socket to `each`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn listeners(&mut self, mut each: impl FnMut(Entry)) -> io::Result<()> {
+        for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+            let any = SocketAddr::new(any, 0);
+            let states = 1 << State::Listen as u32;
+            let asked = Asked { local: any, remote: any, device: 0, cookie: NO_COOKIE, states };
+            match self.ask(SOCK_DIAG_BY_FAMILY, nl::NLM_F_DUMP, &asked, &mut each) {
+                // A family that the kernel lacks has no listeners.
+                Err(e) if errno(&e) != Some(libc::ENOENT) => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Closes a socket: its program finds `ECONNABORTED`, its peer gets an RST.
     ///
     /// # Errors
     /// The kernel's: `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`, `ENOENT` when it is gone.
     pub(crate) fn destroy(&mut self, entry: &Entry) -> io::Result<()> {
         let Entry { local, remote, ifindex, cookie, .. } = *entry;
-        self.ask(SOCK_DESTROY, nl::NLM_F_ACK, &Asked { local, remote, device: ifindex, cookie }, |_| {})
+        self.ask(
+            SOCK_DESTROY,
+            nl::NLM_F_ACK,
+            &Asked { local, remote, device: ifindex, cookie, states: u32::MAX },
+            |_| {},
+        )
     }
 
     fn ask(&mut self, type_: u16, flags: u16, asked: &Asked, mut each: impl FnMut(Entry)) -> io::Result<()> {
-        let Asked { local, remote, device, cookie } = *asked;
+        let Asked { local, remote, device, cookie, states } = *asked;
         // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
         let mut fixed = [0u8; 56];
         fixed[0] = if local.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 };
         fixed[1] = libc::IPPROTO_TCP as u8;
-        fixed[4..8].fill(0xff);
+        fixed[4..8].copy_from_slice(&states.to_ne_bytes());
         fixed[8..10].copy_from_slice(&local.port().to_be_bytes());
         fixed[10..12].copy_from_slice(&remote.port().to_be_bytes());
         for (at, ip) in [(12, local.ip()), (28, remote.ip())] {
@@ -201,6 +226,13 @@ mod tests {
             assert_eq!((entry.state, entry.cookie), (State::Listen, tcp_socket::cookie(listener.as_fd())?));
             assert_eq!(diag.listener(at, from, 0)?.map(|e| e.cookie), Some(entry.cookie));
             assert_eq!(diag.find(stranger, at, 0)?, None);
+            let other = TcpListener::bind("127.0.0.1:0")?;
+            let mut listeners = Vec::new();
+            diag.listeners(|e| listeners.push((e.local, e.state)))?;
+            listeners.sort();
+            let mut expected = [(at, State::Listen), (other.local_addr()?, State::Listen)];
+            expected.sort();
+            assert_eq!(listeners, expected);
             drop(listener);
             // The announcement is the work of a kernel thread.
             let mut seen = false;

@@ -136,6 +136,15 @@ pub enum Track {
     To(Target),
 }
 
+impl Track {
+    pub(super) fn target(&self) -> Option<&Target> {
+        match self {
+            Track::To(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
 /// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
 pub(super) const MADE_UP: u64 = 1 << 63;
 
@@ -643,6 +652,11 @@ impl Target {
     #[must_use]
     pub fn ends(&self) -> Ends {
         self.ends
+    }
+
+    /// Whether it is a listener, or a half-open connection of one.
+    pub(super) fn is_listener(&self) -> bool {
+        self.state == State::Listen
     }
 
     /// The socket whose keys serve it.

@@ -97,7 +97,6 @@ impl Namespace {
             p.verdict = match track {
                 Track::Drop(reason) => {
                     self.dropped(reason);
-                    self.note_drop(None, None, None, reason, now_ms);
                     Verdict::Drop(reason)
                 }
                 _ if Segment::parse(p.packet).is_err() => Verdict::NotTcp,
@@ -111,20 +110,19 @@ impl Namespace {
                 Step::Done => {}
                 Step::Refused(to, refusal) => {
                     self.refused(&to, &refusal);
-                    let segment = Segment::parse(p.packet).ok();
-                    self.note_drop(segment.as_ref(), Some(&to), refusal.key, refusal.reason, now_ms);
                     p.verdict = Verdict::Drop(refusal.reason);
                 }
                 Step::Judged(to, ticket, option, verdict) => {
                     p.verdict = match self.admit(p, &to, &ticket, &option, verdict, now_ms) {
                         Ok((from, at)) => Verdict::Deliver(from, at),
-                        Err(reason) => {
-                            let segment = Segment::parse(p.packet).ok();
-                            self.note_drop(segment.as_ref(), Some(&to), Some(ticket.key), reason, now_ms);
-                            Verdict::Drop(reason)
-                        }
+                        Err(reason) => Verdict::Drop(reason),
                     };
                 }
+            }
+        }
+        for (p, track) in packets.iter().zip(&tracks) {
+            if let Verdict::Drop(reason) = p.verdict {
+                self.note_drop(p.packet, track.target(), reason, now_ms);
             }
         }
     }
@@ -209,6 +207,11 @@ impl Namespace {
                 tracks.push(track);
             }
             self.sign_run(now, &tracks, room, &mut |i, packet: &[u8], of| emit(done + i, packet, of));
+            for (p, track) in now.iter().zip(&tracks) {
+                if let Verdict::Drop(reason) = p.verdict {
+                    self.note_drop(p.packet, track.target(), reason, now_ms);
+                }
+            }
             done += run;
         }
     }

@@ -1,124 +1,147 @@
-//! What `sealane tcp-ao show` tells: keys without their secrets, counters, the segments that were dropped.
+//! What `sealane tcp-ao show` shows of a namespace: sockets, keys without secrets, counters, and the segment that was
+//! dropped last, with a hint.
+//!
+//! A snapshot is taken in two steps. [`Namespace::snapshot`] copies, while whoever owns the namespace waits;
+//! [`Snapshot::finish`] looks closer at what was dropped, which takes its time, and needs the namespace no more.
 
-use super::flows::{Ends, Target};
-use super::{Namespace, SocketId};
+use super::{MAX_TRIED, Namespace, SocketId, Target};
+use core::net::SocketAddr;
 use sealane_abi::admin;
+use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::diagnose::{Hint, Reading, diagnose};
-use sealane_net::ao::drop::{Counter, DropReason, Netstat};
-use sealane_net::ao::info::{AoInfo, Counters};
+use sealane_net::ao::drop::{Counter, DropReason};
+use sealane_net::ao::info::AoInfo;
 use sealane_net::ao::kdf::Context;
-use sealane_net::ao::table::KeyRef;
-use sealane_net::wire::tcp::{Auth, Segment};
+use sealane_net::ao::mkt::Mkt;
+use sealane_net::ao::table::Ids;
+use sealane_net::wire::tcp::{AoOption, Auth, Segment};
+use std::sync::Arc;
 
-/// Time between two looks at why a MAC does not match, in milliseconds: each costs some hundred MACs, and whoever sends
-/// wrong ones decides how many there are.
-const LOOK_MS: u64 = 1000;
+/// A socket's last drop is not written anew for this long: a flood of bad segments costs little more than their MACs.
+const PAUSE_MS: u64 = 100;
 
-/// The segment that a socket had dropped last.
-#[derive(Debug, Clone, Copy)]
+/// Longer segments are not kept for a closer look: no link with a usual MTU brings them.
+const MAX_KEPT_LEN: usize = 9216;
+
+/// Segments that were dropped.
+#[derive(Default)]
+pub(super) struct Drops {
+    by_reason: [u64; DropReason::ALL.len()],
+    /// Of those that belong to no socket.
+    stray: Option<Box<LastDrop>>,
+}
+
+/// A segment that was dropped.
 pub(super) struct LastDrop {
     at_ms: u64,
-    ends: Ends,
-    key_id: Option<u8>,
     reason: DropReason,
-    hint: Option<Hint>,
+    source: SocketAddr,
+    destination: SocketAddr,
+    option: Option<AoOption>,
+    /// Initial sequence numbers and extension under which it should have verified.
+    numbers: Option<(Context, u32)>,
+    /// From the IP header on; empty when no closer look makes sense.
+    packet: Vec<u8>,
 }
 
-/// Segments dropped, by reason, and when one was looked at closer.
-#[derive(Debug, Default)]
-pub(super) struct Drops {
-    counts: Vec<(DropReason, u64)>,
-    looked_ms: Option<u64>,
-}
-
-impl Drops {
-    fn count(&mut self, reason: DropReason) {
-        match self.counts.iter_mut().find(|(r, _)| *r == reason) {
-            Some((_, n)) => *n += 1,
-            None => self.counts.push((reason, 1)),
-        }
-    }
+/// Whether looking closer at a segment that was dropped for this can explain it.
+fn is_explained(reason: DropReason) -> bool {
+    matches!(reason, DropReason::Mac | DropReason::MacLen | DropReason::KeyNotFound)
 }
 
 impl Namespace {
-    /// Notes that an inbound segment was dropped.
-    pub(super) fn note_drop(
-        &mut self,
-        segment: Option<&Segment<'_>>,
-        to: Option<&Target>,
-        key: Option<KeyRef>,
-        reason: DropReason,
-        now_ms: u64,
-    ) {
-        self.drops.count(reason);
-        let (Some(segment), Some(to)) = (segment, to) else { return };
-        let look = matches!(reason, DropReason::Mac | DropReason::MacLen)
-            && self.drops.looked_ms.is_none_or(|before| now_ms >= before + LOOK_MS);
-        let hint = match key {
-            Some(key) if look => {
-                self.drops.looked_ms = Some(now_ms);
-                self.look_closer(segment, to, key)
-            }
+    /// Remembers a segment that was dropped, which was on its way to or from `to`.
+    pub(super) fn note_drop(&mut self, packet: &[u8], to: Option<&Target>, reason: DropReason, now_ms: u64) {
+        self.drops.by_reason[reason as usize] += 1;
+        let known = to.is_some_and(|to| self.sockets.contains_key(&to.id()));
+        let last = match to.filter(|_| known) {
+            Some(to) => self.sockets.get(&to.id()).and_then(|s| s.last_drop.as_deref()),
+            None => self.drops.stray.as_deref(),
+        };
+        if last.is_some_and(|l| now_ms.saturating_sub(l.at_ms) < PAUSE_MS) {
+            return;
+        }
+        let Ok(segment) = Segment::parse(packet) else { return };
+        let option = match segment.auth() {
+            Ok(Some(Auth::Ao(option))) => Some(option),
             _ => None,
         };
-        let key_id = match segment.auth() {
-            Ok(Some(Auth::Ao(option))) => Some(option.key_id),
-            _ => None,
+        let numbers = to.filter(|_| is_explained(reason) && option.is_some()).and_then(|to| self.numbers(&segment, to));
+        let slot = match to.filter(|_| known) {
+            Some(to) => self.sockets.get_mut(&to.id()).map(|s| &mut s.last_drop),
+            None => Some(&mut self.drops.stray),
         };
-        if let Some(socket) = self.sockets.get_mut(&to.id()) {
-            // A hint is worth more than the next drop of the same kind.
-            let hint =
-                hint.or(socket.last_drop.filter(|d| d.reason == reason && d.key_id == key_id).and_then(|d| d.hint));
-            socket.last_drop = Some(LastDrop { at_ms: now_ms, ends: to.ends(), key_id, reason, hint });
+        let Some(slot) = slot else { return };
+        let mut kept = slot.take().map_or_else(Vec::new, |before| before.packet);
+        kept.clear();
+        if numbers.is_some() && segment.packet().len() <= MAX_KEPT_LEN {
+            kept.extend_from_slice(segment.packet());
+        }
+        let (source, destination) = (segment.source(), segment.destination());
+        let drop = LastDrop { at_ms: now_ms, reason, source, destination, option, numbers, packet: kept };
+        *slot = Some(Box::new(drop));
+    }
+
+    /// The numbers under which an inbound segment should verify.
+    fn numbers(&self, segment: &Segment<'_>, to: &Target) -> Option<(Context, u32)> {
+        let (flags, seq, ack) = (segment.flags(), segment.seq(), segment.ack_seq());
+        let (source, destination) = (segment.source(), segment.destination());
+        let context = |source_isn, destination_isn| Context { source, destination, source_isn, destination_isn };
+        if flags.syn() {
+            let other = if flags.ack() { ack.wrapping_sub(1) } else { 0 };
+            return Some((context(seq, other), 0));
+        }
+        match self.info(to.id()).and_then(AoInfo::conn) {
+            Some(conn) if !to.is_listener() => Some((conn.receive_context(), conn.rcv.of(seq))),
+            // The segment that ends a handshake.
+            _ if to.is_listener() => Some((context(seq.wrapping_sub(1), ack.wrapping_sub(1)), 0)),
+            _ => None,
         }
     }
 
-    fn look_closer(&self, segment: &Segment<'_>, to: &Target, key: KeyRef) -> Option<Hint> {
-        let info = self.info(to.id())?;
-        let Ok(Some(Auth::Ao(option))) = segment.auth() else { return None };
-        let first_syn = segment.flags().syn() && !segment.flags().ack();
-        let (context, sne) = match info.conn() {
-            Some(conn) if !first_syn => (conn.receive_context(), conn.rcv.of(segment.seq())),
-            _ if first_syn => {
-                let (source, destination) = (to.ends().remote, to.ends().local);
-                (Context { source, destination, source_isn: segment.seq(), destination_isn: 0 }, 0)
-            }
-            _ => return None,
-        };
-        let expected = Reading { mkt: &info.key(key)?.mkt, context, sne };
-        let others = info.keys().iter().take(super::MAX_TRIED).map(|(_, k)| &*k.mkt);
-        diagnose(segment, &option, &expected, others, &self.algorithms)
-    }
-
-    /// Everything that may be shown. `wall_ms` is the time of day, in milliseconds since 1970, at which the clock of
-    /// [`Namespace::expire`] began.
+    /// What there is to be shown. `wall_ms` is the time of day, in milliseconds since 1970, at which the clock of
+    /// [`Namespace::input`] began.
     #[must_use]
-    pub fn describe(&self, wall_ms: i64) -> admin::Namespace {
-        let mut sockets: Vec<admin::Socket> =
-            self.sockets().map(|(id, info)| self.describe_socket(id, info, wall_ms)).collect();
-        sockets.sort_by_key(|s| (s.state, s.remote, s.cookie));
-        let value = |c| self.netstat.value(c);
-        admin::Namespace {
+    pub fn snapshot(&self, wall_ms: i64) -> Snapshot {
+        let at_ms = |ms: u64| wall_ms.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX));
+        let mut pending = Vec::new();
+        let mut sockets = Vec::new();
+        let mut ids: Vec<(SocketId, &AoInfo)> = self.sockets().collect();
+        ids.sort_by_cached_key(|(id, _)| (self.flow_of(*id).map(|(ends, _)| ends.remote), *id));
+        for (id, info) in ids {
+            let mut socket = self.socket_of(id, info);
+            if let Some(last) = self.sockets.get(&id).and_then(|s| s.last_drop.as_deref()) {
+                socket.last_drop = Some(dropped(last, at_ms(last.at_ms)));
+                pending.extend(closer_look(sockets.len(), last, info));
+            }
+            sockets.push(socket);
+        }
+        let value = |counter| self.netstat().value(counter);
+        let ignored = (DropReason::Icmp, value(Counter::DroppedIcmps));
+        let counts = DropReason::ALL.iter().copied().zip(self.drops.by_reason).chain([ignored]);
+        let namespace = admin::Namespace {
             inode: 0,
             name: None,
-            counters: netstat_counters(&self.netstat),
-            drops: (self.drops.counts.iter())
-                .map(|(reason, count)| admin::DropCount { reason: reason.name().to_owned(), count: *count })
-                .chain((value(Counter::DroppedIcmps) > 0).then(|| admin::DropCount {
-                    reason: DropReason::Icmp.name().to_owned(),
-                    count: value(Counter::DroppedIcmps),
-                }))
+            counters: admin::Counters {
+                good: value(Counter::Good),
+                bad: value(Counter::Bad),
+                key_not_found: value(Counter::KeyNotFound),
+                required: value(Counter::Required),
+                dropped_icmps: value(Counter::DroppedIcmps),
+            },
+            drops: (counts.filter(|(_, count)| *count > 0))
+                .map(|(r, count)| admin::DropCount { reason: r.name().to_owned(), count })
                 .collect(),
+            last_drop: self.drops.stray.as_deref().map(|last| dropped(last, at_ms(last.at_ms))),
             sockets,
-        }
+        };
+        Snapshot { namespace, pending, algorithms: self.algorithms.clone() }
     }
 
-    fn describe_socket(&self, id: SocketId, info: &AoInfo, wall_ms: i64) -> admin::Socket {
+    fn socket_of(&self, id: SocketId, info: &AoInfo) -> admin::Socket {
         let flow = self.flow_of(id);
         let socket = self.sockets.get(&id);
-        let send_id = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| k.mkt.send_id);
-        let recv_id = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| k.mkt.recv_id);
-        let ends = flow.map(|(ends, _)| ends);
+        let id_of = |key, id: fn(&Mkt) -> u8| info.key(key).map(|k| id(&k.mkt));
         admin::Socket {
             cookie: id.0,
             state: match flow {
@@ -127,61 +150,115 @@ impl Namespace {
                 None => admin::SocketState::Closed,
             },
             pid: None,
-            local: ends.map(|e| e.local),
-            remote: ends.map(|e| e.remote),
+            local: flow.map(|(ends, _)| ends.local),
+            remote: flow.map(|(ends, _)| ends.remote),
             configured: socket.and_then(|s| s.configured.as_ref()).map(|(_, name)| name.to_string()),
             ao_required: info.ao_required,
             accept_icmps: info.accept_icmps,
-            counters: socket_counters(&info.counters),
-            current: send_id(info.current()),
-            rnext: recv_id(info.rnext()),
-            keys: info.keys().iter().map(|(r, key)| describe_key(r, key, info)).collect(),
-            last_drop: socket.and_then(|s| s.last_drop.as_ref()).map(|d| admin::Drop {
-                at_ms: wall_ms.saturating_add(i64::try_from(d.at_ms).unwrap_or(i64::MAX)),
-                source: d.ends.remote,
-                destination: d.ends.local,
-                key_id: d.key_id,
-                reason: d.reason.name().to_owned(),
-                help: d.reason.help().to_owned(),
-                hint: d.hint.map(|h| h.to_string()),
-            }),
+            counters: admin::Counters {
+                good: info.counters.good,
+                bad: info.counters.bad,
+                key_not_found: info.counters.key_not_found,
+                required: info.counters.required,
+                dropped_icmps: info.counters.dropped_icmp,
+            },
+            current: info.current().and_then(|k| id_of(k, |m| m.send_id)),
+            rnext: info.rnext().and_then(|k| id_of(k, |m| m.recv_id)),
+            keys: info
+                .keys()
+                .iter()
+                .map(|(key, k)| admin::Key {
+                    peer: k.mkt.peer.to_string(),
+                    ifindex: k.mkt.ifindex,
+                    send_id: k.mkt.send_id,
+                    recv_id: k.mkt.recv_id,
+                    algorithm: k.mkt.algorithm.name.to_owned(),
+                    mac_len: k.mkt.mac_len as u8,
+                    exclude_options: k.mkt.exclude_options,
+                    current: info.current() == Some(key),
+                    rnext: info.rnext() == Some(key),
+                    good: k.pkt_good,
+                    bad: k.pkt_bad,
+                })
+                .collect(),
+            last_drop: None,
         }
     }
 }
 
-fn describe_key(at: KeyRef, key: &sealane_net::ao::table::Key, info: &AoInfo) -> admin::Key {
-    admin::Key {
-        peer: format!("{}/{}", key.mkt.peer.addr, key.mkt.peer.len),
-        ifindex: key.mkt.ifindex,
-        send_id: key.mkt.send_id,
-        recv_id: key.mkt.recv_id,
-        algorithm: key.mkt.algorithm.name.to_owned(),
-        mac_len: key.mkt.mac_len as u8,
-        exclude_options: key.mkt.exclude_options,
-        current: info.current() == Some(at),
-        rnext: info.rnext() == Some(at),
-        good: key.pkt_good,
-        bad: key.pkt_bad,
+fn dropped(last: &LastDrop, at_ms: i64) -> admin::Drop {
+    admin::Drop {
+        at_ms,
+        source: last.source,
+        destination: last.destination,
+        key_id: last.option.map(|o| o.key_id),
+        reason: last.reason.name().to_owned(),
+        help: last.reason.help().to_owned(),
+        hint: None,
     }
 }
 
-fn netstat_counters(netstat: &Netstat) -> admin::Counters {
-    let value = |c| netstat.value(c);
-    admin::Counters {
-        good: value(Counter::Good),
-        bad: value(Counter::Bad),
-        key_not_found: value(Counter::KeyNotFound),
-        required: value(Counter::Required),
-        dropped_icmps: value(Counter::DroppedIcmps),
+/// A segment that is still to be looked at.
+struct Pending {
+    socket: usize,
+    packet: Vec<u8>,
+    option: AoOption,
+    context: Context,
+    sne: u32,
+    /// The keys with its KeyID, then others for its sender.
+    keys: Vec<Arc<Mkt>>,
+    /// How many of them have its KeyID.
+    with_id: usize,
+}
+
+fn closer_look(socket: usize, last: &LastDrop, info: &AoInfo) -> Option<Pending> {
+    let ((context, sne), option) = (last.numbers?, last.option?);
+    if last.packet.is_empty() {
+        return None;
+    }
+    let mut keys: Vec<Arc<Mkt>> = Vec::new();
+    for key in info.keys().matching(last.source.ip(), Ids::default()).into_iter().filter_map(|k| info.key(k)) {
+        keys.push(key.mkt.clone());
+    }
+    keys.sort_by_key(|mkt| mkt.recv_id != option.key_id);
+    keys.truncate(MAX_TRIED);
+    let with_id = keys.iter().filter(|mkt| mkt.recv_id == option.key_id).count();
+    Some(Pending { socket, packet: last.packet.clone(), option, context, sne, keys, with_id })
+}
+
+impl Pending {
+    fn hint(&self, algorithms: &Algorithms) -> Option<Hint> {
+        let segment = Segment::parse(&self.packet).ok()?;
+        let expected = if self.with_id > 0 { &self.keys[..self.with_id] } else { &self.keys[..] };
+        expected.iter().find_map(|mkt| {
+            let reading = Reading { mkt, context: self.context, sne: self.sne };
+            if self.with_id == 0 && reading.verifies(&segment, &self.option) {
+                return Some(Hint::OtherKey { send_id: mkt.send_id, recv_id: mkt.recv_id });
+            }
+            diagnose(&segment, &self.option, &reading, self.keys.iter().map(|k| &**k), algorithms)
+        })
     }
 }
 
-fn socket_counters(c: &Counters) -> admin::Counters {
-    admin::Counters {
-        good: c.good,
-        bad: c.bad,
-        key_not_found: c.key_not_found,
-        required: c.required,
-        dropped_icmps: c.dropped_icmp,
+/// A copy of what there is to be shown.
+pub struct Snapshot {
+    namespace: admin::Namespace,
+    pending: Vec<Pending>,
+    algorithms: Algorithms,
+}
+
+impl Snapshot {
+    /// Looks closer at the segments that were dropped, and gives all of it. What only the host knows (inode and name of
+    /// the namespace, ends of listeners, process ids) is left to be filled in.
+    #[must_use]
+    pub fn finish(self) -> admin::Namespace {
+        let Snapshot { mut namespace, pending, algorithms } = self;
+        for look in pending {
+            let hint = look.hint(&algorithms);
+            if let Some(drop) = &mut namespace.sockets[look.socket].last_drop {
+                drop.hint = hint.map(|h| h.to_string());
+            }
+        }
+        namespace
     }
 }

@@ -284,3 +284,57 @@ fn the_key_that_the_peer_asks_for_comes_into_use() {
     // What was under way with the old key is still good.
     assert!(a.receive(&before[0]).is_ok() && a.receive(&after[0]).is_ok());
 }
+
+#[test]
+fn a_snapshot_shows_what_is_and_why_segments_were_dropped() {
+    let (a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    let shown = |end: &End| end.engine.snapshot(1_000_000).finish();
+    let client = shown(&a);
+    let [socket] = &client.sockets[..] else { panic!("one socket") };
+    assert_eq!((socket.cookie, socket.local, socket.remote), (1, Some(at), Some(to)));
+    assert_eq!(socket.state, sealane_abi::admin::SocketState::Established);
+    assert_eq!((socket.current, socket.rnext), (Some(3), Some(4)));
+    let keys: Vec<_> = socket.keys.iter().map(|k| (&*k.peer, &*k.algorithm, k.send_id, k.recv_id, k.current)).collect();
+    assert_eq!(keys, [("10.0.0.2", "cmac(aes128)", 3, 4, true), ("10.0.0.2", "hmac(sha1)", 1, 2, false)]);
+    assert_eq!((client.counters.good, client.counters.bad, client.drops.len()), (1, 0, 0));
+    let server = shown(&b);
+    assert_eq!(server.sockets.len(), 2, "the listener and its child");
+    assert!(server.sockets.iter().all(|s| s.last_drop.is_none()));
+
+    // A client whose key says another algorithm.
+    let mut other = End::new("10.0.0.1:40000");
+    other.key(1, to, "hmac(sha256)", 1, 2);
+    other.engine.connect(SocketId(1), &facts(State::Close, None, None), to).unwrap();
+    other.socket(1, Some(to), State::SynSent);
+    let (_, out) = other.send(&packet(at, to, SYN, 7, 0, &MSS, &[]));
+    b.kernel.0.remove(&(to, Some(at)));
+    assert_eq!(b.receive(&out[0]), Err(Verdict::Drop(DropReason::Mac)));
+    let server = shown(&b);
+    let listener = server.sockets.iter().find(|s| s.cookie == 2).expect("the listener");
+    let drop = listener.last_drop.as_ref().expect("a segment was dropped");
+    assert_eq!((drop.source, drop.destination, drop.key_id, &*drop.reason), (at, to, Some(1), "mac"));
+    assert_eq!(drop.at_ms, 1_000_000);
+    assert!(drop.hint.as_ref().is_some_and(|h| h.contains("hmac(sha256)")), "{:?}", drop.hint);
+    assert_eq!((&*server.drops[0].reason, server.drops[0].count), ("mac", 1));
+}
+
+#[test]
+fn floods_of_bad_segments_are_written_down_now_and_then() {
+    let (mut a, mut b) = connected();
+    let (_, out) = a.send(&packet(a.addr, b.addr, ACK, A_ISN + 1, B_ISN + 1, &[], b"data"));
+    let mut bad = out[0].clone();
+    *bad.last_mut().unwrap() ^= 1;
+    let bare = packet(a.addr, b.addr, ACK, A_ISN + 1, B_ISN + 1, &[], b"bare");
+    for _ in 0..3 {
+        assert!(b.receive(&bad).is_err());
+        assert!(b.receive(&bare).is_err());
+    }
+    let shown = b.engine.snapshot(0).finish();
+    let child = shown.sockets.iter().find(|s| s.remote.is_some()).unwrap();
+    assert_eq!(child.last_drop.as_ref().unwrap().reason, "mac", "the first of many at the same time");
+    assert_eq!(child.last_drop.as_ref().unwrap().hint, None);
+    let counts: Vec<_> = shown.drops.iter().map(|d| (&*d.reason, d.count)).collect();
+    assert_eq!(counts, [("required", 3), ("mac", 3)]);
+    assert_eq!((child.counters.bad, child.counters.required), (3, 3));
+}

@@ -77,6 +77,17 @@ impl Prefix {
     }
 }
 
+impl fmt::Display for Prefix {
+    /// `192.0.2.0/24`; a single host without its length.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.addr, self.len) {
+            (IpAddr::V4(addr), 32) => addr.fmt(f),
+            (IpAddr::V6(addr), 128) => addr.fmt(f),
+            (addr, len) => write!(f, "{addr}/{len}"),
+        }
+    }
+}
+
 /// The fields of a master key tuple as whoever adds it says them.
 pub struct MktSpec<'a> {
     /// The algorithm.
