@@ -32,7 +32,7 @@ pub use connect::Accepted;
 pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
 pub use icmp::{icmp_error, tell_nobody};
 pub use md5::Md5Key;
-pub use process::{Inbound, Outbound, Verdict};
+pub use process::{Inbound, Outbound, Piece, Verdict};
 pub use snapshot::Snapshot;
 pub use user::{Answer, Write};
 

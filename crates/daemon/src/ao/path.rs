@@ -7,11 +7,13 @@ use crate::transport::nft::{Marks, Options, Table, Watch};
 use crate::transport::poll::{Waker, ready};
 use crate::transport::raw::Raw;
 use crate::transport::sock_diag::{Departures, Entry, SockDiag};
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::tcp::State;
 use sealane_engine::tcp_ao::{
     Ends, Found, Inbound, Kernel, Namespace, Outbound, SavedConnection, SocketId, Verdict, icmp_error, tell_nobody,
 };
+use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
 use std::collections::HashMap;
@@ -189,24 +191,26 @@ impl Path {
         while self.output.receive()? > 0 {
             let now_ms = self.shared.now_ms();
             let (packets, mut verdicts) = self.output.split();
-            let mut batch: arrayvec::ArrayVec<Outbound<'_>, BATCH> = arrayvec::ArrayVec::new();
-            let mut about: arrayvec::ArrayVec<(u32, bool), BATCH> = arrayvec::ArrayVec::new();
+            let mut batch: ArrayVec<Outbound<'_>, BATCH> = ArrayVec::new();
+            let mut about: ArrayVec<(u32, bool), BATCH> = ArrayVec::new();
             for p in packets {
                 about.push((p.id, p.superframe));
                 let mtu = self.devices.mtu(p.out_device);
                 batch.push(Outbound { packet: p.bytes, device: p.out_device, mtu, verdict: Verdict::Pass });
             }
             let raw = &self.raw;
-            let mut replaced = [false; BATCH];
             let mut engine = self.shared.engine.lock();
-            engine.output(&mut batch, &mut self.room, &mut self.sockets, now_ms, |i, packet, pieces| {
-                let (id, superframe) = about[i];
-                if pieces == 1 && !superframe {
-                    replaced[i] = true;
-                    verdicts.judge(id, Fate::Replace(packet));
-                } else {
-                    // A packet that cannot be sent is a packet that is lost, and sent again.
-                    raw.send(&[packet], 0, false);
+            engine.output(&mut batch, &mut self.room, &mut self.sockets, now_ms, |pieces| {
+                for pieces in pieces.chunk_by(|a, b| a.of == b.of) {
+                    let (id, superframe) = about[pieces[0].of];
+                    if pieces[0].pieces == 1 && !superframe {
+                        verdicts.judge(id, Fate::Replace(pieces[0].packet));
+                        continue;
+                    }
+                    // A packet that cannot be sent is a packet that is lost, and sent again. Those before it go first.
+                    let _ = verdicts.flush();
+                    let packets: ArrayVec<&[u8], BURST> = pieces.iter().map(|p| p.packet).collect();
+                    raw.send(&packets, 0, false);
                 }
             });
             if engine.dirty() {
@@ -228,8 +232,8 @@ impl Path {
         while self.input.receive()? > 0 {
             let now_ms = self.shared.now_ms();
             let (packets, mut verdicts) = self.input.split();
-            let mut batch: arrayvec::ArrayVec<Inbound<'_>, BATCH> = arrayvec::ArrayVec::new();
-            let mut ids: arrayvec::ArrayVec<u32, BATCH> = arrayvec::ArrayVec::new();
+            let mut batch: ArrayVec<Inbound<'_>, BATCH> = ArrayVec::new();
+            let mut ids: ArrayVec<u32, BATCH> = ArrayVec::new();
             for p in packets {
                 ids.push(p.id);
                 let mtu = self.devices.mtu(p.in_device);

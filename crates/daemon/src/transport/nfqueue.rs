@@ -190,7 +190,12 @@ impl Queue {
     /// The packets of the batch in their order, and where their verdicts are written.
     pub(crate) fn split(&mut self) -> (impl Iterator<Item = Packet<'_>>, Verdicts<'_>) {
         let slots = self.slots.chunks_exact_mut(SLOT_LEN).zip(self.lens).take(self.count);
-        let verdicts = Verdicts { messages: &mut self.verdicts, judged: &mut self.judged, number: self.number };
+        let verdicts = Verdicts {
+            socket: &self.socket,
+            messages: &mut self.verdicts,
+            judged: &mut self.judged,
+            number: self.number,
+        };
         (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
     }
 
@@ -212,6 +217,9 @@ impl Queue {
             });
         }
         self.judged = 0;
+        if self.verdicts.is_empty() {
+            return Ok(());
+        }
         let sent = self.socket.send(&self.verdicts);
         self.verdicts.clear();
         sent
@@ -232,12 +240,26 @@ impl std::fmt::Debug for Queue {
 
 /// Where verdicts of a batch are written while its packets are borrowed.
 pub(crate) struct Verdicts<'a> {
+    socket: &'a Socket,
     messages: &'a mut Messages,
     judged: &'a mut usize,
     number: u16,
 }
 
 impl Verdicts<'_> {
+    /// Sends the verdicts so far: what is sent by other ways next comes behind them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.messages.is_empty() {
+            return Ok(());
+        }
+        let sent = self.socket.send(self.messages);
+        self.messages.clear();
+        sent
+    }
+
     /// Gives a packet of the batch its verdict, once. It takes effect with [`Queue::finish`], and then in the order in
     /// which verdicts were given.
     pub(crate) fn judge(&mut self, id: u32, verdict: Verdict<'_>) {

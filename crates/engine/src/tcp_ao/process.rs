@@ -55,6 +55,16 @@ pub struct Outbound<'a> {
     pub verdict: Verdict,
 }
 
+/// A signed packet that is to leave.
+pub struct Piece<'a> {
+    /// The number of the packet that it comes from.
+    pub of: usize,
+    /// How many come from that one.
+    pub pieces: usize,
+    /// From the IP header on.
+    pub packet: &'a [u8],
+}
+
 /// What the look at a packet before its MAC came to.
 enum Step {
     Done,
@@ -179,15 +189,15 @@ impl Namespace {
         Ok((from, new_at))
     }
 
-    /// Signs outbound packets. `emit` is handed each packet that is to leave, with the number of the packet that it comes from
-    /// and how many come from that one, in order; `room` is where they are put together, and has to hold the largest packet cut into segments.
+    /// Signs outbound packets. `emit` is handed those that are to leave in their order, as many at a time as are signed
+    /// together; `room` is where they are put together, and has to hold the largest packet cut into segments.
     pub fn output(
         &mut self,
         packets: &mut [Outbound<'_>],
         room: &mut [u8],
         kernel: &mut dyn Kernel,
         now_ms: u64,
-        mut emit: impl FnMut(usize, &[u8], usize),
+        mut emit: impl FnMut(&[Piece<'_>]),
     ) {
         let mut done = 0;
         while done < packets.len() {
@@ -206,7 +216,7 @@ impl Namespace {
                 };
                 tracks.push(track);
             }
-            self.sign_run(now, &tracks, room, &mut |i, packet: &[u8], of| emit(done + i, packet, of));
+            self.sign_run(now, &tracks, room, done, &mut emit);
             for (p, track) in now.iter().zip(&tracks) {
                 if let Verdict::Drop(reason) = p.verdict {
                     self.note_drop(p.packet, track.target(), reason, now_ms);
@@ -221,7 +231,8 @@ impl Namespace {
         packets: &mut [Outbound<'_>],
         tracks: &[Track],
         room: &mut [u8],
-        emit: &mut dyn FnMut(usize, &[u8], usize),
+        first: usize,
+        emit: &mut dyn FnMut(&[Piece<'_>]),
     ) {
         let mut signatures: ArrayVec<(usize, Signature<'_>, Cut<'_>), BURST> = ArrayVec::new();
         for (i, (p, track)) in packets.iter_mut().zip(tracks).enumerate() {
@@ -260,7 +271,7 @@ impl Namespace {
                 continue;
             }
             let (now, later) = rest.split_at(count);
-            sign_into(now, room, packets, emit);
+            sign_into(now, room, packets, first, emit);
             rest = later;
         }
     }
@@ -271,17 +282,23 @@ fn sign_into(
     signatures: &[(usize, Signature<'_>, Cut<'_>)],
     room: &mut [u8],
     packets: &mut [Outbound<'_>],
-    emit: &mut dyn FnMut(usize, &[u8], usize),
+    first: usize,
+    emit: &mut dyn FnMut(&[Piece<'_>]),
 ) {
     let mut flush = |ops: &mut ArrayVec<Sign<'_>, BURST>, owners: &mut ArrayVec<(usize, usize), BURST>| {
+        if ops.is_empty() {
+            return;
+        }
         mac::sign(ops);
-        for (op, (i, of)) in ops.drain(..).zip(owners.drain(..)) {
+        let mut signed: ArrayVec<Piece<'_>, BURST> = ArrayVec::new();
+        for (op, (i, pieces)) in ops.drain(..).zip(owners.drain(..)) {
             match op.status {
-                Ok(()) => emit(i, op.packet, of),
+                Ok(()) => signed.push(Piece { of: first + i, pieces, packet: op.packet }),
                 // A piece without a MAC is a piece that is lost, and sent again.
                 Err(reason) => packets[i].verdict = Verdict::Drop(reason),
             }
         }
+        emit(&signed);
     };
     let mut ops: ArrayVec<Sign<'_>, BURST> = ArrayVec::new();
     let mut owners: ArrayVec<(usize, usize), BURST> = ArrayVec::new();

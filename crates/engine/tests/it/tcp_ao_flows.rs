@@ -82,7 +82,9 @@ impl End {
         let mut burst = [Outbound { packet, device: 1, mtu: MTU, verdict: Verdict::Pass }];
         let mut room = vec![0; 1 << 17];
         let mut out = Vec::new();
-        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |_, p, _| out.push(p.to_vec()));
+        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |pieces| {
+            out.extend(pieces.iter().map(|p| p.packet.to_vec()))
+        });
         (burst[0].verdict, out)
     }
 
