@@ -1,0 +1,144 @@
+//! TCP-AO on the wire: the program that captured a real kernel's signatures runs under `sealane run`, and the captures say
+//! the same. And what `sealane tcp-ao show` says of a running program.
+
+use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::target::{Outcome, Target, root, run_limited, sealane};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether `test` cannot run here, which it then says.
+fn cannot(test: &str) -> bool {
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return true;
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--net", "true"]);
+    if run_limited(unshare, LIMIT).ok().and_then(|o| o.status) != Some(0) {
+        skip(test, "no network namespace can be made");
+        return true;
+    }
+    false
+}
+
+/// A folder for a test, which only we can read; gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("sealane-wire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a program under `sealane run --tcp-ao`, in a network namespace of its own.
+fn under_sealane(folder: &Folder, program: &[&str]) -> Outcome {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    command.arg(sealane()).args(["run", "--tcp-ao", "--"]).args(program);
+    command.env("SEALANE_RUNTIME_DIR", folder.0.join("run")).env("SEALANE", sealane());
+    run_limited(command, LIMIT).unwrap()
+}
+
+/// What a capture says of the connections to one port.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// Sender (the server or not), flags, KeyID, RNextKeyID, verdict and reason of all segments.
+    kinds: BTreeSet<(bool, String, Option<u64>, Option<u64>, String, String)>,
+    /// Bytes from the client, bytes from the server, however they were cut.
+    bytes: [u64; 2],
+}
+
+fn verified(capture: &Path) -> BTreeMap<u64, Said> {
+    let keys = capture.with_extension("toml");
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut verify = Command::new(sealane());
+    verify.args(["tcp-ao", "verify", "--json", "--keys"]).arg(keys).arg(capture);
+    let outcome = run_limited(verify, LIMIT).unwrap();
+    let said: Value = serde_json::from_str(&outcome.text).unwrap_or_else(|e| panic!("{e}: {outcome:?}"));
+    let mut ports: BTreeMap<u64, Said> = BTreeMap::new();
+    for s in said["segments"].as_array().unwrap() {
+        let port = |end: &str| s[end].as_str().unwrap().rsplit_once(':').unwrap().1.parse::<u64>().unwrap();
+        let (from, to) = (port("source"), port("destination"));
+        let from_server = from < to;
+        let text = |field: &str| s[field].as_str().unwrap_or_default().to_owned();
+        // When data is pushed and when a FIN joins it are matters of time.
+        let flags = text("flags").replace(['P', 'F'], "");
+        let entry = ports.entry(from.min(to)).or_default();
+        entry.bytes[usize::from(from_server)] += s["length"].as_u64().unwrap();
+        let ids = (s["key_id"].as_u64(), s["rnext_key_id"].as_u64());
+        entry.kinds.insert((from_server, flags, ids.0, ids.1, text("verdict"), text("reason")));
+    }
+    ports
+}
+
+#[test]
+fn what_leaves_is_what_a_kernel_would_send() {
+    let test = "tcp_ao_wire::what_leaves_is_what_a_kernel_would_send";
+    let kernel = Target::kernel("linux-7.3");
+    if cannot(test) || skip_without(test, &[&kernel]) {
+        return;
+    }
+    let folder = Folder::new("kernel");
+    let script = root().join("conformance/vectors/tcp_ao_capture.py").display().to_string();
+    let (theirs, ours) = (folder.0.join("theirs"), folder.0.join("ours"));
+    let done = kernel.run(&["python3", &script, &theirs.display().to_string()], LIMIT).unwrap();
+    assert_eq!(done.status, Some(0), "{done:?}");
+    let done = under_sealane(&folder, &["python3", &script, &ours.display().to_string()]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    let (theirs, ours) = (verified(&theirs.with_extension("pcap")), verified(&ours.with_extension("pcap")));
+    assert_eq!(theirs.keys().collect::<Vec<_>>(), (1701..=1709).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    for (port, theirs) in &theirs {
+        assert_eq!(ours.get(port), Some(theirs), "port {port}");
+        let bad = theirs.kinds.iter().filter(|k| k.4 != "good").count();
+        assert_eq!(bad, usize::from(*port >= 1706), "port {port}");
+    }
+}
+
+#[test]
+fn show_knows_sockets_keys_and_why_segments_were_dropped() {
+    let test = "tcp_ao_wire::show_knows_sockets_keys_and_why_segments_were_dropped";
+    if cannot(test) {
+        return;
+    }
+    let folder = Folder::new("show");
+    let script = root().join("conformance/programs/ao_session.py").display().to_string();
+    let exe = sealane().display().to_string();
+    let done = under_sealane(&folder, &["python3", &script, &exe, "tcp-ao", "show", "--json"]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    let said: Value = serde_json::from_str(&done.text).unwrap_or_else(|e| panic!("{e}: {done:?}"));
+    assert_eq!((&said[0]["role"], &said[0]["program"]), (&"run".into(), &"python3".into()));
+    let namespace = &said[0]["namespaces"][0];
+    assert_eq!((&namespace["counters"]["bad"], &namespace["counters"]["required"]), (&1.into(), &1.into()));
+    let sockets = namespace["sockets"].as_array().unwrap();
+    let listener = sockets.iter().find(|s| s["state"] == "listen").expect("the listener");
+    assert_eq!(listener["local"], "127.0.0.2:1790");
+    let key = &listener["keys"][0];
+    assert_eq!((&key["send_id"], &key["recv_id"], &key["algorithm"]), (&1.into(), &2.into(), &"hmac(sha256)".into()));
+    let drop = &listener["last_drop"];
+    assert_eq!((&drop["reason"], &drop["key_id"]), (&"mac".into(), &2.into()));
+    assert!(drop["hint"].as_str().unwrap().contains("without the TCP options"), "{drop}");
+    let established: Vec<&Value> = sockets.iter().filter(|s| s["state"] == "established").collect();
+    assert_eq!(established.len(), 2, "both ends of the connection");
+    for socket in established {
+        let (current, rnext) = (socket["current"].as_u64().unwrap(), socket["rnext"].as_u64().unwrap());
+        assert_eq!(current + rnext, 3);
+        assert!(socket["counters"]["good"].as_u64().unwrap() >= 4, "{socket}");
+        assert_eq!(socket["counters"]["bad"], 0);
+    }
+    assert!(!done.text.contains("a secret of both") && !done.text.contains("6120736563726574"));
+    assert!(std::fs::read_dir(folder.0.join("run")).unwrap().next().is_none(), "the socket goes with the launcher");
+}
