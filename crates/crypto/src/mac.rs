@@ -10,7 +10,6 @@ use crate::hash::HashState;
 use crate::key::{Keys, PreparedKey, downcast};
 use crate::registry::{Alg, DriverRef};
 use arrayvec::ArrayVec;
-use subtle::ConstantTimeEq;
 
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
 pub const MAX_TAG_LEN: usize = 64;
@@ -221,11 +220,27 @@ impl VerifyOp<'_> {
             return;
         }
         self.status = match status {
-            Ok(()) if bool::from(computed.ct_eq(self.tag)) => Ok(()),
+            Ok(()) if same(computed, self.tag) => Ok(()),
             Ok(()) => Err(OpError::Auth),
             Err(e) => Err(e),
         };
     }
+}
+
+/// Compares tags in a time that depends on their lengths alone, word by word: byte by byte, as `subtle` does, takes as
+/// long as a tenth of a short MAC.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let (a_words, a_tail) = a.as_chunks::<4>();
+    let (b_words, b_tail) = b.as_chunks::<4>();
+    let mut differing = 0;
+    for (x, y) in a_words.iter().zip(b_words) {
+        differing |= u32::from_ne_bytes(*x) ^ u32::from_ne_bytes(*y);
+    }
+    for (x, y) in a_tail.iter().zip(b_tail) {
+        differing |= u32::from(x ^ y);
+    }
+    // Only here may the compiler know what the loops found, so they cannot end early.
+    a.len() == b.len() && core::hint::black_box(differing) == 0
 }
 
 /// One message to authenticate under a nonce.
@@ -305,7 +320,7 @@ impl NonceMacTfm {
         }
         let mut computed = [0u8; MAX_TAG_LEN];
         self.sign(nonce, data, &mut computed[..tag.len()])?;
-        let same = bool::from(computed[..tag.len()].ct_eq(tag));
+        let same = same(&computed[..tag.len()], tag);
         wipe(&mut computed);
         if same { Ok(()) } else { Err(OpError::Auth) }
     }
@@ -319,6 +334,25 @@ pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
         match alg.pick(Way::Forward, bytes / run.len(), run.len()) {
             (slot, DriverRef::NonceMac(d)) => d.burst(slot, run),
             _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn tags_that_differ_anywhere_differ() {
+        let tag: Vec<u8> = (1..=64).collect();
+        for len in 0..=tag.len() {
+            assert!(same(&tag[..len], &tag[..len]));
+            assert!(len == 0 || !same(&tag[..len], &tag[..len - 1]));
+            for i in 0..len {
+                let mut other = tag[..len].to_vec();
+                other[i] ^= 0x80;
+                assert!(!same(&tag[..len], &other), "byte {i} of {len}");
+            }
         }
     }
 }
