@@ -1,7 +1,8 @@
 //! The MAC of a segment: what goes into it, and bursts of them across connections.
 //!
 //! Its input is the SNE, the pseudo-header, the TCP header with checksum and MAC zeroed, and the payload (RFC 5925
-//! section 5.1). The first three are put together in a few bytes of scratch; the payload is never copied.
+//! section 5.1). The first three are put together in scratch. A long payload is read where it lies; a short one is copied
+//! behind its header, because drivers are fastest with messages of one piece.
 
 use crate::ao::drop::DropReason;
 use crate::ao::mkt::OPTION_HEADER_LEN;
@@ -13,7 +14,13 @@ use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
 pub const BURST: usize = 64;
 
 /// SNE, pseudo-header of IPv6, longest TCP header.
-const SCRATCH_LEN: usize = 4 + 40 + MAX_TCP_HEADER_LEN;
+const HEAD_LEN: usize = 4 + 40 + MAX_TCP_HEADER_LEN;
+
+/// Up to this many bytes of payload are copied: what a copy costs grows with the length, what one piece saves does not.
+const COPIED_LEN: usize = 256;
+
+/// The longest input before a payload that is not copied.
+const INPUT_LEN: usize = HEAD_LEN + COPIED_LEN;
 
 /// What surrounds the bytes of a segment in its MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,56 +35,115 @@ pub struct Coverage {
     pub exclude_options: bool,
 }
 
-/// The MAC's input before the payload.
-struct Scratch {
-    bytes: [u8; SCRATCH_LEN],
-    len: usize,
+/// Appends the MAC's input before the payload, and the payload as well if `whole`.
+///
+/// # Panics
+/// When the option does not lie within the TCP header of `packet`, or `out` is full.
+#[inline]
+fn append<const N: usize>(out: &mut ArrayVec<u8, N>, packet: &[u8], at: &Layout, cover: &Coverage, whole: bool) {
+    fn extend<const N: usize>(out: &mut ArrayVec<u8, N>, bytes: &[u8]) {
+        out.try_extend_from_slice(bytes).expect("room for a burst");
+    }
+    let sne = cover.sne.to_be_bytes();
+    let tcp_len = (at.tcp_len() as u32).to_be_bytes();
+    match at.family {
+        Family::V4 => {
+            let mut pseudo = [0; 4 + 12];
+            pseudo[..4].copy_from_slice(&sne);
+            pseudo[4..12].copy_from_slice(&packet[12..20]);
+            pseudo[12..].copy_from_slice(&[0, PROTO_TCP, tcp_len[2], tcp_len[3]]);
+            extend(out, &pseudo);
+        }
+        Family::V6 => {
+            let mut pseudo = [0; 4 + 40];
+            pseudo[..4].copy_from_slice(&sne);
+            pseudo[4..36].copy_from_slice(&packet[8..40]);
+            pseudo[36..40].copy_from_slice(&tcp_len);
+            pseudo[43] = PROTO_TCP;
+            extend(out, &pseudo);
+        }
+    }
+    let tcp = out.len();
+    let header = &packet[at.tcp_at..at.payload_at];
+    let mac_end = cover.mac_at + cover.mac_len;
+    let mac_at = if cover.exclude_options {
+        let option = &header[cover.mac_at - OPTION_HEADER_LEN..mac_end];
+        extend(out, &header[..TCP_HEADER_LEN]);
+        extend(out, option);
+        if whole {
+            extend(out, &packet[at.payload_at..at.end]);
+        }
+        TCP_HEADER_LEN + OPTION_HEADER_LEN
+    } else {
+        assert!(mac_end <= header.len(), "the MAC lies within the header");
+        match packet[at.tcp_at..].first_chunk::<MAX_TCP_HEADER_LEN>() {
+            _ if whole => extend(out, &packet[at.tcp_at..at.end]),
+            // A copy of known length takes a few moves, one of unknown length a call.
+            Some(longest) if out.remaining_capacity() >= longest.len() => {
+                extend(out, longest);
+                out.truncate(tcp + header.len());
+            }
+            _ => extend(out, header),
+        }
+        cover.mac_at
+    };
+    out[tcp + 16..tcp + 18].fill(0);
+    let mac = &mut out[tcp + mac_at..][..cover.mac_len];
+    match mac.len() {
+        // The usual lengths, without a call.
+        12 => mac.copy_from_slice(&[0; 12]),
+        16 => mac.copy_from_slice(&[0; 16]),
+        _ => mac.fill(0),
+    }
 }
 
-impl Scratch {
-    const EMPTY: Scratch = Scratch { bytes: [0; SCRATCH_LEN], len: 0 };
+/// The input of one segment, up to the payload if that is not copied.
+#[inline]
+fn input(packet: &[u8], at: &Layout, cover: &Coverage) -> ArrayVec<u8, INPUT_LEN> {
+    let mut out = ArrayVec::new();
+    append(&mut out, packet, at, cover, at.payload_len() <= COPIED_LEN);
+    out
+}
 
-    /// # Panics
-    /// When the option does not lie within the TCP header of `packet`.
+/// A payload that the input does not have yet; nothing otherwise.
+fn not_copied(payload: &[u8]) -> &[u8] {
+    if payload.len() <= COPIED_LEN { &[] } else { payload }
+}
+
+/// The inputs of a burst, one behind another.
+struct Inputs {
+    bytes: ArrayVec<u8, { BURST * INPUT_LEN }>,
+    /// Where each ends.
+    ends: ArrayVec<u16, BURST>,
+}
+
+impl Inputs {
+    fn new() -> Self {
+        Inputs { bytes: ArrayVec::new(), ends: ArrayVec::new() }
+    }
+
     #[inline]
-    fn fill(&mut self, packet: &[u8], at: &Layout, cover: &Coverage) {
-        let header = &packet[at.tcp_at..at.payload_at];
-        let tcp_len = (at.tcp_len() as u32).to_be_bytes();
-        let out = &mut self.bytes;
-        out[..4].copy_from_slice(&cover.sne.to_be_bytes());
-        let start = match at.family {
-            Family::V4 => {
-                out[4..12].copy_from_slice(&packet[12..20]);
-                out[12..16].copy_from_slice(&[0, PROTO_TCP, tcp_len[2], tcp_len[3]]);
-                16
-            }
-            Family::V6 => {
-                out[4..36].copy_from_slice(&packet[8..40]);
-                out[36..40].copy_from_slice(&tcp_len);
-                out[40..44].copy_from_slice(&[0, 0, 0, PROTO_TCP]);
-                44
-            }
-        };
-        let out = &mut out[start..];
-        let mac_end = cover.mac_at + cover.mac_len;
-        let len = if cover.exclude_options {
-            let option = &header[cover.mac_at - OPTION_HEADER_LEN..mac_end];
-            out[..TCP_HEADER_LEN].copy_from_slice(&header[..TCP_HEADER_LEN]);
-            out[TCP_HEADER_LEN..][..OPTION_HEADER_LEN].copy_from_slice(&option[..OPTION_HEADER_LEN]);
-            out[TCP_HEADER_LEN + OPTION_HEADER_LEN..][..cover.mac_len].fill(0);
-            TCP_HEADER_LEN + option.len()
-        } else {
-            out[..header.len()].copy_from_slice(header);
-            out[cover.mac_at..mac_end].fill(0);
-            header.len()
-        };
-        out[16..18].fill(0);
-        self.len = start + len;
+    fn push(&mut self, packet: &[u8], at: &Layout, cover: &Coverage) {
+        append(&mut self.bytes, packet, at, cover, at.payload_len() <= COPIED_LEN);
+        self.ends.push(self.bytes.len() as u16);
     }
 
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    /// The inputs, each with the payload of the operation of the same place if it was not copied.
+    fn pieces<'p>(&'p self, payloads: impl Iterator<Item = &'p [u8]>) -> ArrayVec<[&'p [u8]; 2], BURST> {
+        let mut start = 0;
+        let piece = |(end, payload): (&u16, &'p [u8])| {
+            let end = usize::from(*end);
+            let head = &self.bytes[start..end];
+            start = end;
+            [head, not_copied(payload)]
+        };
+        self.ends.iter().zip(payloads).map(piece).collect()
     }
+}
+
+/// The pieces without the second one where it is empty.
+fn trimmed<'d, 'p>(pieces: &'d [&'p [u8]; 2]) -> &'d [&'p [u8]] {
+    if pieces[1].is_empty() { &pieces[..1] } else { pieces }
 }
 
 /// What is to become of the TCP checksum of a segment that was signed.
@@ -112,62 +178,75 @@ pub struct Sign<'a> {
 /// When an option does not lie within the header that the layout gives.
 pub fn sign(ops: &mut [Sign<'_>]) {
     if let [op] = ops {
-        let mut scratch = Scratch::EMPTY;
-        scratch.fill(op.packet, &op.at, &op.cover);
-        let (head, payload) = op.packet[..op.at.end].split_at_mut(op.at.payload_at);
-        let tag = &mut head[op.at.tcp_at + op.cover.mac_at..][..op.cover.mac_len];
-        let status = op.tfm.sign(&[scratch.as_slice(), payload], tag);
+        let input = input(op.packet, &op.at, &op.cover);
+        let tfm = op.tfm;
+        let (tag, payload) = op.tag_and_payload();
+        let status = tfm.sign(trimmed(&[&input, not_copied(payload)]), tag);
         op.status = status.map_err(|_| DropReason::Driver);
         op.finish_checksum();
         return;
     }
-    let mut scratch = [Scratch::EMPTY; BURST];
     for chunk in ops.chunks_mut(BURST) {
-        sign_chunk(chunk, &mut scratch);
+        sign_chunk(chunk);
         chunk.iter_mut().for_each(Sign::finish_checksum);
     }
 }
 
-fn sign_chunk(chunk: &mut [Sign<'_>], scratch: &mut [Scratch; BURST]) {
-    let mut data: ArrayVec<[&[u8]; 2], BURST> = ArrayVec::new();
-    let mut tags: ArrayVec<(&MacTfm, &mut [u8], &mut Result<(), DropReason>), BURST> = ArrayVec::new();
-    for (op, scratch) in chunk.iter_mut().zip(scratch) {
-        scratch.fill(op.packet, &op.at, &op.cover);
-        let (head, payload) = op.packet[..op.at.end].split_at_mut(op.at.payload_at);
-        tags.push((op.tfm, &mut head[op.at.tcp_at + op.cover.mac_at..][..op.cover.mac_len], &mut op.status));
-        data.push([scratch.as_slice(), payload]);
+fn sign_chunk(chunk: &mut [Sign<'_>]) {
+    let mut inputs = Inputs::new();
+    for op in chunk.iter() {
+        inputs.push(op.packet, &op.at, &op.cover);
     }
-    let mut macs: ArrayVec<MacOp<'_>, BURST> = ArrayVec::new();
-    let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
-    for ((tfm, tag, status), data) in tags.into_iter().zip(&data) {
-        macs.push(MacOp::new(tfm, data, tag));
-        statuses.push(status);
+    let mut payloads: ArrayVec<&[u8], BURST> = ArrayVec::new();
+    let mut tags: ArrayVec<(&MacTfm, &mut [u8]), BURST> = ArrayVec::new();
+    for op in chunk.iter_mut() {
+        let tfm = op.tfm;
+        let (tag, payload) = op.tag_and_payload();
+        payloads.push(payload);
+        tags.push((tfm, tag));
     }
-    by_algorithm(&mut macs, &mut statuses, |op| op.tfm, mac::sign);
-    for (op, status) in macs.iter().zip(statuses) {
-        *status = op.status.map_err(|_| DropReason::Driver);
+    let pieces = inputs.pieces(payloads.iter().copied());
+    let mut macs: ArrayVec<MacOp<'_>, BURST> =
+        tags.into_iter().zip(&pieces).map(|((tfm, tag), pieces)| MacOp::new(tfm, trimmed(pieces), tag)).collect();
+    let order = by_algorithm(&mut macs, |op| op.tfm);
+    mac::sign(&mut macs);
+    let statuses: ArrayVec<sealane_crypto::Status, BURST> = macs.iter().map(|op| op.status).collect();
+    // They borrow from the operations until they are gone.
+    drop(macs);
+    drop(pieces);
+    drop(payloads);
+    for (i, status) in order.into_iter().zip(statuses) {
+        chunk[usize::from(i)].status = status.map_err(|_| DropReason::Driver);
     }
 }
 
-/// Runs `run` on runs of one algorithm: brings operations of one algorithm together first. Two or three algorithms are
-/// the most that is ever mixed.
-fn by_algorithm<T, S>(ops: &mut [T], beside: &mut [S], tfm: impl Fn(&T) -> &MacTfm, run: impl FnOnce(&mut [T])) {
+/// Brings operations of one algorithm together, because a driver takes what lies side by side. Two or three algorithms
+/// are the most that is ever mixed. Returns the place that each operation had.
+fn by_algorithm<T>(ops: &mut [T], tfm: impl Fn(&T) -> &MacTfm) -> ArrayVec<u8, BURST> {
+    let mut order: ArrayVec<u8, BURST> = (0..ops.len() as u8).collect();
     let mut sorted = 0;
     while sorted < ops.len() {
         let first = sorted;
         sorted += 1;
         for i in first + 1..ops.len() {
             if tfm(&ops[i]).alg().same(tfm(&ops[first]).alg()) {
-                ops.swap(i, sorted);
-                beside.swap(i, sorted);
+                if i != sorted {
+                    ops.swap(i, sorted);
+                    order.swap(i, sorted);
+                }
                 sorted += 1;
             }
         }
     }
-    run(ops);
+    order
 }
 
 impl Sign<'_> {
+    fn tag_and_payload(&mut self) -> (&mut [u8], &[u8]) {
+        let (head, payload) = self.packet[..self.at.end].split_at_mut(self.at.payload_at);
+        (&mut head[self.at.tcp_at + self.cover.mac_at..][..self.cover.mac_len], payload)
+    }
+
     fn finish_checksum(&mut self) {
         match self.checksum {
             Checksum::Full => ip::set_tcp_checksum(self.packet, &self.at),
@@ -196,27 +275,25 @@ pub struct Verify<'a> {
 /// When an option does not lie within the header that the layout gives.
 pub fn verify(ops: &mut [Verify<'_>]) {
     if let [op] = ops {
-        let mut scratch = Scratch::EMPTY;
-        scratch.fill(op.packet, &op.at, &op.cover);
-        op.status = judged(op.tfm.verify(&[scratch.as_slice(), op.payload()], op.tag()));
+        let input = input(op.packet, &op.at, &op.cover);
+        op.status = judged(op.tfm.verify(trimmed(&[&input, not_copied(op.payload())]), op.tag()));
         return;
     }
-    let mut scratch = [Scratch::EMPTY; BURST];
     for chunk in ops.chunks_mut(BURST) {
-        for (op, scratch) in chunk.iter().zip(&mut scratch) {
-            scratch.fill(op.packet, &op.at, &op.cover);
+        let mut inputs = Inputs::new();
+        for op in chunk.iter() {
+            inputs.push(op.packet, &op.at, &op.cover);
         }
-        let data: ArrayVec<[&[u8]; 2], BURST> =
-            chunk.iter().zip(&scratch).map(|(op, s)| [s.as_slice(), op.payload()]).collect();
+        let pieces = inputs.pieces(chunk.iter().map(Verify::payload));
         let mut checks: ArrayVec<VerifyOp<'_>, BURST> = chunk
             .iter()
-            .zip(&data)
-            .map(|(op, data)| VerifyOp { tfm: op.tfm, data, tag: op.tag(), status: Ok(()) })
+            .zip(&pieces)
+            .map(|(op, pieces)| VerifyOp { tfm: op.tfm, data: trimmed(pieces), tag: op.tag(), status: Ok(()) })
             .collect();
-        let mut order: ArrayVec<usize, BURST> = (0..checks.len()).collect();
-        by_algorithm(&mut checks, &mut order, |op| op.tfm, mac::verify);
+        let order = by_algorithm(&mut checks, |op| op.tfm);
+        mac::verify(&mut checks);
         for (check, i) in checks.iter().zip(order) {
-            chunk[i].status = judged(check.status);
+            chunk[usize::from(i)].status = judged(check.status);
         }
     }
 }
