@@ -53,11 +53,21 @@ fn under_sealane(folder: &Folder, program: &[&str]) -> Outcome {
     run_limited(command, LIMIT).unwrap()
 }
 
+/// What matters of a segment.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    from_server: bool,
+    flags: String,
+    key_id: Option<u64>,
+    rnext_key_id: Option<u64>,
+    verdict: String,
+    reason: String,
+}
+
 /// What a capture says of the connections to one port.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
-    /// Sender (the server or not), flags, KeyID, RNextKeyID, verdict and reason of all segments.
-    kinds: BTreeSet<(bool, String, Option<u64>, Option<u64>, String, String)>,
+    kinds: BTreeSet<Kind>,
     /// Bytes from the client, bytes from the server, however they were cut.
     bytes: [u64; 2],
 }
@@ -79,8 +89,14 @@ fn verified(capture: &Path) -> BTreeMap<u64, Said> {
         let flags = text("flags").replace(['P', 'F'], "");
         let entry = ports.entry(from.min(to)).or_default();
         entry.bytes[usize::from(from_server)] += s["length"].as_u64().unwrap();
-        let ids = (s["key_id"].as_u64(), s["rnext_key_id"].as_u64());
-        entry.kinds.insert((from_server, flags, ids.0, ids.1, text("verdict"), text("reason")));
+        entry.kinds.insert(Kind {
+            from_server,
+            flags,
+            key_id: s["key_id"].as_u64(),
+            rnext_key_id: s["rnext_key_id"].as_u64(),
+            verdict: text("verdict"),
+            reason: text("reason"),
+        });
     }
     ports
 }
@@ -103,7 +119,7 @@ fn what_leaves_is_what_a_kernel_would_send() {
     assert_eq!(theirs.keys().collect::<Vec<_>>(), (1701..=1709).collect::<Vec<_>>().iter().collect::<Vec<_>>());
     for (port, theirs) in &theirs {
         assert_eq!(ours.get(port), Some(theirs), "port {port}");
-        let bad = theirs.kinds.iter().filter(|k| k.4 != "good").count();
+        let bad = theirs.kinds.iter().filter(|k| k.verdict != "good").count();
         assert_eq!(bad, usize::from(*port >= 1706), "port {port}");
     }
 }
