@@ -23,6 +23,7 @@ build: deps
 
 demo: build
 	@python3 scripts/demo.py
+	@python3 scripts/demo_tcp_ao.py
 
 test: build
 	@scripts/test.sh

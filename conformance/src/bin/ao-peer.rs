@@ -227,15 +227,20 @@ fn install(socket: &sys::Socket, args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-/// Byte `at` of the stream that both ends know.
-fn stream_byte(at: u64) -> u8 {
-    let mixed = (at >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    ((mixed ^ mixed >> 29) >> ((at & 7) * 8)) as u8
-}
-
+/// Bytes of the stream that both ends know, from `from` on: eight at a time depend on their place.
 fn fill(buf: &mut [u8], from: u64) {
-    for (i, b) in buf.iter_mut().enumerate() {
-        *b = stream_byte(from + i as u64);
+    let word = |at: u64| {
+        let mixed = (at >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).to_le_bytes()
+    };
+    let skip = (from & 7) as usize;
+    let head = buf.len().min((8 - skip) & 7);
+    let (first, rest) = buf.split_at_mut(head);
+    first.copy_from_slice(&word(from)[skip..skip + head]);
+    let mut at = from + head as u64;
+    for chunk in rest.chunks_mut(8) {
+        chunk.copy_from_slice(&word(at)[..chunk.len()]);
+        at += 8;
     }
 }
 

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""A program that knows TCP-AO and nothing of Sealane talks through two network namespaces on a kernel without TCP-AO:
+what it needs, what is on the wire, what becomes of a tampered segment, and what it costs."""
+
+import ctypes
+import json
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SEALANE = os.environ.get("SEALANE", str(ROOT / "target/release/sealane"))
+PEER = os.environ.get("AO_PEER", str(ROOT / "target/release/ao-peer"))
+A, B = "sealane-demo-a", "sealane-demo-b"
+ADDR = {A: "10.249.0.1", B: "10.249.0.2"}
+PORT = 1790
+CLONE_NEWNET = 0x40000000
+OPTION_AO = 29
+PROTO_TCP = 6
+MEGABYTE = 1_000_000
+
+
+def sh(*argv, check=True):
+    return subprocess.run(argv, check=check, capture_output=True, text=True)
+
+
+def inside(ns, argv, **kw):
+    return subprocess.Popen(["ip", "netns", "exec", ns] + argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                            **kw)
+
+
+def setup():
+    teardown()
+    for ns in (A, B):
+        sh("ip", "netns", "add", ns)
+    sh("ip", "link", "add", "wire", "netns", A, "type", "veth", "peer", "name", "wire", "netns", B)
+    for ns in (A, B):
+        sh("ip", "-n", ns, "link", "set", "lo", "up")
+        sh("ip", "-n", ns, "link", "set", "wire", "up")
+        sh("ip", "-n", ns, "addr", "add", ADDR[ns] + "/24", "dev", "wire")
+
+
+def teardown():
+    for ns in (A, B):
+        sh("ip", "netns", "del", ns, check=False)
+
+
+def options(tcp):
+    """Kind and bytes of each option of a TCP header."""
+    at, end = 20, (tcp[12] >> 4) * 4
+    while at < end and tcp[at] != 0:
+        size = 1 if tcp[at] == 1 else tcp[at + 1]
+        yield tcp[at], tcp[at:at + size]
+        at += max(size, 1)
+
+
+class Wire(threading.Thread):
+    """Looks at every TCP segment on the wire; on demand it sends one again with one bit of the payload changed."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.segments = self.unsigned = 0
+        self.first = None
+        self.tamper = self.tampered = False
+        self.ready = threading.Event()
+
+    def run(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(f"/run/netns/{A}") as ns:
+            if libc.setns(ns.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        tap.bind(("wire", 0))
+        self.ready.set()
+        while True:
+            try:
+                frame, meta = tap.recvfrom(1 << 16)
+            except OSError:
+                # The namespace is gone.
+                return
+            if frame[12:14] != b"\x08\x00" or frame[23] != PROTO_TCP:
+                continue
+            tcp = frame[14 + (frame[14] & 15) * 4:]
+            signed = [o for kind, o in options(tcp) if kind == OPTION_AO]
+            self.segments += 1
+            self.unsigned += not signed
+            if signed and self.first is None:
+                self.first = signed[0]
+            if self.tamper and meta[2] == socket.PACKET_OUTGOING and signed and len(tcp) > 200:
+                self.tamper, self.tampered = False, True
+                tap.send(frame[:-1] + bytes([frame[-1] ^ 1]))
+
+
+def keys(work, name, text):
+    path = work / name
+    path.write_text(text)
+    return str(path)
+
+
+def transfer(work, name, size, tcp_ao, client_keys, server_keys, during=None):
+    """Moves `size` bytes from A to B; each end checks every byte. Returns the client's and the server's report."""
+    run = [SEALANE, "run", "--tcp-ao", "--"] if tcp_ao else []
+    serve = [PEER, "serve", f"{ADDR[B]}:{PORT}", "--peer", ADDR[A] + "/32", "--keys", keys(work, name + ".b", server_keys)]
+    connect = [PEER, "connect", f"{ADDR[B]}:{PORT}", "--keys", keys(work, name + ".a", client_keys), "--bytes", str(size),
+               "--seconds", "20"]
+    server = inside(B, run + serve)
+    for _ in range(200):
+        if f":{PORT} " in sh("ip", "netns", "exec", B, "ss", "-ltn", check=False).stdout:
+            break
+        time.sleep(0.02)
+    before = cpu_seconds()
+    client = inside(A, run + connect)
+    if during:
+        during()
+    out, _ = client.communicate(timeout=90)
+    try:
+        told, _ = server.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.terminate()
+        told, _ = server.communicate()
+    used = cpu_seconds() - before
+    report = lambda text: json.loads((text.strip().splitlines() or ["{}"])[-1])
+    return report(out), report(told), used
+
+
+def cpu_seconds():
+    with open("/proc/stat") as f:
+        ticks = [int(v) for v in f.readline().split()[1:9]]
+    busy = sum(ticks) - ticks[3] - ticks[4]
+    return busy / os.sysconf("SC_CLK_TCK")
+
+
+def main():
+    print("\nTCP-AO (RFC 5925) for unmodified programs, on a kernel that has none\n")
+    if os.geteuid() != 0:
+        print("   skipped: network namespaces need root")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="sealane-demo-") as name:
+        try:
+            return demo(pathlib.Path(name))
+        finally:
+            teardown()
+
+
+def demo(work):
+    setup()
+    secret = "a-shared-secret"
+    key = f"hmac(sha256) 1 1 16 0 {secret}\n"
+    failed = 0
+
+    plain, _, _ = transfer(work, "without", MEGABYTE, False, key, key)
+    print(f"   without Sealane   the program's setsockopt(TCP_AO_ADD_KEY): {plain.get('error', 'works: this kernel has it')}")
+
+    wire = Wire()
+    wire.start()
+    wire.ready.wait(5)
+    shown = []
+
+    def during():
+        for _ in range(100):
+            time.sleep(0.02)
+            if wire.segments > 50:
+                break
+        wire.tamper = True
+        for _ in range(100):
+            time.sleep(0.02)
+            if wire.tampered:
+                break
+        time.sleep(0.2)
+        shown.append(json.loads(sh(SEALANE, "tcp-ao", "show", "--json", check=False).stdout or "[]"))
+
+    client, server, _ = transfer(work, "signed", 400 * MEGABYTE, True, key, key, during)
+    ok = client.get("ok") and server.get("ok") and wire.unsigned == 0 and wire.first is not None
+    failed += not ok
+    print(f"   with Sealane      connected, {client.get('bytes', 0) // MEGABYTE} MB moved, every byte equal: "
+          f"{'yes' if client.get('ok') and server.get('ok') else 'NO'}")
+    if wire.first:
+        print(f"   on the wire       {wire.segments:,} segments seen, {wire.unsigned} unsigned; the first one's option: "
+              f"kind {wire.first[0]}, length {wire.first[1]}, KeyID {wire.first[2]}, RNextKeyID {wire.first[3]}, "
+              f"MAC {wire.first[4:].hex()}")
+    drops = [d for snapshots in shown for s in snapshots for n in s["namespaces"] for k in n["sockets"]
+             for d in [k.get("last_drop")] if d]
+    if drops:
+        d = drops[0]
+        print(f"   tampered segment  dropped: {d['reason']} ({d['help']})")
+    else:
+        failed += 1
+        print("   tampered segment  NOT reported as dropped")
+
+    size = 400 * MEGABYTE
+    rows = [("plain TCP", False, "", size), ("TCP-MD5 (the kernel's)", False, f"md5 {secret}\n", size // 4)]
+    rows += [(f"TCP-AO {alg} (Sealane)", True, f"{alg} 1 1 12 0 {secret}\n", size)
+             for alg in ("hmac(sha1)", "hmac(sha256)", "cmac(aes128)")]
+    print(f"\n   {'':34}  {'Gbit/s':>7}  {'CPU-s per GB':>12}")
+    for label, tcp_ao, text, count in rows:
+        client, server, used = transfer(work, "speed", count, tcp_ao, text, text)
+        if not (client.get("ok") and server.get("ok")):
+            failed += 1
+            print(f"   {label:34}  failed: {client.get('error') or server.get('error')}")
+            continue
+        print(f"   {label:34}  {count * 8 / client['seconds'] / 1e9:7.2f}  {used / count * 1e9:12.2f}")
+    print("\n   One run each, over a veth pair; the programs make and check every byte, which costs as much in each row.\n   CPU seconds are the whole machine's.")
+    print(f"   {'all as it should be' if not failed else f'{failed} NOT as it should be'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
