@@ -6,6 +6,8 @@ kernels=${SEALANE_KERNELS:-$root/../shared/kernel}
 sealane=${SEALANE:-$root/target/release/sealane}
 work=${SEALANE_SUITES:-/tmp/sealane-suites}
 mkdir -p "$work"
+# More options of `sealane run` that a suite needs.
+run_flags=()
 
 # What a guest needs first: the allowlist lifted, and what udev would have made in its bare /dev.
 guest='f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f
@@ -18,7 +20,7 @@ in_target() {
     kernel:*)
       "$kernels/boot" "${target#kernel:}" --mem 1024M -- \
         sh -c "$guest" sh "$@" ;;
-    sealane:*) "$sealane" run --profile "${target#sealane:}" -- "$@" ;;
+    sealane:*) "$sealane" run --profile "${target#sealane:}" "${run_flags[@]}" -- "$@" ;;
     plain) "$@" ;;
     *) echo "target $target: expected kernel:NAME, sealane:PROFILE or plain" >&2; return 2 ;;
   esac
