@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod odd;
+pub mod packet;
 pub mod tcp;
 
 pub use odd::{Iocb, aio, fault};
@@ -412,6 +413,12 @@ pub fn set_alarm(ms: u32) {
     let timer = libc::itimerval { it_interval: every, it_value: every };
     // SAFETY: a valid `itimerval`.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) };
+}
+
+/// Sends a signal to a process that this process started, or one below it.
+pub fn signal(pid: u32, signal: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::kill(pid as i32, signal) };
 }
 
 /// Kills a process that this process started, or one below it.

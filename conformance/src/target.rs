@@ -147,15 +147,15 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
     let (out, err) = (temp_file()?, temp_file()?);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
     let mut child = command.spawn()?;
-    let end = Instant::now() + limit;
+    let deadline = Instant::now() + limit;
     let mut timed_out = false;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if Instant::now() >= end {
+        if Instant::now() >= deadline {
             timed_out = true;
-            break end_all(&mut child)?;
+            break end(&mut child)?;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -164,7 +164,10 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
 
 /// Ends a child and its descendants. A user-mode kernel leaves the process group of its own accord, so the descendants are
 /// looked for, and ended first: `boot` then cleans up after it by itself.
-fn end_all(child: &mut std::process::Child) -> io::Result<std::process::ExitStatus> {
+///
+/// # Errors
+/// When it cannot be waited for.
+pub fn end(child: &mut std::process::Child) -> io::Result<std::process::ExitStatus> {
     for pid in descendants(child.id()) {
         crate::sys::kill(pid);
     }

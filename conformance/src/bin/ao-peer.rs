@@ -6,7 +6,10 @@
 //! ```text
 //! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --ping N] [--rotate MS] [--local ADDR] [--abort]
+//!                 [--seconds N] [--retry SECONDS]
 //! ```
+//! Nothing may take longer than `--seconds` (60). With `--retry`, a connection that does not come about is tried anew, for
+//! so long: the server may still be about to start.
 //! A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or
 //! `md5 SECRET`.
 
@@ -132,6 +135,7 @@ struct Args {
     rotate_ms: u64,
     abort: bool,
     seconds: u64,
+    retry: u64,
 }
 
 fn parse() -> Result<Args, String> {
@@ -155,6 +159,7 @@ fn parse() -> Result<Args, String> {
         rotate_ms: 0,
         abort: false,
         seconds: 60,
+        retry: 0,
     };
     while let Some(flag) = list.next() {
         let mut value = || list.next().ok_or(format!("{flag}: a value is missing"));
@@ -177,6 +182,7 @@ fn parse() -> Result<Args, String> {
             "--ping" => args.ping = number(value()?)? as usize,
             "--rotate" => args.rotate_ms = number(value()?)?,
             "--seconds" => args.seconds = number(value()?)?,
+            "--retry" => args.retry = number(value()?)?,
             "--abort" => args.abort = true,
             _ => return Err(format!("{flag}: unknown")),
         }
@@ -357,19 +363,35 @@ fn ping(stream: &mut TcpStream, n: usize) -> io::Result<Vec<f64>> {
     Ok(times)
 }
 
-fn client(args: &Args) -> io::Result<bool> {
+/// A connection, and how long it took.
+fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
     let socket = sys::Socket::new(args.addr)?;
     if let Some(ip) = args.local {
         socket.bind(SocketAddr::new(ip, 0))?;
     }
-    let timeout = [args.seconds.to_ne_bytes(), 0u64.to_ne_bytes()].concat();
-    socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
-    socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)?;
+    let limit = |seconds: u64| {
+        let timeout = [seconds.to_ne_bytes(), 0u64.to_ne_bytes()].concat();
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)
+    };
+    // One that is to be tried again is not waited for as long.
+    limit(if args.retry > 0 { 1 } else { args.seconds })?;
     install(&socket, args)?;
     let start = Instant::now();
     socket.connect(args.addr)?;
     let connected = start.elapsed();
-    let mut stream = socket.into_stream();
+    limit(args.seconds)?;
+    Ok((socket.into_stream(), connected))
+}
+
+fn client(args: &Args) -> io::Result<bool> {
+    let begin = Instant::now();
+    let (mut stream, connected) = loop {
+        match connect(args) {
+            Err(_) if begin.elapsed().as_secs() < args.retry => std::thread::sleep(Duration::from_millis(100)),
+            done => break done?,
+        }
+    };
     let start = Instant::now();
     let (ok, what) = if args.ping > 0 {
         let times = ping(&mut stream, args.ping)?;

@@ -1,0 +1,125 @@
+//! A wire between two devices that loses, duplicates and reorders TCP segments, from a seed.
+//!
+//! ```text
+//! lossy-link DEVICE DEVICE [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] [--seed S]
+//! ```
+//! All other frames pass. A segment that is reordered stays behind for 0.5 to 4 ms. It ends when its standard input does,
+//! and then tells what it did in one line of JSON. Superframes and open checksums pass as they are: nothing is cut or joined
+//! that the two ends did not cut or join.
+
+use sealane_conformance::rng::Rng;
+use sealane_conformance::sys::packet::{Frames, VNET, segment, wait};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Counts {
+    frames: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+}
+
+struct Link {
+    loss: u32,
+    duplicate: u32,
+    reorder: u32,
+    rng: Rng,
+    /// Those that stay behind: until when, which way, the frame.
+    held: Vec<(Instant, usize, Vec<u8>)>,
+    counts: Counts,
+}
+
+impl Link {
+    /// One frame that goes out by `to`.
+    fn pass(&mut self, ends: &[Frames; 2], to: usize, frame: &mut [u8]) {
+        // What is left in the header of what came in (checksum valid) means nothing to what goes out.
+        frame[0] &= 1;
+        self.counts.frames += 1;
+        if segment(&frame[VNET..]).is_none() {
+            return ends[to].send(frame);
+        }
+        if self.rng.chance(self.loss) {
+            self.counts.lost += 1;
+        } else if self.rng.chance(self.reorder) {
+            self.counts.reordered += 1;
+            let late = Duration::from_micros(500 + self.rng.below(3500) as u64);
+            self.held.push((Instant::now() + late, to, frame.to_vec()));
+        } else {
+            ends[to].send(frame);
+            if self.rng.chance(self.duplicate) {
+                self.counts.duplicated += 1;
+                ends[to].send(frame);
+            }
+        }
+    }
+
+    /// Sends what has waited long enough.
+    fn release(&mut self, ends: &[Frames; 2]) {
+        let now = Instant::now();
+        self.held.retain(|(at, to, frame)| {
+            if *at <= now {
+                ends[*to].send(frame);
+            }
+            *at > now
+        });
+    }
+}
+
+fn run() -> Result<(), String> {
+    let mut args = std::env::args().skip(1);
+    let mut open = || -> Result<Frames, String> {
+        let device = args.next().ok_or("two devices are wanted")?;
+        Frames::open(&device, true).map_err(|e| format!("{device}: {e}"))
+    };
+    let ends = [open()?, open()?];
+    let mut link =
+        Link { loss: 0, duplicate: 0, reorder: 0, rng: Rng::new(1), held: Vec::new(), counts: Counts::default() };
+    while let Some(flag) = args.next() {
+        let value = args.next().ok_or(format!("{flag} wants a value"))?;
+        let number: u64 = value.parse().map_err(|e| format!("{flag} {value}: {e}"))?;
+        match flag.as_str() {
+            "--loss" => link.loss = number as u32,
+            "--duplicate" => link.duplicate = number as u32,
+            "--reorder" => link.reorder = number as u32,
+            "--seed" => link.rng = Rng::new(number),
+            _ => return Err(format!("{flag}: unknown")),
+        }
+    }
+    let mut buf = vec![0u8; VNET + (1 << 17)];
+    let stdin = std::io::stdin();
+    loop {
+        let ready =
+            wait([ends[0].as_fd(), ends[1].as_fd(), stdin.as_fd()], if link.held.is_empty() { 1000 } else { 1 });
+        for from in [0, 1] {
+            // A bounded turn, so that those held back leave in time.
+            for _ in 0..64 {
+                let frame = if ready[from] { ends[from].receive(&mut buf) } else { Ok(None) };
+                match frame.map_err(|e| format!("receive: {e}"))? {
+                    Some((n, _)) if n > VNET => link.pass(&ends, 1 - from, &mut buf[..n]),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+        }
+        link.release(&ends);
+        if ready[2] && !matches!(stdin.lock().read(&mut [0]), Ok(1..)) {
+            break;
+        }
+    }
+    let Counts { frames, lost, duplicated, reordered } = link.counts;
+    println!(r#"{{"frames":{frames},"lost":{lost},"duplicated":{duplicated},"reordered":{reordered}}}"#);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("lossy-link: {e}");
+            ExitCode::from(2)
+        }
+    }
+}

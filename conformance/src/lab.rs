@@ -1,0 +1,223 @@
+//! Network namespaces of this machine, a real kernel behind a tap, and programs that run in either.
+
+use crate::skip::skip;
+use crate::target::{end, kernels};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Namespaces and a folder for files, which all go with it.
+#[derive(Debug)]
+pub struct Lab {
+    name: String,
+    spaces: Vec<String>,
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// An empty one; none, and said so, where `test` may not make namespaces or their devices.
+    ///
+    /// # Panics
+    /// When the folder cannot be made.
+    #[must_use]
+    pub fn new(test: &str) -> Option<Lab> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("lab{}n{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let mut lab = Lab { name, spaces: Vec::new(), folder };
+        let refused = lab.try_space("probe").err().or_else(|| {
+            let probe = lab.spaces[0].clone();
+            ip(&["-n", &probe, "tuntap", "add", "tap0", "mode", "tap"]).err()
+        });
+        if let Some(reason) = refused {
+            skip(test, &format!("no network namespace with a tap can be made: {reason}"));
+            return None;
+        }
+        Some(lab)
+    }
+
+    fn try_space(&mut self, which: &str) -> Result<String, String> {
+        let name = format!("{}-{which}", self.name);
+        ip(&["netns", "add", &name])?;
+        self.spaces.push(name.clone());
+        ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        Ok(name)
+    }
+
+    /// A new namespace with `lo` up. Returns its name.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn space(&mut self, which: &str) -> String {
+        self.try_space(which).expect("a network namespace")
+    }
+
+    /// `ip -n SPACE WORDS`.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn ip(&self, space: &str, words: &str) {
+        let mut args = vec!["-n", space];
+        args.extend(words.split(' '));
+        if let Err(e) = ip(&args) {
+            panic!("{words}: {e}");
+        }
+    }
+
+    /// Gives `device` of `space` these addresses, which are used at once, and puts it up.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn address(&self, space: &str, device: &str, v4: &str, v6: &str) {
+        self.ip(space, &format!("addr add {v4} dev {device}"));
+        self.ip(space, &format!("addr add {v6} dev {device} nodad"));
+        self.ip(space, &format!("link set {device} up"));
+    }
+
+    /// A veth pair between two namespaces.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn veth(&self, [a, b]: [&str; 2], [device_a, device_b]: [&str; 2]) {
+        self.ip(a, &format!("link add {device_a} type veth peer name {device_b} netns {b}"));
+    }
+
+    /// A file in the lab's folder.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_string_lossy().into_owned()
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Starts a command in a namespace.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(&self, space: &str, argv: &[&str]) -> Running {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let output = self.folder.join(format!("output{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let file = File::create(&output).expect("a file");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", space]).args(argv).process_group(0).stdin(Stdio::piped());
+        command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
+        let mut child = command.spawn().expect("ip");
+        Running { stdin: child.stdin.take(), child: Some(child), output, what: argv.join(" ") }
+    }
+
+    /// Starts a shell script as root of a real kernel whose interface `vec0` is the tap of a namespace.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn boot(&self, space: &str, tap: &str, kernel: &str, script: &str) -> Running {
+        let boot = kernels().join("boot");
+        self.start(space, &[&boot.to_string_lossy(), kernel, "--tap", tap, "--", "sh", "-c", script])
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for space in &self.spaces {
+            let _ = ip(&["netns", "del", space]);
+        }
+        if std::thread::panicking() {
+            eprintln!("outputs are left in {}", self.folder.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Runs `ip`.
+fn ip(args: &[&str]) -> Result<(), String> {
+    let done = Command::new("ip").args(args).stdin(Stdio::null()).output().map_err(|e| format!("ip: {e}"))?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()) }
+}
+
+/// A command that runs, and is ended with all that it has started when this goes.
+#[derive(Debug)]
+pub struct Running {
+    child: Option<Child>,
+    stdin: Option<ChildStdin>,
+    output: PathBuf,
+    what: String,
+}
+
+impl Running {
+    /// Its process id.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    /// What it wrote so far, to standard output and standard error.
+    #[must_use]
+    pub fn output(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until it has written `text` `count` times.
+    ///
+    /// # Panics
+    /// When it does not, for too long, or ends before.
+    pub fn expect(&mut self, text: &str, count: usize) {
+        let start = Instant::now();
+        while self.output().matches(text).count() < count {
+            let ended = self.child.as_mut().expect("it runs").try_wait().expect("a status");
+            assert!(ended.is_none(), "{}: ended ({ended:?}) before {text:?}:\n{}", self.what, self.output());
+            assert!(start.elapsed() < Duration::from_secs(30), "{}: no {text:?}:\n{}", self.what, self.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for its end, `limit` at most: its exit status, and what it wrote. Its standard input ends now.
+    ///
+    /// # Panics
+    /// When it takes longer.
+    pub fn finish(mut self, limit: Duration) -> (Option<i32>, String) {
+        self.stdin = None;
+        let start = Instant::now();
+        let mut child = self.child.take().expect("it runs");
+        loop {
+            if let Some(status) = child.try_wait().expect("a status") {
+                return (status.code(), self.output());
+            }
+            if start.elapsed() > limit {
+                let _ = end(&mut child);
+                panic!("{}: not done in {limit:?}:\n{}", self.what, self.output());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Sends it alone a signal.
+    pub fn signal(&self, signal: i32) {
+        crate::sys::signal(self.id(), signal);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = end(&mut child);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Frames of one device as they are: AF_PACKET.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Bytes of `struct virtio_net_hdr`, which stands before each frame of [`Frames::open`] with `offload`.
+pub const VNET: usize = 10;
+
+/// A socket that sees a device's frames and can send some.
+#[derive(Debug)]
+pub struct Frames(OwnedFd);
+
+fn check(r: i32) -> io::Result<i32> {
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r) }
+}
+
+impl Frames {
+    /// Frames of `device`, in both directions. With `offload`, only those that come in, and each with its header of
+    /// [`VNET`] bytes, so that superframes and checksums that a device would compute can be passed on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(device: &str, offload: bool) -> io::Result<Self> {
+        let name = CString::new(device)?;
+        let all = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: a C string; plain values; the descriptor is new and ours.
+        let (fd, index) = unsafe {
+            // Protocol 0 hears nothing until it is bound.
+            let fd =
+                check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0))?;
+            (OwnedFd::from_raw_fd(fd), libc::if_nametoindex(name.as_ptr()))
+        };
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let set = |level: i32, name: i32, value: i32| {
+            // SAFETY: a pointer to an integer and its size.
+            check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })
+        };
+        // As root nothing limits it: a watcher that misses frames proves nothing.
+        set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20)?;
+        if offload {
+            set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+            set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        }
+        // SAFETY: all-zero is a valid address, and its fields are set below.
+        let mut addr: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+        addr.sll_family = libc::AF_PACKET as u16;
+        addr.sll_protocol = all;
+        addr.sll_ifindex = index as i32;
+        let len = size_of_val(&addr) as u32;
+        // SAFETY: an address of that length.
+        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) })?;
+        Ok(Frames(fd))
+    }
+
+    /// The next frame: its bytes in `buf`, and whether this machine sent it. `None` when there is none now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<Option<(usize, bool)>> {
+        // SAFETY: all-zero is a valid address.
+        let mut addr: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+        let mut len = size_of_val(&addr) as u32;
+        let (room, from) = (buf.len(), (&raw mut addr).cast());
+        // SAFETY: room for bytes and for an address, with their lengths.
+        let n = unsafe { libc::recvfrom(self.0.as_raw_fd(), buf.as_mut_ptr().cast(), room, 0, from, &raw mut len) };
+        if n < 0 {
+            let e = io::Error::last_os_error();
+            return if e.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(e) };
+        }
+        Ok(Some((n as usize, addr.sll_pkttype == libc::PACKET_OUTGOING)))
+    }
+
+    /// Sends a frame. What the device has no room for is lost, as on a wire.
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: bytes of that length.
+        unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+    }
+
+    /// Frames that found no room in the socket since it was asked last.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn missed(&self) -> io::Result<u32> {
+        let mut stats = [0u32; 2];
+        let mut len = 8u32;
+        let at = stats.as_mut_ptr().cast();
+        // SAFETY: room for `struct tpacket_stats` and its length.
+        check(unsafe {
+            libc::getsockopt(self.0.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, at, &raw mut len)
+        })?;
+        Ok(stats[1])
+    }
+}
+
+impl AsFd for Frames {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of `fds` can be read, or `ms` have passed. For each, whether it can (or is at its end).
+pub fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], ms: i32) -> [bool; N] {
+    let mut list = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    // SAFETY: an array of that length.
+    unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, ms) };
+    list.map(|p| p.revents != 0)
+}
+
+/// A TCP segment in a frame: where its header starts, its ports, and whether it has option 29 (TCP-AO).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Source and destination port.
+    pub ports: [u16; 2],
+    /// The flags of byte 13.
+    pub flags: u8,
+    /// Bytes behind the header.
+    pub payload: usize,
+    /// Whether option 29 is there.
+    pub signed: bool,
+}
+
+/// The TCP segment of an Ethernet frame, if it is one (of IPv4 or IPv6 without extension headers, and no later
+/// fragment).
+#[must_use]
+pub fn segment(frame: &[u8]) -> Option<Segment> {
+    let ip = frame.get(14..)?;
+    let (tcp, len) = match frame[12..14] {
+        [0x08, 0x00] => {
+            let header = usize::from(ip.first()? & 15) * 4;
+            let later = u16::from_be_bytes([*ip.get(6)?, *ip.get(7)?]) & 0x1fff != 0;
+            if *ip.get(9)? != 6 || later {
+                return None;
+            }
+            (ip.get(header..)?, usize::from(u16::from_be_bytes([ip[2], ip[3]])).saturating_sub(header))
+        }
+        [0x86, 0xdd] if *ip.get(6)? == 6 => (ip.get(40..)?, usize::from(u16::from_be_bytes([ip[4], ip[5]]))),
+        _ => return None,
+    };
+    let header = usize::from(tcp.get(..20)?[12] >> 4) * 4;
+    let mut options = tcp.get(20..header).unwrap_or_default();
+    let mut signed = false;
+    while let [kind, rest @ ..] = options {
+        options = match kind {
+            0 => break,
+            1 => rest,
+            _ => {
+                signed |= *kind == 29;
+                options.get(usize::from(*rest.first().unwrap_or(&0)).max(2)..).unwrap_or_default()
+            }
+        };
+    }
+    let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+    Some(Segment { ports: [port(0), port(2)], flags: tcp[13], payload: len.saturating_sub(header), signed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(v6: bool, options: &[u8]) -> Vec<u8> {
+        let header = 20 + options.len();
+        let mut f = vec![0u8; 12];
+        if v6 {
+            f.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, (header + 5) as u8, 6, 64]);
+            f.extend_from_slice(&[0; 32]);
+        } else {
+            f.extend_from_slice(&[8, 0, 0x45, 0, 0, (header + 25) as u8, 0, 0, 0x40, 0, 64, 6, 0, 0]);
+            f.extend_from_slice(&[0; 8]);
+        }
+        f.extend_from_slice(&[0, 179, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, ((header / 4) << 4) as u8, 0x18, 0, 0, 0, 0, 0, 0]);
+        f.extend_from_slice(options);
+        f.extend_from_slice(b"hello");
+        f
+    }
+
+    #[test]
+    fn segments_are_told_apart() {
+        let (ao, none) = ([29, 8, 1, 2, 3, 4, 5, 6], [1, 1, 8, 10, 29, 29, 29, 29, 29, 29, 29, 29]);
+        for v6 in [false, true] {
+            let expected = |signed| Some(Segment { ports: [179, 1024], flags: 0x18, payload: 5, signed });
+            assert_eq!(segment(&frame(v6, &ao)), expected(true));
+            assert_eq!(segment(&frame(v6, &[&[1, 1, 4, 2][..], &ao].concat())), expected(true));
+            assert_eq!(segment(&frame(v6, &none)), expected(false), "bytes of another option");
+            assert_eq!(segment(&frame(v6, &[])), expected(false));
+            assert_eq!(segment(&frame(v6, &[0, 29, 8, 0])), expected(false), "behind the end of the list");
+            for len in 0..frame(v6, &ao).len() - 5 {
+                let cut = segment(&frame(v6, &ao)[..len]);
+                assert!(cut.is_none_or(|s| !s.signed || len > 54), "{len}");
+            }
+        }
+        let mut udp = frame(false, &ao);
+        udp[23] = 17;
+        assert_eq!(segment(&udp), None);
+    }
+}
