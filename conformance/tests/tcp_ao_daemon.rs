@@ -1,0 +1,150 @@
+//! `sealane daemon`: programs that know nothing of TCP-AO, whose daemons are killed in the middle of a session.
+
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, sealane};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
+const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
+const LIMIT: Duration = Duration::from_secs(120);
+const PORT: &str = "5179";
+const A: &str = "10.81.0.1";
+const B: &str = "10.81.0.2";
+
+/// Two namespaces with a daemon each.
+struct Hosts {
+    lab: Lab,
+    spaces: [String; 2],
+    configs: [String; 2],
+    daemons: [Option<Running>; 2],
+}
+
+fn config(peer: &str, ids: [u8; 2], secret: &str) -> String {
+    let [send, recv] = ids;
+    format!(
+        "[[peer]]\nname = \"{peer}\"\nprefix = \"{peer}\"\nport = {PORT}\n\
+         [[peer.key]]\nsend-id = {send}\nrecv-id = {recv}\nalgorithm = \"hmac(sha512)\"\nsecret = \"{secret}\"\n"
+    )
+}
+
+impl Hosts {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["wire", "wire"]);
+        lab.address(&spaces[0], "wire", &format!("{A}/24"), "fd81::1/64");
+        lab.address(&spaces[1], "wire", &format!("{B}/24"), "fd81::2/64");
+        let files = [("a.toml", config(B, [1, 2], "secret")), ("b.toml", config(A, [2, 1], "secret"))];
+        let configs = files.map(|(name, text)| {
+            let path = lab.file(name, &text);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        });
+        let mut hosts = Hosts { lab, spaces, configs, daemons: [None, None] };
+        hosts.start(0);
+        hosts.start(1);
+        Some(hosts)
+    }
+
+    fn start(&mut self, which: usize) {
+        let exe = sealane();
+        let runtime = format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join(format!("run{which}")).display());
+        let argv = ["env", &runtime, &*exe.to_string_lossy(), "daemon", "--config", &self.configs[which]];
+        let mut daemon = self.lab.start(&self.spaces[which], &argv);
+        daemon.expect("1 peers protected", 1);
+        self.daemons[which] = Some(daemon);
+    }
+
+    /// Ends a daemon; `ip netns exec` and `env` have become it, so it is the one that the signal reaches.
+    fn end(&mut self, which: usize, signal: i32) {
+        let daemon = self.daemons[which].take().expect("it runs");
+        daemon.signal(signal);
+        daemon.finish(LIMIT);
+    }
+
+    fn watch(&self) -> Running {
+        let mut watch = self.lab.start(&self.spaces[0], &[WATCH, "wire", PORT]);
+        watch.expect("watching", 1);
+        watch
+    }
+
+    fn server(&self) -> Running {
+        let none = self.lab.file("none", "");
+        let at = format!("{B}:{PORT}");
+        let mut server = self.lab.start(&self.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
+        server.expect("listening", 1);
+        server
+    }
+
+    fn client(&self, more: &[&str]) -> Running {
+        let none = self.lab.file("none", "");
+        let at = format!("{B}:{PORT}");
+        let argv = [&[PEER, "connect", &at, "--keys", &none], more].concat();
+        self.lab.start(&self.spaces[0], &argv)
+    }
+}
+
+#[test]
+fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::survive") else { return };
+    let watch = hosts.watch();
+    let server = hosts.server();
+    let client = hosts.client(&["--bytes", "400000000", "--seconds", "60"]);
+    std::thread::sleep(Duration::from_millis(300));
+    for which in [1, 0] {
+        hosts.end(which, 9);
+        std::thread::sleep(Duration::from_millis(300));
+        hosts.start(which);
+        let told = hosts.daemons[which].as_ref().unwrap().output();
+        assert!(told.contains("1 connections go on"), "{told}");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    let (status, told) = server.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+
+    // An orderly end leaves the rules: without its daemon a peer is out of reach, not unprotected.
+    hosts.end(0, libc::SIGTERM);
+    let server = hosts.server();
+    let (status, told) = hosts.client(&["--ping", "1", "--seconds", "2"]).finish(LIMIT);
+    assert_eq!(status, Some(1), "{told}");
+    drop(server);
+    let (status, told) = watch.finish(LIMIT);
+    assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
+}
+
+#[test]
+fn keys_follow_the_configuration() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::reload") else { return };
+    let watch = hosts.watch();
+    let rewrite = |hosts: &Hosts, which: usize, text: &str| {
+        std::fs::write(&hosts.configs[which], text).unwrap();
+        hosts.daemons[which].as_ref().unwrap().signal(libc::SIGHUP);
+    };
+    // Another secret on one side: nothing passes. The same on both: everything does.
+    rewrite(&hosts, 0, &config(B, [7, 8], "another"));
+    hosts.daemons[0].as_mut().unwrap().expect("read again", 1);
+    let server = hosts.server();
+    let (status, told) = hosts.client(&["--ping", "1", "--seconds", "2"]).finish(LIMIT);
+    assert_eq!(status, Some(1), "{told}");
+    rewrite(&hosts, 1, &config(A, [8, 7], "another"));
+    hosts.daemons[1].as_mut().unwrap().expect("read again", 1);
+    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    // A configuration with a mistake changes nothing.
+    rewrite(&hosts, 0, "[[peer]]\nname = 5\n");
+    hosts.daemons[0].as_mut().unwrap().expect("everything stays as it was", 1);
+    drop(server);
+    let server = hosts.server();
+    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    drop(server);
+    let (status, told) = watch.finish(LIMIT);
+    assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
+}
