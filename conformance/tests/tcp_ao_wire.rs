@@ -158,3 +158,28 @@ fn show_knows_sockets_keys_and_why_segments_were_dropped() {
     assert!(!done.text.contains("a secret of both") && !done.text.contains("6120736563726574"));
     assert!(std::fs::read_dir(folder.0.join("run")).unwrap().next().is_none(), "the socket goes with the launcher");
 }
+
+#[test]
+fn keys_roll_over_without_a_lost_segment() {
+    let test = "tcp_ao_wire::keys_roll_over_without_a_lost_segment";
+    if cannot(test) {
+        return;
+    }
+    let folder = Folder::new("rollover");
+    let script = root().join("conformance/programs/ao_rollover.sh");
+    let mut command = Command::new("unshare");
+    command.arg("--net").arg(script).arg(sealane()).arg(&folder.0).env("SEALANE_RUNTIME_DIR", folder.0.join("run"));
+    let done = run_limited(command, LIMIT).unwrap();
+    let log = std::fs::read_to_string(folder.0.join("daemon.log")).unwrap_or_default();
+    assert_eq!(done.status, Some(0), "{done:?}\n{log}");
+    let said = verified(&folder.0.join("session.pcap"));
+    let kinds = &said[&1790].kinds;
+    assert!(kinds.iter().all(|k| k.verdict == "good"), "{kinds:?}");
+    for from_server in [false, true] {
+        for id in [1, 2] {
+            assert!(kinds.iter().any(|k| k.from_server == from_server && k.key_id == Some(id)), "{kinds:?}");
+        }
+    }
+    assert!(kinds.iter().any(|k| k.key_id == Some(1) && k.rnext_key_id == Some(2)), "it is asked for: {kinds:?}");
+    assert!(kinds.iter().all(|k| k.flags != "S" || k.key_id == Some(1)), "the session began with the first key");
+}

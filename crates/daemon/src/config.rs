@@ -15,7 +15,6 @@ mod time;
 pub use keys::{Key, KeyChain, MAX_KEY_LEN, WhenExpired};
 pub use keys_file::{KeysFile, Known};
 pub use peer::{Flow, Peer, Ports, Prefix};
-pub use schedule::{Installed, Step};
 pub use secret::{ReadKeyFile, read_private};
 pub use section::Mistake;
 pub use time::{Window, parse_time, rfc3339};

@@ -72,7 +72,7 @@ impl Made {
         let preferred = chain.preferred(now_s);
         let mut keys = Vec::new();
         for k in chain.accepted(now_s) {
-            let send = chain.keys[k].send.contains(now_s) || preferred == Some(k);
+            let send = chain.may_send(k, now_s);
             for mkt in &self.mkts[k] {
                 keys.push(ConfiguredKey { mkt: mkt.clone(), send, preferred: preferred == Some(k) });
             }

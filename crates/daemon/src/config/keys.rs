@@ -93,12 +93,13 @@ pub(super) fn chain(
         }
         key_section.finish(mistakes);
     }
-    unambiguous(&keys, mistakes);
+    unambiguous(&keys, when_expired, mistakes);
     KeyChain { name, description, keys: keys.into_iter().map(|(k, _)| k).collect(), when_expired }
 }
 
-/// Two keys that are accepted at the same time cannot share an id, or nobody could tell them apart.
-fn unambiguous(keys: &[(Key, Span)], mistakes: &mut Mistakes<'_>) {
+/// Two keys that are accepted at the same time cannot share an id, or nobody could tell them apart. A key that may be
+/// kept for want of another is accepted for nobody knows how long.
+fn unambiguous(keys: &[(Key, Span)], when_expired: WhenExpired, mistakes: &mut Mistakes<'_>) {
     for (i, (key, span)) in keys.iter().enumerate() {
         for (other, _) in &keys[..i] {
             if key.id == other.id {
@@ -110,8 +111,11 @@ fn unambiguous(keys: &[(Key, Span)], mistakes: &mut Mistakes<'_>) {
                 _ => continue,
             };
             if key.accept.overlaps(&other.accept) {
-                mistakes
-                    .at(span, format!("{same} is also that of key {}, which is accepted at the same time", other.id));
+                let what = format!("{same} is also that of key {}, which is accepted at the same time", other.id);
+                mistakes.at(span, what);
+            } else if when_expired == WhenExpired::KeepLast {
+                let what = format!("{same} is also that of key {}; with \"keep-last\" no id comes back", other.id);
+                mistakes.at(span, what);
             }
         }
     }

@@ -88,9 +88,10 @@ impl Common {
     pub(super) fn read(root: &mut Section<'_>, files: &mut KeyFiles<'_>, mistakes: &mut Mistakes<'_>) -> Self {
         let mut chains = Chains::read(root, files, mistakes);
         let mut peers = Peers::default();
+        let mut names = HashSet::new();
         for mut section in root.sections("peer", mistakes) {
             let span = section.span.clone();
-            if let Some(peer) = peer(&mut section, &mut chains, files, mistakes)
+            if let Some(peer) = peer(&mut section, &mut names, &mut chains, files, mistakes)
                 && let Some((prefix, other)) = peers.add(peer)
             {
                 mistakes.at(&span, format!("{prefix} is also that of peer '{}', for the same ports", other.name));
@@ -111,13 +112,27 @@ impl Common {
 
 fn peer(
     section: &mut Section<'_>,
+    names: &mut HashSet<String>,
     chains: &mut Chains,
     files: &mut KeyFiles<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Peer> {
-    let name = section.string("name", mistakes).map(|at| at.value.to_owned());
+    let given = section.string("name", mistakes);
     let prefixes = peer::prefixes(section, mistakes);
-    let name = name.or_else(|| prefixes.first().map(|p| p.to_string())).unwrap_or_default();
+    let name = match given {
+        Some(at) => {
+            if names.contains(at.value) {
+                mistakes.at(&at.span, format!("there is another peer '{}'", at.value.escape_debug()));
+            }
+            at.value.to_owned()
+        }
+        None => {
+            let first = prefixes.first().map_or_else(String::new, ToString::to_string);
+            let numbered = (2..).map(|n| format!("{first} ({n})"));
+            std::iter::once(first.clone()).chain(numbered).find(|n| !names.contains(n)).unwrap_or_default()
+        }
+    };
+    names.insert(name.clone());
     let ports = peer::ports(section, mistakes);
     let mut non_empty = |field| {
         let at = section.string(field, mistakes)?;

@@ -119,6 +119,8 @@ fn ids_may_come_back_when_their_key_is_gone() {
     let sooner = "lifetime = { end = 2027-01-01T00:00:00Z }";
     let text = with_key("prefix = \"::1\"", &format!("{KEY}\n{sooner}\n[[peer.key]]\n{KEY}\n{later}"));
     assert!(parse(&text).is_ok());
+    let kept = text.replacen("[[peer.key]]", "when-expired = \"keep-last\"\n[[peer.key]]", 1);
+    assert_eq!(mistakes(&kept), ["10: send-id 1 is also that of key 1; with \"keep-last\" no id comes back"]);
 }
 
 #[test]
@@ -189,12 +191,19 @@ fn peers_are_held_to_their_rules() {
     assert_eq!(list, ["1: a peer needs keys: key-chain = \"...\" or [[peer.key]]"]);
     let twice = format!("{}{}", with_key("prefix = \"::1\"\nport = 179", KEY), with_key("prefix = \"::1\"", KEY));
     assert_eq!(mistakes(&twice), ["9: ::1 is also that of peer '::1', for the same ports"]);
+    let named = format!(
+        "{}{}",
+        with_key("name = \"x\"\nprefix = \"::1\"", KEY),
+        with_key("name = \"x\"\nprefix = \"::2\"", KEY)
+    );
+    assert_eq!(mistakes(&named), ["10: there is another peer 'x'"]);
     let apart = format!(
         "{}{}",
         with_key("prefix = \"::1\"\nport = 179", KEY),
         with_key("prefix = \"::1\"\nvrf = \"red\"", KEY)
     );
-    assert!(parse(&apart).is_ok());
+    let names: Vec<String> = parse(&apart).unwrap().peers().iter().map(|p| p.name.clone()).collect();
+    assert_eq!(names, ["::1", "::1 (2)"], "whoever tells peers apart by name has a name for each");
 }
 
 #[test]
