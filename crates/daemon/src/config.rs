@@ -152,8 +152,8 @@ fn load<T>(
     let (value, inline) = result.map_err(|list| LoadError::Mistakes(path.to_owned(), list))?;
     if let Some(line) = inline {
         secret::check_private(&file).map_err(|e| {
-            let what = format!("line {line} has a secret in it, and {e}");
-            unread(io::Error::new(e.kind(), what))
+            let what = format!("the file has a secret here, and {e}");
+            LoadError::Mistakes(path.to_owned(), vec![Mistake { line, column: 1, what }])
         })?;
     }
     Ok(value)

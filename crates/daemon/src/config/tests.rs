@@ -305,7 +305,7 @@ fn files_are_loaded_with_their_secrets_guarded() {
     assert!(text.starts_with(&format!("{}:7:", path.display())) && text.contains("0644"), "{text}");
     write("\"inline\"");
     let Err(e) = Config::load(&path) else { panic!("a secret in a file that others can read") };
-    assert!(e.to_string().contains("line 7 has a secret in it, and its mode is 0644"), "{e}");
+    assert!(e.to_string().contains("toml:7:1: the file has a secret here, and its mode is 0644"), "{e}");
     mode(&path, 0o600);
     assert!(Config::load(&path).is_ok());
     std::fs::write(&path, b"a = 1\n\xff").unwrap();
