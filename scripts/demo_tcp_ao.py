@@ -24,6 +24,7 @@ CLONE_NEWNET = 0x40000000
 OPTION_AO = 29
 PROTO_TCP = 6
 MEGABYTE = 1_000_000
+SKIPPED = 77  # the exit status that test drivers take for "skipped"
 
 
 def sh(*argv, check=True):
@@ -136,11 +137,20 @@ def cpu_seconds():
     return busy / os.sysconf("SC_CLK_TCK")
 
 
+def skip(reason):
+    print(f"SKIP demo-tcp-ao: {reason}")
+    return SKIPPED
+
+
 def main():
     print("\nTCP-AO (RFC 5925) for unmodified programs, on a kernel that has none\n")
     if os.geteuid() != 0:
-        print("   skipped: network namespaces need root")
-        return 0
+        return skip("network namespaces need root: sudo python3 scripts/demo_tcp_ao.py")
+    try:
+        setup()
+    except subprocess.CalledProcessError as e:
+        teardown()
+        return skip(f"no network namespaces here: {(e.stderr.strip().splitlines() or [str(e)])[-1]}")
     with tempfile.TemporaryDirectory(prefix="sealane-demo-") as name:
         try:
             return demo(pathlib.Path(name))
@@ -149,7 +159,6 @@ def main():
 
 
 def demo(work):
-    setup()
     secret = "a-shared-secret"
     key = f"hmac(sha256) 1 1 16 0 {secret}\n"
     failed = 0

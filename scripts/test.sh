@@ -21,7 +21,8 @@ step() { # NAME COMMAND...: shows and keeps what it prints
 step tests cargo test --workspace --locked --no-fail-fast
 step matrix python3 scripts/matrix.py --check
 step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
-step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be"'
+# 77: it has said what it lacks, and why.
+step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be" || (($? == 77))'
 
 echo
 target/release/summary "${steps[@]}"
