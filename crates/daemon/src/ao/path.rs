@@ -218,7 +218,7 @@ impl Path {
             }
             drop(engine);
             for ((id, _), p) in about.iter().zip(&batch) {
-                if matches!(p.verdict, Verdict::Pass | Verdict::NotTcp) {
+                if p.verdict == Verdict::Pass {
                     verdicts.judge(*id, Fate::Accept);
                 }
             }
@@ -245,6 +245,9 @@ impl Path {
             for (id, p) in ids.iter().zip(&mut batch) {
                 match p.verdict {
                     Verdict::Pass => verdicts.judge(*id, Fate::Accept),
+                    // The rules queue ICMP errors and TCP. What is no ICMP and no whole segment cannot be judged: a
+                    // fragment, for example, that the stack would put together behind us.
+                    Verdict::NotTcp if !is_icmp(p.packet) => {}
                     Verdict::NotTcp => {
                         let ignored = icmp_error(p.packet).is_some_and(|(ends, error)| engine.ignore_icmp(ends, error));
                         if ignored {
@@ -333,6 +336,15 @@ pub(super) fn clear() -> io::Result<()> {
 pub(super) fn complain(what: &str, done: io::Result<()>) {
     if let Err(e) = done {
         eprintln!("sealane: TCP-AO: {what}: {e}");
+    }
+}
+
+/// Whether a packet is ICMP, whose errors the rules queue beside TCP.
+fn is_icmp(packet: &[u8]) -> bool {
+    match packet.first().map(|b| b >> 4) {
+        Some(4) => packet.get(9) == Some(&(libc::IPPROTO_ICMP as u8)),
+        Some(6) => packet.get(6) == Some(&(libc::IPPROTO_ICMPV6 as u8)),
+        _ => false,
     }
 }
 
