@@ -1,6 +1,7 @@
 //! TCP-AO on this host: an engine and a data path for each network namespace in which a key was ever added.
 
 pub mod host;
+mod leftover;
 mod path;
 mod space;
 mod state;

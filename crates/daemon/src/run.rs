@@ -114,7 +114,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
         process::become_subreaper();
     }
     let signals = Signals::block();
-    let (pid, listener) = match process::spawn(command, &signals, filter) {
+    let (pid, listener) = match process::spawn(command, &signals, filter, options.tcp_ao) {
         Ok(started) => started,
         Err(e) => {
             complain(format_args!("{}: {e}", program.display()));

@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The first queue that we try to get.
-const FIRST_QUEUE: u16 = 0x5ea1;
+pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
 /// Room for what one batch becomes: a superframe of 64 KB cut into the smallest pieces that make sense, with headers.
 const ROOM: usize = 1 << 20;
 /// How often time is looked at when nothing happens.

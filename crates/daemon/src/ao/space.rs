@@ -1,5 +1,6 @@
 //! The network namespaces in which TCP-AO is served.
 
+use super::leftover;
 use super::path::{self, Shared};
 use crate::transport::netns::{Netns, NetnsId};
 use crate::transport::sock_diag::SockDiag;
@@ -73,7 +74,8 @@ impl Spaces {
         if !make {
             return Ok(None);
         }
-        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), &[], |_| {})?;
+        let left = netns.run(|| leftover::take_over(id.inode()))?;
+        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), &left, |_| {})?;
         spaces.insert(id, space.clone());
         self.any.store(true, Ordering::Release);
         Ok(Some(space))

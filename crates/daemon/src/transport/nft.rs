@@ -20,11 +20,13 @@
 
 mod cover;
 mod expr;
+mod left;
 mod write;
 
 use super::netlink::{Messages, Socket, errno};
 use cover::{Bits, Change, Peers};
 use expr::QueueKind;
+pub(crate) use left::left;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeMap, HashSet};
 use std::io;

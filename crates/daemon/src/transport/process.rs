@@ -173,14 +173,23 @@ pub(crate) fn spawn(
     mut command: Command,
     signals: &Signals,
     filter: Option<Filter>,
+    dies_with_us: bool,
 ) -> io::Result<(u32, Option<OwnedFd>)> {
     let (ours, theirs) = std::os::unix::net::UnixDatagram::pair()?;
     let channel = theirs.as_raw_fd();
     let mask = signals.before;
+    let parent = std::process::id() as i32;
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
+            if dies_with_us {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() != parent {
+                    // We are gone already.
+                    libc::_exit(1);
+                }
+            }
             if let Some(filter) = &filter
                 && let Ok(listener) = filter.install()
             {

@@ -88,13 +88,25 @@ impl SockDiag {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn listeners(&mut self, mut each: impl FnMut(Entry)) -> io::Result<()> {
+    pub(crate) fn listeners(&mut self, each: impl FnMut(Entry)) -> io::Result<()> {
+        self.dump(1 << State::Listen as u32, each)
+    }
+
+    /// Gives every TCP connection to `each`, in whatever state and whether or not a program still has it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn connections(&mut self, each: impl FnMut(Entry)) -> io::Result<()> {
+        let none = [State::Listen, State::Close, State::BoundInactive];
+        self.dump(!none.into_iter().fold(0, |bits, s| bits | 1 << s as u32), each)
+    }
+
+    fn dump(&mut self, states: u32, mut each: impl FnMut(Entry)) -> io::Result<()> {
         for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
             let any = SocketAddr::new(any, 0);
-            let states = 1 << State::Listen as u32;
             let asked = Asked { local: any, remote: any, device: 0, cookie: NO_COOKIE, states };
             match self.ask(SOCK_DIAG_BY_FAMILY, nl::NLM_F_DUMP, &asked, &mut each) {
-                // A family that the kernel lacks has no listeners.
+                // A family that the kernel lacks has no sockets.
                 Err(e) if errno(&e) != Some(libc::ENOENT) => return Err(e),
                 _ => {}
             }

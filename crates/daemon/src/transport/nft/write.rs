@@ -14,7 +14,7 @@ const TCPOPT_AO: u8 = 29;
 /// what we drop they have not seen twice.
 const PRIORITY: i32 = 250;
 
-const NFTA_LIST_ELEM: u16 = 1;
+pub(super) const NFTA_LIST_ELEM: u16 = 1;
 pub(super) const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_FLAGS: u16 = 2;
 pub(super) const NFT_TABLE_F_OWNER: u32 = 2;
@@ -35,12 +35,12 @@ const NFTA_SET_FLAGS: u16 = 3;
 const NFTA_SET_KEY_TYPE: u16 = 4;
 const NFTA_SET_KEY_LEN: u16 = 5;
 const NFTA_SET_ID: u16 = 10;
-const NFTA_SET_ELEM_KEY: u16 = 1;
-const NFTA_SET_ELEM_FLAGS: u16 = 3;
-const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
-const NFTA_SET_ELEM_LIST_SET: u16 = 2;
-const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
-const NFTA_DATA_VALUE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;
+pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
 
 /// Elements in one message: its list must stay below 64 KB.
 const ELEMENTS: usize = 500;
@@ -53,7 +53,7 @@ const TYPE_IFINDEX: u32 = 20;
 
 /// Names, key length in bytes and type of the sets of peers, v4 and v6: hosts, and prefixes. An element comes and goes in
 /// the time of a lookup where it is hashed; among 100,000 intervals one more takes 12 ms.
-const PEERS: [([&str; 2], u32, u32); 2] =
+pub(super) const PEERS: [([&str; 2], u32, u32); 2] =
     [(["hosts4", "nets4"], 4, TYPE_IPADDR), (["hosts6", "nets6"], 16, TYPE_IP6ADDR)];
 /// Name and key length in bytes of the sets of flows: device, source, port, destination, port, each padded to 4 bytes.
 const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];

@@ -1,0 +1,207 @@
+//! Nothing in clear: what is on the wire when the launcher dies, stops, cannot keep up, or ends in the middle, and when
+//! somebody flushes the rules. `wire-watch` counts the protected port's segments that have no option 29: there are none.
+
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::target::{Target, sealane};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
+const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
+const LIMIT: Duration = Duration::from_secs(120);
+const PORT: &str = "7179";
+
+/// Two namespaces of this machine, a client in `a` and a server in `b`.
+struct Pair {
+    lab: Lab,
+    a: String,
+    b: String,
+    keys: [String; 2],
+}
+
+impl Pair {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let (a, b) = (lab.space("a"), lab.space("b"));
+        lab.veth([&a, &b], ["veth", "veth"]);
+        lab.address(&a, "veth", "10.79.0.1/24", "fd79::1/64");
+        lab.address(&b, "veth", "10.79.0.2/24", "fd79::2/64");
+        let keys = [lab.file("a", "hmac(sha256) 1 2 12 0 the-key"), lab.file("b", "hmac(sha256) 2 1 12 0 the-key")];
+        Some(Pair { lab, a, b, keys })
+    }
+
+    fn watch(&self) -> Running {
+        let mut watch = self.lab.start(&self.a, &[WATCH, "veth", PORT]);
+        watch.expect("watching", 1);
+        watch
+    }
+
+    fn sealane(&self, space: &str, argv: &[&str]) -> Running {
+        let exe = sealane();
+        self.lab.start(space, &[&[&exe.to_string_lossy(), "run", "--tcp-ao", "--"], argv].concat())
+    }
+
+    fn server(&self) -> Running {
+        let addr = format!("10.79.0.2:{PORT}");
+        let args = [PEER, "serve", &addr, "--peer", "10.79.0.1/32", "--keys", &self.keys[1], "--count", "1000"];
+        let mut server = self.sealane(&self.b, &args);
+        server.expect("listening on", 1);
+        server
+    }
+
+    fn client(&self, how: &[&str]) -> Running {
+        let addr = format!("10.79.0.2:{PORT}");
+        self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0], "--retry", "20"], how].concat())
+    }
+
+    /// A client that has begun to send more than it ever will.
+    fn sending(&self) -> Running {
+        let client = self.client(&["--bytes", "1000000000000"]);
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(client.output(), "", "it sends");
+        client
+    }
+}
+
+/// Ends the watch: it saw many segments, and each was signed.
+fn nothing_in_clear(watch: Running) {
+    let (status, told) = watch.finish(LIMIT);
+    let many = |what: &str| {
+        let n =
+            told.split(&format!(r#""{what}":"#)).nth(1).and_then(|rest| rest.split(',').next()?.parse::<u64>().ok());
+        n.is_some_and(|n| n > 100)
+    };
+    assert!(status == Some(0) && many("signed_in") && many("signed_out"), "{told}");
+    println!("{told}");
+}
+
+fn rest(seconds: u64) {
+    std::thread::sleep(Duration::from_secs(seconds));
+}
+
+/// The program that was served: a child of the launcher.
+fn program_of(launcher: &Running) -> Option<u32> {
+    let id = launcher.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn launcher_killed() {
+    let Some(pair) = Pair::new("tcp_ao_clear::launcher_killed") else { return };
+    let (_server, watch) = (pair.server(), pair.watch());
+    let client = pair.sending();
+    let program = program_of(&client).expect("a program that is served");
+    client.signal(libc::SIGKILL);
+    rest(3);
+    // Its program cannot be served any more; it may not go on without.
+    assert!(!std::path::Path::new(&format!("/proc/{program}")).exists(), "the program outlives its launcher");
+    // Another launcher takes over the namespace, knows nothing of that connection, and ends in good order.
+    let (status, told) = pair.client(&["--local", "10.79.0.1", "--ping", "20"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    rest(3);
+    nothing_in_clear(watch);
+}
+
+/// The one that takes over has other peers.
+#[test]
+fn launcher_killed_and_another_with_other_peers() {
+    let Some(pair) = Pair::new("tcp_ao_clear::launcher_killed_and_another_with_other_peers") else { return };
+    let (_server, watch) = (pair.server(), pair.watch());
+    let client = pair.sending();
+    client.signal(libc::SIGKILL);
+    rest(1);
+    let keys = &pair.keys[0];
+    let addr = "10.79.0.99:179";
+    let other = pair.sealane(&pair.a, &[PEER, "connect", addr, "--keys", keys, "--seconds", "3", "--bytes", "1"]);
+    let (status, told) = other.finish(LIMIT);
+    assert_eq!(status, Some(1), "there is nobody: {told}");
+    rest(3);
+    nothing_in_clear(watch);
+}
+
+#[test]
+fn launcher_stopped() {
+    let Some(pair) = Pair::new("tcp_ao_clear::launcher_stopped") else { return };
+    let (_server, watch) = (pair.server(), pair.watch());
+    let client = pair.client(&["--bytes", "30000000"]);
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(150));
+        client.signal(libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(600));
+        client.signal(libc::SIGCONT);
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    nothing_in_clear(watch);
+}
+
+/// Many connections at once, and a launcher that gets a tenth of its time: queues run over.
+#[test]
+fn overloaded() {
+    let Some(pair) = Pair::new("tcp_ao_clear::overloaded") else { return };
+    let (_server, watch) = (pair.server(), pair.watch());
+    let addr = format!("10.79.0.2:{PORT}");
+    let one = format!("{PEER} connect {addr} --keys {} --retry 20 --seconds 100 --bytes 3000000", pair.keys[0]);
+    let all = format!(
+        "pids= rc=0; for i in $(seq 40); do {one} & pids=\"$pids $!\"; done
+        for pid in $pids; do wait $pid || rc=1; done; exit $rc"
+    );
+    let client = pair.sealane(&pair.a, &["sh", "-c", &all]);
+    for _ in 0..60 {
+        client.signal(libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(45));
+        client.signal(libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    nothing_in_clear(watch);
+}
+
+/// The program ends while its data is under way, by itself or by a signal to the launcher; then the server does.
+#[test]
+fn ends_in_the_middle() {
+    let Some(pair) = Pair::new("tcp_ao_clear::ends_in_the_middle") else { return };
+    let watch = pair.watch();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let server = pair.server();
+        let client = pair.sending();
+        client.signal(signal);
+        let (status, told) = client.finish(LIMIT);
+        assert_eq!(status, Some(128 + signal), "{told}");
+        rest(1);
+        // Now the server's end, with a client that sends to it.
+        let client = pair.sending();
+        server.signal(signal);
+        let (status, told) = server.finish(LIMIT);
+        assert_eq!(status, Some(128 + signal), "{told}");
+        let (status, told) = client.finish(LIMIT);
+        assert_eq!(status, Some(1), "its connection was reset: {told}");
+        rest(1);
+    }
+    nothing_in_clear(watch);
+}
+
+#[test]
+fn rules_flushed() {
+    let test = "tcp_ao_clear::rules_flushed";
+    let Some(pair) = Pair::new(test) else { return };
+    if Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip(test, "no nft to flush rules with");
+    }
+    let (_server, watch) = (pair.server(), pair.watch());
+    let client = pair.client(&["--bytes", "30000000", "--seconds", "60"]);
+    for _ in 0..30 {
+        let flush = pair.lab.start(&pair.a, &["sh", "-c", "nft flush ruleset; nft delete table inet sealane"]);
+        let _ = flush.finish(LIMIT);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    nothing_in_clear(watch);
+}
