@@ -67,6 +67,8 @@ def read(folder, program):
             skips.add(f"{name} {directive}".strip())
         # Counts, descriptors and times differ from run to run: what is left names the check.
         name = name or re.sub(r"^SKIP |: VRFs are not supported.*", "", directive)
+        # So does which of several ICMP errors ends a connection.
+        name = re.sub(r"(failed with [-0-9]+): .*", r"\1", name)
         name = re.sub(r"(?<![A-Za-z0-9])(0x[0-9a-f]+|-?[0-9][0-9.]*)", "N", name)
         table[name][state] += 1
     return table, status, skips
