@@ -83,12 +83,36 @@ struct Interface {
     offset_s: i64,
 }
 
+/// What is known of the section at hand; a pcap file is one, with one interface.
+#[derive(Default)]
+struct Section {
+    interfaces: Vec<Interface>,
+    /// Byte order of a pcapng section. `None` in a pcap file.
+    big_endian: Option<bool>,
+}
+
+/// The type of pcapng's section header, the same in both byte orders.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// Type, length and length once more: no block of pcapng is shorter.
+const MIN_BLOCK_LEN: u32 = 12;
+
+impl Section {
+    /// Whether a block that starts with `data` may be given to the parser: pcap-parser 0.17 computes with the length of
+    /// a block of unknown type before it looks whether that is possible.
+    fn may_start(&self, data: &[u8]) -> bool {
+        let (Some(big_endian), Some(head)) = (self.big_endian, data.first_chunk::<8>()) else { return true };
+        let len = [head[4], head[5], head[6], head[7]];
+        let len = if big_endian { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) };
+        head[..4] == SECTION_HEADER || len >= MIN_BLOCK_LEN
+    }
+}
+
 /// Reads a capture.
 pub struct Reader<'r> {
     inner: Box<dyn PcapReaderIterator + Send + 'r>,
     capacity: usize,
-    /// Of the section at hand.
-    interfaces: Vec<Interface>,
+    section: Section,
     number: u64,
     frame: Vec<u8>,
 }
@@ -129,7 +153,7 @@ impl<'r> Reader<'r> {
             PcapError::Incomplete(_) => CaptureError::CutShort,
             _ => CaptureError::NotACapture,
         })?;
-        Ok(Reader { inner, capacity: BUFFER, interfaces: Vec::new(), number: 0, frame: Vec::new() })
+        Ok(Reader { inner, capacity: BUFFER, section: Section::default(), number: 0, frame: Vec::new() })
     }
 
     /// The next frame. `None`: that was the last one.
@@ -139,9 +163,12 @@ impl<'r> Reader<'r> {
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         loop {
             let at = self.inner.consumed() as u64;
+            if !self.section.may_start(self.inner.data()) {
+                return Err(CaptureError::Malformed(at));
+            }
             match self.inner.next() {
                 Ok((consumed, block)) => {
-                    let found = take(block, &mut self.interfaces, &mut self.frame);
+                    let found = take(block, &mut self.section, &mut self.frame);
                     self.inner.consume(consumed);
                     let Some(Found { time_ns, link, len }) = found.ok_or(CaptureError::Malformed(at))? else {
                         continue;
@@ -177,8 +204,9 @@ impl<'r> Reader<'r> {
 
 /// Copies a frame out of its block. `Some(None)`: the block is something else. `None`: it makes no sense.
 #[expect(clippy::option_option, reason = "nothing, a frame, or nonsense")]
-fn take(block: PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>, frame: &mut Vec<u8>) -> Option<Option<Found>> {
+fn take(block: PcapBlockOwned<'_>, section: &mut Section, frame: &mut Vec<u8>) -> Option<Option<Found>> {
     frame.clear();
+    let interfaces = &mut section.interfaces;
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_s = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
@@ -193,8 +221,9 @@ fn take(block: PcapBlockOwned<'_>, interfaces: &mut Vec<Interface>, frame: &mut 
             let ticks = u128::from(record.ts_sec) * interface.ticks_per_s + u128::from(record.ts_usec);
             Some(Some(Found { time_ns: interface.time_ns(ticks), link: interface.link, len: record.origlen as usize }))
         }
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+        PcapBlockOwned::NG(Block::SectionHeader(header)) => {
             interfaces.clear();
+            section.big_endian = Some(header.big_endian());
             Some(None)
         }
         PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {

@@ -125,6 +125,11 @@ fn what_is_no_capture_is_said_so() {
     let at = good.len() as u64;
     let (frames, error) = read(&[good.clone(), enhanced(false, 9, 0, b"x", 1)].concat());
     assert_eq!((frames.len(), error), (1, Some(CaptureError::Malformed(at))));
+    // A block that is shorter than its own head (fuzzing found it).
+    for len in 0..12 {
+        let short = [&0x0bad_u32.to_le_bytes()[..], &[len, 0, 0, 0], &[0; 40]].concat();
+        assert_eq!(read(&[good.clone(), short].concat()).1, Some(CaptureError::Malformed(at)), "{len}");
+    }
     let mut lying = enhanced(false, 0, 0, b"x", 1);
     lying[20] = 0xff;
     let (frames, error) = read(&[good, lying].concat());
