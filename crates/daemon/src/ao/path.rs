@@ -1,10 +1,11 @@
 //! The data path of one network namespace: packets of protected peers between the kernel's queues and the engine.
 
+use super::fast::{Fast, MAX_DEVICES, Pass};
 use crate::transport::link;
 use crate::transport::netns::Netns;
 use crate::transport::nfqueue::{BATCH, Queue, Verdict as Fate};
 use crate::transport::nft::{Marks, Options, Table, Watch};
-use crate::transport::poll::{Waker, ready};
+use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
 use crate::transport::sock_diag::{Departures, Entry, SockDiag};
 use arrayvec::ArrayVec;
@@ -33,6 +34,15 @@ const ROOM: usize = 1 << 20;
 const TICK: Duration = Duration::from_secs(1);
 /// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
 const MIN_MTU: usize = 1280;
+
+/// Descriptors that are waited for.
+const FDS: usize = 5 + MAX_DEVICES;
+/// Frames of one look at the rings from which on more are expected.
+const MANY: usize = 8;
+/// How long they are given. A connection with so many segments has so much latency anyway.
+const NAP: Duration = Duration::from_micros(30);
+/// Naps before everything else is looked at.
+const NAPS: u32 = 32;
 
 /// The number of the configured peer that a connection belongs to.
 pub(super) type Policy = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
@@ -86,6 +96,8 @@ struct Path {
     departures: Departures,
     sockets: Sockets,
     devices: Devices,
+    bound: Bound,
+    fast: Fast,
     room: Vec<u8>,
 }
 
@@ -130,6 +142,8 @@ pub(super) fn start(
                 shared: shared.clone(),
             },
             devices: Devices::default(),
+            bound: Bound::default(),
+            fast: Fast::new(marks),
             room: vec![0; ROOM],
         };
         Ok((path, shared))
@@ -148,8 +162,17 @@ pub(super) fn start(
 
 impl Path {
     fn serve(&mut self) {
+        sleep_precisely();
         let mut ticked = Instant::now();
+        let (mut busy, mut naps) = (false, 0);
         while !self.shared.stop.load(Ordering::Acquire) {
+            // Many segments come one after another: a nap lets them come together, and wakes nobody in between.
+            if busy && naps < NAPS {
+                std::thread::sleep(NAP);
+                naps += 1;
+                busy = self.packets([true; 3]);
+                continue;
+            }
             let fds = [
                 self.output.as_fd(),
                 self.input.as_fd(),
@@ -157,13 +180,10 @@ impl Path {
                 self.departures.as_fd(),
                 self.shared.waker.as_fd(),
             ];
-            let ready = ready(fds, TICK);
-            if ready[0] {
-                complain("packets that leave", self.outgoing());
-            }
-            if ready[1] {
-                complain("packets that come in", self.incoming());
-            }
+            let fds = fds.into_iter().chain(self.fast.fds());
+            let ready: ArrayVec<bool, FDS> = ready(fds, if busy { Duration::ZERO } else { TICK });
+            naps = 0;
+            busy = self.packets([ready[0], ready[1], busy || ready[5..].contains(&true)]);
             if ready[2] && self.watch.changed() {
                 let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
                 complain("rules that somebody changed", restored);
@@ -177,6 +197,8 @@ impl Path {
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
                 self.devices.forget();
+                self.bound.forget();
+                complain("the fast path", self.fast.tick(&self.shared));
                 let mut engine = self.shared.engine.lock();
                 engine.expire(self.shared.now_ms());
                 if engine.unsaved() {
@@ -187,49 +209,74 @@ impl Path {
         // What is left in the queues is dropped with them; only then do the rules go.
     }
 
+    /// Judges the packets that wait in both queues and in the rings, as far as somebody said that there are some, and
+    /// says whether more are to be expected at once.
+    fn packets(&mut self, [output, input, rings]: [bool; 3]) -> bool {
+        if output {
+            complain("packets that leave", self.outgoing());
+        }
+        if input {
+            complain("packets that come in", self.incoming());
+        }
+        let pass = if rings { self.fast.serve(&self.shared, &mut self.sockets) } else { Pass::default() };
+        pass.open || pass.frames >= MANY
+    }
+
     fn outgoing(&mut self) -> io::Result<()> {
-        while self.output.receive()? > 0 {
+        loop {
+            let count = self.output.receive()?;
+            if count == 0 {
+                break;
+            }
             let now_ms = self.shared.now_ms();
             let (packets, mut verdicts) = self.output.split();
             let mut batch: ArrayVec<Outbound<'_>, BATCH> = ArrayVec::new();
-            let mut about: ArrayVec<(u32, bool), BATCH> = ArrayVec::new();
+            let mut about: ArrayVec<About, BATCH> = ArrayVec::new();
             for p in packets {
-                about.push((p.id, p.superframe));
+                let bound = p.superframe && self.bound.is(p.bytes, p.out_device, &mut self.sockets.diag);
+                about.push(About { id: p.id, superframe: p.superframe, device: p.out_device, bound });
                 let mtu = self.devices.mtu(p.out_device);
                 batch.push(Outbound { packet: p.bytes, device: p.out_device, mtu, verdict: Verdict::Pass });
             }
-            let raw = &self.raw;
+            let (raw, fast) = (&self.raw, &mut self.fast);
             let mut engine = self.shared.engine.lock();
             engine.output(&mut batch, &mut self.room, &mut self.sockets, now_ms, |pieces| {
                 for pieces in pieces.chunk_by(|a, b| a.of == b.of) {
-                    let (id, superframe) = about[pieces[0].of];
-                    if pieces[0].pieces == 1 && !superframe {
-                        verdicts.judge(id, Fate::Replace(pieces[0].packet));
+                    let about = &about[pieces[0].of];
+                    if pieces[0].pieces == 1 && !about.superframe {
+                        verdicts.judge(about.id, Fate::Replace(pieces[0].packet));
                         continue;
                     }
                     // A packet that cannot be sent is a packet that is lost, and sent again. Those before it go first.
                     let _ = verdicts.flush();
                     let packets: ArrayVec<&[u8], BURST> = pieces.iter().map(|p| p.packet).collect();
-                    raw.send(&packets, 0, false);
+                    fast.send(raw, about.device, about.bound, &packets);
                 }
             });
             if engine.dirty() {
                 self.shared.save(&mut engine);
             }
             drop(engine);
-            for ((id, _), p) in about.iter().zip(&batch) {
+            for (about, p) in about.iter().zip(&batch) {
                 if p.verdict == Verdict::Pass {
-                    verdicts.judge(*id, Fate::Accept);
+                    verdicts.judge(about.id, Fate::Accept);
                 }
             }
             drop(batch);
             self.output.finish()?;
+            if count < BATCH {
+                break;
+            }
         }
         Ok(())
     }
 
     fn incoming(&mut self) -> io::Result<()> {
-        while self.input.receive()? > 0 {
+        loop {
+            let count = self.input.receive()?;
+            if count == 0 {
+                break;
+            }
             let now_ms = self.shared.now_ms();
             let (packets, mut verdicts) = self.input.split();
             let mut batch: ArrayVec<Inbound<'_>, BATCH> = ArrayVec::new();
@@ -240,6 +287,7 @@ impl Path {
                 let checksum = if p.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
                 batch.push(Inbound { packet: p.bytes, checksum, device: p.in_device, mtu, verdict: Verdict::Pass });
             }
+            let mut worth: ArrayVec<(u32, Ends), BATCH> = ArrayVec::new();
             let mut engine = self.shared.engine.lock();
             engine.input(&mut batch, &mut self.sockets, now_ms);
             for (id, p) in ids.iter().zip(&mut batch) {
@@ -264,6 +312,9 @@ impl Path {
                             ip::set_tcp_checksum(packet, &at);
                         }
                         verdicts.judge(*id, Fate::Replace(&packet[..at.end]));
+                        if let Some(ends) = self.fast.count(p.device, packet) {
+                            worth.push((p.device, ends));
+                        }
                     }
                     Verdict::Sent | Verdict::Drop(_) => {}
                 }
@@ -275,6 +326,14 @@ impl Path {
             drop(engine);
             drop(batch);
             self.input.finish()?;
+            for (device, ends) in worth {
+                if let Some(table) = self.shared.table.lock().as_mut() {
+                    complain("a device for the fast path", self.fast.promote(device, ends, table));
+                }
+            }
+            if count < BATCH {
+                break;
+            }
         }
         Ok(())
     }
@@ -367,6 +426,33 @@ impl Kernel for Sockets {
 
     fn configured(&mut self, ends: &Ends) -> Option<u32> {
         self.shared.policy.read().as_ref()?(ends)
+    }
+}
+
+/// What is to be known of a packet that leaves, besides what the engine needs.
+struct About {
+    id: u32,
+    superframe: bool,
+    device: u32,
+    bound: bool,
+}
+
+/// Whether sockets are bound to their device, asked once in a while.
+#[derive(Default)]
+struct Bound(HashMap<Ends, bool>);
+
+impl Bound {
+    fn is(&mut self, packet: &[u8], device: u32, diag: &mut SockDiag) -> bool {
+        let Ok(at) = ip::Layout::find(packet) else { return false };
+        let (local, remote) = ip::sockets(packet, &at);
+        *self.0.entry(Ends::new(local, remote)).or_insert_with(|| {
+            let link_local = matches!(remote.ip(), IpAddr::V6(v6) if v6.is_unicast_link_local());
+            link_local || diag.find(local, remote, device).is_ok_and(|f| f.is_some_and(|f| f.ifindex != 0))
+        })
+    }
+
+    fn forget(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -259,6 +259,11 @@ impl Table {
         }
     }
 
+    /// Whether the device has a chain.
+    pub(crate) fn has_device(&self, index: u32) -> bool {
+        self.devices.contains_key(&index)
+    }
+
     /// Takes a flow's segments away from the stack, at the devices added so far and later.
     ///
     /// # Errors

@@ -1,15 +1,26 @@
 //! Waiting for descriptors, and waking who waits.
 
+use arrayvec::ArrayVec;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Which of `fds` can be read, after at most `timeout`.
-pub(crate) fn ready<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Duration) -> [bool; N] {
-    let mut list = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+/// Which of `fds` can be read, after at most `timeout`. No more than `N` of them are looked at.
+pub(crate) fn ready<'a, const N: usize>(
+    fds: impl Iterator<Item = BorrowedFd<'a>>,
+    timeout: Duration,
+) -> ArrayVec<bool, N> {
+    let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut list: ArrayVec<libc::pollfd, N> = fds.map(entry).take(N).collect();
     // SAFETY: as many entries as are told.
-    let n = unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, timeout.as_millis() as i32) };
-    if n <= 0 { [false; N] } else { list.map(|p| p.revents != 0) }
+    let n = unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, timeout.as_millis() as i32) };
+    list.iter().map(|p| n > 0 && p.revents != 0).collect()
+}
+
+/// Makes short sleeps of this thread short: the kernel lets them last 50 us longer otherwise.
+pub(crate) fn sleep_precisely() {
+    // SAFETY: plain values.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000, 0, 0, 0) };
 }
 
 /// A descriptor that becomes readable when somebody wants it to.

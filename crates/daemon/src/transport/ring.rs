@@ -81,6 +81,7 @@ pub(crate) struct Frame<'a> {
 /// The ring of one device.
 pub(crate) struct Ring {
     fd: OwnedFd,
+    device: u32,
     map: Mapping,
     frame_len: usize,
     /// The next frame to be read.
@@ -134,7 +135,12 @@ impl Ring {
         if r < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { fd, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
+        Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
+    }
+
+    /// The index of its device.
+    pub(crate) fn device(&self) -> u32 {
+        self.device
     }
 
     /// The longest packet in bytes that fits into a frame.

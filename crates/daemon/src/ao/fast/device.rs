@@ -1,0 +1,200 @@
+//! One device of the fast path.
+
+use super::Pass;
+use super::join::{Delivered, Joins};
+use crate::ao::path::{Shared, complain};
+use crate::transport::frames::Frames;
+use crate::transport::link::{self, Facts};
+use crate::transport::nft::Marks;
+use crate::transport::raw::Raw;
+use crate::transport::ring::{LINK_HEADER_LEN, Ring};
+use crate::transport::tap::Tap;
+use arrayvec::ArrayVec;
+use sealane_engine::tcp_ao::{Ends, Inbound, Kernel, Verdict};
+use sealane_net::ao::mac::BURST;
+use sealane_net::ao::segment::ChecksumState;
+use sealane_net::wire::tcp::Segment;
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a link header is good: then the stack is asked again, whose routes and neighbours may have changed.
+const FRESH: Duration = Duration::from_millis(100);
+/// Connections whose link header is remembered.
+const MAX_LINKS: usize = 4096;
+
+/// What is known of the way to a peer.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    /// The link header, if it was seen.
+    header: Option<[u8; LINK_HEADER_LEN]>,
+    /// When it was asked for.
+    asked: Instant,
+    /// Fields of the IP header that somebody may change on the way out: traffic class and hop limit.
+    fields: [u8; 2],
+}
+
+/// Ring, TAP device and socket of one device.
+pub(super) struct Device {
+    pub(super) ring: Ring,
+    tap: Tap,
+    frames: Frames,
+    facts: Facts,
+    joins: Joins,
+    links: HashMap<Ends, Link>,
+    /// Whether a packet was too long for the ring.
+    truncated: bool,
+}
+
+impl Device {
+    pub(super) fn open(index: u32, facts: Facts, marks: Marks) -> io::Result<Self> {
+        Ok(Device {
+            ring: Ring::open(index, facts.mtu, marks)?,
+            tap: Tap::open(index, &facts, marks)?,
+            frames: Frames::open(index, marks)?,
+            facts,
+            joins: Joins::default(),
+            links: HashMap::new(),
+            truncated: false,
+        })
+    }
+
+    /// Forgets what is in the ring.
+    pub(super) fn skip(&mut self) {
+        complain("packets for the stack", self.joins.flush(&self.ring, &mut self.tap));
+        while self.ring.read(BURST, |_| {}) > 0 {
+            self.ring.release(self.ring.next());
+        }
+    }
+
+    /// Sends pieces of one superframe.
+    pub(super) fn send(&mut self, raw: &Raw, only: u32, packets: &[&[u8]]) {
+        let Some((ends, fields)) = packets.first().and_then(|p| outgoing(p)) else { return };
+        let link = self.links.get(&ends);
+        if let Some(link) = link.filter(|l| l.asked.elapsed() < FRESH) {
+            match &link.header {
+                Some(header) => self.frames.send(header, packets),
+                None => raw.send(packets, only, false),
+            };
+            return;
+        }
+        // The old header is not used any more while the new one is asked for: a new answer, or none.
+        if self.links.len() < MAX_LINKS || link.is_some() {
+            self.links.insert(ends, Link { header: None, asked: Instant::now(), fields });
+        }
+        raw.send(&packets[..1], only, true);
+        raw.send(&packets[1..], only, false);
+    }
+
+    /// Judges what is in the ring, of connections that are `ours`.
+    pub(super) fn serve(
+        &mut self,
+        shared: &Shared,
+        kernel: &mut dyn Kernel,
+        mut ours: impl FnMut(Ends) -> bool,
+    ) -> Pass {
+        let mut pass = Pass::default();
+        loop {
+            let mut batch: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+            let mut numbers: ArrayVec<u64, BURST> = ArrayVec::new();
+            let (links, truncated, mtu) = (&mut self.links, &mut self.truncated, self.facts.mtu as usize);
+            let device = self.ring.device();
+            let read = self.ring.read(BURST, |frame| {
+                *truncated |= frame.truncated;
+                let Ok(segment) = Segment::parse(frame.packet) else {
+                    if frame.leaves {
+                        learn(links, frame.packet, frame.link);
+                    }
+                    return;
+                };
+                if frame.leaves {
+                    learn(links, frame.packet, frame.link);
+                } else if ours(Ends::new(segment.destination(), segment.source())) {
+                    let checksum =
+                        if frame.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
+                    numbers.push(frame.number);
+                    batch.push(Inbound { packet: frame.packet, checksum, device, mtu, verdict: Verdict::Pass });
+                }
+            });
+            pass.frames += read;
+            let mut delivered: ArrayVec<Delivered, BURST> = ArrayVec::new();
+            if !batch.is_empty() {
+                let mut engine = shared.engine.lock();
+                engine.input(&mut batch, kernel, shared.now_ms());
+                if engine.dirty() {
+                    shared.save(&mut engine);
+                }
+                drop(engine);
+                for (p, frame) in batch.iter().zip(numbers) {
+                    // Anything but an authentic segment of such a connection goes no further.
+                    if let Verdict::Deliver(from, at) = p.verdict {
+                        let partial_checksum = p.checksum == ChecksumState::Partial;
+                        delivered.push(Delivered { frame, from, end: from + at.end, partial_checksum });
+                    }
+                }
+            }
+            drop(batch);
+            for one in &delivered {
+                complain("packets for the stack", self.joins.push(one, &self.ring, &mut self.tap));
+            }
+            let keep = self.joins.oldest().unwrap_or_else(|| self.ring.next());
+            self.ring.release(keep);
+            if read < BURST {
+                break;
+            }
+        }
+        complain("packets for the stack", self.joins.look(&self.ring, &mut self.tap));
+        let keep = self.joins.oldest().unwrap_or_else(|| self.ring.next());
+        self.ring.release(keep);
+        pass.open = !self.joins.is_empty();
+        pass
+    }
+
+    /// Forgets link headers that have not been used for a while.
+    pub(super) fn tick(&mut self) {
+        self.links.retain(|_, link| link.asked.elapsed() < FRESH);
+    }
+
+    /// Whether packets do not fit into the ring any more, or the link has another address.
+    pub(super) fn outgrown(&self, index: u32) -> bool {
+        let now = link::facts(index);
+        self.truncated || now.is_ok_and(|now| now.mtu > self.ring.max_packet() || now.address != self.facts.address)
+    }
+}
+
+/// A packet of ours: whose it is, and the fields of its IP header that may change on the way out.
+fn outgoing(packet: &[u8]) -> Option<(Ends, [u8; 2])> {
+    // The ring keeps its front only, so lengths are not looked at.
+    use core::net::{IpAddr, SocketAddr};
+    let ip = |at: usize, len: usize| -> Option<IpAddr> {
+        let bytes = packet.get(at..at + len)?;
+        match len {
+            4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+            _ => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        }
+    };
+    let (source, destination, tcp_at, fields) = match packet.first()? >> 4 {
+        4 => {
+            let fields = [*packet.get(1)?, *packet.get(8)?];
+            (ip(12, 4)?, ip(16, 4)?, usize::from(packet[0] & 15) * 4, fields)
+        }
+        6 if *packet.get(6)? == 6 => {
+            let class = packet[0] << 4 | *packet.get(1)? >> 4;
+            (ip(8, 16)?, ip(24, 16)?, 40, [class, *packet.get(7)?])
+        }
+        _ => return None,
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(*packet.get(tcp_at + at..)?.first_chunk()?));
+    Some((Ends::new(SocketAddr::new(source, port(0)?), SocketAddr::new(destination, port(2)?)), fields))
+}
+
+/// Learns the link header from a frame of ours, if the packet is as we sent it: rules may translate or mark it, and
+/// then every packet has to pass them.
+fn learn(links: &mut HashMap<Ends, Link>, packet: &[u8], header: [u8; LINK_HEADER_LEN]) {
+    if let Some((ends, fields)) = outgoing(packet)
+        && let Some(link) = links.get_mut(&ends)
+        && link.fields == fields
+    {
+        link.header = Some(header);
+    }
+}
