@@ -14,7 +14,7 @@
 mod device;
 mod join;
 
-use super::path::Shared;
+use super::path::{Counters, Shared};
 use crate::transport::link;
 use crate::transport::nft::{Flow, Marks, Table};
 use crate::transport::raw::Raw;
@@ -23,7 +23,8 @@ use sealane_engine::tcp_ao::{Ends, Kernel};
 use sealane_net::wire::tcp::Segment;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The most devices with a ring.
@@ -61,6 +62,10 @@ struct Activity {
 /// The fast path of one namespace.
 pub(super) struct Fast {
     marks: Marks,
+    /// Whether there is to be one.
+    wanted: bool,
+    /// Packets that rings of devices which are gone have dropped.
+    drops: u64,
     counted: HashMap<Way, u32>,
     window: Instant,
     devices: BTreeMap<u32, Device>,
@@ -79,10 +84,12 @@ pub(super) struct Pass {
 }
 
 impl Fast {
-    /// Without any connection.
-    pub(super) fn new(marks: Marks) -> Self {
+    /// Without any connection, for good if it is not `wanted`.
+    pub(super) fn new(marks: Marks, wanted: bool) -> Self {
         Fast {
             marks,
+            wanted,
+            drops: 0,
             counted: HashMap::new(),
             window: Instant::now(),
             devices: BTreeMap::new(),
@@ -93,7 +100,7 @@ impl Fast {
 
     /// What becomes readable when frames arrive.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.devices.values().map(|d| d.ring.as_fd())
+        self.devices.values().filter_map(Device::waits_for)
     }
 
     /// Counts an authentic segment that came by the queue, and says whether its connection is worth [`Fast::promote`].
@@ -102,7 +109,7 @@ impl Fast {
             self.window = Instant::now();
             self.counted.clear();
         }
-        if self.unable.contains(&device) {
+        if !self.wanted || self.unable.contains(&device) {
             return None;
         }
         let segment = Segment::parse(packet).ok()?;
@@ -149,12 +156,13 @@ impl Fast {
 
     /// Sends pieces of one superframe that is to leave by `device`; `bound` says that its socket leaves by no other.
     /// What cannot be sent is lost, and sent again.
-    pub(super) fn send(&mut self, raw: &Raw, device: u32, bound: bool, packets: &[&[u8]]) {
+    pub(super) fn send(&mut self, counters: &Counters, raw: &Raw, device: u32, bound: bool, packets: &[&[u8]]) {
         let only = if bound { device } else { 0 };
         match self.devices.get_mut(&device) {
-            Some(by) => by.send(raw, only, packets),
+            Some(by) => by.send(counters, raw, only, packets),
             None => {
-                raw.send(packets, only, false);
+                let sent = raw.send(packets, only, false);
+                counters.refused.fetch_add(sent.refused as u64, Ordering::Relaxed);
             }
         }
     }
@@ -205,12 +213,14 @@ impl Fast {
         for (&index, device) in &mut self.devices {
             device.tick();
             let used = self.ways.keys().any(|w| w.device == index);
-            if !used || device.ring.failed() || !table.has_device(index) || device.outgrown(index) {
+            if !used || !table.has_device(index) || device.unfit(index) {
                 gone.push(index);
             }
         }
+        let drops: u64 = self.devices.values_mut().map(|d| d.ring.drops()).sum();
+        shared.counters.ring_drops.store(self.drops + drops, Ordering::Relaxed);
         for index in gone {
-            self.devices.remove(&index);
+            self.drops += self.devices.remove(&index).map_or(0, |mut d| d.ring.drops());
             for way in self.ways.extract_if(|way, _| way.device == index) {
                 done = done.and(table.remove_flow(way.0.flow()));
             }
@@ -223,3 +233,6 @@ impl Fast {
         done
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,10 +60,26 @@ pub(super) struct Shared {
     pub(super) policy: RwLock<Option<Policy>>,
     /// Called with the connections that have to survive us, whenever there are others.
     pub(super) keep: OnceLock<Keep>,
+    pub(super) counters: Counters,
     /// Milliseconds of [`Namespace::expire`]'s clock count from here.
     start: Instant,
     /// The time of day then, in milliseconds since 1970.
     pub(super) start_wall_ms: i64,
+}
+
+/// What happened to packets on their way, besides what the engine counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Segments that came in by the fast path.
+    pub(super) fast_in: AtomicU64,
+    /// Segments that left by the fast path.
+    pub(super) fast_out: AtomicU64,
+    /// Signed segments that the kernel did not take: no route, no room.
+    pub(super) refused: AtomicU64,
+    /// Packets that did not fit into a ring.
+    pub(super) ring_drops: AtomicU64,
+    /// Packets that did not fit into a queue's socket.
+    pub(super) queue_drops: AtomicU64,
 }
 
 impl Shared {
@@ -127,6 +143,7 @@ pub(super) fn start(
             stop: AtomicBool::new(false),
             policy: RwLock::new(None),
             keep: OnceLock::new(),
+            counters: Counters::default(),
             start: Instant::now(),
             start_wall_ms: wall_ms(),
         });
@@ -143,7 +160,8 @@ pub(super) fn start(
             },
             devices: Devices::default(),
             bound: Bound::default(),
-            fast: Fast::new(marks),
+            // To find out whose fault it is, and what it is worth.
+            fast: Fast::new(marks, std::env::var_os("SEALANE_TCP_AO_PATH").is_none_or(|way| way != "queue")),
             room: vec![0; ROOM],
         };
         Ok((path, shared))
@@ -199,6 +217,8 @@ impl Path {
                 self.devices.forget();
                 self.bound.forget();
                 complain("the fast path", self.fast.tick(&self.shared));
+                let drops = self.output.overruns() + self.input.overruns();
+                self.shared.counters.queue_drops.store(drops, Ordering::Relaxed);
                 let mut engine = self.shared.engine.lock();
                 engine.expire(self.shared.now_ms());
                 if engine.unsaved() {
@@ -250,7 +270,7 @@ impl Path {
                     // A packet that cannot be sent is a packet that is lost, and sent again. Those before it go first.
                     let _ = verdicts.flush();
                     let packets: ArrayVec<&[u8], BURST> = pieces.iter().map(|p| p.packet).collect();
-                    fast.send(raw, about.device, about.bound, &packets);
+                    fast.send(&self.shared.counters, raw, about.device, about.bound, &packets);
                 }
             });
             if engine.dirty() {

@@ -2,7 +2,7 @@
 
 use super::Pass;
 use super::join::{Delivered, Joins};
-use crate::ao::path::{Shared, complain};
+use crate::ao::path::{Counters, Shared, complain};
 use crate::transport::frames::Frames;
 use crate::transport::link::{self, Facts};
 use crate::transport::nft::Marks;
@@ -16,6 +16,8 @@ use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::tcp::Segment;
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a link header is good: then the stack is asked again, whose routes and neighbours may have changed.
@@ -44,6 +46,8 @@ pub(super) struct Device {
     links: HashMap<Ends, Link>,
     /// Whether a packet was too long for the ring.
     truncated: bool,
+    /// Whether the device went down, or away.
+    failed: bool,
 }
 
 impl Device {
@@ -56,6 +60,7 @@ impl Device {
             joins: Joins::default(),
             links: HashMap::new(),
             truncated: false,
+            failed: false,
         })
     }
 
@@ -68,22 +73,27 @@ impl Device {
     }
 
     /// Sends pieces of one superframe.
-    pub(super) fn send(&mut self, raw: &Raw, only: u32, packets: &[&[u8]]) {
+    pub(super) fn send(&mut self, counters: &Counters, raw: &Raw, only: u32, packets: &[&[u8]]) {
         let Some((ends, fields)) = packets.first().and_then(|p| outgoing(p)) else { return };
         let link = self.links.get(&ends);
         if let Some(link) = link.filter(|l| l.asked.elapsed() < FRESH) {
-            match &link.header {
-                Some(header) => self.frames.send(header, packets),
+            let sent = match &link.header {
+                Some(header) => {
+                    let sent = self.frames.send(header, packets);
+                    counters.fast_out.fetch_add(sent.taken as u64, Ordering::Relaxed);
+                    sent
+                }
                 None => raw.send(packets, only, false),
             };
+            counters.refused.fetch_add(sent.refused as u64, Ordering::Relaxed);
             return;
         }
         // The old header is not used any more while the new one is asked for: a new answer, or none.
         if self.links.len() < MAX_LINKS || link.is_some() {
             self.links.insert(ends, Link { header: None, asked: Instant::now(), fields });
         }
-        raw.send(&packets[..1], only, true);
-        raw.send(&packets[1..], only, false);
+        let refused = raw.send(&packets[..1], only, true).refused + raw.send(&packets[1..], only, false).refused;
+        counters.refused.fetch_add(refused as u64, Ordering::Relaxed);
     }
 
     /// Judges what is in the ring, of connections that are `ours`.
@@ -134,6 +144,7 @@ impl Device {
                 }
             }
             drop(batch);
+            shared.counters.fast_in.fetch_add(delivered.len() as u64, Ordering::Relaxed);
             for one in &delivered {
                 complain("packets for the stack", self.joins.push(one, &self.ring, &mut self.tap));
             }
@@ -147,7 +158,16 @@ impl Device {
         let keep = self.joins.oldest().unwrap_or_else(|| self.ring.next());
         self.ring.release(keep);
         pass.open = !self.joins.is_empty();
+        if pass.frames == 0 && !pass.open {
+            // Woken for nothing: an error would wake us again and again.
+            self.failed |= self.ring.failed();
+        }
         pass
+    }
+
+    /// The ring, while it can be waited for.
+    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+        (!self.failed).then(|| self.ring.as_fd())
     }
 
     /// Forgets link headers that have not been used for a while.
@@ -155,10 +175,13 @@ impl Device {
         self.links.retain(|_, link| link.asked.elapsed() < FRESH);
     }
 
-    /// Whether packets do not fit into the ring any more, or the link has another address.
-    pub(super) fn outgrown(&self, index: u32) -> bool {
+    /// Whether it is of no use any more: it is down or gone, packets do not fit into the ring, it has another address.
+    pub(super) fn unfit(&self, index: u32) -> bool {
         let now = link::facts(index);
-        self.truncated || now.is_ok_and(|now| now.mtu > self.ring.max_packet() || now.address != self.facts.address)
+        self.failed
+            || self.ring.failed()
+            || self.truncated
+            || now.is_ok_and(|now| now.mtu > self.ring.max_packet() || now.address != self.facts.address)
     }
 }
 
