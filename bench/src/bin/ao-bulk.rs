@@ -1,0 +1,167 @@
+//! One end of a TCP connection for bench/ao_bulk.py: plain, with the kernel's TCP-MD5, or with TCP-AO.
+//!
+//! `ao-bulk serve ADDRESS:PORT PEER KIND` takes one connection; `ao-bulk send|ask ADDRESS:PORT KIND SECONDS` makes it and
+//! sends as much as goes through, or asks and waits for the answer, 64 bytes each. KIND is `plain`, `md5` or the
+//! kernel's name of a TCP-AO algorithm.
+
+use sealane_abi::tcp::{SOCKADDR_STORAGE_LEN, SockaddrStorage, TCP_AO_ADD_KEY, TCP_MD5SIG, TcpAoAdd, TcpMd5sig};
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+use zerocopy::{FromZeros, IntoBytes};
+
+const KEY: &[u8] = b"a key for a bench";
+const ASKED: usize = 64;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["serve", at, peer, kind] => serve(at.parse()?, peer.parse()?, kind),
+        ["send", at, kind, seconds] => send(at.parse()?, kind, Duration::from_secs_f64(seconds.parse()?)),
+        ["ask", at, kind, seconds] => ask(at.parse()?, kind, Duration::from_secs_f64(seconds.parse()?)),
+        _ => Err("see the top of bench/src/bin/ao-bulk.rs".into()),
+    }
+}
+
+/// A socket with the key of this kind for `peer`.
+fn socket(peer: IpAddr, kind: &str) -> io::Result<OwnedFd> {
+    let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: plain values; the descriptor is new and ours.
+    let fd = unsafe {
+        let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    match kind {
+        "plain" => {}
+        "md5" => {
+            let mut option = TcpMd5sig::new_zeroed();
+            option.tcpm_addr = storage(SocketAddr::new(peer, 0));
+            option.tcpm_keylen = (KEY.len() as u16).into();
+            option.tcpm_key[..KEY.len()].copy_from_slice(KEY);
+            set(&fd, TCP_MD5SIG, option.as_bytes())?;
+        }
+        alg => {
+            let mut option = TcpAoAdd::new_zeroed();
+            option.addr = storage(SocketAddr::new(peer, 0));
+            option.alg_name[..alg.len()].copy_from_slice(alg.as_bytes());
+            option.prefix = if peer.is_ipv4() { 32 } else { 128 };
+            (option.sndid, option.rcvid) = (1, 1);
+            option.keylen = KEY.len() as u8;
+            option.key[..KEY.len()].copy_from_slice(KEY);
+            set(&fd, TCP_AO_ADD_KEY, option.as_bytes())?;
+        }
+    }
+    Ok(fd)
+}
+
+fn set(fd: &OwnedFd, option: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel reads live bytes.
+    let r = unsafe {
+        let len = value.len() as libc::socklen_t;
+        libc::setsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, option, value.as_ptr().cast(), len)
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// An address as the kernel reads it.
+fn storage(address: SocketAddr) -> SockaddrStorage {
+    let mut bytes = [0; SOCKADDR_STORAGE_LEN];
+    bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+    let family = match address.ip() {
+        IpAddr::V4(v4) => {
+            bytes[4..8].copy_from_slice(&v4.octets());
+            libc::AF_INET
+        }
+        IpAddr::V6(v6) => {
+            bytes[8..24].copy_from_slice(&v6.octets());
+            libc::AF_INET6
+        }
+    };
+    bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    SockaddrStorage(bytes)
+}
+
+/// Length of the address of a family.
+fn len(address: SocketAddr) -> libc::socklen_t {
+    if address.is_ipv4() { 16 } else { 28 }
+}
+
+fn connect(at: SocketAddr, kind: &str) -> io::Result<TcpStream> {
+    let fd = socket(at.ip(), kind)?;
+    let address = storage(at);
+    // SAFETY: an address of at least this length.
+    let r = unsafe { libc::connect(fd.as_raw_fd(), address.0.as_ptr().cast(), len(at)) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let stream = TcpStream::from(fd);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+fn serve(at: SocketAddr, peer: IpAddr, kind: &str) -> Result<(), Box<dyn Error>> {
+    let fd = socket(peer, kind)?;
+    let address = storage(at);
+    // SAFETY: an address of at least this length; plain values.
+    let r = unsafe {
+        match libc::bind(fd.as_raw_fd(), address.0.as_ptr().cast(), len(at)) {
+            0 => libc::listen(fd.as_raw_fd(), 1),
+            refused => refused,
+        }
+    };
+    if r < 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    let (mut stream, _) = TcpListener::from(fd).accept()?;
+    stream.set_nodelay(true)?;
+    let mut first = [0];
+    stream.read_exact(&mut first)?;
+    let mut buf = vec![0; 1 << 18];
+    loop {
+        let n = stream.read(&mut buf)?;
+        if n == 0 {
+            return Ok(());
+        }
+        if first == *b"a" {
+            stream.write_all(&buf[..n])?;
+        }
+    }
+}
+
+/// Prints bytes and seconds.
+fn send(at: SocketAddr, kind: &str, time: Duration) -> Result<(), Box<dyn Error>> {
+    let mut stream = connect(at, kind)?;
+    stream.write_all(b"s")?;
+    let (buf, start, mut sent) = (vec![0x5a; 1 << 18], Instant::now(), 0);
+    while start.elapsed() < time {
+        sent += stream.write(&buf)?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.read_exact(&mut [0]).expect_err("the other end closes when it has everything");
+    println!("{sent} {seconds}");
+    Ok(())
+}
+
+/// Prints the number of answers, and the median and 99th percentile of their times in microseconds.
+fn ask(at: SocketAddr, kind: &str, time: Duration) -> Result<(), Box<dyn Error>> {
+    let mut stream = connect(at, kind)?;
+    stream.write_all(b"a")?;
+    let (mut buf, start, mut times) = ([0; ASKED], Instant::now(), Vec::with_capacity(1 << 20));
+    while start.elapsed() < time {
+        let asked = Instant::now();
+        stream.write_all(&buf)?;
+        stream.read_exact(&mut buf)?;
+        times.push(asked.elapsed());
+    }
+    times.sort_unstable();
+    let at = |percent: usize| times[times.len() * percent / 100].as_secs_f64() * 1e6;
+    println!("{} {:.2} {:.2}", times.len(), at(50), at(99));
+    Ok(())
+}
