@@ -67,10 +67,13 @@ impl Hosts {
         daemon.finish(LIMIT);
     }
 
-    fn watch(&self) -> Running {
-        let mut watch = self.lab.start(&self.spaces[0], &[WATCH, "wire", PORT]);
-        watch.expect("watching", 1);
-        watch
+    /// What each end sends.
+    fn watch(&self) -> [Running; 2] {
+        self.spaces.each_ref().map(|space| {
+            let mut watch = self.lab.start(space, &[WATCH, "wire", PORT]);
+            watch.expect("watching", 1);
+            watch
+        })
     }
 
     fn server(&self) -> Running {
@@ -86,6 +89,13 @@ impl Hosts {
         let at = format!("{B}:{PORT}");
         let argv = [&[PEER, "connect", &at, "--keys", &none], more].concat();
         self.lab.start(&self.spaces[0], &argv)
+    }
+}
+
+fn nothing_in_clear(watches: [Running; 2]) {
+    for watch in watches {
+        let (status, told) = watch.finish(LIMIT);
+        assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
     }
 }
 
@@ -115,8 +125,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
     let (status, told) = hosts.client(&["--ping", "1", "--seconds", "2"]).finish(LIMIT);
     assert_eq!(status, Some(1), "{told}");
     drop(server);
-    let (status, told) = watch.finish(LIMIT);
-    assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
+    nothing_in_clear(watch);
 }
 
 #[test]
@@ -145,6 +154,5 @@ fn keys_follow_the_configuration() {
     let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
     drop(server);
-    let (status, told) = watch.finish(LIMIT);
-    assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
+    nothing_in_clear(watch);
 }
