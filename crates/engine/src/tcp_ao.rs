@@ -292,6 +292,12 @@ impl Namespace {
         self.sockets.remove(&id)?.info
     }
 
+    /// How many sockets it knows.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.sockets.len()
+    }
+
     /// Whether a socket ever used TCP-AO or, since then, TCP-MD5.
     #[must_use]
     pub fn knows(&self, id: SocketId) -> bool {

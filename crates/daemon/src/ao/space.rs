@@ -26,13 +26,25 @@ pub(crate) struct Spaces {
     any: AtomicBool,
     /// What a socket is told in a namespace where nobody has used TCP-AO.
     blank: Mutex<Namespace>,
+    /// The sockets with TCP-MD5 in such namespaces.
+    early: Mutex<HashMap<NetnsId, Namespace>>,
 }
+
+/// How many sockets with TCP-MD5 are remembered in a namespace without TCP-AO, where nobody tells us that they are gone.
+const MAX_EARLY: usize = 4096;
 
 impl Spaces {
     /// None yet. `algorithms` are what keys can be made of.
     pub(crate) fn new(profile: Profile, algorithms: Algorithms) -> Self {
         let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
-        Spaces { profile, algorithms, by_id: Mutex::default(), any: AtomicBool::new(false), blank }
+        Spaces {
+            profile,
+            algorithms,
+            by_id: Mutex::default(),
+            any: AtomicBool::new(false),
+            blank,
+            early: Mutex::default(),
+        }
     }
 
     /// Whether there are none: then no call but a key's concerns us.
@@ -75,7 +87,8 @@ impl Spaces {
             return Ok(None);
         }
         let left = netns.run(|| leftover::take_over(id.inode()))?;
-        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), &left, |_| {})?;
+        let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
+        let space = Space::start(netns, engine, &left, |_| {})?;
         spaces.insert(id, space.clone());
         self.any.store(true, Ordering::Release);
         Ok(Some(space))
@@ -87,10 +100,28 @@ impl Spaces {
     /// Why it cannot be served.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
-        let space = Space::start(netns, Namespace::new(self.profile, self.algorithms.clone()), peers, prepare)?;
+        let space = Space::start(netns, self.new_engine(), peers, prepare)?;
         self.by_id.lock().insert(id, space.clone());
         self.any.store(true, Ordering::Release);
         Ok(space)
+    }
+
+    fn new_engine(&self) -> Namespace {
+        Namespace::new(self.profile, self.algorithms.clone())
+    }
+
+    /// A call with TCP-MD5 where nobody has used TCP-AO yet: what it sets counts when somebody does.
+    ///
+    /// # Errors
+    /// When the socket's namespace cannot be told.
+    pub(crate) fn early<R>(&self, socket: BorrowedFd<'_>, call: impl FnOnce(&mut Namespace) -> R) -> io::Result<R> {
+        let id = Netns::of_socket(socket)?.id()?;
+        let mut early = self.early.lock();
+        let engine = early.entry(id).or_insert_with(|| self.new_engine());
+        if engine.known() >= MAX_EARLY {
+            *engine = self.new_engine();
+        }
+        Ok(call(engine))
     }
 
     /// What keys can be made of.

@@ -10,10 +10,10 @@ use crate::transport::netns::Netns;
 use crate::transport::peer::{Peer, Span};
 use crate::transport::seccomp::{NETSTAT, Notification};
 use crate::transport::tcp_socket as sock;
-use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt};
+use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 use sealane_engine::Errno;
-use sealane_engine::tcp_ao::{Family, Interfaces, RepairSeqs, SocketFacts, SocketId, netstat};
-use std::net::{IpAddr, SocketAddr};
+use sealane_engine::tcp_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -124,15 +124,23 @@ impl Call<'_> {
         let optlen = self.n.args[4] as i32;
         let optval = self.read(self.n.args[3], optlen);
         let md5 = matches!(optname, tcp::TCP_MD5SIG | tcp::TCP_MD5SIG_EXT);
-        let Some(space) = self.space(!md5)? else {
-            // TCP-MD5 alone is the kernel's, until somebody uses TCP-AO here.
+        if md5 && optval.len() < usize::try_from(optlen).unwrap_or(0).min(size_of::<TcpMd5sig>()) {
+            // Memory that ends early: the kernel finds the right error.
             return Err(Verdict::Pass);
+        }
+        let kernel = || sock::set(self.fd.as_fd(), libc::IPPROTO_TCP, optname, &optval).map_err(errno);
+        let Some(space) = self.space(!md5)? else {
+            let facts = self.facts(&sealane_engine::tcp_ao::NoVrfs);
+            let set = |engine: &mut Namespace| engine.md5_setsockopt(id, &facts, optname, &optval, optlen, kernel);
+            self.spaces.early(self.fd.as_fd(), set).map_err(|_| Verdict::Pass)??;
+            return Ok(0);
         };
         let interfaces = space.interfaces();
         let facts = self.facts(&interfaces);
         if md5 {
-            let kernel = || sock::set(self.fd.as_fd(), libc::IPPROTO_TCP, optname, &optval).map_err(errno);
-            space.engine().md5_setsockopt(id, &facts, optname, &optval, optlen, kernel)?;
+            let mut engine = space.engine();
+            engine.adopt(id, &facts);
+            engine.md5_setsockopt(id, &facts, optname, &optval, optlen, kernel)?;
             return Ok(0);
         }
         if !self.server.listener.valid(self.n.id) {
@@ -197,19 +205,9 @@ impl Call<'_> {
         let Some(to) = sock::decode(&bytes[..len]) else { return Err(Verdict::Pass) };
         let interfaces = space.interfaces();
         let facts = self.facts(&interfaces);
-        space.engine().connect(id, &facts, loopback(to))?;
+        space.engine().connect(id, &facts, to)?;
         Err(Verdict::Pass)
     }
-}
-
-/// connect() to no address goes to this host.
-fn loopback(to: SocketAddr) -> SocketAddr {
-    let ip = match to.ip() {
-        IpAddr::V4(a) if a.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(a) if a.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, to.port())
 }
 
 fn errno(e: std::io::Error) -> Errno {

@@ -17,6 +17,8 @@ pub(super) struct Connecting {
     vrf: i32,
     /// What becomes of the keys.
     keys: Keys,
+    /// The peer that the socket remembered before.
+    before: Option<(IpAddr, Option<u16>)>,
     /// It happened: the SYN was seen.
     sent: bool,
     /// The MD5 keys that went then.
@@ -71,13 +73,14 @@ pub struct Accepted {
 
 impl Namespace {
     /// connect() to `peer`, before the kernel makes it. Nothing changes yet: whoever calls then tells what came of it by
-    /// [`Namespace::syn_sent`] and, in any case, [`Namespace::connect_done`].
+    /// [`Namespace::syn_sent`] and [`Namespace::connect_done`]; without the latter [`Namespace::adopt`] infers it.
     ///
     /// # Errors
     /// [`Errno::EKEYREJECTED`] when the socket has TCP-AO keys and none for the peer, or keys of both kinds.
     pub fn connect(&mut self, id: SocketId, facts: &SocketFacts<'_>, peer: SocketAddr) -> Result<(), Errno> {
+        // One before may be under way, its SYN not seen yet.
+        self.infer_connect(id, facts);
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
-        socket.connecting = None;
         let stage = stage(facts, peer);
         if stage == Stage::Refused || socket.progress != Progress::Unconnected {
             return Ok(());
@@ -94,7 +97,12 @@ impl Namespace {
             Some(_) if ao && !md5 => Keys::Ao,
             Some(_) => Keys::Rejected,
         };
-        socket.connecting = Some(Connecting { peer, vrf, keys, sent: false, dropped: Vec::new() });
+        let before = socket.remembered;
+        // An IPv6 socket takes over the peer before it looks for a route, an IPv4 socket before it looks at keys.
+        if facts.family == Family::V6 || keys == Keys::Rejected {
+            socket.remembered = Some((peer, facts.local_port()));
+        }
+        socket.connecting = Some(Connecting { peer, vrf, keys, before, sent: false, dropped: Vec::new() });
         if keys == Keys::Rejected { Err(Errno::EKEYREJECTED) } else { Ok(()) }
     }
 
@@ -144,11 +152,12 @@ impl Namespace {
         let Some(mut connecting) = socket.connecting.take() else { return Ok(Vec::new()) };
         // However the wait for the handshake ends, a SYN was sent; otherwise these are the answers to one that was.
         if !connecting.sent && !matches!(answer, Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR)) {
-            // An IPv6 socket takes over the peer before it looks for a route, an IPv4 socket before it looks at keys.
             let tried = !matches!(answer, Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ECONNABORTED));
-            if answer == Err(Errno::EKEYREJECTED) || facts.family == Family::V6 && tried {
-                socket.remembered = Some((connecting.peer, facts.local_port()));
-            }
+            socket.remembered = if answer == Err(Errno::EKEYREJECTED) || facts.family == Family::V6 && tried {
+                Some((connecting.peer, facts.local_port()))
+            } else {
+                connecting.before
+            };
             return Ok(Vec::new());
         }
         socket.commit(&mut connecting);
@@ -159,6 +168,25 @@ impl Namespace {
             socket.set_isns(facts, isns)?;
         }
         Ok(connecting.dropped)
+    }
+
+    /// What came of a connect() whose answer nobody told, by the facts at a later call.
+    pub(super) fn infer_connect(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let Some(mut connecting) = socket.connecting.take() else { return };
+        if !connecting.sent && facts.unconnected() {
+            // It failed early, or its SYN is still to come.
+            socket.connecting = Some(connecting);
+            return;
+        }
+        socket.remembered = Some((connecting.peer, facts.local_port()));
+        let unseen = !connecting.sent;
+        socket.commit(&mut connecting);
+        if let Some(seqs) = facts.repair.filter(|_| unseen && facts.state == State::Established) {
+            let isns = Isns { lisn: seqs.send, snd_sne: 0, rcv_sne: 0, ..socket.isns };
+            // Without traffic keys nothing can be sent; a driver's failure needs no other answer.
+            let _ = socket.set_isns(facts, isns);
+        }
     }
 
     /// A listening socket accepted a connection whose SYN was signed: the new socket starts with the keys for its peer.

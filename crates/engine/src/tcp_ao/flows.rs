@@ -484,9 +484,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Joins what we know of a connection that a listener accepted with the cookie that the kernel gave it. To be called
-    /// before each call on a socket.
+    /// Joins what we know of a connection that a listener accepted with the cookie that the kernel gave it, and what came of
+    /// a connect() that nobody told the end of. To be called before each call on a socket.
     pub fn adopt(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+        self.infer_connect(id, facts);
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return };
         if self.sockets.get(&id).is_some_and(|s| s.info.is_some()) {
             return;

@@ -567,6 +567,26 @@ fn names_without_a_setter_or_getter() {
 }
 
 #[test]
+fn a_second_connect_does_not_undo_the_first() {
+    let mut ns = namespace(Profile::Linux7_3);
+    for addr in ["10.0.0.2", "10.0.0.3"] {
+        set(&mut ns, facts(), TCP_AO_ADD_KEY, &sha1(addr, 32, (1, 1))).unwrap();
+    }
+    ns.connect(A, &facts(), to("10.0.0.2:179")).unwrap();
+    // It is under way, and its SYN still waits to be seen.
+    let sent = SocketFacts { state: State::SynSent, local: Some(to("10.0.0.1:5000")), ..facts() };
+    assert_eq!(ns.connect(A, &sent, to("10.0.0.9:179")), Ok(()), "the kernel says that it is on its way");
+    assert_eq!(all_keys(&ns, A), [(1, 1, true, true)]);
+    // A later call comes to the same, also without the answer and the SYN.
+    set_on(&mut ns, B, facts(), TCP_AO_ADD_KEY, &sha1("10.0.0.2", 32, (1, 1))).unwrap();
+    ns.connect(B, &facts(), to("10.0.0.2:179")).unwrap();
+    ns.adopt(B, &facts());
+    assert_eq!(all_keys(&ns, B), [(1, 1, false, false)], "nothing is known yet");
+    ns.adopt(B, &sent);
+    assert_eq!(all_keys(&ns, B), [(1, 1, true, true)]);
+}
+
+#[test]
 fn isns_begin_with_the_keys() {
     let mut ns = namespace(Profile::Linux7_3);
     let repair = Some(RepairSeqs { send: 2, receive: 0 });
