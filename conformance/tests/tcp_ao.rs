@@ -9,8 +9,8 @@ use sealane_conformance::ao::generate::generate;
 use sealane_conformance::ao::plan::{Call, Opt, SLOTS};
 use sealane_conformance::ao::rle;
 use sealane_conformance::shrink::shrink;
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::Target;
+use sealane_conformance::skip::{skip, skip_without};
+use sealane_conformance::target::{self, Outcome, Target, run_limited};
 use sealane_conformance::transcript::{Block, parse};
 use sealane_crypto::drivers::portable;
 use sealane_crypto::{Registry, selftest};
@@ -20,6 +20,7 @@ use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{Child, Conn};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 /// Sequences of each comparison, or SEALANE_SEQUENCES.
@@ -312,10 +313,44 @@ fn replay(registry: &Registry, profile: Profile, plan: &[Call], block: &Block) -
     None
 }
 
+/// Where the calls are made.
+enum Place {
+    /// In a kernel that has TCP-AO.
+    Kernel(Target),
+    /// In a network namespace of this machine, under `sealane run --tcp-ao`.
+    Sealane(&'static str),
+}
+
+impl Place {
+    fn label(&self) -> String {
+        match self {
+            Place::Kernel(target) => target.label(),
+            Place::Sealane(profile) => Target::sealane(profile).label(),
+        }
+    }
+
+    fn run(&self, argv: &[&str], limit: Duration) -> std::io::Result<Outcome> {
+        match self {
+            Place::Kernel(target) => target.run(argv, limit),
+            Place::Sealane(profile) => {
+                let mut command = Command::new("unshare");
+                command.arg("-n").arg(target::sealane()).args(["run", "--profile", profile, "--tcp-ao", "--"]);
+                // Handshakes go through a queue there.
+                command.args(argv).args(["--settle", "30"]);
+                let runtime = std::env::temp_dir().join(format!("sealane-ao-run.{}", std::process::id()));
+                command.env("SEALANE_RUNTIME_DIR", &runtime);
+                let outcome = run_limited(command, limit);
+                let _ = std::fs::remove_dir_all(runtime);
+                outcome
+            }
+        }
+    }
+}
+
 struct Oracle {
     registry: Registry,
     profile: Profile,
-    kernel: Target,
+    place: Place,
     seed: u64,
 }
 
@@ -328,11 +363,11 @@ impl Oracle {
         let mut argv = vec![env!("CARGO_BIN_EXE_ao-calls"), "--seed", &seed, "--calls", &calls, "--output", &path];
         argv.extend(extra);
         let limit = Duration::from_secs(20) + Duration::from_millis(50) * sequences as u32;
-        let outcome = self.kernel.run(&argv, limit).expect("the kernel starts");
+        let outcome = self.place.run(&argv, limit).expect("the kernel starts");
         let blocks = parse(&std::fs::read_to_string(&file).unwrap_or_default());
         let _ = std::fs::remove_file(&file);
         let complete = blocks.iter().filter(|b| b.complete).count();
-        assert_eq!(complete, sequences, "{}: {} {}", self.kernel.label(), outcome.text, outcome.errors);
+        assert_eq!(complete, sequences, "{}: {} {}", self.place.label(), outcome.text, outcome.errors);
         blocks
     }
 
@@ -375,14 +410,10 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-fn compare(test: &str, kernel: &str, profile: Profile) {
-    let kernel = Target::kernel(kernel);
-    if skip_without(test, &[&kernel]) {
-        return;
-    }
+fn compare(test: &str, place: Place, profile: Profile, sequences: u64) {
     let registry = Registry::builder(selftest::run).rows(portable::rows()).build();
-    let oracle = Oracle { registry, profile, kernel, seed: number("SEALANE_SEED", 1) };
-    let sequences = number("SEALANE_SEQUENCES", SEQUENCES);
+    let oracle = Oracle { registry, profile, place, seed: number("SEALANE_SEED", 1) };
+    let sequences = number("SEALANE_SEQUENCES", sequences);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     let mut reports = String::new();
     let (mut calls, mut from) = (0, 0);
@@ -409,12 +440,33 @@ fn compare(test: &str, kernel: &str, profile: Profile) {
     assert!(kinds.is_empty(), "\n{reports}\n{kinds:#?}");
 }
 
+fn compare_kernel(test: &str, kernel: &str, profile: Profile) {
+    let kernel = Target::kernel(kernel);
+    if !skip_without(test, &[&kernel]) {
+        compare(test, Place::Kernel(kernel), profile, SEQUENCES);
+    }
+}
+
 #[test]
 fn linux_7_3() {
-    compare("tcp_ao::linux_7_3", "linux-7.3", Profile::Linux7_3);
+    compare_kernel("tcp_ao::linux_7_3", "linux-7.3", Profile::Linux7_3);
 }
 
 #[test]
 fn linux_6_12() {
-    compare("tcp_ao::linux_6_12", "linux-6.12", Profile::Linux6_12);
+    compare_kernel("tcp_ao::linux_6_12", "linux-6.12", Profile::Linux6_12);
+}
+
+/// The way of a call through the launcher: what a program sees is what the engine answers.
+#[test]
+fn under_sealane() {
+    let test = "tcp_ao::under_sealane";
+    if skip_without(test, &[&Target::sealane("linux-7.3")]) {
+        return;
+    }
+    let namespace = Command::new("unshare").args(["-n", "true"]).status();
+    if !namespace.is_ok_and(|s| s.success()) {
+        return skip(test, "network namespaces cannot be made here");
+    }
+    compare(test, Place::Sealane("linux-7.3"), Profile::Linux7_3, 60);
 }

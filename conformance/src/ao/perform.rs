@@ -11,8 +11,12 @@ use super::rle;
 use crate::sys::tcp::{Guarded, as_root, listen, tcp_socket};
 use crate::sys::{self, Ret};
 use sealane_abi::Errno;
+use sealane_abi::tcp::State;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
 
+/// The addresses of dummy0.
+const OWN: [&str; 2] = ["10.9.0.1", "2001:db8:9::1"];
 const TCP_INFO: i32 = 11;
 const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
@@ -23,12 +27,7 @@ const SO_BINDTOIFINDEX: i32 = 62;
 pub struct Performer {
     slots: [Option<i32>; SLOTS],
     memory: Guarded,
-}
-
-impl Default for Performer {
-    fn default() -> Self {
-        Performer { slots: [None; SLOTS], memory: Guarded::new(1 << 16) }
-    }
+    settle_ms: u32,
 }
 
 impl Drop for Performer {
@@ -40,6 +39,12 @@ impl Drop for Performer {
 }
 
 impl Performer {
+    /// Without descriptors. A connect() to this machine is given `settle_ms` to get on.
+    #[must_use]
+    pub fn new(settle_ms: u32) -> Self {
+        Performer { slots: [None; SLOTS], memory: Guarded::new(1 << 16), settle_ms }
+    }
+
     /// Makes one call; what stands behind it on its line.
     pub fn perform(&mut self, call: &Call) -> String {
         let fd = self.slots[call.slot()].unwrap_or(-1);
@@ -63,11 +68,20 @@ impl Performer {
             Call::Listen { .. } => plain(listen(fd, 8)),
             Call::Connect { addr, .. } => {
                 let answer = plain(sys::connect(fd, &sockaddr(*addr)));
+                if is_own(addr.ip()) {
+                    self.settle(|| facts(fd).is_none_or(|f| f.state != State::SynSent as u8));
+                }
                 format!("{answer} @ {}", self.facts_text(call.slot()))
             }
             Call::Disconnect { .. } => plain(sys::connect(fd, &[0; 16])),
             Call::Accept { new, .. } => {
-                let fd = sys::accept4(fd, libc::SOCK_NONBLOCK);
+                let mut fd = sys::accept4(fd, libc::SOCK_NONBLOCK);
+                self.settle(|| {
+                    if fd == Err(libc::EAGAIN) {
+                        fd = sys::accept4(self.slots[call.slot()].unwrap_or(-1), libc::SOCK_NONBLOCK);
+                    }
+                    fd != Err(libc::EAGAIN)
+                });
                 if let Ok(fd) = fd {
                     self.put(*new, Some(fd as i32));
                 }
@@ -94,6 +108,16 @@ impl Performer {
             // No FIN, no TIME_WAIT: the ports are used again.
             let _ = sys::setsockopt(old, libc::SOL_SOCKET, libc::SO_LINGER, Some(&[1, 0, 0, 0, 0, 0, 0, 0]), 8);
             let _ = sys::close(old);
+        }
+    }
+
+    /// Waits until something is so, as long as this may take.
+    fn settle(&self, mut done: impl FnMut() -> bool) {
+        for _ in 0..self.settle_ms {
+            if done() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -156,6 +180,12 @@ fn facts(fd: i32) -> Option<Facts> {
         ifindex: get_int(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0),
         repair,
     })
+}
+
+/// Whether an address is this machine's, so that somebody answers.
+fn is_own(addr: IpAddr) -> bool {
+    let addr = addr.to_canonical();
+    addr.is_loopback() || addr.is_unspecified() || OWN.iter().any(|own| own.parse() == Ok(addr))
 }
 
 /// `struct sockaddr_in` or `struct sockaddr_in6`.

@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-usage: ao-calls [--seed S] [--from I] [--sequences K] [--calls N] [--plan FILE] [--output FILE] [--dry-run]
+usage: ao-calls [--seed S] [--from I] [--sequences K] [--calls N] [--plan FILE] [--output FILE] [--settle MS] [--dry-run]
 
 Makes K sequences (default 1) of N calls (default 60), from number I (default 0) on, each determined by S (default 1), its
 number and N. For a machine of its own: it gives addresses to the interface dummy0 and needs root.
@@ -17,6 +17,7 @@ One line a call: its index, the call, `@` facts about the socket, `=` the answer
 
 --plan FILE makes other sequences instead. A line `CANDIDATE NUMBER INDEX,INDEX,...` makes those calls of sequence
 NUMBER that are listed, headed by CANDIDATE.
+--settle MS waits that long at most for a connect() to this machine to get on, where handshakes take time.
 --dry-run writes the calls and makes none.
 
 Exit status: 0 done, 2 wrong usage.
@@ -29,11 +30,13 @@ struct Options {
     calls: usize,
     plan: Option<String>,
     output: Option<String>,
+    settle_ms: u32,
     dry_run: bool,
 }
 
 fn options() -> Result<Options, String> {
-    let mut o = Options { seed: 1, from: 0, sequences: 1, calls: 60, plan: None, output: None, dry_run: false };
+    let mut o =
+        Options { seed: 1, from: 0, sequences: 1, calls: 60, plan: None, output: None, settle_ms: 0, dry_run: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -56,6 +59,7 @@ fn options() -> Result<Options, String> {
             "--calls" => o.calls = number()? as usize,
             "--plan" => o.plan = Some(value),
             "--output" => o.output = Some(value),
+            "--settle" => o.settle_ms = number()? as u32,
             _ => return Err(format!("unknown option {arg}")),
         }
     }
@@ -66,7 +70,11 @@ fn options() -> Result<Options, String> {
 fn set_up() {
     let commands = [
         "ip link set lo up",
+        // The second for kernels without dummy devices: its other end takes no packet that is not for it.
         "ip link add dummy0 type dummy",
+        "ip link add dummy0 type veth peer name dummy1",
+        "ip link set dummy0 arp off",
+        "ip link set dummy1 up",
         "ip addr add 10.9.0.1/24 dev dummy0",
         "ip addr add 2001:db8:9::1/64 dev dummy0 nodad",
         "ip link set dummy0 up",
@@ -80,11 +88,11 @@ fn set_up() {
     }
 }
 
-fn sequence(out: &mut dyn Write, number: u64, calls: &[(usize, &Call)], dry_run: bool) -> std::io::Result<()> {
+fn sequence(out: &mut dyn Write, number: u64, calls: &[(usize, &Call)], o: &Options) -> std::io::Result<()> {
     writeln!(out, "{}", head(number))?;
-    let mut performer = Performer::default();
+    let mut performer = Performer::new(o.settle_ms);
     for (index, call) in calls {
-        if dry_run {
+        if o.dry_run {
             writeln!(out, "{index} {call}")?;
         } else {
             writeln!(out, "{index} {call} {}", performer.perform(call))?;
@@ -107,7 +115,7 @@ fn run() -> Result<(), String> {
     let Some(path) = &o.plan else {
         for number in o.from..o.from + o.sequences {
             let calls = generate(o.seed, number, o.calls);
-            sequence(&mut out, number, &calls.iter().enumerate().collect::<Vec<_>>(), o.dry_run).map_err(failed)?;
+            sequence(&mut out, number, &calls.iter().enumerate().collect::<Vec<_>>(), &o).map_err(failed)?;
         }
         return out.flush().map_err(failed);
     };
@@ -122,7 +130,7 @@ fn run() -> Result<(), String> {
             let index: usize = index.parse().map_err(wrong)?;
             kept.push((index, calls.get(index).ok_or_else(|| format!("{path}: no call {index}"))?));
         }
-        sequence(&mut out, candidate.parse().map_err(wrong)?, &kept, o.dry_run).map_err(failed)?;
+        sequence(&mut out, candidate.parse().map_err(wrong)?, &kept, &o).map_err(failed)?;
     }
     out.flush().map_err(failed)
 }
