@@ -13,7 +13,7 @@ use sealane_engine::tcp_ao::{
 use sealane_engine::{Errno, Profile};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{Child, Conn};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const A: SocketId = SocketId(1);
@@ -598,4 +598,26 @@ fn isns_begin_with_the_keys() {
     set(&mut ns, f, TCP_AO_ADD_KEY, &sha1("10.0.0.2", 32, (1, 1))).unwrap();
     let answer = ns.getsockopt(A, &f, TCP_AO_REPAIR, &[], 16).unwrap();
     assert_eq!(apply(&answer, &[], 16), [0; 16]);
+}
+
+#[test]
+fn a_hundred_thousand_keys() {
+    // A listener with a key for each peer: no call on one key may look at all of them, or this takes minutes.
+    const KEYS: u32 = 100_000;
+    let mut ns = namespace(Profile::Open);
+    for n in 0..KEYS {
+        let addr = Ipv4Addr::from_bits(0x0a00_0000 + n * 3);
+        set(&mut ns, listening(), TCP_AO_ADD_KEY, &sha1(&addr.to_string(), 32, (1, 1))).unwrap();
+    }
+    let clash = sha1("10.0.0.0", 8, (1, 2));
+    assert_eq!(set(&mut ns, listening(), TCP_AO_ADD_KEY, &clash), Err(Errno::EEXIST));
+    let mut all = asked(TcpAoGetsockopt::GET_ALL);
+    all.nkeys.set(KEYS);
+    let answer = ns.getsockopt(A, &listening(), TCP_AO_GET_KEYS, all.as_bytes(), 304).unwrap();
+    assert_eq!(answer.writes[0].bytes.len(), 304 * KEYS as usize);
+    for n in (0..KEYS).step_by(2) {
+        let addr = Ipv4Addr::from_bits(0x0a00_0000 + n * 3);
+        set(&mut ns, listening(), TCP_AO_DEL_KEY, &del(&addr.to_string(), 32, (1, 1))).unwrap();
+    }
+    assert_eq!(ns.info(A).unwrap().keys().len(), KEYS as usize / 2);
 }
