@@ -117,7 +117,11 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
         whole.extend(plain.payload());
         match &mut joined {
             None => joined = Join::start(&plain),
-            Some(join) => assert_ne!(join.push(&plain), Pushed::No, "what was cut can be joined"),
+            // CWR stays on the first packet, which then has other flags than the next.
+            Some(join) => {
+                let pushed = join.push(&plain);
+                assert!(pushed != Pushed::No || segment.flags().has(Flags::CWR), "what was cut can be joined");
+            }
         }
     }
     assert_eq!(whole, segment.payload());

@@ -2,6 +2,7 @@
 
 use crate::ao::kdf::Kdf;
 use crate::ao::mkt::DEFAULT_MAC_LEN;
+use sealane_crypto::choice::Way;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct Algorithm {
     pub source: Source,
     pub(crate) mac: Alg,
     pub(crate) kdf: Kdf,
-    /// What the KDF computes with: the MAC itself but for [`Kdf::Kmac`].
+    /// What the KDF computes with: one driver for the MAC itself, or for another MAC with [`Kdf::Kmac`].
     pub(crate) kdf_mac: Alg,
 }
 
@@ -90,6 +91,9 @@ impl Algorithm {
     }
 }
 
+/// What the KDF of RFC 5926 takes in for IPv4: counter, label, addresses, ports, ISNs, length.
+const KDF_INPUT_LEN: usize = 1 + 6 + 20 + 2;
+
 /// The longest traffic key in bytes.
 pub const MAX_TRAFFIC_KEY_LEN: usize = 64;
 
@@ -107,8 +111,11 @@ impl Algorithms {
             .iter()
             .filter_map(|row| {
                 let mac = registry.lookup(Kind::Hash, row.mac).ok()?;
-                let kdf_mac =
-                    if row.kdf_mac == row.mac { mac.clone() } else { registry.lookup(Kind::Hash, row.kdf_mac).ok()? };
+                // One driver is enough for deriving keys one by one, and a master key prepared for one takes less memory.
+                let kdf_mac = registry.lookup(Kind::Hash, row.kdf_mac).ok()?;
+                let kdf_driver = kdf_mac.row_for(Way::Forward, KDF_INPUT_LEN, 1);
+                let kdf_row = kdf_mac.rows().iter().find(|r| core::ptr::eq(&raw const ***r, kdf_driver))?;
+                let kdf_mac = Alg::of_row(kdf_row, registry.entropy());
                 Some(Arc::new(Algorithm {
                     name: row.name,
                     digest_len: mac.info().digest_len,
