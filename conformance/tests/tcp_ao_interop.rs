@@ -183,6 +183,13 @@ t() {
 }
 "#;
 
+/// A kernel that is switched off repeats nothing: it stays until the other end has all that was sent, its FINs too.
+/// States of `/proc/net/tcp`: all but FIN-WAIT-2, TIME-WAIT, CLOSE and LISTEN.
+const SETTLE: &str = r#"tries=200
+while [ $((tries -= 1)) -gt 0 ] && grep -qE '^ *[0-9]+: [0-9A-F:]+ [0-9A-F:]+ 0(1|2|3|4|8|9|B) ' /proc/net/tcp /proc/net/tcp6
+do sleep 0.1; done
+"#;
+
 /// All servers at one end, then all clients at the other, one after another.
 fn talk(ends: &Ends, cases: &[Case]) {
     let (mut servers, mut clients) = (SERVE.to_owned(), TRY.to_owned());
@@ -191,6 +198,7 @@ fn talk(ends: &Ends, cases: &[Case]) {
         clients.push_str(&case.clients(&ends.lab));
     }
     servers.push_str(SERVED);
+    clients.push_str(SETTLE);
     clients.push_str("exit $rc\n");
     let there = cases[0].server_there;
     let (mut serving, trying);

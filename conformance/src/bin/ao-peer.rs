@@ -424,8 +424,16 @@ fn server(args: &Args) -> io::Result<bool> {
     let ok = AtomicBool::new(true);
     std::thread::scope(|scope| -> io::Result<()> {
         for _ in 0..args.count {
-            let stream = socket.accept()?;
+            let mut stream = socket.accept()?;
             scope.spawn(|| {
+                // A client that waited too long for its end of the handshake has closed before it said anything, and comes
+                // again: that one does not count.
+                while let Ok(0) = stream.peek(&mut [0]) {
+                    match socket.accept() {
+                        Ok(next) => stream = next,
+                        Err(_) => break,
+                    }
+                }
                 let copy = stream.try_clone();
                 let served = serve(stream);
                 let ao = copy.map_or("null".into(), |c| info(c.as_raw_fd()));
