@@ -221,7 +221,9 @@ impl Path {
                 let drops = self.output.overruns() + self.input.overruns();
                 self.shared.counters.queue_drops.store(drops, Ordering::Relaxed);
                 let mut engine = self.shared.engine.lock();
-                engine.expire(self.shared.now_ms());
+                let now_ms = self.shared.now_ms();
+                engine.expire(now_ms);
+                engine.sweep(&mut self.sockets, now_ms);
                 if engine.unsaved() {
                     self.shared.save(&mut engine);
                 }
@@ -378,7 +380,9 @@ impl Path {
                 engine.destroyed(SocketId(entry.cookie), ends, now_ms);
             }
         });
-        // What was not told is found out when its place is needed.
+        if told.is_err() {
+            engine.doubt(now_ms);
+        }
         complain("news of sockets that close", told);
     }
 }
@@ -447,6 +451,13 @@ impl Kernel for Sockets {
 
     fn configured(&mut self, ends: &Ends) -> Option<u32> {
         self.shared.policy.read().as_ref()?(ends)
+    }
+
+    fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
+        match self.diag.find(ends.local, ends.remote, device).ok()?.map(|e| e.state) {
+            Some(State::NewSynRecv) => None,
+            state => Some(state.is_some_and(|s| s != State::Listen)),
+        }
     }
 }
 

@@ -9,7 +9,10 @@
 //! ```
 //!
 //! State that a peer can make grow comes from authentic segments only: a half-open connection is remembered after its
-//! SYN was verified, and there are at most [`MAX_HALF_OPEN`] of them.
+//! SYN was verified, and there are at most [`MAX_HALF_OPEN`] of them. Authentic segments can be replayed: one that opens a
+//! connection which the kernel does not want is found out by [`Namespace::sweep`].
+
+mod table;
 
 use super::connect::Accepted;
 use super::{Namespace, SocketFacts, SocketId};
@@ -20,20 +23,28 @@ use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::endpoint::{Endpoint, Request, State};
 use sealane_net::ao::info::{Child, Conn};
 use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
-use sealane_net::ao::mkt::unmapped;
 use sealane_net::ao::output::{self, Choice};
 use sealane_net::ao::table::Ids;
 use sealane_net::wire::tcp::Segment;
-use std::collections::{HashMap, VecDeque};
-
-/// The most half-open connections that are remembered; beyond it the oldest is forgotten, and its peer tries again.
-pub const MAX_HALF_OPEN: usize = 16_384;
+pub use table::{Ends, MAX_HALF_OPEN};
+use table::{Flow, Stage};
+pub(super) use table::{Flows, MADE_UP};
 
 /// How long a half-open connection is remembered: longer than the kernel retries its SYN-ACK with default settings.
 const HALF_OPEN_MS: u64 = 128_000;
 
 /// How long a connection is remembered whose socket is gone: TIME_WAIT takes 60 s, and then nothing is sent any more.
 const GONE_MS: u64 = 75_000;
+
+/// How long after a handshake the kernel is asked for the first time whether it has a socket for it, and then again while
+/// the answer is open.
+const LOOK_MS: u64 = 10_000;
+
+/// The most questions of one [`Namespace::sweep`]: a few milliseconds.
+const MAX_LOOKS: usize = 1024;
+
+/// Connections that the kernel has not been asked about, from which on the answers to SYN cookies have to wait.
+const MAX_UNSEEN: usize = 16_384;
 
 /// What the kernel says of the socket that it would hand a segment to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,63 +67,12 @@ pub trait Kernel {
     fn configured(&mut self, _: &Ends) -> Option<u32> {
         None
     }
-}
 
-/// The ends of a connection; IPv4 is never written as IPv6.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ends {
-    /// Ours.
-    pub local: SocketAddr,
-    /// The peer's.
-    pub remote: SocketAddr,
-}
-
-impl Ends {
-    /// From two addresses, either of which may be a v4-mapped one.
-    #[must_use]
-    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
-        let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
-        Ends { local: canonical(local), remote: canonical(remote) }
+    /// Whether there is a socket for a connection whose segments pass `device`; `None` where that is open: it is a
+    /// listener's half-open one, or nobody can tell.
+    fn has(&mut self, _: &Ends, _device: u32) -> Option<bool> {
+        None
     }
-}
-
-/// How far a connection is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Our SYN is out.
-    SynSent,
-    /// Both SYNs crossed.
-    SynReceived,
-    /// A SYN was verified for a listener.
-    Half(Request),
-    /// The handshake is done.
-    Open,
-    /// The kernel's socket is gone; what remains is TIME_WAIT.
-    Gone,
-}
-
-/// One connection.
-struct Flow {
-    /// Where its keys lie: its own socket, or the listener while it is half open.
-    id: SocketId,
-    stage: Stage,
-    vrf: i32,
-    /// When it is forgotten, in milliseconds of [`Namespace::expire`]'s clock; only for half-open and gone ones.
-    until_ms: u64,
-    /// The largest payload that the peer takes, from the MSS option of its SYN; 0 when it was not seen.
-    peer_mss: u16,
-}
-
-/// All connections of a namespace.
-#[derive(Default)]
-pub(super) struct Flows {
-    by_ends: HashMap<Ends, Flow>,
-    /// The connection of a socket.
-    by_id: HashMap<SocketId, Ends>,
-    /// Half-open and gone ones, by the time at which they are forgotten.
-    leaving: VecDeque<(u64, Ends)>,
-    half_open: usize,
-    next_child: u64,
 }
 
 /// Where a segment belongs.
@@ -123,6 +83,7 @@ pub struct Target {
     state: State,
     request: Option<Request>,
     vrf: i32,
+    device: u32,
 }
 
 /// What is known of a segment before keys are looked at.
@@ -145,35 +106,6 @@ impl Track {
     }
 }
 
-/// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
-pub(super) const MADE_UP: u64 = 1 << 63;
-
-impl Flows {
-    fn insert(&mut self, ends: Ends, flow: Flow) {
-        self.remove(&ends);
-        match flow.stage {
-            Stage::Half(_) => {
-                self.half_open += 1;
-                self.leaving.push_back((flow.until_ms, ends));
-            }
-            _ => {
-                self.by_id.insert(flow.id, ends);
-            }
-        }
-        self.by_ends.insert(ends, flow);
-    }
-
-    fn remove(&mut self, ends: &Ends) -> Option<Flow> {
-        let flow = self.by_ends.remove(ends)?;
-        if matches!(flow.stage, Stage::Half(_)) {
-            self.half_open -= 1;
-        } else {
-            self.by_id.remove(&flow.id);
-        }
-        Some(flow)
-    }
-}
-
 fn synchronized(state: KernelState) -> bool {
     !matches!(
         state,
@@ -193,7 +125,7 @@ impl Namespace {
             info: socket.and_then(|s| s.info.as_ref()),
             state: to.state,
             // `Target` is the caller's and outlives the borrow of nothing of ours: the request is copied where it lies.
-            request: match self.flows.by_ends.get(&to.ends).map(|f| &f.stage) {
+            request: match self.flows.get(&to.ends).map(|f| &f.stage) {
                 Some(Stage::Half(request)) if to.request.is_some() => Some(request),
                 _ => None,
             },
@@ -210,7 +142,7 @@ impl Namespace {
             Stage::Open => (State::Established, None),
             Stage::Gone => (State::TimeWait, None),
         };
-        Target { id: flow.id, ends, state, request, vrf: flow.vrf }
+        Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device }
     }
 
     /// Finds where an inbound segment belongs.
@@ -218,7 +150,7 @@ impl Namespace {
         let ends = Ends::new(segment.destination(), segment.source());
         let flags = segment.flags();
         let first_syn = flags.syn() && !flags.ack();
-        if let Some(flow) = self.flows.by_ends.get(&ends) {
+        if let Some(flow) = self.flows.get(&ends) {
             match flow.stage {
                 // A new connection between the same ends, or an old SYN once more: the kernel knows.
                 Stage::Open | Stage::Gone if first_syn => {}
@@ -228,7 +160,7 @@ impl Namespace {
             }
         }
         let found = kernel.find(ends.local, ends.remote, device);
-        if let (Some(flow), Some(found)) = (self.flows.by_ends.get(&ends), found)
+        if let (Some(flow), Some(found)) = (self.flows.get(&ends), found)
             && synchronized(found.state)
             && flow.stage == Stage::Open
         {
@@ -246,7 +178,7 @@ impl Namespace {
         if found.state == KernelState::TimeWait && !first_syn {
             return Track::Pass;
         }
-        self.join(ends, &found, kernel)
+        self.join(ends, &found, device, kernel)
     }
 
     /// Finds where an outbound segment belongs, and learns from it.
@@ -256,21 +188,21 @@ impl Namespace {
         if flags.syn() && !flags.ack() {
             return self.track_syn(ends, segment, device, kernel);
         }
-        let known = self.flows.by_ends.get_mut(&ends);
-        if let Some(flow) = known {
-            if let Stage::Half(request) = &mut flow.stage
-                && flags.syn()
-            {
-                request.snt_isn = segment.seq();
-                flow.until_ms = now_ms + HALF_OPEN_MS;
-            }
+        if let Some(flow) = self.flows.get(&ends) {
             let (id, stage) = (flow.id, flow.stage);
-            if matches!(stage, Stage::Open | Stage::Gone)
-                && let Some(info) = self.info_mut(id)
-            {
-                output::sent(info, segment);
+            match stage {
+                Stage::Half(request) if flags.syn() => self.flows.change(&ends, |flow| {
+                    flow.stage = Stage::Half(Request { snt_isn: segment.seq(), ..request });
+                    flow.due_ms = now_ms + HALF_OPEN_MS;
+                }),
+                Stage::Open | Stage::Gone => {
+                    if let Some(info) = self.info_mut(id) {
+                        output::sent(info, segment);
+                    }
+                }
+                _ => {}
             }
-            return Track::To(self.target(ends, &self.flows.by_ends[&ends]));
+            return self.tracked(ends);
         }
         let Some(found) = kernel.find(ends.local, ends.remote, device) else {
             // RSTs for segments to nobody; those that were signed never got here.
@@ -279,7 +211,7 @@ impl Namespace {
                 None => Track::Pass,
             };
         };
-        let track = self.join(ends, &found, kernel);
+        let track = self.join(ends, &found, device, kernel);
         match track {
             // A handshake that we know nothing of, with a peer that has keys: its SYN was not verified here.
             Track::To(to) if to.state == State::Listen => match self.info(to.id) {
@@ -294,7 +226,7 @@ impl Namespace {
 
     /// Our SYN: the connection begins.
     fn track_syn(&mut self, ends: Ends, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
-        let known = self.flows.by_ends.get(&ends).filter(|f| f.stage == Stage::SynSent).map(|f| (f.id, f.vrf));
+        let known = self.flows.get(&ends).filter(|f| f.stage == Stage::SynSent).map(|f| (f.id, f.vrf));
         let same = |id: &SocketId| self.info(*id).and_then(|i| i.conn()).is_some_and(|c| c.lisn == segment.seq());
         let (id, vrf) = match known.filter(|(id, _)| same(id)) {
             Some(known) => known,
@@ -318,17 +250,22 @@ impl Namespace {
             return Track::Pass;
         }
         // A socket that connects to itself receives what it sends: its state is for the inbound side to change.
-        let stage = match self.flows.by_ends.get(&ends) {
+        let stage = match self.flows.get(&ends) {
             Some(flow) if flow.stage == Stage::SynReceived => Stage::SynReceived,
             _ => Stage::SynSent,
         };
-        self.flows.insert(ends, Flow { id, stage, vrf, until_ms: 0, peer_mss: 0 });
-        Track::To(self.target(ends, &self.flows.by_ends[&ends]))
+        self.put(ends, Flow { stage, device, ..Flow::open(id, vrf) });
+        self.tracked(ends)
+    }
+
+    /// That of a connection that is known.
+    fn tracked(&self, ends: Ends) -> Track {
+        self.flows.get(&ends).map_or(Track::Pass, |flow| Track::To(self.target(ends, flow)))
     }
 
     /// A socket that the kernel found and that no segment has told us of: a listener, or a connection whose keys and
     /// numbers came by TCP_AO_REPAIR.
-    fn join(&mut self, ends: Ends, found: &Found, kernel: &mut dyn Kernel) -> Track {
+    fn join(&mut self, ends: Ends, found: &Found, device: u32, kernel: &mut dyn Kernel) -> Track {
         let configured = match self.info(found.id) {
             None => kernel.configured(&ends).and_then(|peer| self.template(peer)),
             Some(_) => None,
@@ -341,6 +278,7 @@ impl Namespace {
                 state: if found.state == KernelState::Listen { State::Listen } else { State::Established },
                 request: None,
                 vrf: found.vrf,
+                device,
             });
         };
         socket.listening |= found.state == KernelState::Listen;
@@ -353,10 +291,20 @@ impl Namespace {
         };
         let keyed = socket.info.as_ref().is_some_and(|i| i.is_keyed());
         if state == State::Established && keyed {
-            let flow = Flow { id, stage: Stage::Open, vrf: found.vrf, until_ms: 0, peer_mss: 0 };
-            self.flows.insert(ends, flow);
+            self.put(ends, Flow { device, ..Flow::open(id, found.vrf) });
         }
-        Track::To(Target { id, ends, state, request: None, vrf: found.vrf })
+        Track::To(Target { id, ends, state, request: None, vrf: found.vrf, device })
+    }
+
+    /// Notes a connection. One of before between the same ends goes, with its keys where nobody will tell that its socket
+    /// is gone.
+    fn put(&mut self, ends: Ends, flow: Flow) {
+        if let Some(before) = self.flows.insert(ends, flow)
+            && before.id != flow.id
+            && (before.stage == Stage::Gone || before.id.0 & MADE_UP != 0 && !matches!(before.stage, Stage::Half(_)))
+        {
+            self.sockets.remove(&before.id);
+        }
     }
 
     /// Decides what an inbound segment needs.
@@ -404,55 +352,44 @@ impl Namespace {
         match (to.state, to.request) {
             (State::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
             (State::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
-                // The answer to a SYN cookie.
-                self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids)
+                // The answer to a SYN cookie, or a replayed end of a handshake: the kernel knows, and is asked in time.
+                if self.flows.unseen() >= MAX_UNSEEN {
+                    return Err(DropReason::Overload);
+                }
+                self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids, now_ms)?;
             }
             (State::Listen, Some(_)) if flags.rst() => {
                 self.flows.remove(&to.ends);
-                Ok(())
             }
             (State::Listen, Some(r)) if flags.ack() && !flags.syn() => {
-                self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id))
+                self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id), now_ms)?;
             }
             // The SYN once more, perhaps a new one.
             (State::Listen, Some(r)) if flags.syn() && !flags.ack() && r.rcv_isn != seq => {
                 self.half_open(to, segment, ids, now_ms)
             }
             (State::SynSent | State::SynReceived, _) => {
-                if let Some(flow) = self.flows.by_ends.get_mut(&to.ends) {
-                    flow.stage = match (flags.syn(), flags.ack()) {
-                        (true, false) => Stage::SynReceived,
-                        (_, true) if !flags.rst() => {
-                            self.dirty = true;
-                            Stage::Open
-                        }
-                        _ => flow.stage,
-                    };
+                let stage = match (flags.syn(), flags.ack()) {
+                    (true, false) => Some(Stage::SynReceived),
+                    (_, true) if !flags.rst() => Some(Stage::Open),
+                    _ => None,
+                };
+                if let Some(stage) = stage {
+                    self.flows.change(&to.ends, |flow| flow.stage = stage);
+                    let configured = self.sockets.get(&to.id).is_some_and(|s| s.configured.is_some());
+                    self.dirty |= configured && stage == Stage::Open;
                 }
-                Ok(())
             }
-            _ => Ok(()),
+            _ => {}
         }
+        Ok(())
     }
 
-    fn half_open(
-        &mut self,
-        to: &Target,
-        segment: &Segment<'_>,
-        (key_id, rnext_key_id): (u8, u8),
-        now_ms: u64,
-    ) -> Result<(), DropReason> {
-        while self.flows.half_open >= MAX_HALF_OPEN {
-            let Some((_, oldest)) = self.flows.leaving.pop_front() else { break };
-            if matches!(self.flows.by_ends.get(&oldest), Some(Flow { stage: Stage::Half(_), .. })) {
-                self.flows.remove(&oldest);
-            }
-        }
+    fn half_open(&mut self, to: &Target, segment: &Segment<'_>, (key_id, rnext_key_id): (u8, u8), now_ms: u64) {
         let request = Request { used_ao: true, rcv_isn: segment.seq(), snt_isn: 0, key_id, rnext_key_id };
-        let until_ms = now_ms + HALF_OPEN_MS;
-        let flow = Flow { id: to.id, stage: Stage::Half(request), vrf: to.vrf, until_ms, peer_mss: 0 };
-        self.flows.insert(to.ends, flow);
-        Ok(())
+        let due_ms = now_ms + HALF_OPEN_MS;
+        let flow = Flow { stage: Stage::Half(request), device: to.device, due_ms, ..Flow::open(to.id, to.vrf) };
+        self.put(to.ends, flow);
     }
 
     /// The handshake of a listener is done: the connection gets the listener's keys for its peer.
@@ -462,25 +399,20 @@ impl Namespace {
         risn: u32,
         lisn: u32,
         (key_id, rnext_key_id): (u8, u8),
+        now_ms: u64,
     ) -> Result<(), DropReason> {
-        let child = SocketId(MADE_UP | self.flows.next_child);
-        self.flows.next_child += 1;
+        let child = self.flows.make_up();
         let conn = Conn::new(to.ends.local, to.ends.remote, lisn, risn);
         let handshake = Child { conn, ifindex: to.vrf, key_id, rnext_key_id };
         self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
         let peer_mss = self.mss_of(&to.ends);
-        if let Some(before) = self.flows.remove(&to.ends)
-            && before.id != to.id
-        {
-            self.sockets.remove(&before.id);
-        }
         let configured = self.sockets.get(&to.id).and_then(|s| s.configured.clone());
         if let Some(socket) = self.sockets.get_mut(&child) {
             self.dirty |= configured.is_some();
             socket.configured = configured;
         }
-        let flow = Flow { id: child, stage: Stage::Open, vrf: to.vrf, until_ms: 0, peer_mss };
-        self.flows.insert(to.ends, flow);
+        let flow = Flow { device: to.device, due_ms: now_ms + LOOK_MS, peer_mss, ..Flow::open(child, to.vrf) };
+        self.put(to.ends, flow);
         Ok(())
     }
 
@@ -493,14 +425,12 @@ impl Namespace {
             return;
         }
         let ends = Ends::new(local, peer);
-        let Some(flow) = self.flows.by_ends.get_mut(&ends) else { return };
+        let Some(flow) = self.flows.get(&ends) else { return };
         if flow.id.0 & MADE_UP == 0 || matches!(flow.stage, Stage::Half(_)) {
             return;
         }
         if let Some(socket) = self.sockets.remove(&flow.id) {
-            self.flows.by_id.remove(&flow.id);
-            flow.id = id;
-            self.flows.by_id.insert(id, ends);
+            self.flows.change(&ends, |flow| flow.id = id);
             self.sockets.insert(id, socket);
         }
     }
@@ -512,73 +442,73 @@ impl Namespace {
             return;
         }
         let ends = Ends::new(local, peer);
-        if let Some(before) = self.flows.remove(&ends)
-            && before.id.0 & MADE_UP != 0
-        {
-            self.sockets.remove(&before.id);
-        }
-        let flow = Flow { id, stage: Stage::Open, vrf: facts.vrf(), until_ms: 0, peer_mss: 0 };
-        self.flows.insert(ends, flow);
+        let device = u32::try_from(facts.bound_ifindex).unwrap_or(0);
+        self.put(ends, Flow { device, ..Flow::open(id, facts.vrf()) });
     }
 
     /// The kernel's socket is gone. Its connection, if it has one, is remembered for as long as TIME_WAIT may last.
     pub fn destroyed(&mut self, id: SocketId, ends: Option<Ends>, now_ms: u64) {
-        let ends = self.flows.by_id.get(&id).copied().or(ends);
+        let ends = self.flows.ends_of(id).or(ends);
         if let Some(ends) = ends
-            && let Some(flow) = self.flows.by_ends.get_mut(&ends)
+            && let Some(flow) = self.flows.get(&ends)
             && !matches!(flow.stage, Stage::Half(_))
             && (flow.id == id || flow.id.0 & MADE_UP != 0)
         {
-            flow.stage = Stage::Gone;
-            flow.until_ms = now_ms + GONE_MS;
-            self.flows.leaving.push_back((flow.until_ms, ends));
+            self.flows.change(&ends, |flow| (flow.stage, flow.due_ms) = (Stage::Gone, now_ms + GONE_MS));
             return;
         }
         self.closed(id);
     }
 
+    /// Asks the kernel about connections whose handshake was completed a while ago and of whose socket nobody has heard:
+    /// a replayed segment, or one for which the listener had no room, opens none. To be called about once a second.
+    pub fn sweep(&mut self, kernel: &mut dyn Kernel, now_ms: u64) {
+        for _ in 0..MAX_LOOKS {
+            let Some((ends, flow)) = self.flows.first_unseen(now_ms) else { return };
+            let id = flow.id;
+            match kernel.has(&ends, flow.device) {
+                Some(true) => self.flows.change(&ends, |flow| flow.due_ms = 0),
+                Some(false) => self.destroyed(id, Some(ends), now_ms),
+                None => self.flows.change(&ends, |flow| flow.due_ms = now_ms + LOOK_MS),
+            }
+        }
+    }
+
+    /// News of sockets that closed were lost: the kernel is asked about all connections whose device is known.
+    pub fn doubt(&mut self, now_ms: u64) {
+        let doubted = |f: &Flow| f.device != 0 && !matches!(f.stage, Stage::Half(_) | Stage::Gone);
+        let ends: Vec<Ends> = self.flows.iter().filter(|(_, f)| doubted(f)).map(|(ends, _)| *ends).collect();
+        for ends in ends {
+            self.flows.change(&ends, |flow| flow.due_ms = now_ms.max(1));
+        }
+    }
+
     /// Whether a connection is known.
     #[must_use]
     pub fn tracks(&self, ends: &Ends) -> bool {
-        self.flows.by_ends.contains_key(ends)
+        self.flows.get(ends).is_some()
     }
 
     /// The kernel's socket is gone, and another one has its connection: nothing goes but what the program gave the first.
     pub fn closed_copy(&mut self, id: SocketId) {
-        if !self.flows.by_id.contains_key(&id) {
+        if self.flows.ends_of(id).is_none() {
             self.closed(id);
         }
     }
 
     /// Forgets connections whose time is over.
     pub fn expire(&mut self, now_ms: u64) {
-        while let Some((until, ends)) = self.flows.leaving.front().copied() {
-            if until > now_ms {
-                return;
-            }
-            self.flows.leaving.pop_front();
-            let Some(flow) = self.flows.by_ends.get(&ends) else { continue };
-            match flow.stage {
-                Stage::Half(_) | Stage::Gone if flow.until_ms <= now_ms => {
-                    let (id, gone) = (flow.id, flow.stage == Stage::Gone);
-                    self.flows.remove(&ends);
-                    if gone {
-                        self.closed(id);
-                    }
-                }
-                Stage::Half(_) | Stage::Gone => {
-                    let again = flow.until_ms;
-                    self.flows.leaving.push_back((again, ends));
-                }
-                _ => {}
+        while let Some(flow) = self.flows.take_due(now_ms) {
+            if flow.stage == Stage::Gone {
+                self.closed(flow.id);
             }
         }
     }
 
     /// The connection of a socket and its state.
     pub(super) fn flow_of(&self, id: SocketId) -> Option<(Ends, admin::SocketState)> {
-        let ends = *self.flows.by_id.get(&id)?;
-        let state = match self.flows.by_ends.get(&ends)?.stage {
+        let ends = self.flows.ends_of(id)?;
+        let state = match self.flows.get(&ends)?.stage {
             Stage::SynSent | Stage::SynReceived | Stage::Half(_) => admin::SocketState::Handshake,
             Stage::Open => admin::SocketState::Established,
             Stage::Gone => admin::SocketState::TimeWait,
@@ -588,12 +518,12 @@ impl Namespace {
 
     /// Connections that are known, and whether their sockets are still there.
     pub fn connections(&self) -> impl Iterator<Item = (Ends, bool)> {
-        self.flows.by_ends.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
+        self.flows.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
     }
 
     /// Whether an ICMP error about a connection is to be ignored; counts it if so.
     pub fn ignore_icmp(&mut self, ends: Ends, error: IcmpError) -> bool {
-        let Some(flow) = self.flows.by_ends.get(&ends) else { return false };
+        let Some(flow) = self.flows.get(&ends) else { return false };
         let state = self.target(ends, flow).state;
         let id = flow.id;
         let Some(info) = self.sockets.get_mut(&id).and_then(|s| s.info.as_mut()) else { return false };
@@ -602,13 +532,13 @@ impl Namespace {
 
     /// The connections of configured peers.
     pub(super) fn configured_flows(&self) -> Vec<(SocketId, Ends)> {
-        let open = self.flows.by_ends.iter().filter(|(_, f)| matches!(f.stage, Stage::Open | Stage::Gone));
+        let open = self.flows.iter().filter(|(_, f)| matches!(f.stage, Stage::Open | Stage::Gone));
         let configured = |id: &SocketId| self.sockets.get(id).is_some_and(|s| s.configured.is_some());
         open.filter(|(_, f)| configured(&f.id)).map(|(ends, f)| (f.id, *ends)).collect()
     }
 
     pub(super) fn mss_of(&self, ends: &Ends) -> u16 {
-        self.flows.by_ends.get(ends).map_or(0, |f| f.peer_mss)
+        self.flows.get(ends).map_or(0, |f| f.peer_mss)
     }
 
     /// A cookie for a connection that is restored: its own, or one that we make up.
@@ -616,26 +546,23 @@ impl Namespace {
         if cookie != 0 {
             return SocketId(cookie);
         }
-        self.flows.next_child += 1;
-        SocketId(MADE_UP | (self.flows.next_child - 1))
+        self.flows.make_up()
     }
 
     /// A connection that is restored is open.
     pub(super) fn reopen(&mut self, id: SocketId, ends: Ends, peer_mss: u16) {
-        self.flows.insert(ends, Flow { id, stage: Stage::Open, vrf: 0, until_ms: 0, peer_mss });
+        self.put(ends, Flow { peer_mss, ..Flow::open(id, 0) });
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.
     pub fn announced(&mut self, ends: Ends, mss: u16) {
-        if let Some(flow) = self.flows.by_ends.get_mut(&ends) {
-            flow.peer_mss = mss;
-        }
+        self.flows.change(&ends, |flow| flow.peer_mss = mss);
     }
 
     /// The MSS that the peer announced; `None` when its SYN was not seen.
     #[must_use]
     pub fn peer_mss(&self, from: &Target) -> Option<u16> {
-        self.flows.by_ends.get(&from.ends).map(|f| f.peer_mss).filter(|mss| *mss > 0)
+        self.flows.get(&from.ends).map(|f| f.peer_mss).filter(|mss| *mss > 0)
     }
 
     /// The longest option that a segment of this connection may get, in bytes with padding: what its payload has to leave

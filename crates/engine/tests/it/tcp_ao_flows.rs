@@ -26,6 +26,14 @@ impl Kernel for Table {
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, _: u32) -> Option<Found> {
         self.0.get(&(local, Some(remote))).or_else(|| self.0.get(&(local, None))).copied()
     }
+
+    fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
+        assert_eq!(device, 1, "where its segments came in");
+        match self.0.get(&(ends.local, Some(ends.remote))).map(|f| f.state) {
+            Some(State::NewSynRecv) => None,
+            state => Some(state.is_some()),
+        }
+    }
 }
 
 struct End {
@@ -139,6 +147,12 @@ const B_ISN: u32 = 0xffff_ff00;
 
 /// A client with a connection to a server. Sockets: 1 is the client's, 2 the listener's.
 fn connected() -> (End, End) {
+    let (a, b, _) = handshake();
+    (a, b)
+}
+
+/// The same, and what the client sent for it.
+fn handshake() -> (End, End, [Vec<u8>; 2]) {
     let (mut a, mut b) = (End::new("10.0.0.1:40000"), End::new("10.0.0.2:179"));
     let (at, to) = (a.addr, b.addr);
     for alg in [("hmac(sha1)", 1, 2), ("cmac(aes128)", 3, 4)] {
@@ -151,9 +165,10 @@ fn connected() -> (End, End) {
 
     let (verdict, out) = a.send(&packet(at, to, SYN, A_ISN, 0, &MSS, &[]));
     assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
-    let syn = b.receive(&out[0]).unwrap();
+    let syn = out[0].clone();
+    let got = b.receive(&syn).unwrap();
     // Both ends make room for 16 bytes: 1460 less that.
-    assert_eq!(Segment::parse(&syn).unwrap().option_bytes(), [2, 4, 0x05, 0xa4]);
+    assert_eq!(Segment::parse(&got).unwrap().option_bytes(), [2, 4, 0x05, 0xa4]);
 
     let (verdict, out) = b.send(&packet(to, at, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[]));
     assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
@@ -164,7 +179,7 @@ fn connected() -> (End, End) {
     assert_eq!((verdict, out.len()), (Verdict::Sent, 1));
     assert!(b.receive(&out[0]).is_ok());
     b.socket(77, Some(at), State::Established);
-    (a, b)
+    (a, b, [syn, out[0].clone()])
 }
 
 #[test]
@@ -261,6 +276,71 @@ fn an_accepted_socket_is_recognised_and_outlives_its_listener() {
     assert!(b.engine.info(SocketId(77)).is_none());
     let (verdict, out) = b.send(&packet(to, at, ACK, B_ISN + 1, A_ISN + 6, &[], &[]));
     assert_eq!((verdict, out.len()), (Verdict::Pass, 0), "no socket, no key, no state: nothing is left to protect");
+}
+
+/// What the server knows: sockets, and connections whose sockets live or are gone.
+fn known(end: &End) -> (usize, usize, usize) {
+    let (alive, gone): (Vec<_>, Vec<_>) = end.engine.connections().partition(|(_, alive)| *alive);
+    (end.engine.known(), alive.len(), gone.len())
+}
+
+#[test]
+fn what_a_replayed_handshake_opens_does_not_stay() {
+    let (a, mut b, [_, ack]) = handshake();
+    let (at, to) = (a.addr, b.addr);
+    b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 0);
+    b.engine.expire(100_000);
+    assert_eq!(known(&b), (1, 0, 0), "the listener");
+    // Its ACK is as good as it was, and the answer to a SYN cookie for all that we know.
+    b.kernel.0.remove(&(to, Some(at)));
+    for round in 0..3 {
+        assert!(b.receive(&ack).is_ok());
+        assert_eq!(known(&b), (2, 1, 0));
+        // The kernel answers with a RST, which is signed.
+        let rst = packet(to, at, Flags::RST, B_ISN + 1, 0, &[], &[]);
+        assert_eq!(b.send(&rst).0, Verdict::Sent, "round {round}");
+        // While it is half open there, it may still become a connection.
+        b.socket(78, Some(at), State::NewSynRecv);
+        b.engine.sweep(&mut b.kernel, 20_000);
+        assert_eq!(known(&b), (2, 1, 0));
+        b.kernel.0.remove(&(to, Some(at)));
+        b.engine.sweep(&mut b.kernel, 29_000);
+        assert_eq!(known(&b), (2, 1, 0), "not asked again so soon");
+        b.engine.sweep(&mut b.kernel, 31_000);
+        assert_eq!(known(&b), (2, 0, 1));
+        b.engine.expire(200_000);
+        assert_eq!(known(&b), (1, 0, 0));
+    }
+}
+
+#[test]
+fn connections_whose_end_nobody_told_are_found_out() {
+    let (a, mut b) = connected();
+    let (at, to) = (a.addr, b.addr);
+    b.engine.sweep(&mut b.kernel, 20_000);
+    b.kernel.0.remove(&(to, Some(at)));
+    b.engine.sweep(&mut b.kernel, 1_000_000);
+    assert_eq!(known(&b), (2, 1, 0), "it was there, and is trusted to tell when it goes");
+    b.engine.doubt(1_000_000);
+    b.engine.sweep(&mut b.kernel, 1_000_000);
+    assert_eq!(known(&b), (2, 0, 1));
+}
+
+#[test]
+fn peers_that_come_back_leave_nothing_behind() {
+    let (mut a, mut b, [syn, _]) = handshake();
+    let (at, to) = (a.addr, b.addr);
+    let other = {
+        let (_, out) = a.send(&packet(at, to, SYN, 5, 0, &MSS, &[]));
+        out[0].clone()
+    };
+    b.engine.destroyed(SocketId(77), Some(Ends::new(to, at)), 0);
+    b.kernel.0.remove(&(to, Some(at)));
+    // Between the same ends, before TIME_WAIT is over: the keys of the connection before go.
+    for _ in 0..1_000 {
+        assert!(b.receive(&syn).is_ok() && b.receive(&other).is_ok());
+        assert_eq!(known(&b), (1, 1, 0));
+    }
 }
 
 #[test]

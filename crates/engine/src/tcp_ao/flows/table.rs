@@ -1,0 +1,235 @@
+//! The connections of a namespace by their ends and by their sockets, and when each of them is due.
+
+use crate::tcp_ao::SocketId;
+use core::net::SocketAddr;
+use sealane_net::ao::endpoint::Request;
+use sealane_net::ao::mkt::unmapped;
+use std::collections::{BTreeSet, HashMap};
+
+/// The most half-open connections that are remembered; beyond it the oldest is forgotten, and its peer tries again.
+pub const MAX_HALF_OPEN: usize = 16_384;
+
+/// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
+pub(crate) const MADE_UP: u64 = 1 << 63;
+
+/// The ends of a connection; IPv4 is never written as IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ends {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+impl Ends {
+    /// From two addresses, either of which may be a v4-mapped one.
+    #[must_use]
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
+        Ends { local: canonical(local), remote: canonical(remote) }
+    }
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Our SYN is out.
+    SynSent,
+    /// Both SYNs crossed.
+    SynReceived,
+    /// A SYN was verified for a listener.
+    Half(Request),
+    /// The handshake is done.
+    Open,
+    /// The kernel's socket is gone; what remains is TIME_WAIT.
+    Gone,
+}
+
+/// One connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flow {
+    /// Where its keys lie: its own socket, or the listener while it is half open.
+    pub(super) id: SocketId,
+    pub(super) stage: Stage,
+    pub(super) vrf: i32,
+    /// The device that it was first seen at, 0 when it was not.
+    pub(super) device: u32,
+    /// In milliseconds of [`Namespace::expire`](crate::tcp_ao::Namespace::expire)'s clock: when a half-open or gone one is
+    /// forgotten, and when the kernel is to be asked about another. 0 for never.
+    pub(super) due_ms: u64,
+    /// The largest payload that the peer takes, from the MSS option of its SYN; 0 when it was not seen.
+    pub(super) peer_mss: u16,
+}
+
+impl Flow {
+    /// A connection of a socket.
+    pub(super) fn open(id: SocketId, vrf: i32) -> Self {
+        Flow { id, stage: Stage::Open, vrf, device: 0, due_ms: 0, peer_mss: 0 }
+    }
+}
+
+/// Connections in the order in which they are due.
+type Due = BTreeSet<(u64, Ends)>;
+
+/// All connections of a namespace. What is due is due once for each of them, however often they change.
+#[derive(Default)]
+pub(crate) struct Flows {
+    by_ends: HashMap<Ends, Flow>,
+    /// The connection of a socket.
+    by_id: HashMap<SocketId, Ends>,
+    half_open: Due,
+    gone: Due,
+    /// Those that the kernel is to be asked about.
+    unseen: Due,
+    next_child: u64,
+}
+
+impl Flows {
+    pub(super) fn get(&self, ends: &Ends) -> Option<&Flow> {
+        self.by_ends.get(ends)
+    }
+
+    /// The connection of a socket.
+    pub(super) fn ends_of(&self, id: SocketId) -> Option<Ends> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Ends, &Flow)> {
+        self.by_ends.iter()
+    }
+
+    /// Puts a connection in the place of the one between the same ends, which it returns, and of the one that its socket
+    /// had before.
+    pub(super) fn insert(&mut self, ends: Ends, flow: Flow) -> Option<Flow> {
+        let replaced = self.remove(&ends);
+        if matches!(flow.stage, Stage::Half(_)) {
+            while self.half_open.len() >= MAX_HALF_OPEN {
+                let Some(&(_, oldest)) = self.half_open.first() else { break };
+                self.remove(&oldest);
+            }
+        } else if let Some(before) = self.by_id.insert(flow.id, ends) {
+            self.remove(&before);
+            self.by_id.insert(flow.id, ends);
+        }
+        if let Some(due) = self.due(&flow) {
+            due.insert((flow.due_ms, ends));
+        }
+        self.by_ends.insert(ends, flow);
+        replaced
+    }
+
+    pub(super) fn remove(&mut self, ends: &Ends) -> Option<Flow> {
+        let flow = self.by_ends.remove(ends)?;
+        if let Some(due) = self.due(&flow) {
+            due.remove(&(flow.due_ms, *ends));
+        }
+        if !matches!(flow.stage, Stage::Half(_)) {
+            self.by_id.remove(&flow.id);
+        }
+        Some(flow)
+    }
+
+    /// Changes a connection, if it is known.
+    pub(super) fn change(&mut self, ends: &Ends, change: impl FnOnce(&mut Flow)) {
+        if let Some(mut flow) = self.remove(ends) {
+            change(&mut flow);
+            self.insert(*ends, flow);
+        }
+    }
+
+    /// Where it is noted when this one is due.
+    fn due(&mut self, flow: &Flow) -> Option<&mut Due> {
+        match flow.stage {
+            Stage::Half(_) => Some(&mut self.half_open),
+            Stage::Gone => Some(&mut self.gone),
+            _ if flow.due_ms > 0 => Some(&mut self.unseen),
+            _ => None,
+        }
+    }
+
+    /// Takes one out that is to be forgotten.
+    pub(super) fn take_due(&mut self, now_ms: u64) -> Option<Flow> {
+        let first = |due: &Due| due.first().filter(|(at, _)| *at <= now_ms).map(|(_, ends)| *ends);
+        let ends = first(&self.half_open).or_else(|| first(&self.gone))?;
+        self.remove(&ends)
+    }
+
+    /// One that the kernel is to be asked about now.
+    pub(super) fn first_unseen(&self, now_ms: u64) -> Option<(Ends, Flow)> {
+        let (_, ends) = self.unseen.first().filter(|(at, _)| *at <= now_ms)?;
+        Some((*ends, *self.by_ends.get(ends)?))
+    }
+
+    /// How many the kernel is to be asked about, now or later.
+    pub(super) fn unseen(&self) -> usize {
+        self.unseen.len()
+    }
+
+    /// A cookie for a connection whose own we do not know.
+    pub(super) fn make_up(&mut self) -> SocketId {
+        self.next_child += 1;
+        SocketId(MADE_UP | (self.next_child - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(port: u16) -> Ends {
+        Ends::new(([10, 0, 0, 2], 179).into(), ([10, 0, 0, 1], port).into())
+    }
+
+    fn half(isn: u32, due_ms: u64) -> Flow {
+        let request = Request { used_ao: true, rcv_isn: isn, snt_isn: 0, key_id: 1, rnext_key_id: 2 };
+        Flow { stage: Stage::Half(request), due_ms, ..Flow::open(SocketId(2), 0) }
+    }
+
+    fn noted(flows: &Flows) -> [usize; 5] {
+        let due = [&flows.half_open, &flows.gone, &flows.unseen].map(BTreeSet::len);
+        [flows.by_ends.len(), flows.by_id.len(), due[0], due[1], due[2]]
+    }
+
+    #[test]
+    fn replays_take_no_room() {
+        let mut flows = Flows::default();
+        for i in 0..10_000u32 {
+            flows.insert(ends(1), half(i % 2, u64::from(i)));
+        }
+        assert_eq!(noted(&flows), [1, 0, 1, 0, 0]);
+        // Whole connections, one after another between the same ends.
+        for i in 0..10_000u64 {
+            flows.insert(ends(1), half(7, i));
+            flows.insert(ends(1), Flow { due_ms: i + 5, ..Flow::open(SocketId(MADE_UP | i), 0) });
+            for _ in 0..2 {
+                flows.change(&ends(1), |f| (f.stage, f.due_ms) = (Stage::Gone, i + 9));
+            }
+        }
+        assert_eq!(noted(&flows), [1, 1, 0, 1, 0]);
+        assert!(flows.take_due(10_007).is_none());
+        assert!(flows.take_due(10_008).is_some());
+        assert_eq!(noted(&flows), [0; 5]);
+    }
+
+    #[test]
+    fn half_open_ones_are_bounded_and_the_oldest_goes() {
+        let mut flows = Flows::default();
+        // A gone one is older than all of them, and stays.
+        flows.insert(ends(0), Flow { stage: Stage::Gone, due_ms: 1, ..Flow::open(SocketId(1), 0) });
+        for port in 1..=60_000 {
+            flows.insert(ends(port), half(1, 1_000 + u64::from(port)));
+        }
+        assert_eq!(noted(&flows), [MAX_HALF_OPEN + 1, 1, MAX_HALF_OPEN, 1, 0]);
+        assert!(flows.get(&ends(60_000 - MAX_HALF_OPEN as u16)).is_none());
+        assert!(flows.get(&ends(60_001 - MAX_HALF_OPEN as u16)).is_some() && flows.get(&ends(0)).is_some());
+    }
+
+    #[test]
+    fn a_socket_has_one_connection() {
+        let mut flows = Flows::default();
+        for port in 1..100 {
+            flows.insert(ends(port), Flow { stage: Stage::SynSent, ..Flow::open(SocketId(5), 0) });
+        }
+        assert_eq!((flows.ends_of(SocketId(5)), noted(&flows)), (Some(ends(99)), [1, 1, 0, 0, 0]));
+    }
+}
