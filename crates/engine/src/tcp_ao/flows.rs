@@ -119,16 +119,12 @@ fn synchronized(state: KernelState) -> bool {
 }
 
 impl Namespace {
-    fn endpoint(&self, to: &Target) -> Endpoint<'_> {
+    fn endpoint<'a>(&'a self, to: &'a Target) -> Endpoint<'a> {
         let socket = self.sockets.get(&to.id);
         Endpoint {
             info: socket.and_then(|s| s.info.as_ref()),
             state: to.state,
-            // `Target` is the caller's and outlives the borrow of nothing of ours: the request is copied where it lies.
-            request: match self.flows.get(&to.ends).map(|f| &f.stage) {
-                Some(Stage::Half(request)) if to.request.is_some() => Some(request),
-                _ => None,
-            },
+            request: to.request.as_ref(),
             ifindex: to.vrf,
             md5: socket.is_some_and(|s| s.md5.lookup(to.ends.remote.ip(), Some(to.vrf)).is_some()),
         }
@@ -309,13 +305,13 @@ impl Namespace {
 
     /// Decides what an inbound segment needs.
     #[must_use]
-    pub fn classify(&self, segment: &Segment<'_>, to: &Target) -> Class<'_> {
+    pub fn classify<'a>(&'a self, segment: &Segment<'_>, to: &'a Target) -> Class<'a> {
         input::classify(segment, &self.endpoint(to))
     }
 
     /// Decides how an outbound segment is signed.
     #[must_use]
-    pub fn choose(&self, segment: &Segment<'_>, from: &Target) -> Choice<'_> {
+    pub fn choose<'a>(&'a self, segment: &Segment<'_>, from: &'a Target) -> Choice<'a> {
         output::choose(segment, &self.endpoint(from))
     }
 
