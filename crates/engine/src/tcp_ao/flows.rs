@@ -150,6 +150,10 @@ impl Namespace {
             match flow.stage {
                 // A new connection between the same ends, or an old SYN once more: the kernel knows.
                 Stage::Open | Stage::Gone if first_syn => {}
+                // A handshake is under way, and goes on whatever old SYN comes in between; unless the kernel has given it up.
+                Stage::Half(r) if first_syn && r.rcv_isn != segment.seq() && kernel.has(&ends, device).is_some() => {
+                    return Track::To(Target { request: None, ..self.target(ends, flow) });
+                }
                 // The kernel looks at no MAC in TIME_WAIT. A signed segment is still only good with a good one.
                 Stage::Gone if matches!(segment.auth(), Ok(None)) => return Track::Pass,
                 _ => return Track::To(self.target(ends, flow)),
@@ -359,10 +363,6 @@ impl Namespace {
             }
             (State::Listen, Some(r)) if flags.ack() && !flags.syn() => {
                 self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id), now_ms)?;
-            }
-            // The SYN once more, perhaps a new one.
-            (State::Listen, Some(r)) if flags.syn() && !flags.ack() && r.rcv_isn != seq => {
-                self.half_open(to, segment, ids, now_ms)
             }
             (State::SynSent | State::SynReceived, _) => {
                 let stage = match (flags.syn(), flags.ack()) {
