@@ -65,24 +65,56 @@ pub struct Piece<'a> {
     pub packet: &'a [u8],
 }
 
+/// A packet at which a look was taken.
+struct Looked<'a> {
+    /// `None` for one that is no TCP segment.
+    segment: Option<Segment<'a>>,
+    track: Track,
+    verdict: Verdict,
+}
+
+/// Packets that go together.
+type Run<'a> = ArrayVec<Looked<'a>, BURST>;
+
 /// What the look at a packet before its MAC came to.
 enum Step {
     Done,
-    Refused(Target, Refusal),
-    Judged(Target, Ticket, AoOption, Result<(), DropReason>),
+    Refused(Refusal),
+    Judged(Ticket, AoOption, Result<(), DropReason>),
 }
 
-/// Whether a packet takes part in a handshake, which changes what the packets after it mean.
-fn opens(packet: &[u8]) -> bool {
-    Segment::parse(packet).is_ok_and(|s| s.flags().syn())
+/// What remains to be done with an inbound packet.
+enum Rest {
+    Nothing(Verdict),
+    /// The option goes; of a SYN, whose connection it is and the MSS that it announced.
+    Strip(Layout, AoOption, Option<(Target, u16)>),
 }
 
-/// Length of the next run that may go together.
-fn run_len<'a>(mut packets: impl Iterator<Item = &'a [u8]>) -> usize {
-    match packets.next() {
-        Some(first) if !opens(first) => 1 + packets.take(BURST - 1).take_while(|p| !opens(p)).count(),
-        _ => 1,
+/// Takes a look at the first packets, given with their devices, and finds out where each belongs. One that takes part in
+/// a handshake changes what those after it mean, and is looked at alone.
+fn look<'a>(
+    packets: impl Iterator<Item = (&'a [u8], u32)>,
+    mut track: impl FnMut(&Segment<'a>, u32) -> Track,
+) -> Run<'a> {
+    let mut run = Run::new();
+    for (packet, device) in packets.take(BURST) {
+        let segment = Segment::parse(packet).ok();
+        let opens = segment.is_some_and(|s| s.flags().syn());
+        if opens && !run.is_empty() {
+            break;
+        }
+        let track = segment.as_ref().map_or(Track::Pass, |s| track(s, device));
+        let verdict = match (&segment, &track) {
+            (None, _) => Verdict::NotTcp,
+            (_, Track::Drop(reason)) => Verdict::Drop(*reason),
+            _ => Verdict::Pass,
+        };
+        run.push(Looked { segment, track, verdict });
+        if opens {
+            break;
+        }
     }
+    run
 }
 
 impl Namespace {
@@ -90,67 +122,83 @@ impl Namespace {
     pub fn input(&mut self, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) {
         let mut rest = packets;
         while !rest.is_empty() {
-            let run = run_len(rest.iter().map(|p| &*p.packet));
-            let (now, later) = rest.split_at_mut(run);
-            self.input_run(now, kernel, now_ms);
+            let run = self.judge_run(rest, kernel, now_ms);
+            let (now, later) = rest.split_at_mut(run.len());
+            for (p, done) in now.iter_mut().zip(run) {
+                p.verdict = match done {
+                    Rest::Nothing(verdict) => verdict,
+                    Rest::Strip(at, option, syn) => {
+                        let (from, new_at) = segment::strip(p.packet, &at, &option, p.checksum);
+                        if let Some((to, mss)) = syn {
+                            // What we send to this peer has to leave room for the option.
+                            let room = self.option_room(&to);
+                            segment::lower_mss(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
+                            self.announced(to.ends(), mss);
+                        }
+                        Verdict::Deliver(from, new_at)
+                    }
+                };
+            }
             rest = later;
         }
     }
 
-    fn input_run(&mut self, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) {
-        let mut tracks: ArrayVec<Track, BURST> = ArrayVec::new();
-        for p in packets.iter_mut() {
-            let track = match Segment::parse(p.packet) {
-                Ok(segment) => self.track_in(&segment, p.device, kernel),
-                Err(_) => Track::Pass,
+    /// Judges the first packets, and acts on the verdicts, up to what is to be done with their bytes.
+    fn judge_run(&mut self, packets: &[Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) -> ArrayVec<Rest, BURST> {
+        let run = look(packets.iter().map(|p| (&*p.packet, p.device)), |segment, device| {
+            let track = self.track_in(segment, device, kernel);
+            if let Track::Drop(reason) = track {
+                self.dropped(reason);
+            }
+            track
+        });
+        let steps = self.verify(&run);
+        let mut rest: ArrayVec<Rest, BURST> = ArrayVec::new();
+        for (looked, step) in run.iter().zip(steps) {
+            let (Some(segment), Track::To(to)) = (&looked.segment, &looked.track) else {
+                rest.push(Rest::Nothing(looked.verdict));
+                continue;
             };
-            p.verdict = match track {
-                Track::Drop(reason) => {
-                    self.dropped(reason);
-                    Verdict::Drop(reason)
+            rest.push(match step {
+                Step::Done => Rest::Nothing(looked.verdict),
+                Step::Refused(refusal) => {
+                    self.refused(to, &refusal);
+                    Rest::Nothing(Verdict::Drop(refusal.reason))
                 }
-                _ if Segment::parse(p.packet).is_err() => Verdict::NotTcp,
-                _ => Verdict::Pass,
-            };
-            tracks.push(track);
+                Step::Judged(ticket, option, verdict) => {
+                    let ids = (option.key_id, option.rnext_key_id);
+                    match self.settled(segment, to, ids, &ticket, verdict, now_ms) {
+                        Ok(()) => {
+                            let syn = segment.flags().syn().then(|| (*to, announced_mss(segment)));
+                            Rest::Strip(*segment.layout(), option, syn)
+                        }
+                        Err(reason) => Rest::Nothing(Verdict::Drop(reason)),
+                    }
+                }
+            });
         }
-        let steps = self.judge(packets, &tracks);
-        for (p, step) in packets.iter_mut().zip(steps) {
-            match step {
-                Step::Done => {}
-                Step::Refused(to, refusal) => {
-                    self.refused(&to, &refusal);
-                    p.verdict = Verdict::Drop(refusal.reason);
-                }
-                Step::Judged(to, ticket, option, verdict) => {
-                    p.verdict = match self.admit(p, &to, &ticket, &option, verdict, now_ms) {
-                        Ok((from, at)) => Verdict::Deliver(from, at),
-                        Err(reason) => Verdict::Drop(reason),
-                    };
-                }
+        for (looked, rest) in run.iter().zip(&rest) {
+            if let (Some(segment), Rest::Nothing(Verdict::Drop(reason))) = (&looked.segment, rest) {
+                self.note_drop(segment, looked.track.target(), *reason, now_ms);
             }
         }
-        for (p, track) in packets.iter().zip(&tracks) {
-            if let Verdict::Drop(reason) = p.verdict {
-                self.note_drop(p.packet, track.target(), reason, now_ms);
-            }
-        }
+        rest
     }
 
-    /// Looks at all segments, and verifies those that have a MAC together.
-    fn judge(&self, packets: &[Inbound<'_>], tracks: &[Track]) -> ArrayVec<Step, BURST> {
+    /// Classifies all segments, and verifies those that have a MAC together.
+    fn verify(&self, run: &Run<'_>) -> ArrayVec<Step, BURST> {
         let mut steps: ArrayVec<Step, BURST> = ArrayVec::new();
-        let mut checks: ArrayVec<(usize, Segment<'_>, Check<'_>), BURST> = ArrayVec::new();
-        for (i, (p, track)) in packets.iter().zip(tracks).enumerate() {
-            let (Ok(segment), Track::To(to)) = (Segment::parse(p.packet), track) else {
+        let mut checks: ArrayVec<(usize, &Segment<'_>, Check<'_>), BURST> = ArrayVec::new();
+        for (i, looked) in run.iter().enumerate() {
+            let (Some(segment), Track::To(to)) = (&looked.segment, &looked.track) else {
                 steps.push(Step::Done);
                 continue;
             };
-            steps.push(match self.classify(&segment, to) {
+            steps.push(match self.classify(segment, to) {
                 Class::Unsigned | Class::Md5 => Step::Done,
-                Class::Drop(refusal) => Step::Refused(*to, refusal),
+                Class::Drop(refusal) => Step::Refused(refusal),
                 Class::Verify(check) => {
-                    let step = Step::Judged(*to, check.ticket, check.option, Err(DropReason::Mac));
+                    let step = Step::Judged(check.ticket, check.option, Err(DropReason::Mac));
                     checks.push((i, segment, check));
                     step
                 }
@@ -166,29 +214,6 @@ impl Namespace {
         steps
     }
 
-    /// Acts on the verdict about one segment and makes it what the kernel is to see.
-    fn admit(
-        &mut self,
-        p: &mut Inbound<'_>,
-        to: &Target,
-        ticket: &Ticket,
-        option: &AoOption,
-        verdict: Result<(), DropReason>,
-        now_ms: u64,
-    ) -> Result<(usize, Layout), DropReason> {
-        let segment = Segment::parse(p.packet).map_err(|_| DropReason::BadHeader)?;
-        let (at, syn, mss) = (*segment.layout(), segment.flags().syn(), announced_mss(&segment));
-        self.settled(&segment, to, (option.key_id, option.rnext_key_id), ticket, verdict, now_ms)?;
-        let (from, new_at) = segment::strip(p.packet, &at, option, p.checksum);
-        if syn {
-            // What we send to this peer has to leave room for the option.
-            let room = self.option_room(to);
-            segment::lower_mss(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
-            self.announced(to.ends(), mss);
-        }
-        Ok((from, new_at))
-    }
-
     /// Signs outbound packets. `emit` is handed those that are to leave in their order, as many at a time as are signed
     /// together; `room` is where they are put together, and has to hold the largest packet cut into segments.
     pub fn output(
@@ -201,43 +226,33 @@ impl Namespace {
     ) {
         let mut done = 0;
         while done < packets.len() {
-            let run = run_len(packets[done..].iter().map(|p| p.packet));
-            let now = &mut packets[done..done + run];
-            let mut tracks: ArrayVec<Track, BURST> = ArrayVec::new();
-            for p in now.iter_mut() {
-                let track = match Segment::parse(p.packet) {
-                    Ok(segment) => self.track_out(&segment, p.device, kernel, now_ms),
-                    Err(_) => Track::Pass,
-                };
-                p.verdict = match track {
-                    Track::Drop(reason) => Verdict::Drop(reason),
-                    _ if Segment::parse(p.packet).is_err() => Verdict::NotTcp,
-                    _ => Verdict::Pass,
-                };
-                tracks.push(track);
-            }
-            self.sign_run(now, &tracks, room, done, &mut emit);
-            for (p, track) in now.iter().zip(&tracks) {
-                if let Verdict::Drop(reason) = p.verdict {
-                    self.note_drop(p.packet, track.target(), reason, now_ms);
+            let run = look(packets[done..].iter().map(|p| (p.packet, p.device)), |segment, device| {
+                self.track_out(segment, device, kernel, now_ms)
+            });
+            let now = &mut packets[done..done + run.len()];
+            self.sign_run(now, &run, room, done, &mut emit);
+            for (p, looked) in now.iter().zip(&run) {
+                if let (Some(segment), Verdict::Drop(reason)) = (&looked.segment, p.verdict) {
+                    self.note_drop(segment, looked.track.target(), reason, now_ms);
                 }
             }
-            done += run;
+            done += run.len();
         }
     }
 
     fn sign_run(
         &self,
         packets: &mut [Outbound<'_>],
-        tracks: &[Track],
+        run: &Run<'_>,
         room: &mut [u8],
         first: usize,
         emit: &mut dyn FnMut(&[Piece<'_>]),
     ) {
         let mut signatures: ArrayVec<(usize, Signature<'_>, Cut<'_>), BURST> = ArrayVec::new();
-        for (i, (p, track)) in packets.iter_mut().zip(tracks).enumerate() {
-            let (Ok(segment), Track::To(from)) = (Segment::parse(p.packet), track) else { continue };
-            match self.choose(&segment, from) {
+        for (i, (p, looked)) in packets.iter_mut().zip(run).enumerate() {
+            p.verdict = looked.verdict;
+            let (Some(segment), Track::To(from)) = (&looked.segment, &looked.track) else { continue };
+            match self.choose(segment, from) {
                 Choice::Unsigned => {}
                 Choice::Drop(reason) => p.verdict = Verdict::Drop(reason),
                 Choice::Sign(signature) => {
@@ -246,7 +261,7 @@ impl Namespace {
                     if let Some(mss) = self.peer_mss(from) {
                         payload = payload.min(usize::from(mss).saturating_sub(options_len));
                     }
-                    match Cut::new(&segment, &signature.option, payload) {
+                    match Cut::new(segment, &signature.option, payload) {
                         Ok(cut) => {
                             p.verdict = Verdict::Sent;
                             signatures.push((i, signature, cut));

@@ -51,7 +51,7 @@ fn is_explained(reason: DropReason) -> bool {
 
 impl Namespace {
     /// Remembers a segment that was dropped, which was on its way to or from `to`.
-    pub(super) fn note_drop(&mut self, packet: &[u8], to: Option<&Target>, reason: DropReason, now_ms: u64) {
+    pub(super) fn note_drop(&mut self, segment: &Segment<'_>, to: Option<&Target>, reason: DropReason, now_ms: u64) {
         self.drops.by_reason[reason as usize] += 1;
         let known = to.is_some_and(|to| self.sockets.contains_key(&to.id()));
         let last = match to.filter(|_| known) {
@@ -61,12 +61,11 @@ impl Namespace {
         if last.is_some_and(|l| now_ms.saturating_sub(l.at_ms) < PAUSE_MS) {
             return;
         }
-        let Ok(segment) = Segment::parse(packet) else { return };
         let option = match segment.auth() {
             Ok(Some(Auth::Ao(option))) => Some(option),
             _ => None,
         };
-        let numbers = to.filter(|_| is_explained(reason) && option.is_some()).and_then(|to| self.numbers(&segment, to));
+        let numbers = to.filter(|_| is_explained(reason) && option.is_some()).and_then(|to| self.numbers(segment, to));
         let slot = match to.filter(|_| known) {
             Some(to) => self.sockets.get_mut(&to.id()).map(|s| &mut s.last_drop),
             None => Some(&mut self.drops.stray),
