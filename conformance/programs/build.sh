@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg (dynamic), afalg-static, afalg-go (static, without libc).
+# Builds the programs into a folder: afalg (dynamic), afalg-static, afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
 # What cannot be built here is said and left out.
 set -euo pipefail
@@ -12,7 +12,8 @@ cc=${CC:-cc}
 "$cc" -O2 -Wall -static -o "$out/afalg-static" "$here/afalg.c"
 if command -v go >/dev/null; then
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"
+  CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/ao-go" "$here/ao.go"
 else
-  rm -f "$out/afalg-go"
-  echo "build.sh: no go here: afalg-go left out" >&2
+  rm -f "$out/afalg-go" "$out/ao-go"
+  echo "build.sh: no go here: afalg-go and ao-go left out" >&2
 fi

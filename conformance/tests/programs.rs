@@ -65,6 +65,33 @@ fn go() {
     check("programs::go", "afalg-go", &Target::sealane("open"));
 }
 
+/// A static program of Go's sets the socket options of TCP-AO, in a network namespace of its own.
+#[test]
+fn go_sets_keys_of_tcp_ao() {
+    let test = "programs::go_sets_keys_of_tcp_ao";
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return;
+    }
+    let path = built().join("ao-go");
+    if !path.exists() {
+        return skip(test, "no Go toolchain to build it with");
+    }
+    let in_namespace = |under: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]).args(under).arg(&path);
+        run_limited(unshare, LIMIT).unwrap()
+    };
+    let without = in_namespace(&["env"]);
+    if !without.errors.starts_with("ao-go: ") && without.status != Some(0) {
+        return skip(test, "no network namespace can be made");
+    }
+    let ours = in_namespace(&[&sealane().to_string_lossy(), "run", "--tcp-ao", "--"]);
+    assert_eq!((ours.status, &*ours.text), (Some(0), "all right\n"), "{}", ours.errors);
+    if without.status != Some(0) {
+        assert_eq!(without.status, Some(2), "{}", without.errors);
+    }
+}
+
 /// Without Sealane, where the kernel has no AF_ALG, the programs say so: what the tests above show is Sealane's doing.
 #[test]
 fn fails_without() {
