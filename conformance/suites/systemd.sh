@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# etc/sealane.service under systemd, as it is, sandbox and all: a session goes on while it is restarted, killed and reloaded.
+#
+#   systemd.sh
+#
+# systemd runs as init of a container: namespaces of its own, this machine's root under an overlay, and a network namespace of
+# the suite. As root, on a machine with systemd installed (it need not run), overlayfs and the unified cgroup hierarchy.
+# Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
+. "$(dirname "$0")/common.sh"
+[[ -x /lib/systemd/systemd ]] || { echo "no /lib/systemd/systemd" >&2; exit 2; }
+groups=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
+[[ -n $groups ]] || { echo "no unified cgroup hierarchy" >&2; exit 2; }
+suite=systemd
+. "$(dirname "$0")/bgp.sh"
+wire
+
+# Two ends that know nothing of TCP-AO, on the port of BGP. The client leaves how many answers it got, and ends when told.
+cat >"$dir/session.py" <<'PY'
+import os, socket, sys, time
+role, folder = sys.argv[1:]
+if role == "server":
+    listener = socket.create_server(("10.80.0.2", 179))
+    sock, _ = listener.accept()
+    while data := sock.recv(65536):
+        sock.sendall(data)
+    sys.exit()
+sock = socket.create_connection(("10.80.0.2", 179), timeout=20)
+answers = 0
+while not os.path.exists(folder + "/enough"):
+    sock.sendall(b"question")
+    assert sock.recv(8, socket.MSG_WAITALL) == b"question"
+    answers += 1
+    open(folder + "/answers", "w").write(str(answers))
+    time.sleep(0.01)
+PY
+answers() { cat "$dir/answers" 2>/dev/null || true; }
+more() { # than that many answers
+  local now; now=$(answers); [[ -n $now && $now -gt $1 ]]
+}
+goes_on() { within 20 more "$(($(answers) + 20))"; }
+
+# keys_of END PEER SECRET ID [TIME]: a configuration; with a time, the key ends then.
+keys_of() {
+  cat >"$dir/$1.toml" <<TOML
+[[peer]]
+name = "other end"
+prefix = "$2"
+port = 179
+[[peer.key]]
+send-id = $4
+recv-id = $4
+algorithm = "hmac(sha256)"
+secret = "$3"
+TOML
+  [[ -z ${5:-} ]] || sed -i "s/^secret.*/&\nlifetime = { start = 2020-01-01T00:00:00Z, end = $5 }/" "$dir/$1.toml"
+  chmod 600 "$dir/$1.toml"
+}
+# A second key, which follows the first at once.
+also() { # END SECRET ID
+  cat >>"$dir/$1.toml" <<TOML
+[[peer.key]]
+send-id = $3
+recv-id = $3
+algorithm = "cmac(aes128)"
+secret = "$2"
+lifetime = { start = 2020-01-02T00:00:00Z }
+TOML
+}
+
+# Root of the container: everything it writes goes to memory.
+mkdir "$dir/root"
+cat >"$dir/init" <<'SH'
+set -e
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs "$1/root"
+mkdir "$1"/root/{upper,work,new}
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/root/upper,workdir=$1/root/work" "$1/root/new"
+cd "$1/root/new"
+mount --rbind /dev dev
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs -o mode=755 tmpfs run
+mkdir run/before run/suite
+mount --bind "$1" run/suite
+install -D "$2" usr/local/bin/sealane
+install -D -m 600 "$1/a.toml" etc/sealane/sealane.toml
+units=etc/systemd/system
+install -D -m 644 "$3" "$units/sealane.service"
+# Nothing of the unit is changed but where its messages go.
+mkdir -p "$units/sealane.service.d"
+printf '[Service]\nStandardOutput=append:/run/sealane.log\nStandardError=append:/run/sealane.log\n' >"$units/sealane.service.d/log.conf"
+printf '[Unit]\nDefaultDependencies=no\n' >"$units/suite.target"
+pivot_root . run/before
+umount -l /run/before
+exec env -i container=suite PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+  /lib/systemd/systemd --system --unit=suite.target --log-target=console --show-status=0
+SH
+keys_of a 10.80.0.2 first 1
+keys_of b 10.80.0.1 first 1
+mkdir "$groups/$name"
+(
+  echo "$BASHPID" >"$groups/$name/cgroup.procs"
+  exec ip netns exec "$name-a" unshare --pid --fork --mount --uts --ipc --cgroup --kill-child \
+    bash "$dir/init" "$dir" "$(realpath "$sealane")" "$root/etc/sealane.service"
+) >"$dir/a.log" 2>&1 &
+container=$!
+pids+=("$container")
+ends() {
+  kill -KILL "$container" 2>/dev/null || true
+  cleanup 2>/dev/null
+  sleep 0.5
+  find "$groups/$name" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+}
+trap ends EXIT
+within 10 pgrep -P "$container" >"$dir/out" || true
+init=$(cat "$dir/out")
+inside() { nsenter -t "$init" -m -u -i -n -p -C env PATH="$PATH:/usr/local/bin" "$@"; }
+up() { inside systemctl is-active suite.target >"$dir/out" 2>&1; }
+check "systemd runs" within 20 up
+log() { inside cat /run/sealane.log; }
+said() { [[ $(log | grep -c "$1") -ge $2 ]]; }
+# reload [FILE]: gives it that configuration.
+reload() { inside install -m 600 "/run/suite/$1" /etc/sealane/sealane.toml && inside systemctl reload sealane; }
+
+check "systemd-analyze verify finds nothing" inside systemd-analyze verify --man=no sealane.service
+inside systemd-analyze security sealane.service | tail -n 1
+check "wire-watch" watch
+check "the unit starts" inside systemctl start sealane
+inside systemctl status --no-pager sealane | sed -n '5,12p' || true
+main=$(inside systemctl show -p MainPID --value sealane)
+inside grep -E '^(CapEff|NoNewPrivs|Seccomp):' "/proc/$main/status"
+confined() { ! inside nsenter -t "$main" -m touch /etc/it /usr/it 2>/dev/null; }
+check "the unit can write to neither /etc nor /usr" confined
+
+: >"$dir/b.log"
+SEALANE_RUNTIME_DIR=$dir/run-b ip netns exec "$name-b" "$sealane" daemon --config "$dir/b.toml" >"$dir/b.log" 2>&1 8>&- 9>&- &
+b=$!
+pids+=("$b")
+check "the other end" within 10 grep -q 'peers protected' "$dir/b.log"
+: >"$dir/answers"
+ip netns exec "$name-b" python3 "$dir/session.py" server "$dir" >>"$dir/b.log" 2>&1 8>&- 9>&- &
+pids+=($!)
+sleep 1
+ip netns exec "$name-a" python3 "$dir/session.py" client "$dir" >"$dir/client.log" 2>&1 8>&- 9>&- &
+client=$!
+pids+=("$client")
+check "a session" within 10 more 20
+check "systemctl restart" inside systemctl restart sealane
+check "the connection went on" said '1 connections go on' 1
+check "the session goes on" goes_on
+for round in 2 3; do
+  inside systemctl kill -s KILL sealane
+  check "killed, it comes back ($((round - 1)))" within 10 said 'peers protected' $((round + 1))
+  check "the connection went on" said '1 connections go on' "$round"
+  check "the session goes on" goes_on
+done
+# Another key on both ends, and the first one ends; then what is no configuration.
+soon=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
+keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
+keys_of b 10.80.0.1 first 1 "$soon"; also b second 2
+kill -HUP "$b"
+check "systemctl reload" reload a.toml
+check "it reads its keys again" within 5 said 'read again' 1
+sleep 8
+keys_of a 10.80.0.2 second 2
+sed -i 's/hmac(sha256)/hmac(sha257)/' "$dir/a.toml"
+reload a.toml || true
+check "a wrong configuration is refused" within 5 said 'everything stays as it was' 1
+log | grep 'everything stays'
+check "the session goes on" goes_on
+check "the unit is active" inside systemctl is-active --quiet sealane
+# A stop is no way into the clear: nothing passes.
+inside systemctl stop sealane
+before=$(answers)
+check "nothing passes once it is stopped" not_for 2 more "$((before + 2))"
+keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
+inside install -m 600 /run/suite/a.toml /etc/sealane/sealane.toml
+check "it starts again" inside systemctl start sealane
+check "the session goes on" goes_on
+touch "$dir/enough"
+check "the client had its answers" wait "$client"
+echo "$(answers) answers"
+sleep 1
+inside systemctl stop sealane
+kill "$b"; wait "$b" || true
+check "every segment was signed" watched
+log | grep -v '^ *key\|^ *[0-9]\|^peer\|^$'
+exit "$failed"
