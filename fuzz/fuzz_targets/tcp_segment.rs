@@ -12,7 +12,7 @@ use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_net::ao::output::{Choice, choose, sent};
 use sealane_net::ao::segment::cut::Cut;
 use sealane_net::ao::segment::join::{Join, Pushed};
-use sealane_net::ao::segment::{ChecksumState, MAX_OPTIONS_LEN, lower_mss, strip};
+use sealane_net::ao::segment::{ChecksumState, MAX_OPTIONS_LEN, make_room, strip};
 use sealane_net::wire::ip::{self, Family, Layout};
 use sealane_net::wire::tcp::{Auth, Flags, Options, Segment, kind};
 use std::sync::Arc;
@@ -169,10 +169,10 @@ fuzz_target!(|data: &[u8]| {
     let right = ip::tcp_checksum_ok(&edited, &at);
     let edited = stripped(&mut edited);
     let at = Layout::find(edited).expect("still a segment");
-    lower_mss(edited, &at, mss, 20, ChecksumState::Complete);
+    make_room(edited, &at, mss, 20, ChecksumState::Complete);
     assert_eq!(Layout::find(edited), Ok(at));
     assert_eq!(ip::tcp_checksum_ok(edited, &at), right);
     if Flags(edited[at.tcp_at + 13]).syn() {
-        lower_mss(edited, &at, mss, 20, ChecksumState::Partial);
+        make_room(edited, &at, mss, 20, ChecksumState::Partial);
     }
 });

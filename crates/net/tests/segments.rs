@@ -8,7 +8,7 @@ use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::output::OptionFields;
 use sealane_net::ao::segment::cut::Cut;
 use sealane_net::ao::segment::join::{Join, Pushed};
-use sealane_net::ao::segment::{ChecksumState, insert, lower_mss, max_payload, options_with, strip};
+use sealane_net::ao::segment::{ChecksumState, insert, make_room, max_payload, options_with, strip};
 use sealane_net::wire::ip::{self, Family, Layout};
 use sealane_net::wire::tcp::{Auth, BadOptions, Flags, Options, Segment};
 
@@ -186,15 +186,43 @@ fn the_peers_mss_is_lowered() {
             let options = [&[1, 3, 3, 7, 2, 4][..], &mss.to_be_bytes()].concat();
             let mut packet = segment(source, destination, 1, 2, syn, &options, b"");
             let at = Layout::find(&packet).unwrap();
-            lower_mss(&mut packet, &at, mtu, 16, ChecksumState::Complete);
+            make_room(&mut packet, &at, mtu, 16, ChecksumState::Complete);
             assert!(ip::tcp_checksum_ok(&packet, &at));
             let want = [&options[..6], &(want as u16).to_be_bytes()].concat();
             assert_eq!(Segment::parse(&packet).unwrap().option_bytes(), want);
         }
         let packet = segment(source, destination, 1, 2, syn, &TIMESTAMPS, b"");
         let mut same = packet.clone();
-        lower_mss(&mut same, &Layout::find(&packet).unwrap(), 1500, 16, ChecksumState::Complete);
+        make_room(&mut same, &Layout::find(&packet).unwrap(), 1500, 16, ChecksumState::Complete);
         assert_eq!(same, packet);
+    }
+}
+
+/// Both ends of a connection whose segments have no room for a SACK block lose the offer of SACK, and others keep it.
+#[test]
+fn sack_is_offered_only_where_a_block_fits() {
+    const PERMITTED: [u8; 4] = [1, 1, 4, 2];
+    let with_timestamps = [&MSS[..], &[4, 2], &TIMESTAMPS[2..], &[1, 3, 3, 7]].concat();
+    let without = [&MSS[..], &PERMITTED, &[1, 3, 3, 7]].concat();
+    for (mac_len, options, keeps) in [
+        (12, &with_timestamps, true),
+        (13, &with_timestamps, false),
+        (16, &with_timestamps, false),
+        (16, &without, true),
+    ] {
+        let offers = |options: &[u8]| Options::new(options).any(|o| o.unwrap().kind() == 4);
+        let signed = options_with(&fields(mac_len), options).unwrap();
+        assert_eq!(offers(&signed), keeps, "going out, {mac_len}");
+        let rest = signed.len() - options.len();
+        let same = signed[rest..].iter().zip(options).filter(|(a, b)| a == b).count();
+        assert_eq!(same, options.len() - if keeps { 0 } else { 2 }, "nothing else changes");
+
+        let (source, destination) = ends(false);
+        let mut packet = segment(source, destination, 1, 2, Flags::SYN, options, b"");
+        let at = Layout::find(&packet).unwrap();
+        make_room(&mut packet, &at, 9000, rest, ChecksumState::Complete);
+        assert!(ip::tcp_checksum_ok(&packet, &at));
+        assert_eq!(offers(Segment::parse(&packet).unwrap().option_bytes()), keeps, "coming in, {mac_len}");
     }
 }
 

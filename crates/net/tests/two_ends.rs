@@ -14,7 +14,7 @@ use sealane_net::ao::mkt::{MktSpec, Prefix};
 use sealane_net::ao::output::{Choice, choose, sent};
 use sealane_net::ao::segment::cut::Cut;
 use sealane_net::ao::segment::join::{Join, Pushed};
-use sealane_net::ao::segment::{ChecksumState, lower_mss, max_payload, strip};
+use sealane_net::ao::segment::{ChecksumState, make_room, max_payload, strip};
 use sealane_net::ao::table::{Ids, KeyRef};
 use sealane_net::wire::ip::{self, Layout};
 use sealane_net::wire::tcp::{AoOption, Flags, Segment};
@@ -232,7 +232,7 @@ impl End {
             let layout = Layout::find(packet).unwrap();
             let (start, layout) = strip(packet, &layout, &option, ChecksumState::Complete);
             packet.drain(..start);
-            lower_mss(packet, &layout, MTU, 20, ChecksumState::Complete);
+            make_room(packet, &layout, MTU, 20, ChecksumState::Complete);
             assert!(ip::tcp_checksum_ok(packet, &layout));
             good.push((std::mem::take(packet), option));
         }

@@ -132,7 +132,7 @@ impl Namespace {
                         if let Some((to, mss)) = syn {
                             // What we send to this peer has to leave room for the option.
                             let room = self.option_room(&to);
-                            segment::lower_mss(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
+                            segment::make_room(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
                             self.announced(to.ends(), mss);
                         }
                         Verdict::Deliver(from, new_at)

@@ -31,7 +31,8 @@ pub enum ChecksumState {
 }
 
 /// The options of a signed segment: ours first, its MAC zeroed and padded with NOPs to whole words as Linux does, then
-/// those of the segment; SACK blocks that no longer fit are left out, the last ones first.
+/// those of the segment; SACK blocks that no longer fit are left out, the last ones first. A SYN whose connection will have
+/// no room for any does not offer them.
 ///
 /// # Errors
 /// [`DropReason::NoRoom`]: they do not fit even without SACK blocks. [`DropReason::BadHeader`]: they do not fit, and are
@@ -49,6 +50,7 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
     let room = MAX_OPTIONS_LEN - padded;
     if options.len() <= room {
         out.extend(options.iter().copied());
+        withdraw_sack(&mut out[padded..], padded);
         return Ok(out);
     }
     // Without the padding between the options, SACK gets what all others leave.
@@ -82,6 +84,33 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
 /// Length of an option with NOPs before it up to whole words.
 fn aligned_len(option: &[u8]) -> usize {
     option.len().next_multiple_of(4)
+}
+
+/// What timestamps, and what one SACK block takes in the header, with the NOPs that Linux puts before them.
+const TIMESTAMPS_LEN: usize = 12;
+const SACK_BLOCK_LEN: usize = 12;
+
+/// Takes SACK-permitted out of the options of a SYN with timestamps when a signature of `option_len` bytes leaves no room
+/// for one SACK block: MACs longer than 12 bytes. Only a SYN has that option (RFC 2018 section 2).
+///
+/// A sender that may expect SACK blocks does not count duplicate acknowledgements without any, and so repeats what is lost
+/// only when its timer runs out: 200 ms or more for each loss. One that may not counts them (RFC 6582). Linux's own TCP-AO
+/// offers SACK all the same.
+fn withdraw_sack(options: &mut [u8], option_len: usize) {
+    if option_len + TIMESTAMPS_LEN + SACK_BLOCK_LEN <= MAX_OPTIONS_LEN {
+        return;
+    }
+    let (mut permitted, mut timestamps) = (None, false);
+    for option in Options::new(options).map_while(Result::ok) {
+        match option.kind() {
+            kind::SACK_PERMITTED => permitted = Some(option.at..option.at + option.bytes.len()),
+            kind::TIMESTAMPS => timestamps = true,
+            _ => {}
+        }
+    }
+    if let Some(permitted) = permitted.filter(|_| timestamps) {
+        options[permitted].fill(kind::NOP);
+    }
 }
 
 /// How many bytes of payload a signed segment may have when the whole packet may have `mtu` bytes; 0 when not even the
@@ -136,25 +165,24 @@ fn padded_extent(options: &[u8], option: &AoOption) -> (usize, usize) {
     (from, to)
 }
 
-/// Lowers the MSS option of a received SYN or SYN-ACK so that what the kernel sends has room for `option_len` bytes of
-/// ours: to the smaller of the peer's MSS and what fits into `mtu`, less `option_len`. A segment without MSS option
-/// stays as it is; its peer's default of 536 or 1220 bytes leaves room.
+/// Edits the options of a received SYN or SYN-ACK so that what the kernel sends has room for `option_len` bytes of ours:
+/// the MSS becomes the smaller of the peer's and what fits into `mtu`, less `option_len`, and SACK-permitted goes where
+/// no block would fit. A segment without MSS option keeps its peer's default of 536 or 1220 bytes, which leaves room.
 ///
 /// # Panics
 /// When `at` is not the layout of `packet`.
-pub fn lower_mss(packet: &mut [u8], at: &Layout, mtu: usize, option_len: usize, checksum: ChecksumState) {
-    let options_at = at.tcp_at + TCP_HEADER_LEN;
-    let found = Options::new(&packet[options_at..at.payload_at]).map_while(Result::ok);
-    let Some(mss_at) =
-        found.filter(|o| o.kind() == kind::MSS && o.bytes.len() == 4).map(|o| options_at + o.at + 2).next()
-    else {
-        return;
-    };
+pub fn make_room(packet: &mut [u8], at: &Layout, mtu: usize, option_len: usize, checksum: ChecksumState) {
     let old = before_edit(packet, at);
-    // The MSS counts no options, neither IP's nor TCP's (RFC 6691).
-    let headers = if at.family == ip::Family::V4 { 20 } else { ip::V6_HEADER_LEN } + TCP_HEADER_LEN;
-    let fits = usize::from(be16(packet, mss_at)).min(mtu.saturating_sub(headers)).saturating_sub(option_len);
-    packet[mss_at..mss_at + 2].copy_from_slice(&(fits as u16).to_be_bytes());
+    let options_at = at.tcp_at + TCP_HEADER_LEN;
+    withdraw_sack(&mut packet[options_at..at.payload_at], option_len);
+    let mut options = Options::new(&packet[options_at..at.payload_at]).map_while(Result::ok);
+    if let Some(mss) = options.find(|o| o.kind() == kind::MSS && o.bytes.len() == 4) {
+        let mss_at = options_at + mss.at + 2;
+        // The MSS counts no options, neither IP's nor TCP's (RFC 6691).
+        let headers = if at.family == ip::Family::V4 { 20 } else { ip::V6_HEADER_LEN } + TCP_HEADER_LEN;
+        let fits = usize::from(be16(packet, mss_at)).min(mtu.saturating_sub(headers)).saturating_sub(option_len);
+        packet[mss_at..mss_at + 2].copy_from_slice(&(fits as u16).to_be_bytes());
+    }
     after_edit(packet, at, checksum, &old);
 }
 
