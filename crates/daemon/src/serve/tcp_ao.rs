@@ -8,7 +8,7 @@ use super::{Server, Verdict, caller};
 use crate::ao::{Space, Spaces};
 use crate::transport::netns::Netns;
 use crate::transport::peer::{Peer, Span};
-use crate::transport::seccomp::{NETSTAT, Notification};
+use crate::transport::seccomp::Notification;
 use crate::transport::tcp_socket as sock;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 use sealane_engine::Errno;
@@ -34,7 +34,7 @@ pub(super) fn concerns(n: &Notification) -> bool {
                     n.args[2] as i32,
                     tcp::TCP_MD5SIG | tcp::TCP_MD5SIG_EXT | tcp::TCP_AO_ADD_KEY..=tcp::TCP_AO_REPAIR
                 )
-                || n.nr == libc::SYS_getsockopt && n.args[2] as u32 == NETSTAT
+                || n.nr == libc::SYS_getsockopt && n.args[2] as i32 == netstat::QUERY
         }
         _ => false,
     }
@@ -43,7 +43,7 @@ pub(super) fn concerns(n: &Notification) -> bool {
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification) -> Done {
     let peer = Peer(n.tid);
-    if n.nr == libc::SYS_getsockopt && n.args[2] as u32 == NETSTAT {
+    if n.nr == libc::SYS_getsockopt && n.args[2] as i32 == netstat::QUERY {
         return counters(spaces, peer, n);
     }
     if n.nr == libc::SYS_connect && spaces.is_empty() {

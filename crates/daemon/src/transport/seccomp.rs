@@ -1,19 +1,13 @@
 //! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
 
+use sealane_abi::tcp;
+use sealane_engine::tcp_ao::netstat;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const AF_ALG: u32 = 38;
 const AF_NETLINK: u32 = 16;
 const NETLINK_CRYPTO: u32 = 21;
-const IPPROTO_TCP: u32 = 6;
-/// The socket options of TCP-AO, and those of TCP-MD5 with which it has to get along.
-const TCP_AO_FIRST: u32 = 38;
-const TCP_AO_LAST: u32 = 42;
-const TCP_MD5SIG: u32 = 14;
-const TCP_MD5SIG_EXT: u32 = 32;
-/// Not an option of Linux: how the preloaded library asks for the text of `/proc/net/netstat`.
-pub(crate) const NETSTAT: u32 = 0x5ea1;
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -119,13 +113,14 @@ impl Filter {
         if tcp_ao {
             c.label(To::Option);
             c.arg(1);
-            c.jump(libc::BPF_JEQ, IPPROTO_TCP, To::Next, To::First);
+            c.jump(libc::BPF_JEQ, tcp::IPPROTO_TCP as u32, To::Next, To::First);
             c.arg(2);
-            for name in [TCP_MD5SIG, TCP_MD5SIG_EXT, NETSTAT] {
-                c.jump(libc::BPF_JEQ, name, To::Ask, To::Next);
+            // TCP-MD5 is what TCP-AO has to get along with.
+            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, netstat::QUERY] {
+                c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::Next);
             }
-            c.jump(libc::BPF_JGT, TCP_AO_LAST, To::First, To::Next);
-            c.jump(libc::BPF_JGE, TCP_AO_FIRST, To::Ask, To::First);
+            c.jump(libc::BPF_JGT, tcp::TCP_AO_REPAIR as u32, To::First, To::Next);
+            c.jump(libc::BPF_JGE, tcp::TCP_AO_ADD_KEY as u32, To::Ask, To::First);
         }
         c.label(To::Third);
         c.arg(2);

@@ -37,16 +37,13 @@ unsafe fn ours(path: *const c_char) -> Option<Ours> {
     }
 }
 
-/// Not an option of Linux. The launcher, which watches the options of TCP-AO, answers it with the text of
-/// /proc/net/netstat of the thread named in place of the descriptor; without it the kernel fails it.
-const NETSTAT: usize = 0x5ea1;
-
 /// The text with the launcher's counters in it; none where nobody serves TCP-AO.
 fn netstat(whose: c_int) -> Option<Vec<u8>> {
     let mut text = vec![0u8; 1 << 14];
     let mut len = text.len() as u32;
+    let name = sealane_engine::tcp_ao::netstat::QUERY;
     // SAFETY: room of that length.
-    let r = unsafe { raw!(libc::SYS_getsockopt, whose, libc::IPPROTO_TCP, NETSTAT, text.as_mut_ptr(), &raw mut len) };
+    let r = unsafe { raw!(libc::SYS_getsockopt, whose, libc::IPPROTO_TCP, name, text.as_mut_ptr(), &raw mut len) };
     check(r).ok()?;
     text.truncate(len as usize);
     Some(text)
