@@ -4,6 +4,7 @@ mod fast;
 pub mod host;
 mod leftover;
 mod path;
+mod protected;
 mod space;
 mod state;
 

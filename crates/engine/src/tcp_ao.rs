@@ -43,6 +43,7 @@ use sealane_abi::tcp::{self, State};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
 use sealane_net::ao::info::AoInfo;
+use sealane_net::ao::mkt::Prefix;
 use std::collections::HashMap;
 use std::sync::Arc;
 use user::UserBytes;
@@ -318,6 +319,17 @@ impl Namespace {
     /// All sockets with TCP-AO, in no order.
     pub fn sockets(&self) -> impl Iterator<Item = (SocketId, &AoInfo)> {
         self.sockets.iter().filter_map(|(id, s)| Some((*id, s.info.as_ref()?)))
+    }
+
+    /// The peers of all keys, as often as there are keys.
+    pub fn key_peers(&self) -> impl Iterator<Item = Prefix> {
+        self.sockets().flat_map(|(_, info)| info.keys().iter().map(|(_, key)| key.mkt.peer))
+    }
+
+    /// Whether a socket takes no connection without TCP-AO, whoever the peer is.
+    #[must_use]
+    pub fn requires(&self) -> bool {
+        self.sockets().any(|(_, info)| info.ao_required)
     }
 
     /// Counters of the namespace.

@@ -213,7 +213,7 @@ impl Host {
                 Some((space, _)) => {
                     let space = space.clone();
                     for prefix in prefixes {
-                        space.protect(prefix).map_err(system("the rules"))?;
+                        space.shared().protect(prefix).map_err(system("the rules"))?;
                     }
                     set_keys(space.shared(), &made, now_s);
                     *space.shared().policy.write() = Some(policy);

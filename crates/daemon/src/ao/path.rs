@@ -1,6 +1,7 @@
 //! The data path of one network namespace: packets of protected peers between the kernel's queues and the engine.
 
 use super::fast::{Fast, MAX_DEVICES, Pass};
+use super::protected::Protected;
 use crate::transport::link;
 use crate::transport::netns::Netns;
 use crate::transport::nfqueue::{BATCH, Queue, Verdict as Fate};
@@ -15,6 +16,7 @@ use sealane_engine::tcp_ao::{
     Ends, Found, Inbound, Kernel, Namespace, Outbound, SavedConnection, SocketId, Verdict, icmp_error, tell_nobody,
 };
 use sealane_net::ao::mac::BURST;
+use sealane_net::ao::mkt::Prefix;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
 use std::collections::HashMap;
@@ -32,6 +34,8 @@ pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
 const ROOM: usize = 1 << 20;
 /// How often time is looked at when nothing happens.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it is looked for peers that nobody needs any more.
+const TIDY: Duration = Duration::from_secs(60);
 /// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
 const MIN_MTU: usize = 1280;
 
@@ -54,6 +58,8 @@ pub(super) struct Shared {
     pub(super) engine: Mutex<Namespace>,
     /// `None` when it has been taken away.
     pub(super) table: Mutex<Option<Table>>,
+    /// Locked before `table`, and that before `engine`.
+    pub(super) protected: Mutex<Protected>,
     pub(super) waker: Waker,
     pub(super) stop: AtomicBool,
     /// What a configuration says of connections whose program set no keys.
@@ -125,20 +131,22 @@ struct Path {
 pub(super) fn start(
     netns: &Netns,
     engine: Namespace,
-    peers: &[(IpAddr, u8)],
+    peers: &[Prefix],
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
     let (mut path, shared) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         let output = Queue::open(FIRST_QUEUE, true).map_err(say("a queue for packets that leave"))?;
         let input = Queue::open(output.number() + 1, false).map_err(say("a queue for packets that come in"))?;
         let marks = Marks::default();
         let options = Options { output_queue: output.number(), input_queue: input.number(), marks, any_option: true };
-        let table = Table::install(options, peers).map_err(say("nftables rules"))?;
+        let table = Table::install(options, &list).map_err(say("nftables rules"))?;
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             table: Mutex::new(Some(table)),
+            protected: Mutex::new(Protected::new(peers.iter().copied())),
             waker: Waker::new()?,
             stop: AtomicBool::new(false),
             policy: RwLock::new(None),
@@ -183,6 +191,7 @@ impl Path {
     fn serve(&mut self) {
         sleep_precisely();
         let mut ticked = Instant::now();
+        let mut tidied = Instant::now();
         let (mut busy, mut naps) = (false, 0);
         while !self.shared.stop.load(Ordering::Acquire) {
             // Many segments come one after another: a nap lets them come together, and wakes nobody in between.
@@ -227,6 +236,10 @@ impl Path {
                 if engine.unsaved() {
                     self.shared.save(&mut engine);
                 }
+            }
+            if tidied.elapsed() >= TIDY {
+                tidied = Instant::now();
+                complain("peers that nobody needs", self.shared.unprotect_unused(tidied));
             }
         }
         // What is left in the queues is dropped with them; only then do the rules go.

@@ -2,6 +2,7 @@
 
 use super::leftover;
 use super::path::{self, Shared};
+use super::protected::Held;
 use crate::transport::netns::{Netns, NetnsId};
 use crate::transport::sock_diag::SockDiag;
 use parking_lot::{Mutex, MutexGuard};
@@ -10,7 +11,7 @@ use sealane_engine::Profile;
 use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::Prefix;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -89,9 +90,7 @@ impl Spaces {
         let left = netns.run(|| leftover::take_over(id.inode()))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
         let space = Space::start(netns, engine, &left, |_| {})?;
-        spaces.insert(id, space.clone());
-        self.any.store(true, Ordering::Release);
-        Ok(Some(space))
+        Ok(Some(self.add(&mut spaces, id, space)))
     }
 
     /// Serves a namespace whose peers are known before: `prepare` gives the engine their keys, before a packet is looked at.
@@ -101,9 +100,13 @@ impl Spaces {
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
         let space = Space::start(netns, self.new_engine(), peers, prepare)?;
-        self.by_id.lock().insert(id, space.clone());
+        Ok(self.add(&mut self.by_id.lock(), id, space))
+    }
+
+    fn add(&self, spaces: &mut HashMap<NetnsId, Arc<Space>>, id: NetnsId, space: Arc<Space>) -> Arc<Space> {
+        spaces.insert(id, space.clone());
         self.any.store(true, Ordering::Release);
-        Ok(space)
+        space
     }
 
     fn new_engine(&self) -> Namespace {
@@ -168,7 +171,6 @@ pub(crate) struct Space {
     netns: Netns,
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    protected: Mutex<HashSet<Prefix>>,
 }
 
 impl Space {
@@ -178,10 +180,8 @@ impl Space {
         peers: &[Prefix],
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
-        let (shared, thread) = path::start(&netns, engine, &list, prepare)?;
-        let protected = Mutex::new(peers.iter().copied().collect());
-        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)), protected }))
+        let (shared, thread) = path::start(&netns, engine, peers, prepare)?;
+        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)) }))
     }
 
     /// Its engine.
@@ -199,19 +199,13 @@ impl Space {
         NoVrfs
     }
 
-    /// Puts the peers of a prefix under the rules: from now on no segment to or from them passes unseen.
+    /// Puts the peers of prefixes under the rules, for a key that is set while the answer lives: from now on no segment to
+    /// or from them passes unseen.
     ///
     /// # Errors
     /// The kernel's, and then it is not so.
-    pub(crate) fn protect(&self, prefix: Prefix) -> io::Result<()> {
-        let mut protected = self.protected.lock();
-        if !protected.contains(&prefix) {
-            let mut table = self.shared.table.lock();
-            let table = table.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-            table.protect(&[(prefix.addr, prefix.len)])?;
-            protected.insert(prefix);
-        }
-        Ok(())
+    pub(crate) fn protect(&self, prefixes: &[Prefix]) -> io::Result<Held<'_>> {
+        self.shared.protect_for_key(prefixes)
     }
 
     /// How much memory the keys of a socket may take here, in bytes: `net.core.optmem_max`.

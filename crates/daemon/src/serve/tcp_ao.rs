@@ -13,6 +13,7 @@ use crate::transport::tcp_socket as sock;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 use sealane_engine::Errno;
 use sealane_engine::tcp_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
+use sealane_net::ao::mkt::{Prefix, unmapped};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -147,19 +148,23 @@ impl Call<'_> {
             return Err(Verdict::Answered);
         }
         // The rules stand before the key does.
-        for prefix in protects(self.family, optname, &optval) {
-            space.protect(prefix).map_err(|e| {
-                eprintln!("sealane: cannot protect {}/{}: {e}", prefix.addr, prefix.len);
-                Verdict::Fail(libc::ENOMEM)
-            })?;
-        }
+        let prefixes = protects(self.family, optname, &optval);
+        let held = space.protect(&prefixes).map_err(|e| {
+            eprintln!(
+                "sealane: cannot protect {}: {e}",
+                prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join(", ")
+            );
+            Verdict::Fail(libc::ENOMEM)
+        })?;
         let optmem_max = self.spaces.limits_memory().then(|| space.optmem_max()).flatten();
         let mut engine = space.engine();
         if let Some(bytes) = optmem_max {
             engine.set_optmem_max(bytes);
         }
         engine.adopt(id, &facts);
-        engine.setsockopt(id, &facts, optname, &optval, optlen)?;
+        let done = engine.setsockopt(id, &facts, optname, &optval, optlen);
+        drop(held);
+        done?;
         Ok(0)
     }
 
@@ -215,8 +220,7 @@ fn errno(e: std::io::Error) -> Errno {
 }
 
 /// The peers whose segments a call makes subject to TCP-AO, as far as it is well formed; the engine judges it.
-fn protects(family: Family, optname: i32, optval: &[u8]) -> Vec<sealane_net::ao::mkt::Prefix> {
-    use sealane_net::ao::mkt::{Prefix, unmapped};
+fn protects(family: Family, optname: i32, optval: &[u8]) -> Vec<Prefix> {
     let required = |info: &TcpAoInfoOpt| info.flags.get() & TcpAoInfoOpt::AO_REQUIRED != 0;
     match optname {
         tcp::TCP_AO_ADD_KEY => {
