@@ -50,9 +50,13 @@ impl Pair {
     }
 
     fn server(&self) -> Running {
+        self.server_for(&["--count", "1000"])
+    }
+
+    fn server_for(&self, how: &[&str]) -> Running {
         let addr = format!("10.79.0.2:{PORT}");
-        let args = [PEER, "serve", &addr, "--peer", "10.79.0.1/32", "--keys", &self.keys[1], "--count", "1000"];
-        let mut server = self.sealane(&self.b, &args);
+        let args = [PEER, "serve", &addr, "--peer", "10.79.0.1/32", "--keys", &self.keys[1]];
+        let mut server = self.sealane(&self.b, &[&args, how].concat());
         server.expect("listening on", 1);
         server
     }
@@ -187,6 +191,19 @@ fn ends_in_the_middle() {
         assert_eq!(status, Some(1), "its connection was reset: {told}");
         rest(1);
     }
+    nothing_in_clear(watch);
+}
+
+/// The program ends when it has written, and its peer reads slowly: all arrives, signed.
+#[test]
+fn ends_before_its_data_has_arrived() {
+    let Some(pair) = Pair::new("tcp_ao_clear::ends_before_its_data_has_arrived") else { return };
+    let watch = pair.watch();
+    let server = pair.server_for(&["--slow"]);
+    let (status, told) = pair.client(&["--bytes", "3000000", "--leave"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    let (status, told) = server.finish(LIMIT);
+    assert!(status == Some(0) && told.contains(r#"{"ok":true,"bytes":3000000,"#), "{told}");
     nothing_in_clear(watch);
 }
 

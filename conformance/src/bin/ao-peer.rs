@@ -4,10 +4,11 @@
 //! sent. One line of JSON on standard output says how it went. Exit status: 0 as expected, 1 not, 2 could not try.
 //!
 //! ```text
-//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N]
+//! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --ping N] [--rotate MS] [--local ADDR] [--abort]
-//!                 [--seconds N] [--retry SECONDS]
+//!                 [--leave] [--seconds N] [--retry SECONDS]
 //! ```
+//! A `--slow` server takes 640 KB a second; a client that `--leave`s ends as soon as it has written.
 //! Nothing may take longer than `--seconds` (60). With `--retry`, a connection that does not come about is tried anew, for
 //! so long: the server may still be about to start.
 //! A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or
@@ -134,6 +135,8 @@ struct Args {
     ping: usize,
     rotate_ms: u64,
     abort: bool,
+    slow: bool,
+    leave: bool,
     seconds: u64,
     retry: u64,
 }
@@ -158,6 +161,8 @@ fn parse() -> Result<Args, String> {
         ping: 0,
         rotate_ms: 0,
         abort: false,
+        slow: false,
+        leave: false,
         seconds: 60,
         retry: 0,
     };
@@ -184,6 +189,8 @@ fn parse() -> Result<Args, String> {
             "--seconds" => args.seconds = number(value()?)?,
             "--retry" => args.retry = number(value()?)?,
             "--abort" => args.abort = true,
+            "--slow" => args.slow = true,
+            "--leave" => args.leave = true,
             _ => return Err(format!("{flag}: unknown")),
         }
     }
@@ -278,7 +285,7 @@ fn rotate(fd: i32, rnext: u8) -> io::Result<()> {
 }
 
 /// Serves one connection: pings are 'P' and 64 bytes, which come back; else a stream, whose length comes back at its end.
-fn serve(mut stream: TcpStream) -> io::Result<(u64, bool)> {
+fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
     let mut buf = vec![0u8; 1 << 18];
     let mut want = vec![0u8; 1 << 18];
     let mut first = [0u8; 1];
@@ -296,7 +303,12 @@ fn serve(mut stream: TcpStream) -> io::Result<(u64, bool)> {
     }
     let (mut at, mut same) = (0u64, true);
     loop {
-        let n = stream.read(&mut buf)?;
+        let n = if slow {
+            std::thread::sleep(Duration::from_millis(100));
+            stream.read(&mut buf[..1 << 16])?
+        } else {
+            stream.read(&mut buf)?
+        };
         if n == 0 {
             break;
         }
@@ -334,6 +346,9 @@ fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64)> {
                 fill(&mut buf[..n], at);
                 stream.write_all(&buf[..n])?;
                 at += n as u64;
+            }
+            if args.leave {
+                return Ok(true);
             }
             stream.shutdown(Shutdown::Write)?;
             let mut answer = [0u8; 8];
@@ -376,6 +391,10 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
     };
     // One that is to be tried again is not waited for as long.
     limit(if args.retry > 0 { 1 } else { args.seconds })?;
+    if args.leave {
+        // All that it writes fits.
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(1i32 << 24).to_ne_bytes())?;
+    }
     install(&socket, args)?;
     let start = Instant::now();
     socket.connect(args.addr)?;
@@ -417,6 +436,9 @@ fn client(args: &Args) -> io::Result<bool> {
 fn server(args: &Args) -> io::Result<bool> {
     let socket = sys::Socket::new(args.addr)?;
     socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, &1i32.to_ne_bytes())?;
+    if args.slow {
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &(1i32 << 16).to_ne_bytes())?;
+    }
     install(&socket, args)?;
     socket.bind(args.addr)?;
     socket.listen()?;
@@ -435,7 +457,7 @@ fn server(args: &Args) -> io::Result<bool> {
                     }
                 }
                 let copy = stream.try_clone();
-                let served = serve(stream);
+                let served = serve(stream, args.slow);
                 let ao = copy.map_or("null".into(), |c| info(c.as_raw_fd()));
                 match &served {
                     Ok((n, same)) => println!(r#"{{"ok":{same},"bytes":{n},"ao":{ao}}}"#),

@@ -10,6 +10,7 @@ use sealane_abi::admin;
 use sealane_engine::Profile;
 use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
 use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::drop::Counter;
 use sealane_net::ao::mkt::Prefix;
 use std::collections::HashMap;
 use std::io;
@@ -152,8 +153,13 @@ impl Spaces {
     pub(crate) fn stop(&self) {
         let spaces: Vec<Arc<Space>> = self.by_id.lock().drain().map(|(_, space)| space).collect();
         let start = Instant::now();
-        while start.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
+        let (mut good, mut moved) = (0, start);
+        while start.elapsed() < LINGER_MOST && moved.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
             std::thread::sleep(Duration::from_millis(10));
+            let now = spaces.iter().map(|s| s.engine().netstat().value(Counter::Good)).sum();
+            if now != good {
+                (good, moved) = (now, Instant::now());
+            }
         }
         for space in spaces {
             space.stop();
@@ -161,8 +167,11 @@ impl Spaces {
     }
 }
 
-/// How long connections may go on after their program has ended: their last bytes are under way.
+/// How long connections may go on after their program has ended while their peers send nothing: their last bytes are under
+/// way, and may have to be repeated.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long they may go on while their peers acknowledge what the program had written: Linux would deliver it all.
+const LINGER_MOST: Duration = Duration::from_secs(60);
 /// How long the last segments take to leave.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
