@@ -150,8 +150,16 @@ impl Namespace {
             match flow.stage {
                 // A new connection between the same ends, or an old SYN once more: the kernel knows.
                 Stage::Open | Stage::Gone if first_syn => {}
-                // A handshake is under way, and goes on whatever old SYN comes in between; unless the kernel has given it up.
+                // Not the handshake that is under way: an old SYN once more, unless the kernel has given that one up, or the
+                // answer to a SYN cookie, of which it keeps nothing.
                 Stage::Half(r) if first_syn && r.rcv_isn != segment.seq() && kernel.has(&ends, device).is_some() => {
+                    return Track::To(Target { request: None, ..self.target(ends, flow) });
+                }
+                Stage::Half(r)
+                    if !flags.syn()
+                        && r.rcv_isn != segment.seq().wrapping_sub(1)
+                        && kernel.has(&ends, device) == Some(false) =>
+                {
                     return Track::To(Target { request: None, ..self.target(ends, flow) });
                 }
                 // The kernel looks at no MAC in TIME_WAIT. A signed segment is still only good with a good one.

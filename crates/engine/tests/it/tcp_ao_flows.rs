@@ -315,24 +315,28 @@ fn what_a_replayed_handshake_opens_does_not_stay() {
 
 #[test]
 fn an_old_syn_does_not_disturb_a_handshake() {
-    let (mut a, _, [old, _]) = handshake();
-    let mut b = End::new("10.0.0.2:179");
-    let (at, to) = (a.addr, b.addr);
-    for alg in [("hmac(sha1)", 1, 2), ("cmac(aes128)", 3, 4)] {
-        b.key(2, at, alg.0, alg.2, alg.1);
+    for cookies in [false, true] {
+        let (mut a, _, [old, _]) = handshake();
+        let mut b = End::new("10.0.0.2:179");
+        let (at, to) = (a.addr, b.addr);
+        for alg in [("hmac(sha1)", 1, 2), ("cmac(aes128)", 3, 4)] {
+            b.key(2, at, alg.0, alg.2, alg.1);
+        }
+        b.socket(2, None, State::Listen);
+        let isn = 77_000;
+        let (_, out) = a.send(&packet(at, to, SYN, isn, 0, &MSS, &[]));
+        b.receive(&out[0]).unwrap();
+        if !cookies {
+            b.socket(90, Some(at), State::NewSynRecv);
+        }
+        let (_, out) = b.send(&packet(to, at, SYN | ACK, B_ISN, isn + 1, &MSS, &[]));
+        a.receive(&out[0]).unwrap();
+        let (_, out) = a.send(&packet(at, to, ACK, isn + 1, B_ISN + 1, &[], &[]));
+        // A replay, which the kernel answers with what it has to say about it.
+        b.receive(&old).unwrap();
+        assert!(b.receive(&out[0]).is_ok(), "with cookies: {cookies}");
+        assert_eq!(known(&b), (2, 1, 0));
     }
-    b.socket(2, None, State::Listen);
-    let isn = 77_000;
-    let (_, out) = a.send(&packet(at, to, SYN, isn, 0, &MSS, &[]));
-    b.receive(&out[0]).unwrap();
-    b.socket(90, Some(at), State::NewSynRecv);
-    let (_, out) = b.send(&packet(to, at, SYN | ACK, B_ISN, isn + 1, &MSS, &[]));
-    a.receive(&out[0]).unwrap();
-    let (_, out) = a.send(&packet(at, to, ACK, isn + 1, B_ISN + 1, &[], &[]));
-    // A replay, which the kernel answers with what it has to say about it.
-    b.receive(&old).unwrap();
-    assert!(b.receive(&out[0]).is_ok());
-    assert_eq!(known(&b), (2, 1, 0));
 }
 
 #[test]
