@@ -1,5 +1,6 @@
 //! The differential test itself: the same sequences in two places, what differs, and the smallest way to show it.
 
+use crate::sequences;
 use crate::shrink::shrink;
 use crate::target::Target;
 use crate::transcript::{self, Block};
@@ -184,14 +185,7 @@ impl Comparison {
     fn try_blocks(&self, plan: &Path, number: u64, candidates: &[Vec<usize>]) -> Result<Vec<(Block, Block)>, String> {
         let mut done: Vec<(Block, Block)> = Vec::new();
         while done.len() < candidates.len() {
-            let rows: String = candidates[done.len()..]
-                .iter()
-                .enumerate()
-                .map(|(i, keep)| {
-                    let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
-                    format!("{i} {number} {}\n", keep.join(","))
-                })
-                .collect();
+            let rows = sequences::plan(number, &candidates[done.len()..]);
             std::fs::write(plan, rows).map_err(|e| format!("{}: {e}", plan.display()))?;
             let [mut a, mut b] = self.both(&["--plan", &plan.to_string_lossy()], candidates.len() - done.len())?;
             let before = done.len();

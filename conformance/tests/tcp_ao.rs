@@ -8,6 +8,7 @@ use sealane_conformance::ao::facts::Facts;
 use sealane_conformance::ao::generate::generate;
 use sealane_conformance::ao::plan::{Call, Opt, SLOTS};
 use sealane_conformance::ao::rle;
+use sealane_conformance::sequences;
 use sealane_conformance::shrink::shrink;
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{self, Outcome, Target, run_limited};
@@ -379,15 +380,7 @@ impl Oracle {
     fn reproducer(&self, number: u64, last: usize) -> String {
         let plan = std::env::temp_dir().join(format!("sealane-ao-plan.{}", std::process::id()));
         let run = |candidates: &[Vec<usize>]| -> Vec<(Block, Option<(usize, String)>)> {
-            let rows: String = candidates
-                .iter()
-                .enumerate()
-                .map(|(i, keep)| {
-                    let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
-                    format!("{i} {number} {}\n", keep.join(","))
-                })
-                .collect();
-            std::fs::write(&plan, rows).expect("a plan");
+            std::fs::write(&plan, sequences::plan(number, candidates)).expect("a plan");
             let blocks = self.record(&["--plan", &plan.to_string_lossy()], candidates.len());
             blocks.into_iter().map(|b| (self.judge(number, &b), b)).map(|(d, b)| (b, d)).collect()
         };

@@ -3,6 +3,7 @@
 use sealane_conformance::ao::generate::generate;
 use sealane_conformance::ao::perform::Performer;
 use sealane_conformance::ao::plan::Call;
+use sealane_conformance::sequences::{self, Options};
 use sealane_conformance::transcript::{END, head};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,49 +23,6 @@ NUMBER that are listed, headed by CANDIDATE.
 
 Exit status: 0 done, 2 wrong usage.
 ";
-
-struct Options {
-    seed: u64,
-    from: u64,
-    sequences: u64,
-    calls: usize,
-    plan: Option<String>,
-    output: Option<String>,
-    settle_ms: u32,
-    dry_run: bool,
-}
-
-fn options() -> Result<Options, String> {
-    let mut o =
-        Options { seed: 1, from: 0, sequences: 1, calls: 60, plan: None, output: None, settle_ms: 0, dry_run: false };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--dry-run" => {
-                o.dry_run = true;
-                continue;
-            }
-            "--help" | "-h" => {
-                print!("{HELP}");
-                std::process::exit(0);
-            }
-            _ => {}
-        }
-        let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
-        let number = || value.parse::<u64>().map_err(|_| format!("{arg}: {value:?} is not a number"));
-        match arg.as_str() {
-            "--seed" => o.seed = number()?,
-            "--from" => o.from = number()?,
-            "--sequences" => o.sequences = number()?,
-            "--calls" => o.calls = number()? as usize,
-            "--plan" => o.plan = Some(value),
-            "--output" => o.output = Some(value),
-            "--settle" => o.settle_ms = number()? as u32,
-            _ => return Err(format!("unknown option {arg}")),
-        }
-    }
-    Ok(o)
-}
 
 /// Addresses that are this machine's own, and a network behind them that swallows everything.
 fn set_up() {
@@ -88,11 +46,17 @@ fn set_up() {
     }
 }
 
-fn sequence(out: &mut dyn Write, number: u64, calls: &[(usize, &Call)], o: &Options) -> std::io::Result<()> {
+fn sequence(
+    out: &mut dyn Write,
+    number: u64,
+    calls: &[(usize, &Call)],
+    settle_ms: u32,
+    dry_run: bool,
+) -> std::io::Result<()> {
     writeln!(out, "{}", head(number))?;
-    let mut performer = Performer::new(o.settle_ms);
+    let mut performer = Performer::new(settle_ms);
     for (index, call) in calls {
-        if o.dry_run {
+        if dry_run {
             writeln!(out, "{index} {call}")?;
         } else {
             writeln!(out, "{index} {call} {}", performer.perform(call))?;
@@ -103,7 +67,14 @@ fn sequence(out: &mut dyn Write, number: u64, calls: &[(usize, &Call)], o: &Opti
 }
 
 fn run() -> Result<(), String> {
-    let o = options()?;
+    let mut settle_ms = 0;
+    let o = Options::read(HELP, 60, |arg, value| {
+        if arg != "--settle" {
+            return Ok(false);
+        }
+        settle_ms = sequences::number(arg, &value()?)? as u32;
+        Ok(true)
+    })?;
     let mut out: Box<dyn Write> = match &o.output {
         None => Box::new(std::io::stdout()),
         Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|e| format!("{path}: {e}"))?)),
@@ -112,26 +83,10 @@ fn run() -> Result<(), String> {
         set_up();
     }
     let failed = |e: std::io::Error| e.to_string();
-    let Some(path) = &o.plan else {
-        for number in o.from..o.from + o.sequences {
-            let calls = generate(o.seed, number, o.calls);
-            sequence(&mut out, number, &calls.iter().enumerate().collect::<Vec<_>>(), &o).map_err(failed)?;
-        }
-        return out.flush().map_err(failed);
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-    for row in text.lines() {
-        let fields: Vec<&str> = row.split(' ').collect();
-        let [candidate, number, keep] = fields[..] else { return Err(format!("{path}: {row:?}")) };
-        let wrong = |_| format!("{path}: {row:?}");
-        let calls = generate(o.seed, number.parse().map_err(wrong)?, o.calls);
-        let mut kept = Vec::new();
-        for index in keep.split(',').filter(|k| !k.is_empty()) {
-            let index: usize = index.parse().map_err(wrong)?;
-            kept.push((index, calls.get(index).ok_or_else(|| format!("{path}: no call {index}"))?));
-        }
-        sequence(&mut out, candidate.parse().map_err(wrong)?, &kept, &o).map_err(failed)?;
-    }
+    o.each(
+        |number| generate(o.seed, number, o.calls),
+        |number, calls| sequence(&mut out, number, calls, settle_ms, o.dry_run).map_err(failed),
+    )?;
     out.flush().map_err(failed)
 }
 
