@@ -1,6 +1,6 @@
 //! `sealane daemon`: TCP-AO for programs that know nothing of it, from a configuration.
 
-use super::path::{Keep, Policy, Shared, wall_ms};
+use super::path::{Keep, Policy, Shared, complain, wall_ms};
 use super::space::{Space, Spaces};
 use super::state;
 use crate::admin;
@@ -8,9 +8,11 @@ use crate::config::{Config, Flow, LoadError, Peer};
 use crate::metrics::http;
 use crate::transport::netns::Netns;
 use crate::transport::process::{self, Signal, Signals};
+use crate::transport::sock_diag::SockDiag;
 use sealane_abi::admin::{Role, Snapshot, VERSION};
+use sealane_abi::tcp::State;
 use sealane_engine::Profile;
-use sealane_engine::tcp_ao::{ConfiguredKey, Ends};
+use sealane_engine::tcp_ao::{ConfiguredKey, Ends, SocketId};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -223,10 +225,11 @@ impl Host {
                     let name = netns.as_deref();
                     let ns = open_netns(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
                     let file = state::path(&self.folder, ns.id().map_err(system("a network namespace"))?.inode());
+                    let there = ns.try_clone().map_err(system("a network namespace"))?;
                     let prepare = |shared: &Shared| {
                         set_keys(shared, &made, now_s);
                         *shared.policy.write() = Some(policy);
-                        take_up(shared, &file);
+                        take_up(shared, &file, &there);
                         let _ = shared.keep.set(keep(file));
                     };
                     self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
@@ -305,18 +308,40 @@ fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy
     })
 }
 
-/// Goes on with the connections of a daemon before us.
-fn take_up(shared: &Shared, file: &Path) {
-    match state::read(file) {
-        Ok(list) => {
-            let mut engine = shared.engine.lock();
-            let restored = list.iter().filter(|saved| engine.restore(saved)).count();
-            if restored > 0 {
-                eprintln!("sealane: {restored} connections go on");
-            }
-        }
-        Err(e) => eprintln!("sealane: {}: {e}: connections of before are lost", file.display()),
+/// Goes on with the connections of a daemon before us. Those that ended in between are over, and their peers are told.
+fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
+    let list = match state::read(file) {
+        Ok(list) => list,
+        Err(e) => return eprintln!("sealane: {}: {e}: connections of before are lost", file.display()),
+    };
+    if list.is_empty() {
+        return;
     }
+    let mut alive = HashSet::new();
+    let asked = netns.run(|| {
+        SockDiag::open()?.connections(|e| {
+            if e.state != State::TimeWait {
+                alive.insert(Ends::new(e.local, e.remote));
+            }
+        })
+    });
+    let mut engine = shared.engine.lock();
+    let mut going_on = 0;
+    for saved in list {
+        if !engine.restore(&saved) {
+            continue;
+        }
+        let ends = Ends::new(saved.conn.local, saved.conn.remote);
+        if asked.is_ok() && !alive.contains(&ends) {
+            engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
+        } else {
+            going_on += 1;
+        }
+    }
+    if going_on > 0 {
+        eprintln!("sealane: {going_on} connections go on");
+    }
+    complain("which connections are left", asked);
 }
 
 fn keep(file: PathBuf) -> Keep {
@@ -325,4 +350,61 @@ fn keep(file: PathBuf) -> Keep {
             eprintln!("sealane: {}: {e}: connections would not survive us", file.display());
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::testing;
+    use sealane_engine::tcp_ao::SavedConnection;
+    use sealane_net::ao::info::Conn;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    #[test]
+    fn connections_that_ended_without_us_are_over() {
+        let Some(ns) = testing::namespace("transport::take_up") else { return };
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()));
+        let (client, listener) = ns
+            .run(|| {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                Ok((TcpStream::connect(listener.local_addr()?)?, listener))
+            })
+            .expect("a connection of before");
+        let (here, peer) = (client.local_addr().expect("an address"), client.peer_addr().expect("an address"));
+        let gone = SocketAddr::new(here.ip(), 9);
+        let saved = [here, gone].map(|local| SavedConnection {
+            cookie: 0,
+            peer: "peer".into(),
+            conn: Conn::new(local, peer, 1, 2),
+            current: None,
+            rnext: None,
+            peer_mss: 0,
+        });
+        let file = std::env::temp_dir().join(format!("sealane-take-up-{}", std::process::id()));
+        state::write(&file, &saved).expect("a file");
+        let algorithm = spaces.algorithms().get("hmac(sha1)").expect("in every build").clone();
+        let spec = MktSpec {
+            algorithm: &algorithm,
+            key: b"secret",
+            send_id: 1,
+            recv_id: 1,
+            mac_len: 12,
+            exclude_options: false,
+            peer: Prefix::host(peer.ip()),
+            ifindex: None,
+        };
+        let mkt = Arc::new(Mkt::new(&spec).expect("a key"));
+        let there = ns.try_clone().expect("a descriptor");
+        let space = spaces.open(ns, &[spec.peer], |shared| {
+            shared.engine.lock().configure(0, "peer", &[ConfiguredKey { mkt, send: true, preferred: true }], false);
+            take_up(shared, &file, &there);
+        });
+        let space = space.expect("it can be served");
+        let mut known: Vec<_> = space.engine().connections().collect();
+        known.sort();
+        assert_eq!(known, [(Ends::new(gone, peer), false), (Ends::new(here, peer), true)]);
+        std::fs::remove_file(&file).expect("it was there");
+        drop((client, listener));
+        spaces.stop();
+    }
 }
