@@ -101,6 +101,8 @@ fn answers_as_a_plain_list_does() {
             assert_eq!(table.lookup(peer, ids), want);
             let all = plain.0.iter().filter(|(_, m)| ids.matches(m) && m.peer.contains(peer)).map(|(r, _)| *r);
             assert_eq!(table.matching(peer, ids), all.collect::<Vec<_>>());
+            let of_peer = table.iter().filter(|(_, k)| k.mkt.peer.contains(peer));
+            assert_eq!(table.option_room(peer), of_peer.map(|(_, k)| k.mkt.option_len()).max().unwrap_or(0));
             let prefix = some_prefix(&mut random);
             assert_eq!(table.overlapping(&prefix, ids), plain.find(|m| ids.matches(m) && m.peer.overlaps(&prefix)));
             assert_eq!(table.by_ids(ids), plain.find(|m| ids.matches(m)));

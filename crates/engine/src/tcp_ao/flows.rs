@@ -573,9 +573,7 @@ impl Namespace {
     /// free. The largest of all its keys, because any of them may come into use.
     #[must_use]
     pub fn option_room(&self, to: &Target) -> usize {
-        let Some(info) = self.info(to.id) else { return 0 };
-        let of_peer = info.keys().iter().filter(|(_, k)| k.mkt.peer.contains(to.ends.remote.ip()));
-        of_peer.map(|(_, k)| k.mkt.option_len()).max().unwrap_or(0)
+        self.info(to.id).map_or(0, |info| info.keys().option_room(to.ends.remote.ip()))
     }
 }
 

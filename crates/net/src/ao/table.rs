@@ -231,6 +231,21 @@ impl KeyTable {
         self.newest_first(slots.filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(|k| ids.matches(&k.mkt))))
     }
 
+    /// The longest option, in bytes with padding, that a key for `peer` makes; 0 without one.
+    #[must_use]
+    pub fn option_room(&self, peer: IpAddr) -> usize {
+        let peer = unmapped(peer);
+        let room = |key: &Key| key.mkt.option_len();
+        match self.index.as_ref().filter(|_| !peer.is_unspecified()) {
+            Some(index) => {
+                let slots = index.covering(Prefix::host(peer));
+                slots.filter_map(|slot| self.slots[slot as usize].key.as_ref()).map(room).max()
+            }
+            None => self.iter().filter(|(_, k)| k.mkt.peer.contains(peer)).map(|(_, k)| room(k)).max(),
+        }
+        .unwrap_or(0)
+    }
+
     /// The newest key that shares peers with `prefix`, with these ids: what must not exist when a key is added (RFC 5925
     /// section 3.1: "The IDs of MKTs MUST NOT overlap where their TCP connection identifiers overlap").
     #[must_use]

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Many BGP-like sessions with keys of their own, through the kernel's socket options.
+
+    ao_many.py serve   ADDRESS PEERS KEYS
+    ao_many.py connect ADDRESS PEERS KEYS SECONDS
+    ao_many.py flood   ADDRESS COUNT
+
+Peer i has the address 10.90.0.0 + i and KEYS keys on both ends. `serve` accepts and echoes until its standard input ends.
+`connect` opens a session from each address, then says a keepalive (19 bytes) on each once a second and waits for its echo.
+`flood` sends COUNT SYNs from addresses of peers, half without the option, half with an option whose MAC is wrong.
+Each writes a line for each thing done; `connect` exits with 1 when a session breaks."""
+import random
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+
+PORT = 179
+BASE = 0x0A5A0000
+KEEPALIVE = bytes.fromhex("ff" * 16 + "001304")
+
+
+def peer(i):
+    return socket.inet_ntoa(struct.pack(">I", BASE + i))
+
+
+def add_key(sock, addr, number, key, chosen=False):
+    secret = b"key %d of %d" % (key, number)
+    where = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(addr)).ljust(128, b"\0")
+    sock.setsockopt(socket.IPPROTO_TCP, 38, where + struct.pack(
+        "=64siIHBBBBBB80s", b"hmac(sha256)", 0, 3 if chosen else 0, 0, 32, key, key, 12, 0, len(secret), secret))
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def serve(address, peers, keys):
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    start = time.monotonic()
+    for i in range(peers):
+        for key in range(keys):
+            add_key(listener, peer(i), i, key)
+    say(f"keys {peers * keys} in {time.monotonic() - start:.2f} s")
+    listener.bind((address, PORT))
+    listener.listen(4096)
+    say("listening")
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    while True:
+        for ready, _ in selector.select():
+            sock = ready.fileobj
+            if sock is sys.stdin:
+                return 0
+            if sock is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+            elif data := sock.recv(4096):
+                sock.sendall(data)
+            else:
+                selector.unregister(sock)
+                sock.close()
+
+
+def connect(address, peers, keys, seconds):
+    start = time.monotonic()
+    socks = []
+    for i in range(peers):
+        sock = socket.socket()
+        sock.bind((peer(i), 0))
+        for key in range(keys):
+            add_key(sock, address, i, key, chosen=key == i % keys)
+        socks.append(sock)
+    say(f"keys {peers * keys} in {time.monotonic() - start:.2f} s")
+    start = time.monotonic()
+    for sock in socks:
+        sock.settimeout(30)
+        sock.connect((address, PORT))
+    say(f"sessions {peers} in {time.monotonic() - start:.2f} s")
+    slowest = 0.0
+    start = time.monotonic()
+    for beat in range(seconds):
+        for i, sock in enumerate(socks):
+            # Spread over the second, as the timers of sessions are.
+            time.sleep(max(0.0, start + beat + i / peers - time.monotonic()))
+            said = time.monotonic()
+            sock.sendall(KEEPALIVE)
+            assert sock.recv(19, socket.MSG_WAITALL) == KEEPALIVE, f"session {i}"
+            slowest = max(slowest, time.monotonic() - said)
+    say(f"keepalives {peers * seconds} in {time.monotonic() - start:.2f} s, slowest answer {slowest * 1000:.1f} ms")
+    sys.stdin.read()
+    return 0
+
+
+def flood(address, count):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    rng = random.Random(1)
+    to = socket.inet_aton(address)
+    start = time.monotonic()
+    for n in range(count):
+        source = struct.pack(">I", BASE + rng.randrange(1000))
+        option = struct.pack("BBBB", 29, 16, 0, 0) + rng.randbytes(12) if n % 2 else b""
+        tcp = struct.pack(">HHIIBBHHH", rng.randrange(1024, 65536), PORT, rng.randrange(1 << 32), 0,
+                          (5 + len(option) // 4) << 4, 2, 64000, 0, 0) + option
+        total = sum(struct.unpack(f">{len(tcp) // 2}H", tcp)) + sum(struct.unpack(">4H", source + to)) + 6 + len(tcp)
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        tcp = tcp[:16] + struct.pack(">H", ~total & 0xFFFF) + tcp[18:]
+        sock.sendto(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + source + to + tcp, (address, 0))
+    say(f"SYNs {count} in {time.monotonic() - start:.2f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    role, address, *numbers = sys.argv[1:]
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    sys.exit({"serve": serve, "connect": connect, "flood": flood}[role](address, *map(int, numbers)))

@@ -1,0 +1,239 @@
+//! Many sessions, many keys, and many segments of nobody: what they take of the launcher's and the daemon's memory and CPU.
+
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root, sealane};
+use std::fmt::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(300);
+const SERVER: &str = "10.91.0.2";
+
+/// A namespace of many peers, and one that serves them.
+struct Pair {
+    lab: Lab,
+    peers: String,
+    server: String,
+    script: String,
+}
+
+impl Pair {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let (peers, server) = (lab.space("peers"), lab.space("server"));
+        lab.veth([&peers, &server], ["veth", "veth"]);
+        lab.address(&peers, "veth", "10.91.0.1/24", "fd91::1/64");
+        lab.address(&server, "veth", &format!("{SERVER}/24"), "fd91::2/64");
+        lab.ip(&peers, "route add local 10.90.0.0/16 dev lo");
+        lab.ip(&server, "route add 10.90.0.0/16 via 10.91.0.1");
+        let script = root().join("conformance/programs/ao_many.py").display().to_string();
+        Some(Pair { lab, peers, server, script })
+    }
+
+    /// Starts the script there; under `sealane run` when it sets keys itself.
+    fn start(&self, space: &str, served: bool, args: &str) -> Running {
+        let (exe, runtime) = (sealane().display().to_string(), self.runtime());
+        let mut argv = vec!["env", &runtime];
+        if served {
+            argv.extend([&*exe, "run", "--tcp-ao", "--"]);
+        }
+        argv.extend(["python3", &self.script]);
+        argv.extend(args.split(' '));
+        self.lab.start(space, &argv)
+    }
+
+    /// In memory, where it is on a real host (/run): the state of connections is written at each new one.
+    fn runtime(&self) -> String {
+        let shared = Path::new("/dev/shm");
+        let folder = self.lab.folder();
+        let folder = if shared.is_dir() { &shared.join(folder.file_name().expect("a name")) } else { folder };
+        format!("SEALANE_RUNTIME_DIR={}", folder.display())
+    }
+
+    fn daemon(&self, space: &str, config: &str) -> Running {
+        let exe = sealane().display().to_string();
+        self.lab.start(space, &["env", &self.runtime(), &exe, "daemon", "--config", config])
+    }
+
+    fn config(&self, name: &str, text: &str) -> String {
+        let path = self.lab.file(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let name = self.lab.folder().file_name().expect("a name");
+        let _ = std::fs::remove_dir_all(Path::new("/dev/shm").join(name));
+    }
+}
+
+/// What a process takes.
+#[derive(Clone, Copy)]
+struct Use {
+    rss_kib: u64,
+    cpu_s: f64,
+}
+
+impl Use {
+    fn of(process: &Running) -> Use {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", process.id())).expect("it runs");
+        let status = read("status");
+        let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a size");
+        let stat = read("stat");
+        let after = stat.rsplit_once(')').expect("a name").1;
+        let ticks: u64 = after.split_whitespace().skip(11).take(2).map(|t| t.parse::<u64>().unwrap()).sum();
+        // USER_HZ is 100 on every architecture that we build for.
+        Use { rss_kib: rss.trim().trim_end_matches(" kB").parse().unwrap(), cpu_s: ticks as f64 / 100.0 }
+    }
+}
+
+/// Sessions of `peers` peers with `keys` keys each, for `seconds`: what was told of them.
+fn sessions(test: &str, peers: u32, keys: u32, seconds: u32) {
+    let Some(pair) = Pair::new(test) else { return };
+    let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} {peers} {keys}"));
+    server.expect("listening", 1);
+    let keyed = Use::of(&server);
+    let mut client = pair.start(&pair.peers, true, &format!("connect {SERVER} {peers} {keys} {seconds}"));
+    client.expect("sessions", 1);
+    let open = [Use::of(&server), Use::of(&client)];
+    while !client.output().contains("keepalives") {
+        assert!(Path::new(&format!("/proc/{}", client.id())).exists(), "{}", client.output());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!client.output().contains("Error"), "{}", client.output());
+    }
+    let done = [Use::of(&server), Use::of(&client)];
+    println!("{peers} sessions, {} keys at each end, {seconds} s", peers * keys);
+    println!("server: {}", server.output().replace('\n', "; "));
+    println!("client: {}", client.output().replace('\n', "; "));
+    println!("keys on the listener: RSS {} KiB, CPU {:.2} s", keyed.rss_kib, keyed.cpu_s);
+    for (i, end) in ["server", "client"].iter().enumerate() {
+        let (open, done) = (open[i], done[i]);
+        println!(
+            "{end}: sessions open: RSS {} KiB, CPU {:.2} s; after the keepalives: RSS {} KiB, CPU {:.2} s, {:.3} cores",
+            open.rss_kib,
+            open.cpu_s,
+            done.rss_kib,
+            done.cpu_s,
+            (done.cpu_s - open.cpu_s) / f64::from(seconds)
+        );
+        assert!(done.rss_kib < open.rss_kib + 8192, "memory grows with time");
+    }
+    let (status, told) = client.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    let (status, told) = server.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+}
+
+#[test]
+fn a_thousand_sessions() {
+    sessions("tcp_ao_scale::a_thousand_sessions", 1000, 2, 2);
+}
+
+/// `cargo test -p sealane-conformance --release --test tcp_ao_scale -- --ignored --nocapture --test-threads 1`
+#[test]
+#[ignore = "a minute; prints figures"]
+fn a_thousand_sessions_with_a_hundred_thousand_keys() {
+    sessions("tcp_ao_scale::a_thousand_sessions_with_a_hundred_thousand_keys", 1000, 100, 60);
+}
+
+/// SYNs that nobody signed leave nothing behind, and peers get through all the same.
+#[test]
+fn syn_flood() {
+    let Some(pair) = Pair::new("tcp_ao_scale::syn_flood") else { return };
+    let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} 1000 1"));
+    server.expect("listening", 1);
+    // What a first flood finds unused of buffers is used then.
+    let flood = |count: u32| {
+        let (status, told) = pair.start(&pair.peers, false, &format!("flood {SERVER} {count}")).finish(LIMIT);
+        assert_eq!(status, Some(0), "{told}");
+        std::thread::sleep(Duration::from_millis(300));
+        Use::of(&server)
+    };
+    let before = flood(5_000);
+    let after = flood(100_000);
+    println!(
+        "100,000 SYNs: RSS {} KiB, then {} KiB; CPU {:.2} s",
+        before.rss_kib,
+        after.rss_kib,
+        after.cpu_s - before.cpu_s
+    );
+    assert!(after.rss_kib < before.rss_kib + 1024, "{} KiB, then {} KiB", before.rss_kib, after.rss_kib);
+    let (status, told) = pair.start(&pair.peers, true, &format!("connect {SERVER} 50 1 1")).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+}
+
+/// What the daemons of both ends are told: each peer with `keys` keys.
+fn configs(peers: u32, keys: u32) -> [String; 2] {
+    let with_keys = |out: &mut String, name: &str, peer: &str| {
+        write!(out, "[[peer]]\nname = \"{name}\"\nprefix = \"{peer}\"\nport = 179\n").unwrap();
+        for k in 0..keys {
+            writeln!(
+                out,
+                "[[peer.key]]\nsend-id = {k}\nrecv-id = {k}\nalgorithm = \"hmac(sha256)\"\nsecret = \"key {k}\"\n\
+                 lifetime = {{ start = 2020-01-01T00:00:{:02}Z }}",
+                k % 60
+            )
+            .unwrap();
+        }
+    };
+    let (mut server, mut client) = (String::new(), String::new());
+    for i in 0..peers {
+        with_keys(&mut server, &format!("peer {i}"), &format!("10.90.{}.{}", i >> 8, i & 255));
+    }
+    with_keys(&mut client, "server", SERVER);
+    [server, client]
+}
+
+/// Sessions of programs without keys go on when the daemon dies: all of them.
+fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
+    let Some(pair) = Pair::new(test) else { return };
+    let [server, client] = configs(peers, keys);
+    let (server, client) = (pair.config("server.toml", &server), pair.config("client.toml", &client));
+    let start = |space: &str, config: &str, protected: u32| {
+        let begun = std::time::Instant::now();
+        let mut daemon = pair.daemon(space, config);
+        daemon.expect(&format!("{protected} peers protected"), 1);
+        (daemon, begun.elapsed())
+    };
+    let (first, took) = start(&pair.server, &server, peers);
+    let (_other, _) = start(&pair.peers, &client, 1);
+    let loaded = Use::of(&first);
+    let mut program = pair.start(&pair.server, false, &format!("serve {SERVER} {peers} 0"));
+    program.expect("listening", 1);
+    let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {peers} 0 {seconds}"));
+    sessions.expect("sessions", 1);
+    let open = Use::of(&first);
+    first.signal(libc::SIGKILL);
+    first.finish(LIMIT);
+    let (second, again) = start(&pair.server, &server, peers);
+    let told = second.output();
+    assert!(told.contains(&format!("{peers} connections go on")), "{told}");
+    let back = Use::of(&second);
+    let (status, told) = sessions.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    let done = Use::of(&second);
+    println!("{peers} peers, {} keys, {seconds} s; {}", peers * keys, told.replace('\n', "; "));
+    println!("the daemon starts in {took:.2?}: RSS {} KiB, CPU {:.2} s", loaded.rss_kib, loaded.cpu_s);
+    println!("sessions open: RSS {} KiB, CPU {:.2} s", open.rss_kib, open.cpu_s);
+    println!("killed, it is back in {again:.2?}: RSS {} KiB, CPU {:.2} s", back.rss_kib, back.cpu_s);
+    println!("after the keepalives: RSS {} KiB, CPU {:.2} s", done.rss_kib, done.cpu_s);
+}
+
+#[test]
+fn a_thousand_sessions_outlive_their_daemon() {
+    daemon("tcp_ao_scale::a_thousand_sessions_outlive_their_daemon", 1000, 2, 2);
+}
+
+/// As above.
+#[test]
+#[ignore = "half a minute; prints figures"]
+fn a_daemon_with_a_hundred_thousand_keys() {
+    daemon("tcp_ao_scale::a_daemon_with_a_hundred_thousand_keys", 1000, 100, 20);
+}
