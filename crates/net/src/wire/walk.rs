@@ -1,0 +1,248 @@
+//! The walk over the headers of an IP packet to the first protocol behind them, whatever it is; and what may be written
+//! into them.
+
+use crate::wire::ip::{Family, V6_HEADER_LEN, be16, finish, sum};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Protocol numbers (the registry of IANA), as IPv4's protocol and IPv6's next header name them.
+pub mod proto {
+    /// IPv6 hop-by-hop options.
+    pub const HOP_BY_HOP: u8 = 0;
+    /// ICMP for IPv4.
+    pub const ICMP: u8 = 1;
+    /// IPv4 in IP.
+    pub const IPIP: u8 = 4;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// DCCP.
+    pub const DCCP: u8 = 33;
+    /// IPv6 in IP.
+    pub const IPV6: u8 = 41;
+    /// IPv6 routing header.
+    pub const ROUTING: u8 = 43;
+    /// IPv6 fragment header.
+    pub const FRAGMENT: u8 = 44;
+    /// Encapsulating security payload.
+    pub const ESP: u8 = 50;
+    /// Authentication header.
+    pub const AH: u8 = 51;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+    /// No next header; in ESP a dummy packet.
+    pub const NONE: u8 = 59;
+    /// IPv6 destination options.
+    pub const DESTINATION: u8 = 60;
+    /// The pseudo-header with the IPv4 options of BEET mode.
+    pub const BEETPH: u8 = 94;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+    /// UDP-Lite.
+    pub const UDPLITE: u8 = 136;
+}
+
+/// IPv4's fixed header in bytes.
+pub const V4_HEADER_LEN: usize = 20;
+
+/// Not a whole IP packet: cut short, or lengths that contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Where the headers of an IP packet end; all in bytes from its front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walk {
+    /// IP version.
+    pub family: Family,
+    /// The first protocol that is no IPv6 extension header of the path (hop-by-hop, destination, routing, whole fragment).
+    pub upper: u8,
+    /// Where it starts.
+    pub upper_at: usize,
+    /// Where the byte lies that names it.
+    pub next_at: usize,
+    /// Where the packet ends; the buffer may be longer.
+    pub end: usize,
+    /// Whether this is a piece of a packet.
+    pub fragment: bool,
+}
+
+impl Walk {
+    /// Walks a packet.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn find(packet: &[u8]) -> Result<Self, Malformed> {
+        match packet.first().map(|b| b >> 4) {
+            Some(4) => v4(packet),
+            Some(6) => v6(packet),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+fn v4(packet: &[u8]) -> Result<Walk, Malformed> {
+    let header_len = usize::from(packet[0] & 15) * 4;
+    let end = usize::from(be16(packet, 2));
+    if header_len < V4_HEADER_LEN || end < header_len || packet.len() < end {
+        return Err(Malformed);
+    }
+    let fragment = be16(packet, 6) & 0x3fff != 0;
+    Ok(Walk { family: Family::V4, upper: packet[9], upper_at: header_len, next_at: 9, end, fragment })
+}
+
+fn v6(packet: &[u8]) -> Result<Walk, Malformed> {
+    let end = V6_HEADER_LEN + usize::from(be16(packet, 4));
+    if packet.len() < end {
+        return Err(Malformed);
+    }
+    let (mut upper, mut upper_at, mut next_at, mut fragment) = (packet[6], V6_HEADER_LEN, 6, false);
+    // Ends, because each header is at least eight bytes long.
+    while matches!(upper, proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION) && !fragment {
+        let header: &[u8; 8] = packet[upper_at..end].first_chunk().ok_or(Malformed)?;
+        let len = if upper == proto::FRAGMENT {
+            // All but the reserved bits: an offset, or more to come.
+            fragment = u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0;
+            8
+        } else {
+            (usize::from(header[1]) + 1) * 8
+        };
+        (upper, next_at, upper_at) = (header[0], upper_at, upper_at + len);
+        if upper_at > end {
+            return Err(Malformed);
+        }
+    }
+    Ok(Walk { family: Family::V6, upper, upper_at, next_at, end, fragment })
+}
+
+/// Where the headers end that a router looks at, as Linux finds it (`ip6_find_1stfragopt`): that place and the byte that
+/// names what follows. ESP and AH of transport mode go there. For IPv4 it is the end of the header.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn unfragmentable(packet: &[u8], walk: &Walk) -> Result<(usize, usize), Malformed> {
+    if walk.family == Family::V4 {
+        return Ok((walk.upper_at, walk.next_at));
+    }
+    let (mut next, mut at, mut next_at, mut routed) = (packet[6], V6_HEADER_LEN, 6, false);
+    loop {
+        match next {
+            proto::HOP_BY_HOP => {}
+            proto::ROUTING => routed = true,
+            proto::DESTINATION if !routed => {}
+            _ => return Ok((at, next_at)),
+        }
+        let header: &[u8; 2] = packet.get(at..walk.end).and_then(|h| h.first_chunk()).ok_or(Malformed)?;
+        (next, next_at, at) = (header[0], at, at + (usize::from(header[1]) + 1) * 8);
+        if at > walk.end {
+            return Err(Malformed);
+        }
+    }
+}
+
+/// Source and destination of an IP packet whose header is whole.
+#[must_use]
+pub fn addresses(packet: &[u8], family: Family) -> (IpAddr, IpAddr) {
+    match family {
+        Family::V4 => {
+            let at = |i: usize| Ipv4Addr::from(packet[i..i + 4].as_chunks::<4>().0[0]);
+            (at(12).into(), at(16).into())
+        }
+        Family::V6 => {
+            let at = |i: usize| Ipv6Addr::from(packet[i..i + 16].as_chunks::<16>().0[0]);
+            (at(8).into(), at(24).into())
+        }
+    }
+}
+
+/// DSCP and ECN of an IP packet whose header is whole.
+#[must_use]
+pub fn ds_field(packet: &[u8], family: Family) -> u8 {
+    match family {
+        Family::V4 => packet[1],
+        Family::V6 => packet[0] << 4 | packet[1] >> 4,
+    }
+}
+
+/// Writes DSCP and ECN; IPv4's checksum is put right.
+pub fn set_ds_field(packet: &mut [u8], family: Family, value: u8) {
+    match family {
+        Family::V4 => {
+            packet[1] = value;
+            set_v4_checksum(packet);
+        }
+        Family::V6 => {
+            packet[0] = packet[0] & 0xf0 | value >> 4;
+            packet[1] = packet[1] & 0x0f | value << 4;
+        }
+    }
+}
+
+/// Writes the length of a packet that ends with the slice; IPv4's checksum is put right.
+///
+/// # Errors
+/// [`Malformed`] when it does not fit.
+pub fn set_total_len(packet: &mut [u8], family: Family) -> Result<(), Malformed> {
+    match family {
+        Family::V4 => {
+            let len = u16::try_from(packet.len()).map_err(|_| Malformed)?;
+            packet[2..4].copy_from_slice(&len.to_be_bytes());
+            set_v4_checksum(packet);
+        }
+        Family::V6 => {
+            let len = packet.len().checked_sub(V6_HEADER_LEN).and_then(|n| u16::try_from(n).ok()).ok_or(Malformed)?;
+            packet[4..6].copy_from_slice(&len.to_be_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Writes IPv4's checksum.
+pub fn set_v4_checksum(packet: &mut [u8]) {
+    let header_len = usize::from(packet[0] & 15) * 4;
+    packet[10..12].fill(0);
+    let checksum = finish(sum(&packet[..header_len], 0));
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v6_packet(next: u8, rest: &[u8]) -> Vec<u8> {
+        [&[0x60, 0, 0, 0][..], &(rest.len() as u16).to_be_bytes(), &[next, 64], &[1; 16], &[2; 16], rest].concat()
+    }
+
+    #[test]
+    fn chains() {
+        let hop = [proto::ROUTING, 0, 0, 0, 0, 0, 0, 0];
+        let routing = [proto::DESTINATION, 0, 0, 0, 0, 0, 0, 0];
+        let destination = [proto::ESP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let packet = v6_packet(0, &[&hop[..], &routing, &destination, &[7; 8]].concat());
+        let walk = Walk::find(&packet).unwrap();
+        assert_eq!((walk.upper, walk.upper_at, walk.next_at, walk.end), (proto::ESP, 72, 56, 80));
+        assert_eq!(
+            unfragmentable(&packet, &walk),
+            Ok((56, 48)),
+            "destination options behind a routing header are the end's"
+        );
+        let packet = v6_packet(proto::DESTINATION, &[&destination[..], &[7; 8]].concat());
+        assert_eq!(unfragmentable(&packet, &Walk::find(&packet).unwrap()), Ok((56, 40)));
+        let piece = v6_packet(proto::FRAGMENT, &[proto::ESP, 0, 0, 1, 0, 0, 0, 0]);
+        assert!(Walk::find(&piece).unwrap().fragment);
+        let whole = v6_packet(proto::FRAGMENT, &[proto::ESP, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(!Walk::find(&whole).unwrap().fragment);
+        assert_eq!(Walk::find(&v6_packet(0, &[0, 9, 0, 0, 0, 0, 0, 0])), Err(Malformed), "runs off the end");
+        assert_eq!(Walk::find(&[0x45; 19]), Err(Malformed));
+    }
+
+    #[test]
+    fn fields() {
+        let mut packet = v6_packet(59, &[]);
+        set_ds_field(&mut packet, Family::V6, 0xb9);
+        assert_eq!((ds_field(&packet, Family::V6), packet[0], packet[1]), (0xb9, 0x6b, 0x90));
+        let mut packet = vec![0x45; 24];
+        set_total_len(&mut packet, Family::V4).unwrap();
+        set_ds_field(&mut packet, Family::V4, 3);
+        assert_eq!((be16(&packet, 2), finish(sum(&packet[..20], 0))), (24, 0));
+    }
+}
