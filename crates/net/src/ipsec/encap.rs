@@ -1,0 +1,239 @@
+//! Outbound modes: the headers around what is sealed (`net/xfrm/xfrm_output.c`).
+//!
+//! ```text
+//!  tunnel      outer IP | UDP? | ESP | IV | inner IP, payload | trailer | ICV
+//!  transport         IP | UDP? | ESP | IV |          payload | trailer | ICV
+//!  BEET        outer IP | UDP? | ESP | IV | pseudo-header?, options?, payload | trailer | ICV
+//! ```
+
+use crate::ipsec::drop::DropReason;
+use crate::ipsec::packet::Packet;
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaSpec};
+use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
+use core::net::IpAddr;
+
+/// Length of a UDP header in bytes.
+pub const UDP_LEN: usize = 8;
+
+/// Length of the ESP header in bytes: SPI and sequence number.
+pub const ESP_LEN: usize = 8;
+
+/// Don't fragment, in IPv4's flags.
+const DF: u8 = 0x40;
+
+/// The longest pseudo-header of BEET mode (`IPV4_BEET_PHMAXLEN`).
+pub(crate) const BEET_MAX_LEN: usize = 8;
+
+const ECN_MASK: u8 = 3;
+const ECN_CE: u8 = 3;
+const ECN_ECT_0: u8 = 2;
+
+/// The outer header as far as it is the same for all packets.
+#[derive(Clone)]
+pub(crate) struct Outer {
+    bytes: [u8; V6_HEADER_LEN],
+    len: u8,
+    /// The protocol behind the IP header.
+    proto: u8,
+    /// Bytes of UDP header.
+    pub(crate) udp_len: u8,
+}
+
+impl Outer {
+    pub(crate) fn new(spec: &SaSpec) -> Self {
+        let proto = if spec.encap.is_some() { proto::UDP } else { spec.proto.number() };
+        let mut bytes = [0; V6_HEADER_LEN];
+        let len = match (spec.src, spec.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                bytes[0] = 0x45;
+                (bytes[8], bytes[9]) = (spec.hop_limit, proto);
+                bytes[12..16].copy_from_slice(&src.octets());
+                bytes[16..20].copy_from_slice(&dst.octets());
+                V4_HEADER_LEN
+            }
+            (src, dst) => {
+                let octets = |addr| match addr {
+                    IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+                    IpAddr::V6(addr) => addr.octets(),
+                };
+                bytes[0] = 0x60;
+                (bytes[6], bytes[7]) = (proto, spec.hop_limit);
+                bytes[8..24].copy_from_slice(&octets(src));
+                bytes[24..40].copy_from_slice(&octets(dst));
+                V6_HEADER_LEN
+            }
+        };
+        Outer { bytes, len: len as u8, proto, udp_len: if spec.encap.is_some() { UDP_LEN as u8 } else { 0 } }
+    }
+
+    fn family(&self) -> Family {
+        if usize::from(self.len) == V4_HEADER_LEN { Family::V4 } else { Family::V6 }
+    }
+}
+
+/// Where things lie in the buffer after a packet was wrapped.
+#[derive(Clone, Copy)]
+pub(crate) struct Wrapped {
+    /// The outermost IP header.
+    pub(crate) at: usize,
+    pub(crate) family: Family,
+    /// Behind the IP headers: UDP, ESP or AH.
+    pub(crate) upper_at: usize,
+    /// What is sealed.
+    pub(crate) payload_at: usize,
+    /// Its protocol.
+    pub(crate) next: u8,
+}
+
+/// Bytes between the IP headers and what is sealed.
+fn gap(sa: &Sa, hot: &Hot) -> usize {
+    match sa.proto {
+        Proto::Esp => usize::from(sa.outer.udp_len) + ESP_LEN + usize::from(hot.iv_len),
+        Proto::Ah => sa.ah_len(hot.icv_len.into()),
+    }
+}
+
+/// Puts IP headers where they belong. Lengths and IPv4's checksum are for later.
+pub(crate) fn wrap(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
+    match sa.mode {
+        Mode::Tunnel => tunnel(sa, hot, packet, number),
+        Mode::Transport => transport(sa, hot, packet),
+        Mode::Beet => beet(sa, hot, packet),
+    }
+}
+
+/// What the outer header takes from the inner one.
+struct Inner {
+    tos: u8,
+    /// Flags and fragment offset of IPv4; for IPv6 as if fragmentation were forbidden.
+    frag: [u8; 2],
+    id: [u8; 2],
+    ttl: u8,
+    label: [u8; 3],
+}
+
+impl Inner {
+    fn of(bytes: &[u8], family: Family) -> Self {
+        let tos = ds_field(bytes, family);
+        match family {
+            Family::V4 => {
+                Inner { tos, frag: [bytes[6], bytes[7]], id: [bytes[4], bytes[5]], ttl: bytes[8], label: [0; 3] }
+            }
+            Family::V6 => {
+                let label = [bytes[1] & 0x0f, bytes[2], bytes[3]];
+                Inner { tos, frag: [DF, 0], id: [0; 2], ttl: bytes[7], label }
+            }
+        }
+    }
+}
+
+fn header_of(bytes: &[u8]) -> Result<Family, DropReason> {
+    match bytes.first().map(|b| b >> 4) {
+        Some(4) if bytes.len() >= V4_HEADER_LEN => Ok(Family::V4),
+        Some(6) if bytes.len() >= V6_HEADER_LEN => Ok(Family::V6),
+        _ => Err(DropReason::Malformed),
+    }
+}
+
+fn put_outer<'b>(outer: &Outer, buf: &'b mut [u8], at: usize) -> &'b mut [u8] {
+    let len = usize::from(outer.len);
+    let header = &mut buf[at..at + len];
+    header.copy_from_slice(&outer.bytes[..len]);
+    header
+}
+
+fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
+    let family = header_of(packet.bytes())?;
+    let inner = Inner::of(packet.bytes(), family);
+    let payload_at = packet.start();
+    let outer_len = usize::from(sa.outer.len);
+    let upper_at = payload_at.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
+    let at = upper_at.checked_sub(outer_len).ok_or(DropReason::NoRoom)?;
+    let header = put_outer(&sa.outer, packet.buf(), at);
+    let ecn = if inner.tos & ECN_MASK == ECN_CE { ECN_ECT_0 } else { inner.tos & ECN_MASK };
+    let dscp = if sa.flags.dont_encap_dscp { 0 } else { inner.tos & !ECN_MASK };
+    let tos = dscp | if sa.flags.noecn { 0 } else { ecn };
+    match sa.outer.family() {
+        Family::V4 => {
+            let df = if sa.flags.nopmtudisc { 0 } else { inner.frag[0] & DF };
+            header[1] = tos;
+            header[6] = df;
+            if df == 0 {
+                header[4..6].copy_from_slice(&(number as u16).to_be_bytes());
+            }
+        }
+        Family::V6 => put_v6_fields(header, tos, inner.label),
+    }
+    let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next })
+}
+
+/// Traffic class and flow label.
+pub(crate) fn put_v6_fields(header: &mut [u8], tos: u8, label: [u8; 3]) {
+    header[0] = 0x60 | tos >> 4;
+    header[1] = tos << 4 | label[0] & 0x0f;
+    header[2..4].copy_from_slice(&label[1..]);
+}
+
+fn transport(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
+    let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
+    if walk.family != sa.outer.family() || walk.fragment {
+        return Err(DropReason::OutMode);
+    }
+    let (headers_len, next_at) = unfragmentable(packet.bytes(), &walk).map_err(|_| DropReason::Malformed)?;
+    let start = packet.start();
+    let at = start.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
+    packet.set(start, start + walk.end);
+    let proto = sa.outer.proto;
+    let buf = packet.buf();
+    buf.copy_within(start..start + headers_len, at);
+    let next = std::mem::replace(&mut buf[at + next_at], proto);
+    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at: start + headers_len, next })
+}
+
+fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
+    let family = header_of(packet.bytes())?;
+    if sa.selector.family != Some(family) {
+        return Err(DropReason::OutMode);
+    }
+    let inner = Inner::of(packet.bytes(), family);
+    let start = packet.start();
+    let (mut payload_at, mut next) = match family {
+        Family::V4 => (start + V4_HEADER_LEN, packet.bytes()[9]),
+        Family::V6 => (start + V6_HEADER_LEN, packet.bytes()[6]),
+    };
+    if family == Family::V4 {
+        let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
+        if walk.fragment {
+            return Err(DropReason::OutMode);
+        }
+        packet.set(start, start + walk.end);
+        let options_len = walk.upper_at - V4_HEADER_LEN;
+        if options_len > 0 {
+            // In front of the options comes a header of 4 bytes, and 4 of padding when they are a multiple of 8 long.
+            let len = BEET_MAX_LEN - (options_len & 4);
+            payload_at -= len;
+            let header = &mut packet.buf()[payload_at..payload_at + len];
+            header.fill(1);
+            header[..4].copy_from_slice(&[next, (options_len / 8) as u8, (len - 4) as u8, 0]);
+            next = proto::BEETPH;
+        }
+    }
+    let upper_at = payload_at.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
+    let at = upper_at.checked_sub(usize::from(sa.outer.len)).ok_or(DropReason::NoRoom)?;
+    let header = put_outer(&sa.outer, packet.buf(), at);
+    match sa.outer.family() {
+        Family::V4 => {
+            header[1] = inner.tos;
+            header[4..6].copy_from_slice(&inner.id);
+            header[6..8].copy_from_slice(&inner.frag);
+            header[8] = inner.ttl;
+        }
+        Family::V6 => {
+            put_v6_fields(header, inner.tos, inner.label);
+            header[7] = inner.ttl;
+        }
+    }
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next })
+}

@@ -1,0 +1,324 @@
+//! Inbound: bursts of packets out of their associations.
+
+use crate::ipsec::ah;
+use crate::ipsec::burst::{self, BURST, Item, Job, Task};
+use crate::ipsec::decap::{Payload, unwrap};
+use crate::ipsec::drop::DropReason;
+use crate::ipsec::encap::{ESP_LEN, UDP_LEN};
+use crate::ipsec::event::Event;
+use crate::ipsec::packet::Packet;
+use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
+use crate::ipsec::sad::Sad;
+use crate::ipsec::seal::job;
+use crate::ipsec::transform::Crypt;
+use crate::wire::ip::{be16, be32};
+use crate::wire::walk::{Walk, addresses, proto};
+use arrayvec::ArrayVec;
+use sealane_crypto::OpError;
+use sealane_crypto::skcipher::Direction;
+
+/// How many transformations a packet may have (`XFRM_MAX_DEPTH`).
+pub const MAX_DEPTH: usize = 6;
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opened {
+    /// To be looked at.
+    Waiting,
+    /// No IPsec: as it came.
+    Clear,
+    /// A message of IKE on the port of ESP in UDP (RFC 3948 section 2.2): as it came.
+    Ike,
+    /// A NAT keep-alive (RFC 3948 section 2.3), for nobody.
+    Keepalive,
+    /// Taken out of its associations, which are in [`Inbound::path`]. Policies have not been asked yet.
+    Packet {
+        /// The checksum of what is inside is not to be checked, because a NAT changed addresses (RFC 3948 section 3.1.2).
+        ignore_checksum: bool,
+    },
+}
+
+/// A packet that came in.
+pub struct Inbound<'b> {
+    /// The packet: whole, fragments put together. BEET mode needs up to 40 bytes in front of it.
+    pub packet: Packet<'b>,
+    /// Its mark.
+    pub mark: u32,
+    /// Whether it came to a UDP socket that takes ESP (`UDP_ENCAP_ESPINUDP`).
+    pub udp_encap: bool,
+    /// The associations that it has come through, outermost first.
+    pub path: ArrayVec<SaId, MAX_DEPTH>,
+    /// Set by [`open`].
+    pub status: Result<Opened, DropReason>,
+}
+
+impl<'b> Inbound<'b> {
+    /// A packet that has not been looked at.
+    #[must_use]
+    pub fn new(packet: Packet<'b>) -> Self {
+        Inbound { packet, mark: 0, udp_encap: false, path: ArrayVec::new(), status: Ok(Opened::Waiting) }
+    }
+}
+
+/// Opens each packet that is waiting, in place, layer by layer up to the end of the first tunnel: what comes out of that goes
+/// through the stack again. Status *i* belongs to packet *i*. A packet that is dropped may have been overwritten.
+pub fn open(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) {
+    for chunk in packets.chunks_mut(BURST) {
+        while layer(sad, chunk, now_s, events) {}
+    }
+}
+
+/// What settling needs of a packet beside its job.
+struct Pending {
+    id: SaId,
+    number: u64,
+    /// The source port, where the packet came in UDP.
+    port: Option<u16>,
+    headers_len: usize,
+    next_at: usize,
+}
+
+/// Takes one layer off each packet that waits; whether there was any.
+fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) -> bool {
+    let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
+    let mut rest: ArrayVec<(Pending, &mut Result<Opened, DropReason>), BURST> = ArrayVec::new();
+    for Inbound { packet, mark, udp_encap, path, status } in chunk.iter_mut() {
+        if *status != Ok(Opened::Waiting) {
+            continue;
+        }
+        let found = find(packet, *udp_encap && path.is_empty()).and_then(|found| match found {
+            Found::Ipsec(header) => begin(sad, packet, &header, *mark, now_s, path, events).map(Ok),
+            Found::Other(Opened::Clear) if !path.is_empty() => {
+                let natted = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.encap.is_some()));
+                Ok(Err(Opened::Packet { ignore_checksum: natted }))
+            }
+            Found::Other(other) => Ok(Err(other)),
+        });
+        match found {
+            Ok(Ok((job, pending))) => {
+                items.push(Item { job, packet, done: Ok(()) });
+                rest.push((pending, status));
+            }
+            Ok(Err(opened)) => *status = Ok(opened),
+            Err(reason) => *status = Err(reason),
+        }
+    }
+    burst::run(Direction::Decrypt, sad.hot(), &mut items);
+    let any = !items.is_empty();
+    for (item, (pending, status)) in items.iter_mut().zip(rest) {
+        *status = settle(sad, item, &pending, now_s, events);
+    }
+    any
+}
+
+/// An IPsec header in a packet.
+struct Header {
+    proto: Proto,
+    at: usize,
+    /// The IP headers in front of it or of UDP.
+    headers_len: usize,
+    next_at: usize,
+    port: Option<u16>,
+}
+
+enum Found {
+    Ipsec(Header),
+    Other(Opened),
+}
+
+fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
+    let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
+    // What lies behind (Ethernet pads) is not part of it.
+    packet.set(packet.start(), packet.start() + walk.end);
+    let upper = &packet.bytes()[walk.upper_at..];
+    let (mut at, mut port) = (walk.upper_at, None);
+    let proto = match walk.upper {
+        proto::ESP | proto::AH if walk.fragment => return Err(DropReason::Fragment),
+        proto::ESP => Proto::Esp,
+        proto::AH => Proto::Ah,
+        proto::UDP if udp_encap && !walk.fragment => {
+            let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
+            let data = datagram.get(UDP_LEN..).ok_or(DropReason::Malformed)?;
+            match data {
+                [0xff] => return Ok(Found::Other(Opened::Keepalive)),
+                // The marker of IKE is where ESP has its SPI.
+                [_, _, _, _, ..] if data.len() > ESP_LEN && be32(data, 0) != 0 => {}
+                _ => return Ok(Found::Other(Opened::Ike)),
+            }
+            port = Some(be16(upper, 0));
+            at += UDP_LEN;
+            let end = walk.upper_at + datagram.len();
+            packet.set(packet.start(), packet.start() + end);
+            Proto::Esp
+        }
+        _ => return Ok(Found::Other(Opened::Clear)),
+    };
+    Ok(Found::Ipsec(Header { proto, at, headers_len: walk.upper_at, next_at: walk.next_at, port }))
+}
+
+/// All that can be judged before the crypto, in the kernel's order.
+fn begin(
+    sad: &mut Sad,
+    packet: &Packet<'_>,
+    header: &Header,
+    mark: u32,
+    now_s: u64,
+    path: &mut ArrayVec<SaId, MAX_DEPTH>,
+    events: &mut Vec<Event>,
+) -> Result<(Job, Pending), DropReason> {
+    let bytes = packet.bytes();
+    let at = header.at;
+    let (least, spi_at) = match header.proto {
+        Proto::Esp => (ESP_LEN, at),
+        Proto::Ah => (ah::FIXED_LEN, at + 4),
+    };
+    if bytes.len() < at + least {
+        return Err(DropReason::Header);
+    }
+    if path.is_full() {
+        return Err(DropReason::Depth);
+    }
+    let (spi, seq) = (be32(bytes, spi_at), be32(bytes, spi_at + 4));
+    let family = if bytes[0] >> 4 == 4 { crate::wire::ip::Family::V4 } else { crate::wire::ip::Family::V6 };
+    let (_, destination) = addresses(bytes, family);
+    let id = sad.find_in(spi, destination, header.proto, mark).ok_or(DropReason::NoState)?;
+    let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
+    if sa.dir == Some(SaDir::Out) {
+        return Err(DropReason::InDirection);
+    }
+    match hot.state {
+        State::Valid => {}
+        State::Acquiring => return Err(DropReason::Acquiring),
+        State::Expired | State::Dead => return Err(DropReason::InInvalid),
+    }
+    if sa.encap.is_some() != header.port.is_some() {
+        return Err(DropReason::Encap);
+    }
+    let number = sa.window.check(seq).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    if hot.bytes_left == 0 || hot.packets_left == 0 {
+        sa.at_limit(id, hot, SaDir::In, events)?;
+    }
+    if sa.use_time_s == 0 {
+        sa.use_time_s = now_s;
+    }
+    let rest = bytes.len() - at;
+    let icv_len = usize::from(hot.icv_len);
+    let base = packet.start();
+    let start = Job {
+        task: Task::Aead,
+        sa: id.index,
+        head_at: (base + at) as u32,
+        text_at: 0,
+        icv_at: 0,
+        ip_len: header.headers_len as u32,
+        udp6_at: 0,
+        icv_len: hot.icv_len,
+        iv_len: hot.iv_len,
+        iv: None,
+        high: None,
+        esn_head: [0; 12],
+    };
+    let shape = match (header.proto, &hot.crypt) {
+        (Proto::Esp, crypt) => {
+            let text_at = ESP_LEN + usize::from(hot.iv_len);
+            let text_len = rest.checked_sub(text_at + icv_len).ok_or(DropReason::Short)?;
+            // Blocks of a cipher; what is merely aligned to 4 bytes the kernel does not ask for.
+            let block = usize::from(hot.align);
+            if block > 4 && !text_len.is_multiple_of(block) || text_len + icv_len == 0 {
+                return Err(DropReason::Short);
+            }
+            let task = if matches!(crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
+            let text_at = (base + at + text_at) as u32;
+            Job { task, text_at, icv_at: text_at + text_len as u32, ..start }
+        }
+        (Proto::Ah, _) => {
+            let len = (usize::from(bytes[at + 1]) + 2) * 4;
+            let align = if sa.flags.align4 { 4 } else { 8 };
+            let wanted = |icv_len: usize| (ah::FIXED_LEN + icv_len).next_multiple_of(align);
+            if len != wanted(icv_len) && len != wanted(sa.full_icv_len.into()) || len > rest {
+                return Err(DropReason::AhLen);
+            }
+            let icv_at = (base + at + ah::FIXED_LEN) as u32;
+            Job { task: Task::Ah, text_at: (base + at + len) as u32, icv_at, ..start }
+        }
+    };
+    let job = job(sa, number, shape);
+    path.push(id);
+    let Header { headers_len, next_at, port, .. } = *header;
+    Ok((job, Pending { id, number, port, headers_len, next_at }))
+}
+
+fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
+    match reason {
+        DropReason::BehindWindow | DropReason::SeqHigh => stat.replay_window += 1,
+        DropReason::Replayed => stat.replay += 1,
+        _ => {}
+    }
+}
+
+/// What an authentic packet changes.
+fn settle(
+    sad: &mut Sad,
+    item: &mut Item<'_, '_>,
+    pending: &Pending,
+    now_s: u64,
+    events: &mut Vec<Event>,
+) -> Result<Opened, DropReason> {
+    let Item { job, packet, done } = item;
+    let (hot, sa) = sad.pair_mut(pending.id).ok_or(DropReason::InInvalid)?;
+    match done {
+        Ok(()) => {}
+        Err(OpError::Auth) => {
+            sa.stat.integrity_failed += 1;
+            return Err(DropReason::Icv);
+        }
+        Err(_) => return Err(DropReason::Short),
+    }
+    let payload = match job.task {
+        Task::Ah => {
+            let next = packet.buf()[job.head_at as usize];
+            Payload {
+                headers_len: pending.headers_len,
+                next_at: pending.next_at,
+                at: job.text_at as usize,
+                end: packet.end(),
+                next,
+            }
+        }
+        Task::Aead | Task::Mac => trailer(job, packet, pending)?,
+    };
+    if let (Some(port), Some(encap)) = (pending.port, &sa.encap) {
+        let (source, _) = addresses(packet.bytes(), sa.family());
+        if (source != sa.src || port != encap.sport) && sa.tell_mapping(now_s) {
+            events.push(Event::Mapping { state: pending.id, address: source, port });
+        }
+    }
+    if hot.state != State::Valid {
+        return Err(DropReason::InInvalid);
+    }
+    // Others of the burst were counted meanwhile.
+    if hot.bytes_left == 0 || hot.packets_left == 0 {
+        sa.at_limit(pending.id, hot, SaDir::In, events)?;
+    }
+    sa.window.commit(pending.number).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    sa.count(hot, payload.end - payload.at, now_s);
+    unwrap(sa, packet, &payload)?;
+    Ok(match sa.mode {
+        // There may be more of them.
+        Mode::Transport => Opened::Waiting,
+        Mode::Tunnel | Mode::Beet => Opened::Packet { ignore_checksum: false },
+    })
+}
+
+/// ESP's trailer: padding, its length, next header.
+fn trailer(job: &Job, packet: &mut Packet<'_>, pending: &Pending) -> Result<Payload, DropReason> {
+    let text = &packet.buf()[job.text_at as usize..job.icv_at as usize];
+    let [.., pad_len, next] = *text else { return Err(DropReason::Padding) };
+    // Linux wants a payload of a byte at least, and does not look at the padding itself.
+    let len = text.len().checked_sub(2 + usize::from(pad_len)).filter(|len| *len > 0).ok_or(DropReason::Padding)?;
+    if next == proto::NONE {
+        return Err(DropReason::Dummy);
+    }
+    let at = job.text_at as usize;
+    Ok(Payload { headers_len: pending.headers_len, next_at: pending.next_at, at, end: at + len, next })
+}

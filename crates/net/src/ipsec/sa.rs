@@ -1,0 +1,525 @@
+//! A security association: what the control path says about it, and what a packet needs of it.
+//!
+//! A packet touches [`Hot`], one cache line, and the front of [`Sa`]: prebuilt outer header and IV salt outbound, window and
+//! addresses inbound.
+
+use crate::ipsec::drop::DropReason;
+use crate::ipsec::encap::Outer;
+use crate::ipsec::event::Event;
+use crate::ipsec::lifetime::{Age, Limits, Usage};
+use crate::ipsec::replay::Window;
+use crate::ipsec::selector::{Mark, Selector, family_of};
+use crate::ipsec::seq::Lease;
+use crate::ipsec::transform::{Crypt, IvKind, Transform};
+use crate::wire::ip::Family;
+use crate::wire::walk::proto;
+use core::fmt;
+use core::net::IpAddr;
+use zeroize::Zeroize;
+
+/// A handle: it never names another association than the one it was made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SaId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// ESP or AH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Proto {
+    /// Encapsulating security payload.
+    Esp,
+    /// Authentication header.
+    Ah,
+}
+
+impl Proto {
+    /// The protocol's number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Proto::Esp => proto::ESP,
+            Proto::Ah => proto::AH,
+        }
+    }
+}
+
+/// How a packet is wrapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Between the IP header and what it carries.
+    Transport,
+    /// A packet within a packet.
+    Tunnel,
+    /// A tunnel whose inner addresses are fixed, so that the inner header need not be sent (draft-nikander-esp-beet-mode).
+    Beet,
+}
+
+/// Which way packets go (`XFRM_SA_DIR`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaDir {
+    /// Inbound only.
+    In,
+    /// Outbound only.
+    Out,
+}
+
+/// UDP around ESP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UdpEncap {
+    /// The source port of what is sent; inbound, the port that the peer is expected to send from.
+    pub sport: u16,
+    /// The destination port.
+    pub dport: u16,
+}
+
+/// The flags of a state (`XFRM_STATE_*`, `XFRM_SA_XFLAG_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Extended sequence numbers.
+    pub esn: bool,
+    /// ECN is not copied between inner and outer header.
+    pub noecn: bool,
+    /// The inner DSCP is set from the outer one.
+    pub decap_dscp: bool,
+    /// The outer header never forbids fragmentation.
+    pub nopmtudisc: bool,
+    /// For input only, whatever the source address.
+    pub wildrecv: bool,
+    /// ICMP errors may pass whose inner packet matches the selector.
+    pub icmp: bool,
+    /// AH is padded to 4 bytes where it would be to 8.
+    pub align4: bool,
+    /// The outer DSCP is 0.
+    pub dont_encap_dscp: bool,
+    /// Without extended numbers, the number may start again (the IV does not).
+    pub oseq_may_wrap: bool,
+}
+
+/// Whether an association may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Its slot is free.
+    Dead,
+    /// It stands for one that a key manager was asked for, or that it reserved the SPI of.
+    Acquiring,
+    /// In use.
+    Valid,
+    /// Past a hard limit.
+    Expired,
+}
+
+/// All that a key manager says about an association.
+pub struct SaSpec {
+    /// SPI; 0 only while it is being acquired.
+    pub spi: u32,
+    /// Outer destination, whose family is the association's.
+    pub dst: IpAddr,
+    /// Outer source.
+    pub src: IpAddr,
+    /// ESP or AH.
+    pub proto: Proto,
+    /// Mode.
+    pub mode: Mode,
+    /// Joins states with the templates of policies.
+    pub reqid: u32,
+    /// Which packets it is for.
+    pub mark: Mark,
+    /// The interface id of xfrm interfaces.
+    pub if_id: u32,
+    /// The CPU whose packets it is for (RFC 9611); `None` for all.
+    pub cpu: Option<u32>,
+    /// What may go through it; BEET mode takes the inner addresses from here.
+    pub selector: Selector,
+    /// Direction, where it is said.
+    pub dir: Option<SaDir>,
+    /// Flags.
+    pub flags: Flags,
+    /// UDP around it.
+    pub encap: Option<UdpEncap>,
+    /// Packets are padded to this many bytes, as far as the MTU allows (traffic flow confidentiality).
+    pub tfc_pad: u32,
+    /// Size of the replay window in packets.
+    pub window_pkts: u32,
+    /// The last number sent.
+    pub out_number: u64,
+    /// The highest number received.
+    pub in_number: u64,
+    /// Numbers that may be sent.
+    pub lease: Lease,
+    /// Keys.
+    pub transform: Transform,
+    /// Random bytes that make IVs unpredictable; secret.
+    pub iv_salt: [u8; 16],
+    /// Limits.
+    pub limits: Limits,
+    /// Seconds for which a change of the peer's port is told once; 0: each time.
+    pub mapping_maxage_s: u32,
+    /// TTL or hop limit of the outer header.
+    pub hop_limit: u8,
+    /// Wall time in seconds.
+    pub now_s: u64,
+}
+
+impl SaSpec {
+    /// An ESP tunnel between two addresses without anything special, to be changed as needed.
+    #[must_use]
+    pub fn tunnel(spi: u32, src: IpAddr, dst: IpAddr, transform: Transform) -> Self {
+        SaSpec {
+            spi,
+            dst,
+            src,
+            proto: Proto::Esp,
+            mode: Mode::Tunnel,
+            reqid: 0,
+            mark: Mark::default(),
+            if_id: 0,
+            cpu: None,
+            selector: Selector::ANY,
+            dir: None,
+            flags: Flags::default(),
+            encap: None,
+            tfc_pad: 0,
+            window_pkts: 0,
+            out_number: 0,
+            in_number: 0,
+            lease: Lease::ALL,
+            transform,
+            iv_salt: [0; 16],
+            limits: Limits::NONE,
+            mapping_maxage_s: 0,
+            hop_limit: 64,
+            now_s: 0,
+        }
+    }
+}
+
+/// Why an association cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaError {
+    /// There is one with this SPI, destination, protocol and mark.
+    Exists,
+    /// A replay window of this size, or of 0 with extended sequence numbers.
+    Window,
+    /// Outer addresses of two families.
+    Family,
+    /// AH with an AEAD, UDP encapsulation or BEET mode, or ESP without a transform.
+    Transform,
+    /// BEET mode without the inner addresses in its selector, or traffic flow confidentiality without a tunnel.
+    Mode,
+    /// As many as there can be.
+    Full,
+}
+
+impl fmt::Display for SaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SaError::Exists => "there is a state with this SPI, destination and protocol",
+            SaError::Window => "replay window too large, or none with extended sequence numbers",
+            SaError::Family => "outer source and destination are of two families",
+            SaError::Transform => "protocol and algorithms do not go together",
+            SaError::Mode => "BEET mode needs the inner addresses, padding to a size needs a tunnel",
+            SaError::Full => "as many states as there can be",
+        })
+    }
+}
+
+impl core::error::Error for SaError {}
+
+/// What every packet touches: one cache line.
+#[repr(align(64))]
+pub(crate) struct Hot {
+    pub(crate) crypt: Crypt,
+    /// The last number sent.
+    pub(crate) number: u64,
+    /// Until [`Sa::at_limit`] must be asked.
+    pub(crate) bytes_left: u64,
+    pub(crate) packets_left: u64,
+    pub(crate) generation: u32,
+    pub(crate) state: State,
+    pub(crate) iv_len: u8,
+    pub(crate) icv_len: u8,
+    pub(crate) align: u8,
+}
+
+const _: () = assert!(size_of::<Hot>() == 64);
+
+/// Faults of single packets (`struct xfrm_stats`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SaStat {
+    /// Behind the window.
+    pub replay_window: u32,
+    /// Seen before.
+    pub replay: u32,
+    /// Not authentic.
+    pub integrity_failed: u32,
+}
+
+/// The rest of an association.
+#[repr(C)]
+pub struct Sa {
+    // What packets use comes first.
+    pub(crate) outer: Outer,
+    pub(crate) iv: IvKind,
+    /// Mode.
+    pub mode: Mode,
+    /// ESP or AH.
+    pub proto: Proto,
+    /// Flags.
+    pub flags: Flags,
+    /// Whether the key manager was told of a soft limit.
+    pub dying: bool,
+    told_lease: bool,
+    /// Direction, where it is said.
+    pub dir: Option<SaDir>,
+    /// SPI.
+    pub spi: u32,
+    pub(crate) iv_salt: [u8; 16],
+    /// UDP around it.
+    pub encap: Option<UdpEncap>,
+    /// Packets are padded to this many bytes.
+    pub tfc_pad: u32,
+    /// The last MTU seen beneath, and what it leaves inside.
+    pub(crate) mtu: (u32, u32),
+    pub(crate) window: Window,
+    /// Outer source.
+    pub src: IpAddr,
+    /// Outer destination.
+    pub dst: IpAddr,
+    /// Which packets it is for.
+    pub mark: Mark,
+    bytes_mark: u64,
+    packets_mark: u64,
+    /// When it was added, in seconds of wall time.
+    pub add_time_s: u64,
+    /// When its first packet came; 0 before that.
+    pub use_time_s: u64,
+    /// Faults of single packets.
+    pub stat: SaStat,
+    // The control path alone knows the rest.
+    /// Limits.
+    pub limits: Limits,
+    /// Numbers that may be sent.
+    pub lease: Lease,
+    /// What may go through it.
+    pub selector: Selector,
+    /// Joins states with the templates of policies.
+    pub reqid: u32,
+    /// The interface id of xfrm interfaces.
+    pub if_id: u32,
+    /// The CPU whose packets it is for.
+    pub cpu: Option<u32>,
+    pub(crate) full_icv_len: u8,
+    mapping_maxage_s: u32,
+    mapped_s: u64,
+    /// Counts additions: the later one is the newer one.
+    pub serial: u64,
+    /// Neighbours among those of one pair of addresses.
+    pub(crate) newer: Option<u32>,
+    pub(crate) older: Option<u32>,
+}
+
+impl Drop for Sa {
+    fn drop(&mut self) {
+        self.iv_salt.zeroize();
+    }
+}
+
+impl Sa {
+    /// Judges a spec.
+    pub(crate) fn new(spec: SaSpec, serial: u64, generation: u32) -> Result<(Hot, Self), SaError> {
+        if family_of(spec.src) != family_of(spec.dst) {
+            return Err(SaError::Family);
+        }
+        let larval = matches!(spec.transform.crypt, Crypt::None);
+        if spec.proto == Proto::Ah
+            && (matches!(spec.transform.crypt, Crypt::Aead(_)) || spec.encap.is_some() || spec.mode == Mode::Beet)
+        {
+            return Err(SaError::Transform);
+        }
+        if spec.mode == Mode::Beet && !larval {
+            let one = family_of(spec.selector.source) == family_of(spec.selector.destination);
+            if spec.selector.family.is_none() || !one {
+                return Err(SaError::Mode);
+            }
+        }
+        if spec.tfc_pad != 0 && spec.mode != Mode::Tunnel {
+            return Err(SaError::Mode);
+        }
+        let window_pkts =
+            if spec.dir == Some(SaDir::Out) && spec.flags.esn { spec.window_pkts.max(1) } else { spec.window_pkts };
+        let window = Window::new(window_pkts, spec.flags.esn, spec.in_number).ok_or(SaError::Window)?;
+        let transform = &spec.transform;
+        let hot = Hot {
+            crypt: transform.crypt.clone(),
+            number: spec.out_number,
+            bytes_left: 0,
+            packets_left: 0,
+            generation,
+            state: if larval { State::Acquiring } else { State::Valid },
+            iv_len: transform.iv_len,
+            icv_len: transform.icv_len,
+            align: transform.align,
+        };
+        let sa = Sa {
+            outer: Outer::new(&spec),
+            iv: transform.iv,
+            mode: spec.mode,
+            proto: spec.proto,
+            flags: spec.flags,
+            dying: false,
+            told_lease: false,
+            dir: spec.dir,
+            spi: spec.spi,
+            iv_salt: spec.iv_salt,
+            encap: spec.encap,
+            tfc_pad: spec.tfc_pad,
+            mtu: (0, 0),
+            window,
+            src: spec.src,
+            dst: spec.dst,
+            mark: spec.mark,
+            bytes_mark: 0,
+            packets_mark: 0,
+            add_time_s: spec.now_s,
+            use_time_s: 0,
+            stat: SaStat::default(),
+            limits: spec.limits,
+            lease: spec.lease,
+            selector: spec.selector,
+            reqid: spec.reqid,
+            if_id: spec.if_id,
+            cpu: spec.cpu,
+            full_icv_len: transform.full_icv_len,
+            mapping_maxage_s: spec.mapping_maxage_s,
+            mapped_s: 0,
+            serial,
+            newer: None,
+            older: None,
+        };
+        Ok((hot, sa))
+    }
+
+    /// The family of the outer addresses.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        family_of(self.dst)
+    }
+
+    /// The window of what is received.
+    #[must_use]
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Length of AH in bytes.
+    pub(crate) fn ah_len(&self, icv_len: usize) -> usize {
+        let align = if self.flags.align4 { 4 } else { 8 };
+        (crate::ipsec::ah::FIXED_LEN + icv_len).next_multiple_of(align)
+    }
+
+    pub(crate) fn usage(&self, hot: &Hot) -> Usage {
+        Usage {
+            bytes: self.bytes_mark - hot.bytes_left,
+            packets: self.packets_mark - hot.packets_left,
+            add_time_s: self.add_time_s,
+            use_time_s: self.use_time_s,
+        }
+    }
+
+    /// The last number that may be sent.
+    fn last_number(&self) -> u64 {
+        if self.flags.esn || self.flags.oseq_may_wrap { u64::MAX } else { u64::from(u32::MAX) }
+    }
+
+    /// Counts anew until the next limit.
+    pub(crate) fn refill(&mut self, hot: &mut Hot) {
+        let used = self.usage(hot);
+        let (bytes, mut packets) = self.limits.left(&used, self.dying);
+        if self.dir != Some(SaDir::In) {
+            let stop = if self.told_lease { self.lease.end } else { self.lease.low() };
+            packets = packets.min(stop.min(self.last_number()).saturating_sub(hot.number));
+        }
+        (self.bytes_mark, self.packets_mark) = (used.bytes + bytes, used.packets + packets);
+        (hot.bytes_left, hot.packets_left) = (bytes, packets);
+    }
+
+    /// What a limit that was reached means: an event, the end, or nothing yet.
+    pub(crate) fn at_limit(
+        &mut self,
+        id: SaId,
+        hot: &mut Hot,
+        way: SaDir,
+        events: &mut Vec<Event>,
+    ) -> Result<(), DropReason> {
+        match self.limits.volume(&self.usage(hot)) {
+            Age::Hard => {
+                hot.state = State::Expired;
+                events.push(Event::HardExpire(id));
+                return Err(if way == SaDir::Out { DropReason::OutExpired } else { DropReason::InExpired });
+            }
+            Age::Soft if !self.dying => {
+                self.dying = true;
+                events.push(Event::SoftExpire(id));
+            }
+            _ => {}
+        }
+        if way == SaDir::Out {
+            if hot.number >= self.last_number() {
+                return Err(DropReason::OutSeq);
+            }
+            if hot.number >= self.lease.low() && !self.told_lease {
+                self.told_lease = true;
+                events.push(Event::LeaseLow(id));
+            }
+            if hot.number >= self.lease.end {
+                return Err(DropReason::OutLease);
+            }
+        }
+        self.refill(hot);
+        if way == SaDir::In && hot.packets_left == 0 {
+            // The numbers of the other direction are no limit here.
+            let (bytes, packets) = self.limits.left(&self.usage(hot), self.dying);
+            let used = self.usage(hot);
+            (self.bytes_mark, self.packets_mark) = (used.bytes + bytes, used.packets + packets);
+            (hot.bytes_left, hot.packets_left) = (bytes, packets);
+        }
+        Ok(())
+    }
+
+    /// Counts one packet. Lifetimes have been checked.
+    pub(crate) fn count(&mut self, hot: &mut Hot, bytes: usize, now_s: u64) {
+        let bytes = bytes as u64;
+        if bytes > hot.bytes_left {
+            self.bytes_mark += bytes - hot.bytes_left;
+            hot.bytes_left = 0;
+        } else {
+            hot.bytes_left -= bytes;
+        }
+        if hot.packets_left == 0 {
+            self.packets_mark += 1;
+        } else {
+            hot.packets_left -= 1;
+        }
+        if self.use_time_s == 0 {
+            self.use_time_s = now_s;
+        }
+    }
+
+    /// More numbers may be used.
+    pub(crate) fn renew(&mut self, hot: &mut Hot, lease: Lease) {
+        self.lease = lease;
+        self.told_lease = false;
+        self.refill(hot);
+    }
+
+    /// Whether a change of the peer's address or port is to be told now.
+    pub(crate) fn tell_mapping(&mut self, now_s: u64) -> bool {
+        let due = self.mapping_maxage_s == 0 || now_s.saturating_sub(self.mapped_s) > u64::from(self.mapping_maxage_s);
+        if due {
+            self.mapped_s = now_s;
+        }
+        due
+    }
+}

@@ -1,0 +1,397 @@
+//! The security association database: associations by handle, by what an inbound packet names, by what a policy's template
+//! asks for.
+//!
+//! One worker owns a database; nothing here is shared between threads.
+
+use crate::ipsec::event::Event;
+use crate::ipsec::lifetime::{Age, Limits, Usage};
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaError, SaId, SaSpec, State};
+use crate::ipsec::selector::{Flow, family_of};
+use crate::ipsec::seq::Lease;
+use crate::ipsec::transform::Crypt;
+use core::cmp::Reverse;
+use core::net::IpAddr;
+use std::collections::BinaryHeap;
+
+mod index;
+
+pub(crate) use index::{Hash, Index};
+
+/// What a template of a policy, resolved for a packet, looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Outer source; unspecified for any.
+    pub src: IpAddr,
+    /// Outer destination.
+    pub dst: IpAddr,
+    /// ESP or AH.
+    pub proto: Proto,
+    /// Mode.
+    pub mode: Mode,
+    /// The template's reqid.
+    pub reqid: u32,
+    /// SPI; 0 for any.
+    pub spi: u32,
+    /// The policy's mark.
+    pub mark: u32,
+    /// The policy's interface id.
+    pub if_id: u32,
+    /// The CPU that sends.
+    pub cpu: u32,
+}
+
+/// What was found for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// An association.
+    State(SaId),
+    /// None yet, but it has been asked for.
+    Acquiring(SaId),
+    /// One, but it has expired: nothing new is asked for until it is deleted.
+    Expired,
+    /// None: it is to be asked for.
+    None,
+}
+
+/// The database.
+pub struct Sad {
+    hot: Vec<Hot>,
+    cold: Vec<Option<Sa>>,
+    free: Vec<u32>,
+    by_spi: Index,
+    /// The newest of each (source, destination, reqid); the others hang on it.
+    by_pair: Index,
+    hash: Hash,
+    serial: u64,
+    timers: BinaryHeap<Reverse<(u64, SaId)>>,
+}
+
+impl Sad {
+    /// An empty one. `seed` keeps strangers from choosing what collides.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Sad {
+            hot: Vec::new(),
+            cold: Vec::new(),
+            free: Vec::new(),
+            by_spi: Index::new(),
+            by_pair: Index::new(),
+            hash: Hash::new(seed),
+            serial: 0,
+            timers: BinaryHeap::new(),
+        }
+    }
+
+    /// How many associations there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cold.len() - self.free.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`SaError`].
+    pub fn add(&mut self, spec: SaSpec) -> Result<SaId, SaError> {
+        let mark = spec.mark;
+        let same = |sa: &Sa| sa.mark.mask & mark.value & mark.mask == sa.mark.value;
+        if spec.spi != 0 && self.of_spi(spec.spi, spec.dst, spec.proto).any(|i| same(self.cold_at(i))) {
+            return Err(SaError::Exists);
+        }
+        let index = match self.free.last() {
+            Some(index) => *index,
+            None => u32::try_from(self.cold.len()).map_err(|_| SaError::Full)?,
+        };
+        let generation = self.hot.get(index as usize).map_or(1, |hot| hot.generation);
+        let (mut hot, mut sa) = Sa::new(spec, self.serial, generation)?;
+        sa.refill(&mut hot);
+        self.serial += 1;
+        let id = SaId { index, generation };
+        if let (_, Some(at)) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s) {
+            self.timers.push(Reverse((at, id)));
+        }
+        if sa.spi != 0 {
+            self.by_spi.insert(self.hash.of_spi(sa.spi), index);
+        }
+        let pair = self.hash.of_pair(sa.src, sa.dst, sa.reqid);
+        let head = self.head(sa.src, sa.dst, sa.reqid);
+        sa.older = head;
+        match head {
+            Some(head) => {
+                self.cold_at_mut(head).newer = Some(index);
+                self.by_pair.replace(pair, head, index);
+            }
+            None => self.by_pair.insert(pair, index),
+        }
+        if self.free.pop().is_some() {
+            self.hot[index as usize] = hot;
+            self.cold[index as usize] = Some(sa);
+        } else {
+            self.hot.push(hot);
+            self.cold.push(Some(sa));
+        }
+        Ok(id)
+    }
+
+    /// Takes one out: what it was, and what it was used for.
+    pub fn remove(&mut self, id: SaId) -> Option<(Sa, Usage)> {
+        let hot = self.hot.get_mut(id.index as usize).filter(|hot| hot.generation == id.generation)?;
+        let sa = self.cold.get_mut(id.index as usize)?.take()?;
+        let usage = sa.usage(hot);
+        hot.crypt = Crypt::None;
+        hot.state = State::Dead;
+        // After 2^32 uses of a slot a handle could come back: the slot is given up then.
+        hot.generation = hot.generation.wrapping_add(1);
+        if hot.generation != 0 {
+            self.free.push(id.index);
+        }
+        if sa.spi != 0 {
+            self.by_spi.remove(self.hash.of_spi(sa.spi), id.index);
+        }
+        if let Some(older) = sa.older {
+            self.cold_at_mut(older).newer = sa.newer;
+        }
+        match (sa.newer, sa.older) {
+            (Some(newer), _) => self.cold_at_mut(newer).older = sa.older,
+            (None, Some(older)) => {
+                self.by_pair.replace(self.hash.of_pair(sa.src, sa.dst, sa.reqid), id.index, older);
+            }
+            (None, None) => self.by_pair.remove(self.hash.of_pair(sa.src, sa.dst, sa.reqid), id.index),
+        }
+        Some((sa, usage))
+    }
+
+    /// An association, unless the handle is stale.
+    #[must_use]
+    pub fn get(&self, id: SaId) -> Option<&Sa> {
+        self.hot.get(id.index as usize).filter(|hot| hot.generation == id.generation)?;
+        self.cold.get(id.index as usize)?.as_ref()
+    }
+
+    /// Whether it may be used.
+    #[must_use]
+    pub fn state(&self, id: SaId) -> State {
+        self.hot
+            .get(id.index as usize)
+            .filter(|hot| hot.generation == id.generation)
+            .map_or(State::Dead, |hot| hot.state)
+    }
+
+    /// What it has been used for.
+    #[must_use]
+    pub fn usage(&self, id: SaId) -> Option<Usage> {
+        Some(self.get(id)?.usage(&self.hot[id.index as usize]))
+    }
+
+    /// The last number sent.
+    #[must_use]
+    pub fn out_number(&self, id: SaId) -> Option<u64> {
+        self.get(id)?;
+        Some(self.hot[id.index as usize].number)
+    }
+
+    /// Length of its ICV in bytes.
+    #[must_use]
+    pub fn icv_len(&self, id: SaId) -> Option<usize> {
+        self.get(id)?;
+        Some(self.hot[id.index as usize].icv_len.into())
+    }
+
+    /// The longest packet, in bytes, that fits a path of `mtu` once sealed.
+    #[must_use]
+    pub fn inner_mtu(&self, id: SaId, mtu: u32) -> Option<u32> {
+        Some(crate::ipsec::mtu::inner_mtu(self.get(id)?, &self.hot[id.index as usize], mtu))
+    }
+
+    /// Other limits from now on.
+    pub fn set_limits(&mut self, id: SaId, limits: Limits, now_s: u64) {
+        let Some((hot, sa)) = self.pair_mut(id) else { return };
+        sa.limits = limits;
+        sa.dying = false;
+        sa.refill(hot);
+        if let (_, Some(at)) = limits.time(&sa.usage(hot), false, now_s) {
+            self.timers.push(Reverse((at, id)));
+        }
+    }
+
+    /// More sequence numbers may be used: the caller has written the lease down.
+    pub fn renew_lease(&mut self, id: SaId, lease: Lease) {
+        if let Some((hot, sa)) = self.pair_mut(id) {
+            sa.renew(hot, lease);
+        }
+    }
+
+    /// All associations.
+    pub fn iter(&self) -> impl Iterator<Item = (SaId, &Sa)> {
+        let each = self.cold.iter().zip(&self.hot).zip(0..);
+        each.filter_map(|((sa, hot), index)| Some((SaId { index, generation: hot.generation }, sa.as_ref()?)))
+    }
+
+    /// The association that an inbound packet names (`xfrm_input_state_lookup`); the newest where marks let more than one
+    /// fit.
+    #[must_use]
+    pub fn find_in(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
+        let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
+        let index = fits.max_by_key(|i| self.cold_at(*i).serial)?;
+        Some(SaId { index, generation: self.hot[index as usize].generation })
+    }
+
+    /// The associations of a burst of inbound packets: each step is taken for all of them before the next, so that their
+    /// cache misses overlap.
+    pub fn find_burst(&self, names: &[(u32, IpAddr, Proto, u32)], out: &mut Vec<Option<SaId>>) {
+        out.clear();
+        let mut first = [None; crate::ipsec::burst::BURST];
+        for names in names.chunks(first.len()) {
+            for (slot, name) in first.iter_mut().zip(names) {
+                *slot = self.by_spi.first(self.hash.of_spi(name.0));
+            }
+            let firsts = first.iter().zip(names);
+            out.extend(firsts.map(|(first, (spi, dst, proto, mark))| {
+                let quick = first.filter(|i| {
+                    self.cold[*i as usize]
+                        .as_ref()
+                        .is_some_and(|sa| sa.spi == *spi && sa.dst == *dst && sa.proto == *proto && sa.mark.mask == 0)
+                });
+                // Without a mark there is no other with the same name.
+                match quick {
+                    Some(index) => Some(SaId { index, generation: self.hot[index as usize].generation }),
+                    None => self.find_in(*spi, *dst, *proto, *mark),
+                }
+            }));
+        }
+    }
+
+    /// The association for an outbound packet (`xfrm_state_find`): one that is not dying before one that is, then the newest
+    /// by its second of addition, then the one found first, which is the one added last; one of this CPU before one of all.
+    #[must_use]
+    pub fn find_out(&self, wanted: &Wanted, flow: &Flow) -> Found {
+        let (mut best, mut acquiring, mut expired): (Option<u32>, _, _) = (None, None, false);
+        let any = match wanted.src {
+            IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+        };
+        for src in [wanted.src, any] {
+            let mut at = self.head(src, wanted.dst, wanted.reqid);
+            while let Some(index) = at {
+                let sa = self.cold_at(index);
+                at = sa.older;
+                let fits = sa.mark.matches(wanted.mark)
+                    && sa.if_id == wanted.if_id
+                    && !sa.flags.wildrecv
+                    && sa.mode == wanted.mode
+                    && sa.proto == wanted.proto
+                    && (wanted.spi == 0 || wanted.spi == sa.spi);
+                if !fits {
+                    continue;
+                }
+                let selected = sa.selector.family.is_none() || sa.selector.matches(flow);
+                match self.hot[index as usize].state {
+                    State::Valid
+                        if selected
+                            && sa.cpu.is_none_or(|cpu| cpu == wanted.cpu)
+                            && best.is_none_or(|best| self.better(sa, self.cold_at(best), wanted.cpu)) =>
+                    {
+                        best = Some(index);
+                    }
+                    State::Acquiring => acquiring = acquiring.or(Some(index)),
+                    State::Expired if selected => expired = true,
+                    _ => {}
+                }
+            }
+            if best.is_some() || acquiring.is_some() || src == any {
+                break;
+            }
+        }
+        let id = |index: u32| SaId { index, generation: self.hot[index as usize].generation };
+        match (best, acquiring) {
+            (Some(best), _) => Found::State(id(best)),
+            (None, Some(acquiring)) => Found::Acquiring(id(acquiring)),
+            (None, None) if expired => Found::Expired,
+            (None, None) => Found::None,
+        }
+    }
+
+    fn better(&self, sa: &Sa, best: &Sa, cpu: u32) -> bool {
+        (best.cpu.is_none() && sa.cpu == Some(cpu))
+            || best.dying & !sa.dying
+            || (best.dying == sa.dying && best.add_time_s < sa.add_time_s)
+    }
+
+    /// When [`Self::handle_timeout`] should be called, in seconds of wall time.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Limits of time.
+    pub fn handle_timeout(&mut self, now_s: u64, events: &mut Vec<Event>) {
+        while let Some(Reverse((at, id))) = self.timers.peek().copied()
+            && at <= now_s
+        {
+            self.timers.pop();
+            let Some((hot, sa)) = self.pair_mut(id) else { continue };
+            if hot.state == State::Expired {
+                continue;
+            }
+            let (age, next) = sa.limits.time(&sa.usage(hot), sa.dying, now_s);
+            match age {
+                Age::Young => {}
+                Age::Soft => {
+                    sa.dying = true;
+                    sa.refill(hot);
+                    events.push(Event::SoftExpire(id));
+                }
+                Age::Hard => {
+                    hot.state = State::Expired;
+                    events.push(Event::HardExpire(id));
+                }
+            }
+            if let Some(next) = next {
+                self.timers.push(Reverse((next, id)));
+            }
+        }
+    }
+
+    pub(crate) fn hot(&self) -> &[Hot] {
+        &self.hot
+    }
+
+    pub(crate) fn pair_mut(&mut self, id: SaId) -> Option<(&mut Hot, &mut Sa)> {
+        let hot = self.hot.get_mut(id.index as usize).filter(|hot| hot.generation == id.generation)?;
+        Some((hot, self.cold.get_mut(id.index as usize)?.as_mut()?))
+    }
+
+    fn cold_at(&self, index: u32) -> &Sa {
+        self.cold[index as usize].as_ref().expect("tables name associations that exist")
+    }
+
+    fn cold_at_mut(&mut self, index: u32) -> &mut Sa {
+        self.cold[index as usize].as_mut().expect("tables name associations that exist")
+    }
+
+    fn of_spi(&self, spi: u32, dst: IpAddr, proto: Proto) -> impl Iterator<Item = u32> {
+        self.by_spi.find(self.hash.of_spi(spi)).filter(move |index| {
+            let sa = self.cold_at(*index);
+            sa.spi == spi && sa.dst == dst && sa.proto == proto
+        })
+    }
+
+    fn head(&self, src: IpAddr, dst: IpAddr, reqid: u32) -> Option<u32> {
+        self.by_pair.find(self.hash.of_pair(src, dst, reqid)).find(|index| {
+            let sa = self.cold_at(*index);
+            sa.src == src && sa.dst == dst && sa.reqid == reqid && family_of(sa.dst) == family_of(dst)
+        })
+    }
+
+    /// Bytes of memory of one association's slot, keys and window aside.
+    #[must_use]
+    pub const fn slot_len() -> usize {
+        size_of::<Hot>() + size_of::<Option<Sa>>()
+    }
+}

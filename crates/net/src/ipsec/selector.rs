@@ -1,0 +1,215 @@
+//! Which traffic: selectors, marks, and the flow that a packet belongs to.
+
+use crate::wire::ip::{Family, be16};
+use crate::wire::walk::{Malformed, Walk, addresses, proto};
+use core::net::IpAddr;
+
+/// A mark with a mask (`struct xfrm_mark`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Mark {
+    /// The value.
+    pub value: u32,
+    /// Which bits of it count.
+    pub mask: u32,
+}
+
+impl Mark {
+    /// Whether a packet's mark fits.
+    #[must_use]
+    pub fn matches(&self, mark: u32) -> bool {
+        mark & self.mask == self.value
+    }
+}
+
+/// What a packet looks like to policies (`struct flowi`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// Its protocol, extension headers aside.
+    pub proto: u8,
+    /// Source port; the type of an ICMP message; the high half of a GRE key.
+    pub sport: u16,
+    /// Destination port; the code of an ICMP message; the low half of a GRE key.
+    pub dport: u16,
+    /// The mark of the packet.
+    pub mark: u32,
+    /// The interface that it leaves by, or, inbound, came by.
+    pub ifindex: i32,
+}
+
+impl Flow {
+    /// The flow of an IP packet; a later fragment has no ports.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn of(packet: &[u8], mark: u32, ifindex: i32) -> Result<Self, Malformed> {
+        let walk = Walk::find(packet)?;
+        let (source, destination) = addresses(packet, walk.family);
+        let (mut sport, mut dport) = (0, 0);
+        let later = match walk.family {
+            Family::V4 => be16(packet, 6) & 0x1fff != 0,
+            Family::V6 => walk.fragment && be16(packet, walk.upper_at - 6) & 0xfff8 != 0,
+        };
+        if !later {
+            let upper = &packet[walk.upper_at..walk.end];
+            match (walk.upper, upper) {
+                (proto::TCP | proto::UDP | proto::UDPLITE | proto::SCTP | proto::DCCP, [_, _, _, _, ..]) => {
+                    (sport, dport) = (be16(upper, 0), be16(upper, 2));
+                }
+                (proto::ICMP | proto::ICMPV6, [kind, code, ..]) => {
+                    (sport, dport) = (u16::from(*kind), u16::from(*code));
+                }
+                _ => {}
+            }
+        }
+        Ok(Flow { source, destination, proto: walk.upper, sport, dport, mark, ifindex })
+    }
+}
+
+/// A set of flows (`struct xfrm_selector`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Selector {
+    /// The family it is for; `None` for both (`AF_UNSPEC`).
+    pub family: Option<Family>,
+    /// Source address; bits behind `source_len` do not count.
+    pub source: IpAddr,
+    /// Length of the source prefix in bits.
+    pub source_len: u8,
+    /// Destination address; bits behind `destination_len` do not count.
+    pub destination: IpAddr,
+    /// Length of the destination prefix in bits.
+    pub destination_len: u8,
+    /// Source port.
+    pub sport: u16,
+    /// Which bits of it count.
+    pub sport_mask: u16,
+    /// Destination port.
+    pub dport: u16,
+    /// Which bits of it count.
+    pub dport_mask: u16,
+    /// Protocol; 0 for all.
+    pub proto: u8,
+    /// Interface; 0 for all.
+    pub ifindex: i32,
+}
+
+impl Selector {
+    /// Every flow of both families.
+    pub const ANY: Selector = Selector {
+        family: None,
+        source: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+        source_len: 0,
+        destination: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+        destination_len: 0,
+        sport: 0,
+        sport_mask: 0,
+        dport: 0,
+        dport_mask: 0,
+        proto: 0,
+        ifindex: 0,
+    };
+
+    /// Every flow between two prefixes of one family.
+    #[must_use]
+    pub fn between(source: (IpAddr, u8), destination: (IpAddr, u8)) -> Self {
+        Selector {
+            family: Some(family_of(source.0)),
+            source: source.0,
+            source_len: source.1,
+            destination: destination.0,
+            destination_len: destination.1,
+            ..Selector::ANY
+        }
+    }
+
+    /// Whether `flow` is in the set (`xfrm_selector_match`).
+    #[must_use]
+    pub fn matches(&self, flow: &Flow) -> bool {
+        self.family.is_none_or(|family| family == family_of(flow.destination))
+            && equal_in(flow.destination, self.destination, self.destination_len)
+            && equal_in(flow.source, self.source, self.source_len)
+            && (flow.dport ^ self.dport) & self.dport_mask == 0
+            && (flow.sport ^ self.sport) & self.sport_mask == 0
+            && (self.proto == 0 || self.proto == flow.proto)
+            && (self.ifindex == 0 || self.ifindex == flow.ifindex)
+    }
+}
+
+/// The family of an address.
+#[must_use]
+pub fn family_of(addr: IpAddr) -> Family {
+    if addr.is_ipv4() { Family::V4 } else { Family::V6 }
+}
+
+/// Whether two addresses are equal in their first `len` bits. A prefix of length 0 has every address in it, of whatever
+/// family.
+fn equal_in(a: IpAddr, b: IpAddr, len: u8) -> bool {
+    let (a, b, width) = match (a, b) {
+        _ if len == 0 => return true,
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return false,
+    };
+    (a ^ b) >> (width - u32::from(len).min(width)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(source: &str, destination: &str) -> Flow {
+        Flow {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            proto: 17,
+            sport: 1000,
+            dport: 2000,
+            mark: 0,
+            ifindex: 3,
+        }
+    }
+
+    #[test]
+    fn selectors() {
+        let selector = Selector::between(("10.1.0.0".parse().unwrap(), 16), ("10.2.3.4".parse().unwrap(), 32));
+        let good = flow("10.1.255.9", "10.2.3.4");
+        assert!(selector.matches(&good));
+        assert!(!selector.matches(&flow("10.2.255.9", "10.2.3.4")));
+        assert!(!selector.matches(&flow("10.1.255.9", "10.2.3.5")));
+        assert!(!selector.matches(&flow("fd00::1", "fd00::2")));
+        assert!(Selector::ANY.matches(&good) && Selector::ANY.matches(&flow("fd00::1", "fd00::2")));
+        for (changed, fits) in [
+            (Selector { proto: 17, ..selector }, true),
+            (Selector { proto: 6, ..selector }, false),
+            (Selector { dport: 2000, dport_mask: 0xffff, ..selector }, true),
+            (Selector { dport: 1792, dport_mask: 0xff00, ..selector }, true),
+            (Selector { dport: 2001, dport_mask: 0xffff, ..selector }, false),
+            (Selector { sport: 1, sport_mask: 0xffff, ..selector }, false),
+            (Selector { ifindex: 3, ..selector }, true),
+            (Selector { ifindex: 4, ..selector }, false),
+        ] {
+            assert_eq!(changed.matches(&good), fits, "{changed:?}");
+        }
+        assert!(Mark { value: 0x10, mask: 0xf0 }.matches(0x1f) && !Mark { value: 0x10, mask: 0xff }.matches(0x1f));
+        assert!(Mark::default().matches(77));
+    }
+
+    #[test]
+    fn flows() {
+        let mut packet =
+            vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 7, 208, 0, 8, 0, 0];
+        let found = Flow::of(&packet, 5, 3).unwrap();
+        assert_eq!(found, Flow { mark: 5, ..flow("10.0.0.1", "10.0.0.2") });
+        packet[7] = 1;
+        assert_eq!((Flow::of(&packet, 0, 0).unwrap().sport, Flow::of(&packet, 0, 0).unwrap().proto), (0, 17));
+        packet[7] = 0;
+        packet[9] = 1;
+        assert_eq!((Flow::of(&packet, 0, 0).unwrap().sport, Flow::of(&packet, 0, 0).unwrap().dport), (3, 232));
+        packet[3] = 20;
+        assert_eq!(Flow::of(&packet[..20], 0, 0).unwrap().sport, 0, "no ICMP header at all");
+        assert_eq!(Flow::of(&packet[..19], 0, 0), Err(Malformed));
+    }
+}

@@ -1,0 +1,293 @@
+//! Algorithms by the kernel's names (`net/xfrm/xfrm_algo.c`), and keys prepared for them.
+//!
+//! An AEAD of the crypto core does all of ESP: `rfc4106(...)` and its kin as they are, a cipher with a MAC as
+//! `authenc(...)`, with extended sequence numbers as `authencesn(...)`. Null encryption and AH are a MAC alone.
+
+use core::fmt;
+use sealane_crypto::aead::AeadTfm;
+use sealane_crypto::mac::MacTfm;
+use sealane_crypto::{Alg, KeyError, Kind, LookupError, Registry};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// The longest ICV in bytes (HMAC-SHA-512 in full).
+pub const MAX_ICV_LEN: usize = 64;
+
+/// The longest IV in a packet in bytes.
+pub const MAX_IV_LEN: usize = 16;
+
+/// An AEAD that IPsec uses: name, lengths of its ICV in bits.
+struct AeadRow(&'static str, &'static [u32]);
+
+const AEADS: [AeadRow; 4] = [
+    AeadRow("rfc4106(gcm(aes))", &[64, 96, 128]),
+    AeadRow("rfc4309(ccm(aes))", &[64, 96, 128]),
+    AeadRow("rfc4543(gcm(aes))", &[128]),
+    AeadRow("rfc7539esp(chacha20,poly1305)", &[128]),
+];
+
+/// A MAC: name, older name, length of its ICV in bits where none is asked for, and in full.
+struct AuthRow(&'static str, &'static str, u32, u32);
+
+const AUTHS: [AuthRow; 9] = [
+    AuthRow("digest_null", "", 0, 0),
+    AuthRow("hmac(md5)", "md5", 96, 128),
+    AuthRow("hmac(sha1)", "sha1", 96, 160),
+    AuthRow("hmac(sha256)", "sha256", 96, 256),
+    AuthRow("hmac(sha384)", "", 192, 384),
+    AuthRow("hmac(sha512)", "", 256, 512),
+    AuthRow("xcbc(aes)", "", 96, 128),
+    AuthRow("cmac(aes)", "", 96, 128),
+    AuthRow("hmac(sm3)", "sm3", 256, 256),
+];
+
+/// How the IV of a packet is made from its sequence number; unique as long as that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IvKind {
+    /// None (null encryption, AH).
+    None,
+    /// The number, XORed with a secret salt (the kernel's `seqiv`): for modes that need a nonce.
+    Counter,
+    /// A block that depends on the number, encrypted (the kernel's `echainiv`): for CBC, whose IV must not be foreseen.
+    Encrypted,
+}
+
+/// A cipher: name, older name, how its IV is made.
+struct EncRow(&'static str, &'static str, IvKind);
+
+const ENCS: [EncRow; 11] = [
+    EncRow("ecb(cipher_null)", "cipher_null", IvKind::None),
+    EncRow("cbc(des)", "des", IvKind::Encrypted),
+    EncRow("cbc(des3_ede)", "des3_ede", IvKind::Encrypted),
+    EncRow("cbc(cast5)", "cast5", IvKind::Encrypted),
+    EncRow("cbc(blowfish)", "blowfish", IvKind::Encrypted),
+    EncRow("cbc(aes)", "aes", IvKind::Encrypted),
+    EncRow("cbc(serpent)", "serpent", IvKind::Encrypted),
+    EncRow("cbc(camellia)", "camellia", IvKind::Encrypted),
+    EncRow("cbc(twofish)", "twofish", IvKind::Encrypted),
+    EncRow("rfc3686(ctr(aes))", "", IvKind::Counter),
+    EncRow("cbc(sm4)", "sm4", IvKind::Encrypted),
+];
+
+/// A name with its key.
+#[derive(Clone, Copy)]
+pub struct Keyed<'a> {
+    /// The kernel's name, or the older one that it still takes (`aes` for `cbc(aes)`).
+    pub name: &'a str,
+    /// The key; with the salt behind it where the algorithm has one.
+    pub key: &'a [u8],
+}
+
+/// What a state is to compute.
+#[derive(Clone, Copy)]
+pub enum TransformSpec<'a> {
+    /// Encryption and integrity in one (`XFRMA_ALG_AEAD`).
+    Aead {
+        /// The AEAD.
+        aead: Keyed<'a>,
+        /// Length of the ICV in bits.
+        icv_bits: u32,
+    },
+    /// A cipher and a MAC (`XFRMA_ALG_CRYPT` with `XFRMA_ALG_AUTH_TRUNC` or `XFRMA_ALG_AUTH`).
+    EncAuth {
+        /// The cipher.
+        enc: Keyed<'a>,
+        /// The MAC.
+        auth: Keyed<'a>,
+        /// Length of the ICV in bits; 0 for the algorithm's usual one.
+        icv_bits: u32,
+    },
+    /// A MAC alone: AH.
+    Auth {
+        /// The MAC.
+        auth: Keyed<'a>,
+        /// Length of the ICV in bits; 0 for the algorithm's usual one.
+        icv_bits: u32,
+    },
+}
+
+/// Why a transform cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransformError {
+    /// No AEAD of this name with this ICV.
+    NoAead,
+    /// No MAC of this name.
+    NoAuth,
+    /// No cipher of this name.
+    NoEnc,
+    /// The ICV is longer than the MAC, or no whole number of bytes.
+    IcvLen,
+    /// Encryption without integrity (`digest_null`): refused.
+    NullAuth,
+    /// The registry does not have it, or its self-test failed.
+    Lookup(LookupError),
+    /// The key was refused.
+    Key(KeyError),
+}
+
+impl fmt::Display for TransformError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TransformError::NoAead => f.write_str("no such AEAD for IPsec with this length of ICV"),
+            TransformError::NoAuth => f.write_str("no such MAC for IPsec"),
+            TransformError::NoEnc => f.write_str("no such cipher for IPsec"),
+            TransformError::IcvLen => f.write_str("the MAC cannot be truncated to this length"),
+            TransformError::NullAuth => f.write_str("encryption without integrity is refused"),
+            TransformError::Lookup(e) => e.fmt(f),
+            TransformError::Key(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TransformError {}
+
+/// Prepared keys. It has no `Debug`.
+#[derive(Clone)]
+pub(crate) enum Crypt {
+    /// A state without keys yet.
+    None,
+    Aead(AeadTfm),
+    Mac(MacTfm),
+}
+
+/// A keyed transform, ready for packets.
+#[derive(Clone)]
+pub struct Transform {
+    pub(crate) crypt: Crypt,
+    /// How IVs are made.
+    pub iv: IvKind,
+    /// Length of the IV in a packet in bytes.
+    pub iv_len: u8,
+    /// Length of the ICV in bytes.
+    pub icv_len: u8,
+    /// Length of the whole MAC in bytes; 0 for an AEAD.
+    pub full_icv_len: u8,
+    /// What payload and trailer of ESP are padded to a multiple of, in bytes.
+    pub align: u8,
+}
+
+impl Transform {
+    /// That of a state whose keys are not known yet.
+    #[must_use]
+    pub fn larval() -> Self {
+        Transform { crypt: Crypt::None, iv: IvKind::None, iv_len: 0, icv_len: 0, full_icv_len: 0, align: 4 }
+    }
+}
+
+/// Resolves names. States of one algorithm share an [`Alg`], so that their packets share bursts.
+pub struct Transforms {
+    registry: Arc<Registry>,
+    resolved: Vec<(String, Alg)>,
+}
+
+impl Transforms {
+    /// Over a registry.
+    #[must_use]
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Transforms { registry, resolved: Vec::new() }
+    }
+
+    fn alg(&mut self, kind: Kind, name: &str) -> Result<Alg, TransformError> {
+        if let Some((_, alg)) = self.resolved.iter().find(|(known, alg)| known == name && alg.info().kind == kind) {
+            return Ok(alg.clone());
+        }
+        let alg = self.registry.lookup(kind, name).map_err(TransformError::Lookup)?;
+        self.resolved.push((name.to_owned(), alg.clone()));
+        Ok(alg)
+    }
+
+    /// Prepares keys. `esn` is whether sequence numbers are extended, which decides what a cipher with a MAC covers.
+    ///
+    /// # Errors
+    /// [`TransformError`].
+    pub fn prepare(&mut self, spec: &TransformSpec<'_>, esn: bool) -> Result<Transform, TransformError> {
+        match *spec {
+            TransformSpec::Aead { aead, icv_bits } => self.aead(aead, icv_bits),
+            TransformSpec::Auth { auth, icv_bits } => self.mac(auth, icv_bits),
+            TransformSpec::EncAuth { enc, auth, icv_bits } => self.enc_auth(enc, auth, icv_bits, esn),
+        }
+    }
+
+    fn aead(&mut self, aead: Keyed<'_>, icv_bits: u32) -> Result<Transform, TransformError> {
+        let row = AEADS.iter().find(|row| row.0 == aead.name && row.1.contains(&icv_bits));
+        let name = row.ok_or(TransformError::NoAead)?.0;
+        let alg = self.alg(Kind::Aead, name)?;
+        let tfm = alg.aead(aead.key).map_err(TransformError::Key)?;
+        Ok(Transform {
+            crypt: Crypt::Aead(tfm),
+            iv: IvKind::Counter,
+            iv_len: short(alg.info().iv_len),
+            icv_len: short(icv_bits as usize / 8),
+            full_icv_len: 0,
+            align: short(alg.info().block_len.max(4)),
+        })
+    }
+
+    fn mac(&mut self, auth: Keyed<'_>, icv_bits: u32) -> Result<Transform, TransformError> {
+        let (row, icv_len) = auth_row(auth.name, icv_bits)?;
+        let tfm = self.alg(Kind::Hash, row.0)?.mac(auth.key).map_err(TransformError::Key)?;
+        Ok(Transform {
+            crypt: Crypt::Mac(tfm),
+            iv: IvKind::None,
+            iv_len: 0,
+            icv_len,
+            full_icv_len: short(row.3 as usize / 8),
+            align: 4,
+        })
+    }
+
+    fn enc_auth(
+        &mut self,
+        enc: Keyed<'_>,
+        auth: Keyed<'_>,
+        icv_bits: u32,
+        esn: bool,
+    ) -> Result<Transform, TransformError> {
+        let matches = |row: &&EncRow| row.0 == enc.name || (row.1 == enc.name && !row.1.is_empty());
+        let EncRow(cipher, _, iv) = *ENCS.iter().find(matches).ok_or(TransformError::NoEnc)?;
+        if iv == IvKind::None {
+            if !enc.key.is_empty() {
+                return Err(TransformError::Key(KeyError::Length));
+            }
+            return self.mac(auth, icv_bits);
+        }
+        let (row, icv_len) = auth_row(auth.name, icv_bits)?;
+        let template = if esn { "authencesn" } else { "authenc" };
+        let alg = self.alg(Kind::Aead, &format!("{template}({},{cipher})", row.0))?;
+        // `struct rtattr`, `struct crypto_authenc_key_param`, the MAC's key, the cipher's key.
+        let mut key = Zeroizing::new(Vec::with_capacity(8 + auth.key.len() + enc.key.len()));
+        key.extend_from_slice(&8u16.to_ne_bytes());
+        key.extend_from_slice(&1u16.to_ne_bytes());
+        let enc_len = u32::try_from(enc.key.len()).map_err(|_| TransformError::Key(KeyError::Length))?;
+        key.extend_from_slice(&enc_len.to_be_bytes());
+        key.extend_from_slice(auth.key);
+        key.extend_from_slice(enc.key);
+        let tfm = alg.aead(&key).map_err(TransformError::Key)?;
+        Ok(Transform {
+            crypt: Crypt::Aead(tfm),
+            iv,
+            iv_len: short(alg.info().iv_len),
+            icv_len,
+            full_icv_len: short(row.3 as usize / 8),
+            align: short(alg.info().block_len.max(4)),
+        })
+    }
+}
+
+fn short(len: usize) -> u8 {
+    u8::try_from(len).expect("lengths of ciphers and MACs are short")
+}
+
+/// The row of a MAC and the length of its ICV in bytes.
+fn auth_row(name: &str, icv_bits: u32) -> Result<(&'static AuthRow, u8), TransformError> {
+    let matches = |row: &&AuthRow| row.0 == name || (row.1 == name && !row.1.is_empty());
+    let row = AUTHS.iter().find(matches).ok_or(TransformError::NoAuth)?;
+    if row.3 == 0 {
+        return Err(TransformError::NullAuth);
+    }
+    let bits = if icv_bits == 0 { row.2 } else { icv_bits };
+    if bits > row.3 || !bits.is_multiple_of(8) {
+        return Err(TransformError::IcvLen);
+    }
+    Ok((row, short(bits as usize / 8)))
+}
