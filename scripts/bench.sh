@@ -24,6 +24,7 @@ bench af-alg "$bin/sealane" run -- "$bin/af-alg" --seconds "$seconds" --csv "$ru
 bench many "$bin/sealane" run -- "$bin/af-alg" --many 10000
 bench bursts "$bin/bursts" --seconds "$seconds" --csv "$run/bursts.csv"
 bench ao "$bin/ao" --seconds "$seconds" --csv "$run/ao.csv"
+bench ipsec "$bin/ipsec" --seconds "$seconds" ${BENCH_QUICK:+--states 10000} --csv "$run/ipsec.csv"
 bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
 bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
 bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto
