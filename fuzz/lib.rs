@@ -5,6 +5,8 @@ use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry};
 use sealane_engine::{Caller, Errno, Host, Profile, System};
 use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::segment::MAX_OPTIONS_LEN;
+use sealane_net::wire::tcp::{Options, kind};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock};
 use zeroize::Zeroizing;
@@ -106,4 +108,19 @@ impl<'a> Input<'a> {
             _ => self.word().into(),
         }
     }
+}
+
+/// These options as they are in a signed segment whose own option takes `option_len` bytes: SACK is not offered where no
+/// block would fit beside timestamps.
+pub fn offered(options: &[u8], option_len: usize) -> Vec<u8> {
+    let mut offered = options.to_vec();
+    let all = || Options::new(options).map_while(Result::ok);
+    let permitted = all().filter(|o| o.kind() == kind::SACK_PERMITTED).last();
+    if let Some(permitted) = permitted
+        && option_len + 24 > MAX_OPTIONS_LEN
+        && all().any(|o| o.kind() == kind::TIMESTAMPS)
+    {
+        offered[permitted.at..permitted.at + permitted.bytes.len()].fill(kind::NOP);
+    }
+    offered
 }
