@@ -3,7 +3,7 @@
 //!
 //! Control, top to bottom: [`transform`] resolves the kernel's algorithm names once and prepares keys; [`sa`] is a security
 //! association, [`sad`] the database of them, by handle, by what an inbound packet names, by what a policy's template asks
-//! for; [`selector`] says which traffic it is for.
+//! for; [`selector`] and [`spd`] say which traffic needs which.
 //!
 //! Data: [`seal`] and [`open`] take bursts of packets, each lying in a buffer with room around it ([`packet`]), through
 //! three steps: what depends on state (sequence number, window, lifetime), one burst of crypto over many associations, and
@@ -27,4 +27,5 @@ pub mod sad;
 pub mod seal;
 pub mod selector;
 pub mod seq;
+pub mod spd;
 pub mod transform;

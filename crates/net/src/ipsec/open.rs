@@ -196,8 +196,9 @@ fn begin(
     }
     let number = sa.window.check(seq).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
     if hot.bytes_left == 0 || hot.packets_left == 0 {
-        sa.at_limit(id, hot, SaDir::In, events)?;
+        sad.at_limit(id, SaDir::In, events)?;
     }
+    let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
     if sa.use_time_s == 0 {
         sa.use_time_s = now_s;
     }
@@ -298,8 +299,9 @@ fn settle(
     }
     // Others of the burst were counted meanwhile.
     if hot.bytes_left == 0 || hot.packets_left == 0 {
-        sa.at_limit(pending.id, hot, SaDir::In, events)?;
+        sad.at_limit(pending.id, SaDir::In, events)?;
     }
+    let (hot, sa) = sad.pair_mut(pending.id).ok_or(DropReason::InInvalid)?;
     sa.window.commit(pending.number).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
     sa.count(hot, payload.end - payload.at, now_s);
     unwrap(sa, packet, &payload)?;

@@ -3,9 +3,10 @@
 //!
 //! One worker owns a database; nothing here is shared between threads.
 
+use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaError, SaId, SaSpec, State};
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State};
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
@@ -64,6 +65,8 @@ pub struct Sad {
     hash: Hash,
     serial: u64,
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
+    changes: u64,
+    acquiring: usize,
 }
 
 impl Sad {
@@ -79,6 +82,8 @@ impl Sad {
             hash: Hash::new(seed),
             serial: 0,
             timers: BinaryHeap::new(),
+            changes: 0,
+            acquiring: 0,
         }
     }
 
@@ -92,6 +97,18 @@ impl Sad {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Counts changes: what was looked up before one is to be looked up again.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// How many stand for states that a key manager was asked for.
+    #[must_use]
+    pub fn acquiring(&self) -> usize {
+        self.acquiring
     }
 
     /// Adds one.
@@ -112,6 +129,8 @@ impl Sad {
         let (mut hot, mut sa) = Sa::new(spec, self.serial, generation)?;
         sa.refill(&mut hot);
         self.serial += 1;
+        self.changes += 1;
+        self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
         let id = SaId { index, generation };
         if let (_, Some(at)) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s) {
             self.timers.push(Reverse((at, id)));
@@ -144,6 +163,8 @@ impl Sad {
         let hot = self.hot.get_mut(id.index as usize).filter(|hot| hot.generation == id.generation)?;
         let sa = self.cold.get_mut(id.index as usize)?.take()?;
         let usage = sa.usage(hot);
+        self.changes += 1;
+        self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
         hot.crypt = Crypt::None;
         hot.state = State::Dead;
         // After 2^32 uses of a slot a handle could come back: the slot is given up then.
@@ -345,10 +366,12 @@ impl Sad {
                 Age::Soft => {
                     sa.dying = true;
                     sa.refill(hot);
+                    self.changes += 1;
                     events.push(Event::SoftExpire(id));
                 }
                 Age::Hard => {
                     hot.state = State::Expired;
+                    self.changes += 1;
                     events.push(Event::HardExpire(id));
                 }
             }
@@ -356,6 +379,16 @@ impl Sad {
                 self.timers.push(Reverse((next, id)));
             }
         }
+    }
+
+    /// What a limit that was reached means, see [`Sa::at_limit`].
+    pub(crate) fn at_limit(&mut self, id: SaId, way: SaDir, events: &mut Vec<Event>) -> Result<(), DropReason> {
+        let told = events.len();
+        let Some((hot, sa)) = self.pair_mut(id) else { return Ok(()) };
+        let outcome = sa.at_limit(id, hot, way, events);
+        // Others may be better now.
+        self.changes += u64::from(events.len() != told);
+        outcome
     }
 
     pub(crate) fn hot(&self) -> &[Hot] {

@@ -99,8 +99,9 @@ fn prepare(
         return Err(plain(DropReason::OutInvalid));
     }
     if hot.bytes_left == 0 || hot.packets_left == 0 {
-        sa.at_limit(id, hot, SaDir::Out, events).map_err(plain)?;
+        sad.at_limit(id, SaDir::Out, events).map_err(plain)?;
     }
+    let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     let number = hot.number + 1;
     let wrapped = wrap(sa, hot, packet, number).map_err(plain)?;
     let payload_len = packet.end() - wrapped.payload_at;

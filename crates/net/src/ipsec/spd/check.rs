@@ -1,0 +1,86 @@
+//! Inbound: whether a packet came the way that its policy asks for (`__xfrm_policy_check`).
+
+use crate::ipsec::drop::DropReason;
+use crate::ipsec::sa::{Mode, Sa, SaId};
+use crate::ipsec::sad::Sad;
+use crate::ipsec::selector::Flow;
+use crate::ipsec::spd::{Action, Dir, PolicyId, Spd, Template};
+
+/// A packet that is to be judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived<'a> {
+    /// [`Dir::In`] or [`Dir::Fwd`].
+    pub dir: Dir,
+    /// What it is, in clear.
+    pub flow: &'a Flow,
+    /// The interface id of the xfrm interface that it came by; 0 for none.
+    pub if_id: u32,
+    /// The states that it came through, outermost first.
+    pub path: &'a [SaId],
+    /// How many of these a check of an outer packet has accepted already (nested tunnels).
+    pub verified: usize,
+}
+
+/// The policy that lets a packet pass, if one is needed, and how many states of its path are accepted with it.
+///
+/// # Errors
+/// [`DropReason::Selector`], [`DropReason::InNoPolicy`], [`DropReason::InBlock`], [`DropReason::Template`],
+/// [`DropReason::Depth`].
+pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<PolicyId>, usize), DropReason> {
+    let Arrived { dir, flow, if_id, path, verified } = *arrived;
+    let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
+    for id in path {
+        // A state that went away between opening and judging took its promise with it.
+        let sa = sad.get(*id).ok_or(DropReason::InInvalid)?;
+        states.try_push(sa).map_err(|_| DropReason::Depth)?;
+    }
+    if states.iter().any(|sa| !sa.selector.matches(flow)) {
+        return Err(DropReason::Selector);
+    }
+    let wrapped = |from: usize| states[from..].iter().any(|sa| sa.mode != Mode::Transport);
+    let Some(id) = spd.lookup(dir, flow, if_id) else {
+        return if spd.default_action(dir) == Action::Block || wrapped(0) {
+            Err(DropReason::InNoPolicy)
+        } else {
+            Ok((None, 0))
+        };
+    };
+    let Some(policy) = spd.get(id) else { return Err(DropReason::InNoPolicy) };
+    if policy.action == Action::Block {
+        return Err(DropReason::InBlock);
+    }
+    if policy.templates.is_full() {
+        return Err(DropReason::Depth);
+    }
+    // The outermost template comes last.
+    let mut at = 0;
+    for template in policy.templates.iter().rev() {
+        at = accept(template, &states, at, verified, if_id).ok_or(DropReason::Template)?;
+    }
+    if wrapped(at) { Err(DropReason::Template) } else { Ok((Some(id), at)) }
+}
+
+/// Where the path goes on behind a template, `None` where it does not fit (`xfrm_policy_ok`).
+fn accept(template: &Template, states: &[&Sa], from: usize, verified: usize, if_id: u32) -> Option<usize> {
+    if template.optional && template.mode == Mode::Transport {
+        return Some(from);
+    }
+    for (at, sa) in states.iter().enumerate().skip(from) {
+        if fits(template, sa, if_id) {
+            return Some(at + 1);
+        }
+        if sa.mode != Mode::Transport && at >= verified {
+            break;
+        }
+    }
+    template.optional.then_some(from)
+}
+
+fn fits(template: &Template, sa: &Sa, if_id: u32) -> bool {
+    sa.proto == template.proto
+        && sa.mode == template.mode
+        && (template.spi == 0 || template.spi == sa.spi)
+        && (template.reqid == 0 || template.reqid == sa.reqid)
+        && (sa.mode == Mode::Transport || template.src.is_unspecified() || template.src == sa.src)
+        && (if_id == 0 || if_id == sa.if_id)
+}

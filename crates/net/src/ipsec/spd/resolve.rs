@@ -1,0 +1,142 @@
+//! Outbound: the states that a packet goes through (`xfrm_lookup`, `xfrm_tmpl_resolve`), and what to ask for where there are
+//! none.
+
+use crate::ipsec::drop::DropReason;
+use crate::ipsec::event::Event;
+use crate::ipsec::lifetime::Limits;
+use crate::ipsec::sa::{Mode, SaDir, SaId, SaSpec};
+use crate::ipsec::sad::{Found, Sad, Wanted};
+use crate::ipsec::selector::{Flow, Selector};
+use crate::ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
+use crate::ipsec::transform::Transform;
+use arrayvec::ArrayVec;
+use core::net::IpAddr;
+
+/// How many states may be waited for at a time: traffic to ever new peers must not fill the memory.
+pub const MAX_ACQUIRING: usize = 65_536;
+
+/// How long an answer of the key manager is waited for, in seconds (`xfrm_acq_expires`).
+pub const ACQUIRE_S: u64 = 30;
+
+/// The states that a packet goes through, the first of them first.
+pub type Bundle = ArrayVec<SaId, MAX_TEMPLATES>;
+
+/// What becomes of an outbound packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// It leaves as it is; the policy that says so, if there is one.
+    Clear(Option<PolicyId>),
+    /// It goes through these.
+    Through(PolicyId, Bundle),
+}
+
+/// A packet that is to leave.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaving<'a> {
+    /// What it is.
+    pub flow: &'a Flow,
+    /// The interface id of the xfrm interface that it leaves by; 0 for none.
+    pub if_id: u32,
+    /// The CPU that sends it.
+    pub cpu: u32,
+    /// The outer source for templates that name none, from the route; unspecified where it is not known.
+    pub local: IpAddr,
+    /// Wall time in seconds.
+    pub now_s: u64,
+}
+
+/// Finds the way of a packet.
+///
+/// # Errors
+/// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] when a state is missing, which the key manager hears of once;
+/// [`DropReason::OutDirection`].
+pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec<Event>) -> Result<Way, DropReason> {
+    let Some(id) = spd.lookup(Dir::Out, leaving.flow, leaving.if_id) else {
+        return match spd.default_action(Dir::Out) {
+            Action::Allow => Ok(Way::Clear(None)),
+            Action::Block => Err(DropReason::OutBlock),
+        };
+    };
+    let Some(policy) = spd.get(id) else { return Err(DropReason::OutBlock) };
+    if policy.action == Action::Block {
+        return Err(DropReason::OutBlock);
+    }
+    let (mut src, mut dst) = (leaving.flow.source, leaving.flow.destination);
+    let mut bundle = Bundle::new();
+    for template in &policy.templates {
+        // What is between hosts keeps the addresses of what is inside.
+        let (from, to) = match template.mode {
+            Mode::Transport => (src, dst),
+            _ if template.src.is_unspecified() && leaving.local.is_ipv4() == template.dst.is_ipv4() => {
+                (leaving.local, template.dst)
+            }
+            _ => (template.src, template.dst),
+        };
+        let wanted = Wanted {
+            src: from,
+            dst: to,
+            proto: template.proto,
+            mode: template.mode,
+            reqid: template.reqid,
+            spi: template.spi,
+            mark: policy.mark.value & policy.mark.mask,
+            if_id: leaving.if_id,
+            cpu: leaving.cpu,
+        };
+        match sad.find_out(&wanted, leaving.flow) {
+            Found::State(state) => {
+                if sad.get(state).is_some_and(|sa| sa.dir == Some(SaDir::In)) {
+                    return Err(DropReason::OutDirection);
+                }
+                bundle.push(state);
+                (src, dst) = (from, to);
+            }
+            Found::Acquiring(_) | Found::Expired | Found::None if template.optional => {}
+            Found::Acquiring(_) | Found::Expired => return Err(DropReason::OutNoState),
+            Found::None => {
+                acquire(sad, policy, template, &wanted, leaving, events);
+                return Err(DropReason::OutNoState);
+            }
+        }
+    }
+    if bundle.is_empty() { Ok(Way::Clear(Some(id))) } else { Ok(Way::Through(id, bundle)) }
+}
+
+/// Puts a state without keys in the place of the missing one, and tells the key manager (`xfrm_init_tempstate`).
+fn acquire(
+    sad: &mut Sad,
+    policy: &Policy,
+    template: &Template,
+    wanted: &Wanted,
+    leaving: &Leaving<'_>,
+    events: &mut Vec<Event>,
+) {
+    if sad.acquiring() >= MAX_ACQUIRING {
+        return;
+    }
+    let flow = leaving.flow;
+    let host = if flow.destination.is_ipv4() { 32 } else { 128 };
+    let selector = Selector {
+        sport: flow.sport,
+        sport_mask: u16::MAX,
+        dport: flow.dport,
+        dport_mask: u16::MAX,
+        proto: flow.proto,
+        ifindex: flow.ifindex,
+        ..Selector::between((flow.source, host), (flow.destination, host))
+    };
+    let spec = SaSpec {
+        proto: template.proto,
+        mode: template.mode,
+        reqid: template.reqid,
+        mark: policy.mark,
+        if_id: leaving.if_id,
+        selector,
+        limits: Limits { hard_add_s: ACQUIRE_S, ..Limits::NONE },
+        now_s: leaving.now_s,
+        ..SaSpec::tunnel(0, wanted.src, wanted.dst, Transform::larval())
+    };
+    if let Ok(state) = sad.add(spec) {
+        events.push(Event::Acquire { state, policy: policy.index, flow: *flow, mark: policy.mark });
+    }
+}
