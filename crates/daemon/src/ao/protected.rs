@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 /// How long nobody has to need a prefix before it goes: longer than the kernel retries a SYN-ACK, or keeps TIME_WAIT.
 const GRACE: Duration = Duration::from_secs(180);
+/// The most that go at a time: a dozen milliseconds in which no packet is looked at.
+const MAX_GOING: usize = 4096;
 
 /// The prefixes under the rules.
 #[derive(Debug, Default)]
@@ -102,7 +104,7 @@ impl Shared {
         let mut going = Vec::new();
         for (prefix, since) in &mut protected.by_keys {
             *since = unused.contains(prefix).then(|| since.unwrap_or(now));
-            if since.is_some_and(|since| now.duration_since(since) >= GRACE) {
+            if since.is_some_and(|since| now.duration_since(since) >= GRACE) && going.len() < MAX_GOING {
                 going.push(*prefix);
             }
         }
