@@ -38,6 +38,7 @@ macro_rules! errnos {
 errnos! {
     EPERM = 1, "Operation not permitted";
     ENOENT = 2, "No such file or directory";
+    ESRCH = 3, "No such process";
     EINTR = 4, "Interrupted system call";
     EIO = 5, "I/O error";
     E2BIG = 7, "Argument list too long";

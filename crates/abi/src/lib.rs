@@ -12,5 +12,6 @@ pub mod netlink;
 pub mod poll;
 pub mod socket;
 pub mod tcp;
+pub mod xfrm;
 
 pub use errno::Errno;

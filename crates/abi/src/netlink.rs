@@ -1,9 +1,22 @@
-//! `linux/netlink.h`: message headers and attributes.
+//! `linux/netlink.h`: message headers and attributes; what a parser asks of attributes ([`rules`]), acknowledgements and
+//! dumps as the kernel writes them ([`answer`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub mod answer;
+pub mod rules;
+
+/// Protocol between programs only.
+pub const NETLINK_USERSOCK: i32 = 2;
+/// Protocol of IPsec: see [`crate::xfrm`].
+pub const NETLINK_XFRM: i32 = 6;
 /// Protocol of the crypto configuration.
 pub const NETLINK_CRYPTO: i32 = 21;
+
+/// Option of [`crate::socket::SOL_NETLINK`]: errors do not repeat the request.
+pub const NETLINK_CAP_ACK: i32 = 10;
+/// Option of [`crate::socket::SOL_NETLINK`]: acknowledgements carry a text and what it is about.
+pub const NETLINK_EXT_ACK: i32 = 11;
 
 /// No operation.
 pub const NLMSG_NOOP: u16 = 1;
@@ -20,11 +33,29 @@ pub const NLM_F_REQUEST: u16 = 0x1;
 pub const NLM_F_MULTI: u16 = 0x2;
 /// Acknowledge it.
 pub const NLM_F_ACK: u16 = 0x4;
+/// The sender wants the notification that its request causes.
+pub const NLM_F_ECHO: u16 = 0x8;
+/// In a dump: what is dumped has changed meanwhile.
+pub const NLM_F_DUMP_INTR: u16 = 0x10;
+/// In a dump: only what was asked for is in it.
+pub const NLM_F_DUMP_FILTERED: u16 = 0x20;
 /// In an error: the request has been cut off.
 pub const NLM_F_CAPPED: u16 = 0x100;
+/// In an acknowledgement: attributes (`NLMSGERR_ATTR_...`) follow.
+pub const NLM_F_ACK_TLVS: u16 = 0x200;
 /// All of them: `NLM_F_ROOT | NLM_F_MATCH`.
 pub const NLM_F_DUMP: u16 = 0x300;
+/// In a request that makes something: replace what is there.
+pub const NLM_F_REPLACE: u16 = 0x100;
+/// In a request that makes something: only if there is none.
+pub const NLM_F_EXCL: u16 = 0x200;
+/// In a request that makes something: make it if there is none.
+pub const NLM_F_CREATE: u16 = 0x400;
+/// In a request that makes something: at the end of the list.
+pub const NLM_F_APPEND: u16 = 0x800;
 
+/// Flag beside an attribute's type: its payload is attributes.
+pub const NLA_F_NESTED: u16 = 0x8000;
 /// Mask of an attribute's type without its flags.
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 

@@ -1,0 +1,114 @@
+//! What the kernel answers: acknowledgements, with what an extended one adds, and the parts of a dump.
+
+use super::rules::Rule;
+use super::{
+    Message, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, Nlmsghdr,
+    align, push_attr,
+};
+use crate::Errno;
+use zerocopy::IntoBytes;
+
+/// Attribute of an acknowledgement: text, NUL-terminated.
+pub const NLMSGERR_ATTR_MSG: u16 = 1;
+/// Attribute of an error: offset of the attribute at fault in the request, `u32`.
+pub const NLMSGERR_ATTR_OFFS: u16 = 2;
+/// Attribute of an acknowledgement: bytes whose meaning is the subsystem's.
+pub const NLMSGERR_ATTR_COOKIE: u16 = 3;
+/// Attribute of an error: what was asked of the attribute at fault, nested.
+pub const NLMSGERR_ATTR_POLICY: u16 = 4;
+/// Attribute of an error: type of an attribute that is missing, `u32`.
+pub const NLMSGERR_ATTR_MISS_TYPE: u16 = 5;
+/// Attribute of an error: offset of the nest in which it is missing, `u32`.
+pub const NLMSGERR_ATTR_MISS_NEST: u16 = 6;
+
+/// What an extended acknowledgement says beside the error number (`struct netlink_ext_ack`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExtAck {
+    /// A text.
+    pub text: Option<&'static str>,
+    /// Offset of the attribute at fault in the request, header included, in bytes.
+    pub offset: Option<u32>,
+    /// What was asked of that attribute.
+    pub rule: Option<Rule>,
+}
+
+impl ExtAck {
+    /// A text and nothing else.
+    #[must_use]
+    pub const fn text(text: &'static str) -> Self {
+        ExtAck { text: Some(text), offset: None, rule: None }
+    }
+
+    /// Appends the attributes: the text always, the rest only to an error.
+    fn write(&self, out: &mut Vec<u8>, error: bool) {
+        if let Some(text) = self.text {
+            push_attr(out, NLMSGERR_ATTR_MSG, &[text.as_bytes(), &[0]].concat());
+        }
+        if let Some(offset) = self.offset.filter(|_| error) {
+            push_attr(out, NLMSGERR_ATTR_OFFS, &offset.to_ne_bytes());
+        }
+        if let Some(rule) = self.rule.and_then(Rule::describe).filter(|_| error) {
+            push_attr(out, NLMSGERR_ATTR_POLICY | NLA_F_NESTED, &rule);
+        }
+    }
+}
+
+/// What a socket asked of its acknowledgements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AckOptions {
+    /// `NETLINK_CAP_ACK`: an error does not repeat the request.
+    pub cap: bool,
+    /// `NETLINK_EXT_ACK`: [`ExtAck`] is told.
+    pub ext: bool,
+}
+
+/// A message of the kernel with this payload, padded to 4 bytes behind its length.
+#[must_use]
+pub fn message(type_: u16, flags: u16, seq: u32, port: u32, payload: &[u8]) -> Vec<u8> {
+    let len = NLMSG_HDRLEN + payload.len();
+    let header =
+        Nlmsghdr { nlmsg_len: len as u32, nlmsg_type: type_, nlmsg_flags: flags, nlmsg_seq: seq, nlmsg_pid: port };
+    let mut out = Vec::with_capacity(align(len));
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(payload);
+    out.resize(align(len), 0);
+    out
+}
+
+/// The acknowledgement of `request` (`netlink_ack`), for the socket with the port `port`.
+#[must_use]
+pub fn ack(request: &Message<'_>, port: u32, outcome: Result<(), Errno>, options: AckOptions, ext: &ExtAck) -> Vec<u8> {
+    let number = outcome.err().map_or(0, |e| -e.number());
+    let mut flags = 0;
+    let mut payload = number.to_ne_bytes().to_vec();
+    if number == 0 || options.cap {
+        flags |= NLM_F_CAPPED;
+        payload.extend_from_slice(request.header.as_bytes());
+    } else {
+        payload.extend_from_slice(request.bytes);
+        payload.resize(align(payload.len()), 0);
+    }
+    extend(&mut payload, &mut flags, number != 0, options, ext);
+    message(NLMSG_ERROR, flags, request.header.nlmsg_seq, port, &payload)
+}
+
+/// The end of a dump: `NLMSG_DONE` with the error that ended it, if one did. `flags` are [`super::NLM_F_DUMP_INTR`] and the like.
+#[must_use]
+pub fn done(seq: u32, port: u32, flags: u16, outcome: Result<(), Errno>, options: AckOptions, ext: &ExtAck) -> Vec<u8> {
+    let number = outcome.err().map_or(0, |e| -e.number());
+    let mut flags = flags | NLM_F_MULTI;
+    let mut payload = number.to_ne_bytes().to_vec();
+    extend(&mut payload, &mut flags, number != 0, options, ext);
+    message(NLMSG_DONE, flags, seq, port, &payload)
+}
+
+/// Appends what an extended acknowledgement has to say.
+fn extend(payload: &mut Vec<u8>, flags: &mut u16, error: bool, options: AckOptions, ext: &ExtAck) {
+    let before = payload.len();
+    if options.ext {
+        ext.write(payload, error);
+    }
+    if payload.len() > before {
+        *flags |= NLM_F_ACK_TLVS;
+    }
+}

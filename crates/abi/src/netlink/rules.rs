@@ -1,0 +1,332 @@
+//! What the kernel asks of a message's attributes, as data, and the parser that asks it (`nlmsg_parse_deprecated`).
+//!
+//! The parser is liberal: attributes that nobody knows are passed over, the last of several counts, and one that is too long
+//! is cut. From [`Rules::strict_from`] on it is strict about lengths and flags.
+
+use super::answer::ExtAck;
+use super::{Message, NLA_F_NESTED, NLA_HDRLEN, NLA_TYPE_MASK, NLMSG_HDRLEN, Nlattr, align, push_attr};
+use crate::Errno;
+use core::fmt;
+use zerocopy::FromBytes;
+
+/// The kind of an attribute's payload, as `NLA_...` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes, at least this many.
+    Bytes(u16),
+    /// Nothing: being there is what it says.
+    Flag,
+    /// An 8-bit number.
+    U8,
+    /// A 16-bit number.
+    U16,
+    /// A 32-bit number.
+    U32,
+    /// A 64-bit number.
+    U64,
+}
+
+impl Kind {
+    /// The size of a number in bytes.
+    fn size(self) -> Option<usize> {
+        match self {
+            Kind::Bytes(_) | Kind::Flag => None,
+            Kind::U8 => Some(1),
+            Kind::U16 => Some(2),
+            Kind::U32 => Some(4),
+            Kind::U64 => Some(8),
+        }
+    }
+}
+
+/// What is asked of one attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Kind of payload.
+    pub kind: Kind,
+    /// Least and largest value of a number.
+    pub range: Option<(u64, u64)>,
+}
+
+impl Rule {
+    /// Nothing is asked.
+    pub const ANY: Rule = Rule::new(Kind::Bytes(0));
+
+    /// A rule of this kind, for all values.
+    #[must_use]
+    pub const fn new(kind: Kind) -> Self {
+        Rule { kind, range: None }
+    }
+
+    /// At least as many bytes as `T` has.
+    ///
+    /// # Panics
+    /// When they are more than an attribute can hold.
+    #[must_use]
+    pub const fn least<T>() -> Self {
+        assert!(size_of::<T>() <= (u16::MAX as usize) - NLA_HDRLEN);
+        Rule::new(Kind::Bytes(size_of::<T>() as u16))
+    }
+
+    /// The same for values from `min` to `max` only.
+    #[must_use]
+    pub const fn within(self, min: u64, max: u64) -> Self {
+        Rule { kind: self.kind, range: Some((min, max)) }
+    }
+
+    /// Checks one attribute; `head` is its type with its flags.
+    fn check(self, head: u16, payload: &[u8], strict: bool) -> Result<(), (Errno, &'static str)> {
+        if strict {
+            if self.kind.size().is_some_and(|size| size != payload.len()) {
+                return Err((Errno::EINVAL, "invalid attribute length"));
+            }
+            if head & NLA_F_NESTED != 0 && !matches!(self.kind, Kind::Bytes(_)) {
+                return Err((Errno::EINVAL, "NLA_F_NESTED not expected"));
+            }
+            if matches!(self.kind, Kind::Bytes(_)) {
+                return Err((Errno::EINVAL, "Unsupported attribute"));
+            }
+        }
+        let fits = match self.kind {
+            Kind::Bytes(least) => payload.len() >= usize::from(least),
+            Kind::Flag => payload.is_empty(),
+            Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => payload.len() >= self.kind.size().unwrap_or(0),
+        };
+        if !fits {
+            return Err((Errno::ERANGE, "Attribute failed policy validation"));
+        }
+        match (self.range, self.kind.size()) {
+            (Some((min, max)), Some(size)) => {
+                let mut bytes = [0; 8];
+                bytes[..size].copy_from_slice(&payload[..size]);
+                let value = u64::from_le_bytes(bytes);
+                if (min..=max).contains(&value) { Ok(()) } else { Err((Errno::ERANGE, "integer out of range")) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the rule as the payload of `NLMSGERR_ATTR_POLICY`; `None` for bytes, which the kernel does not tell.
+    pub(super) fn describe(self) -> Option<Vec<u8>> {
+        /// `NL_POLICY_TYPE_ATTR_TYPE`.
+        const TYPE: u16 = 1;
+        /// `NL_POLICY_TYPE_ATTR_MIN_VALUE_U`.
+        const MIN: u16 = 4;
+        /// `NL_POLICY_TYPE_ATTR_MAX_VALUE_U`.
+        const MAX: u16 = 5;
+        let (type_, all) = match self.kind {
+            Kind::Bytes(_) => return None,
+            Kind::Flag => (1u32, None),
+            Kind::U8 => (2, Some(u64::from(u8::MAX))),
+            Kind::U16 => (3, Some(u64::from(u16::MAX))),
+            Kind::U32 => (4, Some(u64::from(u32::MAX))),
+            Kind::U64 => (5, Some(u64::MAX)),
+        };
+        let mut out = Vec::new();
+        if let Some(all) = all {
+            let (min, max) = self.range.unwrap_or((0, all));
+            push_attr(&mut out, MIN, &min.to_ne_bytes());
+            push_attr(&mut out, MAX, &max.to_ne_bytes());
+        }
+        push_attr(&mut out, TYPE, &type_.to_ne_bytes());
+        Some(out)
+    }
+}
+
+// `check` reads numbers as little-endian, which is the native order of 64-bit Linux as far as this crate describes it.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// The rules of a family of attributes, by their type.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<const N: usize> {
+    /// A rule for each type; types from `N` on are passed over, and so is type 0.
+    pub rules: [Rule; N],
+    /// From this type on the parser is strict; 0 means never.
+    pub strict_from: u16,
+}
+
+/// Why a message is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reject {
+    /// What the caller gets.
+    pub errno: Errno,
+    /// The attribute at fault.
+    pub attr: Option<u16>,
+    /// What an extended acknowledgement says.
+    pub ack: ExtAck,
+}
+
+impl Reject {
+    /// A refusal with a text that is about the whole message.
+    #[must_use]
+    pub const fn message(errno: Errno, text: &'static str) -> Self {
+        Reject { errno, attr: None, ack: ExtAck::text(text) }
+    }
+
+    /// A refusal of one attribute whose place the kernel does not tell.
+    #[must_use]
+    pub const fn attribute(errno: Errno, attr: u16, text: &'static str) -> Self {
+        Reject { errno, attr: Some(attr), ack: ExtAck::text(text) }
+    }
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(attr) = self.attr {
+            write!(f, "attribute {attr}: ")?;
+        }
+        write!(f, "{} ({})", self.ack.text.unwrap_or("refused"), self.errno)
+    }
+}
+
+impl core::error::Error for Reject {}
+
+/// The attributes of a message that the parser has let pass: the last of each type.
+#[derive(Clone)]
+pub struct Table<'a, const N: usize> {
+    /// Offset in the message and payload.
+    attrs: [Option<(u32, &'a [u8])>; N],
+    /// What an acknowledgement says although nothing was wrong enough: bytes were left over.
+    pub warning: ExtAck,
+}
+
+impl<'a, const N: usize> Table<'a, N> {
+    /// The payload of the attribute of this type.
+    #[must_use]
+    pub fn raw(&self, type_: u16) -> Option<&'a [u8]> {
+        self.attrs.get(usize::from(type_)).copied().flatten().map(|(_, payload)| payload)
+    }
+
+    /// Where that attribute begins in the message, header included, in bytes.
+    #[must_use]
+    pub fn offset(&self, type_: u16) -> Option<u32> {
+        self.attrs.get(usize::from(type_)).copied().flatten().map(|(offset, _)| offset)
+    }
+
+    /// The types that are there, ascending.
+    pub fn types(&self) -> impl Iterator<Item = u16> + '_ {
+        self.attrs.iter().enumerate().filter(|(_, a)| a.is_some()).map(|(i, _)| i as u16)
+    }
+}
+
+impl<const N: usize> Rules<N> {
+    /// Parses what follows the first `body` bytes of a message's payload.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] and [`Errno::ERANGE`], with the kernel's texts.
+    pub fn parse<'a>(&self, message: &Message<'a>, body: usize) -> Result<Table<'a, N>, Reject> {
+        let mut attrs = [None; N];
+        let warning = self.walk(message, body, |type_, offset, payload| {
+            attrs[usize::from(type_)] = Some((offset, payload));
+            Ok(())
+        })?;
+        Ok(Table { attrs, warning })
+    }
+
+    /// Checks the attributes after the first `body` bytes of a message's payload and gives each to `found`, in their
+    /// order: type, offset in the message, payload. Returns what to warn of.
+    ///
+    /// # Errors
+    /// As [`Rules::parse`], and the first that `found` returns.
+    pub fn walk<'a>(
+        &self,
+        message: &Message<'a>,
+        body: usize,
+        mut found: impl FnMut(u16, u32, &'a [u8]) -> Result<(), Reject>,
+    ) -> Result<ExtAck, Reject> {
+        if message.payload.len() < body {
+            return Err(Reject::message(Errno::EINVAL, "Invalid header length"));
+        }
+        let mut rest = message.payload.get(align(body)..).unwrap_or(&[]);
+        while let Ok((head, _)) = Nlattr::read_from_prefix(rest) {
+            let len = usize::from(head.nla_len);
+            let Some(payload) = rest.get(NLA_HDRLEN..len) else { break };
+            let type_ = head.nla_type & NLA_TYPE_MASK;
+            if let Some(rule) = self.rules.get(usize::from(type_)).filter(|_| type_ != 0) {
+                let strict = self.strict_from != 0 && type_ >= self.strict_from;
+                // A message is at most as long as its header's 32 bits can say.
+                let offset = (NLMSG_HDRLEN + message.payload.len() - rest.len()) as u32;
+                rule.check(head.nla_type, payload, strict).map_err(|(errno, text)| {
+                    let ack = ExtAck { text: Some(text), offset: Some(offset), rule: Some(*rule) };
+                    Reject { errno, attr: Some(type_), ack }
+                })?;
+                found(type_, offset, payload)?;
+            }
+            rest = rest.get(align(len)..).unwrap_or(&[]);
+        }
+        let leftover = !rest.is_empty();
+        Ok(if leftover { ExtAck::text("bytes leftover after parsing attributes") } else { ExtAck::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Messages;
+
+    const RULES: Rules<6> = Rules {
+        rules: [
+            Rule::ANY,
+            Rule::new(Kind::Bytes(3)),
+            Rule::new(Kind::U32),
+            Rule::new(Kind::U8).within(1, 2),
+            Rule::new(Kind::Flag),
+            Rule::ANY,
+        ],
+        strict_from: 3,
+    };
+
+    fn message(attrs: &[u8]) -> Vec<u8> {
+        crate::netlink::answer::message(0x10, 1, 7, 0, &[&[9; 4], attrs].concat())
+    }
+
+    fn refusal(attrs: &[u8]) -> Option<(Errno, &'static str, Option<u32>)> {
+        let bytes = message(attrs);
+        let parsed = RULES.parse(&Messages::new(&bytes).next().unwrap(), 4);
+        parsed.err().map(|r| (r.errno, r.ack.text.unwrap(), r.ack.offset))
+    }
+
+    fn attr(type_: u16, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        push_attr(&mut out, type_, payload);
+        out
+    }
+
+    #[test]
+    fn the_parser_is_liberal_below_and_strict_above() {
+        let policy = "Attribute failed policy validation";
+        assert_eq!(refusal(&[]), None);
+        assert_eq!(refusal(&attr(1, b"ab")), Some((Errno::ERANGE, policy, Some(20))));
+        assert_eq!(refusal(&[attr(1, b"abc"), attr(2, b"abc")].concat()), Some((Errno::ERANGE, policy, Some(28))));
+        assert_eq!(refusal(&attr(2, b"abcdefgh")), None);
+        assert_eq!(refusal(&attr(2 | NLA_F_NESTED, b"abcd")), None);
+        assert_eq!(refusal(&attr(3, &[1, 0])), Some((Errno::EINVAL, "invalid attribute length", Some(20))));
+        assert_eq!(refusal(&attr(3, &[0])), Some((Errno::ERANGE, "integer out of range", Some(20))));
+        assert_eq!(refusal(&attr(3, &[2])), None);
+        assert_eq!(
+            refusal(&attr(3 | NLA_F_NESTED, &[2])),
+            Some((Errno::EINVAL, "NLA_F_NESTED not expected", Some(20)))
+        );
+        assert_eq!(refusal(&attr(4, &[])), None);
+        assert_eq!(refusal(&attr(4, &[1])), Some((Errno::ERANGE, policy, Some(20))));
+        assert_eq!(refusal(&attr(5, &[])), Some((Errno::EINVAL, "Unsupported attribute", Some(20))));
+        assert_eq!(refusal(&[attr(6, &[]), attr(0, &[])].concat()), None);
+    }
+
+    #[test]
+    fn the_last_one_counts_and_leftovers_are_told() {
+        let bytes = message(&[attr(2, &[1; 4]), attr(1, b"abc"), attr(2, &[2; 4])].concat());
+        let table = RULES.parse(&Messages::new(&bytes).next().unwrap(), 4).unwrap();
+        assert_eq!(table.raw(2), Some(&[2; 4][..]));
+        assert_eq!(table.types().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((table.raw(4), table.raw(99), table.warning), (None, None, ExtAck::default()));
+        for tail in [&[3, 0, 1, 0][..], &[1], &[9, 0, 1, 0, 0, 0, 0, 0]] {
+            let bytes = message(&[&attr(2, &[1; 4]), tail].concat());
+            let table = RULES.parse(&Messages::new(&bytes).next().unwrap(), 4).unwrap();
+            assert_eq!(table.warning.text, Some("bytes leftover after parsing attributes"));
+        }
+        let bytes = message(&[]);
+        let short = RULES.parse(&Messages::new(&bytes).next().unwrap(), 5).err().unwrap();
+        assert_eq!((short.errno, short.ack.text), (Errno::EINVAL, Some("Invalid header length")));
+    }
+}

@@ -1,0 +1,326 @@
+//! Messages: their types, their bodies, reading and writing of the whole.
+
+use super::attr::Family;
+use super::{
+    AeventId, Attribute, Attributes, UserAcquire, UserExpire, UserMapping, UserMigrateState, UserPolexpire, UserReport,
+    UserpolicyDefault, UserpolicyId, UserpolicyInfo, UsersaFlush, UsersaId, UsersaInfo, UserspiInfo, XFRMA_RULES,
+    XFRMA_SA_DIR, XFRMA_SA_PCPU, XFRMA_SAD_RULES, XFRMA_SPD_RULES,
+};
+use super::{
+    XFRMA_ENCAP, XFRMA_MARK, XFRMA_MTIMER_THRESH, XFRMA_NAT_KEEPALIVE_INTERVAL, XFRMA_OFFLOAD_DEV, XFRMA_SET_MARK,
+    XFRMA_SET_MARK_MASK,
+};
+use crate::Errno;
+use crate::netlink::answer::ExtAck;
+use crate::netlink::rules::Reject;
+use crate::netlink::{self, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_HDRLEN, Nlmsghdr, align};
+use zerocopy::{FromBytes, IntoBytes};
+use zeroize::Zeroizing;
+
+macro_rules! bodies {
+    ($($(#[$doc:meta])* $const:ident = $n:literal, $variant:ident$(($type:ty))?;)*) => {
+        $($(#[$doc])* pub const $const: u16 = $n;)*
+
+        /// The fixed part of a message, and with it the type. An acquire has keys of nobody: all of them can be printed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Body {
+            $($(#[$doc])* $variant$(($type))?,)*
+            /// [`XFRM_MSG_GETSA`] as a dump: no structure, what is dumped is up to attributes.
+            DumpSa,
+            /// [`XFRM_MSG_GETPOLICY`] as a dump: no structure, and attributes are not read.
+            DumpPolicy,
+        }
+
+        impl Body {
+            /// Its message type.
+            #[must_use]
+            pub fn type_(&self) -> u16 {
+                match self {
+                    $(Body::$variant { .. } => $const,)*
+                    Body::DumpSa => XFRM_MSG_GETSA,
+                    Body::DumpPolicy => XFRM_MSG_GETPOLICY,
+                }
+            }
+
+            /// The length of the structure of a message type; `None` for a type that this version does not know.
+            #[must_use]
+            pub fn len_of(type_: u16) -> Option<usize> {
+                match type_ {
+                    $($const => Some(0 $(+ size_of::<$type>())?),)*
+                    _ => None,
+                }
+            }
+
+            fn read(type_: u16, payload: &[u8]) -> Option<Self> {
+                Some(match type_ {
+                    $($const => Body::$variant$((<$type>::read_from_prefix(payload).ok()?.0))?,)*
+                    _ => return None,
+                })
+            }
+
+            /// Its bytes.
+            #[must_use]
+            pub fn as_bytes(&self) -> &[u8] {
+                match self {
+                    $(bodies!(@pattern $variant body $($type)?) => bodies!(@bytes body $($type)?),)*
+                    Body::DumpSa | Body::DumpPolicy => &[],
+                }
+            }
+        }
+    };
+    (@pattern $variant:ident $body:ident) => { Body::$variant };
+    (@pattern $variant:ident $body:ident $type:ty) => { Body::$variant($body) };
+    (@bytes $body:ident) => { &[] };
+    (@bytes $body:ident $type:ty) => { $body.as_bytes() };
+}
+
+bodies! {
+    /// A state is added; the answer to a question for states; the event of either.
+    XFRM_MSG_NEWSA = 0x10, NewSa(UsersaInfo);
+    /// A state is deleted.
+    XFRM_MSG_DELSA = 0x11, DelSa(UsersaId);
+    /// Asks for a state.
+    XFRM_MSG_GETSA = 0x12, GetSa(UsersaId);
+    /// A policy is added; the answer to a question for policies.
+    XFRM_MSG_NEWPOLICY = 0x13, NewPolicy(UserpolicyInfo);
+    /// A policy is deleted.
+    XFRM_MSG_DELPOLICY = 0x14, DelPolicy(UserpolicyId);
+    /// Asks for a policy.
+    XFRM_MSG_GETPOLICY = 0x15, GetPolicy(UserpolicyId);
+    /// Asks for an SPI; the answer is a larval state.
+    XFRM_MSG_ALLOCSPI = 0x16, AllocSpi(UserspiInfo);
+    /// Event: a policy needs a state.
+    XFRM_MSG_ACQUIRE = 0x17, Acquire(UserAcquire);
+    /// Event, or order: a state has reached a limit.
+    XFRM_MSG_EXPIRE = 0x18, Expire(UserExpire);
+    /// A policy is changed, or added.
+    XFRM_MSG_UPDPOLICY = 0x19, UpdPolicy(UserpolicyInfo);
+    /// A state is changed.
+    XFRM_MSG_UPDSA = 0x1a, UpdSa(UsersaInfo);
+    /// Event, or order: a policy has reached a limit.
+    XFRM_MSG_POLEXPIRE = 0x1b, PolExpire(UserPolexpire);
+    /// All states are deleted, or all of a protocol.
+    XFRM_MSG_FLUSHSA = 0x1c, FlushSa(UsersaFlush);
+    /// All policies of a type are deleted.
+    XFRM_MSG_FLUSHPOLICY = 0x1d, FlushPolicy;
+    /// Replay and lifetime of a state are set; the answer to a question for them; the event.
+    XFRM_MSG_NEWAE = 0x1e, NewAe(AeventId);
+    /// Asks for replay and lifetime of a state.
+    XFRM_MSG_GETAE = 0x1f, GetAe(AeventId);
+    /// Event: a packet that Mobile IPv6 has no use for.
+    XFRM_MSG_REPORT = 0x20, Report(UserReport);
+    /// States and templates move to other addresses.
+    XFRM_MSG_MIGRATE = 0x21, Migrate(UserpolicyId);
+    /// Counts of states; flags as in the question.
+    XFRM_MSG_NEWSADINFO = 0x22, NewSadInfo(u32);
+    /// Asks for counts of states; the flags come back.
+    XFRM_MSG_GETSADINFO = 0x23, GetSadInfo(u32);
+    /// Counts of policies; as a request: sets which are hashed.
+    XFRM_MSG_NEWSPDINFO = 0x24, NewSpdInfo(u32);
+    /// Asks for counts of policies; the flags come back.
+    XFRM_MSG_GETSPDINFO = 0x25, GetSpdInfo(u32);
+    /// Event: a peer behind a NAT has moved.
+    XFRM_MSG_MAPPING = 0x26, Mapping(UserMapping);
+    /// Sets what happens to packets without a policy.
+    XFRM_MSG_SETDEFAULT = 0x27, SetDefault(UserpolicyDefault);
+    /// Asks for that, and the answer.
+    XFRM_MSG_GETDEFAULT = 0x28, GetDefault(UserpolicyDefault);
+    /// One state moves to other addresses.
+    XFRM_MSG_MIGRATE_STATE = 0x29, MigrateState(UserMigrateState);
+}
+
+/// The last message type of this version.
+pub const XFRM_MSG_MAX: u16 = XFRM_MSG_MIGRATE_STATE;
+
+/// Whether the kernel takes a request of this type; the others are what it sends only. It parses those, then refuses them.
+#[must_use]
+pub fn is_served(type_: u16) -> bool {
+    !matches!(type_, XFRM_MSG_REPORT | XFRM_MSG_NEWSADINFO | XFRM_MSG_MAPPING)
+        && (XFRM_MSG_NEWSA..=XFRM_MSG_MAX).contains(&type_)
+}
+
+/// A refusal without a text.
+fn plain(errno: Errno) -> Reject {
+    Reject { errno, attr: None, ack: ExtAck::default() }
+}
+
+/// A request as the kernel's `xfrm_user_rcv_msg` lets it through to what serves it.
+#[derive(Clone)]
+pub struct Request<'a> {
+    /// Header.
+    pub header: Nlmsghdr,
+    /// The fixed part.
+    pub body: Body,
+    /// Attributes. Those of [`Body::NewSpdInfo`] are in [`Request::hthresh4`] and [`Request::hthresh6`].
+    pub attrs: Attributes<'a>,
+    /// [`super::XFRMA_SPD_IPV4_HTHRESH`].
+    pub hthresh4: Option<super::Spdhthresh>,
+    /// [`super::XFRMA_SPD_IPV6_HTHRESH`].
+    pub hthresh6: Option<super::Spdhthresh>,
+    /// What its acknowledgement says if nothing else is said.
+    pub warning: ExtAck,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a request with the type of [`XFRM_MSG_NEWSA`] or above. That its sender may ask at all is checked before.
+    ///
+    /// A dump that is refused here is answered by the end of a dump with the error, not by an error.
+    ///
+    /// # Errors
+    /// What the kernel refuses before it looks at what is asked: unknown types, structures and attributes that are too short,
+    /// attributes where they do not belong.
+    pub fn decode(message: &netlink::Message<'a>) -> Result<Self, Reject> {
+        let header = message.header;
+        let dump = header.nlmsg_flags & NLM_F_DUMP != 0;
+        let none = netlink::Message { payload: &[], ..*message };
+        let request = |body, attrs: Attributes<'a>| {
+            let warning = attrs.0.warning;
+            Request { header, body, attrs, hthresh4: None, hthresh6: None, warning }
+        };
+        match header.nlmsg_type {
+            XFRM_MSG_GETSA if dump => return Ok(request(Body::DumpSa, Attributes(XFRMA_RULES.parse(message, 0)?))),
+            XFRM_MSG_GETPOLICY if dump => {
+                return Ok(request(Body::DumpPolicy, Attributes(XFRMA_RULES.parse(&none, 0)?)));
+            }
+            _ => {}
+        }
+        let type_ = header.nlmsg_type;
+        // The kernel asks for no structure (`xfrm_msg_min`) in the one that it only sends.
+        let len = if type_ == XFRM_MSG_NEWSADINFO { Some(0) } else { Body::len_of(type_) };
+        let len = len.ok_or(plain(Errno::EINVAL))?;
+        if type_ == XFRM_MSG_NEWSPDINFO {
+            let table = XFRMA_SPD_RULES.parse(message, len)?;
+            let thresh = |attr| table.raw(attr).and_then(|b| Some(super::Spdhthresh::read_from_prefix(b).ok()?.0));
+            let (hthresh4, hthresh6) = (thresh(super::XFRMA_SPD_IPV4_HTHRESH), thresh(super::XFRMA_SPD_IPV6_HTHRESH));
+            let body = Body::read(type_, message.payload).ok_or(plain(Errno::EINVAL))?;
+            let attrs = Attributes(XFRMA_RULES.parse(&none, 0)?);
+            return Ok(Request { hthresh4, hthresh6, warning: table.warning, ..request(body, attrs) });
+        }
+        let attrs = Attributes(XFRMA_RULES.parse(message, len)?);
+        reject_unused(type_, &attrs)?;
+        let body = Body::read(type_, message.payload).filter(|_| is_served(type_));
+        let refused = Reject { ack: attrs.0.warning, ..plain(Errno::EINVAL) };
+        Ok(request(body.ok_or(refused)?, attrs))
+    }
+}
+
+/// Refuses attributes that a type has no use for (`xfrm_reject_unused_attr`).
+fn reject_unused(type_: u16, attrs: &Attributes<'_>) -> Result<(), Reject> {
+    let new = matches!(type_, XFRM_MSG_NEWSA | XFRM_MSG_UPDSA | XFRM_MSG_ALLOCSPI);
+    if attrs.raw(XFRMA_SA_DIR).is_some() && !new {
+        return Err(Reject::attribute(Errno::EINVAL, XFRMA_SA_DIR, "Invalid attribute SA_DIR"));
+    }
+    if attrs.raw(XFRMA_SA_PCPU).is_some() && !new && type_ != XFRM_MSG_ACQUIRE {
+        return Err(Reject::attribute(Errno::EINVAL, XFRMA_SA_PCPU, "Invalid attribute SA_PCPU"));
+    }
+    if type_ != XFRM_MSG_MIGRATE_STATE {
+        return Ok(());
+    }
+    let useful = [
+        XFRMA_MARK,
+        XFRMA_ENCAP,
+        XFRMA_OFFLOAD_DEV,
+        XFRMA_SET_MARK,
+        XFRMA_SET_MARK_MASK,
+        XFRMA_MTIMER_THRESH,
+        XFRMA_NAT_KEEPALIVE_INTERVAL,
+    ];
+    let Some(attr) = attrs.types().find(|t| !useful.contains(t)) else { return Ok(()) };
+    let offset = attrs.0.offset(attr);
+    let text = Some("Unsupported attribute in XFRM_MSG_MIGRATE_STATE");
+    Err(Reject { errno: Errno::EINVAL, attr: Some(attr), ack: ExtAck { text, offset, rule: None } })
+}
+
+/// A whole message: a request to send, an answer or an event to send or to understand.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The fixed part.
+    pub body: Body,
+    /// The attributes in their order.
+    pub attrs: Vec<Attribute>,
+}
+
+impl Message {
+    /// A message without attributes.
+    #[must_use]
+    pub fn new(body: Body) -> Self {
+        Message { body, attrs: Vec::new() }
+    }
+
+    /// The same with one more attribute.
+    #[must_use]
+    pub fn with(mut self, attr: Attribute) -> Self {
+        self.attrs.push(attr);
+        self
+    }
+
+    /// Reads a message of NETLINK_XFRM. Attributes of later versions are left out.
+    ///
+    /// # Errors
+    /// When a structure or an attribute is too short, or its contents do not hold what they say they do.
+    pub fn decode(message: &netlink::Message<'_>) -> Result<Self, Reject> {
+        let header = message.header;
+        let dump = header.nlmsg_flags & NLM_F_REQUEST != 0 && header.nlmsg_flags & NLM_F_DUMP != 0;
+        let mut attrs = Vec::new();
+        let mut family = Family::Xfrm;
+        let body = match header.nlmsg_type {
+            XFRM_MSG_GETSA if dump => Body::DumpSa,
+            XFRM_MSG_GETPOLICY if dump => return Ok(Message::new(Body::DumpPolicy)),
+            type_ => {
+                family = match type_ {
+                    XFRM_MSG_NEWSADINFO => Family::Sad,
+                    XFRM_MSG_NEWSPDINFO => Family::Spd,
+                    _ => Family::Xfrm,
+                };
+                Body::len_of(type_).ok_or(plain(Errno::EINVAL))?;
+                let short = Reject::message(Errno::EINVAL, "Invalid header length");
+                Body::read(type_, message.payload).ok_or(short)?
+            }
+        };
+        let len = body.as_bytes().len();
+        let mut found = |type_, _, payload: &[u8]| {
+            attrs.extend(Attribute::read(family, type_, payload)?);
+            Ok(())
+        };
+        match family {
+            Family::Xfrm => XFRMA_RULES.walk(message, len, &mut found)?,
+            Family::Sad => XFRMA_SAD_RULES.walk(message, len, &mut found)?,
+            Family::Spd => XFRMA_SPD_RULES.walk(message, len, &mut found)?,
+        };
+        Ok(Message { body, attrs })
+    }
+
+    /// Its length in bytes when written, padding included.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        let attrs: usize = self.attrs.iter().map(Attribute::encoded_len).sum();
+        NLMSG_HDRLEN + align(self.body.as_bytes().len()) + attrs
+    }
+
+    /// Writes the message, wiped on drop because keys may be in it. The length counts the padding, as the kernel's does,
+    /// but for a request without attributes, whose sender ends it with its structure.
+    ///
+    /// # Panics
+    /// As [`Attribute::encode`].
+    #[must_use]
+    pub fn encode(&self, flags: u16, seq: u32, port: u32) -> Zeroizing<Vec<u8>> {
+        // All of it at once: a vector that grows leaves copies behind.
+        let mut out = Zeroizing::new(Vec::with_capacity(self.encoded_len()));
+        let bare = flags & NLM_F_REQUEST != 0 && self.attrs.is_empty();
+        let len = if bare { NLMSG_HDRLEN + self.body.as_bytes().len() } else { self.encoded_len() };
+        let header = Nlmsghdr {
+            nlmsg_len: len as u32,
+            nlmsg_type: self.body.type_(),
+            nlmsg_flags: flags,
+            nlmsg_seq: seq,
+            nlmsg_pid: port,
+        };
+        out.extend_from_slice(header.as_bytes());
+        out.extend_from_slice(self.body.as_bytes());
+        let padded = align(out.len());
+        out.resize(padded, 0);
+        self.attrs.iter().for_each(|a| a.encode(&mut out));
+        out
+    }
+}

@@ -1,0 +1,67 @@
+//! `linux/xfrm.h` of Linux 7.3: NETLINK_XFRM, the interface of IPsec.
+//!
+//! A message is a [`Body`], one fixed structure, and [`Attribute`]s. Two ways lead to it: [`Request`] is how the kernel reads,
+//! one attribute at a time and the last of each kind, so that an engine can refuse things in the kernel's order;
+//! [`Message`] is the whole message in its own order, for whoever asks, listens or answers.
+//!
+//! Numbers are in host order but for SPIs and ports, whose types say so. Structures carry their padding, because the kernel
+//! gives back what came in it. Keys are wiped and have no `Debug`, nor has what contains them.
+
+mod attr;
+mod common;
+mod dump;
+mod key;
+mod message;
+mod policy;
+mod state;
+
+pub use attr::*;
+pub use common::*;
+pub use dump::*;
+pub use key::*;
+pub use message::*;
+pub use policy::*;
+pub use state::*;
+
+/// Group of events: acquire.
+pub const XFRMNLGRP_ACQUIRE: u32 = 1;
+/// Group of events: expire, of states and policies.
+pub const XFRMNLGRP_EXPIRE: u32 = 2;
+/// Group of events: states come, change and go.
+pub const XFRMNLGRP_SA: u32 = 3;
+/// Group of events: policies come, change and go; defaults change.
+pub const XFRMNLGRP_POLICY: u32 = 4;
+/// Group of events: replay and lifetime.
+pub const XFRMNLGRP_AEVENTS: u32 = 5;
+/// Group of events: reports.
+pub const XFRMNLGRP_REPORT: u32 = 6;
+/// Group of events: migrations.
+pub const XFRMNLGRP_MIGRATE: u32 = 7;
+/// Group of events: a peer behind a NAT has moved.
+pub const XFRMNLGRP_MAPPING: u32 = 8;
+
+/// The bit of a group in [`crate::netlink::SockaddrNl::nl_groups`].
+///
+/// # Panics
+/// For a group that is not 1 to 32.
+#[must_use]
+pub const fn group_bit(group: u32) -> u32 {
+    assert!(group >= 1 && group <= 32);
+    1 << (group - 1)
+}
+
+/// Declares fixed structures: public fields, all bytes accounted for, the size that the kernel has.
+macro_rules! wire {
+    ($($(#[$doc:meta])* pub struct $name:ident($size:literal) { $($(#[$fdoc:meta])* pub $field:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
+        #[repr(C)]
+        pub struct $name {
+            $($(#[$fdoc])* pub $field: $type,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+    )*};
+}
+use wire;
