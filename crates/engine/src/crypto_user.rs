@@ -18,9 +18,10 @@ use sealane_abi::cryptouser::{
     CRYPTO_MSG_DELALG, CRYPTO_MSG_DELRNG, CRYPTO_MSG_GETALG, CRYPTO_MSG_GETSTAT, CRYPTO_MSG_MAX, CRYPTO_MSG_NEWALG,
     CRYPTO_MSG_UPDATEALG, CRYPTOCFGA_PRIORITY_VAL, CryptoUserAlg, field_name,
 };
+use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack, done};
 use sealane_abi::netlink::{
-    Attrs, Message, Messages, NETLINK_CRYPTO, NLM_F_ACK, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_MULTI, NLM_F_REQUEST,
-    NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, NLMSG_MIN_TYPE, Nlmsghdr, align,
+    Attrs, Message, Messages, NETLINK_CAP_ACK, NETLINK_CRYPTO, NETLINK_EXT_ACK, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI,
+    NLM_F_REQUEST, NLMSG_MIN_TYPE, Nlmsghdr,
 };
 use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{
@@ -28,12 +29,7 @@ use sealane_abi::socket::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// Socket option: acknowledgements do not repeat the request.
-const NETLINK_CAP_ACK: i32 = 10;
-/// Socket option: extended acknowledgements; it can be set, none are sent.
-const NETLINK_EXT_ACK: i32 = 11;
+use zerocopy::FromBytes;
 
 /// The flag of an algorithm that a template made.
 const CRYPTO_ALG_INSTANCE: u32 = 0x800;
@@ -132,20 +128,21 @@ impl<L: RawMutex> CryptoUser<L> {
         let mut state = self.state.lock();
         for message in Messages::new(bytes) {
             let flags = message.header.nlmsg_flags;
-            let mut done = Ok(());
+            let mut outcome = Ok(());
             if flags & NLM_F_REQUEST != 0 && message.header.nlmsg_type >= NLMSG_MIN_TYPE {
                 if message.header.nlmsg_type == CRYPTO_MSG_GETALG && flags & NLM_F_DUMP != 0 {
-                    done = self.dump(&mut state, &message.header, limit);
+                    outcome = self.dump(&mut state, &message.header, limit);
                     // A dump that has begun is its own acknowledgement.
-                    if done.is_ok() {
+                    if outcome.is_ok() {
                         continue;
                     }
                 } else {
-                    done = self.request(&mut state, &message, caller, limit);
+                    outcome = self.request(&mut state, &message, caller, limit);
                 }
             }
-            if done.is_err() || flags & NLM_F_ACK != 0 {
-                let ack = ack(&message, state.port, done, state.cap_ack);
+            if outcome.is_err() || flags & NLM_F_ACK != 0 {
+                let options = AckOptions { cap: state.cap_ack, ext: state.ext_ack };
+                let ack = ack(&message, state.port, outcome, options, &ExtAck::default());
                 state.push(ack, limit);
             }
         }
@@ -269,7 +266,9 @@ impl<L: RawMutex> CryptoUser<L> {
             }
         }
         datagrams.retain(|d| !d.is_empty());
-        datagrams.push_back(message(NLMSG_DONE, NLM_F_MULTI, request.nlmsg_seq, state.port, &0u32.to_ne_bytes()));
+        // Nothing is told beside the numbers: no request of this protocol gets a text.
+        let (options, ext) = (AckOptions::default(), ExtAck::default());
+        datagrams.push_back(done(request.nlmsg_seq, state.port, 0, Ok(()), options, &ext));
         if let Some(first) = datagrams.pop_front() {
             state.push(first, limit);
         }
@@ -357,25 +356,4 @@ fn priority(attrs: &[u8]) -> Result<Option<u32>, Errno> {
         found = Some(u32::from_ne_bytes(*attr.payload.first_chunk().ok_or(Errno::ERANGE)?));
     }
     Ok(found)
-}
-
-/// A message of the kernel, padded.
-pub(crate) fn message(type_: u16, flags: u16, seq: u32, port: u32, payload: &[u8]) -> Vec<u8> {
-    let len = NLMSG_HDRLEN + payload.len();
-    let header =
-        Nlmsghdr { nlmsg_len: len as u32, nlmsg_type: type_, nlmsg_flags: flags, nlmsg_seq: seq, nlmsg_pid: port };
-    let mut out = Vec::with_capacity(align(len));
-    out.extend_from_slice(header.as_bytes());
-    out.extend_from_slice(payload);
-    out.resize(align(len), 0);
-    out
-}
-
-/// An error or an acknowledgement of `request`: the number, and the request itself or just its header.
-fn ack(request: &Message<'_>, port: u32, done: Result<(), Errno>, cap: bool) -> Vec<u8> {
-    let number = done.err().map_or(0, |e| -e.number());
-    let capped = number == 0 || cap;
-    let repeated = if capped { &request.bytes[..NLMSG_HDRLEN] } else { request.bytes };
-    let payload = [&number.to_ne_bytes(), repeated].concat();
-    message(NLMSG_ERROR, if capped { NLM_F_CAPPED } else { 0 }, request.header.nlmsg_seq, port, &payload)
 }

@@ -1,6 +1,5 @@
 //! What a report says about an algorithm (`crypto_report_one` and the `report` function of each type).
 
-use super::message;
 use crate::catalog::KernelRow;
 use crate::profile::Profile;
 use crate::system::System;
@@ -11,6 +10,7 @@ use sealane_abi::cryptouser::{
     CRYPTOCFGA_REPORT_HASH, CRYPTOCFGA_REPORT_KPP, CRYPTOCFGA_REPORT_RNG, CRYPTOCFGA_REPORT_SIG, CryptoUserAlg,
     ReportAead, ReportBlkcipher, ReportCipher, ReportHash, ReportRng, ReportType, name_field,
 };
+use sealane_abi::netlink::answer::message;
 use sealane_abi::netlink::push_attr;
 use sealane_crypto::registry::TestState;
 use sealane_crypto::{Kind, Row};
