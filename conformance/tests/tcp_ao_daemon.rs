@@ -128,6 +128,34 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
     nothing_in_clear(watch);
 }
 
+/// Connections whose state is lost cannot be signed: their program is told at once, and connects anew.
+#[test]
+fn connections_that_nobody_can_sign_end() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::lost_state") else { return };
+    let watch = hosts.watch();
+    let server = hosts.server();
+    let client = hosts.client(&["--bytes", "4000000000000", "--seconds", "60"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(client.output(), "", "it sends");
+    hosts.end(0, 9);
+    for file in std::fs::read_dir(hosts.lab.folder().join("run0")).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    // The rules of the one that was killed stand: what the client has still to say does not leave.
+    std::thread::sleep(Duration::from_millis(300));
+    hosts.start(0);
+    let told = hosts.daemons[0].as_ref().unwrap().output();
+    assert!(told.contains("ended 1 connections") && !told.contains("go on"), "{told}");
+    let (status, told) = client.finish(Duration::from_secs(5));
+    assert_eq!(status, Some(1), "its connection was aborted: {told}");
+    drop(server);
+    let server = hosts.server();
+    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    drop(server);
+    nothing_in_clear(watch);
+}
+
 #[test]
 fn keys_follow_the_configuration() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::reload") else { return };

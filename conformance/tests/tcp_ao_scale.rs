@@ -4,6 +4,7 @@ use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, root, sealane};
 use std::fmt::Write;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -169,11 +170,11 @@ fn syn_flood() {
     assert_eq!(status, Some(0), "{told}");
 }
 
-/// What the daemons of both ends are told: each peer with `keys` keys.
-fn configs(peers: u32, keys: u32) -> [String; 2] {
+/// What the daemons of both ends are told: each peer with these keys, of which the last is preferred.
+fn configs(peers: u32, keys: Range<u32>) -> [String; 2] {
     let with_keys = |out: &mut String, name: &str, peer: &str| {
         write!(out, "[[peer]]\nname = \"{name}\"\nprefix = \"{peer}\"\nport = 179\n").unwrap();
-        for k in 0..keys {
+        for k in keys.clone() {
             writeln!(
                 out,
                 "[[peer.key]]\nsend-id = {k}\nrecv-id = {k}\nalgorithm = \"hmac(sha256)\"\nsecret = \"key {k}\"\n\
@@ -194,7 +195,7 @@ fn configs(peers: u32, keys: u32) -> [String; 2] {
 /// Sessions of programs without keys go on when the daemon dies: all of them.
 fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     let Some(pair) = Pair::new(test) else { return };
-    let [server, client] = configs(peers, keys);
+    let [server, client] = configs(peers, 0..keys);
     let (server, client) = (pair.config("server.toml", &server), pair.config("client.toml", &client));
     let start = |space: &str, config: &str, protected: u32| {
         let begun = std::time::Instant::now();
@@ -203,7 +204,7 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
         (daemon, begun.elapsed())
     };
     let (first, took) = start(&pair.server, &server, peers);
-    let (_other, _) = start(&pair.peers, &client, 1);
+    let (other, _) = start(&pair.peers, &client, 1);
     let loaded = Use::of(&first);
     let mut program = pair.start(&pair.server, false, &format!("serve {SERVER} {peers} 0"));
     program.expect("listening", 1);
@@ -219,6 +220,11 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     let (status, told) = sessions.finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
     let done = Use::of(&second);
+    program.finish(LIMIT);
+    for daemon in [second, other] {
+        daemon.signal(libc::SIGTERM);
+        daemon.finish(LIMIT);
+    }
     println!("{peers} peers, {} keys, {seconds} s; {}", peers * keys, told.replace('\n', "; "));
     println!("the daemon starts in {took:.2?}: RSS {} KiB, CPU {:.2} s", loaded.rss_kib, loaded.cpu_s);
     println!("sessions open: RSS {} KiB, CPU {:.2} s", open.rss_kib, open.cpu_s);
@@ -236,4 +242,56 @@ fn a_thousand_sessions_outlive_their_daemon() {
 #[ignore = "half a minute; prints figures"]
 fn a_daemon_with_a_hundred_thousand_keys() {
     daemon("tcp_ao_scale::a_daemon_with_a_hundred_thousand_keys", 1000, 100, 20);
+}
+
+/// Keys come and go while sessions say something: none is lost. What is no configuration changes nothing.
+#[test]
+fn keys_come_and_go() {
+    const PEERS: u32 = 200;
+    let Some(pair) = Pair::new("tcp_ao_scale::keys_come_and_go") else { return };
+    let write = |keys| {
+        let [server, client] = configs(PEERS, keys);
+        [pair.config("server.toml", &server), pair.config("client.toml", &client)]
+    };
+    let [server, client] = write(0..1);
+    let mut daemons = [pair.daemon(&pair.server, &server), pair.daemon(&pair.peers, &client)];
+    daemons[0].expect(&format!("{PEERS} peers protected"), 1);
+    daemons[1].expect("1 peers protected", 1);
+    let mut program = pair.start(&pair.server, false, &format!("serve {SERVER} {PEERS} 0"));
+    program.expect("listening", 1);
+    let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {PEERS} 0 6"));
+    sessions.expect("sessions", 1);
+    let mut read_again = 0;
+    let mut reload = |daemons: &mut [Running; 2]| {
+        read_again += 1;
+        for daemon in daemons {
+            daemon.signal(libc::SIGHUP);
+            daemon.expect("read again", read_again);
+        }
+    };
+    // Each session says something every second: then both ends have changed over.
+    let change_over = Duration::from_millis(2200);
+    write(0..2);
+    reload(&mut daemons);
+    std::thread::sleep(change_over);
+    write(1..2);
+    reload(&mut daemons);
+    pair.config("server.toml", "[[peer]]\nname = \"x\"\nprefix = \"10.90.0.0/33\"\n");
+    daemons[0].signal(libc::SIGHUP);
+    daemons[0].expect("everything stays as it was", 1);
+    assert!(daemons[0].output().contains("server.toml:3:"), "{}", daemons[0].output());
+    write(1..3);
+    reload(&mut daemons);
+    std::thread::sleep(change_over);
+    write(2..3);
+    reload(&mut daemons);
+    let (status, told) = sessions.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+    println!("{told}");
+    program.finish(LIMIT);
+    for daemon in daemons {
+        daemon.signal(libc::SIGTERM);
+        let (status, told) = daemon.finish(LIMIT);
+        assert!(status == Some(0) && !told.contains("ended"), "{told}");
+    }
 }

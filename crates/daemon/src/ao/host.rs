@@ -1,5 +1,6 @@
 //! `sealane daemon`: TCP-AO for programs that know nothing of it, from a configuration.
 
+use super::leftover;
 use super::path::{Keep, Policy, Shared, complain, wall_ms};
 use super::space::{Space, Spaces};
 use super::state;
@@ -8,7 +9,7 @@ use crate::config::{Config, Flow, LoadError, Peer};
 use crate::metrics::http;
 use crate::transport::netns::Netns;
 use crate::transport::process::{self, Signal, Signals};
-use crate::transport::sock_diag::SockDiag;
+use crate::transport::sock_diag::{Entry, SockDiag};
 use sealane_abi::admin::{Role, Snapshot, VERSION};
 use sealane_abi::tcp::State;
 use sealane_engine::Profile;
@@ -219,6 +220,7 @@ impl Host {
                     }
                     set_keys(space.shared(), &made, now_s);
                     *space.shared().policy.write() = Some(policy);
+                    end_strangers(space.shared(), space.netns());
                     space
                 }
                 None => {
@@ -230,6 +232,7 @@ impl Host {
                         set_keys(shared, &made, now_s);
                         *shared.policy.write() = Some(policy);
                         take_up(shared, &file, &there);
+                        end_strangers(shared, &there);
                         let _ = shared.keep.set(keep(file));
                     };
                     self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
@@ -342,6 +345,25 @@ fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
         eprintln!("sealane: {going_on} connections go on");
     }
     complain("which connections are left", asked);
+}
+
+/// Ends the connections with configured peers whose handshake nobody here has seen or kept: from before there were keys, or of
+/// a daemon whose state is lost. Nothing of theirs can be signed, so they would hang until somebody's patience ends.
+fn end_strangers(shared: &Shared, netns: &Netns) {
+    let Some(policy) = shared.policy.read().clone() else { return };
+    let is_stranger = |e: &Entry| {
+        // A handshake is begun anew by itself, and what waits for its time to pass sends nothing of its own.
+        let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
+        let ends = Ends::new(e.local, e.remote);
+        done && policy(&ends).is_some() && !shared.engine.lock().tracks(&ends)
+    };
+    match netns.run(|| leftover::end_connections(is_stranger)) {
+        Ok(0) => {}
+        Ok(ended) => {
+            eprintln!("sealane: ended {ended} connections with peers of the configuration that cannot be signed")
+        }
+        Err(e) => complain("connections that cannot be signed", Err(e)),
+    }
 }
 
 fn keep(file: PathBuf) -> Keep {

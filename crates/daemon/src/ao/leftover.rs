@@ -31,7 +31,8 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
     if admin::runtime_folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
         return refuse("the rules of this network namespace are the daemon's: start it, or `sealane tcp-ao clear`");
     }
-    let ended = end_connections(&peers)?;
+    // What is in TIME_WAIT sends no data, and not every kernel ends it.
+    let ended = end_connections(|e| e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())))?;
     if ended > 0 {
         eprintln!("sealane: TCP-AO: ended {ended} connections that a launcher left behind when it died");
     }
@@ -45,13 +46,15 @@ fn somebody_listens() -> bool {
     queues.lines().any(|line| line.split_whitespace().next() == Some(&number))
 }
 
-/// Ends the connections to these peers: how many there were.
-fn end_connections(peers: &[Prefix]) -> io::Result<usize> {
+/// Ends those connections of the calling thread's namespace: how many there were.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn end_connections(which: impl Fn(&Entry) -> bool) -> io::Result<usize> {
     let mut diag = SockDiag::open()?;
     let mut list: Vec<Entry> = Vec::new();
     diag.connections(|e| {
-        // What is in TIME_WAIT sends no data, and not every kernel ends it.
-        if e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())) {
+        if which(&e) {
             list.push(e);
         }
     })?;

@@ -198,6 +198,11 @@ impl Space {
         self.shared.engine.lock()
     }
 
+    /// The kernel's.
+    pub(super) fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
     /// What its threads share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
