@@ -8,7 +8,7 @@
 //! Data: [`seal`] and [`open`] take bursts of packets, each lying in a buffer with room around it ([`packet`]), through
 //! three steps: what depends on state (sequence number, window, lifetime), one burst of crypto over many associations, and
 //! what only an authentic packet may change. [`encap`] and [`decap`] are the modes, [`ah`] what AH covers, [`replay`] the
-//! window, [`seq`] the sequence numbers that are never used twice, [`lifetime`] the limits, [`mtu`] the overhead.
+//! window, [`seq`] the sequence numbers that are never used twice, [`lifetime`] the limits, [`mtu`] the overhead, [`icmp`] what is told about it.
 //! A packet that fails gets one [`drop::DropReason`]; what a key manager must hear of is an [`event::Event`].
 
 pub mod ah;
@@ -17,6 +17,7 @@ pub mod decap;
 pub mod drop;
 pub mod encap;
 pub mod event;
+pub mod icmp;
 pub mod lifetime;
 pub mod mtu;
 pub mod open;

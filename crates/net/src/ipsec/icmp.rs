@@ -1,0 +1,268 @@
+//! Path MTU discovery (RFC 1191, RFC 8201, RFC 4301 section 8.2): what a sender is told whose packet does not fit once it is
+//! sealed, and what the path tells about packets that were sealed here.
+//!
+//! ```text
+//!  ICMP    0 type 3  1 code 4  2 checksum  4 unused  6 MTU   8 the packet's start
+//!  ICMPv6  0 type 2  1 code 0  2 checksum  4 MTU             8 the packet's start
+//! ```
+
+use crate::ipsec::encap::ESP_LEN;
+use crate::ipsec::sa::Proto;
+use crate::wire::ip::{Family, V6_HEADER_LEN, be16, be32, finish, sum};
+use crate::wire::walk::{V4_HEADER_LEN, Walk, addresses, proto, set_total_len};
+use core::net::IpAddr;
+
+/// Header of ICMP and ICMPv6.
+const ICMP_LEN: usize = 8;
+
+/// How long an error for IPv4 may be (RFC 1812 section 4.3.2.3).
+const V4_MAX_LEN: usize = 576;
+
+/// How long an error for IPv6 may be: what every link carries (RFC 4443 section 2.4).
+const V6_MAX_LEN: usize = 1280;
+
+/// The longest error in bytes.
+pub const MAX_LEN: usize = V6_MAX_LEN;
+
+/// The least MTU that an error is believed about (Linux' `min_pmtu`): nobody has to prove who sent it.
+pub const V4_MIN_MTU: u32 = 552;
+
+/// IPv4: destination unreachable, fragmentation needed.
+const V4_TOO_BIG: [u8; 2] = [3, 4];
+/// IPv6: packet too big.
+const V6_TOO_BIG: [u8; 2] = [2, 0];
+
+/// Writes the error that tells the sender of `packet` about `mtu`, as from `from`. Its length, or `None` where nobody may be
+/// told: about errors of ICMP, later fragments, and to addresses that are no single host's (RFC 1122 section 3.2.2).
+///
+/// # Panics
+/// When `out` is shorter than [`MAX_LEN`].
+#[must_use]
+pub fn too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
+    let walk = Walk::find(packet).ok()?;
+    let (source, destination) = addresses(packet, walk.family);
+    let first = match walk.family {
+        Family::V4 => be16(packet, 6) & 0x1fff == 0,
+        Family::V6 => !walk.fragment,
+    };
+    let upper = &packet[walk.upper_at..walk.end];
+    let error = match walk.upper {
+        // Echo, timestamp and information are no errors.
+        proto::ICMP => !matches!(upper.first(), Some(0 | 8 | 13..=18)),
+        proto::ICMPV6 => upper.first().is_none_or(|kind| *kind < 128),
+        _ => false,
+    };
+    let nobody = |a: IpAddr| a.is_unspecified() || a.is_multicast() || a == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
+    let v4_group = destination.is_ipv4() && nobody(destination);
+    if !first || error || nobody(source) || source.is_loopback() || v4_group {
+        return None;
+    }
+    let packet = &packet[..walk.end];
+    match (source, from) {
+        (IpAddr::V4(to), IpAddr::V4(from)) => {
+            let quoted = packet.len().min(V4_MAX_LEN - V4_HEADER_LEN - ICMP_LEN);
+            let len = V4_HEADER_LEN + ICMP_LEN + quoted;
+            let out = &mut out[..len];
+            out.fill(0);
+            // Internetwork control, as Linux marks errors.
+            out[..2].copy_from_slice(&[0x45, 0xc0]);
+            (out[8], out[9]) = (64, proto::ICMP);
+            out[12..16].copy_from_slice(&from.octets());
+            out[16..20].copy_from_slice(&to.octets());
+            set_total_len(out, Family::V4).ok()?;
+            let icmp = &mut out[V4_HEADER_LEN..];
+            icmp[..2].copy_from_slice(&V4_TOO_BIG);
+            icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
+            icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
+            let checksum = finish(sum(icmp, 0));
+            icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
+            Some(len)
+        }
+        (IpAddr::V6(to), IpAddr::V6(from)) => {
+            let quoted = packet.len().min(V6_MAX_LEN - V6_HEADER_LEN - ICMP_LEN);
+            let len = V6_HEADER_LEN + ICMP_LEN + quoted;
+            let out = &mut out[..len];
+            out.fill(0);
+            out[0] = 0x60;
+            (out[6], out[7]) = (proto::ICMPV6, 64);
+            out[8..24].copy_from_slice(&from.octets());
+            out[24..40].copy_from_slice(&to.octets());
+            set_total_len(out, Family::V6).ok()?;
+            let icmp = &mut out[V6_HEADER_LEN..];
+            icmp[..2].copy_from_slice(&V6_TOO_BIG);
+            // No MTU below that of every link can be told (RFC 8201 section 4).
+            icmp[4..8].copy_from_slice(&mtu.max(V6_MAX_LEN as u32).to_be_bytes());
+            icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
+            let pseudo = sum(&out[8..40], (ICMP_LEN + quoted) as u64 + u64::from(proto::ICMPV6));
+            let checksum = finish(sum(&out[V6_HEADER_LEN..], pseudo));
+            out[V6_HEADER_LEN + 2..V6_HEADER_LEN + 4].copy_from_slice(&checksum.to_be_bytes());
+            Some(len)
+        }
+        _ => None,
+    }
+}
+
+/// Whose packet was too big.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The association's with this SPI, see [`Sad::find_in`](crate::ipsec::sad::Sad::find_in).
+    Spi(Proto, u32),
+    /// One of those with these UDP ports: the SPI was cut off.
+    Udp {
+        /// Source port of what was sent.
+        sport: u16,
+        /// Its destination port.
+        dport: u16,
+    },
+}
+
+/// What the path says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    /// Where the packet went: the association's destination.
+    pub destination: IpAddr,
+    /// Whose it was.
+    pub whose: Whose,
+    /// The MTU, not below what is believed.
+    pub mtu: u32,
+}
+
+/// Reads an ICMP error about a packet that was sealed here; `None` when it is anything else. `udp_port` is the local port of
+/// ESP in UDP.
+///
+/// Whoever can send packets can send this. It is to be believed only when an association goes there, and MTUs are not
+/// believed below [`V4_MIN_MTU`] and 1280.
+#[must_use]
+pub fn reported(packet: &[u8], udp_port: u16) -> Option<Report> {
+    let walk = Walk::find(packet).ok().filter(|walk| !walk.fragment)?;
+    let icmp = packet[walk.upper_at..walk.end].get(..)?;
+    let quoted = icmp.get(ICMP_LEN..)?;
+    let (family, mtu) = match (walk.upper, icmp[..2].try_into().ok()?) {
+        (proto::ICMP, V4_TOO_BIG) if finish(sum(icmp, 0)) == 0 => {
+            (Family::V4, u32::from(be16(icmp, 6)).max(V4_MIN_MTU))
+        }
+        (proto::ICMPV6, V6_TOO_BIG) => {
+            let pseudo = sum(&packet[8..V6_HEADER_LEN], icmp.len() as u64 + u64::from(proto::ICMPV6));
+            if finish(sum(icmp, pseudo)) != 0 {
+                return None;
+            }
+            (Family::V6, be32(icmp, 4).max(V6_MAX_LEN as u32))
+        }
+        _ => return None,
+    };
+    // The quoted packet is cut short: its lengths say more than there is.
+    let (next, at) = match (family, quoted.first()? >> 4) {
+        (Family::V4, 4) if quoted.len() >= V4_HEADER_LEN => (quoted[9], usize::from(quoted[0] & 15) * 4),
+        (Family::V6, 6) if quoted.len() >= V6_HEADER_LEN => (quoted[6], V6_HEADER_LEN),
+        _ => return None,
+    };
+    let (_, destination) = addresses(quoted, family);
+    let upper = quoted.get(at..)?;
+    let whose = match next {
+        proto::ESP if upper.len() >= 4 => Whose::Spi(Proto::Esp, be32(upper, 0)),
+        proto::AH if upper.len() >= 8 => Whose::Spi(Proto::Ah, be32(upper, 4)),
+        proto::UDP if upper.len() >= 8 && be16(upper, 0) == udp_port => match upper.get(8..8 + ESP_LEN) {
+            Some(esp) if be32(esp, 0) != 0 => Whose::Spi(Proto::Esp, be32(esp, 0)),
+            Some(_) => return None,
+            None => Whose::Udp { sport: be16(upper, 0), dport: be16(upper, 2) },
+        },
+        _ => return None,
+    };
+    Some(Report { destination, whose, mtu })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipsec::packet::Packet;
+
+    fn v4(proto: u8, body: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, proto, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
+        packet.extend(body);
+        set_total_len(&mut packet, Family::V4).unwrap();
+        packet
+    }
+
+    fn v6(next: u8, body: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, 64];
+        for last in [1, 2] {
+            packet.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        packet.extend(body);
+        set_total_len(&mut packet, Family::V6).unwrap();
+        packet
+    }
+
+    fn told(packet: &[u8], mtu: u32) -> Option<Vec<u8>> {
+        let from = if packet[0] >> 4 == 4 { "192.0.2.9" } else { "2001:db8::9" };
+        let mut out = vec![0xee; MAX_LEN];
+        let len = too_big(packet, mtu, from.parse().unwrap(), &mut out)?;
+        out.truncate(len);
+        Some(out)
+    }
+
+    #[test]
+    fn told_and_heard() {
+        let esp = [&[0, 0, 0x12, 0x34, 0, 0, 0, 1][..], &[7; 1400]].concat();
+        let ah = [&[17, 4, 0, 0, 0, 0, 0x12, 0x35][..], &[7; 100]].concat();
+        let udp = [&[0x11, 0x94, 0x11, 0x95, 0, 0, 0, 0][..], &esp].concat();
+        let heard = |packet: &[u8], mtu| reported(&told(packet, mtu).unwrap(), 4500);
+        let report =
+            |destination: &str, whose, mtu| Some(Report { destination: destination.parse().unwrap(), whose, mtu });
+        for (body, proto, whose) in [
+            (&esp, proto::ESP, Whose::Spi(Proto::Esp, 0x1234)),
+            (&ah, proto::AH, Whose::Spi(Proto::Ah, 0x1235)),
+            (&udp, proto::UDP, Whose::Spi(Proto::Esp, 0x1234)),
+        ] {
+            assert_eq!(heard(&v4(proto, body), 1400), report("192.0.2.2", whose, 1400));
+            assert_eq!(heard(&v6(proto, body), 1400), report("2001:db8::2", whose, 1400));
+        }
+        assert_eq!(heard(&v4(50, &esp), 68), report("192.0.2.2", Whose::Spi(Proto::Esp, 0x1234), V4_MIN_MTU));
+        assert_eq!(heard(&v6(50, &esp), 68), report("2001:db8::2", Whose::Spi(Proto::Esp, 0x1234), 1280));
+        assert_eq!(told(&v4(50, &esp), 1).unwrap().len(), 576);
+        assert_eq!(told(&v6(50, &esp), 1).unwrap().len(), 1280);
+        assert_eq!(told(&v4(50, b"short"), 1).unwrap().len(), 20 + 8 + 25);
+        // Eight bytes are all that a router must quote.
+        let mut cut = told(&v4(17, &udp), 1400).unwrap();
+        cut.truncate(20 + 8 + 28);
+        set_total_len(&mut cut, Family::V4).unwrap();
+        cut[22..24].fill(0);
+        let checksum = finish(sum(&cut[20..], 0));
+        cut[22..24].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(reported(&cut, 4500), report("192.0.2.2", Whose::Udp { sport: 4500, dport: 4501 }, 1400));
+        assert_eq!(reported(&cut, 4501), None, "not our port");
+        cut[30] ^= 1;
+        assert_eq!(reported(&cut, 4500), None, "its checksum is wrong");
+        assert_eq!(heard(&v4(6, &esp), 1400), None, "not sealed");
+        assert_eq!(reported(&v4(50, &esp), 4500), None);
+        for len in 0..60 {
+            let short = told(&v6(50, &esp), 1400).unwrap();
+            assert_eq!(reported(&short[..len], 4500), None);
+        }
+    }
+
+    #[test]
+    fn nobody_to_tell() {
+        assert!(told(&v4(1, &[8, 0, 0, 0]), 1400).is_some(), "echo is no error");
+        assert_eq!(told(&v4(1, &[3, 4, 0, 0]), 1400), None);
+        assert_eq!(told(&v6(58, &[2, 0, 0, 0]), 1400), None);
+        assert!(told(&v6(58, &[128, 0, 0, 0]), 1400).is_some());
+        let changed = |at: usize, to: &[u8]| {
+            let mut packet = v4(17, &[0; 100]);
+            packet[at..at + to.len()].copy_from_slice(to);
+            told(&packet, 1400)
+        };
+        assert_eq!(changed(6, &[0, 1]), None, "a later fragment");
+        assert!(changed(6, &[0x20, 0]).is_some(), "the first one");
+        assert_eq!(changed(12, &[224, 0, 0, 1]), None);
+        assert_eq!(changed(12, &[0; 4]), None);
+        assert_eq!(changed(16, &[239, 1, 1, 1]), None);
+        assert_eq!(changed(16, &[255; 4]), None);
+        let mut out = [0; MAX_LEN];
+        assert_eq!(too_big(&v4(17, &[0; 9]), 1400, "::1".parse().unwrap(), &mut out), None, "no address to tell from");
+        // What is told fits a packet's buffer.
+        let mut buf = told(&v4(17, &[0; 100]), 1400).unwrap();
+        let len = buf.len();
+        assert_eq!(Packet::new(&mut buf, 0, len).len(), 20 + 8 + 120);
+    }
+}
