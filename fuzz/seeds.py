@@ -226,3 +226,36 @@ for i, data in enumerate([
         put(40, ao_info(0x1c)) + get(40, bytes(48), length=7) + other(15, []) + put(38, ao_add(1, 2)[:99], length=288)]):
     for profile in [0, 1, 2]:
         seed("tcp_ao_sockopt", f"{i:02}-{profile}", bytes([profile]) + data)
+
+
+# ipsec_open: what to do (0 as it is, 1 with the ICV put right, 3 sealed and opened; 4 more: to a port of ESP in UDP), IP packet.
+def outer(proto, payload, src=0xC0000201, dst=0xC0000202):
+    return struct.pack("!BBHHHBBHII", 0x45, 3, 20 + len(payload), 1, 0x4000, 64, proto, 0, src, dst) + payload
+
+
+def outer6(next_header, payload):
+    gateways = bytes.fromhex("20010db8" + "00" * 11 + "01" + "20010db8" + "00" * 11 + "02")
+    return struct.pack("!IHBB", 6 << 28, len(payload), next_header, 64) + gateways + payload
+
+
+def esp(spi, inner, next_header, pad=0):
+    return struct.pack("!II", spi, 1) + inner + bytes(range(1, pad + 1)) + bytes([pad, next_header]) + bytes(12)
+
+
+udp = struct.pack("!HHHH", 4000, 5000, 12, 0) + b"data"
+inner4, inner6 = outer(17, udp, 0x0A010005, 0x0A020005), outer6(17, udp)
+beet = bytes([17, 0, 0, 0, 1, 1, 1, 0]) + udp
+espinudp = lambda e: struct.pack("!HHHH", 4500, 4500, 8 + len(e), 0) + e
+ah = lambda spi, inner, next_header: bytes([next_header, 4, 0, 0]) + struct.pack("!II", spi, 1) + bytes(12) + inner
+for i, (how, packet) in enumerate([
+        (1, outer(50, esp(0x100, inner4, 4))), (1, outer6(50, esp(0x100, inner6, 41, 2))), (1, outer(50, esp(0x101, udp, 17))),
+        (1, outer6(50, esp(0x101, udp, 17))), (1, outer(50, esp(0x102, udp, 17))), (1, outer(50, esp(0x102, beet, 94))),
+        (1, outer(50, esp(0x103, udp, 17))), (1, outer6(50, esp(0x102, beet, 94))), (5, outer(17, espinudp(esp(0x120, inner4, 4)))),
+        (5, outer(17, espinudp(b"\0\0\0\0ike")[:])), (5, outer(17, espinudp(b"\xff"))), (1, outer(50, esp(0x101, esp(0x101, udp, 17), 50))),
+        (0, outer(51, ah(0x104, inner4, 4))), (0, outer6(51, ah(0x105, udp, 17))), (0, outer(50, esp(0x110, bytes(40), 4))),
+        (1, outer(50, esp(0x100, b"x", 59))), (3, inner4), (3, inner6), (3, outer(17, udp)), (3, outer6(60, bytes([17, 0, 0x3e, 4, 1, 2, 3, 4]) + udp))]):
+    seed("ipsec_open", f"{i:02}", bytes([how]) + packet)
+too_big = b"\3\4\0\0\0\0\5\x78" + outer(50, esp(0x100, inner4, 4))
+total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(too_big) % 2)))
+total = (total & 0xffff) + (total >> 16)
+seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))

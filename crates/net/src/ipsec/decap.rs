@@ -117,5 +117,7 @@ fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropR
     }
     packet.set(at, end);
     let family = crate::ipsec::selector::family_of(sa.selector.source);
-    set_total_len(packet.bytes_mut(), family).map_err(|_| DropReason::InMode)
+    set_total_len(packet.bytes_mut(), family).map_err(|_| DropReason::InMode)?;
+    // The extension headers of IPv6 are the peer's.
+    Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed).map(|_| ())
 }
