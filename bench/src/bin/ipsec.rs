@@ -1,8 +1,9 @@
 //! IPsec: bursts of 64 packets of ESP in tunnel mode sealed and opened, beside the bare call of the crypto core for the same
-//! texts, so that the engine's own share is seen: headers, padding, sequence numbers, windows, lifetimes. And what it costs
-//! to find one of up to a million associations, and to keep it.
+//! texts, so that the engine's own share is seen: headers, padding, sequence numbers, lifetimes. Then all of a gateway's work,
+//! policies and windows included; and what it costs to find one of up to a million associations or 100,000 policies, and to
+//! keep it.
 //!
-//! ns a packet; packets of IPv4 over IPv4, the size is the inner packet's.
+//! Packets of IPv4 over IPv4, the size is the inner packet's. `--only packets|gateway|states` runs a part.
 
 use arrayvec::ArrayVec;
 use sealane_bench::report::{Csv, option, seconds};
@@ -13,9 +14,14 @@ use sealane_drivers::turns::{CpuOf, Figures, in_turns};
 use sealane_drivers::{SystemEntropy, tables};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Proto, SaId, SaSpec};
+use sealane_net::ipsec::sa::{Mode, Proto, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
+use sealane_net::ipsec::selector::{Flow, Selector};
+use sealane_net::ipsec::spd::cache::FlowCache;
+use sealane_net::ipsec::spd::check::{Arrived, check};
+use sealane_net::ipsec::spd::resolve::{Leaving, Way as WayOut};
+use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::error::Error;
 use std::hint::black_box;
@@ -130,6 +136,161 @@ impl Load {
             Load::Bare(load) => load.run(),
         }
     }
+}
+
+/// A gateway's whole work for a burst: flow, policy and states from the cache, seal; or that and the way back: open with a
+/// window of 4096, flow, policy.
+struct Gateway {
+    spd: Spd,
+    cache: FlowCache,
+    sad: Sad,
+    bufs: Vec<Vec<u8>>,
+    plain: Vec<u8>,
+    back: bool,
+}
+
+const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+impl Gateway {
+    fn new(
+        transforms: &mut Transforms,
+        spec: &TransformSpec<'_>,
+        len: usize,
+        back: bool,
+    ) -> Result<Self, Box<dyn Error>> {
+        let mut sad = Sad::new(1);
+        let transform = transforms.prepare(spec, false)?;
+        let state = SaSpec { reqid: 1, window_pkts: 4096, ..SaSpec::tunnel(77, v4(2, 1), v4(2, 2), transform) };
+        sad.add(state)?;
+        let mut spd = Spd::new(1);
+        for dir in [Dir::Out, Dir::Fwd] {
+            let mut policy = Policy::allow(dir, Selector::between((ANY, 0), (ANY, 0)));
+            let (src, dst) = (v4(2, 1), v4(2, 2));
+            policy.templates.push(Template {
+                src,
+                dst,
+                proto: Proto::Esp,
+                mode: Mode::Tunnel,
+                reqid: 1,
+                spi: 0,
+                optional: false,
+            });
+            spd.add(policy, false)?;
+        }
+        let plain = packet(len);
+        let bufs = vec![[&[0; HEADROOM][..], &plain, &[0; TAILROOM]].concat(); BURST];
+        Ok(Gateway { spd, cache: FlowCache::new(4096, 2), sad, bufs, plain, back })
+    }
+
+    fn run(&mut self) {
+        let mut events = Vec::new();
+        let mut bounds = [(0, 0); BURST];
+        let mut burst: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
+        for buf in &mut self.bufs {
+            buf[HEADROOM..HEADROOM + 20].copy_from_slice(&self.plain[..20]);
+            let packet = Packet::new(buf, HEADROOM, HEADROOM + self.plain.len());
+            let flow = Flow::of(packet.bytes(), 0, 0).expect("a good packet");
+            let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+            let way =
+                self.cache.resolve(&self.spd, &mut self.sad, &leaving, &mut events).expect("a policy with a state");
+            let WayOut::Through(_, bundle) = way else { unreachable!("the policy has a template") };
+            burst.push(Outbound { mtu: 1500, ..Outbound::new(bundle[0], packet) });
+        }
+        seal(&mut self.sad, &mut burst, 1, &mut events);
+        for (bounds, out) in bounds.iter_mut().zip(&burst) {
+            assert!(out.status.is_ok());
+            *bounds = (out.packet.start(), out.packet.end());
+        }
+        drop(burst);
+        if !self.back {
+            return;
+        }
+        let packets =
+            self.bufs.iter_mut().zip(bounds).map(|(buf, (start, end))| Inbound::new(Packet::new(buf, start, end)));
+        let mut burst: ArrayVec<Inbound<'_>, BURST> = packets.collect();
+        open(&mut self.sad, &mut burst, 1, &mut events);
+        for inn in &burst {
+            assert!(matches!(inn.status, Ok(Opened::Packet { .. })));
+            let flow = Flow::of(inn.packet.bytes(), 0, 0).expect("a good packet");
+            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &inn.path, verified: 0 };
+            assert!(check(&self.spd, &self.sad, &arrived).is_ok());
+        }
+    }
+}
+
+fn gateway(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box<dyn Error>> {
+    let mut transforms = Transforms::new(registry.clone());
+    println!(
+        "\nticks of the TSC a packet for all of a gateway's work (flow, cache or policy, states, window of 4096, crypto)"
+    );
+    let all = algorithms();
+    for (name, sizes) in [("rfc4106(gcm(aes))", &[64, 512, 1420][..]), ("cbc(aes), hmac(sha1)", &[1420])] {
+        let algorithm = all.iter().find(|a| a.name == name).expect("one of them");
+        for len in sizes {
+            let mut loads = [
+                Gateway::new(&mut transforms, &algorithm.spec, *len, false)?,
+                Gateway::new(&mut transforms, &algorithm.spec, *len, true)?,
+            ];
+            let figures = in_turns(&mut loads, Gateway::run, CpuOf::Thread, seconds(0.4), 25);
+            let [out, both] = [&figures[0], &figures[1]].map(|f| f.median_ticks / BURST as f64);
+            println!("  {name:<30} {len:>5} B  out {out:>6.0}  in {:>6.0}", both - out);
+            csv.line(&format!("{name},gateway,{len},,,{out:.1},,,{:.1}", both - out));
+        }
+    }
+    Ok(())
+}
+
+/// How long a policy takes to find: 100,000 pairs of hosts, and 16 kinds of prefixes.
+fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
+    println!("\npolicies: ns to add, ns to find at random, ns from the flow cache");
+    for (name, count) in [("hosts", 1000u32), ("hosts", 100_000), ("prefixes", 100_000)] {
+        let mut spd = Spd::new(3);
+        let host = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
+        let started = std::time::Instant::now();
+        for n in 0..count {
+            let len = if name == "hosts" { 32 } else { 32 - (n % 16) as u8 };
+            let step = if name == "hosts" { n } else { n << 4 };
+            spd.add(
+                Policy {
+                    priority: n % 7,
+                    ..Policy::allow(Dir::Out, Selector::between((host(step), len), (host(step + 1), 32)))
+                },
+                true,
+            )?;
+        }
+        let add_ns = started.elapsed().as_nanos() as f64 / f64::from(count);
+        let mut random = 1u64;
+        let flows: Vec<Flow> = (0..65536)
+            .map(|_| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let n = ((random >> 33) % u64::from(count)) as u32 * if name == "hosts" { 1 } else { 16 };
+                Flow { source: host(n), destination: host(n + 1), proto: 17, sport: 1, dport: 2, mark: 0, ifindex: 0 }
+            })
+            .collect();
+        let best = |work: &mut dyn FnMut()| {
+            let runs = (0..7).map(|_| {
+                let started = std::time::Instant::now();
+                work();
+                started.elapsed().as_nanos() as f64 / flows.len() as f64
+            });
+            runs.fold(f64::MAX, f64::min)
+        };
+        let find = best(&mut || {
+            for flow in &flows {
+                assert!(black_box(spd.lookup(Dir::Out, flow, 0)).is_some());
+            }
+        });
+        let (mut cache, mut sad) = (FlowCache::new(1 << 18, 1), Sad::new(1));
+        let cached = best(&mut || {
+            for flow in &flows {
+                let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+                assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
+            }
+        });
+        println!("  {count:>8} {name:<10} add {add_ns:>6.0}  find {find:>6.1}  cached {cached:>6.1}");
+        csv.line(&format!("policies {name},{count},,{add_ns:.1},{find:.2},{cached:.2},,,"));
+    }
+    Ok(())
 }
 
 /// The text of a packet of `len` bytes: padded, with pad length and next header.
@@ -247,8 +408,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if option("only").is_none_or(|part| part == "packets") {
         packets(&registry, &mut csv)?;
     }
+    if option("only").is_none_or(|part| part == "gateway") {
+        gateway(&registry, &mut csv)?;
+    }
     if option("only").is_none_or(|part| part == "states") {
         associations(&registry, &mut csv)?;
+        policies(&mut csv)?;
     }
     csv.write()?;
     Ok(())
