@@ -2,12 +2,12 @@
 """Records what a Linux kernel makes of packets under IPsec: the source of ipsec_linux.json.
 
 Run as root on the kernel in question (user-mode Linux will do), with the name of the file to write and, if not all of
-them, the parts wanted (packets, mtu, attacks). Two network namespaces, A and B, have two
+them, the parts wanted (packets, mtu, attacks, replay). Two network namespaces, A and B, have two
 TUN devices each: `wire` and `plain`. A packet written into A's `plain` is forwarded, sealed by the policy, and read from A's
 `wire`; from there it goes into B's `wire`, and what B makes of it is read from B's `plain`, or from a raw socket in
 transport mode. Keys are fixed; IVs are the kernel's own.
 """
-import ctypes, fcntl, ipaddress, json, os, select, shlex, socket, struct, subprocess, sys, time
+import ctypes, fcntl, ipaddress, json, os, random, select, shlex, socket, struct, subprocess, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
@@ -205,6 +205,7 @@ class Lab:
         sel = f" sel src {isrc} dst {idst}" if mode == "beet" or inner != outer else ""
         # ESP in UDP must not fall under the policy itself.
         only = "proto udp dport 5000 " if mode == "transport" else ""
+        self.sender = (words, out_extra, sel)
         base = f"ip xfrm state add src {src} dst {dst} proto {proto} spi {self.spi:#x} mode {mode} reqid 1 "
         case["words"] = words.strip()
         self.ends["A"].sh(base + words + out_extra.strip() + sel,
@@ -250,6 +251,47 @@ class Lab:
             for answer in self.ends["A"].read("plain", 0.0):
                 packets.append({"plain": plain.hex(), "answer": answer.hex()})
         case["packets"] = packets
+        self.clear()
+        return case
+
+    def replay(self, case):
+        """Packets in an order that nobody would send them in, at numbers far apart: whether B took each."""
+        self.configure(case)
+        isrc, idst = case["sel_src"], case["sel_dst"]
+        words, extra, sel = self.sender
+        a, b = self.ends["A"], self.ends["B"]
+        first = case.get("oseq", 0)
+        wires = []
+        for jump in case.pop("jumps"):
+            hi, lo = (first + jump) >> 32, (first + jump) & 0xffffffff
+            # As if it had sent that many.
+            extra_now = extra.split(" replay-oseq ")[0] + f" replay-oseq {lo:#x}" + (f" replay-oseq-hi {hi:#x}" if hi else "")
+            a.sh("ip xfrm state flush", f"ip xfrm state add src {case['src']} dst {case['dst']} proto esp spi {case['spi']:#x} "
+                 f"mode tunnel reqid 1 {words}{extra_now.strip()}{sel}")
+            for _ in range(6):
+                a.write("plain", v4(isrc, idst, b"", proto=253))
+                wires += a.read("wire", 0.5)[:1]
+        case["wires"] = [w.hex() for w in wires]
+        random_order = random.Random(case["spi"])
+        case["order"], case["taken"] = [], []
+        front = 0
+        b.enter()
+        for _ in range(140):
+            front = min(front + random_order.choice((0, 0, 0, 1, 1, 2)), len(wires) - 1)
+            index = max(0, min(len(wires) - 1, front + random_order.randint(-12, 2)))
+            before = b.stat()
+            b.write("wire", wires[index])
+            for _ in range(400):
+                if b.read("plain", 0.002):
+                    taken = 1
+                    break
+                if b.stat() != before:
+                    taken = 0
+                    break
+            else:
+                raise RuntimeError("neither taken nor refused")
+            case["order"].append(index)
+            case["taken"].append(taken)
         self.clear()
         return case
 
@@ -393,14 +435,27 @@ def attacks():
             yield {"transform": t, "mode": "tunnel", "inner": 4, "outer": 4, **extra}
 
 
+def replays():
+    jumps = [0, 6, 20, 29, 30, 61, 64, 66, 100, 127, 128, 130, 1000, 4000, 4095, 4100, 4101, 9000]
+    # Sizes that divide 2^32: with others Linux 7.3 loses track where numbers start or extended ones carry.
+    for window in (1, 32, 64, 128, 4096):
+        yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "window": window, "jumps": jumps}
+        for start in (0, 0x1_FFFF_FFB0):
+            more = {"oseq": start} if start else {}
+            yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "window": window, "esn": True, "jumps": jumps, **more}
+
+
 def plain(value):
     return value.hex() if isinstance(value, bytes) else value
 
 
 if __name__ == "__main__":
     lab = Lab()
-    result = {"kernel": os.uname().release, "packets": [], "mtu": [], "attacks": []}
-    for name, make, do in (("packets", cases, lab.run), ("mtu", mtus, lab.mtu), ("attacks", attacks, lab.attack)):
+    parts = {"packets": (cases, lab.run), "mtu": (mtus, lab.mtu), "attacks": (attacks, lab.attack),
+             "replay": (replays, lab.replay)}
+    result = {"kernel": os.uname().release}
+    for name, (make, do) in parts.items():
+        result[name] = []
         if len(sys.argv) > 2 and name not in sys.argv[2:]:
             continue
         for case in make():
@@ -410,7 +465,6 @@ if __name__ == "__main__":
             except Exception as e:
                 print(f"{e}\n   {label[:300]}", file=sys.stderr)
                 lab.clear()
-    lines = lambda rows: ",\n".join(json.dumps(r, default=plain) for r in rows)
     with open(sys.argv[1], "w") as f:
-        print('{"kernel": "%s",\n"packets": [\n%s],\n"mtu": [\n%s],\n"attacks": [\n%s]}' % (
-            result["kernel"], lines(result["packets"]), lines(result["mtu"]), lines(result["attacks"])), file=f)
+        rows = lambda name: ",\n".join(json.dumps(row, default=plain) for row in result[name])
+        print('{"kernel": "%s"' % result["kernel"], *(f'"{name}": [\n{rows(name)}]' for name in parts), sep=",\n", end="}\n", file=f)
