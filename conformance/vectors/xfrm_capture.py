@@ -306,6 +306,162 @@ def malformed():
     raw("a control message", 1, bytes(4))
 
 
+def refusals():
+    """Well-formed requests that are refused for what they ask, with as many of the kernel's reasons as can be had."""
+    IN, OUT = attr(33, b"\1"), attr(33, b"\2")
+    auth, crypt = attr(1, algo("hmac(sha1)", bytes(20))), attr(2, algo("cbc(aes)", bytes(16)))
+    trunc = lambda bits=96, name="hmac(sha1)": attr(20, algo(name, bytes(20), bits))
+    comp = attr(3, algo("deflate", b""))
+    esn = lambda bmp=1, oseq=0, seq=0, oseq_hi=0, seq_hi=0, window=32: attr(23, struct.pack("=6I", bmp, oseq, seq, oseq_hi, seq_hi, window) + bytes(4 * bmp))
+    encap = lambda kind=2: attr(4, struct.pack("=H", kind) + struct.pack("!HH2x", 4500, 4500) + bytes(16))
+    M = 0xffffffff
+
+    def sa(*attrs, proto=50, mode=1, window=0, flags=0, spi=0x7000, patch=()):
+        info = bytearray(usersa(A, B, spi, proto, mode, 0, window, flags))
+        for at, value in patch:
+            info[at:at + len(value)] = value
+        raw(f"refused: state, protocol {proto}, mode {mode}", NEWSA, bytes(info), *attrs, wait=0.0)
+
+    def sel(family, d, s, proto=0):
+        return [(40, struct.pack("=HBB", family, d, s))]
+
+    # States: the family and the selector, what each protocol needs and does not take.
+    sa(aead(), patch=[(212, struct.pack("=H", 7))])
+    sa(aead(), patch=sel(2, 33, 0))
+    sa(aead(), patch=sel(10, 0, 129))
+    sa(aead(), patch=sel(7, 0, 0))
+    sa(proto=51)
+    sa(auth, crypt, proto=51)
+    sa(aead(), comp)
+    sa()
+    sa(aead(), auth)
+    sa(aead(), u32(22, 64), mode=0)
+    sa(aead(), u32(39, 1))
+    sa(proto=108)
+    sa(comp, auth, proto=108)
+    sa(comp, proto=108, spi=0x10000)
+    sa(aead(), proto=60)
+    sa(proto=60)
+    sa(proto=17)
+    sa(auth, proto=51, mode=5)
+    sa(aead(), mode=5)
+    sa(aead(), mode=9)
+    # Directions.
+    for flag in [2, 16, 8]:
+        sa(aead(), OUT, flags=flag)
+    sa(aead(), OUT, window=32)
+    sa(aead(), OUT, u32(36, 1), mode=5)
+    sa(aead(), OUT, attr(37, b"\1\0"), mode=5)
+    sa(aead(), OUT, attr(10, struct.pack("=III", 0, 1, 1)))
+    sa(aead(), IN, flags=4)
+    sa(aead(), IN, u32(24, 1))
+    sa(aead(), IN, u32(24, 2))
+    sa(aead(), IN, attr(38, b""), mode=5)
+    for kind in [39, 40, 41]:
+        sa(aead(), IN, u32(kind, 1), mode=5)
+    sa(aead(), u32(35, 0))
+    sa(aead(), IN, u32(35, 99999))
+    sa(aead(), IN, u32(32, 10))
+    sa(aead(), OUT, encap(), u32(32, 10))
+    sa(aead(), OUT, u32(34, 10))
+    sa(aead(), IN, encap(), u32(34, 10))
+    # ESN and replay windows.
+    sa(aead(), flags=128)
+    sa(comp, esn(), proto=108)
+    sa(aead(), esn(), window=8)
+    for more in [dict(), dict(window=0, seq=1), dict(window=0, oseq_hi=1), dict(window=0, oseq=M), dict(window=0)]:
+        sa(aead(), OUT, esn(**more))
+    sa(aead(), OUT, esn(window=0, oseq=M, oseq_hi=M, bmp=0), flags=128)
+    for more in [dict(oseq=1), dict(seq_hi=1), dict(seq=M)]:
+        sa(aead(), IN, esn(**more))
+    sa(aead(), IN, esn(seq=M, seq_hi=M), flags=128)
+    sa(aead(), esn(window=33), flags=128)
+    sa(aead(), esn(window=0), flags=128)
+    # Algorithms, padding, encapsulation, offload.
+    sa(attr(2, algo("nosuch", b"")))
+    sa(attr(1, algo("nosuch", b"")), proto=51)
+    sa(trunc(name="nosuch"), proto=51)
+    sa(trunc(bits=500), proto=51)
+    sa(attr(3, algo("nosuch", b"")), proto=108)
+    sa(aead(), u32(22, 100000))
+    sa(aead(bytes(19)))
+    sa(auth)
+    sa(aead(), encap(9))
+    sa(auth, encap(), proto=51)
+    sa(comp, encap(), proto=108)
+    sa(comp, proto=108, mode=4)
+    sa(proto=4, mode=0)
+    sa(encap(), proto=4)
+    sa(attr(14, address(A6)), proto=60, mode=2, spi=1)
+    sa(aead(), mode=2)
+    sa(aead(), mode=0, patch=sel(10, 0, 0))
+    lo = lambda flags: attr(28, struct.pack("=iB3x", 1, flags))
+    sa(aead(), lo(0x40))
+    sa(aead(), lo(4))
+    sa(aead(), IN, lo(4))
+    sa(aead(), OUT, lo(6))
+    sa(aead(), IN, lo(6), u32(31, 1))
+    sa(aead(), OUT, lo(4), u32(22, 64))
+    sa(aead(), OUT, attr(28, struct.pack("=iB3x", 9999, 4)))
+    sa(aead(), u32(41, 1), OUT, mode=5)
+    # SPIs.
+    spi = lambda proto, low, high, *attrs: raw(f"refused: ALLOCSPI, protocol {proto}", ALLOCSPI, usersa(A, B, 0, proto) + struct.pack("=II", low, high), *attrs, wait=0.0)
+    spi(108, 1, 0x10000)
+    spi(17, 1, 2)
+    spi(50, 2, 1)
+    spi(50, 1, 2, u32(35, 99999))
+    raw("refused: ALLOCSPI for an acquire that is not there", ALLOCSPI, usersa(A, B, 0)[:204] + struct.pack("=I", 77) + usersa(A, B, 0)[208:] + struct.pack("=II", 1, 2), wait=0.0)
+    raw("refused: ALLOCSPI of another family", ALLOCSPI, usersa(A, B, 0)[:212] + b"\7\0" + usersa(A, B, 0)[214:] + struct.pack("=II", 1, 2), wait=0.0)
+    # Policies.
+    def policy(*attrs, patch=(), kind=NEWPOL):
+        info = bytearray(pol)
+        for at, value in patch:
+            info[at:at + len(value)] = value
+        raw("refused: policy", kind, bytes(info), *attrs, wait=0.0)
+
+    def template(*patch):
+        data = bytearray(tmpl(A, B))
+        for at, value in patch:
+            data[at:at + len(value)] = value
+        return attr(5, bytes(data))
+
+    policy(patch=[(160, b"\3")])
+    policy(attr(16, b"\7" + bytes(5)))
+    policy(patch=[(163, b"\7")])
+    policy(patch=[(161, b"\7")])
+    policy(patch=sel(2, 33, 0))
+    policy(patch=sel(10, 129, 0))
+    policy(patch=sel(7, 0, 0))
+    policy(patch=[(156, struct.pack("=I", 8))])
+    policy(template((48, b"\x07")))
+    policy(template((50, b"\x01")))
+    policy(template((24, b"\x07\x00")))
+    policy(template((20, b"\x11")))
+    policy(template((24, b"\x0a\x00"), (48, b"\x00")))
+    policy(attr(28, struct.pack("=iB3x", 1, 4)))
+    policy(attr(28, struct.pack("=iB3x", 1, 1)))
+    policy(attr(8, struct.pack("=HHBBH", 12, 8, 1, 1, 4) + b"abc\0"))
+    raw("refused: DELPOLICY with a bad direction", DELPOL, policy_id("10.1.0.0", "10.2.0.0", 24, 24, 5), wait=0.0)
+    raw("refused: GETPOLICY with a bad type", GETPOL, policy_id("10.1.0.0", "10.2.0.0", 24, 24), attr(16, b"\7" + bytes(5)), wait=0.0)
+    raw("refused: POLEXPIRE of no policy", POLEXPIRE, pol + bytes(8), wait=0.0)
+    raw("refused: hash thresholds", NEWSPDINFO, bytes(4), attr(3, b"\x21\0"), wait=0.0)
+    raw("refused: hash thresholds", NEWSPDINFO, bytes(4), attr(4, b"\0\x81"), wait=0.0)
+    raw("refused: NEWAE of no state", NEWAE, ae(A, B, 0x7777, 0), attr(10, struct.pack("=III", 0, 3, 7)), flags=0x105, wait=0.0)
+    raw("refused: GETAE of no state", GETAE, ae(A, B, 0x7777, 0), wait=0.0)
+    raw("refused: EXPIRE of no state", EXPIRE, usersa(A, B, 0x7777) + bytes(8), wait=0.0)
+    raw("refused: ACQUIRE with too large a CPU", ACQUIRE, bytes(280), u32(35, 99999), wait=0.0)
+    raw("refused: FLUSHPOLICY of a bad type", FLUSHPOL, b"", attr(16, b"\7" + bytes(5)), wait=0.0)
+    raw("ESN with a window", NEWSA, usersa(A, B, 0x7001, flags=128), aead(), esn(), wait=0.0)
+    for more in [dict(bmp=2), dict(window=33)]:
+        raw("refused: NEWAE changes the window", NEWAE, ae(A, B, 0x7001, 0), esn(**more), flags=0x105, wait=0.0)
+    raw("refused: NEWAE with too short a bitmap", NEWAE, ae(A, B, 0x7001, 0), attr(23, struct.pack("=6I", 1, 0, 0, 0, 0, 32)), flags=0x105, wait=0.0)
+    raw("SPI that is to be in use", ALLOCSPI, usersa(A, B, 0) + struct.pack("=II", 0x7100, 0x7100), wait=0.0)
+    raw("refused: NEWAE of a larval state", NEWAE, ae(A, B, 0x7100, 0), attr(10, struct.pack("=III", 0, 3, 7)), flags=0x105, wait=0.0)
+    raw("refused: EXPIRE of a larval state", EXPIRE, usersa(A, B, 0x7100) + bytes(8), wait=0.0)
+    ip("xfrm state flush")
+    ip("xfrm policy flush")
+
+
 def mapping_peer():
     """In a network namespace of its own: a state behind a NAT whose peer sends from another port than expected."""
     encap = attr(4, struct.pack("=H", 2) + struct.pack("!HH2x", 4500, 4500) + bytes(16))
@@ -337,7 +493,8 @@ if sys.argv[1] == "mapping-peer":
     mapping_peer()
     sys.exit()
 version = subprocess.run(["ip", "-V"], capture_output=True, text=True).stdout.strip()
-out.append(f"; Linux {".".join(os.uname().release.split(".")[:2])} ({os.uname().machine}), {version}. Made by xfrm_capture.py. > sent, < received, * event.")
+release = ".".join(os.uname().release.split(".")[:2])
+out.append(f"; Linux {release} ({os.uname().machine}), {version}. Made by xfrm_capture.py. > sent, < received, * event.")
 if sys.argv[2:] == ["migrate"]:
     migrate()
 else:
@@ -348,6 +505,7 @@ else:
     ip("xfrm state flush")
     ip("xfrm policy flush")
     malformed()
+    refusals()
     mapping()
 with open(sys.argv[1], "w") as f:
     f.write("\n".join(out) + "\n")

@@ -57,6 +57,7 @@ errnos! {
     EPIPE = 32, "Broken pipe";
     EDOM = 33, "Math argument out of domain of func";
     ERANGE = 34, "Math result not representable";
+    ENAMETOOLONG = 36, "File name too long";
     ENOSYS = 38, "Invalid system call number";
     ELOOP = 40, "Too many symbolic links encountered";
     ENODATA = 61, "No data available";

@@ -7,7 +7,7 @@ use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{
     self, Attrs, Messages, NLM_F_ACK_TLVS, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
 };
-use sealane_abi::xfrm::{self, Attributes, Body, Message, Request};
+use sealane_abi::xfrm::{self, Attributes, Body, Message, Reason, Request};
 use std::collections::BTreeSet;
 
 const RECORDS: [&str; 2] = [
@@ -271,4 +271,26 @@ fn requests_read_as_the_kernel_reads_them() {
     let r = Request::decode(&Messages::new(&bytes).next().unwrap()).unwrap();
     assert_eq!(r.hthresh4, Some(xfrm::Spdhthresh { lbits: 24, rbits: 32 }));
     assert_eq!(r.hthresh6, Some(xfrm::Spdhthresh { lbits: 64, rbits: 128 }));
+}
+
+#[test]
+fn the_kernels_reasons_are_in_the_table() {
+    let steps = steps();
+    let mut seen = BTreeSet::new();
+    for step in &steps {
+        for m in step.received.iter().flat_map(|d| Messages::new(d)) {
+            let (NLMSG_ERROR | NLMSG_DONE) = m.header.nlmsg_type else { continue };
+            let number = i32::from_ne_bytes(m.payload[..4].try_into().unwrap());
+            let Some(said) = text(&m).filter(|t| number != 0 && !PARSER.contains(t)) else { continue };
+            if said == "bytes leftover after parsing attributes" {
+                continue;
+            }
+            let errno = Errno::new(-number).unwrap();
+            let row = Reason::ALL.iter().find(|r| r.text() == said && r.errno() == errno);
+            assert!(row.is_some(), "{}: {said} ({errno})", step.command);
+            seen.insert(said);
+        }
+    }
+    println!("{} reasons seen: {seen:?}", seen.len());
+    assert!(seen.len() >= 108, "{}", seen.len());
 }

@@ -1,7 +1,7 @@
 //! Algorithms with their keys, and the other attributes of variable length.
 
+use super::Reason;
 use super::attr::{Payload, XFRMA_REPLAY_ESN_VAL, XFRMA_SEC_CTX};
-use crate::Errno;
 use crate::cryptouser::NameField;
 use crate::netlink::rules::Reject;
 use subtle::ConstantTimeEq;
@@ -40,8 +40,8 @@ fn key_bytes(bits: u32) -> usize {
 }
 
 /// Reads a name, `N` numbers and, when the first of them says how many bits it has, a key.
-fn read<const N: usize>(attr: u16, bytes: &[u8], text: &'static str) -> Result<(NameField, [u32; N], Key), Reject> {
-    let short = Reject::attribute(Errno::EINVAL, attr, text);
+fn read<const N: usize>(attr: u16, bytes: &[u8], reason: Reason) -> Result<(NameField, [u32; N], Key), Reject> {
+    let short = reason.of(attr);
     let (name, rest) = bytes.split_first_chunk().ok_or(short)?;
     let (numbers, rest) = <[u32; N]>::read_from_prefix(rest).map_err(|_| short)?;
     let key = rest.get(..key_bytes(numbers[0])).ok_or(short)?;
@@ -55,7 +55,7 @@ fn name(field: &NameField) -> &[u8] {
 }
 
 macro_rules! algorithms {
-    ($($(#[$doc:meta])* $name:ident, $text:literal, $($(#[$fdoc:meta])* $field:ident),*;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $reason:ident, $($(#[$fdoc:meta])* $field:ident),*;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq)]
         pub struct $name {
@@ -78,7 +78,7 @@ macro_rules! algorithms {
 
         impl Payload for $name {
             fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject> {
-                let (alg_name, [alg_key_len, $($field),*], alg_key) = read(attr, bytes, $text)?;
+                let (alg_name, [alg_key_len, $($field),*], alg_key) = read(attr, bytes, Reason::$reason)?;
                 Ok($name { alg_name, alg_key_len, $($field,)* alg_key })
             }
 
@@ -97,13 +97,13 @@ macro_rules! algorithms {
 
 algorithms! {
     /// `struct xfrm_algo`: an algorithm and its key.
-    Algo, "Invalid AUTH/CRYPT/COMP attribute length",;
+    Algo, AlgLength,;
     /// `struct xfrm_algo_auth`: a MAC with its truncation.
-    AlgoAuth, "Invalid AUTH_TRUNC attribute length",
+    AlgoAuth, AuthTruncLength,
     /// Length of the ICV in bits; 0 is the algorithm's own.
     alg_trunc_len;
     /// `struct xfrm_algo_aead`.
-    AlgoAead, "Invalid AEAD attribute length",
+    AlgoAead, AeadLength,
     /// Length of the ICV in bits.
     alg_icv_len;
 }
@@ -132,13 +132,12 @@ pub struct ReplayStateEsn {
 
 impl Payload for ReplayStateEsn {
     fn read(_: u16, bytes: &[u8]) -> Result<Self, Reject> {
-        let refuse = |text| Reject::attribute(Errno::EINVAL, XFRMA_REPLAY_ESN_VAL, text);
-        let short = refuse("ESN attribute is too short to fit the full bitmap length");
+        let short = Reason::EsnBitmapShort.of(XFRMA_REPLAY_ESN_VAL);
         let (head, rest) = <[u32; 6]>::read_from_prefix(bytes).map_err(|_| short)?;
         let [bmp_len, oseq, seq, oseq_hi, seq_hi, replay_window] = head;
         let words = bmp_len as usize;
         if words > XFRMA_REPLAY_ESN_MAX / 32 {
-            return Err(refuse("ESN bitmap length must be <= 128"));
+            return Err(Reason::EsnBitmapTooLong.of(XFRMA_REPLAY_ESN_VAL));
         }
         let bmp = match rest.get(..4 * words) {
             Some(bytes) => bytes.chunks_exact(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]])).collect(),
@@ -179,7 +178,7 @@ pub struct SecCtx {
 
 impl Payload for SecCtx {
     fn read(_: u16, bytes: &[u8]) -> Result<Self, Reject> {
-        let short = Reject::attribute(Errno::EINVAL, XFRMA_SEC_CTX, "Invalid security context length");
+        let short = Reason::SecCtxLength.of(XFRMA_SEC_CTX);
         let (len, rest) = u16::read_from_prefix(bytes).map_err(|_| short)?;
         let (exttype, rest) = u16::read_from_prefix(rest).map_err(|_| short)?;
         let ([ctx_alg, ctx_doi], rest) = <[u8; 2]>::read_from_prefix(rest).map_err(|_| short)?;

@@ -13,6 +13,7 @@ mod dump;
 mod key;
 mod message;
 mod policy;
+mod reason;
 mod state;
 
 pub use attr::*;
@@ -21,6 +22,7 @@ pub use dump::*;
 pub use key::*;
 pub use message::*;
 pub use policy::*;
+pub use reason::*;
 pub use state::*;
 
 /// Group of events: acquire.
