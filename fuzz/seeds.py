@@ -259,3 +259,24 @@ too_big = b"\3\4\0\0\0\0\5\x78" + outer(50, esp(0x100, inner4, 4))
 total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(too_big) % 2)))
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
+
+
+# xfrm_message: what iproute2 and a kernel said, a datagram for each combination of type and attributes.
+def shape(message):
+    types, at = [], 16
+    length, kind = struct.unpack_from("=IH", message)
+    at += {0x10: 224, 0x11: 24, 0x13: 168, 0x14: 64, 0x16: 232, 0x17: 280, 0x18: 232, 0x1a: 224, 0x1e: 48}.get(kind, 0)
+    while at + 4 <= length and (head := struct.unpack_from("=HH", message, at))[0] >= 4:
+        types.append(head[1])
+        at += head[0] + -head[0] % 4
+    return kind, tuple(types)
+
+
+shapes = {}
+for line in open("../conformance/vectors/xfrm-linux-7.3.txt").read().splitlines() + open("../conformance/vectors/xfrm-linux-6.18-migrate.txt").read().splitlines():
+    if line[:2] in ("> ", "* ") or line.startswith("< ") and line[10:12] not in ("02", "03"):
+        data = bytes.fromhex(line[2:])
+        if shape(data) not in shapes or len(data) < len(shapes[shape(data)]):
+            shapes[shape(data)] = data
+for i, data in enumerate(shapes.values()):
+    seed("xfrm_message", f"{i:03}", data)
