@@ -359,9 +359,11 @@ impl Path {
             if engine.dirty() {
                 self.shared.save(&mut engine);
             }
-            drop(engine);
             drop(batch);
+            // Who sees that a segment was counted sees what it did to the socket, as with the kernel's own: the kernel delivers
+            // it before this returns.
             self.input.finish()?;
+            drop(engine);
             for (device, ends) in worth {
                 if let Some(table) = self.shared.table.lock().as_mut() {
                     complain("a device for the fast path", self.fast.promote(device, ends, table));
