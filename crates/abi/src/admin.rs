@@ -142,9 +142,15 @@ pub struct Socket {
     pub cookie: u64,
     /// Its state.
     pub state: SocketState,
-    /// The process that added its first key, where it is known.
+    /// Its inode, which /proc/PID/fd names; none when no program has it any more, or never had.
+    #[serde(default)]
+    pub inode: Option<u64>,
+    /// A process that has it open. Who asks fills it in: an instance in a sandbox could not.
     #[serde(default)]
     pub pid: Option<u32>,
+    /// The name of that process.
+    #[serde(default)]
+    pub program: Option<String>,
     /// Our end.
     #[serde(default)]
     pub local: Option<SocketAddr>,

@@ -5,7 +5,8 @@
 
 use crate::metrics;
 use crate::transport::{process, unix};
-use sealane_abi::admin::{Request, Snapshot};
+use sealane_abi::admin::{Request, Snapshot, Socket};
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -191,12 +192,40 @@ pub fn ask(instance: &Instance, request: Request) -> io::Result<Option<String>> 
 /// As [`ask`]; `InvalidData` when the answer is that of another version.
 pub fn snapshot(instance: &Instance) -> io::Result<Option<Snapshot>> {
     let Some(text) = ask(instance, Request::Snapshot)? else { return Ok(None) };
-    let snapshot: Snapshot = serde_json::from_str(&text)?;
+    let mut snapshot: Snapshot = serde_json::from_str(&text)?;
     if snapshot.version != sealane_abi::admin::VERSION {
         let what = format!("it speaks version {} of the admin interface", snapshot.version);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
+    name_programs(&mut snapshot);
     Ok(Some(snapshot))
+}
+
+/// Finds the processes that have the sockets open, as far as the caller may look into them.
+fn name_programs(snapshot: &mut Snapshot) {
+    let mut sockets: HashMap<u64, Vec<&mut Socket>> = HashMap::new();
+    for socket in snapshot.namespaces.iter_mut().flat_map(|n| &mut n.sockets) {
+        if let Some(inode) = socket.inode {
+            sockets.entry(inode).or_default().push(socket);
+        }
+    }
+    if sockets.is_empty() {
+        return;
+    }
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    for pid in pids {
+        for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let Ok(target) = fs::read_link(fd.path()) else { continue };
+            let inode = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
+            // Whoever forked the others has the lowest number, most of the time.
+            for socket in inode.and_then(|inode: u64| sockets.remove(&inode)).into_iter().flatten() {
+                let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+                (socket.pid, socket.program) = (Some(pid), name.map(|n| n.trim_end().to_owned()));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -107,7 +107,10 @@ fn print_socket(socket: &Socket, all: bool, out: &mut impl Write) -> Result<()> 
     let end = |addr: Option<std::net::SocketAddr>| addr.map_or("*".to_owned(), |a| a.to_string());
     write!(out, "\n  {} - {}  {}", end(socket.local), end(socket.remote), socket.state.name())?;
     write!(out, "{}", socket.configured.as_ref().map_or(String::new(), |name| format!(", peer '{name}'")))?;
-    write!(out, "{}", socket.pid.map_or(String::new(), |pid| format!(", pid {pid}")))?;
+    if let Some(pid) = socket.pid {
+        let program = socket.program.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        write!(out, ", pid {pid}{program}")?;
+    }
     let settings = [(socket.ao_required, ", unsigned never accepted"), (socket.accept_icmps, ", ICMP errors heeded")];
     for (_, text) in settings.iter().filter(|(on, _)| *on) {
         write!(out, "{text}")?;
@@ -191,7 +194,9 @@ mod tests {
         Socket {
             cookie: 1,
             state: if remote.is_some() { SocketState::Established } else { SocketState::Listen },
+            inode: Some(9),
             pid: Some(77),
+            program: Some("bird".into()),
             local: Some("192.0.2.1:179".parse().unwrap()),
             remote: remote.map(|r| r.parse().unwrap()),
             configured: None,
@@ -243,7 +248,7 @@ sealane run bird (pid 4242) since 2026-01-31T22:53:20Z
 network namespace blue 4026531840: good 9, bad 0, key not found 0, required 0, ICMP ignored 0
   dropped: mac 1
 
-  192.0.2.1:179 - 192.0.2.2:40000  established, pid 77, unsigned never accepted
+  192.0.2.1:179 - 192.0.2.2:40000  established, pid 77 (bird), unsigned never accepted
     good 7, bad 1, key not found 0, required 0, ICMP ignored 0
     key           send  recv  algorithm     MAC  options   good  bad  use
     192.0.2.2        2   102  hmac(sha256)   16  left out     7    0

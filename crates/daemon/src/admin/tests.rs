@@ -20,7 +20,9 @@ pub(crate) fn example() -> Snapshot {
     let socket = |cookie, state, remote: Option<&str>| Socket {
         cookie,
         state,
+        inode: Some(9),
         pid: Some(77),
+        program: Some("bird".into()),
         local: Some("192.0.2.1:179".parse().unwrap()),
         remote: remote.map(|r| r.parse().unwrap()),
         configured: None,

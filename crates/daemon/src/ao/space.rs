@@ -4,9 +4,10 @@ use super::leftover;
 use super::path::{self, Shared};
 use super::protected::Held;
 use crate::transport::netns::{Netns, NetnsId};
-use crate::transport::sock_diag::SockDiag;
+use crate::transport::sock_diag::{Entry, SockDiag};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin;
+use sealane_abi::tcp::State;
 use sealane_engine::Profile;
 use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
 use sealane_net::ao::alg::Algorithms;
@@ -141,7 +142,7 @@ impl Spaces {
                 // The engine goes on with its packets while what was dropped is looked at.
                 let copied = space.engine().snapshot(space.shared.start_wall_ms);
                 let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), ..copied.finish() };
-                path::complain("where listeners listen", space.find_listeners(&mut namespace.sockets));
+                path::complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
                 namespace
             })
             .collect();
@@ -228,21 +229,26 @@ impl Space {
         text.trim().parse().ok()
     }
 
-    /// Fills in where listeners listen, which only the kernel knows.
-    fn find_listeners(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
-        if sockets.iter().all(|s| s.local.is_some()) {
+    /// Fills in what only the kernel knows: where listeners listen, and the inodes by which processes are found.
+    fn ask_kernel(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
+        if sockets.is_empty() {
             return Ok(());
         }
-        let mut by_cookie = HashMap::new();
+        let mut by_cookie: HashMap<u64, Entry> = HashMap::new();
         self.netns.run(|| {
-            SockDiag::open()?.listeners(|entry| {
-                by_cookie.insert(entry.cookie, entry.local);
-            })
+            let mut diag = SockDiag::open()?;
+            let mut note = |entry: Entry| {
+                by_cookie.insert(entry.cookie, entry);
+            };
+            diag.listeners(&mut note)?;
+            diag.connections(note)
         })?;
-        for socket in sockets.iter_mut().filter(|s| s.local.is_none()) {
-            if let Some(local) = by_cookie.get(&socket.cookie) {
+        for socket in sockets {
+            let Some(entry) = by_cookie.get(&socket.cookie) else { continue };
+            socket.inode = (entry.inode > 0).then_some(u64::from(entry.inode));
+            if socket.local.is_none() && entry.state == State::Listen {
                 socket.state = admin::SocketState::Listen;
-                socket.local = Some(*local);
+                socket.local = Some(entry.local);
             }
         }
         Ok(())

@@ -30,6 +30,8 @@ pub(crate) struct Entry {
     pub(crate) remote: SocketAddr,
     /// The device that it is bound to, 0 for none.
     pub(crate) ifindex: u32,
+    /// Its inode, 0 when no program has it.
+    pub(crate) inode: u32,
 }
 
 /// Which socket a question is about.
@@ -209,6 +211,7 @@ fn entry(bytes: &[u8]) -> Option<Entry> {
         remote: SocketAddr::new(ip(24)?, port(6)),
         ifindex: u32::from_ne_bytes(*bytes[40..].first_chunk()?),
         cookie: u64::from_ne_bytes(*bytes[44..].first_chunk()?),
+        inode: u32::from_ne_bytes(*bytes[68..].first_chunk()?),
     })
 }
 
