@@ -142,6 +142,9 @@ fn show_knows_sockets_keys_and_why_segments_were_dropped() {
     let sockets = namespace["sockets"].as_array().unwrap();
     let listener = sockets.iter().find(|s| s["state"] == "listen").expect("the listener");
     assert_eq!(listener["local"], "127.0.0.2:1790");
+    assert_eq!(listener["program"], "python3");
+    let comm = |pid: &Value| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    assert!(listener["pid"].is_u64() && comm(&listener["pid"]) != "sealane\n", "{listener}");
     let key = &listener["keys"][0];
     assert_eq!((&key["send_id"], &key["recv_id"], &key["algorithm"]), (&1.into(), &2.into(), &"hmac(sha256)".into()));
     let drop = &listener["last_drop"];
@@ -157,6 +160,47 @@ fn show_knows_sockets_keys_and_why_segments_were_dropped() {
     }
     assert!(!done.text.contains("a secret of both") && !done.text.contains("6120736563726574"));
     assert!(std::fs::read_dir(folder.0.join("run")).unwrap().next().is_none(), "the socket goes with the launcher");
+}
+
+/// Each mistake is told from the others, by reason and hint.
+#[test]
+fn show_says_what_is_wrong() {
+    let test = "tcp_ao_wire::show_says_what_is_wrong";
+    if cannot(test) {
+        return;
+    }
+    let folder = Folder::new("mistakes");
+    let script = root().join("conformance/programs/ao_mistakes.py").display().to_string();
+    let exe = sealane().display().to_string();
+    let done = under_sealane(&folder, &["python3", &script, &exe, "tcp-ao", "show", "--json"]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    let expected = [
+        ("no key", "required", None),
+        ("wrong key", "mac", None),
+        ("options left out", "mac", Some("it verifies without the TCP options")),
+        ("unknown KeyID", "key-not-found", Some("it verifies with our key of SendID 1 and RecvID 2")),
+        ("MAC length", "mac-length", Some("the MAC is right but has 12 bytes where our key has 16")),
+        ("algorithm", "mac", Some("it verifies with hmac(sha1)")),
+        ("new line", "mac", Some("the sender's secret ends with a new line, ours does not")),
+        ("SNE", "mac", Some("it verifies with sequence number extension 1, not 0")),
+    ];
+    let answers: Vec<(&str, Value)> = (done.text.split("== ").skip(1))
+        .map(|part| part.split_once('\n').expect("an answer"))
+        .map(|(name, text)| (name, serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))))
+        .collect();
+    assert_eq!(answers.len(), expected.len());
+    for ((name, said), (mistake, reason, hint)) in answers.iter().zip(expected) {
+        assert_eq!(*name, mistake);
+        let sockets = said[0]["namespaces"][0]["sockets"].as_array().expect("sockets");
+        let last = |s: &Value| s["last_drop"]["at_ms"].as_i64();
+        let drop = &sockets.iter().max_by_key(|s| last(s)).expect("one")["last_drop"];
+        assert_eq!(drop["reason"], reason, "{mistake}: {drop}");
+        assert!(drop["help"].as_str().is_some_and(|h| h.len() > 10), "{mistake}: {drop}");
+        match hint {
+            Some(hint) => assert!(drop["hint"].as_str().is_some_and(|h| h.starts_with(hint)), "{mistake}: {drop}"),
+            None => assert!(drop["hint"].is_null(), "{mistake}: {drop}"),
+        }
+    }
 }
 
 #[test]

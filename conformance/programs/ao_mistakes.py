@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""What people get wrong, one after another, on loopback: after each, the command that the arguments are says what is known
+of it. Writes `== MISTAKE` before each answer."""
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+SERVER = ("127.0.0.2", 1790)
+
+
+def add_key(sock, peer, send_id, recv_id, secret=b"a secret of both", mac_len=16, flags=0, alg=b"hmac(sha256)"):
+    addr = struct.pack("=HH4s", socket.AF_INET, 0, socket.inet_aton(peer)).ljust(128, b"\0")
+    sock.setsockopt(socket.IPPROTO_TCP, 38, addr + struct.pack(
+        "=64siIHBBBBBB80s", alg, 0, 0, 0, 32, send_id, recv_id, mac_len, flags, len(secret), secret))
+
+
+def client(address, **key):
+    sock = socket.socket()
+    sock.bind((address, 0))
+    if key:
+        add_key(sock, SERVER[0], **key)
+    sock.settimeout(0.3)
+    try:
+        sock.connect(SERVER)
+    except TimeoutError:
+        return None
+    return sock
+
+
+def tell(mistake):
+    print(f"== {mistake}", flush=True)
+    subprocess.run(sys.argv[1:])
+
+
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(SERVER)
+add_key(listener, "127.0.0.1", 1, 2)
+listener.listen()
+good = {"send_id": 2, "recv_id": 1}
+for mistake, key in {
+    "no key": {},
+    "wrong key": good | {"secret": b"another secret"},
+    "options left out": good | {"flags": 2},
+    "unknown KeyID": {"send_id": 9, "recv_id": 1},
+    "MAC length": good | {"mac_len": 12},
+    "algorithm": good | {"alg": b"hmac(sha1)"},
+    "new line": good | {"secret": b"a secret of both\n"},
+}.items():
+    assert client("127.0.0.1", **key) is None, mistake
+    tell(mistake)
+# An end whose sequence number extension is another: as after a restore from a wrong image.
+sock = client("127.0.0.1", **good)
+peer, _ = listener.accept()
+sock.sendall(b"question")
+assert peer.recv(100) == b"question"
+sock.setsockopt(socket.IPPROTO_TCP, 19, 1)
+repair = list(struct.unpack("=IIII", sock.getsockopt(socket.IPPROTO_TCP, 42, 16)))
+sock.setsockopt(socket.IPPROTO_TCP, 42, struct.pack("=IIII", repair[0], repair[1], 1, repair[3]))
+sock.setsockopt(socket.IPPROTO_TCP, 19, -1)
+sock.sendall(b"question")
+time.sleep(0.3)
+tell("SNE")
