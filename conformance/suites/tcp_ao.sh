@@ -32,10 +32,17 @@ run_suite() {
   local target=$1 out=$work/tcp_ao.${1/:/.} program status
   mkdir -p "$out"
   for program in "${programs[@]}"; do
-    status=0
-    in_target "$target" timeout "$limit" sh -c 'cd "$1" && exec "./$2"' sh "$build" "$program" >"$out/$program.txt" 2>&1 ||
-      status=$?
-    echo "EXIT $status" >>"$out/$program.txt"
+    for try in 1 2 3; do
+      status=0
+      in_target "$target" timeout "$limit" sh -c 'cd "$1" && exec "./$2"' sh "$build" "$program" >"$out/$program.txt" 2>&1 ||
+        status=$?
+      echo "EXIT $status" >>"$out/$program.txt"
+      # The selftests ask for a connection (select, 150 us), then for counters, and take a counter that has risen for the end of
+      # the matter: a handshake that completes in between is "connect() returned -110". In a kernel it completes inside connect();
+      # one that a busy machine drags out meets that gap in some per cent of the runs.
+      grep -q '^not ok .*connect() returned -110' "$out/$program.txt" || break
+      echo "$program in $target: a connection came between two looks ($try of 3 tries)" >&2
+    done
   done
 }
 
