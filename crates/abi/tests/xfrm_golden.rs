@@ -1,5 +1,5 @@
-//! What iproute2 and a real kernel said to each other, read and written again, and refused as the kernel refused it.
-//! `conformance/vectors/xfrm_capture.py` recorded it.
+//! What iproute2, charon and a real kernel said to each other, read and written again, and refused as the kernel refused it.
+//! `conformance/vectors/xfrm_capture.py` and `xfrm_strongswan.py` recorded it.
 
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, NLMSGERR_ATTR_MSG, ack, done};
@@ -10,9 +10,10 @@ use sealane_abi::netlink::{
 use sealane_abi::xfrm::{self, Attributes, Body, Message, Reason, Request};
 use std::collections::BTreeSet;
 
-const RECORDS: [&str; 2] = [
+const RECORDS: [&str; 3] = [
     include_str!("../../../conformance/vectors/xfrm-linux-7.3.txt"),
     include_str!("../../../conformance/vectors/xfrm-linux-6.18-migrate.txt"),
+    include_str!("../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt"),
 ];
 
 /// One command with the datagrams that it sent and received, and the events that it caused.
