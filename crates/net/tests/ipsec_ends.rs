@@ -638,3 +638,67 @@ fn larval_and_directions() {
     };
     assert_eq!((one_way(SaDir::Out), one_way(SaDir::In)), ((true, false), (false, true)));
 }
+
+#[test]
+fn taken_over_from_another_machine() {
+    let mut ends = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
+    let wires: Vec<Vec<u8>> = ends.seal(&vec![plain(); 10]).into_iter().map(Result::unwrap).collect();
+    let mut standby = Sad::new(9);
+    let id = standby.add(spec(gcm(), Mode::Tunnel, true, true)).unwrap();
+    standby.set_replay(id, 10, 8, [8, 6, 5, 2]).unwrap();
+    let found = open_by(&mut standby, &wires, &mut Vec::new());
+    let taken: Vec<usize> = (1..).zip(&found).filter(|(_, f)| f.is_ok()).map(|(n, _)| n).collect();
+    assert_eq!(taken, [1, 3, 4, 7, 9, 10]);
+    // What has been sent is never sent again.
+    let next = seal_by(&mut standby, id, &[plain()], &mut Vec::new()).remove(0).unwrap();
+    assert_eq!(next[24..28], 11u32.to_be_bytes());
+    assert_eq!(standby.set_replay(id, 10, 8, []), Err(SaError::Backward));
+    assert_eq!(standby.set_replay(id, 11, 1 << 32, []), Err(SaError::Window), "a number of 33 bits");
+    standby.remove(id);
+    assert_eq!(standby.set_replay(id, 99, 0, []), Err(SaError::Gone));
+}
+
+#[test]
+fn migrated() {
+    let limits = Limits { soft_packets: 4, hard_packets: 6, ..Limits::NONE };
+    let mut ends = Ends::new(|| SaSpec { limits, ..spec(gcm(), Mode::Tunnel, true, true) });
+    let other = SaSpec { spi: 0x1234, dst: addr("192.0.2.7"), ..spec(gcm(), Mode::Tunnel, true, true) };
+    let other = ends.out.add(other).unwrap();
+    assert_eq!(ends.out.migrate(ends.id, addr("192.0.2.1"), addr("192.0.2.7")), Err(SaError::Exists));
+    assert_eq!(ends.out.migrate(ends.id, addr("192.0.2.1"), addr("::1")), Err(SaError::Family));
+    ends.out.remove(other);
+    let old = ends.wire(&plain());
+    let inn = ends.inn.find_in(0x1234, addr("192.0.2.2"), Proto::Esp, 0).unwrap();
+    open_by(&mut ends.inn, std::slice::from_ref(&old), &mut Vec::new()).remove(0).unwrap();
+    for (sad, id) in [(&mut ends.out, ends.id), (&mut ends.inn, inn)] {
+        let new = sad.migrate(id, addr("2001:db8::1"), addr("2001:db8::7")).unwrap();
+        assert!(sad.get(id).is_none());
+        assert_eq!((sad.len(), sad.usage(new).unwrap().packets), (1, 1));
+        assert_eq!(sad.find_in(0x1234, addr("192.0.2.2"), Proto::Esp, 0), None);
+        assert_eq!(sad.find_in(0x1234, addr("2001:db8::7"), Proto::Esp, 0), Some(new));
+    }
+    ends.id = ends.out.find_in(0x1234, addr("2001:db8::7"), Proto::Esp, 0).unwrap();
+    // Numbers, window and limits go on.
+    let sealed = ends.seal(&vec![plain(); 6]);
+    assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 5);
+    assert_eq!(ends.events, [Event::SoftExpire(ends.id), Event::HardExpire(ends.id)]);
+    let first = sealed[0].clone().unwrap();
+    assert_eq!((first[0], &first[44..48]), (0x60, &2u32.to_be_bytes()[..]));
+    let mut again = first.clone();
+    again[44..48].copy_from_slice(&1u32.to_be_bytes());
+    assert_eq!(ends.open(&[again]), [Err(DropReason::Replayed)], "number 1 came over the old addresses");
+    assert_eq!(ends.open(&[first]), [Ok(plain())]);
+    assert_eq!(ends.out.migrate(inn, addr("::1"), addr("::2")), Err(SaError::Gone));
+}
+
+#[test]
+fn other_ports() {
+    let encap = Some(UdpEncap { sport: 4500, dport: 4500 });
+    let mut ends = Ends::new(|| SaSpec { encap, ..spec(gcm(), Mode::Tunnel, true, true) });
+    ends.out.set_ports(ends.id, UdpEncap { sport: 4500, dport: 40000 });
+    let wire = ends.wire(&plain());
+    assert_eq!(wire[20..24], [0x11, 0x94, 0x9c, 0x40]);
+    let mut bare = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
+    bare.out.set_ports(bare.id, UdpEncap { sport: 1, dport: 2 });
+    assert_eq!(bare.wire(&plain())[9], 50, "no UDP where there was none");
+}

@@ -67,6 +67,14 @@ impl Outer {
         Outer { bytes, len: len as u8, proto, udp_len: if spec.encap.is_some() { UDP_LEN as u8 } else { 0 } }
     }
 
+    /// TTL or hop limit.
+    pub(crate) fn hop_limit(&self) -> u8 {
+        match self.family() {
+            Family::V4 => self.bytes[8],
+            Family::V6 => self.bytes[7],
+        }
+    }
+
     fn family(&self) -> Family {
         if usize::from(self.len) == V4_HEADER_LEN { Family::V4 } else { Family::V6 }
     }

@@ -210,6 +210,10 @@ pub enum SaError {
     Mode,
     /// As many as there can be.
     Full,
+    /// There is none.
+    Gone,
+    /// Numbers would be sent a second time.
+    Backward,
 }
 
 impl fmt::Display for SaError {
@@ -221,6 +225,8 @@ impl fmt::Display for SaError {
             SaError::Transform => "protocol and algorithms do not go together",
             SaError::Mode => "BEET mode needs the inner addresses, padding to a size needs a tunnel",
             SaError::Full => "as many states as there can be",
+            SaError::Gone => "there is no such state",
+            SaError::Backward => "sequence numbers would be used a second time",
         })
     }
 }
@@ -411,6 +417,52 @@ impl Sa {
     #[must_use]
     pub fn window(&self) -> &Window {
         &self.window
+    }
+
+    /// The spec that makes this association again, for other addresses: its numbers go on.
+    pub(crate) fn moved(&self, hot: &Hot, src: IpAddr, dst: IpAddr) -> SaSpec {
+        SaSpec {
+            spi: self.spi,
+            dst,
+            src,
+            proto: self.proto,
+            mode: self.mode,
+            reqid: self.reqid,
+            mark: self.mark,
+            if_id: self.if_id,
+            cpu: self.cpu,
+            selector: self.selector,
+            dir: self.dir,
+            flags: self.flags,
+            encap: self.encap,
+            tfc_pad: self.tfc_pad,
+            window_pkts: self.window.size_pkts(),
+            out_number: hot.number,
+            in_number: self.window.top(),
+            lease: self.lease,
+            transform: Transform {
+                crypt: hot.crypt.clone(),
+                iv: self.iv,
+                iv_len: hot.iv_len,
+                icv_len: hot.icv_len,
+                full_icv_len: self.full_icv_len,
+                align: hot.align,
+            },
+            iv_salt: self.iv_salt,
+            limits: self.limits,
+            mapping_maxage_s: self.mapping_maxage_s,
+            hop_limit: self.outer.hop_limit(),
+            now_s: self.add_time_s,
+        }
+    }
+
+    /// Takes over what the old one of a pair has counted.
+    pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
+        self.window = old.window.clone();
+        (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
+        self.use_time_s = used.use_time_s;
+        (self.bytes_mark, self.packets_mark) = (used.bytes + hot.bytes_left, used.packets + hot.packets_left);
+        self.refill(hot);
     }
 
     /// Length of AH in bytes.

@@ -6,7 +6,8 @@
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State};
+use crate::ipsec::replay::Window;
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
@@ -116,9 +117,7 @@ impl Sad {
     /// # Errors
     /// [`SaError`].
     pub fn add(&mut self, spec: SaSpec) -> Result<SaId, SaError> {
-        let mark = spec.mark;
-        let same = |sa: &Sa| sa.mark.mask & mark.value & mark.mask == sa.mark.value;
-        if spec.spi != 0 && self.of_spi(spec.spi, spec.dst, spec.proto).any(|i| same(self.cold_at(i))) {
+        if self.taken(&spec, None) {
             return Err(SaError::Exists);
         }
         let index = match self.free.last() {
@@ -246,6 +245,61 @@ impl Sad {
         if let Some((hot, sa)) = self.pair_mut(id) {
             sa.renew(hot, lease);
         }
+    }
+
+    /// Other ports of UDP from now on, where it has any: the peer's NAT has changed.
+    pub fn set_ports(&mut self, id: SaId, encap: UdpEncap) {
+        if let Some((_, sa)) = self.pair_mut(id)
+            && sa.encap.is_some()
+        {
+            sa.encap = Some(encap);
+        }
+    }
+
+    /// Numbers and window as another machine says that they are (`XFRM_MSG_NEWAE`): the last number sent, the highest
+    /// received, and which of the window's numbers have been `seen`.
+    ///
+    /// # Errors
+    /// [`SaError::Gone`]; [`SaError::Backward`] when numbers would be sent again; [`SaError::Window`] when `in_number` is not
+    /// of 32 bits and numbers are not extended.
+    pub fn set_replay(
+        &mut self,
+        id: SaId,
+        out_number: u64,
+        in_number: u64,
+        seen: impl IntoIterator<Item = u64>,
+    ) -> Result<(), SaError> {
+        let (hot, sa) = self.pair_mut(id).ok_or(SaError::Gone)?;
+        if out_number < hot.number {
+            return Err(SaError::Backward);
+        }
+        let mut window = Window::new(sa.window.size_pkts(), sa.flags.esn, in_number).ok_or(SaError::Window)?;
+        seen.into_iter().for_each(|number| window.mark(number));
+        sa.window = window;
+        hot.number = out_number;
+        sa.refill(hot);
+        Ok(())
+    }
+
+    /// Other outer addresses: the association goes on under a new handle with all that it has counted (`xfrm_state_migrate`).
+    ///
+    /// # Errors
+    /// [`SaError::Gone`], [`SaError::Family`], [`SaError::Exists`]: nothing has changed then.
+    pub fn migrate(&mut self, id: SaId, src: IpAddr, dst: IpAddr) -> Result<SaId, SaError> {
+        let (hot, sa) = self.pair_mut(id).ok_or(SaError::Gone)?;
+        let (state, spec) = (hot.state, sa.moved(hot, src, dst));
+        if family_of(src) != family_of(dst) {
+            return Err(SaError::Family);
+        }
+        if self.taken(&spec, Some(id.index)) {
+            return Err(SaError::Exists);
+        }
+        let (old, used) = self.remove(id).ok_or(SaError::Gone)?;
+        let new = self.add(spec)?;
+        let (hot, sa) = self.pair_mut(new).ok_or(SaError::Gone)?;
+        sa.inherit(hot, &old, &used);
+        hot.state = state;
+        Ok(new)
     }
 
     /// All associations.
@@ -413,6 +467,13 @@ impl Sad {
             let sa = self.cold_at(*index);
             sa.spi == spi && sa.dst == dst && sa.proto == proto
         })
+    }
+
+    /// Whether another one than `except` has what names it.
+    fn taken(&self, spec: &SaSpec, except: Option<u32>) -> bool {
+        let mark = spec.mark.value & spec.mark.mask;
+        let same = |i: u32| Some(i) != except && self.cold_at(i).mark.matches(mark);
+        spec.spi != 0 && self.of_spi(spec.spi, spec.dst, spec.proto).any(same)
     }
 
     fn head(&self, src: IpAddr, dst: IpAddr, reqid: u32) -> Option<u32> {
