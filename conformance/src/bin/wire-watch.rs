@@ -24,7 +24,14 @@ fn run() -> Result<ExitCode, String> {
     let (mut signed, mut clear, mut shown) = (0u64, 0u64, Vec::new());
     loop {
         let ready = wait([frames.as_fd(), stdin.as_fd()], 1000);
-        while let Some((n, out)) = frames.receive(&mut buf).map_err(|e| format!("{device}: {e}"))? {
+        loop {
+            let (n, out) = match frames.receive(&mut buf) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                // It goes on when the device is up again.
+                Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => continue,
+                Err(e) => return Err(format!("{device}: {e}")),
+            };
             let Some(s) = segment(&buf[..n]).filter(|s| out && s.ports.contains(&port)) else { continue };
             let count = if s.signed { &mut signed } else { &mut clear };
             *count += 1;

@@ -68,8 +68,64 @@ pub struct Namespace {
     /// The segment that was dropped last of those that belong to no socket with keys.
     #[serde(default)]
     pub last_drop: Option<Drop>,
+    /// How its segments get from the kernel to us and back.
+    #[serde(default)]
+    pub path: Option<Path>,
     /// Sockets that have keys.
     pub sockets: Vec<Socket>,
+}
+
+/// Which way segments may take between the kernel and us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataPath {
+    /// Connections that are worth it go past the kernel's queues, where the kernel and the device can do that.
+    #[default]
+    Auto,
+    /// All segments go by the kernel's queues.
+    Queue,
+}
+
+impl DataPath {
+    /// All of them, and how they are written.
+    pub const ALL: [(DataPath, &'static str); 2] = [(DataPath::Auto, "auto"), (DataPath::Queue, "queue")];
+
+    /// The one that is written like this.
+    #[must_use]
+    pub fn named(name: &str) -> Option<DataPath> {
+        DataPath::ALL.into_iter().find(|(_, n)| *n == name).map(|(path, _)| path)
+    }
+}
+
+/// The way of a namespace's segments.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Path {
+    /// What it may be.
+    pub wanted: DataPath,
+    /// Connections that take the fast path now.
+    pub connections: u64,
+    /// Segments that came in by the fast path; the others came by the queue.
+    pub fast_in: u64,
+    /// Segments that left by the fast path; the others left by the queue or a raw socket.
+    pub fast_out: u64,
+    /// Segments that the kernel did not take from us: no route, no room.
+    pub refused: u64,
+    /// Segments that did not fit into a device's ring.
+    pub ring_drops: u64,
+    /// Packets that did not fit into a queue.
+    pub queue_drops: u64,
+    /// Devices that cannot have the fast path.
+    #[serde(default)]
+    pub not_fast: Vec<NotFast>,
+}
+
+/// A device whose segments go by the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotFast {
+    /// Its name.
+    pub device: String,
+    /// Why.
+    pub why: String,
 }
 
 /// The counters of TCP-AO, in segments.

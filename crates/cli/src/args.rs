@@ -63,6 +63,11 @@ pub(crate) struct Run {
     /// as it is not there, they are dropped.
     #[arg(long)]
     pub(crate) tcp_ao: bool,
+    /// How segments get from the kernel to the launcher and back.
+    ///
+    /// Without this option SEALANE_TCP_AO_PATH says it, if it is set.
+    #[arg(long, value_enum, value_name = "PATH", requires = "tcp_ao")]
+    pub(crate) tcp_ao_path: Option<TcpAoPath>,
     #[command(flatten)]
     pub(crate) launch: Launch,
 }
@@ -82,6 +87,14 @@ pub(crate) struct Launch {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) program: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TcpAoPath {
+    /// Connections with many segments go past the kernel's queues, where kernel and device can do that.
+    Auto,
+    /// All segments go by the kernel's queues.
+    Queue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

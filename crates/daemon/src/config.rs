@@ -19,6 +19,7 @@ pub use secret::{ReadKeyFile, read_private};
 pub use section::Mistake;
 pub use time::{Window, parse_time, rfc3339};
 
+use sealane_abi::admin::DataPath;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -35,6 +36,8 @@ const MAX_LEN: u64 = 64 << 20;
 pub struct Daemon {
     /// Where Prometheus may ask for metrics over HTTP. `None`: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// How segments may travel. It counts for a network namespace from the moment that it is served.
+    pub data_path: DataPath,
 }
 
 /// A configuration without mistakes.

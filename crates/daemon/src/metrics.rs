@@ -5,7 +5,7 @@
 
 pub mod http;
 
-use sealane_abi::admin::{Counters, Namespace, Snapshot, Socket, SocketState};
+use sealane_abi::admin::{Counters, Namespace, Path, Snapshot, Socket, SocketState};
 use std::fmt::{self, Write};
 
 /// Pairs of a label's name and its value.
@@ -125,6 +125,7 @@ fn per_namespace(out: &mut String, namespaces: &[(String, &Namespace)]) {
             family.sample(&[("netns", name), ("reason", &drop.reason)], drop.count);
         }
     }
+    per_path(out, namespaces);
     let mut family = Family::new(out, "sealane_tcp_ao_sockets", "gauge", "Sockets with TCP-AO keys, by state.");
     for (name, namespace) in namespaces {
         for state in SocketState::ALL {
@@ -137,6 +138,50 @@ fn per_namespace(out: &mut String, namespaces: &[(String, &Namespace)]) {
         for state in SocketState::ALL {
             let keys = namespace.sockets.iter().filter(|s| s.state == state).map(|s| s.keys.len());
             family.sample(&[("netns", name), ("state", state.name())], keys.sum::<usize>());
+        }
+    }
+}
+
+/// The ways of segments between the kernel and us.
+fn per_path(out: &mut String, namespaces: &[(String, &Namespace)]) {
+    let paths: Vec<(&str, &Path)> =
+        namespaces.iter().filter_map(|(name, n)| Some((name.as_str(), n.path.as_ref()?))).collect();
+    let mut family = Family::new(
+        out,
+        "sealane_tcp_ao_fast_path_segments_total",
+        "counter",
+        "Segments that went past the kernel's queues, by direction.",
+    );
+    for (name, path) in &paths {
+        for (direction, count) in [("in", path.fast_in), ("out", path.fast_out)] {
+            family.sample(&[("netns", name), ("direction", direction)], count);
+        }
+    }
+    let mut family = Family::new(
+        out,
+        "sealane_tcp_ao_path_lost_total",
+        "counter",
+        "Segments lost between the kernel and us: no room in a queue, no room in a ring, refused by the kernel.",
+    );
+    for (name, path) in &paths {
+        for (at, count) in [("queue", path.queue_drops), ("ring", path.ring_drops), ("refused", path.refused)] {
+            family.sample(&[("netns", name), ("at", at)], count);
+        }
+    }
+    let mut family =
+        Family::new(out, "sealane_tcp_ao_fast_path_connections", "gauge", "Connections that take the fast path.");
+    for (name, path) in &paths {
+        family.sample(&[("netns", name)], path.connections);
+    }
+    let mut family = Family::new(
+        out,
+        "sealane_tcp_ao_fast_path_unable",
+        "gauge",
+        "Devices whose connections stay with the kernel's queues, with the reason; always 1.",
+    );
+    for (name, path) in &paths {
+        for device in &path.not_fast {
+            family.sample(&[("netns", name), ("device", &device.device), ("reason", &device.why)], 1);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::audit::{Ledger, Usage};
 use crate::serve::{Counting, Server};
 use crate::transport::process::{self, Change, Signal, Signals};
 use crate::transport::seccomp::{Filter, Listener};
-use sealane_abi::admin::{Role, Snapshot, VERSION};
+use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_crypto::Registry;
 use sealane_engine::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
@@ -52,6 +52,8 @@ pub struct Options {
     pub intercept: Intercept,
     /// Whether TCP-AO is served too.
     pub tcp_ao: bool,
+    /// How segments of TCP-AO may travel.
+    pub data_path: DataPath,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,
 }
@@ -144,7 +146,7 @@ fn serve(listener: Listener, range: (u32, u32), options: &Options, ledger: Optio
     let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(Counting(l.words())) as _);
     let profile = options.profile;
     let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
-    let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry)));
+    let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));
     let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
     let server = Server::new(listener, range, spaces, make);
     server.start();

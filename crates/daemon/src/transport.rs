@@ -7,33 +7,23 @@
 //! `poll`.
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod bpf;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod frames;
 pub(crate) mod keys;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod link;
 pub(crate) mod mapping;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod netlink;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod netns;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod nfqueue;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod nft;
 pub(crate) mod peer;
 pub(crate) mod poll;
 pub(crate) mod process;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod raw;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod ring;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
 pub(crate) mod sock_diag;
-#[allow(dead_code, reason = "the fast path of TCP-AO uses the rest of it next")]
 pub(crate) mod tap;
 pub(crate) mod tcp_socket;
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail};
-use sealane_abi::admin::{Counters, Drop, Key, Request, Role, Snapshot, Socket};
+use sealane_abi::admin::{Counters, DataPath, Drop, Key, Path, Request, Role, Snapshot, Socket};
 use sealane_daemon::admin;
 use sealane_daemon::config::{Prefix, rfc3339};
 use std::io::Write;
@@ -96,9 +96,33 @@ fn print(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> Result<()> {
         if let Some(drop) = &namespace.last_drop {
             print_drop(drop, "  ", out)?;
         }
+        if let Some(path) = &namespace.path {
+            print_path(path, out)?;
+        }
         for socket in &namespace.sockets {
             print_socket(socket, all, out)?;
         }
+    }
+    Ok(())
+}
+
+fn print_path(path: &Path, out: &mut impl Write) -> Result<()> {
+    match path.wanted {
+        DataPath::Queue => writeln!(out, "  path: queues")?,
+        DataPath::Auto => writeln!(
+            out,
+            "  path: queues, and for {} connections the fast one; by it {} segments in, {} out",
+            path.connections, path.fast_in, path.fast_out
+        )?,
+    }
+    for device in &path.not_fast {
+        writeln!(out, "  path: queues for {}: {}", device.device, device.why)?;
+    }
+    let lost = [("queues", path.queue_drops), ("rings", path.ring_drops), ("the kernel", path.refused)];
+    let lost: Vec<String> =
+        lost.iter().filter(|(_, n)| *n > 0).map(|(at, n)| format!("{n} for which {at} had no room")).collect();
+    if !lost.is_empty() {
+        writeln!(out, "  path: lost {}", lost.join(", "))?;
     }
     Ok(())
 }
@@ -233,6 +257,7 @@ mod tests {
                 counters: Counters { good: 9, ..Counters::default() },
                 drops: vec![DropCount { reason: "mac".into(), count: 1 }],
                 last_drop: None,
+                path: Some(Path { connections: 1, fast_in: 6, fast_out: 5, ..Path::default() }),
                 sockets,
             }],
         }
@@ -247,6 +272,7 @@ mod tests {
 sealane run bird (pid 4242) since 2026-01-31T22:53:20Z
 network namespace blue 4026531840: good 9, bad 0, key not found 0, required 0, ICMP ignored 0
   dropped: mac 1
+  path: queues, and for 1 connections the fast one; by it 6 segments in, 5 out
 
   192.0.2.1:179 - 192.0.2.2:40000  established, pid 77 (bird), unsigned never accepted
     good 7, bad 1, key not found 0, required 0, ICMP ignored 0

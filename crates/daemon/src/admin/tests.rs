@@ -1,5 +1,7 @@
 use super::*;
-use sealane_abi::admin::{Counters, Drop as Dropped, DropCount, Key, Namespace, Role, Socket, SocketState, VERSION};
+use sealane_abi::admin::{
+    Counters, Drop as Dropped, DropCount, Key, Namespace, Path, Role, Socket, SocketState, VERSION,
+};
 
 /// A launcher with a listener and a connection.
 pub(crate) fn example() -> Snapshot {
@@ -58,6 +60,7 @@ pub(crate) fn example() -> Snapshot {
             counters,
             drops: vec![DropCount { reason: "mac".into(), count: 2 }],
             last_drop: None,
+            path: Some(Path { fast_in: 1, ..Path::default() }),
             sockets: vec![socket(11, SocketState::Listen, None), connection],
         }],
     }

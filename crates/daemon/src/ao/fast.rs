@@ -19,9 +19,10 @@ use crate::transport::link;
 use crate::transport::nft::{Flow, Marks, Table};
 use crate::transport::raw::Raw;
 use device::Device;
+use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine::tcp_ao::{Ends, Kernel};
 use sealane_net::wire::tcp::Segment;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -37,6 +38,10 @@ const WINDOW: Duration = Duration::from_millis(100);
 const MAX_COUNTED: usize = 4096;
 /// A connection that had fewer segments than [`WORTH`] for so many ticks goes back to the queue.
 const IDLE_TICKS: u8 = 10;
+/// So many ticks without progress mean that what is given back does not arrive.
+const STUCK_TICKS: u8 = 2;
+/// For how long a device is left alone that could not have it.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// A connection's incoming segments, and the device that they come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,26 +56,72 @@ impl Way {
     }
 }
 
-/// How busy a connection of the fast path is.
+/// How busy a connection of the fast path is, and whether it gets on.
 #[derive(Debug, Default, Clone, Copy)]
 struct Activity {
-    /// Segments since the last tick.
+    /// Authentic segments since the last tick.
     segments: u32,
     idle_ticks: u8,
+    /// The furthest that its data and its acknowledgments have come.
+    furthest: Option<[u32; 2]>,
+    /// Whether they came further since the last tick.
+    advanced: bool,
+    /// Whether the last that came since then shows that something was lost: data once more, or what was given back, in
+    /// the queue, as if it had come from outside.
+    lost: bool,
+    stuck_ticks: u8,
+}
+
+impl Activity {
+    /// Counts a segment that is given back.
+    fn deliver(&mut self, segment: &Segment<'_>) {
+        self.segments += 1;
+        let len = segment.layout().payload_len();
+        let ack = segment.header()[8..12].first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
+        let at = [segment.seq().wrapping_add(len as u32), ack];
+        let furthest = self.furthest.get_or_insert(at);
+        let mut further = false;
+        for (furthest, at) in furthest.iter_mut().zip(at) {
+            if at.wrapping_sub(*furthest).cast_signed() > 0 {
+                *furthest = at;
+                further = true;
+            }
+        }
+        self.advanced |= further;
+        // One byte may be a probe of our window.
+        self.lost = !further && (self.lost || len > 1);
+    }
+
+    /// Looks back at the time since the last tick: whether it still is worth it, whether it is stuck.
+    fn tick(&mut self) -> (bool, bool) {
+        self.idle_ticks = if self.segments < WORTH { self.idle_ticks + 1 } else { 0 };
+        self.stuck_ticks = match (self.lost, self.advanced) {
+            (true, _) => self.stuck_ticks + 1,
+            (false, true) => 0,
+            (false, false) => self.stuck_ticks,
+        };
+        (self.segments, self.advanced, self.lost) = (0, false, false);
+        (self.idle_ticks <= IDLE_TICKS, self.stuck_ticks >= STUCK_TICKS)
+    }
+}
+
+/// Why a device cannot have it, and until when that is believed.
+struct Unable {
+    why: String,
+    until: Instant,
 }
 
 /// The fast path of one namespace.
 pub(super) struct Fast {
     marks: Marks,
-    /// Whether there is to be one.
-    wanted: bool,
+    wanted: DataPath,
     /// Packets that rings of devices which are gone have dropped.
     drops: u64,
     counted: HashMap<Way, u32>,
     window: Instant,
     devices: BTreeMap<u32, Device>,
-    /// Devices that cannot have it: no Ethernet, or the kernel lacks something.
-    unable: HashSet<u32>,
+    /// Devices that cannot have it: no Ethernet, the kernel lacks something, or it did not work.
+    unable: BTreeMap<u32, Unable>,
     ways: HashMap<Way, Activity>,
 }
 
@@ -84,8 +135,8 @@ pub(super) struct Pass {
 }
 
 impl Fast {
-    /// Without any connection, for good if it is not `wanted`.
-    pub(super) fn new(marks: Marks, wanted: bool) -> Self {
+    /// Without any connection.
+    pub(super) fn new(marks: Marks, wanted: DataPath) -> Self {
         Fast {
             marks,
             wanted,
@@ -93,7 +144,7 @@ impl Fast {
             counted: HashMap::new(),
             window: Instant::now(),
             devices: BTreeMap::new(),
-            unable: HashSet::new(),
+            unable: BTreeMap::new(),
             ways: HashMap::new(),
         }
     }
@@ -109,7 +160,7 @@ impl Fast {
             self.window = Instant::now();
             self.counted.clear();
         }
-        if !self.wanted || self.unable.contains(&device) {
+        if self.wanted == DataPath::Queue || self.unable.contains_key(&device) {
             return None;
         }
         let segment = Segment::parse(packet).ok()?;
@@ -122,36 +173,47 @@ impl Fast {
         (*segments == WORTH && !self.ways.contains_key(&way)).then_some(way.ends)
     }
 
-    /// Takes a connection's segments from the device instead of the queue. Those that wait in the queue are to be judged
-    /// before.
-    ///
-    /// # Errors
-    /// Why the device or the rules cannot. The connection stays with the queue then, and so do all of a device that
-    /// cannot.
-    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) -> io::Result<()> {
+    /// Notes a segment that came by the queue without a signature: if it belongs to a connection of the fast path, that
+    /// has probably given it back, and somebody has changed its mark.
+    pub(super) fn unsigned(&mut self, device: u32, packet: &[u8]) {
+        if self.ways.is_empty() {
+            return;
+        }
+        if let Ok(segment) = Segment::parse(packet) {
+            let ends = Ends::new(segment.destination(), segment.source());
+            if let Some(activity) = self.ways.get_mut(&Way { device, ends }) {
+                activity.lost = true;
+            }
+        }
+    }
+
+    /// Takes a connection's segments from the device instead of the queue. What is in the ring and in the queue is to be
+    /// judged right before. The connection stays with the queue, and so do all of the device, when that cannot be.
+    pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) {
         let way = Way { device, ends };
+        if self.unable.contains_key(&device) || self.ways.contains_key(&way) {
+            return;
+        }
         if !self.devices.contains_key(&device) {
-            if self.unable.contains(&device) || self.devices.len() == MAX_DEVICES {
-                return Ok(());
+            if self.devices.len() == MAX_DEVICES {
+                return;
             }
-            // Until it works, it does not.
-            self.unable.insert(device);
-            let facts = link::facts(device)?;
-            if !facts.ethernet {
-                return Ok(());
+            match open(device, self.marks, table) {
+                Ok(made) => self.devices.insert(device, made),
+                Err(why) => return self.give_up(device, why.to_string()),
+            };
+        }
+        match table.add_flow(way.flow()) {
+            Ok(()) => {
+                self.ways.insert(way, Activity::default());
             }
-            let made = Device::open(device, facts, self.marks)?;
-            table.add_device(device, &link::name(device)?)?;
-            self.devices.insert(device, made);
-            self.unable.remove(&device);
+            Err(why) => self.give_up(device, why.to_string()),
         }
-        // What is in the ring so far has gone to the queue too.
-        if let Some(device) = self.devices.get_mut(&device) {
-            device.skip();
-        }
-        table.add_flow(way.flow())?;
-        self.ways.insert(way, Activity::default());
-        Ok(())
+    }
+
+    /// Leaves a device alone for a while.
+    fn give_up(&mut self, device: u32, why: String) {
+        self.unable.insert(device, Unable { why, until: Instant::now() + RETRY });
     }
 
     /// Sends pieces of one superframe that is to leave by `device`; `bound` says that its socket leaves by no other.
@@ -170,36 +232,32 @@ impl Fast {
     /// Judges what is in the rings.
     pub(super) fn serve(&mut self, shared: &Shared, kernel: &mut dyn Kernel) -> Pass {
         let mut pass = Pass::default();
-        for (&index, device) in &mut self.devices {
-            let ways = &mut self.ways;
-            let one = device.serve(shared, kernel, |ends| match ways.get_mut(&Way { device: index, ends }) {
-                Some(activity) => {
-                    activity.segments += 1;
-                    true
-                }
-                None => false,
-            });
+        for device in self.devices.values_mut() {
+            let one = device.serve(shared, kernel, &mut self.ways);
             pass.frames += one.frames;
             pass.open |= one.open;
         }
         pass
     }
 
-    /// Gives connections that are gone or idle back to the queue, and devices that nobody needs. To be called about
-    /// once a second.
+    /// Gives connections that are gone, idle or stuck back to the queue, and devices that nobody needs. To be called
+    /// about once a second.
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn tick(&mut self, shared: &Shared) -> io::Result<()> {
         let mut table = shared.table.lock();
         let Some(table) = table.as_mut() else { return Ok(()) };
+        let now = Instant::now();
+        self.unable.retain(|_, unable| unable.until > now);
         let engine = shared.engine.lock();
-        let mut leaving = Vec::new();
+        let (mut leaving, mut stuck) = (Vec::new(), Vec::new());
         for (way, activity) in &mut self.ways {
-            activity.idle_ticks = if activity.segments < WORTH { activity.idle_ticks + 1 } else { 0 };
-            activity.segments = 0;
-            let served = self.devices.contains_key(&way.device);
-            if activity.idle_ticks > IDLE_TICKS || !served || !engine.tracks(&way.ends) {
+            let (worth, is_stuck) = activity.tick();
+            if is_stuck {
+                stuck.push(way.device);
+            }
+            if !worth || !self.devices.contains_key(&way.device) || !engine.tracks(&way.ends) {
                 leaving.push(*way);
             }
         }
@@ -213,25 +271,52 @@ impl Fast {
         for (&index, device) in &mut self.devices {
             device.tick();
             let used = self.ways.keys().any(|w| w.device == index);
-            if !used || !table.has_device(index) || device.unfit(index) {
-                gone.push(index);
+            if stuck.contains(&index) {
+                gone.push((index, Some("what was given back did not arrive".to_owned())));
+            } else if let Some(why) = device.broken() {
+                gone.push((index, Some(why)));
+            } else if !used || !table.has_device(index) || device.unfit(index) {
+                gone.push((index, None));
             }
         }
         let drops: u64 = self.devices.values_mut().map(|d| d.ring.drops()).sum();
         shared.counters.ring_drops.store(self.drops + drops, Ordering::Relaxed);
-        for index in gone {
+        for (index, why) in gone {
             self.drops += self.devices.remove(&index).map_or(0, |mut d| d.ring.drops());
             for way in self.ways.extract_if(|way, _| way.device == index) {
                 done = done.and(table.remove_flow(way.0.flow()));
             }
             done = done.and(table.remove_device(index));
-        }
-        // Another device may have the index by now, or the kernel more modules.
-        if self.unable.len() > MAX_COUNTED {
-            self.unable.clear();
+            if let Some(why) = why {
+                self.give_up(index, why);
+            }
         }
         done
     }
+
+    /// Connections that take it.
+    pub(super) fn connections(&self) -> usize {
+        self.ways.len()
+    }
+
+    /// Devices that cannot have it, and why.
+    pub(super) fn unable(&self) -> Vec<NotFast> {
+        let name = |index: u32| link::name(index).unwrap_or_else(|_| format!("device {index}"));
+        self.unable.iter().map(|(&index, u)| NotFast { device: name(index), why: u.why.clone() }).collect()
+    }
+}
+
+/// Makes all that a device needs.
+fn open(index: u32, marks: Marks, table: &mut Table) -> io::Result<Device> {
+    let facts = link::facts(index)?;
+    if !facts.ethernet {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "no Ethernet device"));
+    }
+    let mut device = Device::open(index, facts, marks)?;
+    table.add_device(index, &link::name(index)?)?;
+    // What is in the ring so far has gone to the queue too.
+    device.skip();
+    Ok(device)
 }
 
 #[cfg(test)]

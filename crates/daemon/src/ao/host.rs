@@ -112,7 +112,7 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     let folder = admin::runtime_folder().unwrap_or_else(|| "/run/sealane".into());
     admin::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let registry = crate::run::registry();
-    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry));
+    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path);
     let mut host = Host { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() };
     host.apply(&config)?;
     let host = Arc::new(parking_lot::Mutex::new(host));
@@ -378,6 +378,7 @@ fn keep(file: PathBuf) -> Keep {
 mod tests {
     use super::*;
     use crate::transport::testing;
+    use sealane_abi::admin::DataPath;
     use sealane_engine::tcp_ao::SavedConnection;
     use sealane_net::ao::info::Conn;
     use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -385,7 +386,7 @@ mod tests {
     #[test]
     fn connections_that_ended_without_us_are_over() {
         let Some(ns) = testing::namespace("transport::take_up") else { return };
-        let spaces = Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()));
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()), DataPath::Auto);
         let (client, listener) = ns
             .run(|| {
                 let listener = TcpListener::bind("127.0.0.1:0")?;

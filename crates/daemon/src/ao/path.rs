@@ -11,10 +11,12 @@ use crate::transport::raw::Raw;
 use crate::transport::sock_diag::{Departures, Entry, SockDiag};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
+use sealane_abi::admin::{self, DataPath, NotFast};
 use sealane_abi::tcp::State;
 use sealane_engine::tcp_ao::{
     Ends, Found, Inbound, Kernel, Namespace, Outbound, SavedConnection, SocketId, Verdict, icmp_error, tell_nobody,
 };
+use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::mkt::Prefix;
 use sealane_net::ao::segment::ChecksumState;
@@ -80,12 +82,37 @@ pub(super) struct Counters {
     pub(super) fast_in: AtomicU64,
     /// Segments that left by the fast path.
     pub(super) fast_out: AtomicU64,
-    /// Signed segments that the kernel did not take: no route, no room.
+    /// Segments that the kernel did not take: no route, no room.
     pub(super) refused: AtomicU64,
     /// Packets that did not fit into a ring.
     pub(super) ring_drops: AtomicU64,
     /// Packets that did not fit into a queue's socket.
     pub(super) queue_drops: AtomicU64,
+    /// Connections of the fast path.
+    fast_connections: AtomicU64,
+    not_fast: Mutex<Vec<NotFast>>,
+}
+
+impl Counters {
+    /// What may be shown of them.
+    pub(super) fn describe(&self, wanted: DataPath) -> admin::Path {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        admin::Path {
+            wanted,
+            connections: value(&self.fast_connections),
+            fast_in: value(&self.fast_in),
+            fast_out: value(&self.fast_out),
+            refused: value(&self.refused),
+            ring_drops: value(&self.ring_drops),
+            queue_drops: value(&self.queue_drops),
+            not_fast: self.not_fast.lock().clone(),
+        }
+    }
+
+    fn note(&self, fast: &Fast) {
+        self.fast_connections.store(fast.connections() as u64, Ordering::Relaxed);
+        *self.not_fast.lock() = fast.unable();
+    }
 }
 
 impl Shared {
@@ -132,6 +159,7 @@ pub(super) fn start(
     netns: &Netns,
     engine: Namespace,
     peers: &[Prefix],
+    wanted: DataPath,
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
@@ -168,9 +196,7 @@ pub(super) fn start(
             },
             devices: Devices::default(),
             bound: Bound::default(),
-            // To find out whose fault it is, and what it is worth.
-            // Asked for by name, until captures of the devices can tell what it gives back from what was on the wire.
-            fast: Fast::new(marks, std::env::var_os("SEALANE_TCP_AO_PATH").map_or(cfg!(test), |way| way == "fast")),
+            fast: Fast::new(marks, wanted),
             room: vec![0; ROOM],
         };
         Ok((path, shared))
@@ -227,6 +253,7 @@ impl Path {
                 self.devices.forget();
                 self.bound.forget();
                 complain("the fast path", self.fast.tick(&self.shared));
+                self.shared.counters.note(&self.fast);
                 let drops = self.output.overruns() + self.input.overruns();
                 self.shared.counters.queue_drops.store(drops, Ordering::Relaxed);
                 let mut engine = self.shared.engine.lock();
@@ -352,6 +379,7 @@ impl Path {
                             worth.push((p.device, ends));
                         }
                     }
+                    Verdict::Drop(DropReason::Required) => self.fast.unsigned(p.device, p.packet),
                     Verdict::Sent | Verdict::Drop(_) => {}
                 }
             }
@@ -364,10 +392,16 @@ impl Path {
             // it before this returns.
             self.input.finish()?;
             drop(engine);
-            for (device, ends) in worth {
+            if !worth.is_empty() {
+                self.fast.serve(&self.shared, &mut self.sockets);
                 if let Some(table) = self.shared.table.lock().as_mut() {
-                    complain("a device for the fast path", self.fast.promote(device, ends, table));
+                    for &(device, ends) in &worth {
+                        self.fast.promote(device, ends, table);
+                    }
                 }
+                self.shared.counters.note(&self.fast);
+                // What came meanwhile, still by the queue, is older than what will be in the ring.
+                continue;
             }
             if count < BATCH {
                 break;

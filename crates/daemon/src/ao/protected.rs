@@ -127,6 +127,7 @@ mod tests {
     use super::*;
     use crate::ao::Spaces;
     use crate::transport::{nft, testing};
+    use sealane_abi::admin::DataPath;
     use sealane_abi::tcp::{State, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY};
     use sealane_engine::Profile;
     use sealane_engine::tcp_ao::{Family, NoVrfs, SocketFacts, SocketId};
@@ -149,7 +150,7 @@ mod tests {
     #[test]
     fn a_peer_without_keys_goes_out_of_the_rules_in_time() {
         let Some(ns) = testing::namespace("transport::protected") else { return };
-        let spaces = Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()));
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()), DataPath::Auto);
         let space = spaces.of(ns.try_clone().expect("a descriptor"), true).expect("it can be served").expect("made");
         let shared = space.shared();
         let rules = || {

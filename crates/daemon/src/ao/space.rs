@@ -6,7 +6,7 @@ use super::protected::Held;
 use crate::transport::netns::{Netns, NetnsId};
 use crate::transport::sock_diag::{Entry, SockDiag};
 use parking_lot::{Mutex, MutexGuard};
-use sealane_abi::admin;
+use sealane_abi::admin::{self, DataPath};
 use sealane_abi::tcp::State;
 use sealane_engine::Profile;
 use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
+    data_path: DataPath,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
     /// What a socket is told in a namespace where nobody has used TCP-AO.
@@ -37,12 +38,13 @@ pub(crate) struct Spaces {
 const MAX_EARLY: usize = 4096;
 
 impl Spaces {
-    /// None yet. `algorithms` are what keys can be made of.
-    pub(crate) fn new(profile: Profile, algorithms: Algorithms) -> Self {
+    /// None yet. `algorithms` are what keys can be made of, `data_path` is how segments may travel.
+    pub(crate) fn new(profile: Profile, algorithms: Algorithms, data_path: DataPath) -> Self {
         let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
         Spaces {
             profile,
             algorithms,
+            data_path,
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
             blank,
@@ -91,7 +93,7 @@ impl Spaces {
         }
         let left = netns.run(|| leftover::take_over(id.inode()))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
-        let space = Space::start(netns, engine, &left, |_| {})?;
+        let space = Space::start(netns, engine, &left, self.data_path, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -101,7 +103,7 @@ impl Spaces {
     /// Why it cannot be served.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
-        let space = Space::start(netns, self.new_engine(), peers, prepare)?;
+        let space = Space::start(netns, self.new_engine(), peers, self.data_path, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
     }
 
@@ -141,7 +143,8 @@ impl Spaces {
             .map(|(id, space)| {
                 // The engine goes on with its packets while what was dropped is looked at.
                 let copied = space.engine().snapshot(space.shared.start_wall_ms);
-                let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), ..copied.finish() };
+                let path = Some(space.shared.counters.describe(self.data_path));
+                let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
                 path::complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
                 namespace
             })
@@ -188,9 +191,10 @@ impl Space {
         netns: Netns,
         engine: Namespace,
         peers: &[Prefix],
+        data_path: DataPath,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let (shared, thread) = path::start(&netns, engine, peers, prepare)?;
+        let (shared, thread) = path::start(&netns, engine, peers, data_path, prepare)?;
         Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)) }))
     }
 

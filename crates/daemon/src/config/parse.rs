@@ -5,6 +5,7 @@ use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
 use super::section::{Mistake, Mistakes, Section, document};
 use super::{Config, Daemon};
+use sealane_abi::admin::DataPath;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -157,8 +158,15 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
             None
         }
     });
+    let data_path = section.string("data-path", mistakes).and_then(|at| {
+        let named = DataPath::named(at.value);
+        if named.is_none() {
+            mistakes.at(&at.span, "'data-path' is \"auto\" or \"queue\"");
+        }
+        named
+    });
     section.finish(mistakes);
-    Daemon { metrics }
+    Daemon { metrics, data_path: data_path.unwrap_or_default() }
 }
 
 /// The meaning of `text`, and where a secret stands in it, if any (line).

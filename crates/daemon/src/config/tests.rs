@@ -62,7 +62,7 @@ fn an_empty_configuration_protects_nobody() {
 #[test]
 fn every_mistake_has_its_line() {
     let found = mistakes(
-        "[[peer]]\nprefix = \"192.0.2.1/24\"\nprot = 179\nkey-chain = \"x\"\n\n[daemon]\nmetrics = \"here\"\ncolour = 1\n",
+        "[[peer]]\nprefix = \"192.0.2.1/24\"\nprot = 179\nkey-chain = \"x\"\n\n[daemon]\nmetrics = \"here\"\ncolour = 1\ndata-path = \"fast\"\n",
     );
     assert_eq!(
         found,
@@ -71,7 +71,8 @@ fn every_mistake_has_its_line() {
             "3: there is no setting 'prot'; did you mean 'port'?",
             "4: there is no key chain 'x'",
             "7: 'metrics' is an address and a port, as \"127.0.0.1:9187\" or \"[::1]:9187\"",
-            "8: there is no setting 'colour'; known here: metrics",
+            "8: there is no setting 'colour'; known here: metrics, data-path",
+            "9: 'data-path' is \"auto\" or \"queue\"",
         ]
     );
     let found = mistakes("[[peer]\nprefix = \"::1\"\n");

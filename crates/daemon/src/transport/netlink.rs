@@ -86,6 +86,7 @@ impl Attributes<'_> {
     }
 
     /// Bytes that are no attribute: some families nest a fixed header.
+    #[cfg(test)]
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
         self.buf.resize(nl::align(self.buf.len()), 0);

@@ -46,16 +46,6 @@ impl Netns {
         Netns::open("/proc/thread-self/ns/net")
     }
 
-    /// That of a thread, by the id that a seccomp notification gives. The id can be another thread's by now: the
-    /// caller asks whether the notification is still valid afterwards.
-    ///
-    /// # Errors
-    /// The kernel's: `ENOENT` for a thread that is gone, `EACCES` for one that we may not look into.
-    pub(crate) fn of_thread(tid: u32) -> io::Result<Self> {
-        // /proc/<tid> leads to the thread although a listing of /proc does not show it.
-        Netns::open(&format!("/proc/{tid}/ns/net"))
-    }
-
     /// That of a socket.
     ///
     /// # Errors
@@ -130,11 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_namespace_by_thread_and_by_socket() {
+    fn the_namespace_of_a_socket() {
         let here = Netns::current().and_then(|n| n.id()).expect("our own");
-        // SAFETY: plain values.
-        let tid = unsafe { libc::gettid() };
-        assert_eq!(Netns::of_thread(tid as u32).and_then(|n| n.id()).expect("by thread"), here);
         let Some(other) = testing::namespace("transport::netns") else { return };
         let id = other.id().expect("an id");
         assert_ne!(id, here);
@@ -144,6 +131,5 @@ mod tests {
         assert_eq!(inside, id);
         assert_eq!(Netns::of_socket(socket.as_fd()).and_then(|n| n.id()).expect("by socket"), id);
         assert_eq!(Netns::current().and_then(|n| n.id()).expect("our own"), here, "this thread stayed");
-        assert!(Netns::of_thread(u32::MAX).is_err());
     }
 }

@@ -40,8 +40,6 @@ pub(crate) struct Packet<'a> {
     pub(crate) in_device: u32,
     /// The device that it is going to leave by; 0 for one that came in.
     pub(crate) out_device: u32,
-    /// Its mark.
-    pub(crate) mark: u32,
     /// Whether it is a superframe: the device was to cut it.
     pub(crate) superframe: bool,
     /// Whether its transport checksum holds only the sum of the pseudo-header.
@@ -135,6 +133,7 @@ impl Queue {
     ///
     /// # Errors
     /// The kernel's.
+    #[cfg(test)]
     pub(crate) fn set_receive_buffer(&self, len: i32) -> io::Result<()> {
         self.socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len)
     }
@@ -338,20 +337,19 @@ fn be32(bytes: &[u8]) -> Option<u32> {
 /// Reads a packet's message.
 fn packet(message: &mut [u8]) -> Option<Packet<'_>> {
     let id = packet_id(message)?;
-    let (mut in_device, mut out_device, mut mark, mut info, mut payload) = (0, 0, 0, 0, 0..0);
+    let (mut in_device, mut out_device, mut info, mut payload) = (0, 0, 0, 0..0);
     for (type_, range) in attributes(message) {
         let number = || be32(&message[range.clone()]).unwrap_or(0);
         match type_ {
             libc::NFQA_IFINDEX_INDEV => in_device = number(),
             libc::NFQA_IFINDEX_OUTDEV => out_device = number(),
-            libc::NFQA_MARK => mark = number(),
             libc::NFQA_SKB_INFO => info = number() as i32,
             libc::NFQA_PAYLOAD => payload = range,
             _ => {}
         }
     }
     let (superframe, partial_checksum) = (info & libc::NFQA_SKB_GSO != 0, info & libc::NFQA_SKB_CSUMNOTREADY != 0);
-    Some(Packet { id, in_device, out_device, mark, superframe, partial_checksum, bytes: &mut message[payload] })
+    Some(Packet { id, in_device, out_device, superframe, partial_checksum, bytes: &mut message[payload] })
 }
 
 #[cfg(test)]

@@ -172,6 +172,7 @@ impl Table {
     }
 
     /// Whether others cannot touch the table and it outlives us.
+    #[cfg(test)]
     pub(crate) fn owned(&self) -> bool {
         self.flags != 0
     }

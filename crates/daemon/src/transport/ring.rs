@@ -4,7 +4,6 @@
 //! timer of a jiffy (4 ms), which no request-response survives. The ring is filled before the `ingress` hook of the
 //! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
 
-use super::netlink::errno;
 use super::nft::Marks;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frames of a ring: 10 ms of full segments at 5 Gbit/s.
 const FRAMES: u32 = 4096;
+/// The most memory of a ring in bytes: with jumbo frames there are fewer of them.
+const MAX_RING: u32 = 16 << 20;
 
 /// Bytes before the packet in a frame: `tpacket2_hdr`, `sockaddr_ll` and the link header, aligned, with room to spare.
 const OVERHEAD: u32 = 128;
@@ -113,8 +114,7 @@ impl Ring {
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         let frame_len = (mtu + OVERHEAD).next_power_of_two().max(2048);
         let block = frame_len.max(1 << 16);
-        // Jumbo frames get fewer: the ring's memory stays as it is for a while, and then grows.
-        let frames = if frame_len > 8192 { FRAMES / 4 } else { FRAMES };
+        let frames = FRAMES.min(MAX_RING / frame_len);
         let request = TpacketReq {
             block_size: block,
             block_nr: frames / (block / frame_len),
@@ -372,11 +372,6 @@ fn assemble(program: &[Op]) -> Vec<libc::sock_filter> {
         Op::Label(_) => unreachable!("filtered out"),
     });
     assembled.collect()
-}
-
-/// Whether the kernel has no `AF_PACKET`.
-pub(crate) fn unsupported(error: &io::Error) -> bool {
-    matches!(errno(error), Some(libc::EAFNOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL))
 }
 
 #[cfg(test)]

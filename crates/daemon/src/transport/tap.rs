@@ -38,7 +38,6 @@ pub(crate) struct Headers<'a> {
 #[derive(Debug)]
 pub(crate) struct Tap {
     file: File,
-    name: String,
     /// The link header: from us to the device.
     link: [u8; LINK_HEADER_LEN],
 }
@@ -89,12 +88,7 @@ impl Tap {
         link::set_up(&name, true)?;
         let mut link = [0; LINK_HEADER_LEN];
         link[..6].copy_from_slice(&facts.address);
-        Ok(Tap { file, name, link })
-    }
-
-    /// Its name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Ok(Tap { file, link })
     }
 
     /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.

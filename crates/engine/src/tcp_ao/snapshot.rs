@@ -132,6 +132,7 @@ impl Namespace {
                 .map(|(r, count)| admin::DropCount { reason: r.name().to_owned(), count })
                 .collect(),
             last_drop: self.drops.stray.as_deref().map(|last| dropped(last, at_ms(last.at_ms))),
+            path: None,
             sockets,
         };
         Snapshot { namespace, pending, algorithms: self.algorithms.clone() }

@@ -1,8 +1,8 @@
 //! One device of the fast path.
 
-use super::Pass;
 use super::join::{Delivered, Joins};
-use crate::ao::path::{Counters, Shared, complain};
+use super::{Activity, Pass, Way};
+use crate::ao::path::{Counters, Shared};
 use crate::transport::frames::Frames;
 use crate::transport::link::{self, Facts};
 use crate::transport::nft::Marks;
@@ -48,6 +48,8 @@ pub(super) struct Device {
     truncated: bool,
     /// Whether the device went down, or away.
     failed: bool,
+    /// Why nothing can be given back any more.
+    broken: Option<String>,
 }
 
 impl Device {
@@ -61,12 +63,12 @@ impl Device {
             links: HashMap::new(),
             truncated: false,
             failed: false,
+            broken: None,
         })
     }
 
     /// Forgets what is in the ring.
     pub(super) fn skip(&mut self) {
-        complain("packets for the stack", self.joins.flush(&self.ring, &mut self.tap));
         while self.ring.read(BURST, |_| {}) > 0 {
             self.ring.release(self.ring.next());
         }
@@ -96,12 +98,12 @@ impl Device {
         counters.refused.fetch_add(refused as u64, Ordering::Relaxed);
     }
 
-    /// Judges what is in the ring, of connections that are `ours`.
+    /// Judges what is in the ring, of connections that take this way.
     pub(super) fn serve(
         &mut self,
         shared: &Shared,
         kernel: &mut dyn Kernel,
-        mut ours: impl FnMut(Ends) -> bool,
+        ways: &mut HashMap<Way, Activity>,
     ) -> Pass {
         let mut pass = Pass::default();
         loop {
@@ -119,7 +121,7 @@ impl Device {
                 };
                 if frame.leaves {
                     learn(links, frame.packet, frame.link);
-                } else if ours(Ends::new(segment.destination(), segment.source())) {
+                } else if ways.contains_key(&way(device, &segment)) {
                     let checksum =
                         if frame.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
                     numbers.push(frame.number);
@@ -146,7 +148,12 @@ impl Device {
             drop(batch);
             shared.counters.fast_in.fetch_add(delivered.len() as u64, Ordering::Relaxed);
             for one in &delivered {
-                complain("packets for the stack", self.joins.push(one, &self.ring, &mut self.tap));
+                let done = self.joins.push(one, &self.ring, &mut self.tap, |segment| {
+                    if let Some(activity) = ways.get_mut(&way(device, segment)) {
+                        activity.deliver(segment);
+                    }
+                });
+                given(done, &mut self.broken, &shared.counters);
             }
             let keep = self.joins.oldest().unwrap_or_else(|| self.ring.next());
             self.ring.release(keep);
@@ -154,7 +161,7 @@ impl Device {
                 break;
             }
         }
-        complain("packets for the stack", self.joins.look(&self.ring, &mut self.tap));
+        given(self.joins.look(&self.ring, &mut self.tap), &mut self.broken, &shared.counters);
         let keep = self.joins.oldest().unwrap_or_else(|| self.ring.next());
         self.ring.release(keep);
         pass.open = !self.joins.is_empty();
@@ -170,9 +177,17 @@ impl Device {
         (!self.failed).then(|| self.ring.as_fd())
     }
 
-    /// Forgets link headers that have not been used for a while.
+    /// Forgets link headers that have not been used for a while, and what may have changed of the device.
     pub(super) fn tick(&mut self) {
         self.links.retain(|_, link| link.asked.elapsed() < FRESH);
+        if let Ok(now) = link::facts(self.ring.device()) {
+            self.facts.mtu = now.mtu;
+        }
+    }
+
+    /// Why nothing can be given back any more.
+    pub(super) fn broken(&mut self) -> Option<String> {
+        self.broken.take()
     }
 
     /// Whether it is of no use any more: it is down or gone, packets do not fit into the ring, it has another address.
@@ -182,6 +197,21 @@ impl Device {
             || self.ring.failed()
             || self.truncated
             || now.is_ok_and(|now| now.mtu > self.ring.max_packet() || now.address != self.facts.address)
+    }
+}
+
+/// The way that a received segment takes.
+fn way(device: u32, segment: &Segment<'_>) -> Way {
+    Way { device, ends: Ends::new(segment.destination(), segment.source()) }
+}
+
+/// Counts what the stack did not take, and notes an error that will not pass.
+fn given(done: io::Result<()>, broken: &mut Option<String>, counters: &Counters) {
+    if let Err(e) = done {
+        counters.refused.fetch_add(1, Ordering::Relaxed);
+        if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR)) {
+            *broken = Some(format!("the stack takes nothing back: {e}"));
+        }
     }
 }
 

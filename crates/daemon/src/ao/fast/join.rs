@@ -49,13 +49,20 @@ impl Joins {
         self.open.iter().filter_map(|o| o.pieces.first()).map(|p| p.0).min()
     }
 
-    /// Takes a segment, and gives to the stack what is complete by that.
+    /// Takes a segment, shows it to `seen`, and gives to the stack what is complete by that.
     ///
     /// # Errors
     /// The stack's, which has lost something then.
-    pub(super) fn push(&mut self, delivered: &Delivered, ring: &Ring, tap: &mut Tap) -> io::Result<()> {
+    pub(super) fn push(
+        &mut self,
+        delivered: &Delivered,
+        ring: &Ring,
+        tap: &mut Tap,
+        seen: impl FnOnce(&Segment<'_>),
+    ) -> io::Result<()> {
         let bytes = ring.bytes(delivered.frame, delivered.from..delivered.end);
         let Ok(segment) = Segment::parse(bytes) else { return Ok(()) };
+        seen(&segment);
         let at = segment.layout();
         let ends = Ends::new(segment.destination(), segment.source());
         let payload = (delivered.frame, delivered.from + at.payload_at..delivered.end);
@@ -103,18 +110,6 @@ impl Joins {
             } else {
                 done = done.and(give(self.open.remove(i), ring, tap));
             }
-        }
-        done
-    }
-
-    /// Gives up all of them.
-    ///
-    /// # Errors
-    /// The stack's.
-    pub(super) fn flush(&mut self, ring: &Ring, tap: &mut Tap) -> io::Result<()> {
-        let mut done = Ok(());
-        for open in self.open.drain(..) {
-            done = done.and(give(open, ring, tap));
         }
         done
     }

@@ -4,6 +4,7 @@ use crate::ao::path::Counters;
 use crate::ao::space::Spaces;
 use crate::transport::netns::Netns;
 use crate::transport::{link, testing};
+use sealane_abi::admin::DataPath;
 use sealane_engine::Profile;
 use sealane_engine::tcp_ao::ConfiguredKey;
 use sealane_net::ao::alg::Algorithms;
@@ -69,7 +70,7 @@ fn exchange(a: &Netns, b: &Netns, at: SocketAddr, len: usize) {
 }
 
 fn spaces() -> Spaces {
-    Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()))
+    Spaces::new(Profile::Open, Algorithms::new(&crate::run::registry()), DataPath::Auto)
 }
 
 /// Both namespaces served with these keys; none, and said so, where the kernel lacks something.
