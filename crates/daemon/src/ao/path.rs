@@ -416,12 +416,11 @@ impl Path {
         let diag = &mut self.sockets.diag;
         let told = self.departures.each(|entry| {
             let ends = (entry.remote.port() != 0).then(|| Ends::new(entry.local, entry.remote));
-            // Sockets go that shared the ends of one that stays: copies of a handshake, a predecessor in repair mode.
+            // Sockets go that shared the ends of one that stays: copies of a handshake, a predecessor in repair mode. Copies
+            // share the cookie, too, if somebody asked about the handshake; one that is really gone is not found.
             let lives = ends.filter(|ends| engine.tracks(ends)).is_some_and(|ends| {
                 let found = diag.find(ends.local, ends.remote, entry.ifindex);
-                found.is_ok_and(|f| {
-                    f.is_some_and(|f| f.cookie != entry.cookie && !matches!(f.state, State::TimeWait | State::Listen))
-                })
+                found.is_ok_and(|f| f.is_some_and(|f| !matches!(f.state, State::TimeWait | State::Listen)))
             });
             if lives {
                 engine.closed_copy(SocketId(entry.cookie));
