@@ -210,7 +210,11 @@ impl Namespace {
                 }
                 _ => {}
             }
-            return self.tracked(ends);
+            return match self.info(id) {
+                // Its keys went before it did: nothing of it leaves without.
+                None => Track::Drop(DropReason::NoSendKey),
+                Some(_) => self.tracked(ends),
+            };
         }
         let Some(found) = kernel.find(ends.local, ends.remote, device) else {
             // RSTs for segments to nobody; those that were signed never got here.
