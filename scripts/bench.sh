@@ -29,6 +29,10 @@ bench cells "$bin/cells" --seconds "$cell" --csv "$run/cells.csv"
 bench speed-gcm "$bin/sealane" speed -c 'gcm(aes)' -t "$seconds" --against openssl,aws-lc,ipsec-mb,rustcrypto
 bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against openssl,rustcrypto
 
+rounds=5 bulk=2
+if [[ -n ${BENCH_QUICK:-} ]]; then rounds=1 bulk=0.5; fi
+bench ao-bulk python3 bench/ao_bulk.py --bin "$bin" --rounds "$rounds" --seconds "$bulk" --csv "$run/ao-bulk.csv"
+
 cat >"$run/README.md" <<EOF2
 # $(basename "$run")
 

@@ -62,10 +62,11 @@ def options(tcp):
 
 
 class Wire(threading.Thread):
-    """Looks at every TCP segment on the wire; on demand it sends one again with one bit of the payload changed."""
+    """Looks at every TCP segment that one end sends; on demand it sends one again with one bit of the payload changed."""
 
-    def __init__(self):
+    def __init__(self, space):
         super().__init__(daemon=True)
+        self.space = space
         self.segments = self.unsigned = 0
         self.first = None
         self.tamper = self.tampered = False
@@ -73,7 +74,7 @@ class Wire(threading.Thread):
 
     def run(self):
         libc = ctypes.CDLL(None, use_errno=True)
-        with open(f"/run/netns/{A}") as ns:
+        with open(f"/run/netns/{self.space}") as ns:
             if libc.setns(ns.fileno(), CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "setns")
         tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -85,7 +86,8 @@ class Wire(threading.Thread):
             except OSError:
                 # The namespace is gone.
                 return
-            if frame[12:14] != b"\x08\x00" or frame[23] != PROTO_TCP:
+            # What comes in is also seen a second time, verified, on its way back to the device.
+            if meta[2] != socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != PROTO_TCP:
                 continue
             tcp = frame[14 + (frame[14] & 15) * 4:]
             signed = [o for kind, o in options(tcp) if kind == OPTION_AO]
@@ -93,7 +95,7 @@ class Wire(threading.Thread):
             self.unsigned += not signed
             if signed and self.first is None:
                 self.first = signed[0]
-            if self.tamper and meta[2] == socket.PACKET_OUTGOING and signed and len(tcp) > 200:
+            if self.tamper and signed and len(tcp) > 200:
                 self.tamper, self.tampered = False, True
                 tap.send(frame[:-1] + bytes([frame[-1] ^ 1]))
 
@@ -166,9 +168,10 @@ def demo(work):
     plain, _, _ = transfer(work, "without", MEGABYTE, False, key, key)
     print(f"   without Sealane   the program's setsockopt(TCP_AO_ADD_KEY): {plain.get('error', 'works: this kernel has it')}")
 
-    wire = Wire()
-    wire.start()
-    wire.ready.wait(5)
+    wire, back = Wire(A), Wire(B)
+    for end in (wire, back):
+        end.start()
+        end.ready.wait(5)
     shown = []
 
     def during():
@@ -185,12 +188,12 @@ def demo(work):
         shown.append(json.loads(sh(SEALANE, "tcp-ao", "show", "--json", check=False).stdout or "[]"))
 
     client, server, _ = transfer(work, "signed", 400 * MEGABYTE, True, key, key, during)
-    ok = client.get("ok") and server.get("ok") and wire.unsigned == 0 and wire.first is not None
+    ok = client.get("ok") and server.get("ok") and wire.unsigned + back.unsigned == 0 and back.segments and wire.first is not None
     failed += not ok
     print(f"   with Sealane      connected, {client.get('bytes', 0) // MEGABYTE} MB moved, every byte equal: "
           f"{'yes' if client.get('ok') and server.get('ok') else 'NO'}")
     if wire.first:
-        print(f"   on the wire       {wire.segments:,} segments seen, {wire.unsigned} unsigned; the first one's option: "
+        print(f"   on the wire       {wire.segments + back.segments:,} segments seen, {wire.unsigned + back.unsigned} unsigned; the first one's option: "
               f"kind {wire.first[0]}, length {wire.first[1]}, KeyID {wire.first[2]}, RNextKeyID {wire.first[3]}, "
               f"MAC {wire.first[4:].hex()}")
     drops = [d for snapshots in shown for s in snapshots for n in s["namespaces"] for k in n["sockets"]
