@@ -185,6 +185,7 @@ keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
 inside install -m 600 /run/suite/a.toml /etc/sealane/sealane.toml
 check "it starts again" inside systemctl start sealane
 check "the session goes on" goes_on
+inside env SEALANE_RUNTIME_DIR=/run/sealane sealane tcp-ao show | grep -E "path:|good [1-9]" || true
 touch "$dir/enough"
 check "the client had its answers" wait "$client"
 echo "$(answers) answers"
