@@ -210,6 +210,8 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     program.expect("listening", 1);
     let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {peers} 0 {seconds}"));
     sessions.expect("sessions", 1);
+    // The clients are connected when they have sent their last ACK: the daemon has to have seen and kept that, too.
+    std::thread::sleep(Duration::from_secs(1));
     let open = Use::of(&first);
     first.signal(libc::SIGKILL);
     first.finish(LIMIT);
