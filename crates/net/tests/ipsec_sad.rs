@@ -1,5 +1,8 @@
 //! The association database against a plain list: additions, removals, and both kinds of look-up, at random.
 
+mod common;
+
+use common::Random;
 use core::net::{IpAddr, Ipv4Addr};
 use sealane_crypto::portable_registry;
 use sealane_net::ipsec::lifetime::Limits;
@@ -9,22 +12,7 @@ use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::Arc;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % n
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
-
-fn v4(last: u64) -> IpAddr {
+fn v4(last: usize) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, last as u8).into()
 }
 
@@ -110,11 +98,11 @@ fn like_a_list() {
     for step in 0..60_000u64 {
         match random.below(10) {
             0..3 => {
-                let larval = random.below(12) == 0;
+                let larval = random.one_in(12);
                 let mark = random.of(&[Mark::default(), Mark { value: 1, mask: 1 }, Mark { value: 2, mask: 3 }]);
                 let cpu = random.of(&[None, None, Some(0), Some(1)]);
                 let subnet = Selector::between((Ipv4Addr::new(10, 0, 0, 0).into(), 24), (v4(0), 0));
-                let expires = random.below(6) == 0;
+                let expires = random.one_in(6);
                 let limits =
                     Limits { soft_add_s: 2 * u64::from(expires), hard_add_s: 5 * u64::from(expires), ..Limits::NONE };
                 let spec = SaSpec {
@@ -123,14 +111,14 @@ fn like_a_list() {
                     reqid: random.below(3) as u32,
                     if_id: random.below(2) as u32,
                     selector: random.of(&[Selector::ANY, subnet]),
-                    flags: Flags { wildrecv: random.below(9) == 0, ..Flags::default() },
+                    flags: Flags { wildrecv: random.one_in(9), ..Flags::default() },
                     now_s: step / 8,
                     mark,
                     cpu,
                     limits,
                     ..SaSpec::tunnel(
                         if larval { 0 } else { 1 + random.below(60) as u32 },
-                        if random.below(5) == 0 { Ipv4Addr::UNSPECIFIED.into() } else { v4(random.below(3)) },
+                        if random.one_in(5) { Ipv4Addr::UNSPECIFIED.into() } else { v4(random.below(3)) },
                         v4(9 + random.below(2)),
                         if larval { Transform::larval() } else { transform.clone() },
                     )
@@ -166,7 +154,7 @@ fn like_a_list() {
             }
             3 if list.len() > 40 => {
                 for _ in 0..random.below(30) {
-                    let old = list.remove(random.below(list.len() as u64) as usize);
+                    let old = list.remove(random.below(list.len()));
                     let (sa, _) = sad.remove(old.id).unwrap();
                     assert_eq!((sa.spi, sa.dst, sa.reqid), (old.spi, old.dst, old.reqid));
                     assert!(sad.get(old.id).is_none() && sad.state(old.id) == State::Dead);
@@ -207,7 +195,7 @@ fn like_a_list() {
                     proto: random.of(&[Proto::Esp, Proto::Ah]),
                     mode: random.of(&[Mode::Tunnel, Mode::Transport]),
                     reqid: random.below(3) as u32,
-                    spi: if random.below(4) == 0 { random.below(60) as u32 } else { 0 },
+                    spi: if random.one_in(4) { random.below(60) as u32 } else { 0 },
                     mark: random.below(4) as u32,
                     if_id: random.below(2) as u32,
                     cpu: random.below(3) as u32,

@@ -1,7 +1,10 @@
 //! The policy database against a plain list in the kernel's order, at random; what `__xfrm_policy_check` and `xfrm_lookup`
 //! decide; and the flow cache.
 
+mod common;
+
 use arrayvec::ArrayVec;
+use common::Random;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_crypto::portable_registry;
 use sealane_net::ipsec::drop::DropReason;
@@ -17,26 +20,11 @@ use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyError, PolicyId, Spd, T
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::{Arc, LazyLock};
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % n
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-}
-
-fn v4(a: u64, b: u64) -> IpAddr {
+fn v4(a: usize, b: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, a as u8, b as u8).into()
 }
 
-fn v6(a: u64, b: u64) -> IpAddr {
+fn v6(a: usize, b: usize) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, a as u16, 0, 0, 0, b as u16).into()
 }
 
@@ -63,7 +51,7 @@ impl Plain {
 }
 
 fn flow(random: &mut Random) -> Flow {
-    let addr = if random.below(3) == 0 { v6 } else { v4 };
+    let addr = if random.one_in(3) { v6 } else { v4 };
     Flow {
         source: addr(random.below(3), random.below(4)),
         destination: addr(random.below(3), random.below(4)),
@@ -79,13 +67,13 @@ fn selector(random: &mut Random) -> Selector {
     let f = flow(random);
     let (some, host) = if f.source.is_ipv4() { ([0, 8, 24, 30, 32], 32) } else { ([0, 48, 64, 126, 128], 128) };
     let mut selector = Selector::between((f.source, random.of(&some)), (f.destination, random.of(&some)));
-    if random.below(3) == 0 {
+    if random.one_in(3) {
         (selector.source_len, selector.destination_len) = (host, host);
     }
-    if random.below(3) == 0 {
+    if random.one_in(3) {
         (selector.dport, selector.dport_mask) = (f.dport, random.of(&[0xffff, 0xfff0]));
     }
-    if random.below(5) == 0 {
+    if random.one_in(5) {
         (selector.sport, selector.sport_mask) = (f.sport, 0xffff);
     }
     selector.proto = random.of(&[0, 0, f.proto]);
@@ -110,8 +98,8 @@ fn like_a_list() {
                     ..Policy::allow(random.of(&[Dir::In, Dir::Out, Dir::Fwd]), selector(&mut random))
                 };
                 // As one that is there, now and then.
-                if random.below(3) == 0 && !plain.0.is_empty() {
-                    let like = &plain.0[random.below(plain.0.len() as u64) as usize].1;
+                if random.one_in(3) && !plain.0.is_empty() {
+                    let like = &plain.0[random.below(plain.0.len())].1;
                     (policy.dir, policy.selector) = (like.dir, like.selector);
                 }
                 let same = |p: &Policy| {
@@ -122,7 +110,7 @@ fn like_a_list() {
                     spd.find(policy.dir, &policy.selector, policy.mark, policy.if_id),
                     old.map(|at| plain.0[at].0)
                 );
-                let replace = random.below(2) == 0;
+                let replace = random.one_in(2);
                 match spd.add(policy.clone(), replace) {
                     Ok(id) => {
                         let stays = old.map(|at| (at, plain.0.remove(at).1));
@@ -143,7 +131,7 @@ fn like_a_list() {
             }
             3 if plain.0.len() > 60 => {
                 for _ in 0..random.below(40) {
-                    let (id, policy) = plain.0.remove(random.below(plain.0.len() as u64) as usize);
+                    let (id, policy) = plain.0.remove(random.below(plain.0.len()));
                     assert_eq!(spd.remove(id).unwrap().selector, policy.selector);
                     assert!(spd.get(id).is_none() && spd.remove(id).is_none());
                 }

@@ -58,6 +58,11 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
+    /// One of them.
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
     /// One in `n`.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
