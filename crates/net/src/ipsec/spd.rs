@@ -158,18 +158,15 @@ impl core::error::Error for PolicyError {}
 /// The order of policies: device policies before others, the newest first; then by priority, the oldest first.
 type Rank = (bool, u32, i64);
 
-struct Entry {
-    policy: Policy,
+/// What a look-up needs of a policy that fits.
+struct Place {
     rank: Rank,
-    /// The next of the same masked values, in the order of ranks.
-    next: Option<u32>,
+    generation: u32,
 }
 
 /// What of a flow counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Masks {
-    dir: Dir,
-    family: Family,
     destination_len: u8,
     source_len: u8,
     dport: u16,
@@ -179,71 +176,118 @@ struct Masks {
 }
 
 impl Masks {
-    fn of(policy: &Policy, family: Family) -> Self {
-        let s = &policy.selector;
+    fn of(selector: &Selector) -> Self {
         Masks {
-            dir: policy.dir,
-            family,
-            destination_len: s.destination_len,
-            source_len: s.source_len,
-            dport: s.dport_mask,
-            sport: s.sport_mask,
-            proto: s.proto != 0,
-            ifindex: s.ifindex != 0,
+            destination_len: selector.destination_len,
+            source_len: selector.source_len,
+            dport: selector.dport_mask,
+            sport: selector.sport_mask,
+            proto: selector.proto != 0,
+            ifindex: selector.ifindex != 0,
         }
     }
 
-    fn hash(&self, hash: &Hash, flow: &Flow) -> u32 {
-        let ports = u64::from(flow.sport & self.sport) << 16 | u64::from(flow.dport & self.dport);
-        let proto = if self.proto { u64::from(flow.proto) << 32 } else { 0 };
-        let interface = if self.ifindex { u64::from(flow.ifindex as u32) } else { 0 };
-        let rest = hash.mix(ports | proto, interface);
-        let both = hash.addr(
-            masked(flow.destination, self.destination_len),
-            hash.addr(masked(flow.source, self.source_len), rest),
-        );
-        (both >> 32) as u32
+    fn words(&self, family: Family) -> Words {
+        let bits = |len: u8| match family {
+            Family::V4 => u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0).into(),
+            Family::V6 => u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0),
+        };
+        let proto = if self.proto { u8::MAX } else { 0 };
+        let ifindex = if self.ifindex { u32::MAX } else { 0 };
+        Words::new(family, bits(self.source_len), bits(self.destination_len), self.sport, self.dport, proto, ifindex)
     }
 }
 
-/// The address with all but its first `len` bits 0.
-fn masked(addr: IpAddr, len: u8) -> IpAddr {
-    match addr {
-        IpAddr::V4(a) => {
-            IpAddr::V4((a.to_bits() & u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)).into())
+/// A flow, a policy's values or a group's masks, as few words as they fit in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Words {
+    /// IPv4: both addresses in the first of them.
+    addrs: [u64; 4],
+    /// Ports, protocol.
+    upper: u64,
+    ifindex: u32,
+}
+
+impl Words {
+    fn new(family: Family, source: u128, destination: u128, sport: u16, dport: u16, proto: u8, ifindex: u32) -> Self {
+        let addrs = match family {
+            Family::V4 => [(source << 32 | destination) as u64, 0, 0, 0],
+            Family::V6 => [source as u64, (source >> 64) as u64, destination as u64, (destination >> 64) as u64],
+        };
+        Words { addrs, upper: u64::from(proto) << 32 | u64::from(sport) << 16 | u64::from(dport), ifindex }
+    }
+
+    /// Those of a flow; `None` when its addresses are of two families.
+    fn of(flow: &Flow) -> Option<(Family, Self)> {
+        let (family, source, destination) = match (flow.source, flow.destination) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (Family::V4, a.to_bits().into(), b.to_bits().into()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => (Family::V6, a.to_bits(), b.to_bits()),
+            _ => return None,
+        };
+        let Flow { sport, dport, proto, ifindex, .. } = *flow;
+        Some((family, Words::new(family, source, destination, sport, dport, proto, ifindex as u32)))
+    }
+
+    /// Those of a selector with a family, under its own masks.
+    fn of_selector(selector: &Selector, masks: &Words) -> Option<Self> {
+        let Selector { source, destination, proto, sport, dport, ifindex, .. } = *selector;
+        let values = Flow { source, destination, proto, sport, dport, mark: 0, ifindex };
+        Some(Words::of(&values)?.1.under(masks))
+    }
+
+    fn under(&self, masks: &Words) -> Self {
+        Words {
+            addrs: std::array::from_fn(|i| self.addrs[i] & masks.addrs[i]),
+            upper: self.upper & masks.upper,
+            ifindex: self.ifindex & masks.ifindex,
         }
-        IpAddr::V6(a) => {
-            IpAddr::V6((a.to_bits() & u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)).into())
-        }
+    }
+
+    fn hash(&self, hash: &Hash, family: Family) -> u32 {
+        let [a, b, c, d] = self.addrs;
+        let rest = hash.mix(self.upper, self.ifindex.into());
+        let all = match family {
+            Family::V4 => hash.mix(a, rest),
+            Family::V6 => hash.mix(hash.mix(a, b), hash.mix(c, d) ^ rest),
+        };
+        (all >> 32) as u32
     }
 }
 
-/// The values of a selector as a flow.
-fn values(selector: &Selector) -> Flow {
-    Flow {
-        source: selector.source,
-        destination: selector.destination,
-        proto: selector.proto,
-        sport: selector.sport,
-        dport: selector.dport,
-        mark: 0,
-        ifindex: selector.ifindex,
-    }
+/// What a look-up needs of a policy: one cache line.
+#[repr(align(64))]
+struct Key {
+    /// Under the masks of its group.
+    values: Words,
+    mark: Mark,
+    if_id: u32,
+    /// The slot of the next of the same values, in the order of ranks.
+    next: u32,
 }
+
+const _: () = assert!(size_of::<Key>() == 64);
+
+/// The slot of no policy.
+const NONE: u32 = u32::MAX;
 
 struct Group {
     masks: Masks,
-    /// The first policy of each set of masked values.
+    words: Words,
+    /// The first policy of each set of values.
     table: Index,
     ranks: BTreeSet<Rank>,
+    /// The first of them.
+    best: Rank,
 }
 
 /// The database.
 pub struct Spd {
-    entries: Vec<(u32, Option<Entry>)>,
+    policies: Vec<Option<Policy>>,
+    keys: Vec<Key>,
+    places: Vec<Place>,
     free: Vec<u32>,
-    /// In the order of their best policies.
-    groups: Vec<Group>,
+    /// Of each direction and family, in the order of their best policies.
+    groups: [Vec<Group>; 6],
     defaults: [Action; 3],
     hash: Hash,
     serial: i64,
@@ -256,9 +300,11 @@ impl Spd {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Spd {
-            entries: Vec::new(),
+            policies: Vec::new(),
+            keys: Vec::new(),
+            places: Vec::new(),
             free: Vec::new(),
-            groups: Vec::new(),
+            groups: [const { Vec::new() }; 6],
             defaults: [Action::Allow; 3],
             hash: Hash::new(seed),
             serial: 0,
@@ -270,7 +316,7 @@ impl Spd {
     /// How many policies there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.policies.len() - self.free.len()
     }
 
     /// Whether there are none.
@@ -300,31 +346,31 @@ impl Spd {
     /// A policy, unless the handle is stale.
     #[must_use]
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        let (generation, entry) = self.entries.get(id.slot as usize)?;
-        Some(&entry.as_ref().filter(|_| *generation == id.generation)?.policy)
+        self.places.get(id.slot as usize).filter(|place| place.generation == id.generation)?;
+        self.policies[id.slot as usize].as_ref()
     }
 
     /// All policies.
     pub fn iter(&self) -> impl Iterator<Item = (PolicyId, &Policy)> {
-        self.entries.iter().zip(0..).filter_map(|((generation, entry), slot)| {
-            Some((PolicyId { slot, generation: *generation }, &entry.as_ref()?.policy))
-        })
+        self.policies.iter().zip(0..).filter_map(|(policy, slot)| Some((self.id(slot), policy.as_ref()?)))
     }
 
     /// The policy of a selector, mark and interface id.
     #[must_use]
     pub fn find(&self, dir: Dir, selector: &Selector, mark: Mark, if_id: u32) -> Option<PolicyId> {
-        let same = |p: &Policy| p.selector == *selector && p.mark == mark && p.if_id == if_id;
-        let masks = Masks::of(&Policy { dir, ..Policy::allow(dir, *selector) }, selector.family?);
-        let group = self.groups.iter().find(|group| group.masks == masks)?;
-        let hash = masks.hash(&self.hash, &values(selector));
-        let mut at = group.table.find(hash).find(|slot| self.same_values(&masks, *slot, &values(selector)));
-        while let Some(slot) = at {
-            let entry = self.entry(slot);
-            if same(&entry.policy) {
+        let family = selector.family?;
+        let masks = Masks::of(selector);
+        let group = self.groups[chains(dir, family)].iter().find(|group| group.masks == masks)?;
+        let values = Words::of_selector(selector, &group.words)?;
+        let hash = values.hash(&self.hash, family);
+        let mut slot = self.head(group, hash, &values);
+        // Bits behind a prefix do not count, but they make another selector.
+        while slot != NONE {
+            let policy = self.policy(slot);
+            if policy.selector == *selector && policy.mark == mark && policy.if_id == if_id {
                 return Some(self.id(slot));
             }
-            at = entry.next;
+            slot = self.key(slot).next;
         }
         None
     }
@@ -346,128 +392,148 @@ impl Spd {
             if !replace {
                 return Err(PolicyError::Exists);
             }
-            let entry = self.entry(old.slot);
-            policy.index = entry.policy.index;
-            if (entry.policy.priority, entry.policy.device) == (policy.priority, policy.device) {
-                serial = entry.rank.2.abs();
+            let (there, rank) = (self.policy(old.slot), self.places[old.slot as usize].rank);
+            policy.index = there.index;
+            if (there.priority, there.device) == (policy.priority, policy.device) {
+                serial = rank.2.abs();
             }
             self.remove(old);
         } else if policy.index == 0 {
             policy.index = self.next_index | policy.dir as u32;
             self.next_index = self.next_index.wrapping_add(8).max(8);
         }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot = u32::try_from(self.entries.len()).map_err(|_| PolicyError::Full)?;
-                self.entries.push((1, None));
-                slot
-            }
-        };
         self.serial += 1;
         self.changes += 1;
         let rank = match policy.device {
             Some(_) => (false, 0, -serial),
             None => (true, policy.priority, serial),
         };
-        let masks = Masks::of(&policy, family);
-        let flow = values(&policy.selector);
-        self.entries[slot as usize].1 = Some(Entry { policy, rank, next: None });
-        self.link(slot, masks, &flow, rank);
+        let masks = Masks::of(&policy.selector);
+        let words = masks.words(family);
+        let values = Words::of_selector(&policy.selector, &words).ok_or(PolicyError::Family)?;
+        let key = Key { values, mark: policy.mark, if_id: policy.if_id, next: NONE };
+        let at = chains(policy.dir, family);
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.policies[slot as usize] = Some(policy);
+                self.keys[slot as usize] = key;
+                self.places[slot as usize].rank = rank;
+                slot
+            }
+            None => {
+                let slot = u32::try_from(self.policies.len()).ok().filter(|slot| *slot != NONE);
+                let slot = slot.ok_or(PolicyError::Full)?;
+                self.policies.push(Some(policy));
+                self.keys.push(key);
+                self.places.push(Place { rank, generation: 1 });
+                slot
+            }
+        };
+        let groups = &mut self.groups[at];
+        let group = groups.iter().position(|group| group.masks == masks).unwrap_or_else(|| {
+            groups.push(Group { masks, words, table: Index::new(), ranks: BTreeSet::new(), best: rank });
+            groups.len() - 1
+        });
+        self.link(slot, (at, group), values.hash(&self.hash, family));
         Ok(self.id(slot))
     }
 
-    fn link(&mut self, slot: u32, masks: Masks, flow: &Flow, rank: Rank) {
-        let at = self.groups.iter().position(|group| group.masks == masks).unwrap_or_else(|| {
-            self.groups.push(Group { masks, table: Index::new(), ranks: BTreeSet::new() });
-            self.groups.len() - 1
-        });
-        let hash = masks.hash(&self.hash, flow);
-        let head = self.groups[at].table.find(hash).find(|head| self.same_values(&masks, *head, flow));
-        match head {
-            None => self.groups[at].table.insert(hash, slot),
-            Some(head) if rank < self.entry(head).rank => {
-                self.entry_mut(slot).next = Some(head);
-                self.groups[at].table.replace(hash, head, slot);
-            }
-            Some(head) => {
-                let mut before = head;
-                while let Some(next) = self.entry(before).next.filter(|next| self.entry(*next).rank < rank) {
-                    before = next;
+    fn link(&mut self, slot: u32, (at, group): (usize, usize), hash: u32) {
+        let rank_of = |places: &[Place], slot: u32| places[slot as usize].rank;
+        let rank = rank_of(&self.places, slot);
+        let values = self.key(slot).values;
+        let head = self.head(&self.groups[at][group], hash, &values);
+        let table = &mut self.groups[at][group].table;
+        if head == NONE {
+            table.insert(hash, slot);
+        } else if rank < rank_of(&self.places, head) {
+            table.replace(hash, head, slot);
+            self.keys[slot as usize].next = head;
+        } else {
+            let mut before = head;
+            loop {
+                let next = self.key(before).next;
+                if next == NONE || rank < rank_of(&self.places, next) {
+                    break;
                 }
-                self.entry_mut(slot).next = self.entry(before).next;
-                self.entry_mut(before).next = Some(slot);
+                before = next;
             }
+            self.keys[slot as usize].next = self.key(before).next;
+            self.keys[before as usize].next = slot;
         }
-        self.groups[at].ranks.insert(rank);
-        self.sort();
+        self.groups[at][group].ranks.insert(rank);
+        self.sort(at);
     }
 
-    fn sort(&mut self) {
-        self.groups.retain(|group| !group.ranks.is_empty());
-        if !self.groups.is_sorted_by_key(|group| group.ranks.first().copied()) {
-            self.groups.sort_by_key(|group| group.ranks.first().copied());
+    fn sort(&mut self, at: usize) {
+        let groups = &mut self.groups[at];
+        groups.retain_mut(|group| match group.ranks.first() {
+            Some(first) => {
+                group.best = *first;
+                true
+            }
+            None => false,
+        });
+        if !groups.is_sorted_by_key(|group| group.best) {
+            groups.sort_by_key(|group| group.best);
         }
     }
 
     /// Takes a policy out.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
         let policy = self.get(id)?;
-        let masks = Masks::of(policy, policy.selector.family?);
-        let flow = values(&policy.selector);
-        let hash = masks.hash(&self.hash, &flow);
-        let at = self.groups.iter().position(|group| group.masks == masks)?;
-        let head = self.groups[at].table.find(hash).find(|head| self.same_values(&masks, *head, &flow))?;
-        let next = self.entry(id.slot).next;
+        let family = policy.selector.family?;
+        let (at, masks) = (chains(policy.dir, family), Masks::of(&policy.selector));
+        let group = self.groups[at].iter().position(|group| group.masks == masks)?;
+        let (values, next) = (self.key(id.slot).values, self.key(id.slot).next);
+        let hash = values.hash(&self.hash, family);
+        let head = self.head(&self.groups[at][group], hash, &values);
+        let rank = self.places[id.slot as usize].rank;
+        let group = &mut self.groups[at][group];
         if head != id.slot {
             let mut before = head;
-            while self.entry(before).next != Some(id.slot) {
-                before = self.entry(before).next?;
+            while self.keys.get(before as usize)?.next != id.slot {
+                before = self.keys[before as usize].next;
             }
-            self.entry_mut(before).next = next;
-        } else if let Some(next) = next {
-            self.groups[at].table.replace(hash, head, next);
+            self.keys[before as usize].next = next;
+        } else if next != NONE {
+            group.table.replace(hash, head, next);
         } else {
-            self.groups[at].table.remove(hash, head);
+            group.table.remove(hash, head);
         }
-        let slot = &mut self.entries[id.slot as usize];
-        let entry = slot.1.take()?;
+        group.ranks.remove(&rank);
+        self.sort(at);
+        self.changes += 1;
         // After 2^32 uses of a slot a handle could come back: the slot is given up then.
-        slot.0 = slot.0.wrapping_add(1);
-        if slot.0 != 0 {
+        let place = &mut self.places[id.slot as usize];
+        place.generation = place.generation.wrapping_add(1);
+        if place.generation != 0 {
             self.free.push(id.slot);
         }
-        self.groups[at].ranks.remove(&entry.rank);
-        self.changes += 1;
-        self.sort();
-        Some(entry.policy)
+        self.policies[id.slot as usize].take()
     }
 
-    /// The policy for a flow (`xfrm_policy_lookup`).
+    /// The policy for a flow (`xfrm_policy_lookup`), whose addresses are of one family.
     #[must_use]
     pub fn lookup(&self, dir: Dir, flow: &Flow, if_id: u32) -> Option<PolicyId> {
-        let family = family_of(flow.destination);
+        let (family, words) = Words::of(flow)?;
         let mut best: Option<(Rank, u32)> = None;
-        for group in &self.groups {
-            if (group.masks.dir, group.masks.family) != (dir, family) {
-                continue;
-            }
-            let first = group.ranks.first().copied();
-            if best.is_some_and(|(rank, _)| first.is_none_or(|first| rank < first)) {
+        for group in &self.groups[chains(dir, family)] {
+            if best.is_some_and(|(rank, _)| rank < group.best) {
                 break;
             }
-            let hash = group.masks.hash(&self.hash, flow);
-            let mut at = group.table.find(hash).find(|slot| self.entry(*slot).policy.selector.matches(flow));
-            while let Some(slot) = at {
-                let entry = self.entry(slot);
-                if best.is_some_and(|(rank, _)| rank < entry.rank) {
+            let values = words.under(&group.words);
+            let mut slot = self.head(group, values.hash(&self.hash, family), &values);
+            while slot != NONE {
+                let key = self.key(slot);
+                if key.if_id == if_id && key.mark.matches(flow.mark) {
+                    let rank = self.places[slot as usize].rank;
+                    if best.is_none_or(|(best, _)| rank < best) {
+                        best = Some((rank, slot));
+                    }
                     break;
                 }
-                if entry.policy.matches(flow, if_id) {
-                    best = Some((entry.rank, slot));
-                    break;
-                }
-                at = entry.next;
+                slot = key.next;
             }
         }
         best.map(|(_, slot)| self.id(slot))
@@ -475,31 +541,32 @@ impl Spd {
 
     /// A policy was used.
     pub fn used(&mut self, id: PolicyId, now_s: u64) {
-        if self.get(id).is_some() {
-            self.entry_mut(id.slot).policy.use_time_s = now_s;
+        if self.get(id).is_some()
+            && let Some(policy) = &mut self.policies[id.slot as usize]
+        {
+            policy.use_time_s = now_s;
         }
     }
 
     fn id(&self, slot: u32) -> PolicyId {
-        PolicyId { slot, generation: self.entries[slot as usize].0 }
+        PolicyId { slot, generation: self.places[slot as usize].generation }
     }
 
-    fn entry(&self, slot: u32) -> &Entry {
-        self.entries[slot as usize].1.as_ref().expect("tables name policies that exist")
+    fn policy(&self, slot: u32) -> &Policy {
+        self.policies[slot as usize].as_ref().expect("tables name policies that exist")
     }
 
-    fn entry_mut(&mut self, slot: u32) -> &mut Entry {
-        self.entries[slot as usize].1.as_mut().expect("tables name policies that exist")
+    fn key(&self, slot: u32) -> &Key {
+        &self.keys[slot as usize]
     }
 
-    /// Whether a policy has these values under its masks.
-    fn same_values(&self, masks: &Masks, slot: u32, flow: &Flow) -> bool {
-        let other = values(&self.entry(slot).policy.selector);
-        masked(other.destination, masks.destination_len) == masked(flow.destination, masks.destination_len)
-            && masked(other.source, masks.source_len) == masked(flow.source, masks.source_len)
-            && (other.dport ^ flow.dport) & masks.dport == 0
-            && (other.sport ^ flow.sport) & masks.sport == 0
-            && (!masks.proto || other.proto == flow.proto)
-            && (!masks.ifindex || other.ifindex == flow.ifindex)
+    /// The first policy of a group with these values, or [`NONE`].
+    fn head(&self, group: &Group, hash: u32, values: &Words) -> u32 {
+        group.table.find(hash).find(|slot| self.key(*slot).values == *values).unwrap_or(NONE)
     }
+}
+
+/// The place of a direction's and family's groups.
+fn chains(dir: Dir, family: Family) -> usize {
+    dir as usize * 2 + usize::from(family == Family::V6)
 }

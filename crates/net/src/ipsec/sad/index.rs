@@ -1,11 +1,16 @@
-//! A hash table of slots: open addressing, 8 bytes an entry, nothing moved but by growing.
+//! A hash table of slots: open addressing, 9 bytes an entry, nothing moved but by growing.
 
 use core::net::IpAddr;
 
-/// No entry was ever here.
-const EMPTY: u32 = u32::MAX;
-/// One was taken away.
-const GONE: u32 = u32::MAX - 1;
+/// The tag of a place that no entry was ever at.
+const EMPTY: u8 = 0xff;
+/// The tag of one that was taken away.
+const GONE: u8 = 0x80;
+
+/// The lowest bit of each byte.
+const LOWS: u64 = 0x0101_0101_0101_0101;
+/// The highest bit of each byte.
+const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// Hashes to 32 bits; whoever does not know the seed cannot choose what collides.
 #[derive(Clone)]
@@ -45,29 +50,58 @@ impl Hash {
 
 /// Slots by hash.
 pub(crate) struct Index {
+    /// A byte for each entry, eight to a word: [`EMPTY`], [`GONE`], or seven bits of its hash. Most entries that are looked
+    /// for in vain are never touched.
+    tags: Vec<u64>,
     /// Hash and slot.
-    entries: Vec<(u32, u32)>,
+    entries: Vec<[(u32, u32); 8]>,
     used: usize,
     gone: usize,
 }
 
+/// The tag of a hash in all eight bytes; what selects the word are its low bits.
+fn tag(hash: u32) -> u64 {
+    u64::from(hash >> 25) * LOWS
+}
+
+/// The high bit of each byte that is `tag`, and seldom of one above it that differs in its lowest bit; never of one that is
+/// empty or gone, whose high bit no tag has.
+fn equal(tags: u64, tag: u64) -> u64 {
+    let x = tags ^ tag;
+    x.wrapping_sub(LOWS) & !x & HIGHS
+}
+
+/// The high bit of each byte that is [`EMPTY`].
+fn empty(tags: u64) -> u64 {
+    tags & tags << 1 & HIGHS
+}
+
+fn set(tags: &mut u64, i: usize, byte: u8) {
+    *tags = *tags & !(0xff << (8 * i)) | u64::from(byte) << (8 * i);
+}
+
 impl Index {
     pub(crate) fn new() -> Self {
-        Index { entries: vec![(0, EMPTY); 16], used: 0, gone: 0 }
+        Index { tags: vec![u64::MAX; 2], entries: vec![[(0, 0); 8]; 2], used: 0, gone: 0 }
     }
 
     fn mask(&self) -> usize {
-        self.entries.len() - 1
+        self.tags.len() - 1
     }
 
     pub(crate) fn insert(&mut self, hash: u32, slot: u32) {
-        if (self.used + self.gone + 1) * 4 > self.entries.len() * 3 {
+        if (self.used + self.gone + 1) * 4 > self.tags.len() * 8 * 3 {
             // Grows, or only sweeps when there is much that has gone.
-            let len = ((self.used + 1) * 2).next_power_of_two().max(16);
-            let old = std::mem::replace(&mut self.entries, vec![(0, EMPTY); len]);
+            let len = ((self.used + 1) * 2).next_power_of_two().max(16) / 8;
+            let tags = std::mem::replace(&mut self.tags, vec![u64::MAX; len]);
+            let old = std::mem::replace(&mut self.entries, vec![[(0, 0); 8]; len]);
             (self.used, self.gone) = (0, 0);
-            for (hash, slot) in old.into_iter().filter(|e| e.1 < GONE) {
-                self.put(hash, slot);
+            for (tags, entries) in tags.into_iter().zip(old) {
+                for (i, (hash, slot)) in entries.into_iter().enumerate() {
+                    if tags >> (8 * i) & 0x80 == 0 {
+                        self.put(hash, slot);
+                    }
+                }
             }
         }
         self.put(hash, slot);
@@ -75,29 +109,37 @@ impl Index {
 
     fn put(&mut self, hash: u32, slot: u32) {
         let mut at = hash as usize & self.mask();
-        while self.entries[at].1 < GONE {
+        while self.tags[at] & HIGHS == 0 {
             at = (at + 1) & self.mask();
         }
-        if self.entries[at].1 == GONE {
+        let i = (self.tags[at] & HIGHS).trailing_zeros() as usize / 8;
+        if self.tags[at] >> (8 * i) & 0xff == u64::from(GONE) {
             self.gone -= 1;
         }
-        self.entries[at] = (hash, slot);
+        set(&mut self.tags[at], i, (hash >> 25) as u8);
+        self.entries[at][i] = (hash, slot);
         self.used += 1;
     }
 
     /// The slots of a hash, and those of others that have the same.
     pub(crate) fn find(&self, hash: u32) -> impl Iterator<Item = u32> {
-        let mut at = hash as usize & self.mask();
+        let (mut at, tag) = (hash as usize & self.mask(), tag(hash));
+        let mut left = equal(self.tags[at], tag);
         std::iter::from_fn(move || {
             loop {
-                let (found, slot) = self.entries[at];
-                if slot == EMPTY {
+                while left != 0 {
+                    let i = left.trailing_zeros() as usize / 8;
+                    left &= left - 1;
+                    let (found, slot) = self.entries[at][i];
+                    if found == hash {
+                        return Some(slot);
+                    }
+                }
+                if empty(self.tags[at]) != 0 {
                     return None;
                 }
                 at = (at + 1) & self.mask();
-                if found == hash && slot != GONE {
-                    return Some(slot);
-                }
+                left = equal(self.tags[at], tag);
             }
         })
     }
@@ -106,28 +148,37 @@ impl Index {
         self.find(hash).next()
     }
 
-    fn position(&self, hash: u32, slot: u32) -> Option<usize> {
-        let mut at = hash as usize & self.mask();
-        while self.entries[at].1 != EMPTY {
-            if self.entries[at] == (hash, slot) {
-                return Some(at);
+    fn position(&self, hash: u32, slot: u32) -> Option<(usize, usize)> {
+        let (mut at, tag) = (hash as usize & self.mask(), tag(hash));
+        loop {
+            let mut left = equal(self.tags[at], tag);
+            while left != 0 {
+                let i = left.trailing_zeros() as usize / 8;
+                left &= left - 1;
+                if self.entries[at][i] == (hash, slot) {
+                    return Some((at, i));
+                }
+            }
+            if empty(self.tags[at]) != 0 {
+                return None;
             }
             at = (at + 1) & self.mask();
         }
-        None
     }
 
     pub(crate) fn remove(&mut self, hash: u32, slot: u32) {
-        if let Some(at) = self.position(hash, slot) {
-            self.entries[at] = (0, GONE);
+        if let Some((at, i)) = self.position(hash, slot) {
+            // Nobody went on behind a word that has an empty byte.
+            let goes = empty(self.tags[at]) == 0;
+            set(&mut self.tags[at], i, if goes { GONE } else { EMPTY });
             self.used -= 1;
-            self.gone += 1;
+            self.gone += usize::from(goes);
         }
     }
 
     pub(crate) fn replace(&mut self, hash: u32, old: u32, new: u32) {
-        if let Some(at) = self.position(hash, old) {
-            self.entries[at].1 = new;
+        if let Some((at, i)) = self.position(hash, old) {
+            self.entries[at][i].1 = new;
         }
     }
 }
@@ -153,6 +204,7 @@ mod tests {
                 index.insert(hash, slot);
                 slots.insert(slot);
             } else if let Some(old) = slots.pop_first() {
+                index.remove(hash, old);
                 index.remove(hash, old);
             }
             assert_eq!(index.find(hash).collect::<BTreeSet<_>>(), *slots);
