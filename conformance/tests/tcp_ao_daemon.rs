@@ -60,6 +60,18 @@ impl Hosts {
         self.daemons[which] = Some(daemon);
     }
 
+    fn daemon(&mut self, which: usize) -> &mut Running {
+        self.daemons[which].as_mut().expect("it runs")
+    }
+
+    /// Gives a daemon another configuration, and waits for what it says about it.
+    fn reconfigure(&mut self, which: usize, text: &str, told: &str) {
+        std::fs::write(&self.configs[which], text).unwrap();
+        let daemon = self.daemon(which);
+        daemon.signal(libc::SIGHUP);
+        daemon.expect(told, 1);
+    }
+
     /// Ends a daemon; `ip netns exec` and `env` have become it, so it is the one that the signal reaches.
     fn end(&mut self, which: usize, signal: i32) {
         let daemon = self.daemons[which].take().expect("it runs");
@@ -82,6 +94,13 @@ impl Hosts {
         let mut server = self.lab.start(&self.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
         server.expect("listening", 1);
         server
+    }
+
+    /// Connects a client, which gets its answers, or none.
+    fn assert_answers(&self, answers: bool) {
+        let seconds = if answers { "60" } else { "2" };
+        let (status, told) = self.client(&["--ping", "3", "--seconds", seconds]).finish(LIMIT);
+        assert_eq!(status, Some(i32::from(!answers)), "{told}");
     }
 
     fn client(&self, more: &[&str]) -> Running {
@@ -110,7 +129,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
         hosts.end(which, 9);
         std::thread::sleep(Duration::from_millis(300));
         hosts.start(which);
-        let told = hosts.daemons[which].as_ref().unwrap().output();
+        let told = hosts.daemon(which).output();
         assert!(told.contains("1 connections go on"), "{told}");
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -122,8 +141,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
     // An orderly end leaves the rules: without its daemon a peer is out of reach, not unprotected.
     hosts.end(0, libc::SIGTERM);
     let server = hosts.server();
-    let (status, told) = hosts.client(&["--ping", "1", "--seconds", "2"]).finish(LIMIT);
-    assert_eq!(status, Some(1), "{told}");
+    hosts.assert_answers(false);
     drop(server);
     nothing_in_clear(watch);
 }
@@ -144,14 +162,13 @@ fn connections_that_nobody_can_sign_end() {
     // The rules of the one that was killed stand: what the client has still to say does not leave.
     std::thread::sleep(Duration::from_millis(300));
     hosts.start(0);
-    let told = hosts.daemons[0].as_ref().unwrap().output();
+    let told = hosts.daemon(0).output();
     assert!(told.contains("ended 1 connections") && !told.contains("go on"), "{told}");
     let (status, told) = client.finish(Duration::from_secs(5));
     assert_eq!(status, Some(1), "its connection was aborted: {told}");
     drop(server);
     let server = hosts.server();
-    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
-    assert_eq!(status, Some(0), "{told}");
+    hosts.assert_answers(true);
     drop(server);
     nothing_in_clear(watch);
 }
@@ -160,27 +177,17 @@ fn connections_that_nobody_can_sign_end() {
 fn keys_follow_the_configuration() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::reload") else { return };
     let watch = hosts.watch();
-    let rewrite = |hosts: &Hosts, which: usize, text: &str| {
-        std::fs::write(&hosts.configs[which], text).unwrap();
-        hosts.daemons[which].as_ref().unwrap().signal(libc::SIGHUP);
-    };
     // Another secret on one side: nothing passes. The same on both: everything does.
-    rewrite(&hosts, 0, &config(B, [7, 8], "another"));
-    hosts.daemons[0].as_mut().unwrap().expect("read again", 1);
+    hosts.reconfigure(0, &config(B, [7, 8], "another"), "read again");
     let server = hosts.server();
-    let (status, told) = hosts.client(&["--ping", "1", "--seconds", "2"]).finish(LIMIT);
-    assert_eq!(status, Some(1), "{told}");
-    rewrite(&hosts, 1, &config(A, [8, 7], "another"));
-    hosts.daemons[1].as_mut().unwrap().expect("read again", 1);
-    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
-    assert_eq!(status, Some(0), "{told}");
+    hosts.assert_answers(false);
+    hosts.reconfigure(1, &config(A, [8, 7], "another"), "read again");
+    hosts.assert_answers(true);
     // A configuration with a mistake changes nothing.
-    rewrite(&hosts, 0, "[[peer]]\nname = 5\n");
-    hosts.daemons[0].as_mut().unwrap().expect("everything stays as it was", 1);
+    hosts.reconfigure(0, "[[peer]]\nname = 5\n", "everything stays as it was");
     drop(server);
     let server = hosts.server();
-    let (status, told) = hosts.client(&["--ping", "3"]).finish(LIMIT);
-    assert_eq!(status, Some(0), "{told}");
+    hosts.assert_answers(true);
     drop(server);
     nothing_in_clear(watch);
 }

@@ -51,6 +51,11 @@ struct Way {
 }
 
 impl Way {
+    /// That of a segment which `device` received.
+    fn of(device: u32, segment: &Segment<'_>) -> Self {
+        Way { device, ends: Ends::received(segment) }
+    }
+
     fn flow(&self) -> Flow {
         Flow { device: self.device, source: self.ends.remote, destination: self.ends.local }
     }
@@ -164,7 +169,7 @@ impl Fast {
             return None;
         }
         let segment = Segment::parse(packet).ok()?;
-        let way = Way { device, ends: Ends::new(segment.destination(), segment.source()) };
+        let way = Way::of(device, &segment);
         if self.counted.len() >= MAX_COUNTED && !self.counted.contains_key(&way) {
             return None;
         }
@@ -179,11 +184,10 @@ impl Fast {
         if self.ways.is_empty() {
             return;
         }
-        if let Ok(segment) = Segment::parse(packet) {
-            let ends = Ends::new(segment.destination(), segment.source());
-            if let Some(activity) = self.ways.get_mut(&Way { device, ends }) {
-                activity.lost = true;
-            }
+        if let Ok(segment) = Segment::parse(packet)
+            && let Some(activity) = self.ways.get_mut(&Way::of(device, &segment))
+        {
+            activity.lost = true;
         }
     }
 
@@ -269,13 +273,12 @@ impl Fast {
         }
         let mut gone = Vec::new();
         for (&index, device) in &mut self.devices {
-            device.tick();
             let used = self.ways.keys().any(|w| w.device == index);
             if stuck.contains(&index) {
                 gone.push((index, Some("what was given back did not arrive".to_owned())));
             } else if let Some(why) = device.broken() {
                 gone.push((index, Some(why)));
-            } else if !used || !table.has_device(index) || device.unfit(index) {
+            } else if !used || !table.has_device(index) || device.unfit() {
                 gone.push((index, None));
             }
         }

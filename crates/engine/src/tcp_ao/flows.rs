@@ -143,7 +143,7 @@ impl Namespace {
 
     /// Finds where an inbound segment belongs.
     pub fn track_in(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
-        let ends = Ends::new(segment.destination(), segment.source());
+        let ends = Ends::received(segment);
         let flags = segment.flags();
         let first_syn = flags.syn() && !flags.ack();
         if let Some(flow) = self.flows.get(&ends) {
@@ -191,7 +191,7 @@ impl Namespace {
 
     /// Finds where an outbound segment belongs, and learns from it.
     pub fn track_out(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel, now_ms: u64) -> Track {
-        let ends = Ends::new(segment.source(), segment.destination());
+        let ends = Ends::sent(segment);
         let flags = segment.flags();
         if flags.syn() && !flags.ack() {
             return self.track_syn(ends, segment, device, kernel);

@@ -1,12 +1,11 @@
 //! ICMP errors about connections (RFC 792, RFC 4443): which connection, and what error.
 
 use super::Ends;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sealane_net::ao::input::IcmpError;
+use sealane_net::wire::ip::{self, Family};
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-const TCP: u8 = 6;
 const UNREACHABLE: u8 = 3;
 const V6_UNREACHABLE: u8 = 1;
 const ICMP_HEADER_LEN: usize = 8;
@@ -15,22 +14,17 @@ const ICMP_HEADER_LEN: usize = 8;
 /// followed: whoever is asked about such a packet lets the kernel have it.
 #[must_use]
 pub fn icmp_error(packet: &[u8]) -> Option<(Ends, IcmpError)> {
-    match packet.first()? >> 4 {
-        4 => {
-            let inner = inner(packet, header_len(packet)?, (ICMP, *packet.get(9)?), UNREACHABLE)?;
-            (*inner.1.get(9)? == TCP).then_some(())?;
-            let ports = inner.1.get(header_len(inner.1)?..)?;
-            let ip = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*inner.1.get(at..)?.first_chunk::<4>()?)));
-            Some((ends(ip(12)?, ip(16)?, ports)?, IcmpError::V4(inner.0)))
-        }
-        6 => {
-            let inner = inner(packet, 40, (ICMPV6, *packet.get(6)?), V6_UNREACHABLE)?;
-            (*inner.1.get(6)? == TCP).then_some(())?;
-            let ip = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(*inner.1.get(at..)?.first_chunk::<16>()?)));
-            Some((ends(ip(8)?, ip(24)?, inner.1.get(40..)?)?, IcmpError::V6(inner.0)))
-        }
-        _ => None,
-    }
+    let (family, icmp_at, protocol, unreachable) = match packet.first()? >> 4 {
+        4 => (Family::V4, ip::v4_header_len(packet)?, (ICMP, *packet.get(9)?), UNREACHABLE),
+        6 => (Family::V6, ip::V6_HEADER_LEN, (ICMPV6, *packet.get(6)?), V6_UNREACHABLE),
+        _ => return None,
+    };
+    let (code, sent) = inner(packet, icmp_at, protocol, unreachable)?;
+    let error = match family {
+        Family::V4 => IcmpError::V4(code),
+        Family::V6 => IcmpError::V6(code),
+    };
+    Some((Ends::sent_front(family, sent)?, error))
 }
 
 /// A protocol that nobody has (RFC 3692).
@@ -56,22 +50,11 @@ pub fn tell_nobody(packet: &mut [u8]) {
     packet[icmp_at + 2..icmp_at + 4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
 }
 
-fn header_len(packet: &[u8]) -> Option<usize> {
-    let len = usize::from(packet.first()? & 0x0f) * 4;
-    (len >= 20).then_some(len)
-}
-
 /// Code and inner packet of an error of type `wanted`.
 fn inner(packet: &[u8], at: usize, (protocol, is): (u8, u8), wanted: u8) -> Option<(u8, &[u8])> {
     let icmp = packet.get(at..)?;
     (protocol == is && *icmp.first()? == wanted).then_some(())?;
     Some((*icmp.get(1)?, icmp.get(ICMP_HEADER_LEN..)?))
-}
-
-/// The inner packet is one that we sent.
-fn ends(source: IpAddr, destination: IpAddr, ports: &[u8]) -> Option<Ends> {
-    let port = |at: usize| Some(u16::from_be_bytes(*ports.get(at..)?.first_chunk()?));
-    Some(Ends::new(SocketAddr::new(source, port(0)?), SocketAddr::new(destination, port(2)?)))
 }
 
 #[cfg(test)]
@@ -82,7 +65,7 @@ mod tests {
     fn what_is_ignored_stays_a_good_packet() {
         let mut p = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, ICMP, 0, 0, 9, 9, 9, 9, 10, 0, 0, 1];
         p.extend([UNREACHABLE, 3, 0, 0, 0, 0, 0, 0]);
-        p.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 179, 0x9c, 0x40]);
+        p.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, ip::PROTO_TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 179, 0x9c, 0x40]);
         let sum = |p: &[u8]| {
             let mut sum: u32 = p[20..].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
             while sum > 0xffff {
@@ -101,7 +84,7 @@ mod tests {
     fn errors_about_tcp_and_nothing_else() {
         let mut p = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, ICMP, 0, 0, 9, 9, 9, 9, 10, 0, 0, 1];
         p.extend([UNREACHABLE, 3, 0, 0, 0, 0, 0, 0]);
-        p.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 179, 0x9c, 0x40]);
+        p.extend([0x45, 0, 0, 0, 0, 0, 0, 0, 64, ip::PROTO_TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 179, 0x9c, 0x40]);
         let ends = Ends::new("10.0.0.1:179".parse().unwrap(), "10.0.0.2:40000".parse().unwrap());
         assert_eq!(icmp_error(&p), Some((ends, IcmpError::V4(3))));
         for len in 0..p.len() {

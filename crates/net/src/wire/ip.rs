@@ -13,6 +13,9 @@ use core::net::{IpAddr, SocketAddr};
 /// The protocol number of TCP.
 pub const PROTO_TCP: u8 = 6;
 
+/// IPv4's header without options, in bytes.
+pub const V4_HEADER_LEN: usize = 20;
+
 /// IPv6's fixed header in bytes.
 pub const V6_HEADER_LEN: usize = 40;
 
@@ -54,6 +57,13 @@ pub struct Layout {
     pub payload_at: usize,
     /// End of the packet; the buffer may be longer (Ethernet pads).
     pub end: usize,
+}
+
+/// The length that an IPv4 header says it has; `None` if that is less than a header has. It may be longer than `packet`.
+#[must_use]
+pub fn v4_header_len(packet: &[u8]) -> Option<usize> {
+    let len = usize::from(packet.first()? & 15) * 4;
+    (len >= V4_HEADER_LEN).then_some(len)
 }
 
 /// Two bytes, big-endian.
@@ -122,10 +132,7 @@ fn declared_len(field: usize, fixed: usize, packet: &[u8]) -> Result<usize, NotT
 }
 
 fn v4(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
-    let header_len = usize::from(packet[0] & 15) * 4;
-    if header_len < 20 || packet.len() < header_len {
-        return Err(NotTcp::Malformed);
-    }
+    let header_len = v4_header_len(packet).filter(|len| *len <= packet.len()).ok_or(NotTcp::Malformed)?;
     let end = declared_len(be16(packet, 2).into(), 0, packet)?;
     // More fragments, or an offset: bits 13 and 0 to 12.
     let fragment = be16(packet, 6) & 0x3fff;

@@ -13,6 +13,7 @@ use arrayvec::ArrayVec;
 use sealane_engine::tcp_ao::{Ends, Inbound, Kernel, Verdict};
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
+use sealane_net::wire::ip::Family;
 use sealane_net::wire::tcp::Segment;
 use std::collections::HashMap;
 use std::io;
@@ -113,15 +114,11 @@ impl Device {
             let device = self.ring.device();
             let read = self.ring.read(BURST, |frame| {
                 *truncated |= frame.truncated;
-                let Ok(segment) = Segment::parse(frame.packet) else {
-                    if frame.leaves {
-                        learn(links, frame.packet, frame.link);
-                    }
-                    return;
-                };
                 if frame.leaves {
-                    learn(links, frame.packet, frame.link);
-                } else if ways.contains_key(&way(device, &segment)) {
+                    return learn(links, frame.packet, frame.link);
+                }
+                let Ok(segment) = Segment::parse(frame.packet) else { return };
+                if ways.contains_key(&Way::of(device, &segment)) {
                     let checksum =
                         if frame.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
                     numbers.push(frame.number);
@@ -149,7 +146,7 @@ impl Device {
             shared.counters.fast_in.fetch_add(delivered.len() as u64, Ordering::Relaxed);
             for one in &delivered {
                 let done = self.joins.push(one, &self.ring, &mut self.tap, |segment| {
-                    if let Some(activity) = ways.get_mut(&way(device, segment)) {
+                    if let Some(activity) = ways.get_mut(&Way::of(device, segment)) {
                         activity.deliver(segment);
                     }
                 });
@@ -177,32 +174,21 @@ impl Device {
         (!self.failed).then(|| self.ring.as_fd())
     }
 
-    /// Forgets link headers that have not been used for a while, and what may have changed of the device.
-    pub(super) fn tick(&mut self) {
-        self.links.retain(|_, link| link.asked.elapsed() < FRESH);
-        if let Ok(now) = link::facts(self.ring.device()) {
-            self.facts.mtu = now.mtu;
-        }
-    }
-
     /// Why nothing can be given back any more.
     pub(super) fn broken(&mut self) -> Option<String> {
         self.broken.take()
     }
 
-    /// Whether it is of no use any more: it is down or gone, packets do not fit into the ring, it has another address.
-    pub(super) fn unfit(&self, index: u32) -> bool {
-        let now = link::facts(index);
-        self.failed
-            || self.ring.failed()
-            || self.truncated
-            || now.is_ok_and(|now| now.mtu > self.ring.max_packet() || now.address != self.facts.address)
+    /// Forgets link headers that have not been used for a while, and looks what has changed of the device: whether it is
+    /// of no use any more, because it is down or gone, packets do not fit into the ring, or it has another address.
+    pub(super) fn unfit(&mut self) -> bool {
+        self.links.retain(|_, link| link.asked.elapsed() < FRESH);
+        let changed = link::facts(self.ring.device()).is_ok_and(|now| {
+            self.facts.mtu = now.mtu;
+            now.mtu > self.ring.max_packet() || now.address != self.facts.address
+        });
+        changed || self.failed || self.truncated || self.ring.failed()
     }
-}
-
-/// The way that a received segment takes.
-fn way(device: u32, segment: &Segment<'_>) -> Way {
-    Way { device, ends: Ends::new(segment.destination(), segment.source()) }
 }
 
 /// Counts what the stack did not take, and notes an error that will not pass.
@@ -217,28 +203,13 @@ fn given(done: io::Result<()>, broken: &mut Option<String>, counters: &Counters)
 
 /// A packet of ours: whose it is, and the fields of its IP header that may change on the way out.
 fn outgoing(packet: &[u8]) -> Option<(Ends, [u8; 2])> {
-    // The ring keeps its front only, so lengths are not looked at.
-    use core::net::{IpAddr, SocketAddr};
-    let ip = |at: usize, len: usize| -> Option<IpAddr> {
-        let bytes = packet.get(at..at + len)?;
-        match len {
-            4 => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-            _ => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
-        }
-    };
-    let (source, destination, tcp_at, fields) = match packet.first()? >> 4 {
-        4 => {
-            let fields = [*packet.get(1)?, *packet.get(8)?];
-            (ip(12, 4)?, ip(16, 4)?, usize::from(packet[0] & 15) * 4, fields)
-        }
-        6 if *packet.get(6)? == 6 => {
-            let class = packet[0] << 4 | *packet.get(1)? >> 4;
-            (ip(8, 16)?, ip(24, 16)?, 40, [class, *packet.get(7)?])
-        }
+    // The ring keeps its front only.
+    let (family, fields) = match packet.first()? >> 4 {
+        4 => (Family::V4, [*packet.get(1)?, *packet.get(8)?]),
+        6 => (Family::V6, [packet[0] << 4 | *packet.get(1)? >> 4, *packet.get(7)?]),
         _ => return None,
     };
-    let port = |at: usize| Some(u16::from_be_bytes(*packet.get(tcp_at + at..)?.first_chunk()?));
-    Some((Ends::new(SocketAddr::new(source, port(0)?), SocketAddr::new(destination, port(2)?)), fields))
+    Some((Ends::sent_front(family, packet)?, fields))
 }
 
 /// Learns the link header from a frame of ours, if the packet is as we sent it: rules may translate or mark it, and

@@ -64,7 +64,7 @@ impl Joins {
         let Ok(segment) = Segment::parse(bytes) else { return Ok(()) };
         seen(&segment);
         let at = segment.layout();
-        let ends = Ends::new(segment.destination(), segment.source());
+        let ends = Ends::received(&segment);
         let payload = (delivered.frame, delivered.from + at.payload_at..delivered.end);
         let mut done = Ok(());
         if let Some(i) = self.open.iter().position(|o| o.ends == ends) {

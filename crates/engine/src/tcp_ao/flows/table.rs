@@ -1,9 +1,11 @@
 //! The connections of a namespace by their ends and by their sockets, and when each of them is due.
 
 use crate::tcp_ao::SocketId;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use sealane_net::ao::endpoint::Request;
 use sealane_net::ao::mkt::unmapped;
+use sealane_net::wire::ip::{self, Family};
+use sealane_net::wire::tcp::Segment;
 use std::collections::{BTreeSet, HashMap};
 
 /// The most half-open connections that are remembered; beyond it the oldest is forgotten, and its peer tries again.
@@ -27,6 +29,37 @@ impl Ends {
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
         Ends { local: canonical(local), remote: canonical(remote) }
+    }
+
+    /// Of a segment that comes in.
+    #[must_use]
+    pub fn received(segment: &Segment<'_>) -> Self {
+        Ends::new(segment.destination(), segment.source())
+    }
+
+    /// Of a segment that leaves.
+    #[must_use]
+    pub fn sent(segment: &Segment<'_>) -> Self {
+        Ends::new(segment.source(), segment.destination())
+    }
+
+    /// Of a packet that left and of which only the front may be at hand, up to the ports (an ICMP error has no more);
+    /// `None` when it has no TCP header there. Lengths are not looked at, extension headers not followed.
+    #[must_use]
+    pub fn sent_front(family: Family, packet: &[u8]) -> Option<Self> {
+        let (protocol_at, source, destination, ports_at) = match family {
+            Family::V4 => {
+                let ip = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?));
+                (9, ip(12)?, ip(16)?, ip::v4_header_len(packet)?)
+            }
+            Family::V6 => {
+                let ip = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?));
+                (6, ip(8)?, ip(24)?, ip::V6_HEADER_LEN)
+            }
+        };
+        let port = |at: usize| Some(u16::from_be_bytes(*packet.get(ports_at + at..)?.first_chunk()?));
+        (packet[protocol_at] == ip::PROTO_TCP).then_some(())?;
+        Some(Ends::new(SocketAddr::new(source, port(0)?), SocketAddr::new(destination, port(2)?)))
     }
 }
 
