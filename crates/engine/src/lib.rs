@@ -3,6 +3,7 @@
 //! - [`alg`]: AF_ALG, a [`Socket`] for each descriptor;
 //! - [`crypto_user`]: NETLINK_CRYPTO, a [`CryptoUser`] for each descriptor;
 //! - [`procfs`]: the text of `/proc/crypto`;
+//! - [`xfrm`]: NETLINK_XFRM, an [`xfrm::Xfrm`] for each network namespace;
 //! - [`profile`] and [`catalog`]: which kernel is imitated, and what it calls its algorithms;
 //! - [`system`] and [`host`]: what all sockets share, and what they need from outside.
 //!
@@ -20,6 +21,7 @@ pub mod procfs;
 pub mod profile;
 pub mod system;
 pub mod tcp_ao;
+pub mod xfrm;
 
 pub use alg::{Received, SendMsg, Socket};
 pub use crypto_user::CryptoUser;

@@ -465,6 +465,14 @@ impl Sa {
         self.refill(hot);
     }
 
+    /// Goes on counting from here.
+    pub(crate) fn count_from(&mut self, hot: &mut Hot, used: &Usage) {
+        (self.add_time_s, self.use_time_s) = (used.add_time_s, used.use_time_s);
+        (hot.bytes_left, hot.packets_left) = (0, 0);
+        (self.bytes_mark, self.packets_mark) = (used.bytes, used.packets);
+        self.refill(hot);
+    }
+
     /// Length of AH in bytes.
     pub(crate) fn ah_len(&self, icv_len: usize) -> usize {
         let align = if self.flags.align4 { 4 } else { 8 };

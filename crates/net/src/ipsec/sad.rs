@@ -240,6 +240,15 @@ impl Sad {
         }
     }
 
+    /// What it has been used for, as another machine says that it is (`XFRMA_LTIME_VAL`).
+    pub fn set_usage(&mut self, id: SaId, used: &Usage, now_s: u64) {
+        let Some((hot, sa)) = self.pair_mut(id) else { return };
+        sa.count_from(hot, used);
+        if let (_, Some(at)) = sa.limits.time(used, sa.dying, now_s) {
+            self.timers.push(Reverse((at, id)));
+        }
+    }
+
     /// More sequence numbers may be used: the caller has written the lease down.
     pub fn renew_lease(&mut self, id: SaId, lease: Lease) {
         if let Some((hot, sa)) = self.pair_mut(id) {

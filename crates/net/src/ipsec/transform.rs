@@ -69,6 +69,36 @@ const ENCS: [EncRow; 11] = [
     EncRow("cbc(sm4)", "sm4", IvKind::Encrypted),
 ];
 
+/// What the kernel's table says of a MAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuthInfo {
+    /// The name; not the older one.
+    pub name: &'static str,
+    /// Length of the ICV in bits where none is asked for.
+    pub icv_bits: u32,
+    /// Length of the MAC in full, in bits.
+    pub full_bits: u32,
+}
+
+/// The row of a MAC by its name or its older name (`xfrm_aalg_get_byname`).
+#[must_use]
+pub fn auth_info(name: &str) -> Option<AuthInfo> {
+    let row = AUTHS.iter().find(|row| row.0 == name || (row.1 == name && !row.1.is_empty()))?;
+    Some(AuthInfo { name: row.0, icv_bits: row.2, full_bits: row.3 })
+}
+
+/// The name of a cipher by its name or its older name (`xfrm_ealg_get_byname`).
+#[must_use]
+pub fn enc_name(name: &str) -> Option<&'static str> {
+    ENCS.iter().find(|row| row.0 == name || (row.1 == name && !row.1.is_empty())).map(|row| row.0)
+}
+
+/// The name of an AEAD with an ICV of this many bits (`xfrm_aead_get_byname`).
+#[must_use]
+pub fn aead_name(name: &str, icv_bits: u32) -> Option<&'static str> {
+    AEADS.iter().find(|row| row.0 == name && row.1.contains(&icv_bits)).map(|row| row.0)
+}
+
 /// A name with its key.
 #[derive(Clone, Copy)]
 pub struct Keyed<'a> {
@@ -194,6 +224,11 @@ impl Transforms {
         let alg = self.registry.lookup(kind, name).map_err(TransformError::Lookup)?;
         self.resolved.push((name.to_owned(), alg.clone()));
         Ok(alg)
+    }
+
+    /// Whether the registry has an algorithm.
+    pub fn offers(&mut self, kind: Kind, name: &str) -> bool {
+        self.alg(kind, name).is_ok()
     }
 
     /// Prepares keys. `esn` is whether sequence numbers are extended, which decides what a cipher with a MAC covers.

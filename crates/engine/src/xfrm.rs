@@ -1,0 +1,286 @@
+//! NETLINK_XFRM as a state machine (`net/xfrm/xfrm_user.c`, `xfrm_state.c`, `xfrm_policy.c` of Linux 7.3): one [`Xfrm`] for
+//! each network namespace.
+//!
+//! What a key manager said is kept as it said it ([`state`], [`policy`]) and told back byte for byte; what packets need of it
+//! is in `sealane_net::ipsec`, under a handle. The two change together. A state that this version keeps but cannot use
+//! (IPComp, IP-TFS) has no handle: no packet ever finds it, and a policy that requires it blocks.
+//!
+//! [`Xfrm::call`] takes a datagram and gives the datagrams to answer with, and events for multicast groups;
+//! [`Xfrm::handle_timeout`] gives the events of time.
+
+use crate::host::Caller;
+use core::time::Duration;
+use sealane_abi::Errno;
+use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack, done};
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_MIN_TYPE};
+use sealane_abi::xfrm::{Body, Message, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
+use sealane_crypto::Registry;
+use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::spd::Spd;
+use sealane_net::ipsec::spd::cache::FlowCache;
+use sealane_net::ipsec::transform::Transforms;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+mod add;
+mod convert;
+mod defaults;
+mod dump;
+mod find;
+mod policies;
+mod policy;
+mod replay;
+mod spi;
+mod state;
+mod states;
+mod verify;
+
+use policies::Policies;
+use states::States;
+
+/// How many flows the cache of outbound ways has room for.
+const CACHED_FLOWS: usize = 4096;
+
+/// The time, on two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Since some start, never going back, in nanoseconds: for timers.
+    pub monotonic_ns: u64,
+    /// Since 1970, in seconds: lifetimes are counted in it, as the kernel's are.
+    pub wall_s: u64,
+}
+
+/// Who sends a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sender {
+    /// The port of its socket.
+    pub port: u32,
+    /// What it may do. Everything here needs CAP_NET_ADMIN; who knows its credentials has looked at them.
+    pub caller: Caller,
+    /// What its socket asked of acknowledgements.
+    pub ack: AckOptions,
+}
+
+/// An event for who listens to a multicast group. It may hold keys and is wiped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// `XFRMNLGRP_...`.
+    pub group: u32,
+    /// One message.
+    pub bytes: Zeroizing<Vec<u8>>,
+}
+
+impl Notice {
+    /// Encodes an event.
+    pub(crate) fn new(group: u32, message: &Message, seq: u32, port: u32) -> Self {
+        Notice { group, bytes: message.encode(0, seq, port) }
+    }
+}
+
+/// What follows from a datagram. It may hold keys and is wiped.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Replies {
+    /// Datagrams for the sender, in their order.
+    pub unicast: Vec<Zeroizing<Vec<u8>>>,
+    /// Events, in their order.
+    pub events: Vec<Notice>,
+}
+
+/// Fills a buffer with random bytes.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What an [`Xfrm`] is made with.
+pub struct Setup {
+    /// Algorithms.
+    pub registry: Arc<Registry>,
+    /// Random bytes that nobody can foresee: SPIs, salts of IVs, seeds of hash tables.
+    pub random: Random,
+    /// How many CPUs there may be: the limit of `XFRMA_SA_PCPU`.
+    pub cpus: u32,
+}
+
+/// The XFRM of one network namespace.
+pub struct Xfrm {
+    /// States as packets need them.
+    pub(crate) sad: Sad,
+    /// Policies as packets need them.
+    pub(crate) spd: Spd,
+    /// Ways of outbound flows.
+    #[expect(dead_code, reason = "for the data path")]
+    pub(crate) cache: FlowCache,
+    /// States as they were said.
+    pub(crate) states: States,
+    /// Policies as they were said.
+    pub(crate) policies: Policies,
+    transforms: Transforms,
+    random: Random,
+    cpus: u32,
+    settings: defaults::Settings,
+}
+
+/// What a request has come to where it did not fail.
+enum Outcome {
+    /// Done: an acknowledgement where it was asked for.
+    Done,
+    /// A dump: its end is the acknowledgement.
+    Dumped,
+}
+
+/// What serving one request needs.
+pub(crate) struct Serving<'a> {
+    /// Header of the request.
+    pub(crate) header: netlink::Nlmsghdr,
+    /// Port of the sender.
+    pub(crate) port: u32,
+    /// The time.
+    pub(crate) now: Now,
+    /// Where answers and events go.
+    pub(crate) replies: &'a mut Replies,
+}
+
+impl Serving<'_> {
+    /// Answers with one message.
+    pub(crate) fn reply(&mut self, message: &Message) {
+        self.replies.unicast.push(message.encode(0, self.header.nlmsg_seq, self.port));
+    }
+
+    /// Tells a group, with sequence number and port of the request's header.
+    pub(crate) fn tell(&mut self, group: u32, message: &Message) {
+        let header = &self.header;
+        self.replies.events.push(Notice::new(group, message, header.nlmsg_seq, header.nlmsg_pid));
+    }
+}
+
+/// A refusal without a text.
+pub(crate) const fn plain(errno: Errno) -> Reject {
+    Reject { errno, attr: None, ack: ExtAck { text: None, offset: None, rule: None } }
+}
+
+impl Xfrm {
+    /// An empty one, which lets everything pass.
+    #[must_use]
+    pub fn new(mut setup: Setup) -> Self {
+        let mut seed = || {
+            let mut bytes = [0; 8];
+            (setup.random)(&mut bytes);
+            u64::from_ne_bytes(bytes)
+        };
+        Xfrm {
+            sad: Sad::new(seed()),
+            spd: Spd::new(seed()),
+            cache: FlowCache::new(CACHED_FLOWS, seed()),
+            states: States::default(),
+            policies: Policies::default(),
+            transforms: Transforms::new(setup.registry),
+            random: setup.random,
+            cpus: setup.cpus,
+            settings: defaults::Settings::default(),
+        }
+    }
+
+    /// Serves one datagram, message by message (`netlink_rcv_skb`, `xfrm_user_rcv_msg`).
+    pub fn call(&mut self, datagram: &[u8], from: Sender, now: Now) -> Replies {
+        let mut replies = Replies::default();
+        for message in Messages::new(datagram) {
+            let header = message.header;
+            let mut ext = ExtAck::default();
+            let outcome = if header.nlmsg_flags & NLM_F_REQUEST == 0 || header.nlmsg_type < NLMSG_MIN_TYPE {
+                Ok(Outcome::Done)
+            } else {
+                let mut serving = Serving { header, port: from.port, now, replies: &mut replies };
+                self.request(&message, from, &mut serving, &mut ext)
+            };
+            let errno = match outcome {
+                Ok(Outcome::Dumped) => continue,
+                Ok(Outcome::Done) if header.nlmsg_flags & NLM_F_ACK == 0 => continue,
+                Ok(Outcome::Done) => Ok(()),
+                Err(reject) => {
+                    // A warning of the parser stands until something else is said.
+                    if reject.ack.text.is_some() {
+                        ext = reject.ack;
+                    }
+                    Err(reject.errno)
+                }
+            };
+            let dump = matches!(header.nlmsg_type, XFRM_MSG_GETSA | XFRM_MSG_GETPOLICY)
+                && header.nlmsg_flags & NLM_F_DUMP != 0
+                && from.caller.privileged;
+            let answer = if dump {
+                done(header.nlmsg_seq, from.port, 0, errno, from.ack, &ext)
+            } else {
+                ack(&message, from.port, errno, from.ack, &ext)
+            };
+            replies.unicast.push(Zeroizing::new(answer));
+        }
+        replies
+    }
+
+    fn request(
+        &mut self,
+        message: &netlink::Message<'_>,
+        from: Sender,
+        serving: &mut Serving<'_>,
+        ext: &mut ExtAck,
+    ) -> Result<Outcome, Reject> {
+        if message.header.nlmsg_type > XFRM_MSG_MAX {
+            return Err(plain(Errno::EINVAL));
+        }
+        // Everything needs the privilege, questions too.
+        if !from.caller.privileged {
+            return Err(plain(Errno::EPERM));
+        }
+        let request = Request::decode(message)?;
+        *ext = request.warning;
+        match request.body {
+            Body::DumpSa => return self.dump_states(&request, serving, from.ack).map(|()| Outcome::Dumped),
+            Body::DumpPolicy => {
+                self.dump_policies(serving, from.ack);
+                return Ok(Outcome::Dumped);
+            }
+            Body::NewSa(info) => self.add_state(&info, &request.attrs, false, serving)?,
+            Body::UpdSa(info) => self.add_state(&info, &request.attrs, true, serving)?,
+            Body::DelSa(id) => self.delete_state(&id, &request.attrs, serving)?,
+            Body::GetSa(id) => self.tell_state(&id, &request.attrs, serving)?,
+            Body::AllocSpi(info) => self.alloc_spi(&info, &request.attrs, serving)?,
+            Body::FlushSa(flush) => self.flush_states(flush.proto, serving),
+            Body::NewPolicy(info) => self.add_policy(&info, &request.attrs, false, serving)?,
+            Body::UpdPolicy(info) => self.add_policy(&info, &request.attrs, true, serving)?,
+            Body::DelPolicy(id) => self.delete_policy(&id, &request.attrs, serving)?,
+            Body::GetPolicy(id) => self.tell_policy(&id, &request.attrs, serving)?,
+            Body::FlushPolicy => self.flush_policies(&request.attrs, serving)?,
+            Body::GetSadInfo(flags) => self.tell_sad_info(flags, serving),
+            Body::GetSpdInfo(flags) => self.tell_spd_info(flags, serving),
+            Body::NewSpdInfo(_) => self.set_thresholds(&request)?,
+            Body::SetDefault(defaults) => self.set_defaults(&defaults, serving),
+            Body::GetDefault(_) => self.tell_defaults(serving),
+            _ => return Err(plain(Errno::EOPNOTSUPP)),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
+        let at = [self.sad.poll_timeout(), self.states.poll_timeout(), self.policies.poll_timeout()];
+        at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)))
+    }
+
+    /// What time has brought: events for those who listen.
+    pub fn handle_timeout(&mut self, now: Now) -> Vec<Notice> {
+        let mut events = Vec::new();
+        self.sad.handle_timeout(now.wall_s, &mut events);
+        let mut notices = Vec::new();
+        self.handle_events(events, now, &mut notices);
+        self.states_timeout(now, &mut notices);
+        self.policies_timeout(now, &mut notices);
+        notices
+    }
+
+    /// Random bytes.
+    pub(crate) fn random<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        (self.random)(&mut bytes);
+        bytes
+    }
+}

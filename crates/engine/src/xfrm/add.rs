@@ -1,0 +1,404 @@
+//! NEWSA and UPDSA (`xfrm_add_sa`): a state is made of what a request says, then added or put in the place of another.
+
+use super::replay::{numbers, seen, window_pkts};
+use super::spi::Wanted;
+use super::state::{Iptfs, Km, Replay, State};
+use super::states::Serial;
+use super::{Serving, Xfrm, convert, plain, verify};
+use sealane_abi::Errno;
+use sealane_abi::cryptouser::name_field;
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::xfrm::{
+    self as abi, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason, Stats,
+    UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT,
+    XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+};
+use sealane_crypto::Kind;
+use sealane_net::ipsec::sa::{SaError, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
+
+/// `IP_MAX_MTU`.
+const IP_MAX_MTU: u32 = 0xffff;
+/// ESP in UDP.
+pub(crate) const UDP_ENCAP_ESPINUDP: u16 = 2;
+/// The only compression there is.
+const DEFLATE: &[u8] = b"deflate";
+/// The cipher that does nothing.
+const NULL: &str = "ecb(cipher_null)";
+
+fn text(name: &[u8]) -> &str {
+    core::str::from_utf8(name).unwrap_or("")
+}
+
+/// The mark that packets get (`xfrm_smark_init`).
+pub(crate) fn set_mark(attrs: &Attributes<'_>) -> Result<Mark, Reject> {
+    let mask = attrs.set_mark_mask()?.unwrap_or(u32::MAX);
+    Ok(attrs.set_mark()?.map_or(Mark::default(), |v| Mark { v, m: mask }))
+}
+
+impl Xfrm {
+    pub(super) fn add_state(
+        &mut self,
+        info: &UsersaInfo,
+        attrs: &Attributes<'_>,
+        update: bool,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let now_s = serving.now.wall_s;
+        verify::new_state(info, attrs)?;
+        let (state, transform) = self.construct_state(info, attrs, now_s)?;
+        let event = if update {
+            // What is told is what was asked for, even where an older state takes over only some of it.
+            let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
+            self.update_state(located, state, transform, now_s)?
+        } else {
+            if self.locate(&state).is_some() {
+                return Err(plain(Errno::EEXIST));
+            }
+            let acquiring = self.acquiring_for(&state);
+            let serial = self.insert_state(state, transform, now_s)?;
+            if let Some(old) = acquiring {
+                self.remove_state(old);
+            }
+            self.states.get(serial).map(|state| self.new_sa_message(state))
+        };
+        if let Some(event) = event {
+            serving.tell(XFRMNLGRP_SA, &event);
+        }
+        Ok(())
+    }
+
+    /// The state that has what names this one (`__xfrm_state_locate`).
+    fn locate(&self, state: &State) -> Option<Serial> {
+        let info = &state.info;
+        self.states.find(state.mark.v & state.mark.m, &info.id.daddr, info.id.spi.get(), info.id.proto, info.family)
+    }
+
+    /// The state without keys that this one takes the place of (`xfrm_state_add`).
+    fn acquiring_for(&self, state: &State) -> Option<Serial> {
+        let info = &state.info;
+        let by_seq =
+            (info.seq != 0).then(|| self.acquiring_by_seq(state.mark.v & state.mark.m, info.seq, state.cpu)).flatten();
+        let by_seq = by_seq.filter(|serial| {
+            self.states.get(*serial).is_some_and(|found| {
+                found.info.id.proto == info.id.proto
+                    && convert::equal(&found.info.id.daddr, &info.id.daddr, info.family)
+            })
+        });
+        let wanted = Wanted { info: *info, mark: state.mark, if_id: state.if_id, cpu: state.cpu };
+        by_seq.or_else(|| self.acquiring_between(&wanted))
+    }
+
+    /// Adds a state to both tables.
+    pub(crate) fn insert_state(
+        &mut self,
+        mut state: State,
+        transform: Option<Transform>,
+        now_s: u64,
+    ) -> Result<Serial, Reject> {
+        state.mark.v &= state.mark.m;
+        let cur = state.info.curlft;
+        if let Some(transform) = transform {
+            state.sa = self.add_to_packets(&state, transform)?;
+        }
+        if let Some(sa) = state.sa {
+            let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
+            if limits_moved {
+                self.sad.set_usage(sa, &convert::usage(&cur), now_s);
+            }
+            state.replay_at = self.position(&state);
+        }
+        Ok(self.states.add(state, now_s))
+    }
+
+    /// Adds what packets need of a state; `None` where they cannot go through it.
+    fn add_to_packets(&mut self, state: &State, transform: Transform) -> Result<Option<SaId>, Reject> {
+        let info = &state.info;
+        let (Some(proto), Some(mode)) = (convert::proto(info.id.proto), convert::mode(info.mode)) else {
+            return Ok(None);
+        };
+        let flags = convert::flags(info.flags, state.extra_flags);
+        let (out_number, in_number) = numbers(&state.replay, flags.esn);
+        let spec = SaSpec {
+            proto,
+            mode,
+            reqid: info.reqid,
+            mark: convert::mark(state.mark),
+            if_id: state.if_id,
+            cpu: state.cpu,
+            selector: convert::selector(&info.sel),
+            dir: convert::dir(state.dir),
+            flags,
+            encap: state.encap.map(|e| UdpEncap { sport: e.encap_sport.get(), dport: e.encap_dport.get() }),
+            tfc_pad: state.tfcpad,
+            window_pkts: window_pkts(state),
+            out_number,
+            in_number,
+            iv_salt: self.random(),
+            limits: convert::limits(&info.lft),
+            mapping_maxage_s: state.mapping_maxage_s,
+            now_s: info.curlft.add_time,
+            ..SaSpec::tunnel(
+                info.id.spi.get(),
+                convert::ip(&info.saddr, info.family),
+                convert::ip(&info.id.daddr, info.family),
+                transform,
+            )
+        };
+        let window = spec.window_pkts;
+        let sa = match self.sad.add(spec) {
+            Ok(sa) => sa,
+            // Linux takes these, and no packet goes through them there either, or nobody uses them: see LIMITATIONS.md.
+            Err(SaError::Mode | SaError::Transform) => return Ok(None),
+            Err(SaError::Exists) => return Err(plain(Errno::EEXIST)),
+            Err(_) => return Err(plain(Errno::ENOMEM)),
+        };
+        let seen = seen(&state.replay, window, in_number);
+        if !seen.is_empty() {
+            // The numbers are those that it was added with: nothing goes back.
+            let _ = self.sad.set_replay(sa, out_number, in_number, seen);
+        }
+        Ok(Some(sa))
+    }
+
+    /// Puts a state in the place of another, or what may change of it (`xfrm_state_update`).
+    fn update_state(
+        &mut self,
+        located: Serial,
+        state: State,
+        transform: Option<Transform>,
+        now_s: u64,
+    ) -> Result<Option<abi::Message>, Reject> {
+        let old = self.states.get(located).ok_or(plain(Errno::ESRCH))?;
+        if old.km == Km::Acquiring {
+            if state.dir != 0 && old.dir != state.dir {
+                return Err(plain(Errno::ESRCH));
+            }
+            // Both cannot have the SPI at a time here: the old one goes first.
+            self.remove_state(located);
+            let serial = self.insert_state(state, transform, now_s)?;
+            return Ok(self.states.get(serial).map(|state| self.upd_sa_message(state)));
+        }
+        if old.dir != state.dir {
+            return Err(plain(Errno::ESRCH));
+        }
+        if old.encap.map(|e| e.encap_type) != state.encap.map(|e| e.encap_type) {
+            return Err(plain(Errno::EINVAL));
+        }
+        let event = self.upd_sa_message(&state);
+        let (sa, lft) = (old.sa, state.info.lft);
+        self.states.change(located, now_s, |old| {
+            old.encap = state.encap;
+            if old.coaddr.is_some() && state.coaddr.is_some() {
+                old.coaddr = state.coaddr;
+            }
+            old.info.lft = lft;
+            old.dying = false;
+            if state.set_mark.v | state.set_mark.m != 0 {
+                old.set_mark = state.set_mark;
+            }
+            if state.if_id != 0 {
+                old.if_id = state.if_id;
+            }
+        });
+        if let Some(sa) = sa {
+            self.sad.set_limits(sa, convert::limits(&lft), now_s);
+            if let Some(encap) = state.encap {
+                let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
+                self.sad.set_ports(sa, ports);
+            }
+        }
+        Ok(Some(event))
+    }
+
+    /// Makes a state of what a request says (`xfrm_state_construct`), with what its packets are to be computed with.
+    fn construct_state(
+        &mut self,
+        p: &UsersaInfo,
+        attrs: &Attributes<'_>,
+        now_s: u64,
+    ) -> Result<(State, Option<Transform>), Reject> {
+        let mut info = UsersaInfo {
+            curlft: LifetimeCur { add_time: now_s, ..LifetimeCur::default() },
+            stats: Stats::default(),
+            replay_window: p.replay_window.min(32),
+            ..*p
+        };
+        if info.sel.family == 0 && info.flags & XFRM_STATE_AF_UNSPEC == 0 {
+            info.sel.family = info.family;
+        }
+        let mut state = State::new(info, Km::Valid);
+        state.encap = attrs.encap()?.map(|encap| abi::EncapTmpl { pad: [0; 2], ..encap });
+        state.coaddr = attrs.coaddr()?;
+        state.extra_flags = attrs.sa_extra_flags()?.unwrap_or(0);
+        self.attach(&mut state, attrs)?;
+        state.tfcpad = attrs.tfcpad()?.unwrap_or(0);
+        if state.tfcpad > IP_MAX_MTU {
+            return Err(Reason::TfcExcessive.into());
+        }
+        state.mark = attrs.mark()?.unwrap_or_default();
+        state.set_mark = set_mark(attrs)?;
+        state.if_id = attrs.if_id()?.unwrap_or(0);
+        state.dir = attrs.sa_dir()?.unwrap_or(0);
+        state.keepalive_s = attrs.nat_keepalive_interval()?.unwrap_or(0);
+        state.cpu = attrs.sa_pcpu()?;
+        if state.cpu.is_some_and(|cpu| cpu >= self.cpus) {
+            return Err(Reason::Pcpu.into());
+        }
+        let transform = self.init_state(&state)?;
+        if let Some(mut esn) = attrs.replay_esn_val()? {
+            // The bitmap may be left out.
+            esn.bmp.resize(esn.bmp_len as usize, 0);
+            if esn.replay_window > esn.bmp_len * 32 {
+                return Err(Reason::ReplayBitmap.into());
+            }
+            if info.flags & XFRM_STATE_ESN != 0 && esn.replay_window == 0 && state.dir != XFRM_SA_DIR_OUT {
+                return Err(Reason::ReplayWindow.into());
+            }
+            state.replay = Replay::Esn(esn);
+        }
+        if let (Some(replay), Replay::Legacy(said)) = (attrs.replay_val()?, &mut state.replay) {
+            *said = replay;
+        }
+        if let Some(cur) = attrs.ltime_val()? {
+            state.info.curlft = cur;
+        }
+        state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
+        if attrs.offload_dev()?.is_some() {
+            return Err(plain(Errno::EINVAL));
+        }
+        if p.mode == XFRM_MODE_IPTFS {
+            state.iptfs = Some(iptfs(attrs)?);
+        }
+        Ok((state, transform))
+    }
+
+    /// The algorithms, by the names that the kernel knows them by (`attach_aead` and the like).
+    fn attach(&mut self, state: &mut State, attrs: &Attributes<'_>) -> Result<(), Reject> {
+        if let Some(mut aead) = attrs.alg_aead()? {
+            let name = aead_name(text(aead.name()), aead.alg_icv_len);
+            let name = name.filter(|name| self.transforms.offers(Kind::Aead, name)).ok_or(Reason::AeadUnknown)?;
+            aead.alg_name = name_field(name);
+            state.aead = Some(aead);
+        }
+        if let Some(mut auth) = attrs.alg_auth_trunc()? {
+            let row = auth_info(text(auth.name())).filter(|row| self.transforms.offers(Kind::Hash, row.name));
+            let row = row.ok_or(Reason::AuthTruncUnknown)?;
+            if auth.alg_trunc_len > row.full_bits {
+                return Err(Reason::TruncLength.into());
+            }
+            auth.alg_name = name_field(row.name);
+            if auth.alg_trunc_len == 0 {
+                auth.alg_trunc_len = row.icv_bits;
+            }
+            state.auth = Some(auth);
+        } else if let Some(auth) = attrs.alg_auth()? {
+            let row = auth_info(text(auth.name())).filter(|row| self.transforms.offers(Kind::Hash, row.name));
+            let row = row.ok_or(Reason::AuthUnknown)?;
+            state.auth = Some(AlgoAuth {
+                alg_name: name_field(row.name),
+                alg_key_len: auth.alg_key_len,
+                alg_trunc_len: row.icv_bits,
+                alg_key: auth.alg_key,
+            });
+        }
+        if let Some(mut crypt) = attrs.alg_crypt()? {
+            let name = enc_name(text(crypt.name()));
+            let name = name.filter(|name| *name == NULL || self.transforms.offers(Kind::Skcipher, name));
+            crypt.alg_name = name_field(name.ok_or(Reason::CryptUnknown)?);
+            state.crypt = Some(crypt);
+        }
+        if let Some(mut comp) = attrs.alg_comp()? {
+            if comp.name() != DEFLATE {
+                return Err(Reason::CompUnknown.into());
+            }
+            // No key comes back.
+            (comp.alg_key_len, comp.alg_key) = (0, abi::Key::new(&[]));
+            state.comp = Some(comp);
+        }
+        Ok(())
+    }
+
+    /// What a protocol makes of a state (`__xfrm_init_state`).
+    pub(crate) fn init_state(&mut self, state: &State) -> Result<Option<Transform>, Reject> {
+        let info = &state.info;
+        // Those of Mobile IPv6 are not there, as in a kernel without it.
+        let known = matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS);
+        let inner = if info.sel.family == 0 { info.family } else { info.sel.family };
+        if !known {
+            return Err(Reason::ModeUnknown.into());
+        }
+        if info.mode == XFRM_MODE_TRANSPORT && inner != info.family {
+            return Err(Reason::ModeFamilyChange.into());
+        }
+        let transform = match info.id.proto {
+            IPPROTO_ESP => Some(self.init_esp(state)?),
+            IPPROTO_AH => Some(self.init_ah(state)?),
+            IPPROTO_COMP => {
+                if !matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL) {
+                    return Err(Reason::IpcompMode.into());
+                }
+                if state.encap.is_some() {
+                    return Err(Reason::IpcompEncap.into());
+                }
+                None
+            }
+            _ => return Err(Reason::TypeUnknown.into()),
+        };
+        if state.keepalive_s != 0 {
+            if state.dir != XFRM_SA_DIR_OUT {
+                return Err(Reason::KeepaliveDir.into());
+            }
+            if state.encap.is_none_or(|encap| encap.encap_type != UDP_ENCAP_ESPINUDP) {
+                return Err(Reason::KeepaliveEncap.into());
+            }
+        }
+        Ok(transform)
+    }
+
+    fn init_esp(&mut self, state: &State) -> Result<Transform, Reject> {
+        let esn = state.info.flags & XFRM_STATE_ESN != 0;
+        let made = match state {
+            State { aead: Some(aead), .. } => {
+                let keyed = Keyed { name: text(aead.name()), key: aead.alg_key.expose() };
+                self.transforms.prepare(&TransformSpec::Aead { aead: keyed, icv_bits: aead.alg_icv_len }, esn)
+            }
+            State { crypt: Some(enc), auth: Some(auth), .. } => {
+                let icv_bits = auth.alg_trunc_len;
+                let auth = Keyed { name: text(auth.name()), key: auth.alg_key.expose() };
+                let enc = Keyed { name: text(enc.name()), key: enc.alg_key.expose() };
+                self.transforms.prepare(&TransformSpec::EncAuth { enc, auth, icv_bits }, esn)
+            }
+            // Linux would encrypt without integrity.
+            State { crypt: Some(_), .. } => Err(TransformError::NullAuth),
+            _ => return Err(Reason::EspAlg.into()),
+        };
+        let transform = made.map_err(|_| Reject::from(Reason::Crypto))?;
+        match state.encap {
+            Some(encap) if encap.encap_type != UDP_ENCAP_ESPINUDP => Err(Reason::EspEncap.into()),
+            _ => Ok(transform),
+        }
+    }
+
+    fn init_ah(&mut self, state: &State) -> Result<Transform, Reject> {
+        let Some(auth) = &state.auth else { return Err(Reason::AhAuth.into()) };
+        if state.encap.is_some() {
+            return Err(Reason::AhEncap.into());
+        }
+        let keyed = Keyed { name: text(auth.name()), key: auth.alg_key.expose() };
+        let made = self.transforms.prepare(&TransformSpec::Auth { auth: keyed, icv_bits: auth.alg_trunc_len }, false);
+        made.map_err(|_| Reason::Crypto.into())
+    }
+}
+
+/// Options of IP-TFS, the kernel's own where nothing is said (`iptfs_user_init`).
+fn iptfs(attrs: &Attributes<'_>) -> Result<Iptfs, Reject> {
+    Ok(Iptfs {
+        drop_time: attrs.iptfs_drop_time()?.unwrap_or(1_000_000),
+        reorder_window: attrs.iptfs_reorder_window()?.unwrap_or(3),
+        dont_frag: attrs.iptfs_dont_frag()?.is_some(),
+        init_delay: attrs.iptfs_init_delay()?.unwrap_or(0),
+        max_qsize: attrs.iptfs_max_qsize()?.unwrap_or(1024 * 1024),
+        pkt_size: attrs.iptfs_pkt_size()?.unwrap_or(0),
+    })
+}

@@ -1,0 +1,120 @@
+//! Between the structures of the ABI and those that packets need.
+
+use core::net::IpAddr;
+use sealane_abi::xfrm::{self as abi, AF_INET, AF_INET6, Address};
+use sealane_net::ipsec::lifetime::{Limits, Usage};
+use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir};
+use sealane_net::ipsec::selector::{Mark, Selector};
+use sealane_net::wire::ip::Family;
+
+/// ESP or AH; `None` for what packets cannot go through here.
+pub(crate) fn proto(number: u8) -> Option<Proto> {
+    match number {
+        abi::IPPROTO_ESP => Some(Proto::Esp),
+        abi::IPPROTO_AH => Some(Proto::Ah),
+        _ => None,
+    }
+}
+
+/// The mode; `None` for what packets cannot go through here.
+pub(crate) fn mode(number: u8) -> Option<Mode> {
+    match number {
+        abi::XFRM_MODE_TRANSPORT => Some(Mode::Transport),
+        abi::XFRM_MODE_TUNNEL => Some(Mode::Tunnel),
+        abi::XFRM_MODE_BEET => Some(Mode::Beet),
+        _ => None,
+    }
+}
+
+/// The direction of a state.
+pub(crate) fn dir(number: u8) -> Option<SaDir> {
+    match number {
+        abi::XFRM_SA_DIR_IN => Some(SaDir::In),
+        abi::XFRM_SA_DIR_OUT => Some(SaDir::Out),
+        _ => None,
+    }
+}
+
+/// A selector. One without a family is for everything, whatever else it says (`xfrm_state_look_at`).
+pub(crate) fn selector(sel: &abi::Selector) -> Selector {
+    let (Some(source), Some(destination)) = (sel.saddr.ip(sel.family), sel.daddr.ip(sel.family)) else {
+        return Selector::ANY;
+    };
+    Selector {
+        family: Some(if sel.family == AF_INET { Family::V4 } else { Family::V6 }),
+        source,
+        source_len: sel.prefixlen_s,
+        destination,
+        destination_len: sel.prefixlen_d,
+        sport: sel.sport.get(),
+        sport_mask: sel.sport_mask.get(),
+        dport: sel.dport.get(),
+        dport_mask: sel.dport_mask.get(),
+        proto: sel.proto,
+        ifindex: sel.ifindex,
+    }
+}
+
+/// Limits.
+pub(crate) fn limits(lft: &abi::LifetimeCfg) -> Limits {
+    Limits {
+        soft_bytes: lft.soft_byte_limit,
+        hard_bytes: lft.hard_byte_limit,
+        soft_packets: lft.soft_packet_limit,
+        hard_packets: lft.hard_packet_limit,
+        soft_add_s: lft.soft_add_expires_seconds,
+        hard_add_s: lft.hard_add_expires_seconds,
+        soft_use_s: lft.soft_use_expires_seconds,
+        hard_use_s: lft.hard_use_expires_seconds,
+    }
+}
+
+/// What has been used up.
+pub(crate) fn usage(cur: &abi::LifetimeCur) -> Usage {
+    Usage { bytes: cur.bytes, packets: cur.packets, add_time_s: cur.add_time, use_time_s: cur.use_time }
+}
+
+/// The same the other way.
+pub(crate) fn lifetime_cur(used: &Usage) -> abi::LifetimeCur {
+    abi::LifetimeCur { bytes: used.bytes, packets: used.packets, add_time: used.add_time_s, use_time: used.use_time_s }
+}
+
+/// A mark.
+pub(crate) fn mark(mark: abi::Mark) -> Mark {
+    Mark { value: mark.v, mask: mark.m }
+}
+
+/// Flags of a state.
+pub(crate) fn flags(flags: u8, extra: u32) -> Flags {
+    let has = |flag: u8| flags & flag != 0;
+    Flags {
+        esn: has(abi::XFRM_STATE_ESN),
+        noecn: has(abi::XFRM_STATE_NOECN),
+        decap_dscp: has(abi::XFRM_STATE_DECAP_DSCP),
+        nopmtudisc: has(abi::XFRM_STATE_NOPMTUDISC),
+        wildrecv: has(abi::XFRM_STATE_WILDRECV),
+        icmp: has(abi::XFRM_STATE_ICMP),
+        align4: has(abi::XFRM_STATE_ALIGN4),
+        dont_encap_dscp: extra & abi::XFRM_SA_XFLAG_DONT_ENCAP_DSCP != 0,
+        oseq_may_wrap: extra & abi::XFRM_SA_XFLAG_OSEQ_MAY_WRAP != 0,
+    }
+}
+
+/// Whether two addresses of a family are equal (`xfrm_addr_equal`): of IPv4's only the first 4 bytes count.
+pub(crate) fn equal(a: &Address, b: &Address, family: u16) -> bool {
+    if family == AF_INET6 { a == b } else { a.bytes[..4] == b.bytes[..4] }
+}
+
+/// The address with nothing behind an IPv4 one: what tables sort by.
+pub(crate) fn key(address: &Address, family: u16) -> [u8; 16] {
+    let mut bytes = address.bytes;
+    if family != AF_INET6 {
+        bytes[4..].fill(0);
+    }
+    bytes
+}
+
+/// The address in its family, or the unspecified one of IPv4.
+pub(crate) fn ip(address: &Address, family: u16) -> IpAddr {
+    address.ip(family).unwrap_or(IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED))
+}

@@ -1,0 +1,99 @@
+//! Asking for states, deleting them, flushing them; what becomes of them by themselves.
+
+use super::states::Serial;
+use super::{Notice, Now, Serving, Xfrm, plain};
+use sealane_abi::Errno;
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::xfrm::{
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, Message, UsersaFlush, UsersaId, XFRMNLGRP_SA, proto_matches,
+};
+use sealane_net::ipsec::event::Event;
+
+/// The mark of a request, and what it is looked up by (`xfrm_mark_get`).
+pub(crate) fn mark(attrs: &Attributes<'_>) -> Result<(Mark, u32), Reject> {
+    let mark = attrs.mark()?.unwrap_or_default();
+    Ok((mark, mark.v & mark.m))
+}
+
+impl Xfrm {
+    /// The state that a request names (`xfrm_user_state_lookup`).
+    pub(crate) fn named(&self, id: &UsersaId, attrs: &Attributes<'_>) -> Result<Serial, Reject> {
+        let (_, mark) = mark(attrs)?;
+        if !proto_matches(id.proto, IPSEC_PROTO_ANY) {
+            // Those of Mobile IPv6 are named by addresses; there are none.
+            let errno = if attrs.srcaddr()?.is_none() { Errno::EINVAL } else { Errno::ESRCH };
+            return Err(plain(errno));
+        }
+        self.states.find(mark, &id.daddr, id.spi.get(), id.proto, id.family).ok_or(plain(Errno::ESRCH))
+    }
+
+    pub(super) fn tell_state(
+        &self,
+        id: &UsersaId,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let serial = self.named(id, attrs)?;
+        if let Some(state) = self.states.get(serial) {
+            serving.reply(&self.new_sa_message(state));
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_state(
+        &mut self,
+        id: &UsersaId,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let serial = self.named(id, attrs)?;
+        if let Some(state) = self.states.get(serial) {
+            let event = self.del_sa_message(state);
+            self.remove_state(serial);
+            serving.tell(XFRMNLGRP_SA, &event);
+        }
+        Ok(())
+    }
+
+    /// Deletes all of a protocol; an event says so unless there were none (`xfrm_flush_sa`).
+    pub(super) fn flush_states(&mut self, proto: u8, serving: &mut Serving<'_>) {
+        let gone: Vec<Serial> = self
+            .states
+            .iter()
+            .filter(|(_, s)| proto_matches(s.info.id.proto, proto))
+            .map(|(serial, _)| serial)
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        gone.into_iter().for_each(|serial| self.remove_state(serial));
+        serving.tell(XFRMNLGRP_SA, &Message::new(Body::FlushSa(UsersaFlush { proto })));
+    }
+
+    /// Takes a state out of both tables.
+    pub(crate) fn remove_state(&mut self, serial: Serial) {
+        if let Some(state) = self.states.remove(serial)
+            && let Some(sa) = state.sa
+        {
+            self.sad.remove(sa);
+        }
+    }
+
+    /// What packets and time have brought about.
+    pub(crate) fn handle_events(&mut self, events: Vec<Event>, _now: Now, notices: &mut Vec<Notice>) {
+        for event in events {
+            match event {
+                Event::SoftExpire(sa) => {
+                    let state = self.states.of_sa(sa).and_then(|serial| self.states.get(serial));
+                    notices.extend(state.map(|state| self.expire_notice(state, false, 0)));
+                }
+                Event::HardExpire(sa) => {
+                    let Some(serial) = self.states.of_sa(sa) else { continue };
+                    notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, true, 0)));
+                    self.remove_state(serial);
+                }
+                Event::Acquire { .. } | Event::Mapping { .. } | Event::LeaseLow(_) => {}
+            }
+        }
+    }
+}

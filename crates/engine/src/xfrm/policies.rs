@@ -1,0 +1,333 @@
+//! The table of policies, and what is done to them (`xfrm_add_policy`, `xfrm_get_policy`, `xfrm_flush_policy`).
+
+use super::defaults::Buckets;
+use super::find::mark;
+use super::policy::PolicyRecord;
+use super::{Notice, Now, Serving, Xfrm, convert, plain};
+use sealane_abi::Errno;
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::xfrm::{
+    AF_INET, AF_INET6, Attributes, Body, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, IPSEC_PROTO_ANY, LifetimeCur, Mark,
+    Message, Reason, Selector, UserTmpl, UserpolicyId, UserpolicyInfo, XFRM_MAX_DEPTH, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
+    XFRM_MODE_MAX, XFRM_MODE_TUNNEL, XFRM_POLICY_ALLOW, XFRM_POLICY_BLOCK, XFRM_POLICY_MAX, XFRM_POLICY_OUT,
+    XFRM_POLICY_TYPE_MAIN, XFRM_SHARE_UNIQUE, XFRMNLGRP_POLICY,
+};
+use sealane_net::ipsec::lifetime::Age;
+use sealane_net::ipsec::spd::PolicyError;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
+
+/// Counts additions; it never names another policy.
+pub(crate) type Serial = u64;
+
+/// Direction, selector byte for byte, mark, interface id.
+type Key = (u8, [u8; 56], (u32, u32), u32);
+
+fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> Key {
+    let mut bytes = [0; 56];
+    bytes.copy_from_slice(sel.as_bytes());
+    (dir, bytes, (mark.v, mark.m), if_id)
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Policies {
+    policies: BTreeMap<Serial, Box<PolicyRecord>>,
+    by_key: BTreeMap<Key, Serial>,
+    by_index: BTreeMap<u32, Serial>,
+    timers: BTreeSet<(u64, Serial)>,
+    counts: [u32; 3],
+    last: Serial,
+    next_index: u32,
+    buckets: Buckets,
+}
+
+impl Policies {
+    /// The newest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Serial, &PolicyRecord)> {
+        self.policies.iter().rev().map(|(serial, policy)| (*serial, &**policy))
+    }
+
+    pub(crate) fn get(&self, serial: Serial) -> Option<&PolicyRecord> {
+        self.policies.get(&serial).map(|policy| &**policy)
+    }
+
+    /// The one with an index.
+    pub(crate) fn of_index(&self, index: u32) -> Option<Serial> {
+        self.by_index.get(&index).copied()
+    }
+
+    /// How many there are inbound, outbound and forwarded.
+    pub(crate) fn counts(&self) -> [u32; 3] {
+        self.counts
+    }
+
+    pub(crate) fn buckets(&self) -> Buckets {
+        self.buckets
+    }
+
+    /// An index that no other has (`xfrm_gen_index`).
+    fn free_index(&mut self, dir: u8, wanted: u32) -> u32 {
+        let mut wanted = Some(wanted).filter(|index| *index != 0);
+        loop {
+            let index = wanted.take().unwrap_or_else(|| {
+                let index = self.next_index | u32::from(dir);
+                self.next_index = self.next_index.wrapping_add(8);
+                index
+            });
+            let index = if index == 0 { 8 } else { index };
+            if !self.by_index.contains_key(&index) {
+                return index;
+            }
+        }
+    }
+
+    fn add(&mut self, policy: PolicyRecord) -> Serial {
+        self.last += 1;
+        let info = &policy.info;
+        self.by_key.insert(key_of(info.dir, &info.sel, policy.mark, policy.if_id), self.last);
+        self.by_index.insert(info.index, self.last);
+        self.counts[usize::from(info.dir)] += 1;
+        self.timers.extend(next_look(&policy, info.curlft.add_time).map(|at| (at, self.last)));
+        self.policies.insert(self.last, Box::new(policy));
+        self.buckets.added(self.policies.len());
+        self.last
+    }
+
+    fn remove(&mut self, serial: Serial) -> Option<Box<PolicyRecord>> {
+        let policy = self.policies.remove(&serial)?;
+        let info = &policy.info;
+        self.by_key.remove(&key_of(info.dir, &info.sel, policy.mark, policy.if_id));
+        self.by_index.remove(&info.index);
+        self.counts[usize::from(info.dir)] -= 1;
+        Some(policy)
+    }
+
+    /// When [`Xfrm::policies_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn due(&mut self, now_s: u64) -> Option<Serial> {
+        self.timers.first().filter(|(at, _)| *at <= now_s)?;
+        self.timers.pop_first().map(|(_, serial)| serial)
+    }
+}
+
+/// When the limits of a policy are to be looked at.
+fn next_look(policy: &PolicyRecord, now_s: u64) -> Option<u64> {
+    match convert::limits(&policy.info.lft).time(&convert::usage(&policy.info.curlft), policy.dying, now_s) {
+        (Age::Young, next) => next,
+        _ => Some(now_s),
+    }
+}
+
+fn verify_dir(dir: u8) -> Result<(), Reject> {
+    if dir < XFRM_POLICY_MAX { Ok(()) } else { Err(Reason::PolicyDir.into()) }
+}
+
+/// The type that attributes say: there is one only.
+pub(crate) fn verify_type(attrs: &Attributes<'_>) -> Result<(), Reject> {
+    match attrs.policy_type()? {
+        Some(t) if t.type_ != XFRM_POLICY_TYPE_MAIN => Err(Reason::PolicyType.into()),
+        _ => Ok(()),
+    }
+}
+
+/// What is asked of a new policy (`verify_newpolicy_info`).
+pub(crate) fn verify_new(p: &UserpolicyInfo) -> Result<(), Reject> {
+    if p.share > XFRM_SHARE_UNIQUE {
+        return Err(Reason::PolicyShare.into());
+    }
+    if !matches!(p.action, XFRM_POLICY_ALLOW | XFRM_POLICY_BLOCK) {
+        return Err(Reason::PolicyAction.into());
+    }
+    let longest = p.sel.prefixlen_d.max(p.sel.prefixlen_s);
+    match p.sel.family {
+        AF_INET if longest > 32 => return Err(Reason::SelectorPrefix4.into()),
+        AF_INET6 if longest > 128 => return Err(Reason::SelectorPrefix6.into()),
+        AF_INET | AF_INET6 => {}
+        _ => return Err(Reason::PolicySelectorFamily.into()),
+    }
+    verify_dir(p.dir)?;
+    // The three lowest bits of an index are its direction.
+    if p.index != 0 && p.index & 7 != u32::from(p.dir) {
+        return Err(Reason::PolicyIndex.into());
+    }
+    Ok(())
+}
+
+/// What is asked of templates (`validate_tmpl`); one without a family has the policy's.
+pub(crate) fn verify_tmpls(tmpls: &mut [UserTmpl], family: u16, dir: u8) -> Result<(), Reject> {
+    if tmpls.len() > XFRM_MAX_DEPTH {
+        return Err(Reason::TmplCount.into());
+    }
+    let mut before = family;
+    for tmpl in tmpls {
+        if tmpl.family == 0 {
+            tmpl.family = family;
+        }
+        let tunnel = matches!(tmpl.mode, XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS);
+        let proto = matches!(tmpl.id.proto, IPPROTO_AH | IPPROTO_ESP | IPPROTO_COMP | 60 | 43 | IPSEC_PROTO_ANY);
+        let reason = match tmpl {
+            _ if tunnel && tmpl.optional != 0 && dir == XFRM_POLICY_OUT => Reason::TmplOptional,
+            _ if !tunnel && tmpl.family != before => Reason::TmplFamilyChange,
+            _ if tmpl.mode >= XFRM_MODE_MAX => Reason::TmplMode,
+            _ if !matches!(tmpl.family, AF_INET | AF_INET6) => Reason::TmplFamily,
+            _ if !proto => Reason::TmplProto,
+            _ => {
+                before = tmpl.family;
+                continue;
+            }
+        };
+        return Err(reason.into());
+    }
+    Ok(())
+}
+
+impl Xfrm {
+    /// Makes a policy of what a request says (`xfrm_policy_construct`).
+    pub(crate) fn construct_policy(
+        &mut self,
+        info: &UserpolicyInfo,
+        attrs: &Attributes<'_>,
+    ) -> Result<PolicyRecord, Reject> {
+        verify_type(attrs)?;
+        let mut tmpls = attrs.tmpl()?.unwrap_or_default();
+        verify_tmpls(&mut tmpls, info.sel.family, info.dir)?;
+        for tmpl in &mut tmpls {
+            (tmpl.pad, tmpl.pad2) = ([0; 2], 0);
+        }
+        let mut mark = attrs.mark()?.unwrap_or_default();
+        mark.v &= mark.m;
+        if attrs.offload_dev()?.is_some() {
+            return Err(Reason::OffloadPolicies.into());
+        }
+        let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
+        let if_id = attrs.if_id()?.unwrap_or(0);
+        Ok(PolicyRecord { info, tmpls, mark, if_id, offload: None, id: None, dying: false })
+    }
+
+    pub(super) fn add_policy(
+        &mut self,
+        info: &UserpolicyInfo,
+        attrs: &Attributes<'_>,
+        update: bool,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        verify_new(info)?;
+        attrs.sec_ctx()?;
+        let mut policy = self.construct_policy(info, attrs)?;
+        policy.info.curlft.add_time = serving.now.wall_s;
+        let key = key_of(info.dir, &info.sel, policy.mark, policy.if_id);
+        let old = self.policies.by_key.get(&key).copied();
+        if old.is_some() && !update {
+            return Err(plain(Errno::EEXIST));
+        }
+        policy.info.index = match old.and_then(|old| self.policies.get(old)) {
+            Some(old) => old.info.index,
+            None => self.policies.free_index(info.dir, info.index),
+        };
+        let id = self.spd.add(policy.to_packets(), update).map_err(|error| match error {
+            PolicyError::Exists => plain(Errno::EEXIST),
+            PolicyError::Family => Reason::PolicySelectorFamily.into(),
+            PolicyError::Full => plain(Errno::ENOMEM),
+        })?;
+        policy.id = Some(id);
+        if let Some(old) = old {
+            self.policies.remove(old);
+        }
+        let event = if update { policy.upd_message(&self.spd) } else { policy.new_message(&self.spd) };
+        self.policies.add(policy);
+        serving.tell(XFRMNLGRP_POLICY, &event);
+        Ok(())
+    }
+
+    /// The policy that a request names, by its index or its selector (`xfrm_get_policy`).
+    pub(crate) fn named_policy(&self, id: &UserpolicyId, attrs: &Attributes<'_>) -> Result<Serial, Reject> {
+        verify_type(attrs)?;
+        verify_dir(id.dir)?;
+        let if_id = attrs.if_id()?.unwrap_or(0);
+        let (mark, _) = mark(attrs)?;
+        let none = plain(Errno::ENOENT);
+        if id.index == 0 {
+            attrs.sec_ctx()?;
+            let key = key_of(id.dir, &id.sel, mark, if_id);
+            return self.policies.by_key.get(&key).copied().ok_or(none);
+        }
+        let serial = self.policies.of_index(id.index).filter(|_| id.index & 7 == u32::from(id.dir)).ok_or(none)?;
+        let fits = |p: &PolicyRecord| p.if_id == if_id && p.mark == mark;
+        self.policies.get(serial).filter(|p| fits(p)).map(|_| serial).ok_or(none)
+    }
+
+    pub(super) fn tell_policy(
+        &self,
+        id: &UserpolicyId,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let serial = self.named_policy(id, attrs)?;
+        if let Some(policy) = self.policies.get(serial) {
+            serving.reply(&policy.new_message(&self.spd));
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_policy(
+        &mut self,
+        id: &UserpolicyId,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let serial = self.named_policy(id, attrs)?;
+        if let Some(policy) = self.policies.get(serial) {
+            let event = policy.del_message(&self.spd, id.index != 0);
+            self.remove_policy(serial);
+            serving.tell(XFRMNLGRP_POLICY, &event);
+        }
+        Ok(())
+    }
+
+    /// Deletes all; an event says so unless there were none.
+    pub(super) fn flush_policies(&mut self, attrs: &Attributes<'_>, serving: &mut Serving<'_>) -> Result<(), Reject> {
+        verify_type(attrs)?;
+        let gone: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
+        if !gone.is_empty() {
+            gone.into_iter().for_each(|serial| self.remove_policy(serial));
+            serving.tell(XFRMNLGRP_POLICY, &Message::new(Body::FlushPolicy));
+        }
+        Ok(())
+    }
+
+    /// Takes a policy out of both tables.
+    pub(crate) fn remove_policy(&mut self, serial: Serial) {
+        if let Some(policy) = self.policies.remove(serial)
+            && let Some(id) = policy.id
+        {
+            self.spd.remove(id);
+        }
+    }
+
+    /// Limits of time (`xfrm_policy_timer`).
+    pub(super) fn policies_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
+        while let Some(serial) = self.policies.due(now.wall_s) {
+            let Some(policy) = self.policies.policies.get_mut(&serial) else { continue };
+            let (limits, used) = (convert::limits(&policy.info.lft), policy.info(&self.spd).curlft);
+            let (age, next) = limits.time(&convert::usage(&used), policy.dying, now.wall_s);
+            match age {
+                Age::Young => {}
+                Age::Soft => {
+                    policy.dying = true;
+                    notices.push(policy.expire_notice(&self.spd, false, 0));
+                }
+                Age::Hard => {
+                    notices.push(policy.expire_notice(&self.spd, true, 0));
+                    self.remove_policy(serial);
+                }
+            }
+            if let Some(next) = next {
+                self.policies.timers.insert((next, serial));
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Sequence numbers and windows between what a key manager says and what packets move.
+
+use super::Xfrm;
+use super::state::{Replay, State};
+use sealane_abi::xfrm::{Attribute, ReplayState, ReplayStateEsn};
+use sealane_net::ipsec::replay::Window;
+
+/// Where a state's numbers stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The last number sent.
+    out: u64,
+    /// The highest number received.
+    top: u64,
+    /// Packets counted: a late packet moves nothing else.
+    packets: u64,
+}
+
+/// Size of the window in packets.
+pub(crate) fn window_pkts(state: &State) -> u32 {
+    match &state.replay {
+        Replay::Legacy(_) => state.info.replay_window.into(),
+        Replay::Esn(esn) => esn.replay_window,
+    }
+}
+
+/// The numbers to start from: the last one sent, the highest one received.
+pub(crate) fn numbers(replay: &Replay, esn: bool) -> (u64, u64) {
+    match replay {
+        Replay::Legacy(r) => (r.oseq.into(), r.seq.into()),
+        Replay::Esn(r) if esn => {
+            (u64::from(r.oseq_hi) << 32 | u64::from(r.oseq), u64::from(r.seq_hi) << 32 | u64::from(r.seq))
+        }
+        Replay::Esn(r) => (r.oseq.into(), r.seq.into()),
+    }
+}
+
+/// The place of the number `back` before the highest in the bitmap (`xfrm_replay_advance_esn`).
+fn place(esn: &ReplayStateEsn, back: u32) -> usize {
+    let window = u64::from(esn.replay_window.max(1));
+    let top = u64::from(esn.seq.wrapping_sub(1)) % window;
+    ((top + window - u64::from(back) % window) % window) as usize
+}
+
+/// The numbers that a bitmap says were received.
+pub(crate) fn seen(replay: &Replay, window_pkts: u32, top: u64) -> Vec<u64> {
+    let is_set = |back: u32| match replay {
+        Replay::Legacy(r) => back < 32 && r.bitmap >> back & 1 != 0,
+        Replay::Esn(r) => {
+            let at = place(r, back);
+            r.bmp.get(at / 32).is_some_and(|word| word >> (at % 32) & 1 != 0)
+        }
+    };
+    (0..window_pkts).filter(|back| is_set(*back)).filter_map(|back| top.checked_sub(back.into())).collect()
+}
+
+/// What a window is as a structure of the ABI, on the model of what was said.
+fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
+    let seen = |back: u32| at.top.checked_sub(back.into()).is_some_and(|n| n != 0 && window.is_seen(n));
+    match said {
+        Replay::Legacy(said) => {
+            let mut told = ReplayState { oseq: at.out as u32, ..*said };
+            if window.size_pkts() != 0 {
+                told.seq = at.top as u32;
+                told.bitmap = (0..window.size_pkts().min(32)).filter(|back| seen(*back)).map(|back| 1 << back).sum();
+            }
+            Replay::Legacy(told)
+        }
+        Replay::Esn(said) => {
+            let mut told = ReplayStateEsn { oseq: at.out as u32, ..said.clone() };
+            if esn {
+                told.oseq_hi = (at.out >> 32) as u32;
+            }
+            if said.replay_window != 0 {
+                told.seq = at.top as u32;
+                if esn {
+                    told.seq_hi = (at.top >> 32) as u32;
+                }
+                told.bmp = vec![0; said.bmp_len as usize];
+                for back in (0..said.replay_window).filter(|back| seen(*back)) {
+                    let bit = place(&told, back);
+                    if let Some(word) = told.bmp.get_mut(bit / 32) {
+                        *word |= 1 << (bit % 32);
+                    }
+                }
+            }
+            Replay::Esn(told)
+        }
+    }
+}
+
+impl Xfrm {
+    /// Where the numbers of a state stand; `None` where no packets go through it.
+    pub(crate) fn position(&self, state: &State) -> Option<Position> {
+        let sa = state.sa?;
+        Some(Position {
+            out: self.sad.out_number(sa)?,
+            top: self.sad.get(sa)?.window().top(),
+            packets: self.sad.usage(sa)?.packets,
+        })
+    }
+
+    /// Numbers and window as they stand.
+    pub(crate) fn replay(&self, state: &State) -> Replay {
+        let sa = state.sa.and_then(|sa| self.sad.get(sa));
+        match (self.position(state), sa) {
+            (Some(at), Some(sa)) if state.replay_at != Some(at) => told(&state.replay, sa.flags.esn, at, sa.window()),
+            _ => state.replay.clone(),
+        }
+    }
+
+    /// The attribute that says so.
+    pub(crate) fn replay_attr(&self, state: &State) -> Attribute {
+        match self.replay(state) {
+            Replay::Legacy(replay) => Attribute::ReplayVal(replay),
+            Replay::Esn(replay) => Attribute::ReplayEsnVal(replay),
+        }
+    }
+}

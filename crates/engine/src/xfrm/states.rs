@@ -1,0 +1,198 @@
+//! The table of states: by number of addition, by what names them, by addresses, by acquire.
+
+use super::defaults::Buckets;
+use super::state::State;
+use super::{Notice, Now, Xfrm, convert};
+use core::ops::Bound::Included;
+use sealane_abi::xfrm::Address;
+use sealane_net::ipsec::lifetime::Age;
+use sealane_net::ipsec::sa::SaId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Counts additions: the later one is the newer one. It never names another state.
+pub(crate) type Serial = u64;
+
+/// SPI, protocol, family, destination.
+type Name = (u32, u8, u16, [u8; 16]);
+/// Family, destination, source, reqid.
+type Pair = (u16, [u8; 16], [u8; 16], u32);
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct States {
+    states: BTreeMap<Serial, Box<State>>,
+    by_name: BTreeSet<(Name, Serial)>,
+    by_pair: BTreeSet<(Pair, Serial)>,
+    by_seq: BTreeSet<(u32, Serial)>,
+    by_sa: BTreeMap<SaId, Serial>,
+    /// When those that no packet goes through are to be looked at, in seconds of wall time.
+    timers: BTreeSet<(u64, Serial)>,
+    last: Serial,
+    buckets: Buckets,
+}
+
+fn name_of(state: &State) -> Name {
+    let (info, id) = (&state.info, &state.info.id);
+    (id.spi.get(), id.proto, info.family, convert::key(&id.daddr, info.family))
+}
+
+fn pair_of(state: &State) -> Pair {
+    let info = &state.info;
+    (info.family, convert::key(&info.id.daddr, info.family), convert::key(&info.saddr, info.family), info.reqid)
+}
+
+impl States {
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn buckets(&self) -> Buckets {
+        self.buckets
+    }
+
+    /// The newest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Serial, &State)> {
+        self.states.iter().rev().map(|(serial, state)| (*serial, &**state))
+    }
+
+    pub(crate) fn get(&self, serial: Serial) -> Option<&State> {
+        self.states.get(&serial).map(|state| &**state)
+    }
+
+    /// To change what it is not found by.
+    pub(crate) fn get_mut(&mut self, serial: Serial) -> Option<&mut State> {
+        self.states.get_mut(&serial).map(|state| &mut **state)
+    }
+
+    /// The state of a handle.
+    pub(crate) fn of_sa(&self, sa: SaId) -> Option<Serial> {
+        self.by_sa.get(&sa).copied()
+    }
+
+    /// Adds one, the newest.
+    pub(crate) fn add(&mut self, state: State, now_s: u64) -> Serial {
+        self.last += 1;
+        let serial = self.last;
+        self.put(serial, Box::new(state), now_s);
+        self.buckets.added(self.states.len());
+        serial
+    }
+
+    fn put(&mut self, serial: Serial, state: Box<State>, now_s: u64) {
+        if state.info.id.spi.get() != 0 {
+            self.by_name.insert((name_of(&state), serial));
+        }
+        self.by_pair.insert((pair_of(&state), serial));
+        if state.info.seq != 0 {
+            self.by_seq.insert((state.info.seq, serial));
+        }
+        match state.sa {
+            Some(sa) => {
+                self.by_sa.insert(sa, serial);
+            }
+            None => self.timers.extend(next_look(&state, now_s).map(|at| (at, serial))),
+        }
+        self.states.insert(serial, state);
+    }
+
+    /// Takes one out.
+    pub(crate) fn remove(&mut self, serial: Serial) -> Option<Box<State>> {
+        let state = self.states.remove(&serial)?;
+        self.by_name.remove(&(name_of(&state), serial));
+        self.by_pair.remove(&(pair_of(&state), serial));
+        self.by_seq.remove(&(state.info.seq, serial));
+        if let Some(sa) = state.sa {
+            self.by_sa.remove(&sa);
+        }
+        Some(state)
+    }
+
+    /// Changes one in a way that it may be found by.
+    pub(crate) fn change(&mut self, serial: Serial, now_s: u64, change: impl FnOnce(&mut State)) {
+        if let Some(mut state) = self.remove(serial) {
+            change(&mut state);
+            self.put(serial, state, now_s);
+        }
+    }
+
+    /// The newest that is named so (`xfrm_state_lookup`).
+    pub(crate) fn find(&self, mark: u32, daddr: &Address, spi: u32, proto: u8, family: u16) -> Option<Serial> {
+        if spi == 0 {
+            return None;
+        }
+        let name = (spi, proto, family, convert::key(daddr, family));
+        let named = self.by_name.range((Included((name, 0)), Included((name, Serial::MAX)))).rev();
+        named.map(|(_, serial)| *serial).find(|s| self.get(*s).is_some_and(|state| state.fits_mark(mark)))
+    }
+
+    /// Whether an SPI is used with a protocol, whatever the destination (`xfrm_state_lookup_spi_proto`).
+    pub(crate) fn is_spi_used(&self, spi: u32, proto: u8) -> bool {
+        let least = ((spi, proto, 0, [0; 16]), 0);
+        let most = ((spi, proto, u16::MAX, [0xff; 16]), Serial::MAX);
+        self.by_name.range((Included(least), Included(most))).next().is_some()
+    }
+
+    /// Those between two addresses with a reqid, the newest first.
+    pub(crate) fn between(
+        &self,
+        family: u16,
+        daddr: &Address,
+        saddr: &Address,
+        reqid: u32,
+    ) -> impl Iterator<Item = (Serial, &State)> {
+        let pair = (family, convert::key(daddr, family), convert::key(saddr, family), reqid);
+        let all = self.by_pair.range((Included((pair, 0)), Included((pair, Serial::MAX)))).rev();
+        all.filter_map(|(_, serial)| Some((*serial, self.get(*serial)?)))
+    }
+
+    /// Those that answer an acquire, the newest first.
+    pub(crate) fn of_seq(&self, seq: u32) -> impl Iterator<Item = (Serial, &State)> {
+        let all = self.by_seq.range((Included((seq, 0)), Included((seq, Serial::MAX)))).rev();
+        all.filter_map(|(_, serial)| Some((*serial, self.get(*serial)?)))
+    }
+
+    /// When [`Xfrm::states_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The next that is due.
+    fn due(&mut self, now_s: u64) -> Option<Serial> {
+        self.timers.first().filter(|(at, _)| *at <= now_s)?;
+        self.timers.pop_first().map(|(_, serial)| serial)
+    }
+}
+
+/// When a state without a handle is to be looked at.
+fn next_look(state: &State, now_s: u64) -> Option<u64> {
+    let limits = convert::limits(&state.info.lft);
+    match limits.time(&convert::usage(&state.info.curlft), state.dying, now_s) {
+        (Age::Young, next) => next,
+        _ => Some(now_s),
+    }
+}
+
+impl Xfrm {
+    /// Limits of time of states that no packet goes through.
+    pub(super) fn states_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
+        while let Some(serial) = self.states.due(now.wall_s) {
+            let Some(state) = self.states.get_mut(serial) else { continue };
+            let limits = convert::limits(&state.info.lft);
+            let (age, next) = limits.time(&convert::usage(&state.info.curlft), state.dying, now.wall_s);
+            match age {
+                Age::Young => {}
+                Age::Soft => {
+                    state.dying = true;
+                    notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, false, 0)));
+                }
+                Age::Hard => {
+                    notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, true, 0)));
+                    self.remove_state(serial);
+                }
+            }
+            if let Some(next) = next {
+                self.states.timers.insert((next, serial));
+            }
+        }
+    }
+}
