@@ -80,7 +80,9 @@ pub fn in_turns<R>(
     samples.into_iter().enumerate().map(figures).collect()
 }
 
-fn ticks() -> u64 {
+/// The time-stamp counter; 0 where there is none.
+#[must_use]
+pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: RDTSC reads a counter; every x86-64 CPU that runs Linux lets user space do so unless PR_SET_TSC forbids it.
     unsafe {
