@@ -1,8 +1,9 @@
-//! The configuration of `sealane daemon`: whom it protects with TCP-AO, and with which keys when.
+//! The configuration of `sealane daemon`: whom it protects with TCP-AO, and with which keys when; where it serves IPsec.
 //!
 //! `etc/sealane.toml` is the commented example. [`Config::parse`] is pure but for the key files, which it reads through a
 //! function that it is given; [`Config::load`] reads the real ones. Which key of a chain is used when says [`schedule`].
 
+mod ipsec;
 mod keys;
 mod keys_file;
 mod parse;
@@ -12,6 +13,7 @@ mod secret;
 mod section;
 mod time;
 
+pub use ipsec::Ipsec;
 pub use keys::{Key, KeyChain, MAX_KEY_LEN, WhenExpired};
 pub use keys_file::{KeysFile, Known};
 pub use peer::{Flow, Peer, Ports, Prefix};
@@ -44,6 +46,8 @@ pub struct Daemon {
 pub struct Config {
     /// Settings of the daemon itself.
     pub daemon: Daemon,
+    /// Where IPsec is served. `None`: nowhere.
+    pub ipsec: Option<Ipsec>,
     peers: peer::Peers,
     /// Every chain, those of single peers last, and whether a peer uses it.
     pub chains: Vec<(Arc<KeyChain>, bool)>,

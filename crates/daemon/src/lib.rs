@@ -5,6 +5,7 @@
 //! - [`admin`], [`metrics`]: what runs here, for `sealane tcp-ao show` and for Prometheus;
 //! - [`capture`]: pcap and pcapng;
 //! - [`audit`]: the counters that a launched program and its children share;
+//! - `xfrm`: IPsec, for programs that speak NETLINK_XFRM;
 //! - `serve`: the engine in the launcher, for programs that no preloaded library reaches;
 //! - `transport`: system calls. The only place with `unsafe`.
 #![deny(unsafe_code)]
@@ -18,5 +19,6 @@ pub mod metrics;
 pub mod run;
 mod serve;
 mod transport;
+pub mod xfrm;
 
 pub use ao::host;

@@ -5,10 +5,13 @@
 //! numbers that the filter watches; it is recognised by its inode, so that fork and dup share it as they should. When all
 //! who had it are gone, our end tells.
 //!
+//! NETLINK_XFRM is served by a daemon, if one serves the program's network namespace (`xfrm`).
+//!
 //! Threads take calls from the listener in turn. One that has to wait makes sure that another is listening.
 
 mod calls;
 mod tcp_ao;
+pub(crate) mod xfrm;
 
 use crate::ao::Spaces;
 use crate::transport::peer::{self, Peer};
@@ -60,6 +63,8 @@ pub(crate) struct Server {
     pub(crate) placing: Mutex<()>,
     pub(crate) first: u32,
     pub(crate) count: u32,
+    /// Sockets of NETLINK_XFRM.
+    pub(crate) xfrm: xfrm::Sockets,
     /// Where TCP-AO is served; none unless it was asked for.
     pub(crate) tcp_ao: Option<Spaces>,
     idle: AtomicUsize,
@@ -114,6 +119,7 @@ impl Server {
             system: OnceLock::new(),
             sockets: Mutex::default(),
             placing: Mutex::default(),
+            xfrm: xfrm::Sockets::default(),
             first: range.0,
             count: range.1,
             tcp_ao,
@@ -220,6 +226,11 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// The interrupted call that this thread serves ends with `EINTR`, whatever the handler wants.
+pub(crate) fn not_restarted() {
+    INTERRUPTED.set(false);
 }
 
 /// Who calls, from a peer's capabilities.

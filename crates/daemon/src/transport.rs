@@ -1,14 +1,17 @@
 //! System calls, wrapped.
 //!
-//! Programs: `process`, `seccomp`, `peer`, `mapping`, `keys`, `sleep`.
-//! Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables).
+//! Programs: `process`, `seccomp`, `peer`, `gone`, `mapping`, `keys`, `sleep`.
+//! Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs), `rights`
+//! (who may).
 //! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
 //! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
 //! `poll`.
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;
+pub(crate) mod ethtool;
 pub(crate) mod frames;
+pub(crate) mod gone;
 pub(crate) mod keys;
 pub(crate) mod link;
 pub(crate) mod mapping;
@@ -20,6 +23,7 @@ pub(crate) mod peer;
 pub(crate) mod poll;
 pub(crate) mod process;
 pub(crate) mod raw;
+pub(crate) mod rights;
 pub(crate) mod ring;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
@@ -29,6 +33,7 @@ pub(crate) mod tcp_socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod unix;
+pub(crate) mod usersock;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -40,6 +45,15 @@ fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -
         libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), size_of::<T>() as libc::socklen_t)
     };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// An option of a socket that is an `i32`; `None` where the socket has no such option.
+fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
+    let mut value: i32 = 0;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: a local of the length that is told.
+    let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    (r == 0).then_some(value)
 }
 
 /// Sends bytes over a socket, again after a signal.

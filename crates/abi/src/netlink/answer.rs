@@ -2,11 +2,11 @@
 
 use super::rules::Rule;
 use super::{
-    Message, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, Nlmsghdr,
-    align, push_attr,
+    Message, Messages, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN,
+    Nlmsghdr, align, push_attr,
 };
 use crate::Errno;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Attribute of an acknowledgement: text, NUL-terminated.
 pub const NLMSGERR_ATTR_MSG: u16 = 1;
@@ -102,6 +102,49 @@ pub fn done(seq: u32, port: u32, flags: u16, outcome: Result<(), Errno>, options
     message(NLMSG_DONE, flags, seq, port, &payload)
 }
 
+/// A datagram of acknowledgements that say all that they can (`ext`, not `cap`), as a socket with `options` gets it; `None`
+/// where that is the same.
+#[must_use]
+pub fn fitted(datagram: &[u8], options: AckOptions) -> Option<Vec<u8>> {
+    if options.ext && !options.cap {
+        return None;
+    }
+    let mut out = Vec::with_capacity(datagram.len());
+    let mut changed = false;
+    for m in Messages::new(datagram) {
+        let mut header = m.header;
+        // The request, from its header on.
+        let request = NLMSG_HDRLEN + 4..m.bytes.len();
+        let tlvs = match header.nlmsg_type {
+            NLMSG_ERROR if header.nlmsg_flags & NLM_F_CAPPED != 0 => request.start + NLMSG_HDRLEN,
+            NLMSG_ERROR => {
+                let len = m.bytes.get(request.clone()).and_then(|b| Nlmsghdr::read_from_prefix(b).ok());
+                len.map_or(m.bytes.len(), |(h, _)| request.start + align(h.nlmsg_len as usize))
+            }
+            NLMSG_DONE => request.start,
+            _ => m.bytes.len(),
+        };
+        let mut bytes = m.bytes[..tlvs.min(m.bytes.len())].to_vec();
+        let has_tlvs = header.nlmsg_flags & NLM_F_ACK_TLVS != 0 && tlvs < m.bytes.len();
+        if header.nlmsg_type == NLMSG_ERROR && options.cap && header.nlmsg_flags & NLM_F_CAPPED == 0 {
+            bytes.truncate(request.start + NLMSG_HDRLEN);
+            header.nlmsg_flags |= NLM_F_CAPPED;
+            changed = true;
+        }
+        if has_tlvs && options.ext {
+            bytes.extend_from_slice(&m.bytes[tlvs..]);
+        } else if has_tlvs {
+            header.nlmsg_flags &= !NLM_F_ACK_TLVS;
+            changed = true;
+        }
+        header.nlmsg_len = bytes.len() as u32;
+        bytes[..NLMSG_HDRLEN].copy_from_slice(header.as_bytes());
+        bytes.resize(align(bytes.len()), 0);
+        out.extend_from_slice(&bytes);
+    }
+    changed.then_some(out)
+}
+
 /// Appends what an extended acknowledgement has to say.
 fn extend(payload: &mut Vec<u8>, flags: &mut u16, error: bool, options: AckOptions, ext: &ExtAck) {
     let before = payload.len();
@@ -110,5 +153,33 @@ fn extend(payload: &mut Vec<u8>, flags: &mut u16, error: bool, options: AckOptio
     }
     if payload.len() > before {
         *flags |= NLM_F_ACK_TLVS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fitted_is_what_would_have_been_written() {
+        let request = message(0x10, 5, 7, 9, b"abcdef");
+        let request = Messages::new(&request).next().expect("a message");
+        let ext = ExtAck { text: Some("no"), offset: Some(20), rule: None };
+        let all = AckOptions { cap: false, ext: true };
+        for (cap, is_ext) in [(false, false), (false, true), (true, false), (true, true)] {
+            let options = AckOptions { cap, ext: is_ext };
+            for outcome in [Ok(()), Err(Errno::EINVAL)] {
+                for ext in [ExtAck::default(), ext] {
+                    let full = ack(&request, 9, outcome, all, &ext);
+                    let wanted = ack(&request, 9, outcome, options, &ext);
+                    assert_eq!(fitted(&full, options).unwrap_or(full.clone()), wanted, "{options:?} {outcome:?}");
+                    let full = done(7, 9, 0, outcome, all, &ext);
+                    let wanted = done(7, 9, 0, outcome, options, &ext);
+                    assert_eq!(fitted(&full, options).unwrap_or(full.clone()), wanted, "{options:?} {outcome:?}");
+                }
+            }
+        }
+        let other = message(0x10, 2, 7, 9, &[1; 50]);
+        assert_eq!(fitted(&other, AckOptions::default()), None);
     }
 }

@@ -1,4 +1,5 @@
-//! `sealane daemon`: TCP-AO for programs that know nothing of it, from a configuration.
+//! `sealane daemon`: TCP-AO for programs that know nothing of it, and IPsec for those that speak NETLINK_XFRM, from a
+//! configuration.
 
 use super::leftover;
 use super::path::{Keep, Policy, Shared, complain, wall_ms};
@@ -91,6 +92,7 @@ impl Made {
 /// The daemon.
 struct Host {
     spaces: Spaces,
+    ipsec: crate::xfrm::Spaces,
     folder: PathBuf,
     /// Numbers of peers, by name: they stay when the configuration is read again.
     numbers: HashMap<String, u32>,
@@ -113,13 +115,17 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     admin::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let registry = crate::run::registry();
     let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path);
-    let mut host = Host { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() };
+    let ipsec = crate::xfrm::Spaces::new(registry, folder.clone());
+    let mut host = Host { spaces, ipsec, folder, numbers: HashMap::new(), served: BTreeMap::new() };
     host.apply(&config)?;
     let host = Arc::new(parking_lot::Mutex::new(host));
     let source = source(&host);
     let server =
         admin::Server::start(&host.lock().folder.clone(), source.clone()).map_err(system("the admin socket"))?;
     let mut told = format!("{} peers protected", config.peers().len());
+    if let Some(ipsec) = &config.ipsec {
+        told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
+    }
     if let Some(addr) = config.daemon.metrics {
         let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
         told = format!("{told}, metrics on http://{addr}/metrics");
@@ -147,10 +153,11 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
         }
     }
     process::notify("STOPPING=1");
-    let host = host.lock();
+    let mut host = host.lock();
     for (space, _) in host.served.values() {
         space.shared().save(&mut space.engine());
     }
+    host.ipsec.stop();
     drop(server);
     Ok(())
 }
@@ -190,7 +197,7 @@ pub fn clear(netns: Option<&str>) -> Result<(), Error> {
     ns.run(super::path::clear).map_err(system("the rules"))
 }
 
-fn open_netns(name: Option<&str>) -> io::Result<Netns> {
+pub(crate) fn open_netns(name: Option<&str>) -> io::Result<Netns> {
     match name {
         None => Netns::current(),
         Some(path) if path.contains('/') => Netns::open(path),
@@ -248,7 +255,10 @@ impl Host {
             let names: HashSet<String> = made.iter().map(|m| m.peer().name.clone()).collect();
             space.engine().retain_configured(&names);
         }
-        Ok(())
+        let wanted = config.ipsec.as_ref().map_or(&[][..], |i| &i.netns);
+        self.ipsec.serve(wanted).map_err(|(netns, e)| {
+            Error::System(format!("IPsec in {}", netns.as_deref().unwrap_or("this network namespace")), e)
+        })
     }
 
     fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<Made, Error> {

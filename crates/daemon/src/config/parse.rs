@@ -1,5 +1,6 @@
 //! From the text of a configuration to its meaning.
 
+use super::ipsec;
 use super::keys::{self, KeyChain};
 use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
@@ -176,6 +177,7 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
 pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Option<usize>), Vec<Mistake>> {
     with_root(text, read, |root, files, mistakes| {
         let daemon = daemon(root, mistakes);
+        let ipsec = ipsec::ipsec(root, mistakes);
         let common = Common::read(root, files, mistakes);
         for name in ["key", "connection"] {
             if let Some(at) = root.value(name) {
@@ -184,7 +186,7 @@ pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Optio
             }
         }
         let chains = common.all_chains().map(|(c, used)| (c.clone(), used)).collect();
-        Config { daemon, peers: common.peers, chains }
+        Config { daemon, ipsec, peers: common.peers, chains }
     })
 }
 

@@ -1,6 +1,6 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller, tcp_ao};
+use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller, tcp_ao, xfrm};
 use crate::transport::peer::{self, Peer, Span};
 use crate::transport::seccomp::Notification;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,6 @@ const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 const TYPE: i32 = 0xf;
 /// The most bytes that one call moves: a longer one is served in part, which the interface allows.
 const MAX_BYTES: usize = 16 << 20;
-const MAX_PIECES: usize = 1024;
 const MSG_MORE: u32 = libc::MSG_MORE as u32;
 const MSG_DONTWAIT: u32 = libc::MSG_DONTWAIT as u32;
 /// `struct msghdr` on 64-bit machines.
@@ -42,6 +41,9 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
         && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))
     {
         return tcp_ao::serve(server, spaces, n);
+    }
+    if let Some(done) = xfrm::serve(server, n) {
+        return done;
     }
     let call = Call { server, peer: Peer(n.tid), n };
     if n.nr == libc::SYS_socket {
@@ -186,17 +188,8 @@ impl Call<'_> {
         })
     }
 
-    /// Puts `fd` at the lowest free number that is watched, and answers the call with it.
     fn place(&self, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
-        let _placing = self.server.placing.lock();
-        let range = self.server.first..self.server.first + self.server.count;
-        let new = range.into_iter().find(|&n| !self.peer.has(n)).ok_or(libc::EMFILE)?;
-        match self.server.listener.hand_over(self.n.id, fd, new, cloexec) {
-            Ok(()) => Err(Verdict::Answered),
-            // The program lowered its limit below our range.
-            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(libc::EMFILE.into()),
-            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO).into()),
-        }
+        self.server.place(self.n, fd, cloexec)
     }
 
     fn address(&self) -> Result<Vec<u8>, Verdict> {
@@ -306,14 +299,7 @@ impl Call<'_> {
     }
 
     fn spans(&self, at: u64, n: u64, too_many: i32) -> Result<Vec<Span>, Verdict> {
-        let n = usize::try_from(n).ok().filter(|n| *n <= MAX_PIECES).ok_or(too_many)?;
-        let mut raw = vec![0; n * 16];
-        self.peer.read(&[Span { at, len: raw.len() }], &mut raw)?;
-        let spans: Vec<_> = raw.chunks_exact(16).map(|v| Span { at: word(v, 0), len: word(v, 8) as usize }).collect();
-        if spans.iter().any(|s| s.len > isize::MAX as usize) {
-            return Err(libc::EINVAL.into());
-        }
-        Ok(spans)
+        Ok(self.peer.spans(at, n, too_many)?)
     }
 
     fn dontwait(&self, entry: &Entry) -> u32 {
@@ -550,8 +536,21 @@ impl Call<'_> {
 }
 
 impl Server {
+    /// Puts `fd` at the lowest free number that is watched, and answers the call with it.
+    pub(super) fn place(&self, n: &Notification, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
+        let _placing = self.placing.lock();
+        let peer = Peer(n.tid);
+        let new = (self.first..self.first + self.count).find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
+        match self.listener.hand_over(n.id, fd, new, cloexec) {
+            Ok(()) => Err(Verdict::Answered),
+            // The program lowered its limit below our range.
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(libc::EMFILE.into()),
+            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO).into()),
+        }
+    }
+
     /// Whether calls on this number come to us.
-    fn watches(&self, fd: u32) -> bool {
+    pub(super) fn watches(&self, fd: u32) -> bool {
         (self.first..self.first + self.count).contains(&fd)
     }
 }

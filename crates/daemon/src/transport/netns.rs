@@ -79,6 +79,14 @@ impl Netns {
         Ok(NetnsId { dev: data.dev(), ino: data.ino() })
     }
 
+    /// The kernel's number for it, given to no other since boot.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` before Linux 5.14.
+    pub(crate) fn cookie(&self) -> io::Result<u64> {
+        self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC)?.as_fd()))
+    }
+
     /// Moves the calling thread into it, for good.
     ///
     /// # Errors
@@ -106,6 +114,22 @@ impl Netns {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
+}
+
+/// [`Netns::cookie`] of the namespace that a socket is in.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut value = 0u64;
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: a local of the length that is told.
+    let r = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, value, &mut len)
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
 impl AsFd for Netns {

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) u32);
 
+/// The most pieces of one call.
+const MAX_PIECES: usize = 1024;
+
 /// A piece of a peer's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
@@ -72,6 +75,19 @@ impl Peer {
         Ok(buf)
     }
 
+    /// Its `n` descriptions of pieces (`struct iovec`) at `at`. More than 1,024 of them fail with `too_many`.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL` for an impossible length.
+    pub(crate) fn spans(self, at: u64, n: u64, too_many: i32) -> Result<Vec<Span>, i32> {
+        let n = usize::try_from(n).ok().filter(|n| *n <= MAX_PIECES).ok_or(too_many)?;
+        let mut raw = vec![0; n * 16];
+        self.read(&[Span { at, len: raw.len() }], &mut raw)?;
+        let word = |v: &[u8], at: usize| u64::from_ne_bytes(*v[at..].first_chunk().expect("a chunk of 16 bytes"));
+        let spans: Vec<_> = raw.chunks_exact(16).map(|v| Span { at: word(v, 0), len: word(v, 8) as usize }).collect();
+        if spans.iter().any(|s| s.len > isize::MAX as usize) { Err(libc::EINVAL) } else { Ok(spans) }
+    }
+
     /// The inode of its socket `fd`; none for other files.
     pub(crate) fn socket_inode(self, fd: u32) -> Option<u64> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{fd}", self.0)).ok()?;
@@ -91,6 +107,14 @@ impl Peer {
     /// Its process.
     pub(crate) fn process(self) -> Option<u32> {
         self.status().as_deref().and_then(|s| field(s, "Tgid:")).and_then(|t| t.trim().parse().ok())
+    }
+
+    /// Its process, by the number that the process itself knows.
+    pub(crate) fn process_in_its_own_namespace(self) -> Option<u32> {
+        self.status()
+            .as_deref()
+            .and_then(|s| field(s, "NStgid:"))
+            .and_then(|t| t.split_whitespace().last()?.parse().ok())
     }
 
     /// A descriptor of ours for its descriptor `fd`.

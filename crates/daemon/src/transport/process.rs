@@ -129,6 +129,26 @@ pub(crate) fn become_subreaper() {
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
+/// A process of somebody else's, told apart from a later one with its id.
+#[derive(Debug)]
+pub(crate) struct Watch(OwnedFd);
+
+impl Watch {
+    /// The process `pid`, if there is one now.
+    pub(crate) fn new(pid: u32) -> Option<Self> {
+        // SAFETY: plain values; the descriptor is new and ours.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            (fd >= 0).then(|| Watch(OwnedFd::from_raw_fd(fd as i32)))
+        }
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn lives(&self) -> bool {
+        !super::peer::readable(std::os::fd::AsFd::as_fd(&self.0), 0)
+    }
+}
+
 /// The user as whom we act.
 pub(crate) fn effective_user() -> u32 {
     // SAFETY: takes nothing and cannot fail.

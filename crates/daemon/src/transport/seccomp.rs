@@ -1,5 +1,6 @@
 //! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
 
+use crate::serve::xfrm;
 use sealane_abi::tcp;
 use sealane_engine::tcp_ao::netstat;
 use std::io;
@@ -7,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 const AF_ALG: u32 = 38;
 const AF_NETLINK: u32 = 16;
+const NETLINK_XFRM: u32 = 6;
 const NETLINK_CRYPTO: u32 = 21;
 
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +28,8 @@ const BY_FIRST: &[i64] = &[
     libc::SYS_dup2,
 ];
 
-/// A filter that asks us about AF_ALG and NETLINK_CRYPTO sockets, and about calls on descriptors in a range of numbers.
+/// A filter that asks us about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets that have
+/// to do with IPsec, and about calls on descriptors in a range of numbers.
 pub(crate) struct Filter {
     code: Vec<libc::sock_filter>,
     /// Whether the caller may install it without giving up set-user-id programs for good.
@@ -41,7 +44,10 @@ enum To {
     Ask,
     Socket,
     Option,
+    Tcp,
     First,
+    /// Over the next two lines.
+    Skip,
     Third,
 }
 
@@ -62,6 +68,14 @@ impl Code {
     fn jump(&mut self, how: u32, k: u32, yes: To, no: To) {
         self.list.push(((libc::BPF_JMP | how | libc::BPF_K) as u16, k, yes, no));
     }
+    /// Leaves the next two lines out unless what was loaded is `k`.
+    fn skip_unless(&mut self, k: u32) {
+        self.jump(libc::BPF_JEQ, k, To::Next, To::Skip);
+    }
+    /// Both ways of a comparison lead to `to`.
+    fn goto(&mut self, to: To) {
+        self.jump(libc::BPF_JEQ, 0, to, to);
+    }
     fn ret(&mut self, k: u32) {
         self.list.push(((libc::BPF_RET | libc::BPF_K) as u16, k, To::Next, To::Next));
     }
@@ -71,6 +85,7 @@ impl Code {
     fn finish(self) -> Vec<libc::sock_filter> {
         let place = |to: To, at: usize| match to {
             To::Next => 0,
+            To::Skip => 2,
             to => {
                 let target = self.labels.iter().find(|(l, _)| *l as u8 == to as u8).expect("every label is placed").1;
                 u8::try_from(target - at - 1).expect("the filter is short")
@@ -97,9 +112,9 @@ impl Filter {
         c.jump(libc::BPF_JEQ, libc::SYS_splice as u32, To::Third, To::Next);
         if tcp_ao {
             c.jump(libc::BPF_JEQ, libc::SYS_connect as u32, To::Ask, To::Next);
-            c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
-            c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Option, To::Next);
+            c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Tcp, To::Next);
         }
+        c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
             c.jump(libc::BPF_JEQ, nr as u32, To::First, if last { To::Allow } else { To::Next });
@@ -109,9 +124,19 @@ impl Filter {
         c.jump(libc::BPF_JEQ, AF_ALG, To::Ask, To::Next);
         c.jump(libc::BPF_JEQ, AF_NETLINK, To::Next, To::Allow);
         c.arg(2);
+        c.jump(libc::BPF_JEQ, NETLINK_XFRM, To::Ask, To::Next);
         c.jump(libc::BPF_JEQ, NETLINK_CRYPTO, To::Ask, To::Allow);
-        if tcp_ao {
-            c.label(To::Option);
+        c.label(To::Option);
+        for (level, name) in xfrm::OPTIONS {
+            c.arg(1);
+            c.skip_unless(level as u32);
+            c.arg(2);
+            c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::First);
+        }
+        if !tcp_ao {
+            c.goto(To::First);
+        } else {
+            c.label(To::Tcp);
             c.arg(1);
             c.jump(libc::BPF_JEQ, tcp::IPPROTO_TCP as u32, To::Next, To::First);
             c.arg(2);

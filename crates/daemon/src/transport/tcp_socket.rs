@@ -3,6 +3,7 @@
 //! The descriptor is a duplicate of the program's; it is dropped before the call is answered, because a duplicate that
 //! lived on would keep the connection open when the program closes its own.
 
+use super::int_option as int;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,15 +13,6 @@ const SO_COOKIE: i32 = 57;
 const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
 const TCP_QUEUE_SEQ: i32 = 21;
-
-/// An option of the socket that is an `i32`; `None` where the socket has no such option.
-fn int(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
-    let mut value: i32 = 0;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: a local of the length that is told.
-    let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
-    (r == 0).then_some(value)
-}
 
 /// Address family; protocol; both `None` for what is no socket.
 #[must_use]

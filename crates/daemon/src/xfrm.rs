@@ -1,0 +1,64 @@
+//! IPsec on this host: an engine for each network namespace that the configuration names, and what it is reached by.
+//!
+//! Programs speak NETLINK_XFRM. Under `sealane run` the launcher (`serve::xfrm`) gives them a socket of NETLINK_USERSOCK
+//! instead, whose frames go to the port of [`socket`]; whoever wants to can speak to that port without a launcher. [`space`]
+//! is what one namespace has: the engine, its clock, and the thread that answers.
+
+pub(crate) mod mark;
+pub(crate) mod socket;
+pub(crate) mod space;
+
+use sealane_crypto::Registry;
+use space::Space;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// All namespaces that are served, by name; `None` is the daemon's own.
+pub(crate) struct Spaces {
+    registry: Arc<Registry>,
+    folder: PathBuf,
+    by_name: BTreeMap<Option<String>, Arc<Space>>,
+}
+
+impl Spaces {
+    /// None yet. `folder` is where the daemon says that it serves.
+    pub(crate) fn new(registry: Arc<Registry>, folder: PathBuf) -> Self {
+        Spaces { registry, folder, by_name: BTreeMap::new() }
+    }
+
+    /// Serves these and no others.
+    ///
+    /// # Errors
+    /// Which one cannot be served, and why; those before it are.
+    pub(crate) fn serve(&mut self, names: &[Option<String>]) -> Result<(), (Option<String>, io::Error)> {
+        for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
+            let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (name.clone(), e))?;
+            let space = Space::start(netns, self.registry.clone(), &self.folder).map_err(|e| (name.clone(), e))?;
+            self.by_name.insert(name.clone(), space);
+        }
+        let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
+        for name in gone {
+            if let Some(space) = self.by_name.remove(&name) {
+                space.stop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(&mut self) {
+        for space in core::mem::take(&mut self.by_name).into_values() {
+            space.stop();
+        }
+    }
+}
+
+/// The port at which the daemon answers in each network namespace that it serves: "XF", and a version.
+///
+/// It does not look like the process id that other programs take as their port, and is none: ids end at 4,194,304.
+pub const PORT: u32 = 0x5846_0001;
+
+/// The mark (`SO_MARK`) of sockets whose packets no policy concerns: a key manager's own, and ours.
+pub(crate) const BYPASS_MARK: u32 = PORT;
