@@ -23,11 +23,16 @@ use sealane_net::ipsec::transform::Transforms;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
+mod acquire;
 mod add;
+mod aevent;
 mod convert;
 mod defaults;
 mod dump;
+mod expire;
 mod find;
+mod migrate;
+mod offload;
 mod policies;
 mod policy;
 mod replay;
@@ -35,6 +40,9 @@ mod spi;
 mod state;
 mod states;
 mod verify;
+
+#[cfg(test)]
+mod tests;
 
 use policies::Policies;
 use states::States;
@@ -254,7 +262,14 @@ impl Xfrm {
             Body::NewSpdInfo(_) => self.set_thresholds(&request)?,
             Body::SetDefault(defaults) => self.set_defaults(&defaults, serving),
             Body::GetDefault(_) => self.tell_defaults(serving),
-            _ => return Err(plain(Errno::EOPNOTSUPP)),
+            Body::Acquire(acquire) => self.send_acquire(&acquire, &request.attrs, serving)?,
+            Body::Expire(expire) => self.expire_state(&expire, &request.attrs, serving)?,
+            Body::PolExpire(expire) => self.expire_policy(&expire, &request.attrs, serving)?,
+            Body::NewAe(id) => self.set_aevent(&id, &request.attrs, serving)?,
+            Body::GetAe(id) => self.tell_aevent(&id, &request.attrs, serving)?,
+            Body::Migrate(id) => self.migrate(&id, &request.attrs, serving)?,
+            Body::MigrateState(order) => self.migrate_state(&order, &request.attrs, serving)?,
+            _ => return Err(plain(Errno::EINVAL)),
         }
         Ok(Outcome::Done)
     }

@@ -2,16 +2,16 @@
 
 use super::replay::{numbers, seen, window_pkts};
 use super::spi::Wanted;
-use super::state::{Iptfs, Km, Replay, State};
+use super::state::{Km, Replay, State};
 use super::states::Serial;
 use super::{Serving, Xfrm, convert, plain, verify};
 use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    self as abi, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason, Stats,
-    UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT,
-    XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
+    self as abi, AF_INET6, AlgoAuth, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, LifetimeCur, Mark, Reason,
+    Stats, UsersaInfo, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_ROUTEOPTIMIZATION, XFRM_MODE_TRANSPORT,
+    XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
 use sealane_net::ipsec::sa::{SaError, SaId, SaSpec, UdpEncap};
@@ -263,12 +263,11 @@ impl Xfrm {
         if let Some(cur) = attrs.ltime_val()? {
             state.info.curlft = cur;
         }
+        state.replay_ticks = attrs.etimer_thresh()?.unwrap_or(state.replay_ticks);
+        state.replay_thresh = attrs.replay_thresh()?.unwrap_or(state.replay_thresh);
         state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
-        if attrs.offload_dev()?.is_some() {
-            return Err(plain(Errno::EINVAL));
-        }
-        if p.mode == XFRM_MODE_IPTFS {
-            state.iptfs = Some(iptfs(attrs)?);
+        if let Some(offload) = attrs.offload_dev()? {
+            self.offload_state(&mut state, &offload)?;
         }
         Ok((state, transform))
     }
@@ -322,13 +321,16 @@ impl Xfrm {
     /// What a protocol makes of a state (`__xfrm_init_state`).
     pub(crate) fn init_state(&mut self, state: &State) -> Result<Option<Transform>, Reject> {
         let info = &state.info;
-        // Those of Mobile IPv6 are not there, as in a kernel without it.
-        let known = matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS);
+        // Route optimisation is IPv6's.
         let inner = if info.sel.family == 0 { info.family } else { info.sel.family };
+        let known = match info.mode {
+            XFRM_MODE_TRANSPORT | XFRM_MODE_TUNNEL | XFRM_MODE_BEET | XFRM_MODE_IPTFS => true,
+            mode => mode == XFRM_MODE_ROUTEOPTIMIZATION && inner == AF_INET6,
+        };
         if !known {
             return Err(Reason::ModeUnknown.into());
         }
-        if info.mode == XFRM_MODE_TRANSPORT && inner != info.family {
+        if matches!(info.mode, XFRM_MODE_TRANSPORT | XFRM_MODE_ROUTEOPTIMIZATION) && inner != info.family {
             return Err(Reason::ModeFamilyChange.into());
         }
         let transform = match info.id.proto {
@@ -389,16 +391,4 @@ impl Xfrm {
         let made = self.transforms.prepare(&TransformSpec::Auth { auth: keyed, icv_bits: auth.alg_trunc_len }, false);
         made.map_err(|_| Reason::Crypto.into())
     }
-}
-
-/// Options of IP-TFS, the kernel's own where nothing is said (`iptfs_user_init`).
-fn iptfs(attrs: &Attributes<'_>) -> Result<Iptfs, Reject> {
-    Ok(Iptfs {
-        drop_time: attrs.iptfs_drop_time()?.unwrap_or(1_000_000),
-        reorder_window: attrs.iptfs_reorder_window()?.unwrap_or(3),
-        dont_frag: attrs.iptfs_dont_frag()?.is_some(),
-        init_delay: attrs.iptfs_init_delay()?.unwrap_or(0),
-        max_qsize: attrs.iptfs_max_qsize()?.unwrap_or(1024 * 1024),
-        pkt_size: attrs.iptfs_pkt_size()?.unwrap_or(0),
-    })
 }

@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     hthresh6: Spdhthresh,
     /// Seconds that an acquire is waited for (`xfrm_acq_expires`).
     pub(crate) acquire_s: u64,
+    /// Number of the last acquire.
+    pub(crate) last_acquire: u32,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             hthresh4: Spdhthresh { lbits: 32, rbits: 32 },
             hthresh6: Spdhthresh { lbits: 128, rbits: 128 },
             acquire_s: sealane_net::ipsec::spd::resolve::ACQUIRE_S,
+            last_acquire: 0,
         }
     }
 }
@@ -62,6 +65,11 @@ impl Buckets {
 }
 
 impl Xfrm {
+    /// How long a key manager's answer is waited for from now on, in seconds (`net.core.xfrm_acq_expires`).
+    pub fn set_acquire_s(&mut self, seconds: u32) {
+        self.settings.acquire_s = seconds.into();
+    }
+
     pub(super) fn tell_sad_info(&self, flags: u32, serving: &mut Serving<'_>) {
         let table = Sadhinfo { sadhcnt: self.states.buckets().count(), sadhmcnt: HASH_MAX };
         let count = u32::try_from(self.states.len()).unwrap_or(u32::MAX);

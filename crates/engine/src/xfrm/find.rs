@@ -80,7 +80,7 @@ impl Xfrm {
     }
 
     /// What packets and time have brought about.
-    pub(crate) fn handle_events(&mut self, events: Vec<Event>, _now: Now, notices: &mut Vec<Notice>) {
+    pub(crate) fn handle_events(&mut self, events: Vec<Event>, now: Now, notices: &mut Vec<Notice>) {
         for event in events {
             match event {
                 Event::SoftExpire(sa) => {
@@ -92,7 +92,10 @@ impl Xfrm {
                     notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, true, 0)));
                     self.remove_state(serial);
                 }
-                Event::Acquire { .. } | Event::Mapping { .. } | Event::LeaseLow(_) => {}
+                Event::Acquire { state, policy, .. } => notices.extend(self.acquired(state, policy, now)),
+                Event::Mapping { state, address, port } => notices.extend(self.mapped(state, address, port)),
+                // Its numbers are not leased.
+                Event::LeaseLow(_) => {}
             }
         }
     }

@@ -17,6 +17,9 @@ use sealane_net::ipsec::spd::PolicyError;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
+/// Seconds until a soft limit is told again.
+const KM_TIMEOUT_S: u64 = 30;
+
 /// Counts additions; it never names another policy.
 pub(crate) type Serial = u64;
 
@@ -88,7 +91,9 @@ impl Policies {
         self.by_key.insert(key_of(info.dir, &info.sel, policy.mark, policy.if_id), self.last);
         self.by_index.insert(info.index, self.last);
         self.counts[usize::from(info.dir)] += 1;
-        self.timers.extend(next_look(&policy, info.curlft.add_time).map(|at| (at, self.last)));
+        let (young, next) = age(&policy, &info.curlft, info.curlft.add_time);
+        let first = if young == Age::Young { next } else { Some(info.curlft.add_time) };
+        self.timers.extend(first.map(|at| (at, self.last)));
         self.policies.insert(self.last, Box::new(policy));
         self.buckets.added(self.policies.len());
         self.last
@@ -114,12 +119,16 @@ impl Policies {
     }
 }
 
-/// When the limits of a policy are to be looked at.
-fn next_look(policy: &PolicyRecord, now_s: u64) -> Option<u64> {
-    match convert::limits(&policy.info.lft).time(&convert::usage(&policy.info.curlft), policy.dying, now_s) {
-        (Age::Young, next) => next,
-        _ => Some(now_s),
+/// How old a policy is, and when to ask again. What was never used counts from its addition; a soft limit is told again
+/// and again (`XFRM_KM_TIMEOUT`).
+fn age(policy: &PolicyRecord, used: &LifetimeCur, now_s: u64) -> (Age, Option<u64>) {
+    let mut used = convert::usage(used);
+    if used.use_time_s == 0 {
+        used.use_time_s = used.add_time_s;
     }
+    let (age, next) = convert::limits(&policy.info.lft).time(&used, false, now_s);
+    let again = (age == Age::Soft).then_some(now_s + KM_TIMEOUT_S);
+    (age, next.into_iter().chain(again).min())
 }
 
 fn verify_dir(dir: u8) -> Result<(), Reject> {
@@ -200,12 +209,13 @@ impl Xfrm {
         }
         let mut mark = attrs.mark()?.unwrap_or_default();
         mark.v &= mark.m;
-        if attrs.offload_dev()?.is_some() {
-            return Err(Reason::OffloadPolicies.into());
-        }
         let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
         let if_id = attrs.if_id()?.unwrap_or(0);
-        Ok(PolicyRecord { info, tmpls, mark, if_id, offload: None, id: None, dying: false })
+        let mut policy = PolicyRecord { info, tmpls, mark, if_id, offload: None, id: None };
+        if let Some(offload) = attrs.offload_dev()? {
+            self.offload_policy(&mut policy, &offload)?;
+        }
+        Ok(policy)
     }
 
     pub(super) fn add_policy(
@@ -308,26 +318,31 @@ impl Xfrm {
         }
     }
 
+    /// Other templates for a policy, which keeps its place.
+    pub(crate) fn replace_templates(&mut self, serial: Serial, tmpls: Vec<UserTmpl>) {
+        let Some(policy) = self.policies.policies.get_mut(&serial) else { return };
+        policy.tmpls = tmpls;
+        let mut packets = policy.to_packets();
+        packets.use_time_s = policy.info(&self.spd).curlft.use_time;
+        // The selector is that of the one that it replaces: it is taken.
+        policy.id = self.spd.add(packets, true).ok();
+    }
+
     /// Limits of time (`xfrm_policy_timer`).
     pub(super) fn policies_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
         while let Some(serial) = self.policies.due(now.wall_s) {
-            let Some(policy) = self.policies.policies.get_mut(&serial) else { continue };
-            let (limits, used) = (convert::limits(&policy.info.lft), policy.info(&self.spd).curlft);
-            let (age, next) = limits.time(&convert::usage(&used), policy.dying, now.wall_s);
+            let Some(policy) = self.policies.get(serial) else { continue };
+            let used = policy.info(&self.spd).curlft;
+            let (age, next) = age(policy, &used, now.wall_s);
             match age {
                 Age::Young => {}
-                Age::Soft => {
-                    policy.dying = true;
-                    notices.push(policy.expire_notice(&self.spd, false, 0));
-                }
+                Age::Soft => notices.push(policy.expire_notice(&self.spd, false, 0)),
                 Age::Hard => {
                     notices.push(policy.expire_notice(&self.spd, true, 0));
                     self.remove_policy(serial);
                 }
             }
-            if let Some(next) = next {
-                self.policies.timers.insert((next, serial));
-            }
+            self.policies.timers.extend(next.map(|next| (next, serial)));
         }
     }
 }

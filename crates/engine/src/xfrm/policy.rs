@@ -18,8 +18,6 @@ pub(crate) struct PolicyRecord {
     pub(crate) offload: Option<UserOffload>,
     /// The policy that packets find.
     pub(crate) id: Option<PolicyId>,
-    /// Whether a soft limit was told.
-    pub(crate) dying: bool,
 }
 
 /// The direction of a policy.

@@ -17,23 +17,6 @@ pub(crate) enum Km {
     Valid,
 }
 
-/// The options of IP-TFS (RFC 9347), kept and told back.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Iptfs {
-    /// Microseconds to wait for a missing packet.
-    pub(crate) drop_time: u32,
-    /// Packets.
-    pub(crate) reorder_window: u16,
-    /// Inner packets are not cut.
-    pub(crate) dont_frag: bool,
-    /// Microseconds.
-    pub(crate) init_delay: u32,
-    /// Bytes.
-    pub(crate) max_qsize: u32,
-    /// Bytes.
-    pub(crate) pkt_size: u32,
-}
-
 /// Sequence numbers and window as they were said.
 #[derive(Debug, Clone)]
 pub(crate) enum Replay {
@@ -43,7 +26,14 @@ pub(crate) enum Replay {
     Esn(ReplayStateEsn),
 }
 
+/// Packets between two events of replay where nothing is said (`xfrm_aevent_rseqth`).
+const AEVENT_THRESH: u32 = 2;
+/// Ticks of the kernel's clock in a second, as on the machine of the record; times of events are given in them, and told
+/// in tenths of a second.
+pub(crate) const TICKS_S: u32 = 100;
+
 /// A state. Algorithms hold keys: there is no `Debug`.
+#[derive(Clone)]
 pub(crate) struct State {
     /// The fixed part: lifetimes used up and faults are what they were when it was made.
     pub(crate) info: UsersaInfo,
@@ -65,7 +55,10 @@ pub(crate) struct State {
     pub(crate) cpu: Option<u32>,
     pub(crate) keepalive_s: u32,
     pub(crate) mapping_maxage_s: u32,
-    pub(crate) iptfs: Option<Iptfs>,
+    /// Packets between two events of replay (`replay_maxdiff`).
+    pub(crate) replay_thresh: u32,
+    /// Time between two, in ticks of the kernel's clock (`replay_maxage`).
+    pub(crate) replay_ticks: u32,
     pub(crate) offload: Option<UserOffload>,
     pub(crate) replay: Replay,
     /// Numbers and packets when `replay` was said: as long as they stand, it does.
@@ -96,7 +89,8 @@ impl State {
             cpu: None,
             keepalive_s: 0,
             mapping_maxage_s: 0,
-            iptfs: None,
+            replay_thresh: AEVENT_THRESH,
+            replay_ticks: TICKS_S,
             offload: None,
             replay: Replay::Legacy(ReplayState::default()),
             replay_at: None,
@@ -113,22 +107,6 @@ impl State {
     pub(crate) fn id(&self) -> UsersaId {
         let info = &self.info;
         UsersaId { daddr: info.id.daddr, spi: info.id.spi, family: info.family, proto: info.id.proto, pad: 0 }
-    }
-
-    /// IP-TFS attributes by direction (`iptfs_copy_to_user`).
-    fn iptfs_attrs(&self, attrs: &mut Vec<Attribute>) {
-        let Some(iptfs) = &self.iptfs else { return };
-        if self.dir == sealane_abi::xfrm::XFRM_SA_DIR_IN {
-            attrs.push(Attribute::IptfsDropTime(iptfs.drop_time));
-            attrs.push(Attribute::IptfsReorderWindow(iptfs.reorder_window));
-        } else {
-            if iptfs.dont_frag {
-                attrs.push(Attribute::IptfsDontFrag(()));
-            }
-            attrs.push(Attribute::IptfsInitDelay(iptfs.init_delay));
-            attrs.push(Attribute::IptfsMaxQsize(iptfs.max_qsize));
-            attrs.push(Attribute::IptfsPktSize(iptfs.pkt_size));
-        }
     }
 }
 
@@ -191,7 +169,6 @@ impl Xfrm {
         attrs.push(self.replay_attr(state));
         attrs.extend(state.offload.map(Attribute::OffloadDev));
         unless_zero(&mut attrs, state.if_id, Attribute::IfId);
-        state.iptfs_attrs(&mut attrs);
         unless_zero(&mut attrs, state.mapping_maxage_s, Attribute::MtimerThresh);
         attrs.extend(state.cpu.map(Attribute::SaPcpu));
         if state.dir != 0 {

@@ -293,11 +293,21 @@ impl Sad {
     /// Other outer addresses: the association goes on under a new handle with all that it has counted (`xfrm_state_migrate`).
     ///
     /// # Errors
-    /// [`SaError::Gone`], [`SaError::Family`], [`SaError::Exists`]: nothing has changed then.
+    /// As [`Self::rebuild`].
     pub fn migrate(&mut self, id: SaId, src: IpAddr, dst: IpAddr) -> Result<SaId, SaError> {
+        self.rebuild(id, |spec| (spec.src, spec.dst) = (src, dst))
+    }
+
+    /// Something else than before in what a key manager says of it: the association goes on under a new handle with its keys
+    /// and all that it has counted. Keys, salt and numbers are not to be changed.
+    ///
+    /// # Errors
+    /// [`SaError::Gone`], [`SaError::Family`], [`SaError::Exists`]: nothing has changed then.
+    pub fn rebuild(&mut self, id: SaId, change: impl FnOnce(&mut SaSpec)) -> Result<SaId, SaError> {
         let (hot, sa) = self.pair_mut(id).ok_or(SaError::Gone)?;
-        let (state, spec) = (hot.state, sa.moved(hot, src, dst));
-        if family_of(src) != family_of(dst) {
+        let (state, mut spec) = (hot.state, sa.moved(hot, sa.src, sa.dst));
+        change(&mut spec);
+        if family_of(spec.src) != family_of(spec.dst) {
             return Err(SaError::Family);
         }
         if self.taken(&spec, Some(id.index)) {

@@ -1,0 +1,49 @@
+//! Orders to expire: a program says that a limit was reached (`xfrm_add_sa_expire`, `xfrm_add_pol_expire`).
+
+use super::find::mark;
+use super::state::Km;
+use super::{Serving, Xfrm, plain};
+use sealane_abi::Errno;
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::xfrm::{Attributes, Reason, UserExpire, UserPolexpire, UserpolicyId};
+
+impl Xfrm {
+    pub(super) fn expire_state(
+        &mut self,
+        order: &UserExpire,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let (info, (_, mark)) = (&order.state, mark(attrs)?);
+        let found = self.states.find(mark, &info.id.daddr, info.id.spi.get(), info.id.proto, info.family);
+        let serial = found.ok_or(plain(Errno::ENOENT))?;
+        let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Valid) else {
+            return Err(Reason::NotValid.into());
+        };
+        let hard = order.hard != 0;
+        serving.replies.events.push(self.expire_notice(state, hard, serving.header.nlmsg_pid));
+        if hard {
+            self.remove_state(serial);
+        }
+        Ok(())
+    }
+
+    pub(super) fn expire_policy(
+        &mut self,
+        order: &UserPolexpire,
+        attrs: &Attributes<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Reject> {
+        let p = &order.pol;
+        let id = UserpolicyId { sel: p.sel, index: p.index, dir: p.dir, pad: [0; 3] };
+        let serial = self.named_policy(&id, attrs)?;
+        let hard = order.hard != 0;
+        if let Some(policy) = self.policies.get(serial) {
+            serving.replies.events.push(policy.expire_notice(&self.spd, hard, serving.header.nlmsg_pid));
+        }
+        if hard {
+            self.remove_policy(serial);
+        }
+        Ok(())
+    }
+}
