@@ -96,6 +96,8 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
     let mut tags: ArrayVec<[u8; TAG_LEN], MAX_OPS> = ArrayVec::new();
     let tags_ptr = tags.as_mut_ptr();
     let mut aad_apart: Vec<u8> = Vec::new();
+    // Whether any tag is not written where it belongs at once.
+    let mut apart = false;
     let mut taken = 0;
     for (i, op) in ops.iter_mut().enumerate() {
         let key = op.tfm.key::<M::Key>(slot);
@@ -130,11 +132,16 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
         };
         let len = text.len() as u64;
         let (src, dst) = text.reborrow().into_raw();
-        // SAFETY: `tags` has MAX_OPS elements, and the batch is not full.
-        let tag = unsafe {
-            let tag = tags_ptr.add(batch.len()).cast::<u8>();
-            tag.write_bytes(0, TAG_LEN);
-            tag
+        let tag = if encrypt && op.tag.len() == TAG_LEN {
+            op.tag.as_mut_ptr()
+        } else {
+            apart = true;
+            // SAFETY: `tags` has MAX_OPS elements, and the batch is not full.
+            unsafe {
+                let tag = tags_ptr.add(batch.len()).cast::<u8>();
+                tag.write_bytes(0, TAG_LEN);
+                tag
+            }
         };
         let tag_len = if M::TAG_LEN_COUNTS { op.tag.len() } else { TAG_LEN } as u8;
         let aad_len = op.aad.iter().map(|a| a.len()).sum::<usize>() as u64;
@@ -145,29 +152,46 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
     }
     for (mb, i) in batch.run(M::ENTRY, encrypt).iter().zip(&which) {
         let op = &mut ops[*i as usize];
-        // SAFETY: the tag's place, initialised above; the library no longer writes there.
-        let tag = unsafe { core::slice::from_raw_parts_mut(mb.tag, TAG_LEN) };
-        let asked = &mut tag[..op.tag.len()];
         op.status = if mb.done == 0 {
             Err(OpError::Driver)
-        } else if encrypt {
-            op.tag.copy_from_slice(asked);
-            Ok(())
-        } else if bool::from(asked.ct_eq(op.tag)) {
+        } else if encrypt && op.tag.len() == TAG_LEN {
             Ok(())
         } else {
-            Err(OpError::Auth)
+            // SAFETY: the tag's place, initialised above; the library no longer writes there.
+            let tag = unsafe { &*mb.tag.cast::<[u8; TAG_LEN]>() };
+            if encrypt {
+                op.tag.copy_from_slice(&tag[..op.tag.len()]);
+                Ok(())
+            } else if equal(tag, op.tag) {
+                Ok(())
+            } else {
+                Err(OpError::Auth)
+            }
         };
         if op.status.is_err()
             && let Data::Flat(text) = &mut op.data
         {
             manager::wipe(text.get_out());
         }
+    }
+    if apart {
         // The tag that would have been right is a secret when the one that came was wrong.
-        manager::wipe(tag);
+        // SAFETY: `tags` has MAX_OPS elements.
+        unsafe { ffi::slmb_wipe(tags_ptr.cast(), which.len() * TAG_LEN) };
     }
     aad_apart.zeroize();
     taken
+}
+
+/// Whether the front of `tag` is `other`, in a time that does not depend on where they differ.
+fn equal(tag: &[u8; TAG_LEN], other: &[u8]) -> bool {
+    match other.first_chunk::<TAG_LEN>() {
+        Some(other) => {
+            let diff = u128::from_ne_bytes(*tag) ^ u128::from_ne_bytes(*other);
+            (diff as u64 | (diff >> 64) as u64).ct_eq(&0).into()
+        }
+        None => tag[..other.len()].ct_eq(other).into(),
+    }
 }
 
 /// The library's operation, when it can serve this one; `None` when the portable driver must.

@@ -158,7 +158,12 @@ impl AeadTfm {
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [AeadOp<'_>]) {
     let together = |op: &AeadOp<'_>| matches!(op.data, Data::Flat(_)) && op.tfm.check(op.nonce, op.tag).is_ok();
-    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg) && a.dir == b.dir && together(a) && together(b)) {
+    let mut rest = ops;
+    while let Some((first, behind)) = rest.split_first() {
+        let alike = |op: &AeadOp<'_>| first.tfm.alg.same(&op.tfm.alg) && first.dir == op.dir && together(op);
+        let len = if together(first) { 1 + behind.iter().take_while(|op| alike(op)).count() } else { 1 };
+        let (run, behind) = rest.split_at_mut(len);
+        rest = behind;
         if let [only] = run {
             let data = std::mem::replace(&mut only.data, Data::Flat(InOutBuf::from(&mut [][..])));
             only.status = only.tfm.one(only.dir, only.nonce, only.aad, data, only.tag);

@@ -277,9 +277,10 @@ pub(crate) fn gateway(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
         hz / 1e9
     );
     let most = option("states").and_then(|n| n.parse().ok()).unwrap_or(usize::MAX);
+    let bytes: Option<usize> = option("bytes").and_then(|n| n.parse().ok());
     let all = algorithms();
     for states in STATES.into_iter().filter(|n| *n <= most) {
-        for (name, len, wanted, dpdk) in ROWS {
+        for (name, len, wanted, dpdk) in ROWS.into_iter().filter(|row| bytes.is_none_or(|len| len == row.1)) {
             let algorithm = all.iter().find(|a| a.name == name).expect("one of them");
             let mut gateway = Gateway::new(registry, algorithm, states)?;
             let plain = packet(len);

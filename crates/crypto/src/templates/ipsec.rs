@@ -94,13 +94,43 @@ impl Drop for Key {
     }
 }
 
-/// An operation between the packet's form and that of the inner AEAD.
+/// An operation between the packet's form and that of the inner AEAD. It is moved more than once: what callers have, a piece
+/// or two of associated data, fits in here, and more goes another way.
 struct Item<'a> {
     tfm: &'a AeadTfm,
     nonce: [u8; 16],
-    aad: Gather<'a>,
+    aad: Few<'a>,
     data: InOutBuf<'a, 'a, u8>,
     tag: &'a mut [u8],
+    /// Its place in the burst.
+    at: usize,
+}
+
+/// A short list of pieces.
+#[derive(Default)]
+struct Few<'a> {
+    list: [&'a [u8]; 3],
+    len: usize,
+}
+
+impl<'a> Few<'a> {
+    fn push(&mut self, piece: &'a [u8]) {
+        self.list[self.len] = piece;
+        self.len += 1;
+    }
+
+    /// The first `len` bytes of two pieces at most.
+    fn front(pieces: &[&'a [u8]], mut len: usize) -> Option<Self> {
+        let mut few = Few::default();
+        for piece in pieces.get(..2).filter(|_| pieces.len() == 2).unwrap_or(pieces.get(..1)?) {
+            let taken = len.min(piece.len());
+            if taken > 0 {
+                few.push(&piece[..taken]);
+            }
+            len -= taken;
+        }
+        (pieces.len() <= 2).then_some(few)
+    }
 }
 
 impl Ipsec {
@@ -124,15 +154,20 @@ impl Ipsec {
         Ok(nonce)
     }
 
-    /// What the inner AEAD authenticates beside its text.
-    fn covered<'a>(&self, aad: &[&'a [u8]]) -> Result<Gather<'a>, OpError> {
+    /// How many bytes of the associated data the inner AEAD authenticates beside its text.
+    fn covered_len(&self, aad: &[&[u8]]) -> Result<usize, OpError> {
         let len = gather::len(aad);
         let accepted = if self.shape == Shape::Rfc7539esp { len >= IV_LEN } else { len == 16 || len == 20 };
         if !accepted {
             return Err(OpError::AssocLen);
         }
+        Ok(if self.shape == Shape::Rfc4543 { len } else { len - IV_LEN })
+    }
+
+    fn covered<'a>(&self, aad: &[&'a [u8]]) -> Result<Gather<'a>, OpError> {
+        let len = self.covered_len(aad)?;
         let mut covered = Gather::new();
-        covered.push_range(aad, 0, if self.shape == Shape::Rfc4543 { len } else { len - IV_LEN });
+        covered.push_range(aad, 0, len);
         Ok(covered)
     }
 
@@ -195,23 +230,31 @@ impl Ipsec {
         let dir = ops[0].dir;
         let gmac = self.shape == Shape::Rfc4543;
         let mut items: ArrayVec<Item<'_>, CHUNK> = ArrayVec::new();
-        for op in ops.iter_mut() {
-            let tfm = op.tfm;
+        for (at, op) in ops.iter_mut().enumerate() {
+            let AeadOp { tfm, nonce, aad, data: Data::Flat(data), tag, status, .. } = op else {
+                unreachable!("texts of a burst are flat")
+            };
+            let tfm = *tfm;
             let key = tfm.key::<Key>(slot);
-            let Data::Flat(data) = &mut op.data else { unreachable!("texts of a burst are flat") };
-            match self.nonce(key, op.nonce).and_then(|nonce| Ok((nonce, self.covered(op.aad)?))) {
-                Ok((nonce, mut aad)) => {
-                    let data = if gmac {
-                        aad.push(data.get_in());
-                        InOutBuf::from(&mut [][..])
-                    } else {
-                        data.reborrow()
-                    };
-                    op.status = Ok(());
-                    items.push(Item { tfm: &key.inner, nonce, aad, data, tag: op.tag });
+            let nonce = match self.nonce(key, nonce) {
+                Ok(nonce) => nonce,
+                Err(e) => {
+                    *status = Err(e);
+                    continue;
                 }
-                Err(e) => op.status = Err(e),
-            }
+            };
+            let Some(mut few) = self.covered_len(aad).ok().and_then(|len| Few::front(aad, len)) else {
+                let op = FlatAeadOp { dir, nonce: op.nonce, aad, data: data.reborrow(), tag, tfm };
+                *status = self.one(slot, op);
+                continue;
+            };
+            let data = if gmac {
+                few.push(data.get_in());
+                InOutBuf::from(&mut [][..])
+            } else {
+                data.reborrow()
+            };
+            items.push(Item { tfm: &key.inner, nonce, aad: few, data, tag, at });
         }
         let nonce_len = self.nonce_len();
         let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = items
@@ -220,7 +263,7 @@ impl Ipsec {
                 tfm: item.tfm,
                 dir,
                 nonce: &item.nonce[..nonce_len],
-                aad: item.aad.as_slice(),
+                aad: &item.aad.list[..item.aad.len],
                 data: Data::Flat(item.data.reborrow()),
                 tag: item.tag,
                 status: Ok(()),
@@ -229,8 +272,10 @@ impl Ipsec {
         aead::crypt(&mut inner);
         let statuses: ArrayVec<Status, CHUNK> = inner.iter().map(|op| op.status).collect();
         drop(inner);
+        let places: ArrayVec<usize, CHUNK> = items.iter().map(|item| item.at).collect();
         drop(items);
-        for (op, status) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(statuses) {
+        for (at, status) in places.into_iter().zip(statuses) {
+            let op = &mut ops[at];
             op.status = status;
             if !gmac {
                 continue;
