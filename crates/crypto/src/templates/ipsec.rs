@@ -85,6 +85,7 @@ struct Ipsec {
 
 struct Key {
     inner: AeadTfm,
+    /// What is in front of the explicit IV.
     salt: [u8; 4],
 }
 
@@ -106,52 +107,34 @@ struct Item<'a> {
     at: usize,
 }
 
-/// A short list of pieces.
-#[derive(Default)]
+/// Three pieces at most; those behind `len` are empty.
 struct Few<'a> {
     list: [&'a [u8]; 3],
     len: usize,
 }
 
-impl<'a> Few<'a> {
-    fn push(&mut self, piece: &'a [u8]) {
-        self.list[self.len] = piece;
-        self.len += 1;
-    }
-
-    /// The first `len` bytes of two pieces at most.
-    fn front(pieces: &[&'a [u8]], mut len: usize) -> Option<Self> {
-        let mut few = Few::default();
-        for piece in pieces.get(..2).filter(|_| pieces.len() == 2).unwrap_or(pieces.get(..1)?) {
-            let taken = len.min(piece.len());
-            if taken > 0 {
-                few.push(&piece[..taken]);
-            }
-            len -= taken;
+/// The first `len` bytes of two pieces at most.
+fn front<'a>(pieces: &[&'a [u8]], len: usize) -> Option<[&'a [u8]; 2]> {
+    match *pieces {
+        [only] => Some([&only[..len], &[]]),
+        [first, second] => {
+            let (head, rest) = first.split_at(len.min(first.len()));
+            Some(if rest.is_empty() { [head, &second[..len - head.len()]] } else { [head, &[]] })
         }
-        (pieces.len() <= 2).then_some(few)
+        _ => None,
     }
+}
+
+/// The nonce and 0s behind it. It is put together in registers: what is written byte by byte is slow to read again.
+fn nonce(key: &Key, iv: &[u8]) -> Result<[u8; 16], OpError> {
+    let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
+    let bits = u128::from(u64::from_le_bytes(*iv)) << 32 | u128::from(u32::from_le_bytes(key.salt));
+    Ok(bits.to_le_bytes())
 }
 
 impl Ipsec {
     fn nonce_len(&self) -> usize {
         self.inner.info().iv_len
-    }
-
-    fn nonce(&self, key: &Key, iv: &[u8]) -> Result<[u8; 16], OpError> {
-        let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
-        let mut nonce = [0; 16];
-        let salt_at = if self.shape == Shape::Rfc4309 {
-            // A length field of 4 bytes (RFC 4309 section 4), as the IV of `ccm` says it.
-            nonce[0] = 3;
-            1
-        } else {
-            0
-        };
-        let iv_at = salt_at + self.shape.salt_len();
-        nonce[salt_at..iv_at].copy_from_slice(&key.salt[..self.shape.salt_len()]);
-        nonce[iv_at..iv_at + IV_LEN].copy_from_slice(iv);
-        Ok(nonce)
     }
 
     /// How many bytes of the associated data the inner AEAD authenticates beside its text.
@@ -202,14 +185,15 @@ impl AeadDriver for Ipsec {
         let salt_len = self.shape.salt_len();
         let (key, tail) = key.split_at_checked(key.len().wrapping_sub(salt_len)).ok_or(KeyError::Length)?;
         let inner = self.inner.aead(key)?;
-        let mut salt = [0; 4];
-        salt[..salt_len].copy_from_slice(tail);
+        // The length field of 4 bytes (RFC 4309 section 4), as the IV of `ccm` says it, comes before a salt of 3.
+        let mut salt = [3; 4];
+        salt[4 - salt_len..].copy_from_slice(tail);
         Ok(Box::new(Key { inner, salt }))
     }
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
         let key = op.tfm.key::<Key>(slot);
-        let nonce = self.nonce(key, op.nonce)?;
+        let nonce = nonce(key, op.nonce)?;
         let nonce = &nonce[..self.nonce_len()];
         if self.shape == Shape::Rfc4543 {
             return self.one_gmac(key, op.dir, nonce, op.aad, Text { data: op.data, tag: op.tag });
@@ -236,25 +220,18 @@ impl Ipsec {
             };
             let tfm = *tfm;
             let key = tfm.key::<Key>(slot);
-            let nonce = match self.nonce(key, nonce) {
-                Ok(nonce) => nonce,
-                Err(e) => {
-                    *status = Err(e);
-                    continue;
-                }
-            };
-            let Some(mut few) = self.covered_len(aad).ok().and_then(|len| Few::front(aad, len)) else {
-                let op = FlatAeadOp { dir, nonce: op.nonce, aad, data: data.reborrow(), tag, tfm };
-                *status = self.one(slot, op);
+            let ready = self.covered_len(aad).and_then(|len| Ok((front(aad, len), self::nonce(key, nonce)?)));
+            let Ok((Some([first, second]), ready)) = ready else {
+                // Wrong, or in more pieces than there is room for here.
+                *status = self.one(slot, FlatAeadOp { dir, nonce, aad, data: data.reborrow(), tag, tfm });
                 continue;
             };
-            let data = if gmac {
-                few.push(data.get_in());
-                InOutBuf::from(&mut [][..])
-            } else {
-                data.reborrow()
-            };
-            items.push(Item { tfm: &key.inner, nonce, aad: few, data, tag, at });
+            // GMAC covers the text and encrypts nothing.
+            let (text, data): (&[u8], _) =
+                if gmac { (data.get_in(), InOutBuf::from(&mut [][..])) } else { (&[], data.reborrow()) };
+            let list = if second.is_empty() { [first, text, &[]] } else { [first, second, text] };
+            let aad = Few { list, len: 1 + usize::from(!second.is_empty()) + usize::from(gmac) };
+            items.push(Item { tfm: &key.inner, nonce: ready, aad, data, tag, at });
         }
         let nonce_len = self.nonce_len();
         let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = items
