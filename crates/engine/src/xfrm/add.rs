@@ -375,7 +375,11 @@ impl Xfrm {
             State { crypt: Some(_), .. } => Err(TransformError::NullAuth),
             _ => return Err(Reason::EspAlg.into()),
         };
-        let transform = made.map_err(|_| Reject::from(Reason::Crypto))?;
+        let transform = made.map_err(|e| match e {
+            // `esp_init_authenc` says nothing of a key that the ciphers refuse.
+            TransformError::Key(_) if state.aead.is_none() => plain(Errno::EINVAL),
+            _ => Reject::from(Reason::Crypto),
+        })?;
         match state.encap {
             Some(encap) if encap.encap_type != UDP_ENCAP_ESPINUDP => Err(Reason::EspEncap.into()),
             _ => Ok(transform),
