@@ -8,7 +8,7 @@ use crate::ao::{Spaces, wall_ms};
 use crate::audit::{Ledger, Usage};
 use crate::serve::{Counting, Server};
 use crate::transport::process::{self, Change, Signal, Signals};
-use crate::transport::seccomp::{Filter, Listener};
+use crate::transport::seccomp::{Filter, Listener, Numbers};
 use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_crypto::Registry;
 use sealane_engine::{Observer, Profile, System};
@@ -108,9 +108,8 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
             }
         }
     }
-    let range = watched_range(process::descriptor_limit());
-    let filter =
-        (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(range.0, range.1, options.tcp_ao));
+    let numbers = Numbers::below(process::descriptor_limit());
+    let filter = (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(&numbers, options.tcp_ao));
     let wanted = filter.is_some();
     if wanted && yama_restricts() {
         process::become_subreaper();
@@ -126,7 +125,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     process::no_core_for_us();
     let mut server = None;
     match listener {
-        Some(listener) => server = Some(serve(Listener::new(listener), range, options, ledger)),
+        Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, ledger)),
         None if options.intercept == Intercept::Seccomp => {
             complain(format_args!("this kernel lets us watch no calls (seccomp): the program runs without us"));
         }
@@ -142,13 +141,13 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
 }
 
 /// Serves what comes around the preloaded library, and TCP-AO, while the program runs.
-fn serve(listener: Listener, range: (u32, u32), options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
+fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
     let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(Counting(l.words())) as _);
     let profile = options.profile;
     let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
     let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));
     let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-    let server = Server::new(listener, range, spaces, make);
+    let server = Server::new(listener, numbers, spaces, make);
     server.start();
     server
 }
@@ -248,12 +247,6 @@ fn preload(options: &Options) -> Result<OsString, String> {
 }
 
 const SHIM: &str = "libsealane_shim.so";
-
-/// The descriptor numbers that stand-ins get: the top quarter below the soft limit, 4,096 at most.
-fn watched_range(limit: u32) -> (u32, u32) {
-    let count = (limit / 4).clamp(1, 4096);
-    (limit.saturating_sub(count), count)
-}
 
 /// Whether Yama lets a process look only into its own descendants.
 fn yama_restricts() -> bool {

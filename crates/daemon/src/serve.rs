@@ -15,7 +15,7 @@ pub(crate) mod xfrm;
 
 use crate::ao::Spaces;
 use crate::transport::peer::{self, Peer};
-use crate::transport::seccomp::{Listener, Notification};
+use crate::transport::seccomp::{Listener, Notification, Numbers};
 use crate::transport::sleep;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -61,8 +61,7 @@ pub(crate) struct Server {
     pub(crate) sockets: Mutex<HashMap<u64, Arc<Entry>>>,
     /// Held while a number is chosen and filled.
     pub(crate) placing: Mutex<()>,
-    pub(crate) first: u32,
-    pub(crate) count: u32,
+    pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: xfrm::Sockets,
     /// Where TCP-AO is served; none unless it was asked for.
@@ -106,10 +105,10 @@ thread_local! {
 const ERESTARTSYS: i32 = 512;
 
 impl Server {
-    /// A server for calls from `listener` on stand-ins numbered from `first` on.
+    /// A server for calls from `listener` on stand-ins of these numbers.
     pub(crate) fn new(
         listener: Listener,
-        range: (u32, u32),
+        numbers: Numbers,
         tcp_ao: Option<Spaces>,
         make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -120,8 +119,7 @@ impl Server {
             sockets: Mutex::default(),
             placing: Mutex::default(),
             xfrm: xfrm::Sockets::default(),
-            first: range.0,
-            count: range.1,
+            numbers,
             tcp_ao,
             idle: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),

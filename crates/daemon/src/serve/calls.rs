@@ -189,7 +189,7 @@ impl Call<'_> {
     }
 
     fn place(&self, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
-        self.server.place(self.n, fd, cloexec)
+        self.server.place(self.n, fd, cloexec, self.server.numbers.high.clone())
     }
 
     fn address(&self) -> Result<Vec<u8>, Verdict> {
@@ -536,11 +536,17 @@ impl Call<'_> {
 }
 
 impl Server {
-    /// Puts `fd` at the lowest free number that is watched, and answers the call with it.
-    pub(super) fn place(&self, n: &Notification, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
+    /// Puts `fd` at the first free of these numbers, and answers the call with it.
+    pub(super) fn place(
+        &self,
+        n: &Notification,
+        fd: std::os::fd::BorrowedFd<'_>,
+        cloexec: bool,
+        mut numbers: impl Iterator<Item = u32>,
+    ) -> Done {
         let _placing = self.placing.lock();
         let peer = Peer(n.tid);
-        let new = (self.first..self.first + self.count).find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
+        let new = numbers.find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
         match self.listener.hand_over(n.id, fd, new, cloexec) {
             Ok(()) => Err(Verdict::Answered),
             // The program lowered its limit below our range.
@@ -551,7 +557,7 @@ impl Server {
 
     /// Whether calls on this number come to us.
     pub(super) fn watches(&self, fd: u32) -> bool {
-        (self.first..self.first + self.count).contains(&fd)
+        self.numbers.contains(fd)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::transport::{tcp_socket, usersock};
 use parking_lot::Mutex;
 use sealane_abi::netlink::NETLINK_XFRM;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -98,6 +98,11 @@ struct Call<'a> {
     fd: OwnedFd,
 }
 
+/// Gives the program a descriptor of a socket, by preference one that `select` can have.
+fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+    server.place(n, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
+}
+
 /// Serves a call if it is about NETLINK_XFRM.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
     let peer = Peer(n.tid);
@@ -147,10 +152,10 @@ impl Call<'_> {
                 Err(libc::EOPNOTSUPP.into())
             }
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
-            libc::SYS_dup => self.server.place(self.n, self.fd.as_fd(), false),
+            libc::SYS_dup => place(self.server, self.n, self.fd.as_fd(), false),
             libc::SYS_fcntl => match self.int(1) {
-                libc::F_DUPFD => self.server.place(self.n, self.fd.as_fd(), false),
-                libc::F_DUPFD_CLOEXEC => self.server.place(self.n, self.fd.as_fd(), true),
+                libc::F_DUPFD => place(self.server, self.n, self.fd.as_fd(), false),
+                libc::F_DUPFD_CLOEXEC => place(self.server, self.n, self.fd.as_fd(), true),
                 _ => Err(Verdict::Pass),
             },
             libc::SYS_ioctl => self.ioctl(),

@@ -28,6 +28,30 @@ const BY_FIRST: &[i64] = &[
     libc::SYS_dup2,
 ];
 
+/// The descriptor numbers that stand-ins get.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbers {
+    /// Where there is room for thousands, and the program's own seldom come.
+    pub(crate) high: core::ops::Range<u32>,
+    /// A few that `select` can have, which ends at 1,024; empty where the others do, too.
+    pub(crate) low: core::ops::Range<u32>,
+}
+
+impl Numbers {
+    /// The top quarter below a soft limit of descriptors, 4,096 at most, and 64 below 1,024.
+    pub(crate) fn below(limit: u32) -> Self {
+        let count = (limit / 4).clamp(1, 4096);
+        let high = limit.saturating_sub(count)..limit.saturating_sub(count) + count;
+        let low = if high.start >= 1024 { 960..1024 } else { 0..0 };
+        Numbers { high, low }
+    }
+
+    /// Whether calls on this number come to us.
+    pub(crate) fn contains(&self, fd: u32) -> bool {
+        self.high.contains(&fd) || self.low.contains(&fd)
+    }
+}
+
 /// A filter that asks us about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets that have
 /// to do with IPsec, and about calls on descriptors in a range of numbers.
 pub(crate) struct Filter {
@@ -102,8 +126,8 @@ impl Code {
 }
 
 impl Filter {
-    /// One for stand-ins from `first` on, `count` of them; with the calls of TCP-AO or without.
-    pub(crate) fn new(first: u32, count: u32, tcp_ao: bool) -> Self {
+    /// One for stand-ins of these numbers; with the calls of TCP-AO or without.
+    pub(crate) fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
         let mut c = Code { list: Vec::new(), labels: Vec::new() };
         c.load(4);
         c.jump(libc::BPF_JEQ, ARCH, To::Next, To::Allow);
@@ -149,12 +173,17 @@ impl Filter {
         }
         c.label(To::Third);
         c.arg(2);
-        c.jump(libc::BPF_JGE, first + count, To::First, To::Next);
-        c.jump(libc::BPF_JGE, first, To::Ask, To::Next);
+        for range in [&numbers.high, &numbers.low] {
+            c.jump(libc::BPF_JGE, range.end, To::First, To::Next);
+            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+        }
         c.label(To::First);
         c.arg(0);
-        c.jump(libc::BPF_JGE, first + count, To::Allow, To::Next);
-        c.jump(libc::BPF_JGE, first, To::Ask, To::Allow);
+        for range in [&numbers.high, &numbers.low] {
+            c.jump(libc::BPF_JGE, range.end, To::Allow, To::Next);
+            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+        }
+        c.goto(To::Allow);
         c.label(To::Ask);
         c.ret(libc::SECCOMP_RET_USER_NOTIF);
         c.label(To::Allow);

@@ -151,7 +151,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
         daemon: Mutex::new(daemon),
     };
     server.xfrm.add(&socket, entry)?;
-    server.place(n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
+    super::place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
 impl Entry {
