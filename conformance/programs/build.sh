@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg (dynamic), afalg-static, afalg-go and ao-go (static, without libc).
+# Builds the programs into a folder: afalg (dynamic), afalg-static, xfrm-static, afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
 # What cannot be built here is said and left out.
 set -euo pipefail
@@ -10,6 +10,7 @@ out=$(cd "$out" && pwd)
 cc=${CC:-cc}
 "$cc" -O2 -Wall -o "$out/afalg" "$here/afalg.c"
 "$cc" -O2 -Wall -static -o "$out/afalg-static" "$here/afalg.c"
+"$cc" -O2 -Wall -static -o "$out/xfrm-static" "$here/xfrm.c"
 if command -v go >/dev/null; then
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/ao-go" "$here/ao.go"

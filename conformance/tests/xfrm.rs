@@ -1,0 +1,158 @@
+//! NETLINK_XFRM of unmodified programs: the same commands and the same socket calls on a real kernel, and on a daemon under
+//! `sealane run`.
+
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root, run_limited, sealane};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const KERNEL: &str = "linux-7.3";
+
+/// A namespace with a daemon that stands for its IPsec.
+struct Host {
+    lab: Lab,
+    space: String,
+    config: String,
+    daemon: Option<Running>,
+}
+
+impl Host {
+    fn new(test: &str) -> Option<Host> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let space = lab.space("x");
+        let config = lab.file("sealane.toml", "[ipsec]\n");
+        let mut host = Host { lab, space, config, daemon: None };
+        host.start();
+        Some(host)
+    }
+
+    /// The environment of all that runs here.
+    fn runtime(&self) -> String {
+        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join("run").display())
+    }
+
+    fn start(&mut self) {
+        let exe = sealane();
+        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "daemon", "--config", &self.config];
+        let mut daemon = self.lab.start(&self.space, &argv);
+        daemon.expect("IPsec in 1 network namespaces", 1);
+        self.daemon = Some(daemon);
+    }
+
+    fn end(&mut self, signal: i32) {
+        let daemon = self.daemon.take().expect("it runs");
+        daemon.signal(signal);
+        daemon.finish(LIMIT);
+    }
+
+    /// A program under `sealane run`: its exit status and what it printed.
+    fn run(&self, argv: &[&str]) -> (Option<i32>, String) {
+        let exe = sealane();
+        let runtime = self.runtime();
+        let launch = ["env", &runtime, &*exe.to_string_lossy(), "run", "--"];
+        self.lab.start(&self.space, &[&launch[..], argv].concat()).finish(LIMIT)
+    }
+}
+
+fn file(path: &str) -> String {
+    root().join("conformance").join(path).to_string_lossy().into_owned()
+}
+
+/// Times of day differ.
+fn without_times(text: &str) -> String {
+    let is_time = |w: &str| {
+        let form: String = w.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        form == "0000-00-00" || form == "00:00:00"
+    };
+    let line = |l: &str| l.split(' ').map(|w| if is_time(w) { "TIME" } else { w }).collect::<Vec<_>>().join(" ");
+    text.lines().map(|l| line(l) + "\n").collect()
+}
+
+/// Runs a program on both and compares what it prints.
+fn same(test: &str, argv: &[&str]) -> Option<String> {
+    if skip_without(test, &[&Target::kernel(KERNEL)]) {
+        return None;
+    }
+    let host = Host::new(test)?;
+    let kernel = Target::kernel(KERNEL).run(argv, LIMIT).unwrap();
+    let (_, ours) = host.run(argv);
+    let [kernel, ours] = [&kernel.text, &ours].map(|t| without_times(t));
+    let mut command = "";
+    for (at, pair) in kernel.lines().zip(ours.lines()).enumerate() {
+        if pair.0.starts_with("==") {
+            command = pair.0;
+        }
+        assert_eq!(pair.0, pair.1, "line {}, at {command}", at + 1);
+    }
+    assert_eq!(kernel, ours, "one prints more");
+    Some(kernel)
+}
+
+#[test]
+fn commands_of_ip() {
+    let (script, list) = (file("programs/xfrm_commands.sh"), file("vectors/xfrm-commands.txt"));
+    let Some(text) = same("xfrm::commands_of_ip", &["bash", &script, &list]) else { return };
+    let count = text.lines().filter(|l| l.starts_with("-- ")).count();
+    assert!(count > 200, "{count} commands");
+    assert!(text.matches("\nError: ").count() > 30, "refusals have texts");
+    assert!(text.matches("\n-- 0\n").count() > 100, "most commands are done");
+}
+
+#[test]
+fn calls_on_a_socket() {
+    let Some(text) = same("xfrm::calls_on_a_socket", &["python3", &file("programs/xfrm_socket.py")]) else { return };
+    assert!(text.ends_with("many came and went\n"), "{text}");
+}
+
+/// The programs that are built from C.
+fn built() -> &'static PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("xfrm-programs");
+        let mut build = Command::new(file("programs/build.sh"));
+        build.arg(&folder);
+        let done = run_limited(build, Duration::from_secs(300)).unwrap();
+        assert_eq!(done.status, Some(0), "{}{}", done.text, done.errors);
+        folder
+    })
+}
+
+#[test]
+fn a_static_program() {
+    let program = built().join("xfrm-static");
+    let Some(text) = same("xfrm::a_static_program", &[&program.to_string_lossy()]) else { return };
+    assert!(text.ends_with("epoll 0\nepoll 1\n"), "{text}");
+}
+
+#[test]
+fn what_others_send_never_arrives() {
+    let Some(host) = Host::new("xfrm::what_others_send_never_arrives") else { return };
+    assert_eq!(host.run(&["python3", &file("programs/xfrm_forged.py")]), (Some(0), "clean\n".to_owned()));
+}
+
+/// While the daemon is gone nothing reaches the kernel's own IPsec; when it has ended in good order everything does.
+#[test]
+fn without_the_daemon() {
+    let Some(mut host) = Host::new("xfrm::without_the_daemon") else { return };
+    let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+    let add: Vec<&str> = add.split(' ').collect();
+    let count = ["ip", "xfrm", "policy", "count"];
+    assert_eq!(host.run(&add), (Some(0), String::new()));
+    assert!(host.run(&count).1.contains("OUT 1"));
+    host.end(9);
+    let (status, told) = host.run(&add);
+    assert_eq!(status, Some(2), "{told}");
+    assert!(told.contains("Connection refused"), "{told}");
+    host.start();
+    assert!(host.run(&count).1.contains("OUT 0"), "a new daemon, a new engine");
+    assert_eq!(host.run(&add), (Some(0), String::new()));
+    host.end(libc::SIGTERM);
+    assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
+}
