@@ -3,7 +3,7 @@
 use crate::choice::Way;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::key::{Keys, PreparedKey, downcast};
+use crate::key::{Keys, PreparedKey, downcast, warm};
 use crate::registry::{Alg, DriverRef};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
@@ -172,7 +172,10 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let alg = &run[0].tfm.alg;
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         match alg.pick(Way::from(run[0].dir), bytes / run.len(), run.len()) {
-            (slot, DriverRef::Aead(d)) => d.burst(slot, run),
+            (slot, DriverRef::Aead(d)) => {
+                warm(run.iter().map(|op| &op.tfm.keys), slot);
+                d.burst(slot, run);
+            }
             _ => unreachable!("AeadTfm is only made from AEAD drivers"),
         }
     }

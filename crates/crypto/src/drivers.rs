@@ -2,6 +2,7 @@
 
 pub mod null;
 pub mod portable;
+pub mod prefetch;
 pub mod simd;
 
 pub(crate) mod wipe;

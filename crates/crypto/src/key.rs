@@ -1,5 +1,6 @@
 //! Keys that a driver has prepared.
 
+use crate::drivers::prefetch::prefetch;
 use core::any::Any;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
@@ -14,6 +15,20 @@ impl<T: Any + Send + Sync> PreparedKey for T {}
 /// The prepared keys of one transform: one for each candidate driver of its [`Alg`](crate::Alg), same order. Clones share
 /// them.
 pub(crate) type Keys = std::sync::Arc<[Box<dyn PreparedKey>]>;
+
+/// How many cache lines of a key are asked for ahead: AES' round keys and the powers of H.
+const WARM_LINES: usize = 24;
+
+/// Asks for the memory of a burst's keys where they differ, so that the misses overlap.
+pub(crate) fn warm<'a>(burst: impl Iterator<Item = &'a Keys>, slot: usize) {
+    let mut last = core::ptr::null();
+    for keys in burst {
+        if !core::ptr::eq(last, keys.as_ptr()) {
+            last = keys.as_ptr();
+            prefetch(&*keys[slot], WARM_LINES);
+        }
+    }
+}
 
 /// The key that the driver in `slot` prepared.
 ///

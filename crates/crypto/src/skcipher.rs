@@ -3,7 +3,7 @@
 use crate::choice::Way;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::key::{Keys, PreparedKey, downcast};
+use crate::key::{Keys, PreparedKey, downcast, warm};
 use crate::registry::{Alg, DriverRef};
 use inout::InOutBuf;
 
@@ -152,7 +152,10 @@ pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
         }
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         match alg.pick(run[0].dir.into(), bytes / run.len(), run.len()) {
-            (slot, DriverRef::Skcipher(d)) => d.burst(slot, run),
+            (slot, DriverRef::Skcipher(d)) => {
+                warm(run.iter().map(|op| &op.tfm.keys), slot);
+                d.burst(slot, run);
+            }
             _ => unreachable!("SkcipherTfm is only made from skcipher drivers"),
         }
     }

@@ -19,9 +19,9 @@ use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, check};
+use sealane_net::ipsec::spd::check::{Arrived, judge};
 use sealane_net::ipsec::spd::resolve::{Leaving, Way};
-use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
+use sealane_net::ipsec::spd::{Dir, Policy, PolicyId, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -93,6 +93,8 @@ struct Gateway {
     /// For sealing and opening: the same keys, prepared twice, so that one does not warm the other's memory.
     bare: [Vec<AeadTfm>; 2],
     random: u64,
+    /// What inbound flows have, kept for its memory.
+    policies: Vec<Option<PolicyId>>,
 }
 
 impl Gateway {
@@ -107,6 +109,7 @@ impl Gateway {
             peer_ids: Vec::with_capacity(states),
             bare: [const { Vec::new() }; 2],
             random: 1,
+            policies: Vec::new(),
         };
         for flow in 0..states {
             let spi = SPI + flow as u32;
@@ -187,10 +190,15 @@ impl Gateway {
     fn outbound(&mut self, bufs: &mut [Vec<u8>], len: usize) {
         let mut events = Vec::new();
         let mut burst: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
-        for buf in bufs {
+        let mut flows: ArrayVec<Flow, BURST> = ArrayVec::new();
+        for buf in bufs.iter() {
+            let flow = Flow::of(&buf[HEADROOM..HEADROOM + len], 0, 0).expect("a good packet");
+            self.cache.warm(&flow, 0);
+            flows.push(flow);
+        }
+        for (buf, flow) in bufs.iter_mut().zip(&flows) {
             let packet = Packet::new(buf, HEADROOM, HEADROOM + len);
-            let flow = Flow::of(packet.bytes(), 0, 0).expect("a good packet");
-            let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+            let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
             let way = self.cache.resolve(&self.spd, &mut self.sad, &leaving, &mut events);
             let Ok(Way::Through(_, bundle)) = way else { panic!("the policy has a template, and it a state") };
             burst.push(Outbound { mtu: 1500, ..Outbound::new(bundle[0], packet) });
@@ -203,11 +211,13 @@ impl Gateway {
         let packets = bufs.iter_mut().zip(bounds).map(|(buf, (start, end))| Packet::new(buf, *start, *end));
         let mut burst: ArrayVec<Inbound<'_>, BURST> = packets.map(Inbound::new).collect();
         open(&mut self.sad, &mut burst, 1, &mut Vec::new());
-        for inn in &burst {
+        let flow = |inn: &Inbound<'_>| Flow::of(inn.packet.bytes(), 0, 0).expect("a good packet");
+        let flows: ArrayVec<Flow, BURST> = burst.iter().map(flow).collect();
+        self.spd.lookup_burst(Dir::Fwd, &flows, 0, &mut self.policies);
+        for ((inn, flow), policy) in burst.iter().zip(&flows).zip(&self.policies) {
             assert!(matches!(inn.status, Ok(Opened::Packet { .. })));
-            let flow = Flow::of(inn.packet.bytes(), 0, 0).expect("a good packet");
-            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &inn.path, verified: 0 };
-            assert!(check(&self.spd, &self.sad, &arrived).is_ok());
+            let arrived = Arrived { dir: Dir::Fwd, flow, if_id: 0, path: &inn.path, verified: 0 };
+            assert!(judge(&self.spd, &self.sad, &arrived, *policy).is_ok());
         }
     }
 

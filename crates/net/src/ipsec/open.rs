@@ -80,6 +80,9 @@ struct Pending {
 
 /// Takes one layer off each packet that waits; whether there was any.
 fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) -> bool {
+    let names =
+        chunk.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
+    sad.warm_in(names);
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
     let mut rest: ArrayVec<(Pending, &mut Result<Opened, DropReason>), BURST> = ArrayVec::new();
     for Inbound { packet, mark, udp_encap, path, status } in chunk.iter_mut() {
@@ -154,6 +157,19 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
         _ => return Ok(Found::Other(Opened::Clear)),
     };
     Ok(Found::Ipsec(Header { proto, at, headers_len: walk.upper_at, next_at: walk.next_at, port }))
+}
+
+/// The SPI and number of what looks like ESP or AH: a guess, for memory that may be needed.
+fn named(packet: &[u8]) -> Option<(u32, u32)> {
+    let walk = Walk::find(packet).ok()?;
+    let at = match walk.upper {
+        proto::ESP => walk.upper_at,
+        proto::AH => walk.upper_at + 4,
+        proto::UDP => walk.upper_at + UDP_LEN,
+        _ => return None,
+    };
+    let [spi, seq] = *packet.get(at..at + 8)?.as_chunks::<4>().0 else { return None };
+    Some((u32::from_be_bytes(spi), u32::from_be_bytes(seq)))
 }
 
 /// All that can be judged before the crypto, in the kernel's order.

@@ -5,6 +5,7 @@
 //! meanwhile, and only an authentic packet moves it.
 
 use crate::ipsec::drop::DropReason;
+use sealane_crypto::drivers::prefetch::prefetch;
 
 /// The largest window in packets: 1 MiB of bits.
 pub const MAX_WINDOW_PKTS: u32 = 1 << 23;
@@ -126,6 +127,13 @@ impl Window {
         let at = self.word(whole);
         self.bits[at] |= 1 << (whole % 64);
         Ok(())
+    }
+
+    /// Asks for the memory that a number is looked up in.
+    pub(crate) fn warm(&self, seq: u32) {
+        if !self.bits.is_empty() {
+            prefetch(&self.bits[self.word(seq.into())], 1);
+        }
     }
 
     fn word(&self, whole: u64) -> usize {

@@ -263,7 +263,7 @@ pub struct SaStat {
 }
 
 /// The rest of an association.
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Sa {
     // What packets use comes first.
     pub(crate) outer: Outer,

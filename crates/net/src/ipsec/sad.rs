@@ -3,6 +3,7 @@
 //!
 //! One worker owns a database; nothing here is shared between threads.
 
+use crate::ipsec::burst::BURST;
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
@@ -11,11 +12,19 @@ use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
+use arrayvec::ArrayVec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
+use sealane_crypto::drivers::prefetch::prefetch;
 use std::collections::BinaryHeap;
 
 mod index;
+
+/// From how many associations on their memory is asked for ahead: fewer are in the caches anyway.
+const WARM_FROM: usize = 256;
+
+/// The cache lines of an association that packets use.
+const FRONT_LINES: usize = 4;
 
 pub(crate) use index::{Hash, Index};
 
@@ -340,7 +349,7 @@ impl Sad {
     /// cache misses overlap.
     pub fn find_burst(&self, names: &[(u32, IpAddr, Proto, u32)], out: &mut Vec<Option<SaId>>) {
         out.clear();
-        let mut first = [None; crate::ipsec::burst::BURST];
+        let mut first = [None; BURST];
         for names in names.chunks(first.len()) {
             for (slot, name) in first.iter_mut().zip(names) {
                 *slot = self.by_spi.first(self.hash.of_spi(name.0));
@@ -358,6 +367,42 @@ impl Sad {
                     None => self.find_in(*spi, *dst, *proto, *mark),
                 }
             }));
+        }
+    }
+
+    /// Asks for the memory of associations by handle.
+    pub(crate) fn warm(&self, ids: impl Iterator<Item = SaId>) {
+        if self.cold.len() < WARM_FROM {
+            return;
+        }
+        for id in ids {
+            self.warm_at(id.index);
+        }
+    }
+
+    fn warm_at(&self, index: u32) {
+        if let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize)) {
+            prefetch(hot, 1);
+            prefetch(cold, FRONT_LINES);
+        }
+    }
+
+    /// Asks for the memory of the associations that a burst of inbound packets names, by SPI and number: each step is taken
+    /// for all of them before the next.
+    pub(crate) fn warm_in(&self, names: impl Iterator<Item = (u32, u32)>) {
+        if self.cold.len() < WARM_FROM {
+            return;
+        }
+        let hashes: ArrayVec<(u32, u32), BURST> =
+            names.take(BURST).map(|(spi, seq)| (self.hash.of_spi(spi), seq)).collect();
+        hashes.iter().for_each(|(hash, _)| self.by_spi.warm_tags(*hash));
+        hashes.iter().for_each(|(hash, _)| self.by_spi.warm_entry(*hash));
+        let firsts: ArrayVec<Option<u32>, BURST> = hashes.iter().map(|(hash, _)| self.by_spi.first(*hash)).collect();
+        firsts.iter().flatten().for_each(|index| self.warm_at(*index));
+        for (index, (_, seq)) in firsts.iter().zip(&hashes) {
+            if let Some(sa) = index.and_then(|index| self.cold[index as usize].as_ref()) {
+                sa.window.warm(*seq);
+            }
         }
     }
 

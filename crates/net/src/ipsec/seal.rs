@@ -44,6 +44,7 @@ impl<'b> Outbound<'b> {
 /// A number is taken before the crypto runs and is never given back.
 pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mut Vec<Event>) {
     for chunk in packets.chunks_mut(BURST) {
+        sad.warm(chunk.iter().map(|out| out.sa));
         let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
         let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
         for Outbound { sa, packet, mtu, status, inner_mtu } in chunk.iter_mut().filter(|out| out.status.is_ok()) {

@@ -199,19 +199,21 @@ pub fn sum(bytes: &[u8], sum: u64) -> u64 {
     // Sums of 32-bit words in the machine's own order; the byte order is put right at the end (RFC 1071 section 2B).
     let (words, tail) = bytes.as_chunks::<4>();
     let mut total: u64 = words.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
-    let mut last = [0; 4];
-    last[..tail.len()].copy_from_slice(tail);
-    total += u64::from(u32::from_ne_bytes(last));
+    if !tail.is_empty() {
+        let mut last = [0; 4];
+        last[..tail.len()].copy_from_slice(tail);
+        total += u64::from(u32::from_ne_bytes(last));
+    }
     let total = u64::from(fold(total));
     sum + u64::from(u16::from_be(total as u16))
 }
 
 /// Folds a sum to 16 bits.
-fn fold(mut sum: u64) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// The checksum that belongs to a sum.

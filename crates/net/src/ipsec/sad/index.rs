@@ -1,6 +1,7 @@
 //! A hash table of slots: open addressing, 9 bytes an entry, nothing moved but by growing.
 
 use core::net::IpAddr;
+use sealane_crypto::drivers::prefetch::prefetch;
 
 /// The tag of a place that no entry was ever at.
 const EMPTY: u8 = 0xff;
@@ -142,6 +143,20 @@ impl Index {
                 left = equal(self.tags[at], tag);
             }
         })
+    }
+
+    /// Asks for the tags of a hash.
+    pub(crate) fn warm_tags(&self, hash: u32) {
+        prefetch(&self.tags[hash as usize & self.mask()], 1);
+    }
+
+    /// Asks for the entry of a hash, whose tags are there already.
+    pub(crate) fn warm_entry(&self, hash: u32) {
+        let at = hash as usize & self.mask();
+        let left = equal(self.tags[at], tag(hash));
+        if left != 0 {
+            prefetch(&self.entries[at][left.trailing_zeros() as usize / 8], 1);
+        }
     }
 
     pub(crate) fn first(&self, hash: u32) -> Option<u32> {

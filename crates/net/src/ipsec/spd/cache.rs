@@ -6,14 +6,26 @@ use crate::ipsec::sad::{Hash, Sad};
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::Spd;
 use crate::ipsec::spd::resolve::{Leaving, Way, resolve};
+use sealane_crypto::drivers::prefetch::prefetch;
 
+/// From how many flows on their memory is asked for ahead: fewer are in the caches anyway.
+const WARM_FROM: usize = 1024;
+
+/// Two cache lines.
+#[repr(align(64))]
 struct Slot {
     flow: Flow,
     if_id: u32,
     cpu: u32,
-    /// Changes of policies and of states when it was made.
-    changes: (u64, u64),
+    /// Changes of policies and of states, added up, when it was made. Neither ever goes back, so the sum tells any change.
+    changes: u64,
     way: Way,
+}
+
+const _: () = assert!(size_of::<Option<Slot>>() == 128);
+
+fn changes(spd: &Spd, sad: &Sad) -> u64 {
+    spd.changes().wrapping_add(sad.changes())
 }
 
 /// A table of flows of a fixed size: a flow that falls on another's place takes it.
@@ -38,6 +50,20 @@ impl FlowCache {
         (self.hits, self.misses)
     }
 
+    fn place(&self, flow: &Flow, if_id: u32) -> usize {
+        let ports = u64::from(flow.sport) << 16 | u64::from(flow.dport) | u64::from(flow.proto) << 32;
+        let rest = self.hash.mix(ports, u64::from(flow.mark) << 32 | u64::from(flow.ifindex as u32));
+        let hash = self.hash.addr(flow.destination, self.hash.addr(flow.source, rest ^ u64::from(if_id)));
+        (hash >> 20) as usize & (self.slots.len() - 1)
+    }
+
+    /// Asks for the memory of a flow: whoever has a burst does so for all of it before [`Self::resolve`].
+    pub fn warm(&self, flow: &Flow, if_id: u32) {
+        if self.slots.len() >= WARM_FROM {
+            prefetch(&self.slots[self.place(flow, if_id)], 2);
+        }
+    }
+
     /// The way of a packet, as [`resolve`] finds it. What is refused is not remembered.
     ///
     /// # Errors
@@ -51,21 +77,18 @@ impl FlowCache {
         events: &mut Vec<Event>,
     ) -> Result<&'c Way, DropReason> {
         let Leaving { flow, if_id, cpu, .. } = *leaving;
-        let ports = u64::from(flow.sport) << 16 | u64::from(flow.dport) | u64::from(flow.proto) << 32;
-        let rest = self.hash.mix(ports, u64::from(flow.mark) << 32 | u64::from(flow.ifindex as u32));
-        let hash = self.hash.addr(flow.destination, self.hash.addr(flow.source, rest ^ u64::from(if_id)));
-        let changes = (spd.changes(), sad.changes());
-        let at = (hash >> 20) as usize & (self.slots.len() - 1);
+        let at = self.place(flow, if_id);
+        let now = changes(spd, sad);
         let fresh = self.slots[at]
             .as_ref()
-            .is_some_and(|s| s.changes == changes && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu));
+            .is_some_and(|s| s.changes == now && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu));
         if fresh {
             self.hits += 1;
         } else {
             self.misses += 1;
             let way = resolve(spd, sad, leaving, events)?;
             // Resolving may itself have changed the states.
-            let changes = (spd.changes(), sad.changes());
+            let changes = changes(spd, sad);
             self.slots[at] = Some(Slot { flow: *flow, if_id, cpu, changes, way });
         }
         Ok(&self.slots[at].as_ref().expect("it has just been filled").way)

@@ -27,6 +27,19 @@ pub struct Arrived<'a> {
 /// [`DropReason::Selector`], [`DropReason::InNoPolicy`], [`DropReason::InBlock`], [`DropReason::Template`],
 /// [`DropReason::Depth`].
 pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<PolicyId>, usize), DropReason> {
+    judge(spd, sad, arrived, spd.lookup(arrived.dir, arrived.flow, arrived.if_id))
+}
+
+/// The same, with the flow's policy as [`Spd::lookup_burst`] has found it.
+///
+/// # Errors
+/// As [`check`].
+pub fn judge(
+    spd: &Spd,
+    sad: &Sad,
+    arrived: &Arrived<'_>,
+    policy: Option<PolicyId>,
+) -> Result<(Option<PolicyId>, usize), DropReason> {
     let Arrived { dir, flow, if_id, path, verified } = *arrived;
     let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
     for id in path {
@@ -38,7 +51,7 @@ pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<Poli
         return Err(DropReason::Selector);
     }
     let wrapped = |from: usize| states[from..].iter().any(|sa| sa.mode != Mode::Transport);
-    let Some(id) = spd.lookup(dir, flow, if_id) else {
+    let Some(id) = policy else {
         return if spd.default_action(dir) == Action::Block || wrapped(0) {
             Err(DropReason::InNoPolicy)
         } else {
