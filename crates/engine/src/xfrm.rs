@@ -28,6 +28,7 @@ mod add;
 mod aevent;
 mod convert;
 mod defaults;
+pub mod device;
 mod dump;
 mod expire;
 mod find;
@@ -125,6 +126,7 @@ pub struct Xfrm {
     random: Random,
     cpus: u32,
     settings: defaults::Settings,
+    devices: offload::Devices,
 }
 
 /// What a request has come to where it did not fail.
@@ -184,6 +186,7 @@ impl Xfrm {
             random: setup.random,
             cpus: setup.cpus,
             settings: defaults::Settings::default(),
+            devices: offload::Devices::default(),
         }
     }
 

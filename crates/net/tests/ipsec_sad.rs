@@ -199,6 +199,7 @@ fn like_a_list() {
                     mark: random.below(4) as u32,
                     if_id: random.below(2) as u32,
                     cpu: random.below(3) as u32,
+                    device: None,
                 };
                 let flow = Flow {
                     source: Ipv4Addr::new(10, 0, random.below(2) as u8, 1).into(),

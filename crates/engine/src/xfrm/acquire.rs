@@ -134,7 +134,7 @@ impl Xfrm {
             state.info.seq = self.next_acquire();
             serving.replies.events.push(self.acquire_notice(&state, &tmpl, &policy));
         }
-        self.unload_policy(&policy);
+        self.unload_policy(&mut policy);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! NEWSA and UPDSA (`xfrm_add_sa`): a state is made of what a request says, then added or put in the place of another.
 
+use super::offload::packet_device;
 use super::replay::{numbers, seen, window_pkts};
 use super::spi::Wanted;
 use super::state::{Km, Replay, State};
@@ -47,25 +48,40 @@ impl Xfrm {
         let now_s = serving.now.wall_s;
         verify::new_state(info, attrs)?;
         let (state, transform) = self.construct_state(info, attrs, now_s)?;
-        let event = if update {
-            // What is told is what was asked for, even where an older state takes over only some of it.
-            let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
-            self.update_state(located, state, transform, now_s)?
-        } else {
-            if self.locate(&state).is_some() {
-                return Err(plain(Errno::EEXIST));
-            }
-            let acquiring = self.acquiring_for(&state);
-            let serial = self.insert_state(state, transform, now_s)?;
-            if let Some(old) = acquiring {
-                self.remove_state(old);
-            }
-            self.states.get(serial).map(|state| self.new_sa_message(state))
-        };
-        if let Some(event) = event {
+        let (offload, key) = (state.offload, state.device_key);
+        // A state that is not added leaves its device again.
+        let placed = self.place_state(state, transform, update, now_s);
+        if placed.is_err() {
+            self.release(offload, key);
+        }
+        if let Some(event) = placed? {
             serving.tell(XFRMNLGRP_SA, &event);
         }
         Ok(())
+    }
+
+    /// Adds a state, or puts it in the place of another: the event.
+    fn place_state(
+        &mut self,
+        state: State,
+        transform: Option<Transform>,
+        update: bool,
+        now_s: u64,
+    ) -> Result<Option<abi::Message>, Reject> {
+        if update {
+            // What is told is what was asked for, even where an older state takes over only some of it.
+            let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
+            return self.update_state(located, state, transform, now_s);
+        }
+        if self.locate(&state).is_some() {
+            return Err(plain(Errno::EEXIST));
+        }
+        let acquiring = self.acquiring_for(&state);
+        let serial = self.insert_state(state, transform, now_s)?;
+        if let Some(old) = acquiring {
+            self.remove_state(old);
+        }
+        Ok(self.states.get(serial).map(|state| self.new_sa_message(state)))
     }
 
     /// The state that has what names this one (`__xfrm_state_locate`).
@@ -108,24 +124,26 @@ impl Xfrm {
             }
             state.replay_at = self.position(&state);
         }
-        Ok(self.states.add(state, now_s))
+        let key = state.device_key;
+        let serial = self.states.add(state, now_s);
+        self.devices.placed(key, serial);
+        Ok(serial)
     }
 
-    /// Adds what packets need of a state; `None` where they cannot go through it.
-    fn add_to_packets(&mut self, state: &State, transform: Transform) -> Result<Option<SaId>, Reject> {
+    /// What packets need of a state; `None` where they cannot go through it.
+    pub(crate) fn packets_spec(&mut self, state: &State, transform: Transform) -> Option<SaSpec> {
         let info = &state.info;
-        let (Some(proto), Some(mode)) = (convert::proto(info.id.proto), convert::mode(info.mode)) else {
-            return Ok(None);
-        };
+        let (proto, mode) = (convert::proto(info.id.proto)?, convert::mode(info.mode)?);
         let flags = convert::flags(info.flags, state.extra_flags);
         let (out_number, in_number) = numbers(&state.replay, flags.esn);
-        let spec = SaSpec {
+        Some(SaSpec {
             proto,
             mode,
             reqid: info.reqid,
             mark: convert::mark(state.mark),
             if_id: state.if_id,
             cpu: state.cpu,
+            device: packet_device(state.offload),
             selector: convert::selector(&info.sel),
             dir: convert::dir(state.dir),
             flags,
@@ -144,8 +162,13 @@ impl Xfrm {
                 convert::ip(&info.id.daddr, info.family),
                 transform,
             )
-        };
-        let window = spec.window_pkts;
+        })
+    }
+
+    /// Adds what packets need of a state; `None` where they cannot go through it.
+    fn add_to_packets(&mut self, state: &State, transform: Transform) -> Result<Option<SaId>, Reject> {
+        let Some(spec) = self.packets_spec(state, transform) else { return Ok(None) };
+        let (window, out_number, in_number) = (spec.window_pkts, spec.out_number, spec.in_number);
         let sa = match self.sad.add(spec) {
             Ok(sa) => sa,
             // Linux takes these, and no packet goes through them there either, or nobody uses them: see LIMITATIONS.md.
@@ -187,6 +210,8 @@ impl Xfrm {
         }
         let event = self.upd_sa_message(&state);
         let (sa, lft) = (old.sa, state.info.lft);
+        // What is offloaded is the old one, as it was: this one leaves its device again.
+        self.release(state.offload, state.device_key);
         self.states.change(located, now_s, |old| {
             old.encap = state.encap;
             if old.coaddr.is_some() && state.coaddr.is_some() {
@@ -267,7 +292,8 @@ impl Xfrm {
         state.replay_thresh = attrs.replay_thresh()?.unwrap_or(state.replay_thresh);
         state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
         if let Some(offload) = attrs.offload_dev()? {
-            self.offload_state(&mut state, &offload)?;
+            let keys = transform.clone();
+            self.offload_state(&mut state, &offload, |xfrm, state| xfrm.packets_spec(state, keys?))?;
         }
         Ok((state, transform))
     }

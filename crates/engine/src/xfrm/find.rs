@@ -72,11 +72,11 @@ impl Xfrm {
 
     /// Takes a state out of both tables.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
-        if let Some(state) = self.states.remove(serial)
-            && let Some(sa) = state.sa
-        {
+        let Some(state) = self.states.remove(serial) else { return };
+        if let Some(sa) = state.sa {
             self.sad.remove(sa);
         }
+        self.release(state.offload, state.device_key);
     }
 
     /// What packets and time have brought about.

@@ -2,6 +2,7 @@
 //! `xfrm_do_migrate_state`).
 
 use super::add::{UDP_ENCAP_ESPINUDP, set_mark};
+use super::offload::packet_device;
 use super::policies::verify_type;
 use super::policy::dir;
 use super::state::{Km, State, unless_zero};
@@ -11,7 +12,7 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
     AF_INET, AF_INET6, Attribute, Attributes, Body, EncapTmpl, Mark, Message, Reason, Selector, UserMigrate,
-    UserMigrateState, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
+    UserMigrateState, UserOffload, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
     XFRM_MIGRATE_STATE_KNOWN_FLAGS, XFRM_MIGRATE_STATE_UPDATE_H2H_SEL, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
     XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_POLICY_MAX, XFRMNLGRP_MIGRATE,
 };
@@ -37,6 +38,7 @@ impl Xfrm {
             return Err(Reason::MigrateCount.into());
         }
         let (encap, if_id) = (attrs.encap()?.map(unpadded), attrs.if_id()?.unwrap_or(0));
+        let offload = attrs.offload_dev()?;
         check(&moves)?;
         if id.dir >= XFRM_POLICY_MAX {
             return Err(Reason::PolicyDir.into());
@@ -58,7 +60,7 @@ impl Xfrm {
         }
         self.move_templates(policy, &moves)?;
         for Moved { state, from } in moved {
-            self.move_state(from, state, serving.now.wall_s)?;
+            self.move_state(from, state, offload, serving.now.wall_s)?;
         }
         let mut told = Vec::new();
         told.extend(
@@ -105,8 +107,13 @@ impl Xfrm {
     }
 
     /// Whether a state can become this one: what makes states would take it, and its name is free.
+    ///
+    /// The numbers of a state in packet offload are its device's, which does not give them back.
     fn can_move(&mut self, state: &State, from: Serial) -> Result<(), Reject> {
         self.init_state(state)?;
+        if packet_device(state.offload).is_some() {
+            return Err(Reason::MigrateClone.into());
+        }
         let info = &state.info;
         let found = self.states.find(
             state.mark.v & state.mark.m,
@@ -118,9 +125,31 @@ impl Xfrm {
         if found.is_some_and(|found| found != from) { Err(Reason::MigrateAdd.into()) } else { Ok(()) }
     }
 
+    /// Gives a state that has moved to a device.
+    fn offload_again(&mut self, serial: Serial, offload: &UserOffload, now_s: u64) -> Result<Serial, Reject> {
+        let Some(mut state) = self.states.get(serial).cloned() else { return Ok(serial) };
+        let transform = self.init_state(&state)?;
+        let keys = transform.clone();
+        self.offload_state(&mut state, offload, |xfrm, state| xfrm.packets_spec(state, keys?))?;
+        if state.device_key.is_none() {
+            return Ok(serial);
+        }
+        self.remove_state(serial);
+        self.insert_state(state, transform, now_s)
+    }
+
     /// Puts what a state becomes in its place, as the newest; numbers go on where they are.
-    fn move_state(&mut self, from: Serial, mut state: State, now_s: u64) -> Result<Serial, Reject> {
+    ///
+    /// A state leaves its device; where it is to be with one again it starts there from what the old one counted.
+    fn move_state(
+        &mut self,
+        from: Serial,
+        mut state: State,
+        offload: Option<UserOffload>,
+        now_s: u64,
+    ) -> Result<Serial, Reject> {
         state.mark.v &= state.mark.m;
+        self.release(state.offload.take(), state.device_key.take());
         // What has been counted is told of the new one too; its time of addition is new.
         let used = self.states.get(from).map(|old| self.usage(old)).unwrap_or_default();
         let replay = self.states.get(from).map(|old| self.replay(old));
@@ -150,7 +179,11 @@ impl Xfrm {
         }
         state.replay_at = self.position(&state);
         self.states.remove(from);
-        Ok(self.states.add(state, now_s))
+        let serial = self.states.add(state, now_s);
+        if let Some(offload) = offload {
+            return self.offload_again(serial, &offload, now_s);
+        }
+        Ok(serial)
     }
 
     /// Other end points for the templates of a policy (`xfrm_policy_migrate`).
@@ -249,14 +282,13 @@ impl Xfrm {
             return Err(Reason::MigrateOccupied.into());
         }
         self.init_state(&state)?;
-        self.unload_state(&mut state);
-        if let Some(offload) = &offload {
-            self.offload_state(&mut state, offload)?;
+        if packet_device(state.offload).is_some() {
+            return Err(Reason::MigrateClone.into());
         }
         if !valid {
             return Err(Reason::MigrateDeleted.into());
         }
-        let serial = self.move_state(from, state, serving.now.wall_s)?;
+        let serial = self.move_state(from, state, offload, serving.now.wall_s)?;
         let Some(state) = self.states.get(serial) else { return Ok(()) };
         let mut told = Vec::new();
         told.extend(asked.or(encap).map(Attribute::Encap));

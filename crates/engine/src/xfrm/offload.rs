@@ -1,45 +1,222 @@
 //! Offload of states and policies to devices (`net/xfrm/xfrm_device.c`).
 
+use super::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use super::policy::PolicyRecord;
 use super::state::State;
-use super::{Xfrm, plain};
+use super::{Notice, Xfrm, convert, plain};
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
     Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT,
+    XFRM_STATE_ESN,
 };
+use sealane_net::ipsec::lifetime::Usage;
+use sealane_net::ipsec::sa::{SaId, SaSpec, SaStat};
+use std::collections::BTreeMap;
 
-impl Xfrm {
-    /// Gives a state to a device, or not (`xfrm_dev_state_add`).
-    pub(super) fn offload_state(&mut self, state: &mut State, wanted: &UserOffload) -> Result<(), Reject> {
-        let known = XFRM_OFFLOAD_IPV6 | XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET;
-        let inbound = wanted.flags & XFRM_OFFLOAD_INBOUND != 0;
-        let packet = wanted.flags & XFRM_OFFLOAD_PACKET != 0;
-        let reason = match state.dir {
-            _ if wanted.flags & !known != 0 => Reason::OffloadFlags,
-            XFRM_SA_DIR_OUT if inbound => Reason::OffloadDir,
-            XFRM_SA_DIR_IN if !inbound => Reason::OffloadDir,
-            _ if inbound && state.if_id != 0 => Reason::OffloadIfId,
-            _ if state.tfcpad != 0 => Reason::OffloadTfc,
-            // There is no device: what is only faster with one goes without.
-            _ => return if packet { Err(plain(Errno::EINVAL)) } else { Ok(()) },
-        };
-        Err(reason.into())
+/// The devices of a namespace, and what they have.
+#[derive(Default)]
+pub(crate) struct Devices {
+    devices: BTreeMap<i32, Box<dyn Device>>,
+    states: BTreeMap<StateKey, super::states::Serial>,
+    last: u64,
+}
+
+impl Devices {
+    fn next_key(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
-    /// Gives a policy to a device (`xfrm_dev_policy_add`).
-    pub(super) fn offload_policy(&mut self, _policy: &mut PolicyRecord, wanted: &UserOffload) -> Result<(), Reject> {
-        if wanted.flags != XFRM_OFFLOAD_PACKET {
-            return Err(Reason::OffloadFlags.into());
+    /// A device's state has got its place among the states.
+    pub(crate) fn placed(&mut self, key: Option<StateKey>, serial: super::states::Serial) {
+        self.states.extend(key.map(|key| (key, serial)));
+    }
+}
+
+/// Whether an offload is packet offload.
+fn is_packet(offload: &UserOffload) -> bool {
+    offload.flags & XFRM_OFFLOAD_PACKET != 0
+}
+
+/// The device of a state in packet offload.
+pub(crate) fn packet_device(offload: Option<UserOffload>) -> Option<u32> {
+    offload.filter(is_packet).map(|offload| offload.ifindex as u32)
+}
+
+/// What a device has refused, as a request's refusal: `reason` unless it said more.
+fn refused(refusal: Refusal, reason: Reason) -> Reject {
+    match refusal.text {
+        Some(text) => Reject::message(refusal.errno, text),
+        None => reason.with(refusal.errno),
+    }
+}
+
+impl Xfrm {
+    /// A device has come up: states and policies may name its interface from now on.
+    pub fn add_device(&mut self, ifindex: i32, device: Box<dyn Device>) {
+        self.devices.devices.insert(ifindex, device);
+    }
+
+    /// A device.
+    pub fn device_mut(&mut self, ifindex: i32) -> Option<&mut (dyn Device + 'static)> {
+        self.devices.devices.get_mut(&ifindex).map(|device| &mut **device)
+    }
+
+    /// A device has gone down: its states and policies go with it, and nobody is told, as on Linux (`xfrm_dev_down`).
+    ///
+    /// What its policies protected finds no state, or the next policy; it is up to the policies that traffic is not in clear
+    /// then.
+    pub fn device_down(&mut self, ifindex: i32) {
+        let of = |offload: &Option<UserOffload>| offload.is_some_and(|offload| offload.ifindex == ifindex);
+        let states: Vec<_> = self.states.iter().filter(|(_, s)| of(&s.offload)).map(|(serial, _)| serial).collect();
+        states.into_iter().for_each(|serial| self.remove_state(serial));
+        let policies: Vec<_> = self.policies.iter().filter(|(_, p)| of(&p.offload)).map(|(serial, _)| serial).collect();
+        policies.into_iter().for_each(|serial| self.remove_policy(serial));
+        self.devices.devices.remove(&ifindex);
+    }
+
+    /// The device of a state, what it does for it, and what it calls it.
+    #[must_use]
+    pub fn offloaded(&self, sa: SaId) -> Option<(i32, Mode, StateKey)> {
+        let state = self.states.get(self.states.of_sa(sa)?)?;
+        let offload = state.offload?;
+        let mode = if is_packet(&offload) { Mode::Packet } else { Mode::Crypto };
+        Some((offload.ifindex, mode, state.device_key?))
+    }
+
+    /// What the devices have to tell, as events: a soft limit is told, a hard one deletes its state too.
+    pub fn device_events(&mut self) -> Vec<Notice> {
+        let mut events = Vec::new();
+        self.devices.devices.values_mut().for_each(|device| device.events(&mut events));
+        let mut notices = Vec::new();
+        for event in events {
+            let (key, hard) = match event {
+                DeviceEvent::Soft(key) => (key, false),
+                DeviceEvent::Hard(key) => (key, true),
+            };
+            let Some(serial) = self.devices.states.get(&key).copied() else { continue };
+            notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, hard, 0)));
+            if hard {
+                self.remove_state(serial);
+            }
         }
-        Err(Reason::OffloadPolicies.into())
+        notices
+    }
+
+    /// What a device has counted for a state in packet offload.
+    pub(crate) fn device_counters(&self, state: &State) -> Option<(Usage, SaStat)> {
+        let offload = state.offload.filter(is_packet)?;
+        self.devices.devices.get(&offload.ifindex)?.counters(state.device_key?)
+    }
+
+    /// Gives a state to a device, or not (`xfrm_dev_state_add`). `spec` makes what the device needs of it.
+    pub(super) fn offload_state(
+        &mut self,
+        state: &mut State,
+        wanted: &UserOffload,
+        spec: impl FnOnce(&mut Self, &State) -> Option<SaSpec>,
+    ) -> Result<(), Reject> {
+        let known = XFRM_OFFLOAD_IPV6 | XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET;
+        let inbound = wanted.flags & XFRM_OFFLOAD_INBOUND != 0;
+        let packet = is_packet(wanted);
+        let reason = match state.dir {
+            _ if wanted.flags & !known != 0 => Some(Reason::OffloadFlags),
+            XFRM_SA_DIR_OUT if inbound => Some(Reason::OffloadDir),
+            XFRM_SA_DIR_IN if !inbound => Some(Reason::OffloadDir),
+            _ if inbound && state.if_id != 0 => Some(Reason::OffloadIfId),
+            _ if state.tfcpad != 0 => Some(Reason::OffloadTfc),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            return Err(reason.into());
+        }
+        let caps = self.devices.devices.get(&wanted.ifindex).map(|device| device.caps()).unwrap_or_default();
+        if !caps.states {
+            // What is only faster with a device goes without one.
+            return if packet { Err(plain(Errno::EINVAL)) } else { Ok(()) };
+        }
+        if !packet && state.info.flags & XFRM_STATE_ESN != 0 && !caps.esn {
+            return Err(Reason::OffloadEsn.into());
+        }
+        // Only ESP has a type that can be offloaded.
+        if convert::proto(state.info.id.proto) != Some(sealane_net::ipsec::sa::Proto::Esp) {
+            return Err(Reason::OffloadType.into());
+        }
+        let flags = wanted.flags & (XFRM_OFFLOAD_INBOUND | XFRM_OFFLOAD_PACKET);
+        state.offload = Some(UserOffload { ifindex: wanted.ifindex, flags, pad: [0; 3] });
+        let spec = spec(self, state);
+        let message = self.new_sa_message(state);
+        let key = StateKey(self.devices.next_key());
+        let mode = if packet { Mode::Packet } else { Mode::Crypto };
+        let taken = match self.devices.devices.get_mut(&wanted.ifindex) {
+            Some(device) => device.state_add(Offered { key, mode, inbound, spec, message: &message }),
+            None => Err(Refusal { errno: Errno::EINVAL, text: None }),
+        };
+        match taken {
+            Ok(()) => {
+                state.device_key = Some(key);
+                Ok(())
+            }
+            Err(refusal) => {
+                state.offload = None;
+                if refusal.errno == Errno::EOPNOTSUPP && !packet {
+                    return Ok(());
+                }
+                Err(refused(refusal, Reason::OffloadState))
+            }
+        }
     }
 
     /// Takes a state back.
-    pub(super) fn unload_state(&mut self, state: &mut State) {
-        state.offload = None;
+    pub(super) fn release(&mut self, offload: Option<UserOffload>, key: Option<StateKey>) {
+        if let (Some(offload), Some(key)) = (offload, key) {
+            self.devices.states.remove(&key);
+            if let Some(device) = self.devices.devices.get_mut(&offload.ifindex) {
+                device.state_del(key);
+            }
+        }
+    }
+
+    /// Gives a policy to a device (`xfrm_dev_policy_add`).
+    pub(super) fn offload_policy(&mut self, policy: &mut PolicyRecord, wanted: &UserOffload) -> Result<(), Reject> {
+        if wanted.flags != XFRM_OFFLOAD_PACKET {
+            return Err(Reason::OffloadFlags.into());
+        }
+        let device = self.devices.devices.get(&wanted.ifindex).filter(|device| device.caps().policies);
+        if device.is_none() {
+            return Err(Reason::OffloadPolicies.into());
+        }
+        let key = PolicyKey(self.devices.next_key());
+        policy.offload = Some(UserOffload { ifindex: wanted.ifindex, flags: XFRM_OFFLOAD_PACKET, pad: [0; 3] });
+        if policy.info.dir == sealane_abi::xfrm::XFRM_POLICY_IN
+            && let Some(offload) = &mut policy.offload
+        {
+            offload.flags |= XFRM_OFFLOAD_INBOUND;
+        }
+        let (packets, message) = (policy.to_packets(), policy.new_message(&self.spd));
+        let taken = match self.devices.devices.get_mut(&wanted.ifindex) {
+            Some(device) => device.policy_add(key, &packets, &message),
+            None => Err(Refusal { errno: Errno::EINVAL, text: None }),
+        };
+        match taken {
+            Ok(()) => {
+                policy.device_key = Some(key);
+                Ok(())
+            }
+            Err(refusal) => {
+                policy.offload = None;
+                Err(refused(refusal, Reason::OffloadPolicy))
+            }
+        }
     }
 
     /// Takes a policy back.
-    pub(super) fn unload_policy(&mut self, _policy: &PolicyRecord) {}
+    pub(super) fn unload_policy(&mut self, policy: &mut PolicyRecord) {
+        if let (Some(offload), Some(key)) = (policy.offload.take(), policy.device_key.take())
+            && let Some(device) = self.devices.devices.get_mut(&offload.ifindex)
+        {
+            device.policy_del(key);
+        }
+    }
 }

@@ -85,14 +85,15 @@ impl Policies {
         }
     }
 
-    fn add(&mut self, policy: PolicyRecord) -> Serial {
+    fn add(&mut self, mut policy: PolicyRecord) -> Serial {
         self.last += 1;
-        let info = &policy.info;
+        let info = policy.info;
         self.by_key.insert(key_of(info.dir, &info.sel, policy.mark, policy.if_id), self.last);
         self.by_index.insert(info.index, self.last);
         self.counts[usize::from(info.dir)] += 1;
         let (young, next) = age(&policy, &info.curlft, info.curlft.add_time);
         let first = if young == Age::Young { next } else { Some(info.curlft.add_time) };
+        policy.look_at_s = first;
         self.timers.extend(first.map(|at| (at, self.last)));
         self.policies.insert(self.last, Box::new(policy));
         self.buckets.added(self.policies.len());
@@ -104,6 +105,9 @@ impl Policies {
         let info = &policy.info;
         self.by_key.remove(&key_of(info.dir, &info.sel, policy.mark, policy.if_id));
         self.by_index.remove(&info.index);
+        if let Some(at) = policy.look_at_s {
+            self.timers.remove(&(at, serial));
+        }
         self.counts[usize::from(info.dir)] -= 1;
         Some(policy)
     }
@@ -115,7 +119,19 @@ impl Policies {
 
     fn due(&mut self, now_s: u64) -> Option<Serial> {
         self.timers.first().filter(|(at, _)| *at <= now_s)?;
-        self.timers.pop_first().map(|(_, serial)| serial)
+        let (_, serial) = self.timers.pop_first()?;
+        if let Some(policy) = self.policies.get_mut(&serial) {
+            policy.look_at_s = None;
+        }
+        Some(serial)
+    }
+
+    /// Looks at one again.
+    fn look_at(&mut self, serial: Serial, at: u64) {
+        if let Some(policy) = self.policies.get_mut(&serial) {
+            policy.look_at_s = Some(at);
+            self.timers.insert((at, serial));
+        }
     }
 }
 
@@ -211,7 +227,8 @@ impl Xfrm {
         mark.v &= mark.m;
         let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
         let if_id = attrs.if_id()?.unwrap_or(0);
-        let mut policy = PolicyRecord { info, tmpls, mark, if_id, offload: None, id: None };
+        let mut policy =
+            PolicyRecord { info, tmpls, mark, if_id, offload: None, device_key: None, id: None, look_at_s: None };
         if let Some(offload) = attrs.offload_dev()? {
             self.offload_policy(&mut policy, &offload)?;
         }
@@ -228,7 +245,21 @@ impl Xfrm {
         verify_new(info)?;
         attrs.sec_ctx()?;
         let mut policy = self.construct_policy(info, attrs)?;
-        policy.info.curlft.add_time = serving.now.wall_s;
+        let placed = self.place_policy(&mut policy, update, serving.now.wall_s);
+        if placed.is_err() {
+            self.unload_policy(&mut policy);
+        }
+        placed?;
+        let event = if update { policy.upd_message(&self.spd) } else { policy.new_message(&self.spd) };
+        self.policies.add(policy);
+        serving.tell(XFRMNLGRP_POLICY, &event);
+        Ok(())
+    }
+
+    /// Gives a policy its place among those that packets find, and takes out the one that it replaces.
+    fn place_policy(&mut self, policy: &mut PolicyRecord, update: bool, now_s: u64) -> Result<(), Reject> {
+        policy.info.curlft.add_time = now_s;
+        let info = policy.info;
         let key = key_of(info.dir, &info.sel, policy.mark, policy.if_id);
         let old = self.policies.by_key.get(&key).copied();
         if old.is_some() && !update {
@@ -244,12 +275,9 @@ impl Xfrm {
             PolicyError::Full => plain(Errno::ENOMEM),
         })?;
         policy.id = Some(id);
-        if let Some(old) = old {
-            self.policies.remove(old);
+        if let Some(mut old) = old.and_then(|old| self.policies.remove(old)) {
+            self.unload_policy(&mut old);
         }
-        let event = if update { policy.upd_message(&self.spd) } else { policy.new_message(&self.spd) };
-        self.policies.add(policy);
-        serving.tell(XFRMNLGRP_POLICY, &event);
         Ok(())
     }
 
@@ -311,11 +339,11 @@ impl Xfrm {
 
     /// Takes a policy out of both tables.
     pub(crate) fn remove_policy(&mut self, serial: Serial) {
-        if let Some(policy) = self.policies.remove(serial)
-            && let Some(id) = policy.id
-        {
+        let Some(mut policy) = self.policies.remove(serial) else { return };
+        if let Some(id) = policy.id {
             self.spd.remove(id);
         }
+        self.unload_policy(&mut policy);
     }
 
     /// Other templates for a policy, which keeps its place.
@@ -342,7 +370,9 @@ impl Xfrm {
                     self.remove_policy(serial);
                 }
             }
-            self.policies.timers.extend(next.map(|next| (next, serial)));
+            if let Some(next) = next {
+                self.policies.look_at(serial, next);
+            }
         }
     }
 }

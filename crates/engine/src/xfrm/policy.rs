@@ -1,5 +1,6 @@
 //! A policy as a key manager said it, and how it is told back (`copy_to_user_policy`).
 
+use super::device::PolicyKey;
 use super::state::{mark_attr, unless_zero};
 use super::{Notice, convert};
 use sealane_abi::xfrm::{
@@ -15,9 +16,14 @@ pub(crate) struct PolicyRecord {
     pub(crate) tmpls: Vec<UserTmpl>,
     pub(crate) mark: Mark,
     pub(crate) if_id: u32,
+    /// The device that has it.
     pub(crate) offload: Option<UserOffload>,
+    /// What it calls it.
+    pub(crate) device_key: Option<PolicyKey>,
     /// The policy that packets find.
     pub(crate) id: Option<PolicyId>,
+    /// When its limits are looked at, in seconds of wall time.
+    pub(crate) look_at_s: Option<u64>,
 }
 
 /// The direction of a policy.

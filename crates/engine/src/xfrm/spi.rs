@@ -100,7 +100,7 @@ impl Xfrm {
     fn add_acquiring(&mut self, wanted: &Wanted, now_s: u64) -> Result<Serial, Reject> {
         let asked = &wanted.info;
         // What nobody answers must not fill the memory.
-        if self.sad.acquiring() >= MAX_ACQUIRING {
+        if self.states.acquiring() >= MAX_ACQUIRING {
             return Err(Reason::AcquireUnknown.into());
         }
         let host = match asked.family {

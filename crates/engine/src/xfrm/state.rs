@@ -1,5 +1,6 @@
 //! A state as a key manager said it, and how it is told back (`copy_to_user_state_extra`).
 
+use super::device::StateKey;
 use super::{Xfrm, convert};
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, Body, EncapTmpl, LifetimeCur, Mark, Message, ReplayState,
@@ -59,10 +60,15 @@ pub(crate) struct State {
     pub(crate) replay_thresh: u32,
     /// Time between two, in ticks of the kernel's clock (`replay_maxage`).
     pub(crate) replay_ticks: u32,
+    /// The device that has it, and how.
     pub(crate) offload: Option<UserOffload>,
     pub(crate) replay: Replay,
     /// Numbers and packets when `replay` was said: as long as they stand, it does.
     pub(crate) replay_at: Option<super::replay::Position>,
+    /// What its device calls it.
+    pub(crate) device_key: Option<StateKey>,
+    /// When its limits are looked at, where no packets go through, in seconds of wall time.
+    pub(crate) look_at_s: Option<u64>,
     /// Whether a soft limit was told, where no packets go through.
     pub(crate) dying: bool,
 }
@@ -94,6 +100,8 @@ impl State {
             offload: None,
             replay: Replay::Legacy(ReplayState::default()),
             replay_at: None,
+            device_key: None,
+            look_at_s: None,
             dying: false,
         }
     }
@@ -127,12 +135,19 @@ pub(crate) fn mark_attr(attrs: &mut Vec<Attribute>, mark: Mark) {
 impl Xfrm {
     /// What a state has been used for.
     pub(crate) fn usage(&self, state: &State) -> Usage {
+        if let Some((used, _)) = self.device_counters(state) {
+            // The device does not know when it was added, and the clock is the stack's.
+            return Usage { add_time_s: state.info.curlft.add_time, ..used };
+        }
         state.sa.and_then(|sa| self.sad.usage(sa)).unwrap_or_else(|| convert::usage(&state.info.curlft))
     }
 
     /// The fixed part as it stands (`copy_to_user_state`).
     pub(crate) fn info(&self, state: &State) -> UsersaInfo {
-        let stats = state.sa.and_then(|sa| self.sad.get(sa)).map(|sa| sa.stat).unwrap_or_default();
+        let stats = match self.device_counters(state) {
+            Some((_, stat)) => stat,
+            None => state.sa.and_then(|sa| self.sad.get(sa)).map(|sa| sa.stat).unwrap_or_default(),
+        };
         let curlft: LifetimeCur = convert::lifetime_cur(&self.usage(state));
         UsersaInfo {
             curlft,

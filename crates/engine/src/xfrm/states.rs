@@ -1,7 +1,7 @@
 //! The table of states: by number of addition, by what names them, by addresses, by acquire.
 
 use super::defaults::Buckets;
-use super::state::State;
+use super::state::{Km, State};
 use super::{Notice, Now, Xfrm, convert};
 use core::ops::Bound::Included;
 use sealane_abi::xfrm::Address;
@@ -28,6 +28,8 @@ pub(crate) struct States {
     /// When those that no packet goes through are to be looked at, in seconds of wall time.
     timers: BTreeSet<(u64, Serial)>,
     last: Serial,
+    /// How many have no keys yet.
+    acquiring: usize,
     buckets: Buckets,
 }
 
@@ -44,6 +46,11 @@ fn pair_of(state: &State) -> Pair {
 impl States {
     pub(crate) fn len(&self) -> usize {
         self.states.len()
+    }
+
+    /// How many have no keys yet.
+    pub(crate) fn acquiring(&self) -> usize {
+        self.acquiring
     }
 
     pub(crate) fn buckets(&self) -> Buckets {
@@ -78,19 +85,24 @@ impl States {
         serial
     }
 
-    fn put(&mut self, serial: Serial, state: Box<State>, now_s: u64) {
+    fn put(&mut self, serial: Serial, mut state: Box<State>, now_s: u64) {
         if state.info.id.spi.get() != 0 {
             self.by_name.insert((name_of(&state), serial));
         }
+        self.acquiring += usize::from(state.km == Km::Acquiring);
         self.by_pair.insert((pair_of(&state), serial));
         if state.info.seq != 0 {
             self.by_seq.insert((state.info.seq, serial));
         }
         match state.sa {
             Some(sa) => {
+                state.look_at_s = None;
                 self.by_sa.insert(sa, serial);
             }
-            None => self.timers.extend(next_look(&state, now_s).map(|at| (at, serial))),
+            None => {
+                state.look_at_s = next_look(&state, now_s);
+                self.timers.extend(state.look_at_s.map(|at| (at, serial)));
+            }
         }
         self.states.insert(serial, state);
     }
@@ -101,6 +113,10 @@ impl States {
         self.by_name.remove(&(name_of(&state), serial));
         self.by_pair.remove(&(pair_of(&state), serial));
         self.by_seq.remove(&(state.info.seq, serial));
+        self.acquiring -= usize::from(state.km == Km::Acquiring);
+        if let Some(at) = state.look_at_s {
+            self.timers.remove(&(at, serial));
+        }
         if let Some(sa) = state.sa {
             self.by_sa.remove(&sa);
         }
@@ -159,7 +175,19 @@ impl States {
     /// The next that is due.
     fn due(&mut self, now_s: u64) -> Option<Serial> {
         self.timers.first().filter(|(at, _)| *at <= now_s)?;
-        self.timers.pop_first().map(|(_, serial)| serial)
+        let (_, serial) = self.timers.pop_first()?;
+        if let Some(state) = self.get_mut(serial) {
+            state.look_at_s = None;
+        }
+        Some(serial)
+    }
+
+    /// Looks at one again.
+    fn look_at(&mut self, serial: Serial, at: u64) {
+        if let Some(state) = self.get_mut(serial) {
+            state.look_at_s = Some(at);
+            self.timers.insert((at, serial));
+        }
     }
 }
 
@@ -191,7 +219,7 @@ impl Xfrm {
                 }
             }
             if let Some(next) = next {
-                self.states.timers.insert((next, serial));
+                self.states.look_at(serial, next);
             }
         }
     }

@@ -205,7 +205,7 @@ fn begin(
     match hot.state {
         State::Valid => {}
         State::Acquiring => return Err(DropReason::Acquiring),
-        State::Expired | State::Dead => return Err(DropReason::InInvalid),
+        State::Offloaded | State::Expired | State::Dead => return Err(DropReason::InInvalid),
     }
     if sa.encap.is_some() != header.port.is_some() {
         return Err(DropReason::Encap);

@@ -106,6 +106,8 @@ pub enum State {
     Acquiring,
     /// In use.
     Valid,
+    /// In use by the device that has it in packet offload: no packet is sealed or opened here.
+    Offloaded,
     /// Past a hard limit.
     Expired,
 }
@@ -130,6 +132,8 @@ pub struct SaSpec {
     pub if_id: u32,
     /// The CPU whose packets it is for (RFC 9611); `None` for all.
     pub cpu: Option<u32>,
+    /// The device that has it in packet offload.
+    pub device: Option<u32>,
     /// What may go through it; BEET mode takes the inner addresses from here.
     pub selector: Selector,
     /// Direction, where it is said.
@@ -176,6 +180,7 @@ impl SaSpec {
             mark: Mark::default(),
             if_id: 0,
             cpu: None,
+            device: None,
             selector: Selector::ANY,
             dir: None,
             flags: Flags::default(),
@@ -316,6 +321,8 @@ pub struct Sa {
     pub if_id: u32,
     /// The CPU whose packets it is for.
     pub cpu: Option<u32>,
+    /// The device that has it in packet offload.
+    pub device: Option<u32>,
     pub(crate) full_icv_len: u8,
     mapping_maxage_s: u32,
     mapped_s: u64,
@@ -363,7 +370,11 @@ impl Sa {
             bytes_left: 0,
             packets_left: 0,
             generation,
-            state: if larval { State::Acquiring } else { State::Valid },
+            state: match spec.device {
+                _ if larval => State::Acquiring,
+                Some(_) => State::Offloaded,
+                None => State::Valid,
+            },
             iv_len: transform.iv_len,
             icv_len: transform.icv_len,
             align: transform.align,
@@ -397,6 +408,7 @@ impl Sa {
             reqid: spec.reqid,
             if_id: spec.if_id,
             cpu: spec.cpu,
+            device: spec.device,
             full_icv_len: transform.full_icv_len,
             mapping_maxage_s: spec.mapping_maxage_s,
             mapped_s: 0,
@@ -431,6 +443,7 @@ impl Sa {
             mark: self.mark,
             if_id: self.if_id,
             cpu: self.cpu,
+            device: self.device,
             selector: self.selector,
             dir: self.dir,
             flags: self.flags,

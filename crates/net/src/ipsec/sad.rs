@@ -49,6 +49,8 @@ pub struct Wanted {
     pub if_id: u32,
     /// The CPU that sends.
     pub cpu: u32,
+    /// The policy's device: both are with the same one, or with none.
+    pub device: Option<u32>,
 }
 
 /// What was found for it.
@@ -422,6 +424,7 @@ impl Sad {
                 at = sa.older;
                 let fits = sa.mark.matches(wanted.mark)
                     && sa.if_id == wanted.if_id
+                    && sa.device == wanted.device
                     && !sa.flags.wildrecv
                     && sa.mode == wanted.mode
                     && sa.proto == wanted.proto
@@ -431,7 +434,7 @@ impl Sad {
                 }
                 let selected = sa.selector.family.is_none() || sa.selector.matches(flow);
                 match self.hot[index as usize].state {
-                    State::Valid
+                    State::Valid | State::Offloaded
                         if selected
                             && sa.cpu.is_none_or(|cpu| cpu == wanted.cpu)
                             && best.is_none_or(|best| self.better(sa, self.cold_at(best), wanted.cpu)) =>

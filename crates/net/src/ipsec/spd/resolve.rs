@@ -82,6 +82,7 @@ pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec
             mark: policy.mark.value & policy.mark.mask,
             if_id: leaving.if_id,
             cpu: leaving.cpu,
+            device: policy.device,
         };
         match sad.find_out(&wanted, leaving.flow) {
             Found::State(state) => {
@@ -131,6 +132,7 @@ fn acquire(
         reqid: template.reqid,
         mark: policy.mark,
         if_id: leaving.if_id,
+        device: policy.device,
         selector,
         limits: Limits { hard_add_s: ACQUIRE_S, ..Limits::NONE },
         now_s: leaving.now_s,

@@ -1,0 +1,104 @@
+//! What an offload device is (`struct xfrmdev_ops`): it takes states and policies, counts, and tells of limits.
+//!
+//! In crypto offload the stack does all but the crypto, which a device does for it. In packet offload the device owns a state
+//! or policy: it adds and takes off headers, counts, and knows the limits; the stack hands it plain packets. How packets get
+//! there and back is between device and data path, not here.
+
+use sealane_abi::Errno;
+use sealane_abi::xfrm::Message;
+use sealane_net::ipsec::lifetime::Usage;
+use sealane_net::ipsec::sa::{SaSpec, SaStat};
+use sealane_net::ipsec::spd::Policy;
+
+/// What a device does for a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The crypto (`XFRM_DEV_OFFLOAD_CRYPTO`).
+    Crypto,
+    /// All of it (`XFRM_DEV_OFFLOAD_PACKET`).
+    Packet,
+}
+
+/// What a device can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caps {
+    /// States at all (`xdo_dev_state_add`); which of them is up to [`Device::state_add`].
+    pub states: bool,
+    /// Extended sequence numbers in crypto offload (`xdo_dev_state_advance_esn`).
+    pub esn: bool,
+    /// Policies (`xdo_dev_policy_add`).
+    pub policies: bool,
+}
+
+/// A state, as long as it is offloaded; never another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StateKey(pub u64);
+
+/// A policy, as long as it is offloaded; never another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyKey(pub u64);
+
+/// A state that a device is to take.
+pub struct Offered<'a> {
+    /// What the device is to call it.
+    pub key: StateKey,
+    /// What is to be done for it.
+    pub mode: Mode,
+    /// Whether its packets come in.
+    pub inbound: bool,
+    /// What packets need of it; `None` while there are no keys yet (an acquire).
+    pub spec: Option<SaSpec>,
+    /// The state as a key manager would be told of it, keys included: for a device that is another kernel's.
+    pub message: &'a Message,
+}
+
+/// Why a device does not take something. `EOPNOTSUPP` in crypto offload means that the stack goes on without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the caller gets.
+    pub errno: Errno,
+    /// What an extended acknowledgement says.
+    pub text: Option<&'static str>,
+}
+
+/// What a device has to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// A state in packet offload has reached a soft limit.
+    Soft(StateKey),
+    /// A state in packet offload has reached a hard limit: the device drops its packets.
+    Hard(StateKey),
+}
+
+/// An offload device.
+pub trait Device: Send {
+    /// What it can do.
+    fn caps(&self) -> Caps;
+
+    /// Takes a state.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal>;
+
+    /// Gives a state back: no packet goes through it any more.
+    fn state_del(&mut self, key: StateKey);
+
+    /// The high half of the sequence numbers of a state in crypto offload has changed.
+    fn advance_esn(&mut self, key: StateKey, high: u32);
+
+    /// Takes a policy in packet offload.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal>;
+
+    /// Gives a policy back.
+    fn policy_del(&mut self, key: PolicyKey);
+
+    /// What a state in packet offload has been used for, and what was wrong with its packets; `None` where the stack knows.
+    fn counters(&self, key: StateKey) -> Option<(Usage, SaStat)>;
+
+    /// What has happened since it was asked last.
+    fn events(&mut self, events: &mut Vec<DeviceEvent>);
+}
