@@ -14,8 +14,8 @@ use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir, SaId, SaSpec, State};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, check};
-use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve};
+use sealane_net::ipsec::spd::check::{Arrived, check, judge};
+use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyError, PolicyId, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::{Arc, LazyLock};
@@ -250,6 +250,48 @@ fn inbound() {
     assert_eq!(check(&spd, &sad, &arrived(&[])), Err(DropReason::InNoPolicy));
     sad.remove(tunnel);
     assert_eq!(check(&spd, &sad, &arrived(&by_tunnel)), Err(DropReason::InInvalid));
+}
+
+#[test]
+fn errors_about_inner_packets() {
+    let mut sad = Sad::new(1);
+    // A state and policies for one flow, and an error of a router about that flow's packets.
+    let narrow = Selector { proto: 17, ..Selector::between((v4(1, 1), 32), (v4(2, 2), 32)) };
+    let about = packet();
+    let error = Flow { source: v4(3, 3), destination: v4(2, 2), proto: 1, sport: 3, dport: 1, ..about };
+    let state = |icmp, spi| SaSpec {
+        selector: narrow,
+        flags: Flags { icmp, ..Flags::default() },
+        ..state(Mode::Tunnel, Proto::Esp, spi)
+    };
+    let (with, without) = (sad.add(state(true, 1)).unwrap(), sad.add(state(false, 2)).unwrap());
+    let mut spd = Spd::new(1);
+    for (dir, icmp) in [(Dir::Fwd, false), (Dir::In, false)] {
+        let mut policy = Policy { icmp, ..Policy::allow(dir, narrow) };
+        policy.templates.push(template(Mode::Tunnel, Proto::Esp));
+        spd.add(policy, false).unwrap();
+    }
+    let judged = |dir, path: &[SaId], quoted: Option<&Flow>| {
+        let arrived = Arrived { dir, flow: &error, if_id: 0, path, verified: 0 };
+        judge(&spd, &sad, &arrived, spd.lookup(dir, &error, 0), quoted).map(|(policy, _)| policy.is_some())
+    };
+    assert_eq!(judged(Dir::Fwd, &[with], Some(&about)), Ok(true));
+    assert_eq!(judged(Dir::Fwd, &[with], None), Err(DropReason::Selector));
+    assert_eq!(judged(Dir::Fwd, &[without], Some(&about)), Err(DropReason::Selector));
+    assert_eq!(judged(Dir::Fwd, &[with], Some(&Flow { proto: 6, ..about })), Err(DropReason::Selector));
+    assert_eq!(judged(Dir::In, &[with], Some(&about)), Err(DropReason::InNoPolicy), "only what is forwarded");
+    assert_eq!(judged(Dir::Fwd, &[], Some(&about)), Err(DropReason::Template), "in clear, but the policy protects");
+    // Outbound: the policy has the flag.
+    let mut events = Vec::new();
+    for (icmp, protects) in [(false, false), (true, true)] {
+        let mut policy = Policy { icmp, ..Policy::allow(Dir::Out, narrow) };
+        policy.templates.push(template(Mode::Tunnel, Proto::Esp));
+        let id = spd.add(policy, true).unwrap();
+        let way = resolve_error(&spd, &mut sad, &leaving(&error), &about, &mut events).unwrap();
+        assert_eq!(matches!(way, Way::Through(by, _) if by == id), protects);
+        assert_eq!(way == Way::Clear(None), !protects);
+    }
+    assert!(events.is_empty());
 }
 
 fn leaving(flow: &Flow) -> Leaving<'_> {

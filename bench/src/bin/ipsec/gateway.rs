@@ -217,7 +217,7 @@ impl Gateway {
         for ((inn, flow), policy) in burst.iter().zip(&flows).zip(&self.policies) {
             assert!(matches!(inn.status, Ok(Opened::Packet { .. })));
             let arrived = Arrived { dir: Dir::Fwd, flow, if_id: 0, path: &inn.path, verified: 0 };
-            assert!(judge(&self.spd, &self.sad, &arrived, *policy).is_ok());
+            assert!(judge(&self.spd, &self.sad, &arrived, *policy, None).is_ok());
         }
     }
 

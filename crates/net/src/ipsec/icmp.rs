@@ -8,6 +8,7 @@
 
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::sa::Proto;
+use crate::ipsec::selector::Flow;
 use crate::wire::ip::{Family, V6_HEADER_LEN, be16, be32, finish, sum};
 use crate::wire::walk::{V4_HEADER_LEN, Walk, addresses, proto, set_total_len};
 use core::net::IpAddr;
@@ -171,9 +172,66 @@ pub fn reported(packet: &[u8], udp_port: u16) -> Option<Report> {
     Some(Report { destination, whose, mtu })
 }
 
+/// The flow of the packet that an error of ICMP quotes, as it comes back: with source and destination exchanged. `None` when
+/// `flow`, which is the flow of `packet`, is no such error, or what is quoted is too short. IPsec lets an error pass where it
+/// would let pass what caused it, if the `icmp` flag of a state or policy says so (`xfrm_icmp_flow_decode`).
+#[must_use]
+pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
+    // The kernel, too, takes IP headers of the least length.
+    let quoted_at = match (flow.destination, flow.proto, flow.sport) {
+        (IpAddr::V4(_), proto::ICMP, 3 | 11) => V4_HEADER_LEN + ICMP_LEN,
+        (IpAddr::V6(_), proto::ICMPV6, 1..=3) => V6_HEADER_LEN + ICMP_LEN,
+        _ => return None,
+    };
+    let inner = packet.get(quoted_at..)?;
+    let (family, header_len) = match inner.first()? >> 4 {
+        4 if flow.destination.is_ipv4() => (Family::V4, V4_HEADER_LEN.max(usize::from(inner[0] & 15) * 4)),
+        6 if flow.destination.is_ipv6() => (Family::V6, V6_HEADER_LEN),
+        _ => return None,
+    };
+    let header = inner.get(..header_len)?;
+    let (source, destination) = addresses(header, family);
+    // What is quoted ends early, so its lengths are not looked at, nor are extension headers gone through.
+    let (upper, later) = match family {
+        Family::V4 => (header[9], be16(header, 6) & 0x1fff != 0),
+        Family::V6 => (header[6], false),
+    };
+    let (sport, dport) = match (upper, &inner[header_len..]) {
+        _ if later => (0, 0),
+        (proto::TCP | proto::UDP | proto::UDPLITE | proto::SCTP | proto::DCCP, ports @ [_, _, _, _, ..]) => {
+            (be16(ports, 2), be16(ports, 0))
+        }
+        (proto::ICMP | proto::ICMPV6, [kind, code, ..]) => (u16::from(*kind), u16::from(*code)),
+        _ => (0, 0),
+    };
+    Some(Flow { source: destination, destination: source, proto: upper, sport, dport, ..*flow })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flows_of_errors() {
+        let udp = [&[0, 7, 0, 9, 0, 0, 0, 0][..], &[1; 600]].concat();
+        for packet in [v4(17, &udp), v6(17, &udp)] {
+            let error = told(&packet, 1400).unwrap();
+            let flow = Flow::of(&error, 5, 3).unwrap();
+            let sent = Flow::of(&packet, 5, 3).unwrap();
+            let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
+            assert_eq!(quoted(&error, &flow), Some(back));
+            assert_eq!(quoted(&packet, &sent), None);
+            // Two IP headers, and ICMP's.
+            for len in 0..2 * (packet.len() - udp.len()) + ICMP_LEN {
+                assert_eq!(quoted(&error[..len], &flow), None, "cut off at {len}");
+            }
+        }
+        let ping = v4(1, &[8, 0, 0, 0, 1, 2, 3, 4]);
+        let error = told(&ping, 1400).unwrap();
+        let back = quoted(&error, &Flow::of(&error, 0, 0).unwrap()).unwrap();
+        assert_eq!((back.proto, back.sport, back.dport), (1, 8, 0));
+        assert_eq!(quoted(&ping, &Flow::of(&ping, 0, 0).unwrap()), None, "echo quotes nothing");
+    }
     use crate::ipsec::packet::Packet;
 
     fn v4(proto: u8, body: &[u8]) -> Vec<u8> {

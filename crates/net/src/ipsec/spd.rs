@@ -75,6 +75,8 @@ pub struct Policy {
     pub priority: u32,
     /// What becomes of it.
     pub action: Action,
+    /// Whether errors of ICMP about its traffic take the same way (`XFRM_POLICY_ICMP`).
+    pub icmp: bool,
     /// Which marks.
     pub mark: Mark,
     /// The interface id of xfrm interfaces.
@@ -102,6 +104,7 @@ impl Policy {
             selector,
             priority: 0,
             action: Action::Allow,
+            icmp: false,
             mark: Mark::default(),
             if_id: 0,
             templates: ArrayVec::new(),

@@ -27,10 +27,12 @@ pub struct Arrived<'a> {
 /// [`DropReason::Selector`], [`DropReason::InNoPolicy`], [`DropReason::InBlock`], [`DropReason::Template`],
 /// [`DropReason::Depth`].
 pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<PolicyId>, usize), DropReason> {
-    judge(spd, sad, arrived, spd.lookup(arrived.dir, arrived.flow, arrived.if_id))
+    judge(spd, sad, arrived, spd.lookup(arrived.dir, arrived.flow, arrived.if_id), None)
 }
 
-/// The same, with the flow's policy as [`Spd::lookup_burst`] has found it.
+/// The same, with the flow's policy as [`Spd::lookup_burst`] has found it, and what the packet quotes if it is an error
+/// ([`quoted`](crate::ipsec::icmp::quoted)): such a packet passes states with the `icmp` flag, and is forwarded without a
+/// policy of its own, where what it quotes would.
 ///
 /// # Errors
 /// As [`check`].
@@ -39,6 +41,7 @@ pub fn judge(
     sad: &Sad,
     arrived: &Arrived<'_>,
     policy: Option<PolicyId>,
+    quoted: Option<&Flow>,
 ) -> Result<(Option<PolicyId>, usize), DropReason> {
     let Arrived { dir, flow, if_id, path, verified } = *arrived;
     let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
@@ -47,11 +50,15 @@ pub fn judge(
         let sa = sad.get(*id).ok_or(DropReason::InInvalid)?;
         states.try_push(sa).map_err(|_| DropReason::Depth)?;
     }
-    if states.iter().any(|sa| !sa.selector.matches(flow)) {
+    let selected = |sa: &&Sa| {
+        sa.selector.matches(flow) || sa.flags.icmp && quoted.is_some_and(|quoted| sa.selector.matches(quoted))
+    };
+    if !states.iter().all(selected) {
         return Err(DropReason::Selector);
     }
     let wrapped = |from: usize| states[from..].iter().any(|sa| sa.mode != Mode::Transport);
-    let Some(id) = policy else {
+    let about = || quoted.filter(|_| dir == Dir::Fwd).and_then(|quoted| spd.lookup(dir, quoted, if_id));
+    let Some(id) = policy.or_else(about) else {
         return if spd.default_action(dir) == Action::Block || wrapped(0) {
             Err(DropReason::InNoPolicy)
         } else {

@@ -45,6 +45,29 @@ pub struct Leaving<'a> {
     pub now_s: u64,
 }
 
+/// The way of an error of ICMP that is forwarded: its own, but where that is in clear it is the way of what it quotes
+/// ([`quoted`](crate::ipsec::icmp::quoted)), if a policy with the `icmp` flag has states for that (`xfrm_out_fwd_icmp`).
+///
+/// # Errors
+/// As [`resolve`]: those of its own way.
+pub fn resolve_error(
+    spd: &Spd,
+    sad: &mut Sad,
+    leaving: &Leaving<'_>,
+    quoted: &Flow,
+    events: &mut Vec<Event>,
+) -> Result<Way, DropReason> {
+    let own = resolve(spd, sad, leaving, events)?;
+    let policy = spd.lookup(Dir::Out, quoted, leaving.if_id).and_then(|id| spd.get(id));
+    if matches!(own, Way::Through(..)) || !policy.is_some_and(|policy| policy.icmp) {
+        return Ok(own);
+    }
+    match resolve(spd, sad, &Leaving { flow: quoted, ..*leaving }, events) {
+        Ok(Way::Through(id, bundle)) => Ok(Way::Through(id, bundle)),
+        _ => Ok(own),
+    }
+}
+
 /// Finds the way of a packet.
 ///
 /// # Errors
