@@ -24,6 +24,11 @@ pub struct SaId {
     pub(crate) generation: u32,
 }
 
+impl SaId {
+    /// Names none: a slot's generations start at 1, and a slot that would come back to 0 is given up.
+    pub const NONE: SaId = SaId { index: u32::MAX, generation: 0 };
+}
+
 /// ESP or AH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Proto {

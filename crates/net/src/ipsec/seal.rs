@@ -17,7 +17,7 @@ use sealane_crypto::skcipher::Direction;
 
 /// A packet to be sealed.
 pub struct Outbound<'b> {
-    /// By which association.
+    /// By which association; [`SaId::NONE`] for one that is left as it is.
     pub sa: SaId,
     /// The packet, with [`HEADROOM`](crate::ipsec::packet::HEADROOM) and [`TAILROOM`](crate::ipsec::packet::TAILROOM) around
     /// it, and as much more behind it as the association pads. Its own checksums are right.
@@ -47,7 +47,9 @@ pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mu
         sad.warm(chunk.iter().map(|out| out.sa));
         let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
         let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
-        for Outbound { sa, packet, mtu, status, inner_mtu } in chunk.iter_mut().filter(|out| out.status.is_ok()) {
+        for Outbound { sa, packet, mtu, status, inner_mtu } in
+            chunk.iter_mut().filter(|out| out.status.is_ok() && out.sa != SaId::NONE)
+        {
             match prepare(sad, *sa, packet, *mtu, now_s, events) {
                 Ok(job) => {
                     items.push(Item { job, packet, done: Ok(()) });

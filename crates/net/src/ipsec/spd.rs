@@ -366,6 +366,16 @@ impl Spd {
         self.policies.iter().zip(0..).filter_map(|(policy, slot)| Some((self.id(slot), policy.as_ref()?)))
     }
 
+    /// The policies of a direction in the order in which they are asked.
+    #[must_use]
+    pub fn ordered(&self, dir: Dir) -> Vec<&Policy> {
+        let of_dir =
+            self.policies.iter().zip(&self.places).filter_map(|(policy, place)| Some((place.rank, policy.as_ref()?)));
+        let mut all: Vec<_> = of_dir.filter(|(_, policy)| policy.dir == dir).collect();
+        all.sort_by_key(|(rank, _)| *rank);
+        all.into_iter().map(|(_, policy)| policy).collect()
+    }
+
     /// The policy of a selector, mark and interface id.
     #[must_use]
     pub fn find(&self, dir: Dir, selector: &Selector, mark: Mark, if_id: u32) -> Option<PolicyId> {
