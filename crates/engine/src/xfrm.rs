@@ -16,6 +16,8 @@ use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_MIN_TYPE};
 use sealane_abi::xfrm::{Body, Message, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
 use sealane_crypto::Registry;
+use sealane_net::ipsec::drop::Stat;
+use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::spd::Spd;
 use sealane_net::ipsec::spd::cache::FlowCache;
@@ -27,6 +29,7 @@ mod acquire;
 mod add;
 mod aevent;
 mod convert;
+pub mod data;
 mod defaults;
 pub mod device;
 mod dump;
@@ -116,8 +119,11 @@ pub struct Xfrm {
     /// Policies as packets need them.
     pub(crate) spd: Spd,
     /// Ways of outbound flows.
-    #[expect(dead_code, reason = "for the data path")]
     pub(crate) cache: FlowCache,
+    /// What became of packets.
+    pub(crate) stat: Stat,
+    /// What packets brought about, until it is told.
+    pub(crate) events: Vec<Event>,
     /// States as they were said.
     pub(crate) states: States,
     /// Policies as they were said.
@@ -180,6 +186,8 @@ impl Xfrm {
             sad: Sad::new(seed()),
             spd: Spd::new(seed()),
             cache: FlowCache::new(CACHED_FLOWS, seed()),
+            stat: Stat::default(),
+            events: Vec::new(),
             states: States::default(),
             policies: Policies::default(),
             transforms: Transforms::new(setup.registry),

@@ -1,0 +1,269 @@
+//! Packets: bursts on their way out and in, by the states and policies of one network namespace.
+//!
+//! Status *i* belongs to packet *i*. Nothing is allocated for a packet; what key managers must hear of is collected and
+//! becomes messages when the burst is done.
+
+use super::{Notice, Now, Xfrm};
+use arrayvec::ArrayVec;
+use core::net::IpAddr;
+use sealane_net::ipsec::drop::{DropReason, Stat};
+use sealane_net::ipsec::event::Event;
+use sealane_net::ipsec::open::{Inbound, Opened, open};
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::seal::{Outbound, seal};
+use sealane_net::ipsec::selector::Flow;
+use sealane_net::ipsec::spd::cache::FlowCache;
+use sealane_net::ipsec::spd::check::{Arrived, check};
+use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way};
+use sealane_net::ipsec::spd::{Dir, Spd};
+
+/// Packets of one burst at most.
+pub const BURST: usize = 64;
+
+/// Packets of one flow, one behind another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub packets: usize,
+    /// Their mark.
+    pub mark: u32,
+    /// The interface that they would leave by; 0 where it is not known.
+    pub ifindex: i32,
+}
+
+impl Run {
+    /// One packet more or less of a flow without anything special.
+    #[must_use]
+    pub fn new(packets: usize) -> Self {
+        Run { packets, mark: 0, ifindex: 0 }
+    }
+}
+
+/// What the routes say.
+pub trait Paths {
+    /// The MTU of the path to an address, in bytes; 0 where it is not known.
+    fn mtu(&mut self, to: IpAddr) -> u32;
+    /// The address that packets to an address leave with; unspecified where it is not known.
+    fn source(&mut self, to: IpAddr) -> IpAddr;
+    /// Whether packets to an address are for this host.
+    fn is_local(&mut self, to: IpAddr) -> bool;
+}
+
+impl Xfrm {
+    /// Seals each packet that a policy protects, see [`Tables::outbound`]. Returns what key managers are to hear.
+    pub fn outbound(
+        &mut self,
+        runs: &[Run],
+        packets: &mut [Outbound<'_>],
+        paths: &mut impl Paths,
+        cpu: u32,
+        now: Now,
+    ) -> Vec<Notice> {
+        self.tables(cpu, now).outbound(runs, packets, paths);
+        self.notices(now)
+    }
+
+    /// Opens packets and asks the policies, see [`Tables::inbound`]. Returns what key managers are to hear.
+    pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> Vec<Notice> {
+        self.tables(0, now).inbound(packets, paths);
+        self.notices(now)
+    }
+
+    /// The policies.
+    #[must_use]
+    pub fn spd(&self) -> &Spd {
+        &self.spd
+    }
+
+    /// The states.
+    #[must_use]
+    pub fn sad(&self) -> &Sad {
+        &self.sad
+    }
+
+    /// What became of packets: `/proc/net/xfrm_stat`.
+    #[must_use]
+    pub fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
+    fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
+        let Xfrm { sad, spd, cache, stat, events, .. } = self;
+        Tables { sad, spd, cache, stat, events, now_s: now.wall_s, cpu }
+    }
+
+    fn notices(&mut self, now: Now) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        if !self.events.is_empty() {
+            let events = core::mem::take(&mut self.events);
+            self.handle_events(events, now, &mut notices);
+        }
+        notices
+    }
+}
+
+/// What a burst is done with.
+pub struct Tables<'a> {
+    /// States.
+    pub sad: &'a mut Sad,
+    /// Policies.
+    pub spd: &'a mut Spd,
+    /// Ways of outbound flows.
+    pub cache: &'a mut FlowCache,
+    /// What is counted.
+    pub stat: &'a mut Stat,
+    /// What key managers must hear of.
+    pub events: &'a mut Vec<Event>,
+    /// Wall time in seconds.
+    pub now_s: u64,
+    /// The CPU that this runs on.
+    pub cpu: u32,
+}
+
+impl Tables<'_> {
+    /// Seals each packet that a policy protects. `runs` says which packets, one behind another, are of one flow.
+    ///
+    /// A packet whose status is good and whose [`Outbound::sa`] is [`SaId::NONE`] may leave as it is, because a policy says
+    /// so or none says anything; with a state it is sealed. With [`DropReason::TooBig`] its sender is to be told.
+    pub fn outbound(&mut self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths) {
+        let mut bundles: ArrayVec<Bundle, BURST> = ArrayVec::new();
+        let mut depth = 0;
+        let mut rest = &mut packets[..];
+        for run in runs.iter().take(BURST) {
+            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
+            rest = others;
+            let Some(first) = these.first() else {
+                bundles.push(Bundle::new());
+                continue;
+            };
+            match self.way(first.packet.bytes(), run, paths) {
+                Ok(bundle) => {
+                    depth = depth.max(bundle.len());
+                    let mtu = self.mtu(&bundle, paths);
+                    let sa = bundle.first().copied().unwrap_or(SaId::NONE);
+                    these.iter_mut().for_each(|out| (out.sa, out.mtu) = (sa, mtu));
+                    bundles.push(bundle);
+                }
+                Err(reason) => {
+                    these.iter_mut().for_each(|out| out.status = Err(reason));
+                    bundles.push(Bundle::new());
+                }
+            }
+        }
+        if depth == 0 {
+            self.count_out(packets);
+            return;
+        }
+        seal(self.sad, packets, self.now_s, self.events);
+        for layer in 1..depth {
+            each(runs, &bundles, packets, |bundle, out| {
+                (out.sa, out.mtu) = (bundle.get(layer).copied().unwrap_or(SaId::NONE), 0);
+            });
+            seal(self.sad, packets, self.now_s, self.events);
+        }
+        if depth > 1 {
+            each(runs, &bundles, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
+        }
+        self.count_out(packets);
+    }
+
+    fn count_out(&mut self, packets: &[Outbound<'_>]) {
+        packets.iter().filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
+    }
+
+    /// The states that a packet goes through; none for one that may leave as it is.
+    fn way(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Result<Bundle, DropReason> {
+        let flow = Flow::of(packet, run.mark, run.ifindex).map_err(|_| DropReason::Malformed)?;
+        let unspecified = match flow.destination {
+            IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+        };
+        let mut leaving = Leaving { flow: &flow, if_id: 0, cpu: self.cpu, local: unspecified, now_s: self.now_s };
+        if let Some(to) = self.wants_source(&flow) {
+            leaving.local = paths.source(to);
+        }
+        match self.cache.resolve(self.spd, self.sad, &leaving, self.events)? {
+            Way::Clear(policy) => {
+                let policy = *policy;
+                policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
+                Ok(Bundle::new())
+            }
+            Way::Through(policy, bundle) => {
+                let (policy, bundle) = (*policy, bundle.clone());
+                self.spd.used(policy, self.now_s);
+                Ok(bundle)
+            }
+        }
+    }
+
+    /// The outer destination of a tunnel whose source the policy leaves to the route.
+    fn wants_source(&self, flow: &Flow) -> Option<IpAddr> {
+        let policy = self.spd.get(self.spd.lookup(Dir::Out, flow, 0)?)?;
+        let open = policy.templates.iter().find(|t| t.src.is_unspecified() && !t.dst.is_unspecified())?;
+        Some(open.dst)
+    }
+
+    /// The MTU beneath the first state of a bundle: what those around it leave.
+    fn mtu(&self, bundle: &Bundle, paths: &mut impl Paths) -> u32 {
+        let Some(outer) = bundle.last().and_then(|id| self.sad.get(*id)) else { return 0 };
+        let mut mtu = paths.mtu(outer.dst);
+        if mtu > 0 {
+            for id in bundle[1..].iter().rev() {
+                mtu = self.sad.inner_mtu(*id, mtu).unwrap_or(mtu);
+            }
+        }
+        mtu
+    }
+
+    /// Opens packets and asks the policies about what comes out. One whose status is [`Opened::Packet`] is to be
+    /// delivered.
+    pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
+        open(self.sad, packets, self.now_s, self.events);
+        let mut last: Option<(Flow, ArrayVec<SaId, { sealane_net::ipsec::open::MAX_DEPTH }>)> = None;
+        for arrived in packets {
+            if let Ok(Opened::Packet { .. }) = arrived.status {
+                arrived.status = self.judge(arrived, &mut last, paths).and(arrived.status);
+            }
+            if let Err(reason) = arrived.status {
+                self.stat.dropped(reason);
+            }
+        }
+    }
+
+    /// Whether a packet came the way that its policy asks for. The one before it often is of the same flow.
+    fn judge(
+        &mut self,
+        arrived: &Inbound<'_>,
+        last: &mut Option<(Flow, ArrayVec<SaId, { sealane_net::ipsec::open::MAX_DEPTH }>)>,
+        paths: &mut impl Paths,
+    ) -> Result<(), DropReason> {
+        let flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;
+        if last.as_ref().is_some_and(|(before, path)| *before == flow && *path == arrived.path) {
+            return Ok(());
+        }
+        let dir = if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd };
+        let (policy, _) =
+            check(self.spd, self.sad, &Arrived { dir, flow: &flow, if_id: 0, path: &arrived.path, verified: 0 })?;
+        if let Some(policy) = policy {
+            self.spd.used(policy, self.now_s);
+        }
+        *last = Some((flow, arrived.path.clone()));
+        Ok(())
+    }
+}
+
+/// Does `step` for each packet whose status is good, with the bundle of its run.
+fn each(
+    runs: &[Run],
+    bundles: &[Bundle],
+    packets: &mut [Outbound<'_>],
+    mut step: impl FnMut(&Bundle, &mut Outbound<'_>),
+) {
+    let mut rest = packets;
+    for (run, bundle) in runs.iter().zip(bundles) {
+        let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
+        rest = others;
+        these.iter_mut().filter(|out| out.status.is_ok()).for_each(|out| step(bundle, out));
+    }
+}
