@@ -5,10 +5,12 @@
 //! (who may).
 //! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
 //! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
-//! `poll`.
+//! `poll`. IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
+//! device, addresses, paths), `nft::ipsec`.
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;
+pub(crate) mod esp;
 pub(crate) mod ethtool;
 pub(crate) mod frames;
 pub(crate) mod gone;
@@ -25,6 +27,7 @@ pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod rights;
 pub(crate) mod ring;
+pub(crate) mod route;
 pub(crate) mod seccomp;
 pub(crate) mod sleep;
 pub(crate) mod sock_diag;
@@ -32,6 +35,7 @@ pub(crate) mod tap;
 pub(crate) mod tcp_socket;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod tun;
 pub(crate) mod unix;
 pub(crate) mod usersock;
 

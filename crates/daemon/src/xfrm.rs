@@ -3,8 +3,20 @@
 //! Programs speak NETLINK_XFRM. Under `sealane run` the launcher (`serve::xfrm`) gives them a socket of NETLINK_USERSOCK
 //! instead, whose frames go to the port of [`socket`]; whoever wants to can speak to that port without a launcher. [`space`]
 //! is what one namespace has: the engine, its clock, and the thread that answers.
+//!
+//! Packets go another way ([`path`]), in a thread of their own for each namespace:
+//!
+//! ```text
+//!  stack ─ mark (nft) ─ rule ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
+//!  stack ◀──────────────────── TUN ◀─ join ◀─ open in bursts, check policies ◀─ sockets of ESP ◀──────────── wire
+//! ```
 
+mod inbound;
+mod join;
 pub(crate) mod mark;
+mod outbound;
+pub(crate) mod path;
+mod policies;
 pub(crate) mod socket;
 pub(crate) mod space;
 
@@ -62,3 +74,6 @@ pub const PORT: u32 = 0x5846_0001;
 
 /// The mark (`SO_MARK`) of sockets whose packets no policy concerns: a key manager's own, and ours.
 pub(crate) const BYPASS_MARK: u32 = PORT;
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,7 @@ fn source(host: &Arc<parking_lot::Mutex<Host>>) -> admin::Source {
 /// When a running instance owns them, or the kernel's.
 pub fn clear(netns: Option<&str>) -> Result<(), Error> {
     let ns = open_netns(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
-    ns.run(super::path::clear).map_err(system("the rules"))
+    ns.run(super::path::clear).and_then(|()| ns.run(crate::xfrm::path::clear)).map_err(system("the rules"))
 }
 
 pub(crate) fn open_netns(name: Option<&str>) -> io::Result<Netns> {

@@ -61,6 +61,19 @@ impl Raw {
         Ok(Raw { signed: families(marks.signed())?, learn: families(marks.learn())? })
     }
 
+    /// Lets packets be as long as the device carries, whatever was learnt about their paths.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn ignore_learnt_mtu(&self) -> io::Result<()> {
+        for (v6, socket) in [false, true].into_iter().zip(&self.signed) {
+            if let Some(socket) = socket {
+                super::esp::allow_fragments(socket.as_fd(), v6, false)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sends packets of one family in their order. `device` limits where they may leave, if it is not 0. With `learn`
     /// their frames pass the device's ring.
     pub(crate) fn send(&self, packets: &[&[u8]], device: u32, learn: bool) -> Sent {

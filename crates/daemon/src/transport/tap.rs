@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 pub(crate) const MAX_PIECES: usize = 130;
 
 /// Length of `struct virtio_net_hdr` in bytes.
-const VNET_HEADER_LEN: usize = 10;
+pub(super) const VNET_HEADER_LEN: usize = 10;
 
 /// A packet's headers, without its link header.
 #[derive(Debug, Clone, Copy)]
@@ -44,10 +44,10 @@ pub(crate) struct Tap {
 
 /// A device's name and flags for `TUNSETIFF`.
 #[repr(C)]
-struct Request {
-    name: [u8; libc::IFNAMSIZ],
-    flags: libc::c_short,
-    rest: [u8; 22],
+pub(super) struct Request {
+    pub(super) name: [u8; libc::IFNAMSIZ],
+    pub(super) flags: libc::c_short,
+    pub(super) rest: [u8; 22],
 }
 
 impl Tap {
@@ -100,7 +100,7 @@ impl Tap {
     /// When there are too many pieces.
     pub(crate) fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
-        front[..VNET_HEADER_LEN].copy_from_slice(&vnet_header(&headers));
+        front[..VNET_HEADER_LEN].copy_from_slice(&vnet_header(&headers, LINK_HEADER_LEN));
         front[VNET_HEADER_LEN..].copy_from_slice(&self.link);
         let protocol =
             if headers.bytes.first().is_some_and(|b| b >> 4 == 6) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
@@ -120,8 +120,8 @@ impl Tap {
     }
 }
 
-/// `struct virtio_net_hdr` for what lies behind an Ethernet header.
-fn vnet_header(headers: &Headers<'_>) -> [u8; VNET_HEADER_LEN] {
+/// `struct virtio_net_hdr` for what lies behind a link header.
+pub(super) fn vnet_header(headers: &Headers<'_>, link_len: usize) -> [u8; VNET_HEADER_LEN] {
     const NEEDS_CSUM: u8 = 1;
     const GSO_TCPV4: u8 = 1;
     const GSO_TCPV6: u8 = 4;
@@ -133,19 +133,19 @@ fn vnet_header(headers: &Headers<'_>) -> [u8; VNET_HEADER_LEN] {
         let v6 = headers.bytes.first().is_some_and(|b| b >> 4 == 6);
         let cwr = headers.bytes.get(headers.tcp_at + 13).is_some_and(|flags| flags & CWR != 0);
         out[1] = if v6 { GSO_TCPV6 } else { GSO_TCPV4 } | if cwr { GSO_ECN } else { 0 };
-        out[2..4].copy_from_slice(&((LINK_HEADER_LEN + headers.bytes.len()) as u16).to_ne_bytes());
+        out[2..4].copy_from_slice(&((link_len + headers.bytes.len()) as u16).to_ne_bytes());
         out[4..6].copy_from_slice(&size.to_ne_bytes());
     }
     if headers.partial_checksum {
         out[0] = NEEDS_CSUM;
-        out[6..8].copy_from_slice(&((LINK_HEADER_LEN + headers.tcp_at) as u16).to_ne_bytes());
+        out[6..8].copy_from_slice(&((link_len + headers.tcp_at) as u16).to_ne_bytes());
         out[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
     }
     out
 }
 
 /// Keeps the kernel from giving a device an IPv6 address.
-fn no_addresses(index: u32) -> io::Result<()> {
+pub(super) fn no_addresses(index: u32) -> io::Result<()> {
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
     const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
     let mut fixed = [0; 16];

@@ -1,18 +1,23 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
 
 use super::mark;
+use super::path::DataPath;
 use super::socket::{Server, Socket};
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
 use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::Errno;
+use sealane_abi::netlink::answer::{ExtAck, ack};
+use sealane_abi::netlink::{Message, Messages};
 use sealane_crypto::Registry;
-use sealane_engine::xfrm::{Notice, Now, Setup, Xfrm};
+use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// How long the thread sleeps at most: what changes the engine elsewhere wakes it.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -21,10 +26,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[allow(dead_code, reason = "the data path needs more of it than who asks")]
 pub(crate) struct Space {
     netns: Netns,
-    engine: Mutex<Xfrm>,
-    socket: Socket,
-    waker: Waker,
-    start: Instant,
+    socket: Arc<Socket>,
+    waker: Arc<Waker>,
+    data: DataPath,
     stop: AtomicBool,
     /// Says that we serve, also when we have died.
     mark: mark::Mark,
@@ -43,15 +47,24 @@ impl Space {
             sealane_drivers::SystemEntropy.fill(bytes).expect("the system has random bytes")
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let engine = Mutex::new(Xfrm::new(Setup { registry, random: Box::new(random), cpus }));
-        let socket = Socket::open(&netns)?;
+        let engine = Xfrm::new(Setup { registry, random: Box::new(random), cpus });
+        let socket = Arc::new(Socket::open(&netns)?);
+        let waker = Arc::new(Waker::new()?);
+        let publish = {
+            let (socket, waker) = (socket.clone(), waker.clone());
+            Box::new(move |events: Vec<Notice>| {
+                socket.publish(&events);
+                // There may be a timer now that is due before the others.
+                waker.wake();
+            })
+        };
+        let data = DataPath::start(netns.try_clone()?, engine, publish)?;
         let mark = mark::Mark::write(folder, &netns)?;
         let space = Arc::new(Space {
             netns,
-            engine,
             socket,
-            waker: Waker::new()?,
-            start: Instant::now(),
+            waker,
+            data,
             stop: AtomicBool::new(false),
             mark,
             thread: Mutex::default(),
@@ -65,24 +78,33 @@ impl Space {
     fn work(&self) {
         let mut server = Server::new(&self.socket);
         while !self.stop.load(Ordering::Acquire) {
-            let timeout = self.engine.lock().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
-            server.turn(timeout, &self.waker, |datagram, from| self.engine.lock().call(datagram, from, self.now()));
-            let events = {
-                let mut engine = self.engine.lock();
-                let now = self.now();
-                if engine.poll_timeout(now).is_some_and(|t| t.is_zero()) {
-                    engine.handle_timeout(now)
-                } else {
-                    Vec::new()
+            let timeout = self.engine().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
+            server.turn(timeout, &self.waker, |datagram, from| {
+                let done = self.data.with(|engine, now| engine.call(datagram, from, now));
+                done.unwrap_or_else(|e| {
+                    eprintln!("sealane: xfrm: the rules that policies need: {e}");
+                    refuse(datagram, from)
+                })
+            });
+            let now = self.now();
+            if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
+                match self.data.with(|engine, now| engine.handle_timeout(now)) {
+                    Ok(events) => self.publish(&events),
+                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
                 }
-            };
-            self.publish(&events);
+            }
         }
     }
 
-    /// The engine. Who brings a timer forward calls [`Space::changed`] afterwards.
+    /// The engine. Who brings a timer forward calls [`Space::changed`] afterwards; who changes policies, does so by
+    /// [`DataPath::with`].
     pub(crate) fn engine(&self) -> MutexGuard<'_, Xfrm> {
-        self.engine.lock()
+        self.data.shared().xfrm()
+    }
+
+    /// Where its packets go.
+    pub(crate) fn data(&self) -> &DataPath {
+        &self.data
     }
 
     /// The kernel's namespace.
@@ -92,8 +114,7 @@ impl Space {
 
     /// The time, as the engine counts it here.
     pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ns: self.start.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
+        self.data.shared().now()
     }
 
     /// Tells events to those who listen.
@@ -121,6 +142,14 @@ impl Space {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+        self.data.stop();
         self.mark.remove();
     }
+}
+
+/// What a datagram is answered with whose policies the kernel's rules could not follow: its sender must not believe that
+/// they are in force.
+fn refuse(datagram: &[u8], from: Sender) -> Replies {
+    let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
+    Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
 }

@@ -8,6 +8,7 @@ const NFTA_EXPR_DATA: u16 = 2;
 const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
+const NFTA_VERDICT_CHAIN: u16 = 2;
 
 /// A packet goes on.
 const NF_ACCEPT: u32 = 1;
@@ -85,8 +86,40 @@ impl Rule<'_, '_> {
             a.be32(2, register as u32);
             a.be32(3, mask.len() as u32);
             a.nest(4, |a| a.put(NFTA_DATA_VALUE, mask));
-            a.nest(5, |a| a.put(NFTA_DATA_VALUE, &[0; 4][..mask.len()]));
+            a.nest(5, |a| a.put(NFTA_DATA_VALUE, &[0; 16][..mask.len()]));
         })
+    }
+
+    /// Sets bits of a register of four bytes.
+    pub(super) fn or(&mut self, register: i32, bits: u32) -> &mut Self {
+        self.expr("bitwise", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, register as u32);
+            a.be32(3, 4);
+            a.nest(4, |a| a.put(NFTA_DATA_VALUE, &(!bits).to_ne_bytes()));
+            a.nest(5, |a| a.put(NFTA_DATA_VALUE, &bits.to_ne_bytes()));
+        })
+    }
+
+    /// Makes a register the packet's mark.
+    pub(super) fn set_mark(&mut self, register: i32) -> &mut Self {
+        self.expr("meta", |a| {
+            a.be32(2, libc::NFT_META_MARK as u32);
+            a.be32(3, register as u32);
+        })
+    }
+
+    /// Goes on in another chain and comes back.
+    pub(super) fn jump(&mut self, chain: &str) {
+        self.expr("immediate", |a| {
+            a.be32(1, libc::NFT_REG_VERDICT as u32);
+            a.nest(2, |a| {
+                a.nest(NFTA_DATA_VERDICT, |a| {
+                    a.be32(NFTA_VERDICT_CODE, libc::NFT_JUMP as u32);
+                    a.str(NFTA_VERDICT_CHAIN, chain);
+                });
+            });
+        });
     }
 
     /// Goes on only if the set contains what starts in the register.

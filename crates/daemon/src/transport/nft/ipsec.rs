@@ -1,0 +1,350 @@
+//! The rules that make packets meet their policies: a table of our own.
+//!
+//! ```text
+//! table inet sealane-ipsec
+//!   chain output      type route, hook output       ours, loopback, IKE, ND: accept;  jump leaving
+//!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
+//!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
+//!   chain input       hook input                    from the TUN device, loopback, ESP, AH, IKE, ND: accept
+//!                     policies 'in' in their order     pass: accept;   protect, block: drop
+//!   chain forward     hook forward                  from the TUN device: accept; policies 'fwd'
+//! ```
+//!
+//! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::transport::route`]). The engine judges it there
+//! again, so that a rule may mark more than its policy says, never less. Rules change in one transaction, and outlive us.
+
+use super::expr::Rule;
+use super::write::{Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_TABLE_NAME};
+use super::{INET, Messages, Socket, errno, nl};
+use std::io;
+use std::net::IpAddr;
+
+/// The name of the table.
+const TABLE: &str = "sealane-ipsec";
+
+/// Bits of marks of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bits {
+    /// Packets that are to go to the TUN device.
+    pub(crate) protect: u32,
+    /// The mark of packets that no policy concerns; its two lower bits do not count.
+    pub(crate) exempt: u32,
+}
+
+impl Default for Bits {
+    fn default() -> Self {
+        Bits { protect: 0x2000_0000, exempt: crate::xfrm::BYPASS_MARK & !3 }
+    }
+}
+
+/// Which packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Match {
+    /// Source prefix, whose family is the packets'.
+    pub(crate) source: (IpAddr, u8),
+    /// Destination prefix.
+    pub(crate) destination: (IpAddr, u8),
+    /// Protocol; 0 for all.
+    pub(crate) proto: u8,
+    /// Source port and its mask.
+    pub(crate) sport: (u16, u16),
+    /// Destination port and its mask.
+    pub(crate) dport: (u16, u16),
+    /// Mark and its mask.
+    pub(crate) mark: (u32, u32),
+}
+
+/// What becomes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// They pass as they are.
+    Pass,
+    /// They must not: outbound the engine decides, inbound they are dropped.
+    Protect,
+}
+
+/// The rules of one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// In the policies' order.
+    pub(crate) list: Vec<(Match, Then)>,
+    /// Whether the rest is blocked.
+    pub(crate) block_rest: bool,
+}
+
+/// The rules of all directions: in, out, fwd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// What comes in for this host.
+    pub(crate) input: Rules,
+    /// What leaves.
+    pub(crate) output: Rules,
+    /// What is forwarded.
+    pub(crate) forward: Rules,
+}
+
+/// The table in the namespace of the thread that made it.
+#[derive(Debug)]
+pub(crate) struct PolicyTable {
+    socket: Socket,
+    device: String,
+    bits: Bits,
+    flags: u32,
+    there: bool,
+}
+
+const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_TYPE: u16 = 7;
+const NFTA_RULE_TABLE: u16 = 1;
+const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_EXPRESSIONS: u16 = 4;
+const R1: i32 = libc::NFT_REG_1;
+/// Before filters of others, and before NAT.
+const PRIORITY: i32 = -150;
+/// Types of neighbour discovery (RFC 4861).
+const ND_FIRST: u8 = 133;
+const ND_LAST: u8 = 137;
+const IKE_PORTS: [u16; 2] = [500, 4500];
+
+impl PolicyTable {
+    /// A table that is written with the first rules. `device` is the TUN device's name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(device: &str, bits: Bits) -> io::Result<Self> {
+        let mut table = PolicyTable {
+            socket: Socket::open(libc::NETLINK_NETFILTER)?,
+            device: device.to_owned(),
+            bits,
+            flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
+            there: false,
+        };
+        table.there = table.exists()?;
+        Ok(table)
+    }
+
+    fn exists(&mut self) -> io::Result<bool> {
+        let mut messages = Messages::new();
+        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETTABLE) as u16;
+        messages.push(type_, nl::NLM_F_ACK, &[INET, 0, 0, 0], |a| a.str(NFTA_TABLE_NAME, TABLE));
+        match self.socket.transact(&messages) {
+            Ok(()) => Ok(true),
+            Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether there is a table, of ours or of a predecessor that died.
+    pub(crate) fn is_there(&self) -> bool {
+        self.there
+    }
+
+    /// Replaces all rules in one transaction.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed then.
+    pub(crate) fn write(&mut self, wanted: &Wanted) -> io::Result<()> {
+        loop {
+            let mut batch = Batch::new();
+            if self.there {
+                batch.push(INET, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+            }
+            self.write_all(&mut batch, wanted);
+            let done = batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages));
+            match done {
+                Err(e)
+                    if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE)) && self.flags != 0 =>
+                {
+                    self.flags = 0;
+                }
+                Ok(()) => {
+                    self.there = true;
+                    return Ok(());
+                }
+                failed => return failed,
+            }
+        }
+    }
+
+    /// Takes all rules away.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn delete(&mut self) -> io::Result<()> {
+        if !self.exists()? {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        batch.push(INET, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+        self.there = false;
+        batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages))
+    }
+
+    fn write_all(&self, batch: &mut Batch, wanted: &Wanted) {
+        batch.push(INET, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
+            a.str(NFTA_TABLE_NAME, TABLE);
+            a.be32(NFTA_TABLE_FLAGS, self.flags);
+        });
+        chain(batch, "leaving", None);
+        chain(batch, "output", Some(("route", libc::NF_INET_LOCAL_OUT)));
+        chain(batch, "prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING)));
+        chain(batch, "input", Some(("filter", libc::NF_INET_LOCAL_IN)));
+        chain(batch, "forward", Some(("filter", libc::NF_INET_FORWARD)));
+        for name in ["output", "prerouting", "input"] {
+            let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
+            rule(batch, name, |r| {
+                r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
+            });
+            rule(batch, name, |r| {
+                r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
+                r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
+            });
+        }
+        let mut device = [0; libc::IFNAMSIZ];
+        for (to, from) in device[..libc::IFNAMSIZ - 1].iter_mut().zip(self.device.bytes()) {
+            *to = from;
+        }
+        for name in ["input", "forward"] {
+            rule(batch, name, |r| {
+                r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+            });
+        }
+        for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
+            rule(batch, "input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
+            });
+        }
+        // Neighbours find one another on the link, whatever policies say of hosts: what came out of the TUN device is of no
+        // use for that.
+        for name in ["input", "output"] {
+            rule(batch, name, |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]).accept();
+            });
+        }
+        // An IKE daemon makes the policies: none of them is for its own messages.
+        for port in IKE_PORTS {
+            rule(batch, "input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
+            });
+            rule(batch, "output", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
+            });
+        }
+        for name in ["output", "prerouting"] {
+            rule(batch, name, |r| r.jump("leaving"));
+        }
+        let protect = |r: &mut Rule<'_, '_>| {
+            r.meta(libc::NFT_META_MARK, R1).or(R1, self.bits.protect);
+            r.set_mark(R1).accept();
+        };
+        self.policies(batch, "leaving", &wanted.output, protect);
+        self.policies(batch, "input", &wanted.input, |r| r.drop());
+        self.policies(batch, "forward", &wanted.forward, |r| r.drop());
+    }
+
+    fn policies(&self, batch: &mut Batch, chain: &str, rules: &Rules, protect: impl Fn(&mut Rule<'_, '_>)) {
+        for (of, then) in &rules.list {
+            rule(batch, chain, |r| {
+                write_match(r, of);
+                match then {
+                    Then::Pass => r.accept(),
+                    Then::Protect => protect(r),
+                }
+            });
+        }
+        if rules.block_rest {
+            rule(batch, chain, |r| protect(r));
+        }
+    }
+}
+
+fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
+    let (protocol, source_at, destination_at, len) = match of.source.0 {
+        IpAddr::V4(_) => (libc::NFPROTO_IPV4, 12, 16, 4),
+        IpAddr::V6(_) => (libc::NFPROTO_IPV6, 8, 24, 16),
+    };
+    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+    for ((address, bits), at) in [(of.source, source_at), (of.destination, destination_at)] {
+        if bits == 0 {
+            continue;
+        }
+        let mut bytes = [0; 16];
+        match address {
+            IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => bytes.copy_from_slice(&v6.octets()),
+        }
+        let mask = (u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0)).to_be_bytes();
+        bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, at, len, R1);
+        if u32::from(bits) < len * 8 {
+            r.and(R1, &mask[..len as usize]);
+        }
+        r.cmp(R1, libc::NFT_CMP_EQ, &bytes[..len as usize]);
+    }
+    if of.proto != 0 {
+        r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[of.proto]);
+    }
+    if of.mark.1 != 0 {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &of.mark.1.to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &of.mark.0.to_ne_bytes());
+    }
+    const PORTS: [i32; 5] =
+        [libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE, libc::IPPROTO_SCTP, libc::IPPROTO_DCCP];
+    let icmp = [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6].contains(&i32::from(of.proto));
+    for ((port, mask), at) in [(of.sport, 0), (of.dport, 2)] {
+        if mask == 0 {
+        } else if icmp && mask == u16::MAX {
+            // Type and code, a byte each.
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at / 2, 1, R1);
+            r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
+        } else if PORTS.contains(&i32::from(of.proto)) {
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at, 2, R1);
+            r.and(R1, &mask.to_be_bytes()).cmp(R1, libc::NFT_CMP_EQ, &(port & mask).to_be_bytes());
+        }
+    }
+}
+
+impl Match {
+    /// Whether a rule says exactly this. Ports of other protocols are left to the engine.
+    pub(crate) fn is_exact(&self) -> bool {
+        let ports = self.sport.1 != 0 || self.dport.1 != 0;
+        let whole = [self.sport.1, self.dport.1].iter().all(|mask| [0, u16::MAX].contains(mask));
+        match i32::from(self.proto) {
+            libc::IPPROTO_TCP | libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE | libc::IPPROTO_SCTP | libc::IPPROTO_DCCP => {
+                true
+            }
+            libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6 => whole,
+            _ => !ports,
+        }
+    }
+}
+
+fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
+    batch.push(INET, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
+        a.str(NFTA_CHAIN_TABLE, TABLE);
+        a.str(NFTA_CHAIN_NAME, name);
+        if let Some((kind, hook)) = base {
+            a.nest(NFTA_CHAIN_HOOK, |a| {
+                a.be32(1, hook as u32);
+                a.be32(2, PRIORITY as u32);
+            });
+            a.str(NFTA_CHAIN_TYPE, kind);
+        }
+    });
+}
+
+fn rule(batch: &mut Batch, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
+    batch.push(INET, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
+        a.str(NFTA_RULE_TABLE, TABLE);
+        a.str(NFTA_RULE_CHAIN, chain);
+        a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
+    });
+}

@@ -1,0 +1,263 @@
+//! Routes: what leads marked packets to the TUN device, which addresses are ours, and what a path carries.
+
+use super::netlink::{Messages, Socket, errno};
+use super::nft::ipsec::Bits;
+use sealane_abi::netlink as nl;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// The number of our table.
+const TABLE: u32 = 0x5ea1;
+/// Where the rule stands among others: behind the local table, before all that people usually write.
+const PRIORITY: u32 = 97;
+
+const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
+const FRA_TABLE: u16 = 15;
+const FRA_FWMASK: u16 = 16;
+const FR_ACT_TO_TBL: u8 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_PRIORITY: u16 = 6;
+const RTA_TABLE: u16 = 15;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const RTNLGRP_IPV4_IFADDR: u32 = 5;
+const RTNLGRP_IPV6_IFADDR: u32 = 9;
+
+const FAMILIES: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
+
+/// Sends a message for each family; one that the kernel lacks is left out.
+fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
+    let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
+    for family in FAMILIES {
+        match socket.transact(&each(family as u8)) {
+            Err(e) if matches!(errno(&e), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => {}
+            Err(e) if errno(&e) == Some(libc::EEXIST) => {}
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+fn rule(type_: u16, flags: u16, family: u8, bits: Bits) -> Messages {
+    let mut messages = Messages::new();
+    let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+    messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
+        a.u32(FRA_PRIORITY, PRIORITY);
+        a.u32(FRA_FWMARK, bits.protect);
+        a.u32(FRA_FWMASK, bits.protect);
+        a.u32(FRA_TABLE, TABLE);
+    });
+    messages
+}
+
+fn route(type_: u16, flags: u16, family: u8, device: Option<u32>) -> Messages {
+    let mut messages = Messages::new();
+    let kind = if device.is_some() { libc::RTN_UNICAST } else { libc::RTN_UNREACHABLE };
+    // Family, prefix lengths, TOS; table, protocol, scope, type; flags.
+    let fixed =
+        [family, 0, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, libc::RT_SCOPE_UNIVERSE, kind, 0, 0, 0, 0];
+    messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
+        a.u32(RTA_TABLE, TABLE);
+        match device {
+            Some(index) => {
+                a.u32(RTA_PRIORITY, 1);
+                a.u32(RTA_OIF, index);
+            }
+            None => a.u32(RTA_PRIORITY, u32::MAX - 1),
+        }
+    });
+    messages
+}
+
+/// Leads marked packets to a device, and nowhere when that is gone. What is in place already stays.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn lead(bits: Bits, device: u32) -> io::Result<()> {
+    let create = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
+    let replace = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+    both(|family| route(libc::RTM_NEWROUTE, create, family, None))?;
+    both(|family| route(libc::RTM_NEWROUTE, replace, family, Some(device)))?;
+    both(|family| rule(libc::RTM_NEWRULE, create, family, bits))
+}
+
+/// Takes rule and routes away.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn lead_no_more(bits: Bits) -> io::Result<()> {
+    let gone = |done: io::Result<()>| match done {
+        Err(e) if matches!(errno(&e), Some(libc::ENOENT | libc::ESRCH)) => Ok(()),
+        done => done,
+    };
+    gone(both(|family| rule(libc::RTM_DELRULE, 0, family, bits)))?;
+    gone(both(|family| route(libc::RTM_DELROUTE, 0, family, None)))
+}
+
+/// The addresses of this host, kept up to date.
+#[derive(Debug)]
+pub(crate) struct Locals {
+    socket: Socket,
+    known: HashSet<IpAddr>,
+}
+
+impl Locals {
+    /// Those of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        let socket = Socket::open(libc::NETLINK_ROUTE)?;
+        socket.join(RTNLGRP_IPV4_IFADDR)?;
+        socket.join(RTNLGRP_IPV6_IFADDR)?;
+        let mut locals = Locals { socket, known: HashSet::new() };
+        locals.dump()?;
+        Ok(locals)
+    }
+
+    fn dump(&mut self) -> io::Result<()> {
+        let mut messages = Messages::new();
+        messages.push(libc::RTM_GETADDR, libc::NLM_F_DUMP as u16, &[0; 8], |_| {});
+        let mut known = HashSet::new();
+        // A socket of its own: notifications and answers do not mix.
+        Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
+            let attributes = nl::Attrs::new(message.payload.get(8..).unwrap_or_default());
+            let (mut local, mut address) = (None, None);
+            for attribute in attributes {
+                match attribute.type_ {
+                    IFA_LOCAL => local = ip(attribute.payload),
+                    IFA_ADDRESS => address = ip(attribute.payload),
+                    _ => {}
+                }
+            }
+            known.extend(local.or(address));
+        })?;
+        self.known = known;
+        Ok(())
+    }
+
+    /// Takes up changes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn refresh(&mut self) -> io::Result<()> {
+        // What was lost is in the dump too.
+        let _ = self.socket.receive(|_| {});
+        self.dump()
+    }
+
+    /// Whether packets to an address are for this host.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.known.contains(&address)
+    }
+}
+
+impl AsFd for Locals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
+        16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+/// How long an answer of the routes is believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// How many answers are kept.
+const MAX_PATHS: usize = 65_536;
+
+/// A path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Path {
+    /// What it carries, in bytes; 0 where it is not known.
+    pub(crate) mtu: u32,
+    /// The address that leaves on it.
+    pub(crate) source: IpAddr,
+    asked: Instant,
+}
+
+/// Paths of the calling thread's namespace, by destination.
+#[derive(Debug)]
+pub(crate) struct PathTable {
+    mark: u32,
+    known: HashMap<IpAddr, Path>,
+    /// What senders were told about packets to these addresses, and what the path carried then. The kernel believes it about
+    /// sealed packets too where they have the same destination.
+    told: HashMap<IpAddr, (u32, u32)>,
+}
+
+impl PathTable {
+    /// None known yet. `mark` is that of the packets that take them.
+    pub(crate) fn new(mark: u32) -> Self {
+        PathTable { mark, known: HashMap::new(), told: HashMap::new() }
+    }
+
+    /// The path to an address. The kernel finds it for a socket that is connected there, by routes and by what ICMP said.
+    pub(crate) fn to(&mut self, to: IpAddr, now: Instant) -> Path {
+        if let Some(path) = self.known.get(&to)
+            && now.duration_since(path.asked) < BELIEVED
+        {
+            return *path;
+        }
+        let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let path = match ask(to, any, self.mark) {
+            Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, asked: now },
+            Err(_) => Path { mtu: 0, source: any, asked: now },
+        };
+        if self.known.len() >= MAX_PATHS {
+            self.known.clear();
+        }
+        self.known.insert(to, path);
+        path
+    }
+
+    fn beyond_told(&mut self, to: IpAddr, mtu: u32) -> u32 {
+        match self.told.get(&to) {
+            Some((told, carried)) if *told == mtu => *carried,
+            // Somebody on the path says less, or it is forgotten.
+            Some(_) => {
+                self.told.remove(&to);
+                mtu
+            }
+            None => mtu,
+        }
+    }
+
+    /// A sender was told that packets to an address may have `mtu` bytes before they are sealed.
+    pub(crate) fn tell(&mut self, to: IpAddr, mtu: u32, now: Instant) {
+        if self.told.len() >= MAX_PATHS {
+            self.told.clear();
+        }
+        let carried = self.to(to, now).mtu;
+        self.told.insert(to, (mtu, carried));
+    }
+
+    /// What was said about an address is not so any more.
+    pub(crate) fn forget(&mut self, to: IpAddr) {
+        self.known.remove(&to);
+    }
+}
+
+fn ask(to: IpAddr, any: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
+    let socket = UdpSocket::bind((any, 0))?;
+    super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    socket.connect((to, 9))?;
+    let (level, option) =
+        if to.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    let (mut mtu, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: four writable bytes.
+    let r = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((mtu as u32, socket.local_addr()?.ip()))
+}

@@ -1,0 +1,150 @@
+//! A TUN device: packets of the stack that are to be protected come out of it, those that were go into it.
+//!
+//! With vnet headers (`IFF_VNET_HDR`) superframes cross whole, both ways.
+
+use super::link;
+use super::netlink::{Messages, Socket};
+use super::tap::{self, Headers, MAX_PIECES, Request, VNET_HEADER_LEN};
+use sealane_abi::netlink as nl;
+use sealane_net::wire::gso::Offload;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The longest frame: a packet of 64 KB and its vnet header.
+pub(crate) const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
+
+/// The MTU: what a path carries is the data path's to say, which tells each sender.
+const MTU: u32 = 65_535;
+
+/// `TUN_F_USO4` and `TUN_F_USO6` of `linux/if_tun.h`: superframes of UDP (6.2).
+const USO: u32 = 0x20 | 0x40;
+
+/// The dummy address of IPv4 (RFC 7600 section 4.8).
+const DUMMY: [u8; 4] = [192, 0, 0, 8];
+
+/// The device. It goes with this value.
+#[derive(Debug)]
+pub(crate) struct Tun {
+    file: File,
+    index: u32,
+}
+
+impl Tun {
+    /// Makes one in the calling thread's namespace and puts it up.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this
+    /// name.
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        let mut request = Request {
+            name: [0; libc::IFNAMSIZ],
+            flags: (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
+            rest: [0; 22],
+        };
+        for (to, from) in request.name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        let plain = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the others take plain values.
+        let r = unsafe {
+            let fd = file.as_raw_fd();
+            match libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) {
+                0 if libc::ioctl(fd, libc::TUNSETOFFLOAD, plain | USO) == 0 => 0,
+                0 => libc::ioctl(fd, libc::TUNSETOFFLOAD, plain),
+                refused => refused,
+            }
+        };
+        if r < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let index = link::index(name)?;
+        // It says nothing by itself. A kernel without IPv6 has nothing to be told.
+        let _ = tap::no_addresses(index);
+        link::set_mtu(name, MTU)?;
+        // What comes out of a tunnel may come from anywhere; strict filters of all devices are loosened for this one.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2");
+        address(index)?;
+        link::set_up(name, true)?;
+        Ok(Tun { file, index })
+    }
+
+    /// Its index.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Reads a frame: where its packet lies in `buf`, and what is left to do for it. `None` when there is none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<Option<(core::ops::Range<usize>, Offload)>> {
+        loop {
+            match self.file.read(buf) {
+                Ok(n) if n > VNET_HEADER_LEN => {
+                    return Ok(Some((VNET_HEADER_LEN..n, offload(&buf[..VNET_HEADER_LEN]))));
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` for headers that contradict each other.
+    ///
+    /// # Panics
+    /// When there are too many pieces.
+    pub(crate) fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+        let front = tap::vnet_header(&headers, 0);
+        let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
+        let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+        iovecs[0] = iovec(&front);
+        iovecs[1] = iovec(headers.bytes);
+        let mut count = 2;
+        for piece in pieces {
+            iovecs[count] = iovec(piece);
+            count += 1;
+        }
+        // SAFETY: the pieces live until the call returns, and are only read.
+        let n = unsafe { libc::writev(self.file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
+        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Gives a device an address that is nobody's: even the loosest filter drops what comes in by a device without any.
+fn address(index: u32) -> io::Result<()> {
+    const IFA_LOCAL: u16 = 2;
+    let [a, b, c, d] = index.to_ne_bytes();
+    let mut messages = Messages::new();
+    let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
+    // Of the host alone, so that nothing is ever sent from it.
+    let fixed = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d];
+    messages.push(libc::RTM_NEWADDR, flags, &fixed, |to| to.put(IFA_LOCAL, &DUMMY));
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
+/// What a vnet header says.
+fn offload(header: &[u8]) -> Offload {
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    Offload {
+        checksum: (header[0] & 1 != 0).then(|| (word(6), word(8))),
+        gso_size: if header[1] == 0 { 0 } else { word(4) },
+    }
+}

@@ -1,0 +1,151 @@
+//! From the wire to the TUN device.
+
+use super::join::Joins;
+use super::path::Worker;
+use crate::transport::esp::{Around, Received};
+use arrayvec::ArrayVec;
+use sealane_engine::xfrm::data::BURST;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::packet::Packet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Room in front of a datagram: IP and UDP headers, and what BEET mode needs.
+const ROOM: usize = 128;
+const UDP_LEN: usize = 8;
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A socket of UDP.
+    Udp(usize),
+    /// A raw one.
+    Raw(usize),
+}
+
+impl Worker {
+    /// Opens a burst of what a socket has and gives it to the stack; whether there may be more.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
+        let Worker { shared, tun, udp, raw, received, pending, arena, routes, .. } = self;
+        let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+        let mut rest = &mut arena[..];
+        let mut more = true;
+        while !packets.is_full() {
+            let (read, mut at) = match pending.take() {
+                Some((of, read, at)) if of == source => (read, at),
+                // Another socket's comes first, when its turn is.
+                other => {
+                    let read = match source {
+                        _ if other.is_some() => None,
+                        Source::Udp(i) => udp[i].receive(received)?,
+                        Source::Raw(i) => raw[i].receive(received)?,
+                    };
+                    *pending = other;
+                    let Some(read) = read else {
+                        more = false;
+                        break;
+                    };
+                    (read, 0)
+                }
+            };
+            let (protocol, whole) = match source {
+                Source::Udp(i) => (Upper::Udp { from: read.port, to: udp[i].port() }, false),
+                Source::Raw(i) => (Upper::Raw(raw[i].protocol()), !raw[i].is_v6()),
+            };
+            while at < read.len && !packets.is_full() {
+                let data = &received[at..read.len.min(at + read.segment)];
+                let slot_len = (ROOM + data.len()).next_multiple_of(64);
+                if slot_len > rest.len() {
+                    break;
+                }
+                at += data.len();
+                let (slot, others) = core::mem::take(&mut rest).split_at_mut(slot_len);
+                rest = others;
+                slot[ROOM..ROOM + data.len()].copy_from_slice(data);
+                let start = if whole { ROOM } else { front(slot, data.len(), &read, protocol) };
+                let mut packet = Inbound::new(Packet::new(slot, start, ROOM + data.len()));
+                packet.udp_encap = matches!(protocol, Upper::Udp { .. });
+                packets.push(packet);
+            }
+            if at < read.len {
+                *pending = Some((source, read, at));
+                break;
+            }
+        }
+        if packets.is_empty() {
+            return Ok(more);
+        }
+        shared.inbound(&mut packets, routes);
+        let mut joins = Joins::default();
+        let mut lost = 0;
+        let mut ike = false;
+        for packet in &packets {
+            match packet.status {
+                Ok(Opened::Packet { .. }) => {
+                    lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
+                }
+                Ok(Opened::Ike) => ike = true,
+                _ => {}
+            }
+        }
+        lost += u64::from(joins.finish(tun).is_err());
+        shared.counters.refused_in.fetch_add(lost, Relaxed);
+        drop(packets);
+        if let (true, Source::Udp(i)) = (ike, source) {
+            udp[i].steer_otherwise();
+        }
+        Ok(more)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Upper {
+    Udp { from: u16, to: u16 },
+    Raw(u8),
+}
+
+/// Writes the headers in front of what a socket gave without them; where the packet starts.
+fn front(slot: &mut [u8], len: usize, read: &Received, upper: Upper) -> usize {
+    let Around { source, destination, tos, ttl } = read.around;
+    let mut at = ROOM;
+    let protocol = match upper {
+        Upper::Udp { from, to } => {
+            at -= UDP_LEN;
+            slot[at..at + 2].copy_from_slice(&from.to_be_bytes());
+            slot[at + 2..at + 4].copy_from_slice(&to.to_be_bytes());
+            slot[at + 4..at + 6].copy_from_slice(&((len + UDP_LEN) as u16).to_be_bytes());
+            slot[at + 6..at + 8].fill(0);
+            17
+        }
+        Upper::Raw(protocol) => protocol,
+    };
+    let upper_len = len + ROOM - at;
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            at -= 20;
+            let ip = &mut slot[at..at + 20];
+            ip.fill(0);
+            ip[0] = 0x45;
+            ip[1] = tos;
+            ip[2..4].copy_from_slice(&((upper_len + 20) as u16).to_be_bytes());
+            (ip[8], ip[9]) = (ttl, protocol);
+            ip[12..16].copy_from_slice(&source.octets());
+            ip[16..20].copy_from_slice(&destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            at -= 40;
+            let ip = &mut slot[at..at + 40];
+            ip[..4].copy_from_slice(&[0x60 | tos >> 4, tos << 4, 0, 0]);
+            ip[4..6].copy_from_slice(&(upper_len as u16).to_be_bytes());
+            (ip[6], ip[7]) = (protocol, ttl);
+            ip[8..24].copy_from_slice(&source.octets());
+            ip[24..40].copy_from_slice(&destination.octets());
+        }
+        _ => {}
+    }
+    at
+}

@@ -1,0 +1,246 @@
+//! From the TUN device to the wire.
+
+use super::path::{Counters, Routes, Shared, Worker};
+use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
+use crate::transport::raw::Raw;
+use crate::transport::tap::Headers;
+use crate::transport::tun::Tun;
+use arrayvec::ArrayVec;
+use sealane_engine::xfrm::data::{BURST, Run};
+use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::icmp;
+use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::seal::Outbound;
+use sealane_net::wire::gso::{Cutter, ends};
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Room for a packet at least: short ones may be padded.
+const LEAST: usize = 1536;
+/// Superframes' longest payload of UDP, in bytes.
+const MAX_SEND: usize = 65_000;
+const UDP_LEN: usize = 8;
+
+impl Worker {
+    /// Seals and sends a burst of what the stack has; whether there may be more.
+    ///
+    /// # Errors
+    /// The TUN device's, which is gone then.
+    pub(super) fn outbound(&mut self) -> io::Result<bool> {
+        let Worker { shared, tun, frame, cutting, arena, routes, udp, raw, out, .. } = self;
+        let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
+        let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
+        let mut rest = &mut arena[..];
+        let mut fresh = true;
+        let mut more = true;
+        while !packets.is_full() {
+            if cutting.is_none() {
+                let Some((range, offload)) = tun.read(frame)? else {
+                    more = false;
+                    break;
+                };
+                fresh = true;
+                match Cutter::new(&mut frame[range.clone()], &offload) {
+                    Ok(cutter) => *cutting = Some((range, cutter)),
+                    Err(_) => {
+                        shared.counters.malformed.fetch_add(1, Relaxed);
+                        continue;
+                    }
+                }
+            }
+            let Some((range, cutter)) = cutting else { break };
+            let Some(len) = cutter.next_len() else {
+                *cutting = None;
+                continue;
+            };
+            let need = HEADROOM + len.max(LEAST) + TAILROOM;
+            if need > rest.len() {
+                break;
+            }
+            let (slot, others) = core::mem::take(&mut rest).split_at_mut(need);
+            rest = others;
+            cutter.next(&frame[range.clone()], &mut slot[HEADROOM..HEADROOM + len]);
+            packets.push(Outbound::new(SaId::NONE, Packet::new(slot, HEADROOM, HEADROOM + len)));
+            if core::mem::take(&mut fresh) {
+                runs.push(Run::new(1));
+            } else if let Some(run) = runs.last_mut() {
+                run.packets += 1;
+            }
+        }
+        if packets.is_empty() {
+            return Ok(more);
+        }
+        shared.outbound(&runs, &mut packets, routes);
+        let mut wire = Wire { udp, raw, out, shared, routes };
+        wire.send(&packets, tun);
+        Ok(more)
+    }
+}
+
+/// What packets leave by.
+struct Wire<'w> {
+    udp: &'w mut Vec<UdpEsp>,
+    raw: &'w [RawEsp],
+    out: &'w Raw,
+    shared: &'w Shared,
+    routes: &'w mut Routes,
+}
+
+impl Wire<'_> {
+    fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
+        let Wire { udp, raw, out, shared, routes } = self;
+        let counters = &shared.counters;
+        let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
+        let mut i = 0;
+        while i < packets.len() {
+            let packet = &packets[i];
+            let bytes = packet.packet.bytes();
+            i += 1;
+            match packet.status {
+                Ok(()) if packet.sa == SaId::NONE && shared.is_leftover() => {
+                    counters.held.fetch_add(1, Relaxed);
+                }
+                Ok(()) if packet.sa == SaId::NONE => {
+                    counters.clear.fetch_add(1, Relaxed);
+                    plain.push(bytes);
+                }
+                Ok(()) => match Outer::of(bytes) {
+                    Some(outer) if outer.ports.is_some() => {
+                        let group = group(&packets[i - 1..], &outer);
+                        i += group.len() - 1;
+                        send_udp(udp, shared.bits.exempt, &outer, &group, counters, routes);
+                    }
+                    Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
+                        let socket = raw.iter().find(|s| s.is_v6() == outer.around.source.is_ipv6());
+                        let sent =
+                            socket.is_some_and(|s| s.send_fragmented(&outer.around, &bytes[outer.len..]).is_ok());
+                        let counter = if sent { &counters.sent } else { &counters.refused };
+                        counter.fetch_add(1, Relaxed);
+                    }
+                    _ => plain.push(bytes),
+                },
+                Err(DropReason::TooBig) => tell_too_big(bytes, packet.inner_mtu, tun, routes),
+                Err(_) => {}
+            }
+        }
+        // Families apart: each has its socket.
+        for v6 in [false, true] {
+            let these: ArrayVec<&[u8], BURST> =
+                plain.iter().copied().filter(|b| (b.first().is_some_and(|b| b >> 4 == 6)) == v6).collect();
+            if !these.is_empty() {
+                let sent = out.send(&these, 0, false);
+                counters.sent.fetch_add(sent.taken as u64, Relaxed);
+                counters.refused.fetch_add(sent.refused as u64, Relaxed);
+            }
+        }
+    }
+}
+
+/// Tells the sender of a packet that it is too big, as if the other end did.
+fn tell_too_big(packet: &[u8], mtu: u32, tun: &mut Tun, routes: &mut Routes) {
+    let mut error = [0; icmp::MAX_LEN];
+    let Ok((_, destination)) = ends(packet) else { return };
+    if let Some(len) = icmp::too_big(packet, mtu, destination, &mut error) {
+        routes.tell(destination, mtu);
+        let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
+        let _ = tun.give(headers, core::iter::empty());
+    }
+}
+
+/// What stands in front of ESP.
+struct Outer {
+    around: Around,
+    /// Length of the IP header.
+    len: usize,
+    df: bool,
+    /// With UDP.
+    ports: Option<(u16, u16)>,
+}
+
+impl Outer {
+    /// `None` for IP options and extension headers: such a packet is sent as it is.
+    fn of(packet: &[u8]) -> Option<Self> {
+        let around = esp::around(packet)?;
+        let (len, protocol, df) = match packet[0] {
+            0x45 => (20, packet[9], packet[6] & 0x40 != 0),
+            0x60..=0x6f => (40, packet[6], false),
+            _ => return None,
+        };
+        let ports = match (protocol, packet.get(len..len + UDP_LEN)) {
+            (17, Some(udp)) => Some((u16::from_be_bytes([udp[0], udp[1]]), u16::from_be_bytes([udp[2], udp[3]]))),
+            (17, None) => return None,
+            (50 | 51, _) => None,
+            _ => return None,
+        };
+        Some(Outer { around, len, df, ports })
+    }
+
+    /// Whether another packet has the same.
+    fn is_same(&self, packet: &[u8]) -> bool {
+        Outer::of(packet).is_some_and(|o| o.around == self.around && o.ports == self.ports && o.df == self.df)
+    }
+}
+
+/// The datagrams that leave in one superframe: all of the first one's length but the last, which may be shorter.
+fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
+    let mut group: ArrayVec<&[u8], MAX_SEGMENTS> = ArrayVec::new();
+    let from = outer.len + UDP_LEN;
+    let (mut total, mut len) = (0, 0);
+    for packet in packets {
+        if packet.status.is_err() || packet.sa == SaId::NONE || group.is_full() {
+            break;
+        }
+        let bytes = packet.packet.bytes();
+        if group.is_empty() {
+            len = bytes.len() - from;
+        } else if bytes.len() - from > len || total + bytes.len() - from > MAX_SEND || !outer.is_same(bytes) {
+            break;
+        }
+        let datagram = &bytes[from..];
+        group.push(datagram);
+        total += datagram.len();
+        if datagram.len() < len {
+            break;
+        }
+    }
+    group
+}
+
+fn send_udp(
+    sockets: &mut Vec<UdpEsp>,
+    mark: u32,
+    outer: &Outer,
+    group: &[&[u8]],
+    counters: &Counters,
+    routes: &mut Routes,
+) {
+    let (sport, dport) = outer.ports.unwrap_or_default();
+    let v6 = outer.around.source.is_ipv6();
+    let at = sockets.iter().position(|s| s.is_v6() == v6 && s.port() == sport).or_else(|| {
+        sockets.push(UdpEsp::open(v6, sport, mark).ok()?);
+        Some(sockets.len() - 1)
+    });
+    let Some(socket) = at.map(|at| &mut sockets[at]) else {
+        counters.refused.fetch_add(group.len() as u64, Relaxed);
+        return;
+    };
+    let fragments = !outer.df;
+    match socket.send(&outer.around, dport, group, fragments) {
+        Ok(()) => {
+            counters.sent.fetch_add(group.len() as u64, Relaxed);
+        }
+        // A device that cannot cut, or a path that has become narrower.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) => {
+            routes.forget(outer.around.destination);
+            for datagram in group {
+                let done = socket.send(&outer.around, dport, &[datagram], fragments);
+                let counter = if done.is_ok() { &counters.sent } else { &counters.refused };
+                counter.fetch_add(1, Relaxed);
+            }
+        }
+        Err(_) => {
+            counters.refused.fetch_add(group.len() as u64, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The data path of one network namespace: a thread between its TUN device and the wire.
+
+use super::inbound::Source;
+use super::policies::wanted;
+use crate::transport::esp::{RawEsp, Received, UdpEsp};
+use crate::transport::netns::Netns;
+use crate::transport::nft::Marks;
+use crate::transport::nft::ipsec::{Bits, PolicyTable};
+use crate::transport::poll::{Waker, ready};
+use crate::transport::raw::Raw;
+use crate::transport::route::{self, Locals, Path, PathTable};
+use crate::transport::tun::{FRAME_LEN, Tun};
+use parking_lot::{Mutex, MutexGuard};
+use sealane_engine::xfrm::data::{Paths, Run};
+use sealane_engine::xfrm::{Notice, Now, Xfrm};
+use sealane_net::ipsec::open::Inbound;
+use sealane_net::ipsec::seal::Outbound;
+use sealane_net::wire::gso::Cutter;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The TUN device's name.
+pub(crate) const DEVICE: &str = "sealane-ipsec";
+/// Room for the packets of one burst, headers and all.
+const ARENA_LEN: usize = 512 << 10;
+/// How often time is looked at when nothing happens.
+const TICK: Duration = Duration::from_secs(1);
+/// Descriptors that are waited for.
+const FDS: usize = 32;
+/// The port of ESP in UDP (RFC 3948).
+const NAT_T: u16 = 4500;
+
+/// What a data path counts, beside what the engine does.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Packets that the kernel took from us for the wire.
+    pub(crate) sent: AtomicU64,
+    /// Packets that it refused.
+    pub(crate) refused: AtomicU64,
+    /// Packets that left in clear because a policy says so.
+    pub(crate) clear: AtomicU64,
+    /// Frames of the stack that are no packets.
+    pub(crate) malformed: AtomicU64,
+    /// Opened packets or superframes that the stack refused.
+    pub(crate) refused_in: AtomicU64,
+    /// Packets without a policy that the rules of a daemon before this one protect.
+    pub(crate) held: AtomicU64,
+}
+
+/// Tells key managers.
+pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
+
+/// What the threads of a namespace share.
+pub(crate) struct Shared {
+    xfrm: Mutex<Xfrm>,
+    publish: Publish,
+    stop: AtomicBool,
+    waker: Waker,
+    /// Whether rules of a daemon that died are in force: their policies are not known here.
+    leftover: AtomicBool,
+    pub(crate) counters: Counters,
+    pub(super) bits: Bits,
+    started: Instant,
+}
+
+impl Shared {
+    /// The engine.
+    pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.lock()
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
+    }
+
+    /// Whether rules of a daemon before this one are in force.
+    pub(super) fn is_leftover(&self) -> bool {
+        self.leftover.load(Ordering::Acquire)
+    }
+
+    fn tell(&self, notices: Vec<Notice>) {
+        if !notices.is_empty() {
+            (self.publish)(notices);
+        }
+    }
+
+    pub(super) fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes) {
+        let now = self.now();
+        let notices = self.xfrm().outbound(runs, packets, routes, 0, now);
+        self.tell(notices);
+    }
+
+    pub(super) fn inbound(&self, packets: &mut [Inbound<'_>], routes: &mut Routes) {
+        let now = self.now();
+        let notices = self.xfrm().inbound(packets, routes, now);
+        self.tell(notices);
+    }
+}
+
+/// What the kernel's routes say, as far as it is remembered.
+pub(super) struct Routes {
+    table: PathTable,
+    locals: Locals,
+    now: Instant,
+}
+
+impl Routes {
+    pub(super) fn path(&mut self, to: IpAddr) -> Path {
+        self.table.to(to, self.now)
+    }
+
+    pub(super) fn tell(&mut self, to: IpAddr, mtu: u32) {
+        self.table.tell(to, mtu, self.now);
+    }
+
+    pub(super) fn forget(&mut self, to: IpAddr) {
+        self.table.forget(to);
+    }
+}
+
+impl Paths for Routes {
+    fn mtu(&mut self, to: IpAddr) -> u32 {
+        self.path(to).mtu
+    }
+
+    fn source(&mut self, to: IpAddr) -> IpAddr {
+        self.path(to).source
+    }
+
+    fn is_local(&mut self, to: IpAddr) -> bool {
+        self.locals.has(to)
+    }
+}
+
+/// The thread's own.
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) tun: Tun,
+    pub(super) udp: Vec<UdpEsp>,
+    pub(super) raw: Vec<RawEsp>,
+    pub(super) out: Raw,
+    pub(super) routes: Routes,
+    /// A frame of the TUN device, and how far it is cut.
+    pub(super) frame: Box<[u8]>,
+    pub(super) cutting: Option<(core::ops::Range<usize>, Cutter)>,
+    /// What a socket gave, and how far it is taken.
+    pub(super) received: Box<[u8]>,
+    pub(super) pending: Option<(Source, Received, usize)>,
+    /// The packets of a burst.
+    pub(super) arena: Box<[u8]>,
+}
+
+/// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
+pub(crate) struct DataPath {
+    netns: Netns,
+    shared: Arc<Shared>,
+    table: Mutex<PolicyTable>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl DataPath {
+    /// Starts one. From now on what the policies protect goes through it, or nowhere.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
+    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish) -> io::Result<Self> {
+        let bits = Bits::default();
+        let shared = Arc::new(Shared {
+            xfrm: Mutex::new(xfrm),
+            publish,
+            stop: AtomicBool::new(false),
+            waker: Waker::new()?,
+            leftover: AtomicBool::new(false),
+            counters: Counters::default(),
+            bits,
+            started: Instant::now(),
+        });
+        let (mut worker, mut table) = netns.run(|| {
+            let worker = Worker::open(&shared)?;
+            Ok((worker, PolicyTable::new(DEVICE, bits)?))
+        })?;
+        // What policies protected before a crash stays protected until somebody says what is so now.
+        if table.is_there() {
+            shared.leftover.store(true, Ordering::Release);
+        } else {
+            table.write(&wanted(shared.xfrm().spd()))?;
+        }
+        let index = worker.tun.index();
+        netns.run(|| route::lead(bits, index))?;
+        let there = netns.try_clone()?;
+        let thread = std::thread::Builder::new().name("sealane-ipsec".into()).spawn(move || {
+            // Paths and sockets of new ports are looked for from here.
+            if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                eprintln!("sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on");
+            }
+        })?;
+        Ok(DataPath { netns, shared, table: Mutex::new(table), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What its thread shares.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Does something with the engine and makes the rules follow before it returns: what a policy says is in force when
+    /// its sender hears of it.
+    ///
+    /// # Errors
+    /// The kernel's, when the rules could not be changed: nothing of what they protect passes then.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Xfrm, Now) -> R) -> io::Result<R> {
+        let mut table = self.table.lock();
+        let now = self.shared.now();
+        let (result, rules) = {
+            let mut xfrm = self.shared.xfrm();
+            let before = xfrm.spd().changes();
+            let result = f(&mut xfrm, now);
+            (result, (xfrm.spd().changes() != before).then(|| wanted(xfrm.spd())))
+        };
+        if let Some(rules) = rules {
+            table.write(&rules)?;
+            self.shared.leftover.store(false, Ordering::Release);
+        }
+        self.shared.waker.wake();
+        Ok(result)
+    }
+
+    /// Ends it in good order: rules and routes go, and what was protected passes in clear.
+    pub(crate) fn stop(&self) {
+        self.halt();
+        let done = self.table.lock().delete().and_then(|()| self.netns.run(|| route::lead_no_more(self.shared.bits)));
+        if let Err(e) = done {
+            eprintln!("sealane: taking the rules of IPsec away: {e}");
+        }
+    }
+
+    /// Ends its thread alone: nothing of what policies protect passes any more.
+    pub(crate) fn halt(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn open(shared: &Arc<Shared>) -> io::Result<Self> {
+        let exempt = shared.bits.exempt;
+        let mut raw = Vec::new();
+        for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
+            match RawEsp::open(v6, protocol, exempt) {
+                Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                socket => raw.push(socket?),
+            }
+        }
+        // The port of an IKE daemon that shares it not is its own.
+        let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok()).collect();
+        let out = Raw::open(Marks::new(exempt))?;
+        out.ignore_learnt_mtu()?;
+        Ok(Worker {
+            shared: shared.clone(),
+            tun: Tun::open(DEVICE)?,
+            udp,
+            raw,
+            out,
+            routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, now: Instant::now() },
+            frame: vec![0; FRAME_LEN].into(),
+            cutting: None,
+            received: vec![0; 65_536].into(),
+            pending: None,
+            arena: vec![0; ARENA_LEN].into(),
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut again: Option<Source> = None;
+        let mut cutting = false;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let wait = if again.is_some() || cutting { Duration::ZERO } else { TICK };
+            let fds = [self.shared.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
+            let sockets = self.udp.iter().map(|s| s.as_fd()).chain(self.raw.iter().map(|s| s.as_fd()));
+            let woken = ready::<FDS>(fds.into_iter().chain(sockets), wait);
+            self.routes.now = Instant::now();
+            let is = |i: usize| woken.get(i).copied().unwrap_or(false);
+            if is(0) {
+                self.shared.waker.drain();
+            }
+            if is(2) {
+                self.routes.locals.refresh()?;
+            }
+            if is(1) || cutting {
+                cutting = self.outbound()? && self.cutting.is_some();
+            }
+            again = None;
+            let udp = self.udp.len();
+            for i in 0..udp + self.raw.len() {
+                let source = if i < udp { Source::Udp(i) } else { Source::Raw(i - udp) };
+                let begun = self.pending.as_ref().is_some_and(|p| p.0 == source);
+                if is(3 + i) || begun {
+                    let _ = self.inbound(source)?;
+                }
+            }
+            if let Some((source, ..)) = self.pending {
+                again = Some(source);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes rules and routes of a daemon that has ended away, in the calling thread's namespace: what was protected passes in
+/// clear.
+///
+/// # Errors
+/// When a running daemon owns them, or the kernel's.
+pub(crate) fn clear() -> io::Result<()> {
+    let bits = Bits::default();
+    PolicyTable::new(DEVICE, bits)?.delete()?;
+    route::lead_no_more(bits)
+}
