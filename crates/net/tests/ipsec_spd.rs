@@ -354,6 +354,42 @@ fn outbound() {
 }
 
 #[test]
+fn a_state_for_each_cpu() {
+    let (mut spd, mut sad, mut events) = (Spd::new(1), Sad::new(2), Vec::new());
+    let flow = packet();
+    let mut policy = Policy { cpu_acquire: true, ..Policy::allow(Dir::Out, all_v4()) };
+    policy.templates.push(template(Mode::Tunnel, Proto::Esp));
+    let id = spd.add(policy, false).unwrap();
+    let mut cache = FlowCache::new(64, 3);
+    let mut way = |sad: &mut Sad, cpu, events: &mut Vec<Event>| {
+        cache.resolve(&spd, sad, &Leaving { cpu, ..leaving(&flow) }, events).cloned()
+    };
+    let through = |sa| Ok(Way::Through(id, [sa].into_iter().collect()));
+    assert_eq!(way(&mut sad, 3, &mut events), Err(DropReason::OutNoState));
+    let Event::Acquire { state: larval, .. } = events[0] else { panic!("{events:?}") };
+    assert_eq!(sad.get(larval).unwrap().cpu, None, "the first is for all");
+    sad.remove(larval);
+    let all = sad.add(state(Mode::Tunnel, Proto::Esp, 1)).unwrap();
+    events.clear();
+    for _ in 0..3 {
+        assert_eq!(way(&mut sad, 3, &mut events), through(all), "meanwhile");
+        assert_eq!(way(&mut sad, 4, &mut events), through(all));
+    }
+    let asked: Vec<Option<u32>> = events
+        .iter()
+        .map(|event| match event {
+            Event::Acquire { state, .. } => sad.get(*state).unwrap().cpu,
+            _ => panic!("{event:?}"),
+        })
+        .collect();
+    assert_eq!(asked, [Some(3), Some(4)], "once each");
+    let third = sad.add(SaSpec { cpu: Some(3), ..state(Mode::Tunnel, Proto::Esp, 2) }).unwrap();
+    assert_eq!(way(&mut sad, 3, &mut events), through(third));
+    assert_eq!(way(&mut sad, 4, &mut events), through(all));
+    assert_eq!(events.len(), 2);
+}
+
+#[test]
 fn cached() {
     let (mut spd, mut sad, mut events) = (Spd::new(1), Sad::new(2), Vec::new());
     let mut cache = FlowCache::new(64, 3);

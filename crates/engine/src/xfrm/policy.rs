@@ -5,8 +5,8 @@ use super::state::{mark_attr, unless_zero};
 use super::{Notice, convert};
 use sealane_abi::xfrm::{
     Attribute, Body, LifetimeCur, Mark, Message, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
-    UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT, XFRM_SHARE_ANY,
-    XFRMNLGRP_EXPIRE,
+    UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_CPU_ACQUIRE, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT,
+    XFRM_SHARE_ANY, XFRMNLGRP_EXPIRE,
 };
 use sealane_net::ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
 
@@ -62,6 +62,7 @@ impl PolicyRecord {
             add_time_s: info.curlft.add_time,
             index: info.index,
             icmp: info.flags & XFRM_POLICY_ICMP != 0,
+            cpu_acquire: info.flags & XFRM_POLICY_CPU_ACQUIRE != 0,
             ..Policy::allow(dir(info.dir), convert::selector(&info.sel))
         };
         if info.action != XFRM_POLICY_ALLOW {

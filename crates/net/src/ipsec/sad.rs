@@ -459,6 +459,20 @@ impl Sad {
         }
     }
 
+    /// Whether the key manager has been asked for one of this CPU's own.
+    pub(crate) fn acquiring_for_cpu(&self, wanted: &Wanted) -> bool {
+        let mut at = self.head(wanted.src, wanted.dst, wanted.reqid);
+        while let Some(index) = at {
+            let sa = self.cold_at(index);
+            at = sa.older;
+            let fits = (sa.proto, sa.mode, sa.if_id) == (wanted.proto, wanted.mode, wanted.if_id);
+            if fits && sa.cpu == Some(wanted.cpu) && self.hot[index as usize].state == State::Acquiring {
+                return true;
+            }
+        }
+        false
+    }
+
     fn better(&self, sa: &Sa, best: &Sa, cpu: u32) -> bool {
         (best.cpu.is_none() && sa.cpu == Some(cpu))
             || best.dying & !sa.dying

@@ -77,6 +77,9 @@ pub struct Policy {
     pub action: Action,
     /// Whether errors of ICMP about its traffic take the same way (`XFRM_POLICY_ICMP`).
     pub icmp: bool,
+    /// Whether each CPU is to have states of its own (RFC 9611, `XFRM_POLICY_CPU_ACQUIRE`): one that has none asks for some,
+    /// and uses those of all CPUs meanwhile.
+    pub cpu_acquire: bool,
     /// Which marks.
     pub mark: Mark,
     /// The interface id of xfrm interfaces.
@@ -105,6 +108,7 @@ impl Policy {
             priority: 0,
             action: Action::Allow,
             icmp: false,
+            cpu_acquire: false,
             mark: Mark::default(),
             if_id: 0,
             templates: ArrayVec::new(),

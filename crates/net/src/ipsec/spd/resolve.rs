@@ -112,13 +112,19 @@ pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec
                 if sad.get(state).is_some_and(|sa| sa.dir == Some(SaDir::In)) {
                     return Err(DropReason::OutDirection);
                 }
+                if policy.cpu_acquire
+                    && sad.get(state).is_some_and(|sa| sa.cpu != Some(leaving.cpu))
+                    && !sad.acquiring_for_cpu(&wanted)
+                {
+                    acquire(sad, policy, template, &wanted, Some(leaving.cpu), leaving, events);
+                }
                 bundle.push(state);
                 (src, dst) = (from, to);
             }
             Found::Acquiring(_) | Found::Expired | Found::None if template.optional => {}
             Found::Acquiring(_) | Found::Expired => return Err(DropReason::OutNoState),
             Found::None => {
-                acquire(sad, policy, template, &wanted, leaving, events);
+                acquire(sad, policy, template, &wanted, None, leaving, events);
                 return Err(DropReason::OutNoState);
             }
         }
@@ -132,6 +138,7 @@ fn acquire(
     policy: &Policy,
     template: &Template,
     wanted: &Wanted,
+    cpu: Option<u32>,
     leaving: &Leaving<'_>,
     events: &mut Vec<Event>,
 ) {
@@ -157,6 +164,7 @@ fn acquire(
         if_id: leaving.if_id,
         device: policy.device,
         selector,
+        cpu,
         limits: Limits { hard_add_s: ACQUIRE_S, ..Limits::NONE },
         now_s: leaving.now_s,
         ..SaSpec::tunnel(0, wanted.src, wanted.dst, Transform::larval())
