@@ -8,14 +8,15 @@ use arrayvec::ArrayVec;
 use core::net::IpAddr;
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::event::Event;
+use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, check};
-use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way};
+use sealane_net::ipsec::spd::check::{Arrived, judge};
+use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way, resolve_error};
 use sealane_net::ipsec::spd::{Dir, Spd};
 
 /// Packets of one burst at most.
@@ -180,21 +181,21 @@ impl Tables<'_> {
             IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
         };
         let mut leaving = Leaving { flow: &flow, if_id: 0, cpu: self.cpu, local: unspecified, now_s: self.now_s };
-        if let Some(to) = self.wants_source(&flow) {
+        if !self.cache.knows(self.spd, self.sad, &leaving)
+            && let Some(to) = self.wants_source(&flow)
+        {
             leaving.local = paths.source(to);
         }
-        match self.cache.resolve(self.spd, self.sad, &leaving, self.events)? {
-            Way::Clear(policy) => {
-                let policy = *policy;
-                policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
-                Ok(Bundle::new())
-            }
-            Way::Through(policy, bundle) => {
-                let (policy, bundle) = (*policy, bundle.clone());
-                self.spd.used(policy, self.now_s);
-                Ok(bundle)
-            }
+        let mut way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
+        if let (Way::Clear(_), Some(quoted)) = (&way, icmp::quoted(packet, &flow)) {
+            way = resolve_error(self.spd, self.sad, &leaving, &quoted, self.events)?;
         }
+        let (policy, bundle) = match way {
+            Way::Clear(policy) => (policy, Bundle::new()),
+            Way::Through(policy, bundle) => (Some(policy), bundle),
+        };
+        policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
+        Ok(bundle)
     }
 
     /// The outer destination of a tunnel whose source the policy leaves to the route.
@@ -239,16 +240,21 @@ impl Tables<'_> {
         paths: &mut impl Paths,
     ) -> Result<(), DropReason> {
         let flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;
-        if last.as_ref().is_some_and(|(before, path)| *before == flow && *path == arrived.path) {
+        // Errors of one flow may be about many.
+        let quoted = icmp::quoted(arrived.packet.bytes(), &flow);
+        if quoted.is_none() && last.as_ref().is_some_and(|(before, path)| *before == flow && *path == arrived.path) {
             return Ok(());
         }
         let dir = if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd };
-        let (policy, _) =
-            check(self.spd, self.sad, &Arrived { dir, flow: &flow, if_id: 0, path: &arrived.path, verified: 0 })?;
+        let came = Arrived { dir, flow: &flow, if_id: 0, path: &arrived.path, verified: 0 };
+        let policy = self.spd.lookup(dir, &flow, 0);
+        let (policy, _) = judge(self.spd, self.sad, &came, policy, quoted.as_ref())?;
         if let Some(policy) = policy {
             self.spd.used(policy, self.now_s);
         }
-        *last = Some((flow, arrived.path.clone()));
+        if quoted.is_none() {
+            *last = Some((flow, arrived.path.clone()));
+        }
         Ok(())
     }
 }

@@ -57,6 +57,18 @@ impl FlowCache {
         (hash >> 20) as usize & (self.slots.len() - 1)
     }
 
+    fn is_fresh(&self, at: usize, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> bool {
+        let Leaving { flow, if_id, cpu, .. } = *leaving;
+        let same = |s: &Slot| s.changes == changes(spd, sad) && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
+        self.slots[at].as_ref().is_some_and(same)
+    }
+
+    /// Whether [`Self::resolve`] will find the way of a packet here.
+    #[must_use]
+    pub fn knows(&self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> bool {
+        self.is_fresh(self.place(leaving.flow, leaving.if_id), spd, sad, leaving)
+    }
+
     /// Asks for the memory of a flow: whoever has a burst does so for all of it before [`Self::resolve`].
     pub fn warm(&self, flow: &Flow, if_id: u32) {
         if self.slots.len() >= WARM_FROM {
@@ -76,19 +88,15 @@ impl FlowCache {
         leaving: &Leaving<'_>,
         events: &mut Vec<Event>,
     ) -> Result<&'c Way, DropReason> {
-        let Leaving { flow, if_id, cpu, .. } = *leaving;
-        let at = self.place(flow, if_id);
-        let now = changes(spd, sad);
-        let fresh = self.slots[at]
-            .as_ref()
-            .is_some_and(|s| s.changes == now && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu));
-        if fresh {
+        let at = self.place(leaving.flow, leaving.if_id);
+        if self.is_fresh(at, spd, sad, leaving) {
             self.hits += 1;
         } else {
             self.misses += 1;
             let way = resolve(spd, sad, leaving, events)?;
             // Resolving may itself have changed the states.
             let changes = changes(spd, sad);
+            let Leaving { flow, if_id, cpu, .. } = *leaving;
             self.slots[at] = Some(Slot { flow: *flow, if_id, cpu, changes, way });
         }
         Ok(&self.slots[at].as_ref().expect("it has just been filled").way)
