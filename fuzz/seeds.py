@@ -280,3 +280,8 @@ for line in open("../conformance/vectors/xfrm-linux-7.3.txt").read().splitlines(
             shapes[shape(data)] = data
 for i, data in enumerate(shapes.values()):
     seed("xfrm_message", f"{i:03}", data)
+# xfrm_call: the same as an order of requests, each with its length and the seconds until the next.
+requests = [data for data in shapes.values() if struct.unpack_from("=H", data, 6)[0] & 1]
+for i in range(len(requests)):
+    calls = b"".join(struct.pack("<HB", len(data), 7 * k) + data for k, data in enumerate(requests[i:i + 6]))
+    seed("xfrm_call", f"{i:03}", calls)

@@ -3,6 +3,7 @@
 
     shared/kernel/boot linux-7.3 -- python3 conformance/vectors/xfrm_capture.py /tmp/xfrm.txt
     unshare -n python3 conformance/vectors/xfrm_capture.py /tmp/xfrm-migrate.txt migrate    # a kernel with CONFIG_XFRM_MIGRATE
+    shared/kernel/boot linux-7.3 -- python3 conformance/vectors/xfrm_capture.py /tmp/xfrm-commands.txt commands conformance/vectors/xfrm-commands.txt
 
 `ip` runs under strace, which dumps what it sends and receives. What this iproute2 cannot say (newer attributes, AE, migration,
 malformed requests) is sent from here. A socket in all groups sees the events. What no kernel here could be made to
@@ -489,6 +490,17 @@ def mapping():
     out.extend(peer.communicate("go\n")[0].splitlines())
 
 
+def commands(path):
+    """Runs a file of commands, without its monitors and what needs another user; its pauses become steps with events."""
+    for line in open(path).read().splitlines():
+        if line.startswith(". "):
+            time.sleep(float(line[2:]))
+            out.append(f"# wait {line[2:]}")
+            events()
+        elif line and line != "-" and line[0] not in "#+!":
+            ip(line)
+
+
 if sys.argv[1] == "mapping-peer":
     mapping_peer()
     sys.exit()
@@ -497,6 +509,8 @@ release = ".".join(os.uname().release.split(".")[:2])
 out.append(f"; Linux {release} ({os.uname().machine}), {version}. Made by xfrm_capture.py. > sent, < received, * event.")
 if sys.argv[2:] == ["migrate"]:
     migrate()
+elif sys.argv[2:3] == ["commands"]:
+    commands(sys.argv[3])
 else:
     subprocess.run("ip link add d0 type dummy; ip addr add 10.1.0.1/24 dev d0; ip link set d0 up; ip route add 10.2.0.0/24 dev d0", shell=True, check=True)
     states()

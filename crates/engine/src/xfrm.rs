@@ -39,6 +39,7 @@ mod migrate;
 mod offload;
 mod policies;
 mod policy;
+mod proc;
 mod replay;
 mod spi;
 mod state;
@@ -47,6 +48,8 @@ mod verify;
 
 #[cfg(test)]
 mod tests;
+
+pub use proc::proc_xfrm_stat;
 
 use policies::Policies;
 use states::States;

@@ -5,8 +5,9 @@ use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::xfrm::*;
 use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
-use sealane_engine::xfrm::{Now, Replies, Sender, Setup, Xfrm};
+use sealane_engine::xfrm::{Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
 use sealane_engine::{Caller, Errno};
+use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;
@@ -180,6 +181,14 @@ fn nobody_asks_without_privilege() {
         let replies = xfrm.call(&Message::new(body).encode(flags, 1, 0), sender(false), at(0));
         assert_eq!((answer(&replies).0, replies.events.len()), (Errno::EPERM.number(), 0));
     }
+}
+
+#[test]
+fn counters_are_told_as_a_kernel_does() {
+    let mut stat = Stat::default();
+    assert_eq!(proc_xfrm_stat(&stat), include_str!("data/xfrm_stat-linux-7.3.txt"));
+    (0..12).for_each(|_| stat.dropped(DropReason::Replayed));
+    assert!(proc_xfrm_stat(&stat).contains("\nXfrmInStateSeqError     \t12\n"));
 }
 
 #[test]

@@ -404,6 +404,8 @@ impl Xfrm {
         let transform = made.map_err(|e| match e {
             // `esp_init_authenc` says nothing of a key that the ciphers refuse.
             TransformError::Key(_) if state.aead.is_none() => plain(Errno::EINVAL),
+            // As where the kernel has no `digest_null`.
+            TransformError::NullAuth => Reason::Crypto.with(Errno::ENOENT),
             _ => Reject::from(Reason::Crypto),
         })?;
         match state.encap {

@@ -143,7 +143,7 @@ fn age(policy: &PolicyRecord, used: &LifetimeCur, now_s: u64) -> (Age, Option<u6
         used.use_time_s = used.add_time_s;
     }
     let (age, next) = convert::limits(&policy.info.lft).time(&used, false, now_s);
-    let again = (age == Age::Soft).then_some(now_s + KM_TIMEOUT_S);
+    let again = (age == Age::Soft).then(|| now_s.saturating_add(KM_TIMEOUT_S)).filter(|at| *at > now_s);
     (age, next.into_iter().chain(again).min())
 }
 

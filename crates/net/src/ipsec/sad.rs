@@ -66,6 +66,9 @@ pub enum Found {
     None,
 }
 
+/// How many timers may stand for associations that are gone.
+const SPARE_TIMERS: usize = 1024;
+
 /// The database.
 pub struct Sad {
     hot: Vec<Hot>,
@@ -194,6 +197,11 @@ impl Sad {
                 self.by_pair.replace(self.hash.of_pair(sa.src, sa.dst, sa.reqid), id.index, older);
             }
             (None, None) => self.by_pair.remove(self.hash.of_pair(sa.src, sa.dst, sa.reqid), id.index),
+        }
+        // Those of associations that are gone are passed over when they are due, if they are not too many by then.
+        if self.timers.len() > 2 * self.len() + SPARE_TIMERS {
+            let hot = &self.hot;
+            self.timers.retain(|Reverse((_, id))| hot[id.index as usize].generation == id.generation);
         }
         Some((sa, usage))
     }
