@@ -24,6 +24,7 @@ build: deps
 demo: build
 	@python3 scripts/demo.py
 	@python3 scripts/demo_tcp_ao.py || [ $$? -eq 77 ]
+	@python3 scripts/demo_ipsec.py || [ $$? -eq 77 ]
 
 test: build
 	@scripts/test.sh

@@ -2,54 +2,18 @@
 """A program that knows TCP-AO and nothing of Sealane talks through two network namespaces on a kernel without TCP-AO:
 what it needs, what is on the wire, what becomes of a tampered segment, and what it costs."""
 
-import ctypes
 import json
 import os
-import pathlib
-import socket
-import struct
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SEALANE = os.environ.get("SEALANE", str(ROOT / "target/release/sealane"))
+from demo_spaces import A, ADDR, B, MEGABYTE, ROOT, SEALANE, Wire, cpu_seconds, inside, run, sh
+
 PEER = os.environ.get("AO_PEER", str(ROOT / "target/release/ao-peer"))
-A, B = "sealane-demo-a", "sealane-demo-b"
-ADDR = {A: "10.249.0.1", B: "10.249.0.2"}
 PORT = 1790
-CLONE_NEWNET = 0x40000000
 OPTION_AO = 29
 PROTO_TCP = 6
-MEGABYTE = 1_000_000
-SKIPPED = 77  # the exit status that test drivers take for "skipped"
-
-
-def sh(*argv, check=True):
-    return subprocess.run(argv, check=check, capture_output=True, text=True)
-
-
-def inside(ns, argv, **kw):
-    return subprocess.Popen(["ip", "netns", "exec", ns] + argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                            **kw)
-
-
-def setup():
-    teardown()
-    for ns in (A, B):
-        sh("ip", "netns", "add", ns)
-    sh("ip", "link", "add", "wire", "netns", A, "type", "veth", "peer", "name", "wire", "netns", B)
-    for ns in (A, B):
-        sh("ip", "-n", ns, "link", "set", "lo", "up")
-        sh("ip", "-n", ns, "link", "set", "wire", "up")
-        sh("ip", "-n", ns, "addr", "add", ADDR[ns] + "/24", "dev", "wire")
-
-
-def teardown():
-    for ns in (A, B):
-        sh("ip", "netns", "del", ns, check=False)
 
 
 def options(tcp):
@@ -61,43 +25,26 @@ def options(tcp):
         at += max(size, 1)
 
 
-class Wire(threading.Thread):
-    """Looks at every TCP segment that one end sends; on demand it sends one again with one bit of the payload changed."""
+class Segments:
+    """Looks at every TCP segment; on demand it sends one again with one bit of the payload changed."""
 
-    def __init__(self, space):
-        super().__init__(daemon=True)
-        self.space = space
+    def __init__(self):
         self.segments = self.unsigned = 0
         self.first = None
         self.tamper = self.tampered = False
-        self.ready = threading.Event()
 
-    def run(self):
-        libc = ctypes.CDLL(None, use_errno=True)
-        with open(f"/run/netns/{self.space}") as ns:
-            if libc.setns(ns.fileno(), CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
-        tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        tap.bind(("wire", 0))
-        self.ready.set()
-        while True:
-            try:
-                frame, meta = tap.recvfrom(1 << 16)
-            except OSError:
-                # The namespace is gone.
-                return
-            # What comes in is also seen a second time, verified, on its way back to the device.
-            if meta[2] != socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != PROTO_TCP:
-                continue
-            tcp = frame[14 + (frame[14] & 15) * 4:]
-            signed = [o for kind, o in options(tcp) if kind == OPTION_AO]
-            self.segments += 1
-            self.unsigned += not signed
-            if signed and self.first is None:
-                self.first = signed[0]
-            if self.tamper and signed and len(tcp) > 200:
-                self.tamper, self.tampered = False, True
-                tap.send(frame[:-1] + bytes([frame[-1] ^ 1]))
+    def look(self, tap, frame):
+        if frame[12:14] != b"\x08\x00" or frame[23] != PROTO_TCP:
+            return
+        tcp = frame[14 + (frame[14] & 15) * 4:]
+        signed = [o for kind, o in options(tcp) if kind == OPTION_AO]
+        self.segments += 1
+        self.unsigned += not signed
+        if signed and self.first is None:
+            self.first = signed[0]
+        if self.tamper and signed and len(tcp) > 200:
+            self.tamper, self.tampered = False, True
+            tap.send(frame[:-1] + bytes([frame[-1] ^ 1]))
 
 
 def keys(work, name, text):
@@ -108,17 +55,17 @@ def keys(work, name, text):
 
 def transfer(work, name, size, tcp_ao, client_keys, server_keys, during=None):
     """Moves `size` bytes from A to B; each end checks every byte. Returns the client's and the server's report."""
-    run = [SEALANE, "run", "--tcp-ao", "--"] if tcp_ao else []
+    launcher = [SEALANE, "run", "--tcp-ao", "--"] if tcp_ao else []
     serve = [PEER, "serve", f"{ADDR[B]}:{PORT}", "--peer", ADDR[A] + "/32", "--keys", keys(work, name + ".b", server_keys)]
     connect = [PEER, "connect", f"{ADDR[B]}:{PORT}", "--keys", keys(work, name + ".a", client_keys), "--bytes", str(size),
                "--seconds", "20"]
-    server = inside(B, run + serve)
+    server = inside(B, launcher + serve)
     for _ in range(200):
         if f":{PORT} " in sh("ip", "netns", "exec", B, "ss", "-ltn", check=False).stdout:
             break
         time.sleep(0.02)
     before = cpu_seconds()
-    client = inside(A, run + connect)
+    client = inside(A, launcher + connect)
     if during:
         during()
     out, _ = client.communicate(timeout=90)
@@ -132,35 +79,8 @@ def transfer(work, name, size, tcp_ao, client_keys, server_keys, during=None):
     return report(out), report(told), used
 
 
-def cpu_seconds():
-    with open("/proc/stat") as f:
-        ticks = [int(v) for v in f.readline().split()[1:9]]
-    busy = sum(ticks) - ticks[3] - ticks[4]
-    return busy / os.sysconf("SC_CLK_TCK")
-
-
-def skip(reason):
-    print(f"SKIP demo-tcp-ao: {reason}")
-    return SKIPPED
-
-
-def main():
-    print("\nTCP-AO (RFC 5925) for unmodified programs, on a kernel that has none\n")
-    if os.geteuid() != 0:
-        return skip("network namespaces need root: sudo python3 scripts/demo_tcp_ao.py")
-    try:
-        setup()
-    except subprocess.CalledProcessError as e:
-        teardown()
-        return skip(f"no network namespaces here: {(e.stderr.strip().splitlines() or [str(e)])[-1]}")
-    with tempfile.TemporaryDirectory(prefix="sealane-demo-") as name:
-        try:
-            return demo(pathlib.Path(name))
-        finally:
-            teardown()
-
-
 def demo(work):
+    print("\nTCP-AO (RFC 5925) for unmodified programs, on a kernel that has none\n")
     secret = "a-shared-secret"
     key = f"hmac(sha256) 1 1 16 0 {secret}\n"
     failed = 0
@@ -168,10 +88,9 @@ def demo(work):
     plain, _, _ = transfer(work, "without", MEGABYTE, False, key, key)
     print(f"   without Sealane   the program's setsockopt(TCP_AO_ADD_KEY): {plain.get('error', 'works: this kernel has it')}")
 
-    wire, back = Wire(A), Wire(B)
-    for end in (wire, back):
-        end.start()
-        end.ready.wait(5)
+    wire, back = Segments(), Segments()
+    Wire(A, wire.look)
+    Wire(B, back.look)
     shown = []
 
     def during():
@@ -223,4 +142,4 @@ def demo(work):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("demo-tcp-ao", demo))

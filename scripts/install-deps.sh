@@ -13,7 +13,8 @@ packages=(
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
   python3 golang-go                          # and two languages' own sockets
-  iproute2 nftables                          # network namespaces and rules, for TCP-AO
+  iproute2 nftables                          # network namespaces and rules, for TCP-AO and IPsec
+  iputils-ping iperf3                        # what goes through the tunnels of the demo
 )
 
 # Rust that is there counts when it is new enough, whoever installed it; with rustup, what rust-toolchain.toml asks for.
