@@ -109,7 +109,7 @@ pub(crate) fn packets(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
                     all.2 - bare.2
                 );
                 csv.line(&format!(
-                    "{},{word},{len},{:.2},{:.2},{:.1},{:.2},{:.2},{:.1}",
+                    "{},{word},{len},{:.2},{:.2},{:.1},{:.2},{:.2},{:.1},,",
                     algorithm.name, all.0, all.1, all.2, bare.0, bare.1, bare.2
                 ));
             }

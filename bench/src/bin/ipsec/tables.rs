@@ -72,16 +72,22 @@ pub(crate) fn associations(registry: &Arc<Registry>, csv: &mut Csv) -> Result<()
             }
         });
         println!("  {count:>8}  {bytes:>6} B  add {add_ns:>7.0}  find {single:>6.1}  burst {burst:>6.1}");
-        csv.line(&format!("states,{count},{bytes},{add_ns:.1},{single:.2},{burst:.2},,,"));
+        csv.line(&format!("states,{count},{bytes},{add_ns:.1},{single:.2},{burst:.2},,,,,"));
         count *= 10;
     }
     Ok(())
 }
 
-/// How long a policy takes to find: 100,000 pairs of hosts, and 16 kinds of prefixes.
+/// How long a policy takes to find: up to a million pairs of hosts, and 16 kinds of prefixes.
 pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
-    println!("\npolicies: ns to add, ns to find at random, ns from the flow cache");
-    for (name, count) in [("hosts", 1000u32), ("hosts", 100_000), ("prefixes", 100_000)] {
+    let most = option("states").and_then(|n| n.parse().ok()).unwrap_or(1_000_000u32);
+    println!(
+        "\npolicies: bytes each; ns to add, ns to find at random, one by one and in bursts, ns from the flow cache, one by one and warmed in bursts"
+    );
+    let sizes =
+        [("hosts", 1000u32), ("hosts", 100_000), ("hosts", 1_000_000), ("prefixes", 100_000), ("prefixes", 1_000_000)];
+    for (name, count) in sizes.into_iter().filter(|(_, count)| *count <= most) {
+        let before = resident();
         let mut spd = Spd::new(3);
         let host = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
         let started = std::time::Instant::now();
@@ -97,6 +103,7 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
             )?;
         }
         let add_ns = started.elapsed().as_nanos() as f64 / f64::from(count);
+        let bytes = resident().saturating_sub(before) / count as usize;
         let mut random = 1u64;
         let flows: Vec<Flow> = (0..65536)
             .map(|_| {
@@ -118,6 +125,13 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
                 assert!(black_box(spd.lookup(Dir::Out, flow, 0)).is_some());
             }
         });
+        let mut found = Vec::new();
+        let burst = best(&mut || {
+            for flows in flows.chunks(BURST) {
+                spd.lookup_burst(Dir::Out, flows, 0, &mut found);
+                assert!(found.iter().all(Option::is_some));
+            }
+        });
         let (mut cache, mut sad) = (FlowCache::new(1 << 18, 1), Sad::new(1));
         let cached = best(&mut || {
             for flow in &flows {
@@ -125,8 +139,21 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
                 assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
             }
         });
-        println!("  {count:>8} {name:<10} add {add_ns:>6.0}  find {find:>6.1}  cached {cached:>6.1}");
-        csv.line(&format!("policies {name},{count},,{add_ns:.1},{find:.2},{cached:.2},,,"));
+        let warmed = best(&mut || {
+            for flows in flows.chunks(BURST) {
+                flows.iter().for_each(|flow| cache.warm(flow, 0));
+                for flow in flows {
+                    let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+                    assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
+                }
+            }
+        });
+        println!(
+            "  {count:>8} {name:<10} {bytes:>5} B  add {add_ns:>6.0}  find {find:>6.1}  burst {burst:>6.1}  cached {cached:>6.1}  warmed {warmed:>6.1}"
+        );
+        csv.line(&format!(
+            "policies {name},{count},{bytes},{add_ns:.1},{find:.2},{burst:.2},{cached:.2},{warmed:.2},,,"
+        ));
     }
     Ok(())
 }
