@@ -1,6 +1,6 @@
 //! Packets that Linux sealed and opened (`vectors/ipsec_linux.json`, made by `vectors/make_ipsec.py`): what it sealed opens
 //! to what it opened; what is sealed with its IVs is the same bytes; what it refuses is refused for a reason of the same
-//! counter; and its MTUs.
+//! counter; its MTUs; and where errors of ICMP about protected flows go.
 
 mod common;
 
@@ -9,12 +9,16 @@ use core::net::IpAddr;
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{Kind, portable_registry};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat};
+use sealane_net::ipsec::icmp::quoted;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
-use sealane_net::ipsec::selector::Selector;
+use sealane_net::ipsec::selector::{Flow, Selector};
+use sealane_net::ipsec::spd::check::{Arrived, judge};
+use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve, resolve_error};
+use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
 use sealane_net::ipsec::transform::{IvKind, Keyed, Transform, TransformSpec, Transforms};
 use serde_json::Value;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -384,4 +388,76 @@ fn replay_windows() {
         }
     }
     assert!(taken > 500 && refused > 900, "{taken} taken, {refused} refused");
+}
+
+/// The policy of a case's flow, UDP between two hosts.
+fn policy(case: &Value, dir: Dir) -> Policy {
+    let full = |a: IpAddr| (a, if a.is_ipv4() { 32 } else { 128 });
+    let selector =
+        Selector { proto: 17, ..Selector::between(full(addr(case, "sel_src")), full(addr(case, "sel_dst"))) };
+    let mut policy = Policy { icmp: case["flags"] == "icmp", ..Policy::allow(dir, selector) };
+    policy.templates.push(Template {
+        src: addr(case, "src"),
+        dst: addr(case, "dst"),
+        proto: Proto::Esp,
+        mode: Mode::Tunnel,
+        reqid: 1,
+        spi: 0,
+        optional: false,
+    });
+    policy
+}
+
+#[test]
+fn errors_about_protected_flows() {
+    let (mut passed, mut refused, mut sealed) = (0, 0, 0);
+    for case in CASES["errors"].as_array().unwrap() {
+        let (mut sad, mut spd) = (Sad::new(7), Spd::new(8));
+        let selector = policy(case, Dir::In).selector;
+        let flags = Flags { icmp: case["flags"] == "icmp", ..Flags::default() };
+        sad.add(SaSpec { reqid: 1, selector, flags, ..spec(case) }).unwrap();
+        for dir in [Dir::In, Dir::Fwd, Dir::Out] {
+            spd.add(policy(case, dir), false).unwrap();
+        }
+        for step in case["steps"].as_array().unwrap() {
+            if step["way"] == "out" {
+                let packet = hex(step["plain"].as_str().unwrap());
+                let flow = Flow::of(&packet, 0, 0).unwrap();
+                let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: addr(case, "src"), now_s: 1 };
+                let mut events = Vec::new();
+                let way = match quoted(&packet, &flow) {
+                    Some(quoted) => resolve_error(&spd, &mut sad, &leaving, &quoted, &mut events),
+                    None => resolve(&spd, &mut sad, &leaving, &mut events),
+                };
+                let through = matches!(way.unwrap(), Way::Through(..));
+                assert_eq!(step["sealed"], serde_json::json!([through]), "{}", describe(case));
+                sealed += usize::from(through);
+                continue;
+            }
+            let mut buf = hex(step["wire"].as_str().unwrap());
+            let end = buf.len();
+            let mut burst = [Inbound::new(Packet::new(&mut buf, 0, end))];
+            open(&mut sad, &mut burst, 1, &mut Vec::new());
+            assert!(matches!(burst[0].status, Ok(Opened::Packet { .. } | Opened::Clear)));
+            let packet = burst[0].packet.bytes();
+            let flow = Flow::of(packet, 0, 0).unwrap();
+            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
+            let about = quoted(packet, &flow);
+            let judged = judge(&spd, &sad, &arrived, spd.lookup(Dir::Fwd, &flow, 0), about.as_ref());
+            match judged {
+                Ok(_) => {
+                    let opened: Vec<Vec<u8>> =
+                        step["opened"].as_array().unwrap().iter().map(|p| hex(p.as_str().unwrap())).collect();
+                    assert_eq!(opened, [forwarded(packet)], "{}", describe(case));
+                    passed += 1;
+                }
+                Err(reason) => {
+                    let counter = format!("Xfrm{}", reason.counter().map_or("", Counter::name_suffix));
+                    assert_eq!(step["stat"], serde_json::json!({ counter: 1 }), "{}", describe(case));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(passed > 10 && refused > 10 && sealed > 5, "{passed} {refused} {sealed}");
 }

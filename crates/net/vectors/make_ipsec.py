@@ -2,7 +2,7 @@
 """Records what a Linux kernel makes of packets under IPsec: the source of ipsec_linux.json.
 
 Run as root on the kernel in question (user-mode Linux will do), with the name of the file to write and, if not all of
-them, the parts wanted (packets, mtu, attacks, replay). Two network namespaces, A and B, have two
+them, the parts wanted (packets, mtu, attacks, replay, errors). Two network namespaces, A and B, have two
 TUN devices each: `wire` and `plain`. A packet written into A's `plain` is forwarded, sealed by the policy, and read from A's
 `wire`; from there it goes into B's `wire`, and what B makes of it is read from B's `plain`, or from a raw socket in
 transport mode. Keys are fixed; IVs are the kernel's own.
@@ -316,6 +316,60 @@ class Lab:
         self.clear()
         return case
 
+    def error(self, case):
+        """ICMP errors that come to B under ESP and in clear, and that A forwards."""
+        self.spi += 1
+        inner, flags = case["inner"], case["flags"]
+        (src, dst), (isrc, idst) = OUTER[inner], INNER[inner]
+        words = algorithm(case["transform"])
+        case.update(spi=self.spi, src=src, dst=dst, sel_src=isrc, sel_dst=idst)
+        state = f"ip xfrm state add src {src} dst {dst} proto esp spi {self.spi:#x} mode tunnel reqid 1 {words}"
+        tmpl = f"tmpl src {src} dst {dst} proto esp mode tunnel reqid 1"
+        flag, any_ = f" flag {flags}" if flags else "", {4: "0.0.0.0/0", 6: "::/0"}[inner]
+        make, proto = (v4, 1) if inner == 4 else (v6, 58)
+        router = {4: "10.1.9.9", 6: "fd01::9"}[inner]
+        kinds = ((3, 1), (11, 0), (3, 4), (5, 0), (8, 0)) if inner == 4 else ((1, 0), (2, 0), (3, 0), (4, 0), (128, 0))
+
+        def packets():
+            for kind, code in kinds:
+                for about in ((idst, isrc), (isrc, idst)):
+                    quoted = make(*about, udp(*about, data(64)))
+                    body = bytes([kind, code, 0, 0, 0, 0, 0, 0]) + quoted[:60 if kind == 3 else 200]
+                    pseudo = b""
+                    if inner == 6:
+                        ends = [ipaddress.ip_address(a).packed for a in (router, idst)]
+                        pseudo = ends[0] + ends[1] + struct.pack("!II", len(body), proto)
+                    body = body[:2] + struct.pack("!H", checksum(pseudo + body)) + body[4:]
+                    yield make(router, idst, body, proto=proto)
+
+        a, b = self.ends["A"], self.ends["B"]
+        steps = []
+        # B has one flow; A sends all to it through the tunnel, or in clear.
+        b.sh(f"{state.strip()}{flag} sel src {isrc} dst {idst} proto udp", *[
+            f"ip xfrm policy add src {isrc} dst {idst} proto udp dir {d} {tmpl}" for d in ("fwd", "in")])
+        for sealed in (True, False):
+            a.sh("ip xfrm state flush", "ip xfrm policy flush", state)
+            if sealed:
+                a.sh(f"ip xfrm policy add src {any_} dst {any_} dir out {tmpl}")
+            for packet in packets():
+                a.write("plain", packet)
+                for wire in a.read("wire", 0.1):
+                    before = b.stat()
+                    b.write("wire", wire)
+                    opened = [p.hex() for p in b.read("plain", 0.1)]
+                    moved = {k: v - before[k] for k, v in b.stat().items() if v != before[k]}
+                    steps.append({"way": "in", "wire": wire.hex(), "opened": opened, "stat": moved})
+        # A has one flow, and errors to forward.
+        a.sh("ip xfrm policy flush", f"ip xfrm policy add src {isrc} dst {idst} proto udp dir out{flag} {tmpl}")
+        for packet in packets():
+            a.write("plain", packet)
+            wires = a.read("wire", 0.1)
+            next_at = 9 if inner == 4 else 6
+            steps.append({"way": "out", "plain": packet.hex(), "sealed": [wire[next_at] == 50 for wire in wires]})
+        case["steps"] = steps
+        self.clear()
+        return case
+
     def attack(self, case):
         """Packets that B must not take: which counters of /proc/net/xfrm_stat each moves."""
         self.configure(case)
@@ -445,6 +499,13 @@ def replays():
             yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "window": window, "esn": True, "jumps": jumps, **more}
 
 
+def errors():
+    """Errors of a router that no selector has, about a flow that has states and policies."""
+    for inner in (4, 6):
+        for flags in ("", "icmp"):
+            yield {"inner": inner, "outer": inner, "mode": "tunnel", "transform": {"aead": AEADS[2]}, "flags": flags}
+
+
 def plain(value):
     return value.hex() if isinstance(value, bytes) else value
 
@@ -452,7 +513,7 @@ def plain(value):
 if __name__ == "__main__":
     lab = Lab()
     parts = {"packets": (cases, lab.run), "mtu": (mtus, lab.mtu), "attacks": (attacks, lab.attack),
-             "replay": (replays, lab.replay)}
+             "replay": (replays, lab.replay), "errors": (errors, lab.error)}
     result = {"kernel": os.uname().release}
     for name, (make, do) in parts.items():
         result[name] = []
