@@ -166,6 +166,10 @@ impl Xfrm {
         let mut attrs = Vec::new();
         unless_zero(&mut attrs, state.extra_flags, Attribute::SaExtraFlags);
         attrs.extend(state.coaddr.map(Attribute::Coaddr));
+        let last_used_s = state.sa.and_then(|sa| self.sad.get(sa)).map_or(0, |sa| sa.last_used_s);
+        if last_used_s != 0 {
+            attrs.push(Attribute::Lastused(last_used_s));
+        }
         attrs.extend(state.aead.clone().map(Attribute::AlgAead));
         if let Some(auth) = &state.auth {
             let plain = Algo { alg_name: auth.alg_name, alg_key_len: auth.alg_key_len, alg_key: auth.alg_key.clone() };

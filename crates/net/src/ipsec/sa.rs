@@ -311,6 +311,8 @@ pub struct Sa {
     pub add_time_s: u64,
     /// When its first packet came; 0 before that.
     pub use_time_s: u64,
+    /// When its last packet came; 0 before that.
+    pub last_used_s: u64,
     /// Faults of single packets.
     pub stat: SaStat,
     // The control path alone knows the rest.
@@ -406,6 +408,7 @@ impl Sa {
             packets_mark: 0,
             add_time_s: spec.now_s,
             use_time_s: 0,
+            last_used_s: 0,
             stat: SaStat::default(),
             limits: spec.limits,
             lease: spec.lease,
@@ -479,6 +482,7 @@ impl Sa {
         self.window = old.window.clone();
         (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
         self.use_time_s = used.use_time_s;
+        self.last_used_s = old.last_used_s;
         (self.bytes_mark, self.packets_mark) = (used.bytes + hot.bytes_left, used.packets + hot.packets_left);
         self.refill(hot);
     }
@@ -580,8 +584,11 @@ impl Sa {
         } else {
             hot.packets_left -= 1;
         }
-        if self.use_time_s == 0 {
-            self.use_time_s = now_s;
+        if self.last_used_s != now_s {
+            self.last_used_s = now_s;
+            if self.use_time_s == 0 {
+                self.use_time_s = now_s;
+            }
         }
     }
 

@@ -1,0 +1,205 @@
+//! NETLINK_XFRM from outside: limits of time become events, devices take states and policies, memory is bounded.
+
+use sealane_abi::cryptouser::name_field;
+use sealane_abi::netlink::answer::AckOptions;
+use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
+use sealane_abi::xfrm::*;
+use sealane_engine::xfrm::{Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_engine::{Caller, Errno};
+use sealane_net::ipsec::drop::{DropReason, Stat};
+use std::sync::Arc;
+use std::time::Duration;
+
+mod devices;
+mod packets;
+
+const START_S: u64 = 1_800_000_000;
+
+fn xfrm() -> Xfrm {
+    let mut seed = 88_172_645_463_325_252u64;
+    let random = move |bytes: &mut [u8]| {
+        for byte in bytes {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            *byte = seed as u8;
+        }
+    };
+    let registry = Arc::new(sealane_crypto::portable_registry());
+    Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2 })
+}
+
+fn at(seconds: u64) -> Now {
+    Now { monotonic_ns: seconds * 1_000_000_000, wall_s: START_S + seconds }
+}
+
+fn sender(privileged: bool) -> Sender {
+    Sender { port: 9, caller: Caller { privileged }, ack: AckOptions { ext: true, cap: false } }
+}
+
+fn call(xfrm: &mut Xfrm, message: &Message, now: Now) -> Replies {
+    xfrm.call(&message.encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0), sender(true), now)
+}
+
+/// The error number and text of an acknowledgement.
+fn answer(replies: &Replies) -> (i32, String) {
+    let last = replies.unicast.last().unwrap();
+    let message = Messages::new(last).next().unwrap();
+    assert_eq!(message.header.nlmsg_type, NLMSG_ERROR);
+    let errno = i32::from_ne_bytes(*message.payload.first_chunk().unwrap());
+    let text = String::from_utf8_lossy(message.payload).into_owned();
+    let text = Reason::ALL.iter().map(|r| r.text()).filter(|t| text.contains(*t)).max_by_key(|t| t.len());
+    (-errno, text.unwrap_or("").to_owned())
+}
+
+fn ok(xfrm: &mut Xfrm, message: &Message, now: Now) -> Replies {
+    let replies = call(xfrm, message, now);
+    assert_eq!(answer(&replies).0, 0, "{}", answer(&replies).1);
+    replies
+}
+
+fn address(text: &str) -> Address {
+    text.parse::<core::net::IpAddr>().unwrap().into()
+}
+
+fn state(spi: u32) -> UsersaInfo {
+    UsersaInfo {
+        id: Id { daddr: address("192.0.2.2"), spi: spi.into(), proto: IPPROTO_ESP, pad: [0; 3] },
+        saddr: address("192.0.2.1"),
+        lft: LifetimeCfg::NONE,
+        family: AF_INET,
+        mode: XFRM_MODE_TUNNEL,
+        reqid: 7,
+        ..UsersaInfo::default()
+    }
+}
+
+fn aead() -> Attribute {
+    Attribute::AlgAead(AlgoAead {
+        alg_name: name_field("rfc4106(gcm(aes))"),
+        alg_key_len: 160,
+        alg_icv_len: 128,
+        alg_key: Key::new(&[7; 20]),
+    })
+}
+
+fn new_state(info: UsersaInfo) -> Message {
+    Message::new(Body::NewSa(info)).with(aead())
+}
+
+fn policy(dir: u8) -> UserpolicyInfo {
+    let sel = Selector {
+        daddr: address("198.51.100.0"),
+        saddr: address("203.0.113.0"),
+        family: AF_INET,
+        prefixlen_d: 24,
+        prefixlen_s: 24,
+        ..Selector::default()
+    };
+    UserpolicyInfo { sel, lft: LifetimeCfg::NONE, dir, ..UserpolicyInfo::default() }
+}
+
+fn tmpl() -> Attribute {
+    let id = Id { daddr: address("192.0.2.2"), proto: IPPROTO_ESP, ..Id::default() };
+    let tmpl = UserTmpl {
+        id,
+        family: AF_INET,
+        saddr: address("192.0.2.1"),
+        reqid: 7,
+        mode: XFRM_MODE_TUNNEL,
+        ..UserTmpl::default()
+    };
+    Attribute::Tmpl(vec![tmpl])
+}
+
+fn count(xfrm: &mut Xfrm) -> u32 {
+    let replies = call(xfrm, &Message::new(Body::GetSadInfo(0)), at(0));
+    let bytes = &replies.unicast[0];
+    match &Message::decode(&Messages::new(bytes).next().unwrap()).unwrap().attrs[0] {
+        Attribute::SadCnt(count) => *count,
+        _ => panic!("no count"),
+    }
+}
+
+fn body(bytes: &[u8]) -> Body {
+    Message::decode(&Messages::new(bytes).next().unwrap()).unwrap().body
+}
+
+#[test]
+fn limits_of_time_become_events() {
+    let mut xfrm = xfrm();
+    let lft = LifetimeCfg { soft_add_expires_seconds: 50, hard_add_expires_seconds: 60, ..LifetimeCfg::NONE };
+    ok(&mut xfrm, &new_state(UsersaInfo { lft, ..state(0x100) }), at(0));
+    let comp = UsersaInfo {
+        lft,
+        id: Id { proto: IPPROTO_COMP, spi: 0x77.into(), ..state(0).id },
+        mode: XFRM_MODE_TRANSPORT,
+        ..state(0)
+    };
+    let deflate = Algo { alg_name: name_field("deflate"), alg_key_len: 0, alg_key: Key::new(&[]) };
+    ok(&mut xfrm, &Message::new(Body::NewSa(comp)).with(Attribute::AlgComp(deflate)), at(0));
+    ok(&mut xfrm, &Message::new(Body::NewPolicy(UserpolicyInfo { lft, ..policy(1) })).with(tmpl()), at(10));
+    assert_eq!(xfrm.poll_timeout(at(0)), Some(Duration::from_secs(50)));
+    assert!(xfrm.handle_timeout(at(49)).is_empty());
+    let soft = xfrm.handle_timeout(at(50));
+    assert_eq!(soft.len(), 2, "a state that packets go through, and one that they do not");
+    for notice in &soft {
+        assert_eq!(notice.group, XFRMNLGRP_EXPIRE);
+        let Body::Expire(expire) = body(&notice.bytes) else { panic!("no expire") };
+        assert_eq!((expire.hard, expire.state.curlft.add_time), (0, START_S));
+    }
+    assert_eq!(xfrm.poll_timeout(at(50)), Some(Duration::from_secs(10)));
+    let hard = xfrm.handle_timeout(at(60));
+    let kinds: Vec<_> = hard.iter().map(|n| body(&n.bytes)).collect();
+    assert!(matches!(kinds[0], Body::Expire(e) if e.hard == 1) && matches!(kinds[1], Body::Expire(e) if e.hard == 1));
+    assert!(matches!(kinds[2], Body::PolExpire(e) if e.hard == 0));
+    assert_eq!((kinds.len(), count(&mut xfrm)), (3, 0));
+    let gone = xfrm.handle_timeout(at(70));
+    assert!(matches!(body(&gone[0].bytes), Body::PolExpire(e) if e.hard == 1));
+    assert_eq!((gone.len(), xfrm.poll_timeout(at(70))), (1, None));
+}
+
+#[test]
+fn a_reserved_spi_expires_like_an_acquire() {
+    let mut xfrm = xfrm();
+    let order = Message::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x1ff }));
+    let replies = ok(&mut xfrm, &order, at(0));
+    let Body::NewSa(info) = body(&replies.unicast[0]) else { panic!("no state") };
+    assert!((0x100..=0x1ff).contains(&info.id.spi.get()));
+    assert_eq!(xfrm.poll_timeout(at(0)), Some(Duration::from_secs(30)));
+    let gone = xfrm.handle_timeout(at(30));
+    assert!(matches!(body(&gone[0].bytes), Body::Expire(e) if e.hard == 1 && e.state.id.spi == info.id.spi));
+    assert_eq!(count(&mut xfrm), 0);
+}
+
+#[test]
+fn nobody_asks_without_privilege() {
+    let mut xfrm = xfrm();
+    for body in [Body::GetSadInfo(0), Body::NewSa(state(1)), Body::DumpSa] {
+        let flags = NLM_F_REQUEST | if body == Body::DumpSa { NLM_F_DUMP } else { 0 };
+        let replies = xfrm.call(&Message::new(body).encode(flags, 1, 0), sender(false), at(0));
+        assert_eq!((answer(&replies).0, replies.events.len()), (Errno::EPERM.number(), 0));
+    }
+}
+
+#[test]
+fn counters_are_told_as_a_kernel_does() {
+    let mut stat = Stat::default();
+    assert_eq!(proc_xfrm_stat(&stat), include_str!("../data/xfrm_stat-linux-7.3.txt"));
+    (0..12).for_each(|_| stat.dropped(DropReason::Replayed));
+    assert!(proc_xfrm_stat(&stat).contains("\nXfrmInStateSeqError     \t12\n"));
+}
+
+#[test]
+fn a_dump_is_many_datagrams_and_an_end() {
+    let mut xfrm = xfrm();
+    for spi in 1..=100 {
+        ok(&mut xfrm, &new_state(state(spi)), at(0));
+    }
+    let request = Message::new(Body::DumpSa).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
+    let replies = xfrm.call(&request, sender(true), at(0));
+    assert!(replies.unicast.len() > 5 && replies.unicast.iter().all(|d| d.len() <= 4096));
+    let types: Vec<u16> = replies.unicast.iter().flat_map(|d| Messages::new(d).map(|m| m.header.nlmsg_type)).collect();
+    assert_eq!((types.len(), types[100]), (101, NLMSG_DONE));
+    assert!(types[..100].iter().all(|t| *t == XFRM_MSG_NEWSA));
+}

@@ -1,0 +1,129 @@
+//! What packets do to states, told to key managers.
+
+use super::*;
+use sealane_engine::xfrm::data::{Paths, Run};
+use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::seal::Outbound;
+use std::net::{IpAddr, Ipv4Addr};
+
+struct Local;
+
+impl Paths for Local {
+    fn mtu(&mut self, _: IpAddr) -> u32 {
+        1500
+    }
+
+    fn source(&mut self, _: IpAddr) -> IpAddr {
+        Ipv4Addr::UNSPECIFIED.into()
+    }
+
+    fn is_local(&mut self, _: IpAddr) -> bool {
+        true
+    }
+}
+
+/// A UDP datagram from the policy's source to its destination.
+fn datagram() -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 203, 0, 113, 5, 198, 51, 100, 9];
+    let sum: u32 = packet.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet.extend([0x30, 0x39, 0, 7, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    packet
+}
+
+/// Sends one packet: what leaves, and what is told.
+fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
+    let packet = datagram();
+    let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
+    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
+    let mut burst = [Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()))];
+    let events = xfrm.outbound(&[Run::new(1)], &mut burst, &mut Local, 0, now);
+    let events = events.iter().map(|n| body(&n.bytes)).collect();
+    (burst[0].status.map(|()| burst[0].packet.bytes().to_vec()), events)
+}
+
+fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened, DropReason> {
+    let mut buffer = vec![0; HEADROOM + packet.len()];
+    buffer[HEADROOM..].copy_from_slice(packet);
+    let end = buffer.len();
+    let mut burst = [Inbound::new(Packet::new(&mut buffer, HEADROOM, end))];
+    assert!(xfrm.inbound(&mut burst, &mut Local, now).is_empty());
+    burst[0].status
+}
+
+fn asked(xfrm: &mut Xfrm, now: Now) -> Message {
+    let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+    let replies = ok(xfrm, &Message::new(Body::GetSa(id)), now);
+    Message::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap()
+}
+
+#[test]
+fn what_packets_move_is_told() {
+    let (mut left, mut right) = (xfrm(), xfrm());
+    let lft = LifetimeCfg { soft_packet_limit: 2, hard_packet_limit: 4, ..LifetimeCfg::NONE };
+    ok(&mut left, &new_state(UsersaInfo { lft, ..state(0x100) }), at(0));
+    ok(&mut left, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut right, &new_state(UsersaInfo { replay_window: 32, ..state(0x100) }), at(0));
+    ok(&mut right, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()), at(0));
+    let mut sealed = Vec::new();
+    for sent in 1..=4 {
+        let (packet, events) = send(&mut left, at(10 + sent));
+        let soft = events.iter().filter(|e| matches!(e, Body::Expire(e) if e.hard == 0)).count();
+        assert_eq!((events.len(), soft), if sent == 3 { (1, 1) } else { (0, 0) }, "packet {sent}");
+        sealed.push(packet.unwrap());
+    }
+    // The third is late, and comes twice.
+    for (at_s, index) in [(20, 0), (21, 1), (22, 3), (30, 2)] {
+        assert!(matches!(receive(&mut right, &sealed[index], at(at_s)), Ok(Opened::Packet { .. })));
+    }
+    assert_eq!(receive(&mut right, &sealed[2], at(31)), Err(DropReason::Replayed));
+    let told = asked(&mut left, at(40));
+    let Body::NewSa(info) = told.body else { panic!("no state") };
+    let len = 4 * sealed[0].len() as u64;
+    assert!(info.curlft.packets == 4 && info.curlft.bytes > 0 && info.curlft.bytes <= len);
+    assert_eq!((info.curlft.add_time, info.curlft.use_time), (START_S, START_S + 11));
+    assert!(told.attrs.iter().any(|a| *a == Attribute::Lastused(START_S + 14)));
+    assert!(told.attrs.iter().any(|a| *a == Attribute::ReplayVal(ReplayState { oseq: 4, seq: 0, bitmap: 0 })));
+    let told = asked(&mut right, at(40));
+    let Body::NewSa(info) = told.body else { panic!("no state") };
+    assert_eq!((info.stats.replay, info.curlft.packets), (1, 4));
+    assert!(told.attrs.iter().any(|a| *a == Attribute::Lastused(START_S + 30)));
+    assert!(told.attrs.iter().any(|a| *a == Attribute::ReplayVal(ReplayState { oseq: 0, seq: 4, bitmap: 15 })));
+    // The hard limit deletes the state; the next packet asks for another.
+    let (dropped, events) = send(&mut left, at(41));
+    assert!(dropped == Err(DropReason::OutExpired) && matches!(events[..], [Body::Expire(e)] if e.hard == 1));
+    let (dropped, events) = send(&mut left, at(42));
+    let [Body::Acquire(acquire)] = events[..] else { panic!("no acquire: {events:?}") };
+    assert_eq!((dropped, acquire.seq, acquire.policy.dir), (Err(DropReason::OutNoState), 1, XFRM_POLICY_OUT));
+    assert_eq!((send(&mut left, at(43)).1.len(), count(&mut left)), (0, 1), "it is asked once");
+    ok(&mut left, &new_state(UsersaInfo { seq: acquire.seq, ..state(0x101) }), at(44));
+    assert_eq!(count(&mut left), 1, "the state takes the place of what stood for it");
+    assert!(send(&mut left, at(45)).0.is_ok());
+}
+
+#[test]
+fn an_acquire_that_nobody_answers_expires() {
+    let mut xfrm = xfrm();
+    ok(&mut xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    assert!(matches!(send(&mut xfrm, at(0)).1[..], [Body::Acquire(_)]));
+    assert!(xfrm.handle_timeout(at(29)).is_empty());
+    let gone = xfrm.handle_timeout(at(30));
+    assert!(matches!(body(&gone[0].bytes), Body::Expire(e) if e.hard == 1 && e.state.id.spi.get() == 0));
+    assert_eq!(count(&mut xfrm), 0);
+    assert!(matches!(send(&mut xfrm, at(31)).1[..], [Body::Acquire(a)] if a.seq == 2));
+}
+
+#[test]
+fn a_state_that_packets_cannot_go_through_lets_none_pass() {
+    let mut xfrm = xfrm();
+    let id = Id { daddr: address("192.0.2.2"), proto: IPPROTO_COMP, ..Id::default() };
+    let comp =
+        UserTmpl { id, family: AF_INET, saddr: address("192.0.2.1"), mode: XFRM_MODE_TUNNEL, ..UserTmpl::default() };
+    let order = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![comp]));
+    ok(&mut xfrm, &order, at(0));
+    assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
+}
