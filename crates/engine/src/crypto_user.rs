@@ -10,6 +10,7 @@ use crate::alg::{Change, Received};
 use crate::catalog::kind_named;
 use crate::host::Caller;
 use crate::options::Options;
+use crate::packer::Packer;
 use crate::system::System;
 use core::sync::atomic::Ordering::Relaxed;
 use lock_api::{Mutex, RawMutex};
@@ -255,17 +256,11 @@ impl<L: RawMutex> CryptoUser<L> {
         }
         let entries = self.entries();
         let room = (entries.len() * REPORT_MAX_LEN).clamp(GOOD_LEN, DUMP_MAX_LEN);
-        let mut datagrams = VecDeque::from([Vec::new()]);
+        let mut packer = Packer::new(room);
         for entry in &entries {
-            let message = entry.message(request.nlmsg_seq, state.port, NLM_F_MULTI, 0);
-            if datagrams.back().is_some_and(|last: &Vec<u8>| last.len() + message.len() > room) {
-                datagrams.push_back(Vec::new());
-            }
-            if let Some(last) = datagrams.back_mut() {
-                last.extend_from_slice(&message);
-            }
+            packer.push(&entry.message(request.nlmsg_seq, state.port, NLM_F_MULTI, 0));
         }
-        datagrams.retain(|d| !d.is_empty());
+        let mut datagrams: VecDeque<Vec<u8>> = packer.finish().iter_mut().map(|d| core::mem::take(&mut **d)).collect();
         // Nothing is told beside the numbers: no request of this protocol gets a text.
         let (options, ext) = (AckOptions::default(), ExtAck::default());
         datagrams.push_back(done(request.nlmsg_seq, state.port, 0, Ok(()), options, &ext));

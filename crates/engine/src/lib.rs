@@ -17,6 +17,7 @@ pub mod catalog;
 pub mod crypto_user;
 pub mod host;
 mod options;
+mod packer;
 pub mod procfs;
 pub mod profile;
 pub mod system;

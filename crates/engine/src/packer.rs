@@ -1,0 +1,35 @@
+//! The datagrams of a netlink dump.
+
+use zeroize::Zeroizing;
+
+/// Packs messages into datagrams of at most a given length; a message that is longer has one of its own. What is packed is
+/// wiped on drop.
+pub(crate) struct Packer {
+    room: usize,
+    datagrams: Vec<Zeroizing<Vec<u8>>>,
+}
+
+impl Packer {
+    /// For datagrams of `room` bytes.
+    pub(crate) fn new(room: usize) -> Self {
+        Packer { room, datagrams: Vec::new() }
+    }
+
+    /// Appends a message.
+    pub(crate) fn push(&mut self, message: &[u8]) {
+        match self.datagrams.last_mut() {
+            Some(last) if last.len() + message.len() <= self.room => last.extend_from_slice(message),
+            _ => {
+                // Room for all that will be in it: a vector that grows leaves copies of keys behind.
+                let mut datagram = Zeroizing::new(Vec::with_capacity(self.room.max(message.len())));
+                datagram.extend_from_slice(message);
+                self.datagrams.push(datagram);
+            }
+        }
+    }
+
+    /// The datagrams, in their order.
+    pub(crate) fn finish(self) -> Vec<Zeroizing<Vec<u8>>> {
+        self.datagrams
+    }
+}
