@@ -260,6 +260,18 @@ total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(to
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
 
+# ipsec_seal: whether lengths and addresses are put right (0), shape, flags, MTU, padding, inner packet.
+options4 = struct.pack("!BBHHHBBHII", 0x47, 0xb8, 40, 1, 0x4000, 64, 17, 0, 0x0A010005, 0x0A020005) + bytes([148, 4, 0, 0, 7, 3, 4, 0]) + udp
+extended6 = outer6(0, bytes([43, 0, 5, 2, 0, 0, 1, 0]) + bytes([60, 0, 0, 0, 0, 0, 0, 0]) + bytes([17, 0, 1, 4, 0, 0, 0, 0]) + udp)
+fragment6 = outer6(44, bytes([17, 0, 0, 1, 0, 0, 0, 9]) + udp)
+for i, (shape, flags, mtu, padding, packet) in enumerate([
+        (0, 0, 0, 0, inner4), (0x20, 0x01, 0, 0, inner4), (0x24, 0x41, 0, 5, inner6), (0x08, 0x80, 1400, 0, inner6), (0x0c, 0x80, 60, 0, inner4),
+        (0x80, 0x80, 1400, 900, inner4), (0xa4, 0x80, 1280, 2047, extended6), (0x40, 0, 0, 7, options4), (0x60, 0x04, 0, 7, options4),
+        (0x01, 0, 0, 0, inner4), (0x05, 0x80, 1280, 0, extended6), (0x41, 0, 0, 0, inner6), (0x1d, 0, 0, 0, options4), (0x1d, 0x10, 0, 0, extended6),
+        (0x1c, 0x41, 0, 9, inner4), (0x3c, 0, 0, 0, extended6), (0x02, 0, 0, 0, options4), (0x22, 0, 0, 0, inner4), (0x02, 0, 0, 0, extended6),
+        (0x62, 0x01, 0, 0, inner6), (0x01, 0, 0, 0, fragment6), (0x00, 0x3e, 0, 0, fragment6), (0x00, 0, 0, 0, inner4[:21])]):
+    seed("ipsec_seal", f"{i:02}", bytes([0, shape, flags]) + struct.pack("<HH", mtu, padding) + packet)
+
 
 # xfrm_message: what iproute2 and a kernel said, a datagram for each combination of type and attributes.
 def shape(message):

@@ -9,7 +9,7 @@
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaSpec};
-use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::ip::{Family, V6_HEADER_LEN, fold, sum};
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
 use core::net::IpAddr;
 
@@ -34,6 +34,8 @@ const ECN_ECT_0: u8 = 2;
 pub(crate) struct Outer {
     bytes: [u8; V6_HEADER_LEN],
     len: u8,
+    /// IPv4: the sum that the checksum is made of.
+    sum: u32,
     /// The protocol behind the IP header.
     proto: u8,
     /// Bytes of UDP header.
@@ -64,7 +66,8 @@ impl Outer {
                 V6_HEADER_LEN
             }
         };
-        Outer { bytes, len: len as u8, proto, udp_len: if spec.encap.is_some() { UDP_LEN as u8 } else { 0 } }
+        let sum = fold(sum(&bytes[..len], 0)).into();
+        Outer { bytes, len: len as u8, sum, proto, udp_len: if spec.encap.is_some() { UDP_LEN as u8 } else { 0 } }
     }
 
     /// TTL or hop limit.
@@ -92,6 +95,9 @@ pub(crate) struct Wrapped {
     pub(crate) payload_at: usize,
     /// Its protocol.
     pub(crate) next: u8,
+    /// The sum of an outer IPv4 header without its length, where it is known: what has just been written byte by byte is slow
+    /// to read again.
+    pub(crate) sum: Option<u32>,
 }
 
 /// Bytes between the IP headers and what is sealed.
@@ -162,19 +168,22 @@ fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wr
     let ecn = if inner.tos & ECN_MASK == ECN_CE { ECN_ECT_0 } else { inner.tos & ECN_MASK };
     let dscp = if sa.flags.dont_encap_dscp { 0 } else { inner.tos & !ECN_MASK };
     let tos = dscp | if sa.flags.noecn { 0 } else { ecn };
-    match sa.outer.family() {
+    let sum = match sa.outer.family() {
         Family::V4 => {
             let df = if sa.flags.nopmtudisc { 0 } else { inner.frag[0] & DF };
+            let id = if df == 0 { number as u16 } else { 0 };
             header[1] = tos;
+            header[4..6].copy_from_slice(&id.to_be_bytes());
             header[6] = df;
-            if df == 0 {
-                header[4..6].copy_from_slice(&(number as u16).to_be_bytes());
-            }
+            Some(sa.outer.sum + u32::from(tos) + u32::from(id) + (u32::from(df) << 8))
         }
-        Family::V6 => put_v6_fields(header, tos, inner.label),
-    }
+        Family::V6 => {
+            put_v6_fields(header, tos, inner.label);
+            None
+        }
+    };
     let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next })
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum })
 }
 
 /// Traffic class and flow label.
@@ -197,7 +206,14 @@ fn transport(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, Dro
     let buf = packet.buf();
     buf.copy_within(start..start + headers_len, at);
     let next = std::mem::replace(&mut buf[at + next_at], proto);
-    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at: start + headers_len, next })
+    Ok(Wrapped {
+        at,
+        family: walk.family,
+        upper_at: at + headers_len,
+        payload_at: start + headers_len,
+        next,
+        sum: None,
+    })
 }
 
 fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
@@ -243,5 +259,5 @@ fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReas
             header[7] = inner.ttl;
         }
     }
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next })
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum: None })
 }

@@ -350,9 +350,22 @@ impl Sad {
     /// fit.
     #[must_use]
     pub fn find_in(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
-        let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
-        let index = fits.max_by_key(|i| self.cold_at(*i).serial)?;
+        let quick = self.by_spi.first(self.hash.of_spi(spi)).filter(|i| self.is_alone(*i, spi, dst, proto));
+        let index = match quick {
+            Some(index) => index,
+            None => {
+                let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
+                fits.max_by_key(|i| self.cold_at(*i).serial)?
+            }
+        };
         Some(SaId { index, generation: self.hot[index as usize].generation })
+    }
+
+    /// Whether it has this name and no mark: one that is added later cannot have the same name then, and it is newer than
+    /// those with marks that were there before.
+    fn is_alone(&self, index: u32, spi: u32, dst: IpAddr, proto: Proto) -> bool {
+        let sa = self.cold_at(index);
+        sa.spi == spi && sa.dst == dst && sa.proto == proto && sa.mark.mask == 0
     }
 
     /// The associations of a burst of inbound packets: each step is taken for all of them before the next, so that their
@@ -366,13 +379,7 @@ impl Sad {
             }
             let firsts = first.iter().zip(names);
             out.extend(firsts.map(|(first, (spi, dst, proto, mark))| {
-                let quick = first.filter(|i| {
-                    self.cold[*i as usize]
-                        .as_ref()
-                        .is_some_and(|sa| sa.spi == *spi && sa.dst == *dst && sa.proto == *proto && sa.mark.mask == 0)
-                });
-                // Without a mark there is no other with the same name.
-                match quick {
+                match first.filter(|i| self.is_alone(*i, *spi, *dst, *proto)) {
                     Some(index) => Some(SaId { index, generation: self.hot[index as usize].generation }),
                     None => self.find_in(*spi, *dst, *proto, *mark),
                 }

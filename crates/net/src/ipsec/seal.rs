@@ -144,7 +144,7 @@ fn esp(
     index: u32,
     pad_max: u32,
 ) -> Result<Job, DropReason> {
-    let Wrapped { at, family, upper_at, payload_at, next } = *wrapped;
+    let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
     let (iv_len, icv_len) = (usize::from(hot.iv_len), usize::from(hot.icv_len));
     let payload_end = packet.end();
     let len = payload_end - payload_at;
@@ -192,7 +192,7 @@ fn esp(
         udp[4..6].copy_from_slice(&len.to_be_bytes());
         udp[6..].fill(0);
     }
-    set_total_len(&mut buf[at..end], family).map_err(|_| DropReason::TooLong)?;
+    set_len(&mut buf[at..end], family, sum)?;
     let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
     Ok(job(
@@ -215,6 +215,19 @@ fn esp(
     ))
 }
 
+/// Writes the length of the outer header, and IPv4's checksum of what its `sum` is without that.
+fn set_len(packet: &mut [u8], family: Family, sum: Option<u32>) -> Result<(), DropReason> {
+    match sum {
+        Some(sum) => {
+            let len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
+            packet[2..4].copy_from_slice(&len.to_be_bytes());
+            packet[10..12].copy_from_slice(&finish(u64::from(sum) + u64::from(len)).to_be_bytes());
+            Ok(())
+        }
+        None => set_total_len(packet, family).map_err(|_| DropReason::TooLong),
+    }
+}
+
 fn ah(
     sa: &Sa,
     hot: &Hot,
@@ -223,7 +236,7 @@ fn ah(
     number: u64,
     index: u32,
 ) -> Result<Job, DropReason> {
-    let Wrapped { at, family, upper_at, payload_at, next } = *wrapped;
+    let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
     let end = packet.end();
     packet.set(at, end);
     let buf = packet.buf();
@@ -232,7 +245,7 @@ fn ah(
     (header[0], header[1]) = (next, (header.len() / 4 - 2) as u8);
     header[4..8].copy_from_slice(&sa.spi.to_be_bytes());
     header[8..12].copy_from_slice(&(number as u32).to_be_bytes());
-    set_total_len(&mut buf[at..end], family).map_err(|_| DropReason::TooLong)?;
+    set_len(&mut buf[at..end], family, sum)?;
     Ok(job(
         sa,
         number,

@@ -569,11 +569,12 @@ impl Spd {
     pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
         out.clear();
         for flows in flows.chunks(BURST) {
-            if self.policies.len() >= WARM_FROM {
+            let many = self.policies.len() >= WARM_FROM;
+            if many {
                 self.warm(dir, flows);
             }
             out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
-            for id in out.iter().rev().take(flows.len()).flatten() {
+            for id in out.iter().rev().take(flows.len()).flatten().filter(|_| many) {
                 prefetch(&self.policies[id.slot as usize], POLICY_LINES);
             }
         }

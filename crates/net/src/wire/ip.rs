@@ -209,7 +209,7 @@ pub fn sum(bytes: &[u8], sum: u64) -> u64 {
 }
 
 /// Folds a sum to 16 bits.
-fn fold(sum: u64) -> u16 {
+pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
