@@ -160,6 +160,33 @@ fn limits_of_time_become_events() {
 }
 
 #[test]
+fn limits_that_come_too_late_count_a_second_later() {
+    let mut xfrm = xfrm();
+    ok(&mut xfrm, &new_state(state(1)), at(0));
+    ok(&mut xfrm, &new_state(state(2)), at(0));
+    let lft = |soft, hard| LifetimeCfg {
+        soft_add_expires_seconds: soft,
+        hard_add_expires_seconds: hard,
+        ..LifetimeCfg::NONE
+    };
+    let update = |spi, lft| Message::new(Body::UpdSa(UsersaInfo { lft, ..state(spi) })).with(aead());
+    ok(&mut xfrm, &update(1, lft(50, 60)), at(100));
+    ok(&mut xfrm, &update(2, lft(50, 200)), at(100));
+    assert_eq!(xfrm.poll_timeout(at(100)), Some(Duration::from_secs(1)));
+    let told = xfrm.handle_timeout(at(101));
+    let mut hard: Vec<(u32, u8)> = told
+        .iter()
+        .map(|n| match body(&n.bytes) {
+            Body::Expire(e) => (e.state.id.spi.get(), e.hard),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    hard.sort_unstable();
+    assert_eq!(hard, [(1, 1), (2, 0)]);
+    assert_eq!((count(&mut xfrm), xfrm.poll_timeout(at(101))), (1, Some(Duration::from_secs(99))));
+}
+
+#[test]
 fn a_reserved_spi_expires_like_an_acquire() {
     let mut xfrm = xfrm();
     let order = Message::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x1ff }));

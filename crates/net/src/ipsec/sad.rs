@@ -254,18 +254,25 @@ impl Sad {
         sa.limits = limits;
         sa.dying = false;
         sa.refill(hot);
-        if let (_, Some(at)) = limits.time(&sa.usage(hot), false, now_s) {
-            self.timers.push(Reverse((at, id)));
-        }
+        let look = limits.time(&sa.usage(hot), false, now_s);
+        self.look_again(id, look, now_s);
     }
 
     /// What it has been used for, as another machine says that it is (`XFRMA_LTIME_VAL`).
     pub fn set_usage(&mut self, id: SaId, used: &Usage, now_s: u64) {
         let Some((hot, sa)) = self.pair_mut(id) else { return };
         sa.count_from(hot, used);
-        if let (_, Some(at)) = sa.limits.time(used, sa.dying, now_s) {
-            self.timers.push(Reverse((at, id)));
-        }
+        let look = sa.limits.time(used, sa.dying, now_s);
+        self.look_again(id, look, now_s);
+    }
+
+    /// Limits or times have changed: what they say already counts a second later, as in Linux.
+    fn look_again(&mut self, id: SaId, look: (Age, Option<u64>), now_s: u64) {
+        let at = match look {
+            (Age::Young, next) => next,
+            (Age::Soft | Age::Hard, _) => Some(now_s.saturating_add(1)),
+        };
+        self.timers.extend(at.map(|at| Reverse((at, id))));
     }
 
     /// More sequence numbers may be used: the caller has written the lease down.
