@@ -86,7 +86,7 @@ fn like_a_list() {
     let mut random = Random(0x0123_4567_89ab_cdef);
     let mut spd = Spd::new(11);
     let mut plain = Plain(Vec::new());
-    let (mut found, mut missed, mut refused, mut replaced) = (0, 0, 0, 0);
+    let (mut found, mut missed, mut refused, mut replaced, mut most) = (0, 0, 0, 0, 0);
     for step in 0..40_000 {
         match random.below(12) {
             0..3 => {
@@ -129,28 +129,32 @@ fn like_a_list() {
                     }
                 }
             }
-            3 if plain.0.len() > 60 => {
-                for _ in 0..random.below(40) {
+            3 if plain.0.len() > if step % 10_000 < 5_000 { 60 } else { 400 } => {
+                for _ in 0..random.below(50) {
                     let (id, policy) = plain.0.remove(random.below(plain.0.len()));
                     assert_eq!(spd.remove(id).unwrap().selector, policy.selector);
                     assert!(spd.get(id).is_none() && spd.remove(id).is_none());
                 }
             }
             _ => {
-                for _ in 0..20 {
-                    let (dir, flow, if_id) =
-                        (random.of(&[Dir::In, Dir::Out, Dir::Fwd]), flow(&mut random), random.of(&[0, 0, 9]));
-                    let want = plain.lookup(dir, &flow, if_id);
-                    assert_eq!(spd.lookup(dir, &flow, if_id), want, "step {step}, {flow:?}");
+                let (dir, if_id) = (random.of(&[Dir::In, Dir::Out, Dir::Fwd]), random.of(&[0, 0, 9]));
+                let flows: Vec<Flow> = (0..20).map(|_| flow(&mut random)).collect();
+                let mut burst = Vec::new();
+                spd.lookup_burst(dir, &flows, if_id, &mut burst);
+                for (flow, found_with_others) in flows.iter().zip(burst) {
+                    let want = plain.lookup(dir, flow, if_id);
+                    assert_eq!(spd.lookup(dir, flow, if_id), want, "step {step}, {flow:?}");
+                    assert_eq!(found_with_others, want, "step {step}, {flow:?}");
                     *if want.is_some() { &mut found } else { &mut missed } += 1;
+                    most = most.max(spd.len());
                 }
             }
         }
         assert_eq!(spd.len(), plain.0.len());
     }
     assert!(
-        found > 10_000 && missed > 10_000 && refused > 100 && replaced > 20,
-        "{found} {missed} {refused} {replaced}"
+        found > 10_000 && missed > 10_000 && refused > 100 && replaced > 20 && most > 256,
+        "{found} {missed} {refused} {replaced} {most}"
     );
     let indices: std::collections::BTreeSet<u32> = spd.iter().map(|(_, p)| p.index).collect();
     assert_eq!(indices.len(), spd.len());
@@ -158,6 +162,36 @@ fn like_a_list() {
     let ids: Vec<PolicyId> = spd.iter().map(|(id, _)| id).collect();
     ids.into_iter().for_each(|id| drop(spd.remove(id).unwrap()));
     assert!(spd.is_empty());
+}
+
+#[test]
+fn bursts_of_many_hosts() {
+    let mut random = Random(77);
+    let mut spd = Spd::new(12);
+    let host = |n: usize| v4(n / 250, n % 250);
+    let mut ids = Vec::new();
+    for n in 0..2000 {
+        let selector = Selector::between((host(n), 32), (host(n + 1), if n % 3 == 0 { 31 } else { 32 }));
+        let policy = Policy { priority: (n % 5) as u32, ..Policy::allow(Dir::Out, selector) };
+        ids.push(spd.add(policy, false).unwrap());
+    }
+    for len in [0, 1, 15, 16, 17, 64, 100] {
+        let flows: Vec<Flow> = (0..len)
+            .map(|_| {
+                let n = random.below(2500);
+                let other = Flow { source: v6(1, n), destination: v6(2, n), ..packet() };
+                if random.one_in(9) { other } else { Flow { source: host(n), destination: host(n + 1), ..packet() } }
+            })
+            .collect();
+        let mut burst = vec![None; 3];
+        spd.lookup_burst(Dir::Out, &flows, 0, &mut burst);
+        let single: Vec<Option<PolicyId>> = flows.iter().map(|flow| spd.lookup(Dir::Out, flow, 0)).collect();
+        assert_eq!(burst, single);
+        for (flow, found) in flows.iter().zip(burst) {
+            let n = (0..2000).find(|n| (flow.source, flow.destination) == (host(*n), host(*n + 1)));
+            assert_eq!(found, n.map(|n| ids[n]));
+        }
+    }
 }
 
 static TRANSFORM: LazyLock<Transform> = LazyLock::new(|| {

@@ -5,7 +5,6 @@
 //! any more are not asked. [`cache`] remembers flows, [`resolve`] finds the states that an outbound packet goes through,
 //! [`check`] judges an inbound one.
 
-use crate::ipsec::burst::BURST;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::sa::{Mode, Proto};
 use crate::ipsec::sad::{Hash, Index};
@@ -14,11 +13,11 @@ use crate::wire::ip::Family;
 use arrayvec::ArrayVec;
 use core::fmt;
 use core::net::IpAddr;
-use sealane_crypto::drivers::prefetch::prefetch;
 use std::collections::BTreeSet;
 
 pub mod cache;
 pub mod check;
+mod lookup;
 pub mod resolve;
 
 /// How many templates a policy may have (`XFRM_MAX_DEPTH`).
@@ -276,12 +275,6 @@ struct Key {
 
 const _: () = assert!(size_of::<Key>() == 64);
 
-/// From how many policies on their memory is asked for ahead: fewer are in the caches anyway.
-const WARM_FROM: usize = 256;
-
-/// The cache lines of a policy whose first template is looked at.
-const POLICY_LINES: usize = 4;
-
 /// The slot of no policy.
 const NONE: u32 = u32::MAX;
 
@@ -536,66 +529,6 @@ impl Spd {
             self.free.push(id.slot);
         }
         self.policies[id.slot as usize].take()
-    }
-
-    /// The policy for a flow (`xfrm_policy_lookup`), whose addresses are of one family.
-    #[must_use]
-    pub fn lookup(&self, dir: Dir, flow: &Flow, if_id: u32) -> Option<PolicyId> {
-        let (family, words) = Words::of(flow)?;
-        let mut best: Option<(Rank, u32)> = None;
-        for group in &self.groups[chains(dir, family)] {
-            if best.is_some_and(|(rank, _)| rank < group.best) {
-                break;
-            }
-            let values = words.under(&group.words);
-            let mut slot = self.head(group, values.hash(&self.hash, family), &values);
-            while slot != NONE {
-                let key = self.key(slot);
-                if key.if_id == if_id && key.mark.matches(flow.mark) {
-                    let rank = self.places[slot as usize].rank;
-                    if best.is_none_or(|(best, _)| rank < best) {
-                        best = Some((rank, slot));
-                    }
-                    break;
-                }
-                slot = key.next;
-            }
-        }
-        best.map(|(_, slot)| self.id(slot))
-    }
-
-    /// The policies for a burst of flows: each step is taken for all of them before the next, so that their cache misses
-    /// overlap. What they say is asked for, too.
-    pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
-        out.clear();
-        for flows in flows.chunks(BURST) {
-            let many = self.policies.len() >= WARM_FROM;
-            if many {
-                self.warm(dir, flows);
-            }
-            out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
-            for id in out.iter().rev().take(flows.len()).flatten().filter(|_| many) {
-                prefetch(&self.policies[id.slot as usize], POLICY_LINES);
-            }
-        }
-    }
-
-    fn warm(&self, dir: Dir, flows: &[Flow]) {
-        // With more groups than these a look-up has much to overlap by itself.
-        const GROUPS: usize = 4;
-        let mut hashes: ArrayVec<(&Group, u32), { BURST * GROUPS }> = ArrayVec::new();
-        for (family, words) in flows.iter().filter_map(Words::of) {
-            for group in self.groups[chains(dir, family)].iter().take(GROUPS) {
-                let hash = words.under(&group.words).hash(&self.hash, family);
-                group.table.warm_tags(hash);
-                hashes.push((group, hash));
-            }
-        }
-        hashes.iter().for_each(|(group, hash)| group.table.warm_entry(*hash));
-        for slot in hashes.iter().filter_map(|(group, hash)| group.table.first(*hash)) {
-            prefetch(self.key(slot), 1);
-            prefetch(&self.places[slot as usize], 1);
-        }
     }
 
     /// A policy was used.

@@ -1,0 +1,123 @@
+//! Which policy a flow has: each group of equal masks is asked, those of the best policies first, until none that is left can
+//! have a better one.
+
+use crate::ipsec::selector::Flow;
+use crate::ipsec::spd::{Dir, Group, NONE, PolicyId, Rank, Spd, Words, chains};
+use crate::wire::ip::Family;
+use arrayvec::ArrayVec;
+use sealane_crypto::drivers::prefetch::prefetch;
+
+/// From how many policies on their memory is asked for ahead: fewer are in the caches anyway.
+const WARM_FROM: usize = 256;
+
+/// The cache lines of a policy whose first template is looked at.
+const POLICY_LINES: usize = 4;
+
+/// From how many policies on that is worth it for more groups than few.
+const VERY_MANY: usize = 400_000;
+const FEW_GROUPS: usize = 4;
+
+/// Of how many flows and groups a burst keeps the hashes.
+const FLOWS: usize = 16;
+const GROUPS: usize = 16;
+
+/// The best so far.
+type Best = Option<(Rank, u32)>;
+
+impl Spd {
+    /// The policy for a flow (`xfrm_policy_lookup`), whose addresses are of one family.
+    #[must_use]
+    pub fn lookup(&self, dir: Dir, flow: &Flow, if_id: u32) -> Option<PolicyId> {
+        let (family, words) = Words::of(flow)?;
+        let mut best: Best = None;
+        for group in &self.groups[chains(dir, family)] {
+            if cannot_win(best, group) {
+                break;
+            }
+            self.ask(group, self.hash_in(group, family, &words), &words, flow.mark, if_id, &mut best);
+        }
+        best.map(|(_, slot)| self.id(slot))
+    }
+
+    /// The policies for a burst of flows: each step is taken for many of them before the next, so that their cache misses
+    /// overlap. What they say is asked for, too.
+    pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
+        out.clear();
+        if self.policies.len() < WARM_FROM {
+            out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
+            return;
+        }
+        // A look-up in many groups has much to overlap by itself.
+        let groups = self.groups[chains(dir, Family::V4)].len().max(self.groups[chains(dir, Family::V6)].len());
+        if groups > FEW_GROUPS && self.policies.len() < VERY_MANY {
+            out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
+        } else {
+            flows.chunks(FLOWS).for_each(|flows| self.lookup_some(dir, flows, if_id, out));
+        }
+        for id in out.iter().flatten() {
+            prefetch(&self.policies[id.slot as usize], POLICY_LINES);
+        }
+    }
+
+    fn lookup_some(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
+        let mut hashes = [[0; GROUPS]; FLOWS];
+        let words: ArrayVec<Option<(Family, Words)>, FLOWS> = flows.iter().map(Words::of).collect();
+        let each = || words.iter().enumerate().filter_map(|(i, words)| Some((i, words.as_ref()?)));
+        let groups = |family: Family| &self.groups[chains(dir, family)];
+        for (i, (family, words)) in each() {
+            for (hash, group) in hashes[i].iter_mut().zip(groups(*family)) {
+                *hash = self.hash_in(group, *family, words);
+                group.table.warm_tags(*hash);
+            }
+        }
+        for (i, (family, _)) in each() {
+            hashes[i].iter().zip(groups(*family)).for_each(|(hash, group)| group.table.warm_entry(*hash));
+        }
+        for (i, (family, _)) in each() {
+            for slot in hashes[i].iter().zip(groups(*family)).filter_map(|(hash, group)| group.table.first(*hash)) {
+                prefetch(self.key(slot), 1);
+                prefetch(&self.places[slot as usize], 1);
+            }
+        }
+        for ((words, hashes), flow) in words.iter().zip(&hashes).zip(flows) {
+            let found = words.as_ref().and_then(|(family, words)| {
+                let mut best: Best = None;
+                for (at, group) in groups(*family).iter().enumerate() {
+                    if cannot_win(best, group) {
+                        break;
+                    }
+                    let hash = hashes.get(at).copied().unwrap_or_else(|| self.hash_in(group, *family, words));
+                    self.ask(group, hash, words, flow.mark, if_id, &mut best);
+                }
+                best.map(|(_, slot)| self.id(slot))
+            });
+            out.push(found);
+        }
+    }
+
+    #[inline(always)]
+    fn hash_in(&self, group: &Group, family: Family, words: &Words) -> u32 {
+        words.under(&group.words).hash(&self.hash, family)
+    }
+
+    /// Looks for a better policy in a group.
+    #[inline(always)]
+    fn ask(&self, group: &Group, hash: u32, words: &Words, mark: u32, if_id: u32, best: &mut Best) {
+        let mut slot = self.head(group, hash, &words.under(&group.words));
+        while slot != NONE {
+            let key = self.key(slot);
+            if key.if_id == if_id && key.mark.matches(mark) {
+                let rank = self.places[slot as usize].rank;
+                if best.is_none_or(|(best, _)| rank < best) {
+                    *best = Some((rank, slot));
+                }
+                return;
+            }
+            slot = key.next;
+        }
+    }
+}
+
+fn cannot_win(best: Best, group: &Group) -> bool {
+    best.is_some_and(|(rank, _)| rank < group.best)
+}
