@@ -72,6 +72,9 @@ impl Spaces {
 /// It does not look like the process id that other programs take as their port, and is none: ids end at 4,194,304.
 pub const PORT: u32 = 0x5846_0001;
 
+/// The port of ESP in UDP, which is also IKE's (RFC 3948).
+pub(crate) const NAT_T: u16 = 4500;
+
 /// The mark (`SO_MARK`) of sockets whose packets no policy concerns: a key manager's own, and ours.
 pub(crate) const BYPASS_MARK: u32 = PORT;
 

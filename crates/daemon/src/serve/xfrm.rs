@@ -113,6 +113,9 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
     if n.nr == libc::SYS_setsockopt && OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
         return Some(link::option(server, peer, n));
     }
+    if n.nr == libc::SYS_bind {
+        link::bind(server, peer, n);
+    }
     let fd = n.args[0] as u32;
     if server.xfrm.is_empty() || !server.watches(fd) {
         return None;

@@ -122,35 +122,42 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
     }
 }
 
+/// A UDP socket for a port on all addresses, which others may have, too, or not.
+fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
+    let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
+    if v6 {
+        super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
+    }
+    let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let (address, len) = address(any, port);
+    // SAFETY: an address of this length.
+    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
 impl UdpEsp {
     /// Opens one for a port, which it shares with an IKE daemon that lets it (`SO_REUSEPORT`).
     ///
     /// # Errors
     /// The kernel's; `EADDRINUSE` when another owns the port alone.
     pub(crate) fn open(v6: bool, port: u16, mark: u32) -> io::Result<Self> {
-        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-        let fd = socket(family, libc::SOCK_DGRAM, 0)?;
+        // The kernel numbers the sockets of a port as they come.
+        let ours = u32::from(bound(v6, port, false).is_err());
+        let fd = bound(v6, port, true)?;
         prepare(fd.as_fd(), v6, mark)?;
-        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)?;
-        if v6 {
-            super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
-        }
         // Without it packets come one by one.
         let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
         allow_fragments(fd.as_fd(), v6, false)?;
-        let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-        let (address, len) = address(any, port);
-        // SAFETY: an address of this length.
-        if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let socket = UdpEsp { fd, v6, port, ours: 1, fragments: false };
+        let socket = UdpEsp { fd, v6, port, ours, fragments: false };
         socket.steer()?;
         Ok(socket)
     }
 
-    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2): of the port's sockets, IKE's are
-    /// first, as its daemon was there first. An index that there is not means any.
+    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2). An index that there is not means
+    /// any.
     fn steer(&self) -> io::Result<()> {
         let load = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut program = [
@@ -163,7 +170,7 @@ impl UdpEsp {
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
     }
 
-    /// IKE came here: its daemon has begun after us, so that the order is the other one.
+    /// IKE came here: its daemon has ended and begun again, so that the order is the other one.
     pub(crate) fn steer_otherwise(&mut self) {
         self.ours = 1 - self.ours;
         let _ = self.steer();

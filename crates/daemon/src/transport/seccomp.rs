@@ -19,7 +19,7 @@ const ARCH: u32 = 0xc000_00b7;
 /// Calls that concern us when their first argument is a stand-in.
 #[rustfmt::skip]
 const BY_FIRST: &[i64] = &[
-    libc::SYS_bind, libc::SYS_accept, libc::SYS_accept4, libc::SYS_setsockopt, libc::SYS_getsockopt, libc::SYS_getsockname,
+    libc::SYS_accept, libc::SYS_accept4, libc::SYS_setsockopt, libc::SYS_getsockopt, libc::SYS_getsockname,
     libc::SYS_getpeername, libc::SYS_listen, libc::SYS_connect, libc::SYS_shutdown, libc::SYS_sendto, libc::SYS_sendmsg,
     libc::SYS_sendmmsg, libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_recvmmsg, libc::SYS_read, libc::SYS_write,
     libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_sendfile, libc::SYS_splice,
@@ -139,6 +139,8 @@ impl Filter {
             c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Tcp, To::Next);
         }
         c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
+        // Which port it is about only its memory says.
+        c.jump(libc::BPF_JEQ, libc::SYS_bind as u32, To::Ask, To::Next);
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
             c.jump(libc::BPF_JEQ, nr as u32, To::First, if last { To::Allow } else { To::Next });

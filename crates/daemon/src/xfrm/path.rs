@@ -1,5 +1,6 @@
 //! The data path of one network namespace: a thread between its TUN device and the wire.
 
+use super::NAT_T;
 use super::inbound::Source;
 use super::policies::wanted;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
@@ -32,8 +33,6 @@ const ARENA_LEN: usize = 512 << 10;
 const TICK: Duration = Duration::from_secs(1);
 /// Descriptors that are waited for.
 const FDS: usize = 32;
-/// The port of ESP in UDP (RFC 3948).
-const NAT_T: u16 = 4500;
 
 /// What a data path counts, beside what the engine does.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use crate::transport::peer::{Peer, Span, readable};
 use crate::transport::rights;
 use crate::transport::seccomp::Notification;
 use crate::transport::{process, tcp_socket, usersock};
-use crate::xfrm::{BYPASS_MARK, PORT, mark};
+use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
@@ -183,6 +183,25 @@ pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
         return Err(Verdict::Answered);
     }
     if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(peer, n, &fd, &netns) }
+}
+
+/// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there first.
+pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
+    let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
+    let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
+    if !inet || u16::from_be_bytes(port) != NAT_T || !perhaps(peer) || peer.secure() {
+        return;
+    }
+    let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };
+    let udp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_UDP);
+    if udp
+        && let Ok(netns) = Netns::of_socket(fd.as_fd())
+        && let Ok(Served::Daemon(_)) = within(&netns, served)
+        && server.listener.valid(n.id)
+    {
+        // Without it the kernel tells the program that the port is taken.
+        let _ = usersock::share_port(fd.as_fd());
+    }
 }
 
 /// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside.
