@@ -204,17 +204,29 @@ impl Xfrm {
     /// Serves one datagram, message by message (`netlink_rcv_skb`, `xfrm_user_rcv_msg`).
     pub fn call(&mut self, datagram: &[u8], from: Sender, now: Now) -> Replies {
         let mut replies = Replies::default();
+        // As long as a dump has not been read to its end, which is not before this returns, there is no second one.
+        let mut dumping = false;
         for message in Messages::new(datagram) {
             let header = message.header;
             let mut ext = ExtAck::default();
+            let dump = matches!(header.nlmsg_type, XFRM_MSG_GETSA | XFRM_MSG_GETPOLICY)
+                && header.nlmsg_flags & NLM_F_REQUEST != 0
+                && header.nlmsg_flags & NLM_F_DUMP != 0
+                && from.caller.privileged;
+            let before = replies.unicast.len();
             let outcome = if header.nlmsg_flags & NLM_F_REQUEST == 0 || header.nlmsg_type < NLMSG_MIN_TYPE {
                 Ok(Outcome::Done)
+            } else if dump && dumping {
+                Err(plain(Errno::EBUSY))
             } else {
                 let mut serving = Serving { header, port: from.port, now, replies: &mut replies };
                 self.request(&message, from, &mut serving, &mut ext)
             };
             let errno = match outcome {
-                Ok(Outcome::Dumped) => continue,
+                Ok(Outcome::Dumped) => {
+                    dumping = replies.unicast.len() > before + 1;
+                    continue;
+                }
                 Ok(Outcome::Done) if header.nlmsg_flags & NLM_F_ACK == 0 => continue,
                 Ok(Outcome::Done) => Ok(()),
                 Err(reject) => {
@@ -225,10 +237,7 @@ impl Xfrm {
                     Err(reject.errno)
                 }
             };
-            let dump = matches!(header.nlmsg_type, XFRM_MSG_GETSA | XFRM_MSG_GETPOLICY)
-                && header.nlmsg_flags & NLM_F_DUMP != 0
-                && from.caller.privileged;
-            let answer = if dump {
+            let answer = if dump && !dumping {
                 done(header.nlmsg_seq, from.port, 0, errno, from.ack, &ext)
             } else {
                 ack(&message, from.port, errno, from.ack, &ext)

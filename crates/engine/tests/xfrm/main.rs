@@ -229,4 +229,10 @@ fn a_dump_is_many_datagrams_and_an_end() {
     let types: Vec<u16> = replies.unicast.iter().flat_map(|d| Messages::new(d).map(|m| m.header.nlmsg_type)).collect();
     assert_eq!((types.len(), types[100]), (101, NLMSG_DONE));
     assert!(types[..100].iter().all(|t| *t == XFRM_MSG_NEWSA));
+    // A second dump waits for the end of the first, unless there is nothing to dump.
+    let twice = xfrm.call(&request.repeat(1000), sender(true), at(0));
+    assert_eq!(twice.unicast.len(), replies.unicast.len() + 999);
+    assert_eq!(answer(&twice).0, Errno::EBUSY.number());
+    let policies = Message::new(Body::DumpPolicy).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
+    assert_eq!(xfrm.call(&policies.repeat(3), sender(true), at(0)).unicast.len(), 3);
 }
