@@ -7,7 +7,7 @@ use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
 use sealane_fuzz::{Input, registry};
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_LEN, V4_MIN_MTU, reported, too_big};
+use sealane_net::ipsec::icmp::{MAX_LEN, V4_MIN_MTU, quoted, reported, too_big};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaId, SaSpec, UdpEncap};
@@ -124,6 +124,12 @@ fn opened(sad: &mut Sad, bytes: &[u8], udp_encap: bool) -> (Result<Opened, DropR
 fn icmp(bytes: &[u8]) {
     let report = reported(bytes, 4500);
     assert!(report.is_none_or(|r| r.mtu >= V4_MIN_MTU));
+    if let Ok(flow) = Flow::of(bytes, 7, 3)
+        && let Some(back) = quoted(bytes, &flow)
+    {
+        assert_eq!((back.source.is_ipv4(), back.destination.is_ipv4()), (flow.source.is_ipv4(), flow.source.is_ipv4()));
+        assert_eq!((back.mark, back.ifindex), (7, 3));
+    }
     let mut out = [0; MAX_LEN];
     for from in [V4[0], V6[0]] {
         if let Some(len) = too_big(bytes, 1400, addr(from), &mut out) {
