@@ -11,7 +11,9 @@ use sealane_abi::netlink::answer::{ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
 use sealane_crypto::Registry;
 use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm};
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,8 @@ pub(crate) struct Space {
     stop: AtomicBool,
     /// Says that we serve, also when we have died.
     mark: mark::Mark,
+    /// The kernel's setting of how long an acquire is waited for, which key managers change; `None` in kernels without XFRM.
+    acquire: Option<File>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -60,6 +64,7 @@ impl Space {
         };
         let data = DataPath::start(netns.try_clone()?, engine, publish)?;
         let mark = mark::Mark::write(folder, &netns)?;
+        let acquire = netns.run(|| File::open("/proc/sys/net/core/xfrm_acq_expires")).ok();
         let space = Arc::new(Space {
             netns,
             socket,
@@ -67,6 +72,7 @@ impl Space {
             data,
             stop: AtomicBool::new(false),
             mark,
+            acquire,
             thread: Mutex::default(),
         });
         let shared = space.clone();
@@ -80,7 +86,11 @@ impl Space {
         while !self.stop.load(Ordering::Acquire) {
             let timeout = self.engine().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
             server.turn(timeout, &self.waker, |datagram, from| {
-                let done = self.data.with(|engine, now| engine.call(datagram, from, now));
+                let acquire_s = self.acquire_s();
+                let done = self.data.with(|engine, now| {
+                    acquire_s.into_iter().for_each(|seconds| engine.set_acquire_s(seconds));
+                    engine.call(datagram, from, now)
+                });
                 done.unwrap_or_else(|e| {
                     eprintln!("sealane: xfrm: the rules that policies need: {e}");
                     refuse(datagram, from)
@@ -94,6 +104,13 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// `net.core.xfrm_acq_expires`.
+    fn acquire_s(&self) -> Option<u32> {
+        let mut text = [0; 16];
+        let len = self.acquire.as_ref()?.read_at(&mut text, 0).ok()?;
+        core::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
     }
 
     /// The engine. Who brings a timer forward calls [`Space::changed`] afterwards; who changes policies, does so by
