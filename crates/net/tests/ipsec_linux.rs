@@ -1,6 +1,7 @@
 //! Packets that Linux sealed and opened (`vectors/ipsec_linux.json`, made by `vectors/make_ipsec.py`): what it sealed opens
 //! to what it opened; what is sealed with its IVs is the same bytes; what it refuses is refused for a reason of the same
-//! counter; its MTUs; and where errors of ICMP about protected flows go.
+//! counter; its MTUs; where errors of ICMP about protected flows go; and what required and optional
+//! templates let pass.
 
 mod common;
 
@@ -460,4 +461,88 @@ fn errors_about_protected_flows() {
         }
     }
     assert!(passed > 10 && refused > 10 && sealed > 5, "{passed} {refused} {sealed}");
+}
+
+#[test]
+fn levels_of_templates() {
+    let (mut out, mut passed, mut refused) = (0, 0, 0);
+    for case in CASES["levels"].as_array().unwrap() {
+        let (src, dst) = (addr(case, "src"), addr(case, "dst"));
+        let state = |which: usize| {
+            let spi = case["spis"][which].as_u64().unwrap() as u32;
+            if which == 0 {
+                return SaSpec { reqid: 1, ..SaSpec::tunnel(spi, src, dst, transform(case)) };
+            }
+            let auth = serde_json::json!({ "transform": case["ah_transform"], "esn": false });
+            let transport = SaSpec::tunnel(spi, src, dst, transform(&auth));
+            SaSpec { reqid: 2, proto: Proto::Ah, mode: Mode::Transport, ..transport }
+        };
+        let mut asked = policy(case, Dir::Out);
+        asked.selector.proto = 0;
+        asked.templates.clear();
+        for (level, proto, mode, reqid) in [("esp", Proto::Esp, Mode::Tunnel, 1), ("ah", Proto::Ah, Mode::Transport, 2)]
+        {
+            let optional = match case[level].as_str().unwrap() {
+                "" => continue,
+                level => level == "use",
+            };
+            asked.templates.push(Template { src, dst, proto, mode, reqid, spi: 0, optional });
+        }
+        let mut spd = Spd::new(8);
+        for dir in [Dir::Out, Dir::In, Dir::Fwd] {
+            spd.add(Policy { dir, ..asked.clone() }, false).unwrap();
+        }
+        for step in case["steps"].as_array().unwrap() {
+            let mut sad = Sad::new(7);
+            if step["way"] == "out" {
+                let there = step["states"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as usize);
+                for which in there {
+                    sad.add(state(which)).unwrap();
+                }
+                let packet = hex(step["plain"].as_str().unwrap());
+                let flow = Flow::of(&packet, 0, 0).unwrap();
+                let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: src, now_s: 1 };
+                let way = resolve(&spd, &mut sad, &leaving, &mut Vec::new());
+                let protos: Vec<u8> = match &way {
+                    Ok(Way::Clear(_)) => vec![17],
+                    Ok(Way::Through(_, bundle)) => {
+                        bundle.last().map(|id| sad.get(*id).unwrap().proto.number()).into_iter().collect()
+                    }
+                    Err(_) => Vec::new(),
+                };
+                assert_eq!(step["protos"], serde_json::json!(protos), "{way:?} {}", describe(case));
+                if let Err(reason) = way {
+                    let counter = format!("Xfrm{}", reason.counter().map_or("", Counter::name_suffix));
+                    assert_eq!(step["stat"], serde_json::json!({ counter: 1 }), "{}", describe(case));
+                }
+                out += 1;
+                continue;
+            }
+            for which in 0..2 {
+                sad.add(state(which)).unwrap();
+            }
+            let mut buf = hex(step["wire"].as_str().unwrap());
+            let end = buf.len();
+            let mut burst = [Inbound::new(Packet::new(&mut buf, 0, end))];
+            open(&mut sad, &mut burst, 1, &mut Vec::new());
+            assert!(matches!(burst[0].status, Ok(Opened::Packet { .. } | Opened::Clear)));
+            let packet = burst[0].packet.bytes();
+            let flow = Flow::of(packet, 0, 0).unwrap();
+            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
+            match judge(&spd, &sad, &arrived, spd.lookup(Dir::Fwd, &flow, 0), None) {
+                Ok(_) => {
+                    let opened = step["opened"].as_array().unwrap();
+                    assert_eq!(opened.len(), 1, "{}", describe(case));
+                    assert_eq!(hex(opened[0].as_str().unwrap()), forwarded(packet), "{}", describe(case));
+                    passed += 1;
+                }
+                Err(reason) => {
+                    let counter = format!("Xfrm{}", reason.counter().map_or("", Counter::name_suffix));
+                    assert_eq!(step["stat"], serde_json::json!({ counter: 1 }), "{}", describe(case));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(out == 24 && passed > 5 && refused > 5, "{out} {passed} {refused}");
 }

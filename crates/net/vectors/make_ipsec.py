@@ -2,7 +2,7 @@
 """Records what a Linux kernel makes of packets under IPsec: the source of ipsec_linux.json.
 
 Run as root on the kernel in question (user-mode Linux will do), with the name of the file to write and, if not all of
-them, the parts wanted (packets, mtu, attacks, replay, errors). Two network namespaces, A and B, have two
+them, the parts wanted (packets, mtu, attacks, replay, errors, levels). Two network namespaces, A and B, have two
 TUN devices each: `wire` and `plain`. A packet written into A's `plain` is forwarded, sealed by the policy, and read from A's
 `wire`; from there it goes into B's `wire`, and what B makes of it is read from B's `plain`, or from a raw socket in
 transport mode. Keys are fixed; IVs are the kernel's own.
@@ -316,6 +316,47 @@ class Lab:
         self.clear()
         return case
 
+    def level(self, case):
+        """What leaves A, by which states there are; what B takes, by which states it came through."""
+        (src, dst), (isrc, idst) = OUTER[4], INNER[4]
+        case.update(src=src, dst=dst, sel_src=isrc, sel_dst=idst)
+        a, b = self.ends["A"], self.ends["B"]
+        spis = (self.spi + 1, self.spi + 2)
+        self.spi += 2
+        case["spis"] = spis
+        states = [f"ip xfrm state add src {src} dst {dst} proto esp spi {spis[0]:#x} mode tunnel reqid 1 {algorithm(case['transform'])}",
+                  f"ip xfrm state add src {src} dst {dst} proto ah spi {spis[1]:#x} mode transport reqid 2 {algorithm(case['ah_transform'])}"]
+
+        def templates(esp, ah):
+            ends = f"src {src} dst {dst}"
+            text = f" tmpl {ends} proto esp mode tunnel reqid 1 level {esp}" if esp else ""
+            return text + (f" tmpl {ends} proto ah mode transport reqid 2 level {ah}" if ah else "")
+
+        sel = f"ip xfrm policy add src {isrc} dst {idst} dir "
+        packet = v4(isrc, idst, udp(isrc, idst, data(64)))
+        steps, wires = [], []
+        # Outbound policies may not leave out tunnels.
+        for there in ((), (0,), (1,), (0, 1)) if case["esp"] != "use" else ():
+            a.sh("ip xfrm state flush", "ip xfrm policy flush", *[states[i] for i in there], f"{sel}out{templates(case['esp'], case['ah'])}")
+            before = a.stat()
+            a.write("plain", packet)
+            found = a.read("wire", 0.15)
+            moved = {k: v - before[k] for k, v in a.stat().items() if v != before[k]}
+            steps.append({"way": "out", "plain": packet.hex(), "states": there, "protos": [w[9] for w in found], "stat": moved})
+        b.sh(*states, *[f"{sel}{d}{templates(case['esp'], case['ah'])}" for d in ("fwd", "in")])
+        for esp, ah in (("", ""), ("required", ""), ("required", "required")):
+            a.sh("ip xfrm state flush", "ip xfrm policy flush", *states, f"{sel}out{templates(esp, ah)}")
+            a.write("plain", packet)
+            for wire in a.read("wire", 0.15):
+                before = b.stat()
+                b.write("wire", wire)
+                opened = [p.hex() for p in b.read("plain", 0.1)]
+                moved = {k: v - before[k] for k, v in b.stat().items() if v != before[k]}
+                steps.append({"way": "in", "wire": wire.hex(), "opened": opened, "stat": moved})
+        case["steps"] = steps
+        self.clear()
+        return case
+
     def error(self, case):
         """ICMP errors that come to B under ESP and in clear, and that A forwards."""
         self.spi += 1
@@ -506,6 +547,13 @@ def errors():
             yield {"inner": inner, "outer": inner, "mode": "tunnel", "transform": {"aead": AEADS[2]}, "flags": flags}
 
 
+def levels():
+    """An ESP tunnel and AH between its ends, each required, optional (level use) or not asked for."""
+    for esp in ("required", "use", ""):
+        for ah in ("required", "use", ""):
+            yield {"inner": 4, "mode": "tunnel", "esp": esp, "ah": ah, "transform": {"aead": AEADS[2]}, "ah_transform": {"auth": AUTHS[2]}}
+
+
 def plain(value):
     return value.hex() if isinstance(value, bytes) else value
 
@@ -513,7 +561,7 @@ def plain(value):
 if __name__ == "__main__":
     lab = Lab()
     parts = {"packets": (cases, lab.run), "mtu": (mtus, lab.mtu), "attacks": (attacks, lab.attack),
-             "replay": (replays, lab.replay), "errors": (errors, lab.error)}
+             "replay": (replays, lab.replay), "errors": (errors, lab.error), "levels": (levels, lab.level)}
     result = {"kernel": os.uname().release}
     for name, (make, do) in parts.items():
         result[name] = []
