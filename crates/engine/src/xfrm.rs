@@ -37,6 +37,7 @@ mod expire;
 mod find;
 mod migrate;
 mod offload;
+mod pieces;
 mod policies;
 mod policy;
 mod proc;
@@ -123,6 +124,9 @@ pub struct Xfrm {
     pub(crate) spd: Spd,
     /// Ways of outbound flows.
     pub(crate) cache: FlowCache,
+    /// Fragments that leave, and that came in.
+    pieces: [pieces::Pieces; 2],
+    hints: data::Hints,
     /// What became of packets.
     pub(crate) stat: Stat,
     /// What packets brought about, until it is told.
@@ -189,6 +193,8 @@ impl Xfrm {
             sad: Sad::new(seed()),
             spd: Spd::new(seed()),
             cache: FlowCache::new(CACHED_FLOWS, seed()),
+            pieces: Default::default(),
+            hints: data::Hints::default(),
             stat: Stat::default(),
             events: Vec::new(),
             states: States::default(),

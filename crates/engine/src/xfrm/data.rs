@@ -3,6 +3,7 @@
 //! Status *i* belongs to packet *i*. Nothing is allocated for a packet; what key managers must hear of is collected and
 //! becomes messages when the burst is done.
 
+use super::pieces::{Piece, Pieces};
 use super::{Notice, Now, Xfrm};
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
@@ -10,14 +11,14 @@ use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
-use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{Arrived, judge};
 use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way, resolve_error};
-use sealane_net::ipsec::spd::{Dir, Spd};
+use sealane_net::ipsec::spd::{Dir, Policy, Spd};
 
 /// Packets of one burst at most.
 pub const BURST: usize = 64;
@@ -90,8 +91,8 @@ impl Xfrm {
     }
 
     fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Xfrm { sad, spd, cache, stat, events, .. } = self;
-        Tables { sad, spd, cache, stat, events, now_s: now.wall_s, cpu }
+        let Xfrm { sad, spd, cache, pieces, hints, stat, events, .. } = self;
+        Tables { sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
     }
 
     fn notices(&mut self, now: Now) -> Vec<Notice> {
@@ -104,6 +105,28 @@ impl Xfrm {
     }
 }
 
+/// Marks and interfaces that outbound policies ask for.
+#[derive(Default)]
+pub(crate) struct Hints {
+    /// Changes of the policies when they were gathered.
+    changes: u64,
+    all: Vec<(u32, i32)>,
+}
+
+impl Hints {
+    fn of(&mut self, spd: &Spd) -> &[(u32, i32)] {
+        if self.changes != spd.changes() {
+            let asked = |p: &Policy| p.dir == Dir::Out && (p.mark.mask != 0 || p.selector.ifindex != 0);
+            let policies = spd.iter().map(|(_, policy)| policy).filter(|policy| asked(policy));
+            self.all = policies.map(|p| (p.mark.value & p.mark.mask, p.selector.ifindex)).collect();
+            self.all.sort_unstable();
+            self.all.dedup();
+            self.changes = spd.changes();
+        }
+        &self.all
+    }
+}
+
 /// What a burst is done with.
 pub struct Tables<'a> {
     /// States.
@@ -112,6 +135,10 @@ pub struct Tables<'a> {
     pub spd: &'a mut Spd,
     /// Ways of outbound flows.
     pub cache: &'a mut FlowCache,
+    /// Fragments that leave, and that came in.
+    pub(crate) pieces: &'a mut [Pieces; 2],
+    /// What outbound policies ask for that packets do not tell.
+    pub(crate) hints: &'a mut Hints,
     /// What is counted.
     pub stat: &'a mut Stat,
     /// What key managers must hear of.
@@ -143,7 +170,13 @@ impl Tables<'_> {
                     depth = depth.max(bundle.len());
                     let mtu = self.mtu(&bundle, paths);
                     let sa = bundle.first().copied().unwrap_or(SaId::NONE);
-                    these.iter_mut().for_each(|out| (out.sa, out.mtu) = (sa, mtu));
+                    let whole = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
+                    for out in these.iter_mut() {
+                        // Between hosts packets are cut after they are sealed; only connections are told to make them smaller.
+                        let later =
+                            whole && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
+                        (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
+                    }
                     bundles.push(bundle);
                 }
                 Err(reason) => {
@@ -175,7 +208,11 @@ impl Tables<'_> {
 
     /// The states that a packet goes through; none for one that may leave as it is.
     fn way(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Result<Bundle, DropReason> {
-        let flow = Flow::of(packet, run.mark, run.ifindex).map_err(|_| DropReason::Malformed)?;
+        let mut flow = Flow::of(packet, run.mark, run.ifindex).map_err(|_| DropReason::Malformed)?;
+        let piece = self.pieces[0].of(packet, &flow);
+        if let Piece::Later(first) = piece {
+            flow = first;
+        }
         let unspecified = match flow.destination {
             IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
@@ -190,7 +227,20 @@ impl Tables<'_> {
         if let (Way::Clear(_), Some(quoted)) = (&way, icmp::quoted(packet, &flow)) {
             way = resolve_error(self.spd, self.sad, &leaving, &quoted, self.events)?;
         }
+        if let Way::Clear(_) = way {
+            // Neither mark nor interface came with the packet; that it is here may be for a policy that asks for them.
+            for (mark, ifindex) in self.hints.of(self.spd) {
+                let flow = Flow { mark: *mark, ifindex: *ifindex, ..flow };
+                let leaving = Leaving { flow: &flow, ..leaving };
+                way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
+                if let Way::Through(..) = way {
+                    break;
+                }
+            }
+        }
         let (policy, bundle) = match way {
+            // Its first part may have been protected.
+            Way::Clear(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
             Way::Clear(policy) => (policy, Bundle::new()),
             Way::Through(policy, bundle) => (Some(policy), bundle),
         };
@@ -239,7 +289,10 @@ impl Tables<'_> {
         last: &mut Option<(Flow, ArrayVec<SaId, { sealane_net::ipsec::open::MAX_DEPTH }>)>,
         paths: &mut impl Paths,
     ) -> Result<(), DropReason> {
-        let flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;
+        let mut flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;
+        if let Piece::Later(first) = self.pieces[1].of(arrived.packet.bytes(), &flow) {
+            flow = first;
+        }
         // Errors of one flow may be about many.
         let quoted = icmp::quoted(arrived.packet.bytes(), &flow);
         if quoted.is_none() && last.as_ref().is_some_and(|(before, path)| *before == flow && *path == arrived.path) {
