@@ -98,6 +98,77 @@ pub(crate) fn lead_no_more(bits: Bits) -> io::Result<()> {
     gone(both(|family| route(libc::RTM_DELROUTE, 0, family, None)))
 }
 
+/// How long a narrow path is believed to be one, as the kernel does it (`mtu_expires`).
+const NARROW_FOR: Duration = Duration::from_secs(600);
+/// How many are remembered.
+const MAX_NARROW: usize = 4096;
+
+/// Destinations whose packets the kernel has to cut before they come to the TUN device: the sender's stack has not heard of
+/// it, or forgets it when its packet is led here.
+#[derive(Debug)]
+pub(crate) struct Narrow {
+    device: u32,
+    socket: Socket,
+    known: HashMap<IpAddr, (u32, Instant)>,
+}
+
+impl Narrow {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(device: u32) -> io::Result<Self> {
+        Ok(Narrow { device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
+    }
+
+    /// Packets to an address may have this many bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn set(&mut self, to: IpAddr, mtu: u32, now: Instant) -> io::Result<()> {
+        if self.known.get(&to).is_some_and(|known| known.0 == mtu) {
+            return Ok(());
+        }
+        if self.known.len() >= MAX_NARROW && !self.known.contains_key(&to) {
+            return Ok(());
+        }
+        self.known.insert(to, (mtu, now));
+        self.change(libc::RTM_NEWROUTE, (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16, to, mtu)
+    }
+
+    /// Forgets what is old.
+    pub(crate) fn tidy(&mut self, now: Instant) {
+        let old = self.known.iter().filter(|(_, known)| now.duration_since(known.1) > NARROW_FOR);
+        let old: Vec<(IpAddr, u32)> = old.map(|(to, known)| (*to, known.0)).collect();
+        for (to, mtu) in old {
+            self.known.remove(&to);
+            // Gone already is as good.
+            let _ = self.change(libc::RTM_DELROUTE, 0, to, mtu);
+        }
+    }
+
+    fn change(&mut self, type_: u16, flags: u16, to: IpAddr, mtu: u32) -> io::Result<()> {
+        const RTA_DST: u16 = 1;
+        const RTA_METRICS: u16 = 8;
+        const RTAX_MTU: u16 = 2;
+        let (family, bits, bytes) = match to {
+            IpAddr::V4(v4) => (libc::AF_INET as u8, 32, v4.octets().to_vec()),
+            IpAddr::V6(v6) => (libc::AF_INET6 as u8, 128, v6.octets().to_vec()),
+        };
+        let mut messages = Messages::new();
+        let (kind, scope) = (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE);
+        let fixed = [family, bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
+        messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
+            a.u32(RTA_TABLE, TABLE);
+            a.put(RTA_DST, &bytes);
+            a.u32(RTA_PRIORITY, 1);
+            a.u32(RTA_OIF, self.device);
+            a.nest(RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
+        });
+        self.socket.transact(&messages)
+    }
+}
+
 /// The addresses of this host, kept up to date.
 #[derive(Debug)]
 pub(crate) struct Locals {

@@ -10,7 +10,7 @@ use sealane_engine::xfrm::data::{BURST, Run};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::{Cutter, ends};
 use std::io;
@@ -112,15 +112,23 @@ impl Wire<'_> {
                         send_udp(udp, shared.bits.exempt, &outer, &group, counters, routes);
                     }
                     Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
-                        let socket = raw.iter().find(|s| s.is_v6() == outer.around.source.is_ipv6());
-                        let sent =
-                            socket.is_some_and(|s| s.send_fragmented(&outer.around, &bytes[outer.len..]).is_ok());
+                        let mtu = routes.path(outer.around.destination).mtu as usize;
+                        let sent = if outer.around.source.is_ipv4() {
+                            send_pieces(out, bytes, mtu)
+                        } else {
+                            let socket = raw.iter().find(|s| s.is_v6() && Some(&s.protocol()) == bytes.get(6));
+                            socket.is_some_and(|s| s.send_fragmented(&outer.around, &bytes[outer.len..]).is_ok())
+                        };
                         let counter = if sent { &counters.sent } else { &counters.refused };
                         counter.fetch_add(1, Relaxed);
                     }
                     _ => plain.push(bytes),
                 },
-                Err(DropReason::TooBig) => tell_too_big(bytes, packet.inner_mtu, tun, routes),
+                Err(DropReason::TooBig) => {
+                    let mode = shared.xfrm().sad().get(packet.sa).map(|sa| sa.mode);
+                    // What is cut before it is sealed is no packet for transport mode.
+                    tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), tun, routes);
+                }
                 Err(_) => {}
             }
         }
@@ -138,14 +146,41 @@ impl Wire<'_> {
 }
 
 /// Tells the sender of a packet that it is too big, as if the other end did.
-fn tell_too_big(packet: &[u8], mtu: u32, tun: &mut Tun, routes: &mut Routes) {
+fn tell_too_big(packet: &[u8], mtu: u32, narrow: bool, tun: &mut Tun, routes: &mut Routes) {
     let mut error = [0; icmp::MAX_LEN];
     let Ok((_, destination)) = ends(packet) else { return };
     if let Some(len) = icmp::too_big(packet, mtu, destination, &mut error) {
-        routes.tell(destination, mtu);
+        routes.tell(destination, mtu, narrow);
         let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
         let _ = tun.give(headers, core::iter::empty());
     }
+}
+
+/// The longest fragment that is sent, in bytes.
+const MAX_PIECE: usize = 9216;
+
+/// Sends a packet of IPv4 without options in fragments. The kernel would do it too, but with an identification of its own,
+/// which AH covers.
+fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
+    const HEADER_LEN: usize = 20;
+    // Offsets count in eights.
+    let most = mtu.min(MAX_PIECE).saturating_sub(HEADER_LEN) / 8 * 8;
+    let (header, payload) = packet.split_at(HEADER_LEN);
+    if most == 0 {
+        return false;
+    }
+    let mut piece = [0; MAX_PIECE];
+    let count = payload.len().div_ceil(most);
+    payload.chunks(most).enumerate().all(|(i, part)| {
+        let len = HEADER_LEN + part.len();
+        piece[..HEADER_LEN].copy_from_slice(header);
+        piece[HEADER_LEN..len].copy_from_slice(part);
+        piece[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        let more = if i + 1 < count { 0x2000 } else { 0 };
+        piece[6..8].copy_from_slice(&((i * most / 8) as u16 | more).to_be_bytes());
+        // The kernel writes the checksum of a header that it is given.
+        out.send(&[&piece[..len]], 0, false).refused == 0
+    })
 }
 
 /// What stands in front of ESP.

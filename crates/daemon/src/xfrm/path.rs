@@ -9,11 +9,13 @@ use crate::transport::nft::Marks;
 use crate::transport::nft::ipsec::{Bits, PolicyTable};
 use crate::transport::poll::{Waker, ready};
 use crate::transport::raw::Raw;
-use crate::transport::route::{self, Locals, Path, PathTable};
+use crate::transport::route::{self, Locals, Narrow, Path, PathTable};
 use crate::transport::tun::{FRAME_LEN, Tun};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_engine::xfrm::data::{Paths, Run};
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
+use sealane_net::ipsec::icmp;
+use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::ipsec::open::Inbound;
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::Cutter;
@@ -31,6 +33,8 @@ pub(crate) const DEVICE: &str = "sealane-ipsec";
 const ARENA_LEN: usize = 512 << 10;
 /// How often time is looked at when nothing happens.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it is looked for what is old.
+const TIDY: Duration = Duration::from_secs(60);
 /// Descriptors that are waited for.
 const FDS: usize = 32;
 
@@ -107,6 +111,7 @@ impl Shared {
 pub(super) struct Routes {
     table: PathTable,
     locals: Locals,
+    narrow: Narrow,
     now: Instant,
 }
 
@@ -115,8 +120,14 @@ impl Routes {
         self.table.to(to, self.now)
     }
 
-    pub(super) fn tell(&mut self, to: IpAddr, mtu: u32) {
+    pub(super) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
         self.table.tell(to, mtu, self.now);
+        if !narrow {
+            return;
+        }
+        let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
+        // Without it the sender is told again.
+        let _ = self.narrow.set(to, mtu.max(least), self.now);
     }
 
     pub(super) fn forget(&mut self, to: IpAddr) {
@@ -263,13 +274,15 @@ impl Worker {
         let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok()).collect();
         let out = Raw::open(Marks::new(exempt))?;
         out.ignore_learnt_mtu()?;
+        let tun = Tun::open(DEVICE)?;
+        let narrow = Narrow::new(tun.index())?;
         Ok(Worker {
             shared: shared.clone(),
-            tun: Tun::open(DEVICE)?,
+            tun,
             udp,
             raw,
             out,
-            routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, now: Instant::now() },
+            routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() },
             frame: vec![0; FRAME_LEN].into(),
             cutting: None,
             received: vec![0; 65_536].into(),
@@ -279,6 +292,7 @@ impl Worker {
     }
 
     fn run(&mut self) -> io::Result<()> {
+        let mut tidied = Instant::now();
         let mut again: Option<Source> = None;
         let mut cutting = false;
         while !self.shared.stop.load(Ordering::Acquire) {
@@ -287,6 +301,10 @@ impl Worker {
             let sockets = self.udp.iter().map(|s| s.as_fd()).chain(self.raw.iter().map(|s| s.as_fd()));
             let woken = ready::<FDS>(fds.into_iter().chain(sockets), wait);
             self.routes.now = Instant::now();
+            if self.routes.now.duration_since(tidied) > TIDY {
+                tidied = self.routes.now;
+                self.routes.narrow.tidy(tidied);
+            }
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
             if is(0) {
                 self.shared.waker.drain();

@@ -14,6 +14,8 @@ pub(super) fn wanted(spd: &Spd) -> Wanted {
 
 fn rules(spd: &Spd, dir: Dir) -> Rules {
     let mut policies = spd.ordered(dir);
+    // Those of xfrm interfaces, which there are none of here.
+    policies.retain(|p| p.if_id == 0);
     let block_rest = spd.default_action(dir) == Action::Block;
     if policies.len() > MAX_RULES {
         policies.retain(|p| then(p) == Then::Protect);
@@ -30,7 +32,7 @@ fn rules(spd: &Spd, dir: Dir) -> Rules {
     let list = policies.into_iter().filter_map(|policy| {
         let (of, then) = (of(policy), then(policy));
         // A rule that lets more pass than its policy does must not be; one that protects more may.
-        (then == Then::Protect || of.is_exact()).then_some((of, then))
+        (then == Then::Protect || of.is_exact() && policy.selector.ifindex == 0).then_some((of, then))
     });
     Rules { list: list.collect(), block_rest }
 }
