@@ -1,0 +1,355 @@
+//! IPsec's packets: a daemon and a real kernel with its own ESP over a tap, and two daemons over a wire that is watched.
+
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root, sealane};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const KERNEL: &str = "linux-7.3";
+
+fn program(name: &str) -> String {
+    root().join("conformance/programs").join(name).to_string_lossy().into_owned()
+}
+
+/// A namespace with a daemon.
+struct Host {
+    space: String,
+    runtime: String,
+    config: String,
+    daemon: Option<Running>,
+}
+
+impl Host {
+    fn new(lab: &Lab, space: &str) -> Host {
+        let runtime = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
+        let config = lab.file(&format!("{space}.toml"), "[ipsec]\n");
+        let mut host = Host { space: space.to_owned(), runtime, config, daemon: None };
+        host.start(lab);
+        host
+    }
+
+    fn start(&mut self, lab: &Lab) {
+        let exe = sealane();
+        let argv = ["env", &self.runtime, &*exe.to_string_lossy(), "daemon", "--config", &self.config];
+        let mut daemon = lab.start(&self.space, &argv);
+        daemon.expect("IPsec in 1 network namespaces", 1);
+        self.daemon = Some(daemon);
+    }
+
+    fn end(&mut self, signal: i32) {
+        let daemon = self.daemon.take().expect("it runs");
+        daemon.signal(signal);
+        daemon.finish(LIMIT);
+    }
+
+    /// Runs a script of which `ip xfrm` reaches the daemon, and returns what it printed.
+    fn ip(&self, lab: &Lab, script: &str) -> String {
+        let exe = sealane();
+        let exe = exe.to_string_lossy();
+        let argv = ["env", &self.runtime, &*exe, "run", "--", "sh", "-ec", script];
+        let (status, text) = lab.start(&self.space, &argv).finish(LIMIT);
+        assert_eq!(status, Some(0), "{script}\n{text}");
+        text
+    }
+}
+
+/// A kernel that runs one script after another.
+struct Guest {
+    running: Running,
+    folder: PathBuf,
+    count: usize,
+}
+
+impl Guest {
+    fn boot(lab: &Lab, space: &str, tap: &str, addresses: &[&str]) -> Guest {
+        let folder = lab.folder().join("guest");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let each = |a: &&str| format!("ip addr add {a} dev vec0 nodad\n");
+        let add: String = addresses.iter().map(each).collect();
+        let at = folder.display();
+        let script = format!(
+            "{add}ip link set vec0 up; ip link set lo up\nn=1\nwhile :; do\n\
+             if [ -f {at}/do.$n ]; then sh {at}/do.$n > {at}/text.$n 2>&1; echo $? > {at}/new.$n; \
+             mv {at}/new.$n {at}/done.$n; n=$((n+1)); else sleep 0.02; fi; done"
+        );
+        Guest { running: lab.boot(space, tap, KERNEL, &script), folder, count: 0 }
+    }
+
+    fn run(&mut self, script: &str) -> (String, String) {
+        self.count += 1;
+        let name = |what: &str| self.folder.join(format!("{what}.{}", self.count));
+        std::fs::write(name("new"), script).expect("a file");
+        std::fs::rename(name("new"), name("do")).expect("a file");
+        let start = Instant::now();
+        while !name("done").exists() {
+            assert!(start.elapsed() < LIMIT, "{script}\n{}", self.running.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let read = |what: &str| std::fs::read_to_string(name(what)).unwrap_or_default();
+        (read("done").trim().to_owned(), read("text"))
+    }
+
+    fn must(&mut self, script: &str) -> String {
+        let (status, text) = self.run(script);
+        assert_eq!(status, "0", "{script}\n{text}");
+        text
+    }
+}
+
+/// What two ends agree on.
+struct Case {
+    what: &'static str,
+    proto: &'static str,
+    mode: &'static str,
+    algorithm: &'static str,
+    flags: &'static str,
+    /// Of outer addresses, and of what is inside.
+    v6: [bool; 2],
+}
+
+const GCM: &str = "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128";
+const SHA1: &str = "auth-trunc hmac(sha1) 0x0011223344556677889900112233445566778899 96";
+
+fn cases() -> Vec<Case> {
+    let tunnel = |what, algorithm| Case {
+        what,
+        proto: "esp",
+        mode: "tunnel",
+        algorithm,
+        flags: "replay-window 64",
+        v6: [false; 2],
+    };
+    let mut cases = vec![
+        tunnel("gcm", GCM),
+        tunnel("gcm 64", "aead rfc4106(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 64"),
+        tunnel("ccm", "aead rfc4309(ccm(aes)) 0x000102030405060708090a0b0c0d0e0f101112 128"),
+        tunnel(
+            "chacha",
+            "aead rfc7539esp(chacha20,poly1305) \
+             0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223 128",
+        ),
+        tunnel("gmac", "aead rfc4543(gcm(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 128"),
+        tunnel(
+            "cbc, sha1",
+            "enc cbc(aes) 0x000102030405060708090a0b0c0d0e0f auth-trunc hmac(sha1) 0x0011223344556677889900112233445566778899 96",
+        ),
+        tunnel(
+            "ctr, sha256",
+            "enc rfc3686(ctr(aes)) 0x000102030405060708090a0b0c0d0e0f10111213 auth-trunc hmac(sha256) \
+             0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128",
+        ),
+    ];
+    for (what, v6) in [("6 in 6", [true; 2]), ("6 in 4", [false, true]), ("4 in 6", [true, false])] {
+        cases.push(Case { v6, flags: "replay-window 32 flag af-unspec", ..tunnel(what, GCM) });
+    }
+    cases.push(Case { flags: "replay-window 128 flag esn", ..tunnel("esn", GCM) });
+    cases.push(Case { flags: "replay-window 32 encap espinudp 4500 4500 0.0.0.0", ..tunnel("in UDP", GCM) });
+    for v6 in [false, true] {
+        cases.push(Case { mode: "transport", v6: [v6; 2], ..tunnel("transport", GCM) });
+    }
+    cases.push(Case { what: "ah", proto: "ah", mode: "transport", algorithm: SHA1, ..tunnel("", "") });
+    cases.push(Case { what: "ah tunnel", proto: "ah", algorithm: SHA1, ..tunnel("", "") });
+    cases
+}
+
+const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
+const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
+
+impl Case {
+    fn outer(&self) -> [&'static str; 2] {
+        OUTER[usize::from(self.v6[0])]
+    }
+
+    fn inner(&self) -> [&'static str; 2] {
+        if self.mode == "transport" { self.outer() } else { INNER[usize::from(self.v6[1])] }
+    }
+
+    /// The commands of one end.
+    fn commands(&self, end: usize) -> String {
+        let Case { proto, mode, algorithm, flags, .. } = self;
+        let quoted = algorithm.split(' ').map(|w| format!("'{w}'")).collect::<Vec<_>>().join(" ");
+        let (outer, inner) = (self.outer(), self.inner());
+        let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
+        for (from, spi) in [(0, "0x1001"), (1, "0x2001")] {
+            let to = 1 - from;
+            script += &format!(
+                "ip xfrm state add src {} dst {} proto {proto} spi {spi} reqid 1 mode {mode} {quoted} {flags}\n",
+                outer[from], outer[to]
+            );
+            let template =
+                if mode == &"tunnel" { format!("src {} dst {}", outer[from], outer[to]) } else { String::new() };
+            let direction = if from == end { "out" } else { "in" };
+            script += &format!(
+                "ip xfrm policy add dir {direction} src {} dst {} proto {} tmpl {template} proto {proto} reqid 1 mode {mode}\n",
+                inner[from],
+                inner[to],
+                // Neighbours go on without it.
+                if self.v6[1] { "ipv6-icmp type 128" } else { "icmp" },
+            );
+            if self.v6[1] {
+                script += &format!(
+                    "ip xfrm policy add dir {direction} src {} dst {} proto ipv6-icmp type 129 tmpl {template} proto {proto} \
+                     reqid 1 mode {mode}\n",
+                    inner[from], inner[to]
+                );
+            }
+        }
+        script
+    }
+}
+
+/// Each way with packets of several lengths, so that the padding differs, and one that is cut into fragments.
+fn pings(to: &str) -> String {
+    [0, 1, 2, 3, 56, 1000, 1300, 2500]
+        .map(|len| {
+            // The first that is too big is lost, and with it those that leave before its sender has been told.
+            let count = if len > 1400 { 50 } else { 3 };
+            format!("ping -q -c {count} -i 0.01 -W 5 -s {len} {to} > /dev/null || exit 1{len}\n")
+        })
+        .concat()
+}
+
+#[test]
+fn with_a_kernel() {
+    const TEST: &str = "xfrm_path::with_a_kernel";
+    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+        return;
+    }
+    let Some(mut lab) = Lab::new(TEST) else { return };
+    let space = lab.space("a");
+    lab.ip(&space, "tuntap add kernel mode tap");
+    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
+    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
+    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
+    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
+    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
+    let host = Host::new(&lab, &space);
+    let mut guest = Guest::boot(&lab, &space, "kernel", &["10.81.0.2/24", "fd81::2/64"]);
+    guest.must(
+        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
+         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
+         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1\n\
+         python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+         s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
+    );
+    for case in cases() {
+        println!("{}, {} {:?}", case.what, case.mode, case.v6);
+        host.ip(&lab, &case.commands(0));
+        guest.must(&case.commands(1));
+        let inner = case.inner();
+        let there = guest.run(&pings(inner[0]));
+        assert_eq!(there.0, "0", "{}: from the kernel: {}\n{}", case.what, there.1, host.ip(&lab, "ip -s xfrm state"));
+        let here = lab.start(&host.space, &["sh", "-c", &pings(inner[1])]).finish(LIMIT);
+        assert_eq!(
+            here.0,
+            Some(0),
+            "{}: to the kernel: {}",
+            case.what,
+            guest.must("ip -s xfrm state; cat /proc/net/xfrm_stat")
+        );
+        for text in [guest.must("ip -s xfrm state"), host.ip(&lab, "ip -s xfrm state")] {
+            assert_eq!(text.matches("replay-window 0 replay 0 failed 0").count(), 2, "{}", text);
+            assert_eq!(text.matches("lifetime current:\n\t  0(bytes)").count(), 0, "both carried packets: {text}");
+        }
+    }
+    // A key that the other end does not have.
+    let case = &cases()[0];
+    guest.must(&case.commands(1));
+    host.ip(&lab, &case.commands(0).replace("0x000102", "0xff0102"));
+    let failed = guest.run("ping -q -c 5 -i 0.01 -W 1 10.82.1.1");
+    assert_ne!(failed.0, "0", "{}", failed.1);
+    let text = host.ip(&lab, "ip -s xfrm state");
+    assert!(text.contains("replay-window 0 replay 0 failed 5"), "{text}");
+}
+
+/// Two daemons over a wire.
+struct Pair {
+    lab: Lab,
+    hosts: [Host; 2],
+}
+
+impl Pair {
+    fn new(test: &str) -> Option<Pair> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
+        for (i, space) in spaces.iter().enumerate() {
+            let (n, m) = (i + 1, 2 - i);
+            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
+            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
+            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
+        }
+        let hosts = [Host::new(&lab, &spaces[0]), Host::new(&lab, &spaces[1])];
+        Some(Pair { lab, hosts })
+    }
+
+    /// A tunnel between the inner addresses, for everything.
+    fn commands(&self, end: usize, spi: u32) -> String {
+        let case =
+            Case { what: "", proto: "esp", mode: "tunnel", algorithm: GCM, flags: "replay-window 64", v6: [false; 2] };
+        let script = case.commands(end).replace(" proto icmp ", " ");
+        script.replace("0x1001", &format!("{:#x}", spi)).replace("0x2001", &format!("{:#x}", spi + 1))
+    }
+}
+
+#[test]
+fn nothing_in_clear() {
+    let Some(mut pair) = Pair::new("xfrm_path::nothing_in_clear") else { return };
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &pair.commands(end, 0x1001));
+    }
+    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
+    watch.expect("watching", 1);
+    let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
+    let pause = || std::thread::sleep(Duration::from_millis(400));
+    pause();
+    // New keys, and a policy that changes.
+    for end in 0..2 {
+        pair.hosts[end].ip(
+            &pair.lab,
+            &pair.commands(end, 0x3001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
+        );
+    }
+    pause();
+    pair.hosts[0].end(libc::SIGKILL);
+    pause();
+    pair.hosts[0].start(&pair.lab);
+    pause();
+    let again = pair.commands(0, 0x5001).replace("ip xfrm policy flush\n", "");
+    pair.hosts[0].ip(&pair.lab, &again);
+    pair.hosts[1].ip(
+        &pair.lab,
+        &pair.commands(1, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
+    );
+    pause();
+    // The daemon ends in good order, and with it what it stood for.
+    let (_, sent) = sender.finish(LIMIT);
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp "), "{seen} {sent}");
+    let esp: u32 =
+        seen.split("esp ").nth(1).and_then(|t| t.split(' ').next()).and_then(|n| n.parse().ok()).unwrap_or(0);
+    assert!(esp > 300, "protected packets did leave: {seen} {sent}");
+}
+
+#[test]
+fn replays() {
+    let Some(pair) = Pair::new("xfrm_path::replays") else { return };
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &pair.commands(end, 0x1001));
+    }
+    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth", "again"]);
+    watch.expect("watching", 1);
+    let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", "10.82.1.1"];
+    let (status, text) = pair.lab.start(&pair.hosts[1].space, &ping).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains(" 100 received") && !text.contains("duplicates"), "{text}");
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("replayed 50"), "{seen}");
+    let states = pair.hosts[0].ip(&pair.lab, "ip -s xfrm state");
+    assert!(states.contains("replay 50 failed 0"), "{states}");
+}
