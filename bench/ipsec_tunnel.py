@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""An ESP tunnel by sealane beside other tunnels, over veth between two network namespaces: iperf3, TCP.
+
+Needs root and iperf3. Rounds are interleaved and medians are told: throughput, and CPU seconds per GB of the whole machine
+(busy ticks of /proc/stat, so a quiet machine is needed for that one).
+
+usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [KIND...]
+
+KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), wireguard-go (needs
+`wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE).
+A kind whose programs are not there is left out, and said so.
+"""
+import argparse, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
+
+HERE = pathlib.Path(__file__).resolve().parent
+KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun"]
+SPACES = ("ipsectun-a", "ipsectun-b")
+OUTER = ("10.83.0.1", "10.83.0.2")
+INNER = ("10.84.1.1", "10.84.2.1")
+KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
+
+
+def run(space, *words, **more):
+    return subprocess.run(["ip", "netns", "exec", SPACES[space], *words], check=True, **more)
+
+
+def up():
+    down()
+    for space in SPACES:
+        subprocess.run(["ip", "netns", "add", space], check=True)
+        subprocess.run(["ip", "-n", space, "link", "set", "lo", "up"], check=True)
+    subprocess.run(["ip", "link", "add", "veth", "netns", SPACES[0], "type", "veth", "peer", "name", "veth", "netns", SPACES[1]],
+                   check=True)
+    for i in range(2):
+        run(i, "ip", "addr", "add", f"{OUTER[i]}/24", "dev", "veth")
+        run(i, "ip", "link", "set", "veth", "up")
+        run(i, "ip", "addr", "add", f"{INNER[i]}/32", "dev", "lo")
+
+
+def down():
+    for space in SPACES:
+        subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
+
+
+def inner_route(i, device):
+    run(i, "ip", "route", "add", f"{INNER[1 - i]}/32", "dev", device, "src", INNER[i])
+
+
+class Plain:
+    def __init__(self, args, kind, folder):
+        for i in range(2):
+            inner_route(i, "veth")
+
+    def end(self):
+        pass
+
+
+class Sealane:
+    def __init__(self, args, kind, folder):
+        self.daemons = []
+        encap = "" if kind == "sealane-esp" else "encap espinudp 4500 4500 0.0.0.0"
+        for i in range(2):
+            inner_route(i, "veth")
+            runtime = f"SEALANE_RUNTIME_DIR={folder}/{i}"
+            config = pathlib.Path(folder) / f"{i}.toml"
+            config.write_text("[ipsec]\n")
+            argv = ["ip", "netns", "exec", SPACES[i], "env", runtime, args.sealane]
+            log = open(f"{folder}/{i}.log", "w+")
+            self.daemons.append(subprocess.Popen([*argv, "daemon", "--config", str(config)], stdout=log, stderr=log))
+            while "IPsec in" not in pathlib.Path(f"{folder}/{i}.log").read_text():
+                time.sleep(0.05)
+                if self.daemons[-1].poll() is not None:
+                    raise SystemExit(pathlib.Path(f"{folder}/{i}.log").read_text())
+            script = ""
+            for a in range(2):
+                b = 1 - a
+                script += f"ip xfrm state add src {OUTER[a]} dst {OUTER[b]} proto esp spi {0x1000 + a} reqid 1 mode tunnel "
+                script += f"replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap}\n"
+                script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} "
+                script += f"tmpl src {OUTER[a]} dst {OUTER[b]} proto esp reqid 1 mode tunnel\n"
+            subprocess.run([*argv, "run", "--", "sh", "-ec", script], check=True)
+
+    def end(self):
+        for daemon in self.daemons:
+            daemon.terminate()
+            daemon.wait(20)
+
+
+class WireGuard:
+    """A WireGuard of user space, whatever its name."""
+    def __init__(self, args, kind, folder):
+        program = args.wireguard_go if kind == "wireguard-go" else args.boringtun
+        argv = [program, "-f", "wg0"] if kind == "wireguard-go" else [program, "-f", "--disable-drop-privileges", "wg0"]
+        keys = [subprocess.run(["wg", "genkey"], capture_output=True, check=True).stdout for _ in range(2)]
+        public = [subprocess.run(["wg", "pubkey"], input=k, capture_output=True, check=True).stdout.decode().strip() for k in keys]
+        self.tunnels = []
+        for i in range(2):
+            # Each end has its own folder of control sockets.
+            inside = ["unshare", "-m", "sh", "-c", f"mkdir -p {folder}/{i} /var/run/wireguard && "
+                      f"mount --bind {folder}/{i} /var/run/wireguard && exec \"$@\"", "sh"]
+            self.tunnels.append(subprocess.Popen(["ip", "netns", "exec", SPACES[i], *inside, *argv],
+                                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            for _ in range(100):
+                if os.path.exists(f"{folder}/{i}/wg0.sock"):
+                    break
+                time.sleep(0.05)
+            key = pathlib.Path(folder) / f"{i}.key"
+            key.write_bytes(keys[i])
+            run(i, *inside, "wg", "set", "wg0", "listen-port", "51820", "private-key", str(key), "peer", public[1 - i],
+                "allowed-ips", f"{INNER[1 - i]}/32", "endpoint", f"{OUTER[1 - i]}:51820")
+            run(i, "ip", "link", "set", "wg0", "up")
+            inner_route(i, "wg0")
+
+    def end(self):
+        for tunnel in self.tunnels:
+            tunnel.terminate()
+            tunnel.wait(20)
+
+
+MAKERS = {"plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
+
+
+def busy_s():
+    fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(args, kind):
+    """Gb/s and CPU seconds per GB."""
+    up()
+    with tempfile.TemporaryDirectory() as folder:
+        tunnel = MAKERS[kind](args, kind, folder)
+        try:
+            run(0, "ping", "-q", "-c", "2", "-i", "0.2", "-W", "5", INNER[1], stdout=subprocess.DEVNULL)
+            server = subprocess.Popen(["ip", "netns", "exec", SPACES[1], "iperf3", "-s", "-1", "-B", INNER[1]],
+                                      stdout=subprocess.DEVNULL)
+            time.sleep(0.5)
+            before = busy_s()
+            text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], capture_output=True,
+                       timeout=args.seconds + 60).stdout
+            used = busy_s() - before
+            server.wait(20)
+            end = json.loads(text)["end"]["sum_received"]
+            return end["bits_per_second"] / 1e9, used / (end["bytes"] / 1e9)
+        finally:
+            tunnel.end()
+            down()
+
+
+def available(args, kind):
+    if kind.startswith("sealane"):
+        return os.access(args.sealane, os.X_OK)
+    if kind == "plain":
+        return True
+    program = args.wireguard_go if kind == "wireguard-go" else args.boringtun
+    return bool(program and shutil.which(program) and shutil.which("wg"))
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--csv")
+    parser.add_argument("--sealane", default=str(HERE.parent / "target/release/sealane"))
+    parser.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
+    parser.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
+    parser.add_argument("kinds", nargs="*")
+    args = parser.parse_args()
+    kinds = []
+    for kind in args.kinds or KINDS:
+        if available(args, kind):
+            kinds.append(kind)
+        else:
+            print(f"{kind}: its programs are not here", file=sys.stderr)
+    rows = []
+    for round_ in range(args.rounds):
+        for kind in kinds:
+            rate, cost = measure(args, kind)
+            rows.append((round_, kind, rate, cost))
+            print(f"{round_} {kind:14} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB", file=sys.stderr, flush=True)
+    if args.csv:
+        lines = [f"{r},{kind},{rate:.3f},{cost:.3f}\n" for r, kind, rate, cost in rows]
+        pathlib.Path(args.csv).write_text("round,kind,gbit_s,cpu_s_per_gb\n" + "".join(lines))
+    print(f"{'':14} {'Gb/s':>7} {'CPU s/GB':>9}")
+    for kind in kinds:
+        of = [(rate, cost) for _, k, rate, cost in rows if k == kind]
+        rate, cost = (statistics.median(column) for column in zip(*of))
+        print(f"{kind:14} {rate:7.2f} {cost:9.2f}")
+
+
+if __name__ == "__main__":
+    main()
