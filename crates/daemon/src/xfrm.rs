@@ -11,12 +11,14 @@
 //!  stack ◀──────────────────── TUN ◀─ join ◀─ open in bursts, check policies ◀─ sockets of ESP ◀──────────── wire
 //! ```
 
+pub mod client;
 mod inbound;
 mod join;
 pub(crate) mod mark;
 mod outbound;
 pub(crate) mod path;
 mod policies;
+pub(crate) mod questions;
 pub(crate) mod socket;
 pub(crate) mod space;
 

@@ -50,7 +50,7 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-pub use proc::proc_xfrm_stat;
+pub use proc::{STAT_QUERY, proc_xfrm_stat};
 
 use policies::Policies;
 use states::States;

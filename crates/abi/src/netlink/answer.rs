@@ -2,8 +2,8 @@
 
 use super::rules::Rule;
 use super::{
-    Message, Messages, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN,
-    Nlmsghdr, align, push_attr,
+    Attrs, Message, Messages, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR,
+    NLMSG_HDRLEN, Nlmsghdr, align, push_attr,
 };
 use crate::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -102,6 +102,28 @@ pub fn done(seq: u32, port: u32, flags: u16, outcome: Result<(), Errno>, options
     message(NLMSG_DONE, flags, seq, port, &payload)
 }
 
+/// Where the attributes of an acknowledgement or of the end of a dump begin.
+fn attributes_at(m: &Message<'_>) -> usize {
+    let request = NLMSG_HDRLEN + 4;
+    match m.header.nlmsg_type {
+        NLMSG_ERROR if m.header.nlmsg_flags & NLM_F_CAPPED != 0 => request + NLMSG_HDRLEN,
+        NLMSG_ERROR => {
+            let header = m.bytes.get(request..).and_then(|b| Nlmsghdr::read_from_prefix(b).ok());
+            header.map_or(m.bytes.len(), |(h, _)| request + align(h.nlmsg_len as usize))
+        }
+        NLMSG_DONE => request,
+        _ => m.bytes.len(),
+    }
+}
+
+/// The text of an extended acknowledgement, if it has one.
+#[must_use]
+pub fn text<'a>(m: &Message<'a>) -> Option<&'a str> {
+    let attrs = m.bytes.get(attributes_at(m)..).filter(|_| m.header.nlmsg_flags & NLM_F_ACK_TLVS != 0)?;
+    let text = Attrs::new(attrs).find(|a| a.type_ == NLMSGERR_ATTR_MSG)?.payload;
+    str::from_utf8(text.split(|b| *b == 0).next()?).ok()
+}
+
 /// A datagram of acknowledgements that say all that they can (`ext`, not `cap`), as a socket with `options` gets it; `None`
 /// where that is the same.
 #[must_use]
@@ -113,21 +135,11 @@ pub fn fitted(datagram: &[u8], options: AckOptions) -> Option<Vec<u8>> {
     let mut changed = false;
     for m in Messages::new(datagram) {
         let mut header = m.header;
-        // The request, from its header on.
-        let request = NLMSG_HDRLEN + 4..m.bytes.len();
-        let tlvs = match header.nlmsg_type {
-            NLMSG_ERROR if header.nlmsg_flags & NLM_F_CAPPED != 0 => request.start + NLMSG_HDRLEN,
-            NLMSG_ERROR => {
-                let len = m.bytes.get(request.clone()).and_then(|b| Nlmsghdr::read_from_prefix(b).ok());
-                len.map_or(m.bytes.len(), |(h, _)| request.start + align(h.nlmsg_len as usize))
-            }
-            NLMSG_DONE => request.start,
-            _ => m.bytes.len(),
-        };
+        let tlvs = attributes_at(&m);
         let mut bytes = m.bytes[..tlvs.min(m.bytes.len())].to_vec();
         let has_tlvs = header.nlmsg_flags & NLM_F_ACK_TLVS != 0 && tlvs < m.bytes.len();
         if header.nlmsg_type == NLMSG_ERROR && options.cap && header.nlmsg_flags & NLM_F_CAPPED == 0 {
-            bytes.truncate(request.start + NLMSG_HDRLEN);
+            bytes.truncate(NLMSG_HDRLEN + 4 + NLMSG_HDRLEN);
             header.nlmsg_flags |= NLM_F_CAPPED;
             changed = true;
         }
@@ -173,6 +185,8 @@ mod tests {
                     let full = ack(&request, 9, outcome, all, &ext);
                     let wanted = ack(&request, 9, outcome, options, &ext);
                     assert_eq!(fitted(&full, options).unwrap_or(full.clone()), wanted, "{options:?} {outcome:?}");
+                    let whole = Messages::new(&full).next().expect("a message");
+                    assert_eq!(text(&whole), ext.text);
                     let full = done(7, 9, 0, outcome, all, &ext);
                     let wanted = done(7, 9, 0, outcome, options, &ext);
                     assert_eq!(fitted(&full, options).unwrap_or(full.clone()), wanted, "{options:?} {outcome:?}");

@@ -116,6 +116,9 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
     if n.nr == libc::SYS_bind {
         link::bind(server, peer, n);
     }
+    if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == sealane_engine::xfrm::STAT_QUERY {
+        return Some(link::counters(peer, n));
+    }
     let fd = n.args[0] as u32;
     if server.xfrm.is_empty() || !server.watches(fd) {
         return None;

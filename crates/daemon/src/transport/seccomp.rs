@@ -3,6 +3,7 @@
 use crate::serve::xfrm;
 use sealane_abi::tcp;
 use sealane_engine::tcp_ao::netstat;
+use sealane_engine::xfrm::STAT_QUERY;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -68,6 +69,7 @@ enum To {
     Ask,
     Socket,
     Option,
+    Stat,
     Tcp,
     First,
     /// Over the next two lines.
@@ -136,8 +138,8 @@ impl Filter {
         c.jump(libc::BPF_JEQ, libc::SYS_splice as u32, To::Third, To::Next);
         if tcp_ao {
             c.jump(libc::BPF_JEQ, libc::SYS_connect as u32, To::Ask, To::Next);
-            c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Tcp, To::Next);
         }
+        c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Stat, To::Next);
         c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
         // Which port it is about only its memory says.
         c.jump(libc::BPF_JEQ, libc::SYS_bind as u32, To::Ask, To::Next);
@@ -159,6 +161,10 @@ impl Filter {
             c.arg(2);
             c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::First);
         }
+        c.goto(if tcp_ao { To::Tcp } else { To::First });
+        c.label(To::Stat);
+        c.arg(1);
+        c.jump(libc::BPF_JEQ, STAT_QUERY.0 as u32, To::Ask, To::Next);
         if !tcp_ao {
             c.goto(To::First);
         } else {

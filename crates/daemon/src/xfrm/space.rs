@@ -2,6 +2,7 @@
 
 use super::mark;
 use super::path::DataPath;
+use super::questions;
 use super::socket::{Server, Socket};
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
@@ -86,6 +87,9 @@ impl Space {
         while !self.stop.load(Ordering::Acquire) {
             let timeout = self.engine().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
             server.turn(timeout, &self.waker, |datagram, from| {
+                if let Some(answer) = questions::answer(&self.engine(), datagram, &from) {
+                    return answer;
+                }
                 let acquire_s = self.acquire_s();
                 let done = self.data.with(|engine, now| {
                     acquire_s.into_iter().for_each(|seconds| engine.set_acquire_s(seconds));

@@ -18,6 +18,12 @@ macro_rules! counters {
             const fn suffix(self) -> &'static str {
                 match self { $(Counter::$variant => stringify!($variant),)* }
             }
+
+            /// What it counts, in a sentence.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $(Counter::$variant => $doc,)* }
+            }
         }
     };
 }

@@ -1,4 +1,5 @@
-//! Files of /proc that tell what we serve: /proc/crypto, and the counters of TCP-AO in /proc/net/netstat.
+//! Files of /proc that tell what we serve: /proc/crypto, the counters of TCP-AO in /proc/net/netstat, those of IPsec in
+//! /proc/net/xfrm_stat.
 
 use super::fds;
 use crate::entry::{guarded, real};
@@ -14,6 +15,8 @@ enum Ours {
     Crypto,
     /// net/netstat of a thread's network namespace: of this thread (0), of this process (-1), or of the process named.
     Netstat(c_int),
+    /// net/xfrm_stat, of the same.
+    XfrmStat(c_int),
 }
 
 /// Which of our files a path is.
@@ -26,24 +29,34 @@ unsafe fn ours(path: *const c_char) -> Option<Ours> {
     }
     // SAFETY: not null.
     let rest = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(b"/proc/")?;
-    match rest {
-        b"crypto" => Some(Ours::Crypto),
-        b"net/netstat" | b"self/net/netstat" => Some(Ours::Netstat(-1)),
-        b"thread-self/net/netstat" => Some(Ours::Netstat(0)),
-        _ => {
-            let pid = core::str::from_utf8(rest.strip_suffix(b"/net/netstat")?).ok()?;
-            pid.parse().ok().filter(|pid| *pid > 0).map(Ours::Netstat)
+    if rest == b"crypto" {
+        return Some(Ours::Crypto);
+    }
+    let (whose, file) = match rest.strip_prefix(b"net/") {
+        Some(file) => (-1, file),
+        None => {
+            let at = rest.windows(5).position(|w| w == b"/net/")?;
+            let whose = match &rest[..at] {
+                b"self" => -1,
+                b"thread-self" => 0,
+                pid => core::str::from_utf8(pid).ok()?.parse().ok().filter(|pid| *pid > 0)?,
+            };
+            (whose, &rest[at + 5..])
         }
+    };
+    match file {
+        b"netstat" => Some(Ours::Netstat(whose)),
+        b"xfrm_stat" => Some(Ours::XfrmStat(whose)),
+        _ => None,
     }
 }
 
-/// The text with the launcher's counters in it; none where nobody serves TCP-AO.
-fn netstat(whose: c_int) -> Option<Vec<u8>> {
+/// The text that the launcher has for the option `(level, name)`; none where nobody serves it.
+fn asked(whose: c_int, (level, name): (c_int, c_int)) -> Option<Vec<u8>> {
     let mut text = vec![0u8; 1 << 14];
     let mut len = text.len() as u32;
-    let name = sealane_engine::tcp_ao::netstat::QUERY;
     // SAFETY: room of that length.
-    let r = unsafe { raw!(libc::SYS_getsockopt, whose, libc::IPPROTO_TCP, name, text.as_mut_ptr(), &raw mut len) };
+    let r = unsafe { raw!(libc::SYS_getsockopt, whose, level, name, text.as_mut_ptr(), &raw mut len) };
     check(r).ok()?;
     text.truncate(len as usize);
     Some(text)
@@ -54,8 +67,9 @@ fn listing(which: Ours, flags: c_int) -> Option<Result<isize, i32>> {
     let text = match which {
         Ours::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
         Ours::Crypto => system::get().map(|s| sealane_engine::proc_crypto(&s).into_bytes()),
-        Ours::Netstat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
-        Ours::Netstat(whose) => Ok(netstat(whose)?),
+        Ours::Netstat(_) | Ours::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
+        Ours::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, sealane_engine::tcp_ao::netstat::QUERY))?),
+        Ours::XfrmStat(whose) => Ok(asked(whose, sealane_engine::xfrm::STAT_QUERY)?),
     };
     Some(text.and_then(|text| memory_file(&text, flags & libc::O_CLOEXEC != 0)))
 }

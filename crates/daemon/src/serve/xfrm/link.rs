@@ -8,7 +8,7 @@ use crate::transport::peer::{Peer, Span, readable};
 use crate::transport::rights;
 use crate::transport::seccomp::Notification;
 use crate::transport::{process, tcp_socket, usersock};
-use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark};
+use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark, questions};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
@@ -50,6 +50,11 @@ pub(super) fn trusted(uid: u32) -> bool {
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
 fn meet() -> io::Result<Option<Daemon>> {
+    Ok(probe()?.map(|(_, daemon)| daemon))
+}
+
+/// The same, with the socket that it was asked by.
+fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
     // From now on nobody else's frames get here.
@@ -70,7 +75,7 @@ fn meet() -> io::Result<Option<Daemon>> {
                 // It has ended.
                 return Ok(None);
             }
-            Ok(Some(Daemon { process, seen: Instant::now() }))
+            Ok(Some((probe, Daemon { process, seen: Instant::now() })))
         }
         _ => Err(io::ErrorKind::PermissionDenied.into()),
     }
@@ -169,6 +174,36 @@ impl Entry {
         *daemon = within(&netns, meet).map_err(|e| refused(&e))?;
         if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
     }
+}
+
+/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an id.
+pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
+    let of = match n.args[0] as i32 {
+        pid if pid > 0 => Peer(pid as u32),
+        0 => peer,
+        _ => Peer(peer.process().unwrap_or(peer.0)),
+    };
+    let none = |_| Verdict::Fail(libc::ENOENT);
+    let text = peer_netns(of).and_then(|netns| {
+        within(&netns, || {
+            let Some((socket, _)) = probe()? else { return Ok(None) };
+            let question = answer::message(questions::STAT, NLM_F_REQUEST, 0, 0, &[]);
+            usersock::send(socket.as_fd(), PORT, &question, None)?;
+            readable(socket.as_fd(), PATIENCE_MS);
+            let mut bytes = vec![0; 16 << 10];
+            let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
+            bytes.truncate(frame.len);
+            Ok(questions::text(&bytes).map(str::to_owned))
+        })
+    });
+    let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
+    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
+    if text.len() > room {
+        return Err(libc::ENOBUFS.into());
+    }
+    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
+    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
+    Ok(0)
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
