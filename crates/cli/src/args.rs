@@ -1,8 +1,10 @@
 //! Every command and flag, defined once: help, man pages, completions and tests grow from here.
 
 mod tcp_ao;
+mod xfrm;
 
 pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
+pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sealane_crypto::Kind;
@@ -37,6 +39,7 @@ pub(crate) enum Command {
     Crypto(Crypto),
     #[command(subcommand)]
     TcpAo(TcpAo),
+    Xfrm(Xfrm),
     Daemon(Daemon),
     Check(Check),
     Speed(Speed),

@@ -7,6 +7,7 @@
 mod args;
 mod cmd;
 mod render;
+mod xfrm;
 
 use args::{Cli, Command, Crypto, TcpAo};
 use clap::Parser;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::TcpAo(TcpAo::Verify(args)) => cmd::verify::verify(&args, &mut out),
         Command::TcpAo(TcpAo::Sign(args)) => cmd::sign::sign(&args, &mut out),
         Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear(&args),
+        Command::Xfrm(args) => xfrm::xfrm(&args, &mut out),
         Command::Daemon(args) => cmd::daemon::daemon(&args),
         Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),

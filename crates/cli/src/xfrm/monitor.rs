@@ -1,0 +1,54 @@
+//! `sealane xfrm monitor`.
+
+use super::Session;
+use super::words::Words;
+use crate::Answer;
+use anyhow::{Result, bail};
+use sealane_abi::xfrm::{
+    XFRMNLGRP_ACQUIRE, XFRMNLGRP_AEVENTS, XFRMNLGRP_EXPIRE, XFRMNLGRP_MAPPING, XFRMNLGRP_MIGRATE, XFRMNLGRP_POLICY,
+    XFRMNLGRP_REPORT, XFRMNLGRP_SA, group_bit,
+};
+
+/// Objects that can be watched, and their groups.
+const OBJECTS: &[(&str, u32)] = &[
+    ("acquire", XFRMNLGRP_ACQUIRE),
+    ("expire", XFRMNLGRP_EXPIRE),
+    ("SA", XFRMNLGRP_SA),
+    ("aevent", XFRMNLGRP_AEVENTS),
+    ("policy", XFRMNLGRP_POLICY),
+    ("report", XFRMNLGRP_REPORT),
+    ("migrate", XFRMNLGRP_MIGRATE),
+    ("mapping", XFRMNLGRP_MAPPING),
+];
+
+/// Which groups the rest of a command wants, as a mask; and whether keys are to be left out.
+pub(super) fn groups(words: &mut Words) -> Result<(u32, bool)> {
+    let all = OBJECTS.iter().fold(0, |mask, (_, group)| mask | group_bit(*group));
+    let (mut mask, mut nokeys) = (0, false);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "all" => mask = all,
+            "nokeys" => nokeys = true,
+            _ => match OBJECTS.iter().find(|(name, _)| *name == word) {
+                Some((_, group)) => mask |= group_bit(*group),
+                None => bail!("'{word}' is nothing to watch"),
+            },
+        }
+    }
+    Ok((if mask == 0 { all } else { mask }, nokeys))
+}
+
+/// Prints events until it is ended.
+pub(super) fn run(session: &mut Session<'_>) -> Result<Answer> {
+    /// No room: events were lost.
+    const ENOBUFS: i32 = 105;
+    loop {
+        let mut text = String::new();
+        match session.client.event(|m| text.push_str(&session.printer.event(&m))) {
+            Err(e) if e.raw_os_error() == Some(ENOBUFS) => eprintln!("sealane: events were lost"),
+            done => done?,
+        }
+        session.out.write_all(text.as_bytes())?;
+        session.out.flush()?;
+    }
+}
