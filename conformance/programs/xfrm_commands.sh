@@ -1,10 +1,25 @@
-# Runs the commands of a file (xfrm-commands.txt) and tells what they print.
+# Runs the commands of a file (xfrm-commands.txt) and tells what they print. XFRM is what stands for `ip xfrm`.
 monitor= seen=$(mktemp)
+# ask [OPTIONS] xfrm WORDS
+ask() {
+  local options=()
+  while [ "$1" != xfrm ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  if [ -n "$XFRM" ]; then
+    $as $XFRM "${options[@]}" "$@"
+  else
+    $as ip "${options[@]}" xfrm "$@"
+  fi
+}
 while IFS= read -r line; do
+  as=
   case $line in
     '' | '#'*) continue ;;
     '+ '*)
-      ip xfrm monitor ${line#+ } >"$seen" 2>&1 &
+      ${XFRM:-ip xfrm} monitor ${line#+ } >"$seen" 2>&1 &
       monitor=$!
       sleep 0.5
       echo "== monitor ${line#+ }"
@@ -24,7 +39,6 @@ while IFS= read -r line; do
       ;;
   esac
   echo "== $line"
-  as=
   case $line in
     '! '*)
       as="setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all"
@@ -33,6 +47,6 @@ while IFS= read -r line; do
   esac
   set -f
   eval "set -- $(printf %s "$line" | sed 's/[()!,]/\\&/g')"
-  $as ip "$@" 2>&1
+  ask "$@" 2>&1
   echo "-- $?"
 done <"$1"

@@ -156,3 +156,69 @@ fn without_the_daemon() {
     host.end(libc::SIGTERM);
     assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
 }
+
+/// `sealane xfrm` prints what `ip xfrm` prints, wherever `ip` does not refuse the command by itself.
+#[test]
+fn the_same_grammar_without_ip() {
+    let test = "xfrm::the_same_grammar_without_ip";
+    let Some(mut host) = Host::new(test) else { return };
+    let (script, list) = (file("programs/xfrm_commands.sh"), file("vectors/xfrm-commands.txt"));
+    let (_, all) = host.run(&["bash", &script, &list]);
+    // What the kernel is never asked: ip's own checks, with exit statuses and texts of ip's.
+    let mut refused = std::collections::HashSet::new();
+    let mut block: Vec<&str> = Vec::new();
+    for line in all.lines() {
+        match line.strip_prefix("== ") {
+            Some(command) => block = vec![command],
+            None => block.push(line),
+        }
+        let asked = block.iter().any(|l| l.starts_with("RTNETLINK") || l.starts_with("Error: ")) && line == "-- 2";
+        if line.starts_with("-- ") && line != "-- 0" && !asked && !block[0].starts_with("! ") {
+            refused.insert(block[0].to_owned());
+        }
+    }
+    let text = std::fs::read_to_string(&list).unwrap();
+    // ip shows keys to `monitor nokeys`.
+    let kept = |l: &&str| !refused.contains(*l) && !l.contains("nokeys");
+    let mut kept: Vec<&str> = text.lines().filter(kept).collect();
+    if let Some(at) = text.lines().position(|l| l == "+ nokeys all") {
+        let gone = text.lines().skip(at + 1).position(|l| l == "-").map(|n| text.lines().skip(at + 1).take(n + 1));
+        let gone: Vec<&str> = gone.into_iter().flatten().collect();
+        let first = kept.windows(gone.len()).position(|w| w == gone.as_slice()).expect("they were kept");
+        kept.drain(first..first + gone.len());
+    }
+    assert!(kept.iter().filter(|l| l.contains("xfrm ")).count() > 180, "most are left");
+    let list = host.lab.file("commands", &(kept.join("\n") + "\n"));
+    let mut told = [String::new(), String::new()];
+    for (own, told) in [false, true].into_iter().zip(&mut told) {
+        host.end(libc::SIGTERM);
+        host.start();
+        *told = without_times(&if own {
+            let xfrm = format!("XFRM={} xfrm", sealane().display());
+            host.lab.start(&host.space, &["env", &xfrm, "bash", &script, &list]).finish(LIMIT).1
+        } else {
+            host.run(&["bash", &script, &list]).1
+        });
+    }
+    let mut command = "";
+    for (ip, ours) in told[0].lines().zip(told[1].lines()) {
+        if ip.starts_with("==") {
+            command = ip;
+        }
+        assert_eq!(ip, ours, "{command}");
+    }
+    assert_eq!(told[0], told[1]);
+}
+
+#[test]
+fn counters_for_programs() {
+    let Some(host) = Host::new("xfrm::counters_for_programs") else { return };
+    for path in ["/proc/net/xfrm_stat", "/proc/self/net/xfrm_stat"] {
+        let (status, text) = host.run(&["cat", path]);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("XfrmInNoStates          \t0\n") && text.contains("XfrmOutNoQueueSpace"), "{text}");
+    }
+    let exe = sealane();
+    let shown = host.lab.start(&host.space, &[&exe.to_string_lossy(), "xfrm", "show"]).finish(LIMIT);
+    assert_eq!(shown, (Some(0), "no states\n".to_owned()));
+}
