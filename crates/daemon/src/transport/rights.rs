@@ -66,6 +66,12 @@ fn users(status: &str) -> Option<(u32, u32)> {
     Some((ids.next()?.ok()?, ids.next()?.ok()?))
 }
 
+/// What the kernel would say of what a thread's process sends.
+pub(crate) fn credentials(peer: Peer) -> Option<Credentials> {
+    let status = peer.status()?;
+    Some(Credentials { pid: field(&status, "Tgid:")?.trim().parse().ok()?, uid: users(&status)?.0 })
+}
+
 /// A process that sends to us, told apart from a later one with its id.
 #[derive(Debug)]
 pub(crate) struct Sender {

@@ -184,13 +184,13 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Res
 
 /// Sends one frame to a port, without waiting.
 ///
-/// With `as_user` the kernel tells the receiver that this user had sent it, where we may say so.
+/// With `sender` the kernel tells the receiver that this process and user had sent it, where we may say so.
 ///
 /// # Errors
-/// `ConnectionRefused` when nobody has the port, `WouldBlock` when its buffer is full, `EPERM` for a user that we may not
+/// `ConnectionRefused` when nobody has the port, `WouldBlock` when its buffer is full, `EPERM` for a sender that we may not
 /// name, `EMSGSIZE` for more than our send buffer.
-pub(crate) fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], as_user: Option<u32>) -> io::Result<usize> {
-    transmit(fd, address(port, 0), bytes, as_user)
+pub(crate) fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
+    transmit(fd, address(port, 0), bytes, sender)
 }
 
 /// Sends one frame to all who listen to a group.
@@ -205,7 +205,7 @@ pub(crate) fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Resul
     }
 }
 
-fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], as_user: Option<u32>) -> io::Result<usize> {
+fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 4];
     // SAFETY: every pointer is to a live local, or to `bytes`, which is only read, with its length beside it; the control
@@ -216,8 +216,8 @@ fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], as_user: Optio
         msg.msg_namelen = size_of_val(&to) as libc::socklen_t;
         msg.msg_iov = &mut iov;
         msg.msg_iovlen = 1;
-        if let Some(uid) = as_user {
-            let credentials = libc::ucred { pid: libc::getpid(), uid, gid: libc::getgid() };
+        if let Some(Credentials { pid, uid }) = sender {
+            let credentials = libc::ucred { pid: pid as libc::pid_t, uid, gid: libc::getgid() };
             msg.msg_control = control.as_mut_ptr().cast();
             msg.msg_controllen = libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize;
             let head = libc::CMSG_FIRSTHDR(&msg);

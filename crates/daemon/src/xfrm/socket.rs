@@ -265,7 +265,8 @@ mod tests {
             let (frame, bytes) = read(&listener);
             assert_eq!((frame.groups, &bytes[..]), (1 << 2, &b"hello"[..]));
             // Somebody else's credentials, where we may name them, are not ours.
-            usersock::send(asker.as_fd(), PORT, b"hello", Some(65534)).expect("a request");
+            usersock::send(asker.as_fd(), PORT, b"hello", Some(Credentials { pid: std::process::id(), uid: 65534 }))
+                .expect("a request");
             assert_eq!(read(&asker).1, b"hello\x00");
             socket.publish(&[Notice { group: 4, bytes: Zeroizing::new(vec![7]) }]);
             assert_eq!(read(&other).1, [7]);

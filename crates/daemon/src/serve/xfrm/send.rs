@@ -7,7 +7,7 @@ use super::{Call, Done};
 use crate::serve::Verdict;
 use crate::transport::peer::{Span, readable};
 use crate::transport::rights;
-use crate::transport::usersock;
+use crate::transport::usersock::{self, Credentials};
 use crate::xfrm::PORT;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::xfrm;
@@ -23,7 +23,7 @@ const MAX_REQUEST: usize = 16 << 20;
 const BUSY: Duration = Duration::from_secs(30);
 /// How long an answer is waited for, in milliseconds.
 const ANSWER_MS: i32 = 200;
-/// The user whom the daemon is told when the program may not do what it asks for: nobody.
+/// Whom the daemon is told when the program may not do what it asks for: nobody.
 const NOBODY: u32 = 65534;
 const MSGHDR: usize = 56;
 
@@ -110,14 +110,24 @@ impl Call<'_> {
         self.peer.read(spans, &mut data)?;
         self.ensure_port()?;
         self.entry.meet(self.fd.as_fd())?;
-        let as_user = (!self.may()).then_some(NOBODY);
+        let may = self.may();
+        // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody may
+        // name another process.
+        let mut sender = match may {
+            true => rights::credentials(self.peer),
+            false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
+        };
         self.still()?;
         let fd = self.fd.as_fd();
         let waits = expects_answer(&data) && !readable(fd, 0);
         let start = Instant::now();
         let mut sent = Err(io::ErrorKind::WouldBlock.into());
         self.server.wait_until(|| {
-            sent = usersock::send(fd, PORT, &data, as_user);
+            sent = usersock::send(fd, PORT, &data, sender);
+            let refused = sent.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
+            if refused && may && sender.take().is_some() {
+                return false;
+            }
             let full = sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < BUSY;
             if full {
                 std::thread::sleep(Duration::from_millis(1));
