@@ -222,3 +222,15 @@ fn counters_for_programs() {
     let shown = host.lab.start(&host.space, &[&exe.to_string_lossy(), "xfrm", "show"]).finish(LIMIT);
     assert_eq!(shown, (Some(0), "no states\n".to_owned()));
 }
+
+/// The daemon keeps a descriptor for each program that asks, and not for ever.
+#[test]
+fn programs_that_have_ended_are_forgotten() {
+    let Some(host) = Host::new("xfrm::programs_that_have_ended_are_forgotten") else { return };
+    let pid = host.daemon.as_ref().expect("it runs").id();
+    let descriptors = || std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives").count();
+    let before = descriptors();
+    let (status, told) = host.run(&["sh", "-c", "for i in $(seq 60); do ip xfrm state count || exit 1; done"]);
+    assert_eq!(status, Some(0), "{told}");
+    assert!(descriptors() < before + 30, "{before} descriptors, then {}", descriptors());
+}

@@ -30,8 +30,10 @@ const MAX_WAITING: usize = 512 << 20;
 const RETRY: Duration = Duration::from_millis(1);
 /// How long an asker may read nothing before its answers are given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many askers are remembered. More are looked up anew.
-const MAX_ASKERS: usize = 1024;
+/// How many askers are remembered, each with a descriptor. More are looked up anew.
+const MAX_ASKERS: usize = 128;
+/// Askers that have ended are forgotten when there are this many, or twice as many as there were then.
+const FIRST_SWEEP: usize = 16;
 /// Acknowledgements say all that they can: what an asker's socket did not want is taken out where it reads.
 const ACK: AckOptions = AckOptions { cap: false, ext: true };
 /// How many requests are served before events and timers have their turn.
@@ -81,6 +83,8 @@ struct Waiting {
 pub(crate) struct Server<'a> {
     socket: &'a Socket,
     askers: HashMap<(u32, u32), Process>,
+    /// How many there may be before those that have ended are looked for.
+    sweep_at: usize,
     waiting: HashMap<u32, Waiting>,
     /// Bytes in all of them.
     waiting_len: usize,
@@ -91,7 +95,7 @@ impl<'a> Server<'a> {
     /// Serves nobody yet.
     pub(crate) fn new(socket: &'a Socket) -> Self {
         let buf = vec![0; MAX_REQUEST];
-        Server { socket, askers: HashMap::new(), waiting: HashMap::new(), waiting_len: 0, buf }
+        Server { socket, askers: HashMap::new(), sweep_at: FIRST_SWEEP, waiting: HashMap::new(), waiting_len: 0, buf }
     }
 
     /// Waits for requests, for `timeout` at most or until `waker` is woken, and has them answered by `call`.
@@ -138,11 +142,12 @@ impl<'a> Server<'a> {
     fn may_administer(&mut self, port: u32, credentials: Credentials) -> bool {
         let key = (port, credentials.pid);
         if self.askers.get(&key).is_none_or(|known| !known.lives()) {
-            if self.askers.len() >= MAX_ASKERS {
+            if self.askers.len() >= self.sweep_at {
                 self.askers.retain(|_, known| known.lives());
-            }
-            if self.askers.len() >= MAX_ASKERS {
-                self.askers.clear();
+                if self.askers.len() >= MAX_ASKERS {
+                    self.askers.clear();
+                }
+                self.sweep_at = (2 * self.askers.len()).clamp(FIRST_SWEEP, MAX_ASKERS);
             }
             let inode = self
                 .socket

@@ -156,14 +156,6 @@ fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool) -
 }
 
 impl Both {
-    fn run(&self, i: usize, command: &str) -> String {
-        let words: Vec<&str> = command.split(' ').collect();
-        let output = self.spaces[i].run(|| Command::new(words[0]).args(&words[1..]).output()).expect(words[0]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command}: {text}");
-        text
-    }
-
     fn show(&self) {
         for path in &self.paths {
             let xfrm = path.shared().xfrm();
@@ -231,19 +223,4 @@ fn tunnels_and_transport() {
         both.transfer(1_000_000);
         both.stop();
     }
-}
-
-#[test]
-#[ignore = "prints what iperf3 measures"]
-fn a_tunnel_s_speed() {
-    let encap = std::env::var_os("NO_ENCAP").is_none();
-    let Some(both) = both("xfrm::a_tunnel_s_speed", OUTER4, INNER4, TUNNEL, encap) else { return };
-    let server =
-        both.spaces[1].run(|| Command::new("iperf3").args(["-s", "-1"]).stdout(std::process::Stdio::null()).spawn());
-    let mut server = server.expect("iperf3");
-    std::thread::sleep(Duration::from_millis(500));
-    println!("{}", both.run(0, &format!("iperf3 -t 5 -c {}", both.inner[1])));
-    let _ = server.wait();
-    both.show();
-    both.stop();
 }
