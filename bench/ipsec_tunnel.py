@@ -7,13 +7,15 @@ Needs root and iperf3. Rounds are interleaved and medians are told: throughput, 
 usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [KIND...]
 
 KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), wireguard-go (needs
-`wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE).
+`wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
+kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
+openssl and gcm; --plugins FOLDER).
 A kind whose programs are not there is left out, and said so.
 """
 import argparse, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
-KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun"]
+KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun", "kernel-libipsec"]
 SPACES = ("ipsectun-a", "ipsectun-b")
 OUTER = ("10.83.0.1", "10.83.0.2")
 INNER = ("10.84.1.1", "10.84.2.1")
@@ -117,7 +119,42 @@ class WireGuard:
             tunnel.wait(20)
 
 
-MAKERS = {"plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
+class Libipsec:
+    """strongSwan's own ESP: two charons."""
+    def __init__(self, args, kind, folder):
+        self.charons = []
+        for i in range(2):
+            inner_route(i, "veth")
+            own = f"{folder}/{i}"
+            pathlib.Path(f"{own}.strongswan").write_text(
+                "charon-systemd {\n load_modular = no\n load = random nonce openssl aes aesni gcm sha1 sha2 hmac kdf drbg "
+                f"kernel-libipsec kernel-netlink socket-default vici\n plugins {{ vici {{ socket = unix://{own}.vici }} }}\n}}\n")
+            pathlib.Path(f"{own}.swanctl").write_text(
+                f"connections {{ net {{\n version = 2\n local_addrs = {OUTER[i]}\n remote_addrs = {OUTER[1 - i]}\n"
+                f" proposals = aes128-sha256-ecp256\n local {{\n auth = psk\n id = {i}.example\n }}\n remote {{\n auth = psk\n }}\n"
+                f" children {{ net {{\n local_ts = {INNER[i]}/32\n remote_ts = {INNER[1 - i]}/32\n esp_proposals = aes128gcm128\n"
+                " } }\n} }\nsecrets { ike {\n secret = benchmark\n} }\n")
+            environment = {**os.environ, "STRONGSWAN_CONF": f"{own}.strongswan", "SWANCTL_DIR": folder}
+            self.charons.append(subprocess.Popen(["ip", "netns", "exec", SPACES[i], "charon-systemd"], env=environment,
+                                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            for _ in range(100):
+                if os.path.exists(f"{own}.vici"):
+                    break
+                time.sleep(0.05)
+            self.swanctl(own, "--load-all", "--file", f"{own}.swanctl")
+        self.swanctl(f"{folder}/0", "--initiate", "--child", "net")
+
+    def swanctl(self, own, *words):
+        subprocess.run(["swanctl", *words, "--uri", f"unix://{own}.vici"], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+
+    def end(self):
+        for charon in self.charons:
+            charon.terminate()
+            charon.wait(20)
+
+
+MAKERS = {"kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
 
 
 def busy_s():
@@ -152,6 +189,9 @@ def available(args, kind):
         return os.access(args.sealane, os.X_OK)
     if kind == "plain":
         return True
+    if kind == "kernel-libipsec":
+        plugins = [f"{args.plugins}/libstrongswan-{name}.so" for name in ("kernel-libipsec", "openssl", "gcm")]
+        return all(map(os.path.exists, plugins)) and all(map(shutil.which, ("charon-systemd", "swanctl")))
     program = args.wireguard_go if kind == "wireguard-go" else args.boringtun
     return bool(program and shutil.which(program) and shutil.which("wg"))
 
@@ -164,6 +204,7 @@ def main():
     parser.add_argument("--sealane", default=str(HERE.parent / "target/release/sealane"))
     parser.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
     parser.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
+    parser.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
     parser.add_argument("kinds", nargs="*")
     args = parser.parse_args()
     kinds = []

@@ -1,9 +1,9 @@
-//! A wire between two devices that loses, duplicates and reorders TCP segments, from a seed.
+//! A wire between two devices that loses, duplicates and reorders TCP segments, or packets of ESP, from a seed.
 //!
 //! ```text
-//! lossy-link DEVICE DEVICE [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] [--seed S]
+//! lossy-link DEVICE DEVICE [--of tcp|esp] [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] [--seed S]
 //! ```
-//! All other frames pass. A segment that is reordered stays behind for 0.5 to 4 ms. It ends when its standard input does,
+//! All other frames pass; ESP is counted as such by itself and in UDP, over IPv4. A segment that is reordered stays behind for 0.5 to 4 ms. It ends when its standard input does,
 //! and then tells what it did in one line of JSON. Superframes and open checksums pass as they are: nothing is cut or joined
 //! that the two ends did not cut or join.
 
@@ -23,6 +23,8 @@ struct Counts {
 }
 
 struct Link {
+    /// Whether a frame is one of those that are spoilt.
+    concerns: fn(&[u8]) -> bool,
     loss: u32,
     duplicate: u32,
     reorder: u32,
@@ -38,7 +40,7 @@ impl Link {
         // What is left in the header of what came in (checksum valid) means nothing to what goes out.
         frame[0] &= 1;
         self.counts.frames += 1;
-        if segment(&frame[VNET..]).is_none() {
+        if !(self.concerns)(&frame[VNET..]) {
             return ends[to].send(frame);
         }
         if self.rng.chance(self.loss) {
@@ -68,6 +70,19 @@ impl Link {
     }
 }
 
+/// Whether a frame carries ESP over IPv4, by itself or in UDP.
+fn esp(frame: &[u8]) -> bool {
+    let Some((head, ip)) = frame.split_at_checked(14) else { return false };
+    let ports_at = usize::from(ip.first().copied().unwrap_or(0) & 15) * 4;
+    let port = |at: usize| ip.get(ports_at + at..).and_then(|b| b.first_chunk()).map(|b| u16::from_be_bytes(*b));
+    head[12..] == [8, 0]
+        && match ip.get(9) {
+            Some(50) => true,
+            Some(17) => port(0) == Some(4500) || port(2) == Some(4500),
+            _ => false,
+        }
+}
+
 fn run() -> Result<(), String> {
     let mut args = std::env::args().skip(1);
     let mut open = || -> Result<Frames, String> {
@@ -75,10 +90,25 @@ fn run() -> Result<(), String> {
         Frames::open(&device, true).map_err(|e| format!("{device}: {e}"))
     };
     let ends = [open()?, open()?];
-    let mut link =
-        Link { loss: 0, duplicate: 0, reorder: 0, rng: Rng::new(1), held: Vec::new(), counts: Counts::default() };
+    let mut link = Link {
+        concerns: |frame| segment(frame).is_some(),
+        loss: 0,
+        duplicate: 0,
+        reorder: 0,
+        rng: Rng::new(1),
+        held: Vec::new(),
+        counts: Counts::default(),
+    };
     while let Some(flag) = args.next() {
         let value = args.next().ok_or(format!("{flag} wants a value"))?;
+        if flag == "--of" {
+            link.concerns = match value.as_str() {
+                "tcp" => |frame| segment(frame).is_some(),
+                "esp" => esp,
+                _ => return Err(format!("{flag} {value}: tcp or esp is wanted")),
+            };
+            continue;
+        }
         let number: u64 = value.parse().map_err(|e| format!("{flag} {value}: {e}"))?;
         match flag.as_str() {
             "--loss" => link.loss = number as u32,
