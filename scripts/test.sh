@@ -23,6 +23,7 @@ step matrix python3 scripts/matrix.py --check
 step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
 # 77: it has said what it lacks, and why.
 step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be" || (($? == 77))'
+step demo-ipsec bash -c 'DEMO_SECONDS=1 python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be" || (($? == 77))'
 
 echo
 target/release/summary "${steps[@]}"
