@@ -138,11 +138,12 @@ pub fn reported(packet: &[u8], udp_port: u16) -> Option<Report> {
     let walk = Walk::find(packet).ok().filter(|walk| !walk.fragment)?;
     let icmp = packet[walk.upper_at..walk.end].get(..)?;
     let quoted = icmp.get(ICMP_LEN..)?;
-    let (family, mtu) = match (walk.upper, icmp[..2].try_into().ok()?) {
-        (proto::ICMP, V4_TOO_BIG) if finish(sum(icmp, 0)) == 0 => {
+    // Either protocol may stand behind either header, and then is no error of its family.
+    let (family, mtu) = match (walk.family, walk.upper, icmp[..2].try_into().ok()?) {
+        (Family::V4, proto::ICMP, V4_TOO_BIG) if finish(sum(icmp, 0)) == 0 => {
             (Family::V4, u32::from(be16(icmp, 6)).max(V4_MIN_MTU))
         }
-        (proto::ICMPV6, V6_TOO_BIG) => {
+        (Family::V6, proto::ICMPV6, V6_TOO_BIG) => {
             let pseudo = sum(&packet[8..V6_HEADER_LEN], icmp.len() as u64 + u64::from(proto::ICMPV6));
             if finish(sum(icmp, pseudo)) != 0 {
                 return None;
@@ -232,6 +233,20 @@ mod tests {
         assert_eq!((back.proto, back.sport, back.dport), (1, 8, 0));
         assert_eq!(quoted(&ping, &Flow::of(&ping, 0, 0).unwrap()), None, "echo quotes nothing");
     }
+    /// A good checksum of the other family's protocol makes it none of this family.
+    #[test]
+    fn errors_behind_the_other_family_s_header() {
+        let quoted = v4(proto::ESP, &[0, 0, 1, 0, 0, 0, 0, 1]);
+        for (kind, protocol) in [(V4_TOO_BIG, proto::ICMP), (V6_TOO_BIG, proto::ICMPV6)] {
+            let mut error = [&kind[..], &[0, 0, 0, 0, 5, 0], &quoted].concat();
+            let sum = finish(sum(&error, 0)).to_be_bytes();
+            error[2..4].copy_from_slice(&sum);
+            assert_eq!(reported(&v4(protocol, &error), 4500).is_some(), protocol == proto::ICMP);
+            assert_eq!(reported(&v6(protocol, &error), 4500), None);
+            assert_eq!(reported(&v4(protocol, &error[..ICMP_LEN]), 4500), None, "nothing is quoted");
+        }
+    }
+
     use crate::ipsec::packet::Packet;
 
     fn v4(proto: u8, body: &[u8]) -> Vec<u8> {
