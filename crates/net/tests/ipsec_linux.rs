@@ -409,6 +409,15 @@ fn policy(case: &Value, dir: Dir) -> Policy {
     policy
 }
 
+/// What comes out of a packet that is let in.
+fn let_in<'b>(sad: &mut Sad, buf: &'b mut [u8]) -> [Inbound<'b>; 1] {
+    let end = buf.len();
+    let mut burst = [Inbound::new(Packet::new(buf, 0, end))];
+    open(sad, &mut burst, 1, &mut Vec::new());
+    assert!(matches!(burst[0].status, Ok(Opened::Packet { .. } | Opened::Clear)));
+    burst
+}
+
 #[test]
 fn errors_about_protected_flows() {
     let (mut passed, mut refused, mut sealed) = (0, 0, 0);
@@ -436,10 +445,7 @@ fn errors_about_protected_flows() {
                 continue;
             }
             let mut buf = hex(step["wire"].as_str().unwrap());
-            let end = buf.len();
-            let mut burst = [Inbound::new(Packet::new(&mut buf, 0, end))];
-            open(&mut sad, &mut burst, 1, &mut Vec::new());
-            assert!(matches!(burst[0].status, Ok(Opened::Packet { .. } | Opened::Clear)));
+            let burst = let_in(&mut sad, &mut buf);
             let packet = burst[0].packet.bytes();
             let flow = Flow::of(packet, 0, 0).unwrap();
             let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
@@ -522,10 +528,7 @@ fn levels_of_templates() {
                 sad.add(state(which)).unwrap();
             }
             let mut buf = hex(step["wire"].as_str().unwrap());
-            let end = buf.len();
-            let mut burst = [Inbound::new(Packet::new(&mut buf, 0, end))];
-            open(&mut sad, &mut burst, 1, &mut Vec::new());
-            assert!(matches!(burst[0].status, Ok(Opened::Packet { .. } | Opened::Clear)));
+            let burst = let_in(&mut sad, &mut buf);
             let packet = burst[0].packet.bytes();
             let flow = Flow::of(packet, 0, 0).unwrap();
             let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };

@@ -62,6 +62,17 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
     call.on(&entry, fd)
 }
 
+/// Answers a `getsockopt` of the preloaded library, which asks for a text so.
+pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
+    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
+    if text.len() > room {
+        return Err(libc::ENOBUFS.into());
+    }
+    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
+    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
+    Ok(0)
+}
+
 impl Call<'_> {
     fn arg(&self, i: usize) -> u64 {
         self.n.args[i]

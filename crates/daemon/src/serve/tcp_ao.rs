@@ -4,7 +4,7 @@
 //! The socket stays the program's and the kernel's; we borrow it for the length of a call, to read what the engine wants
 //! to know of it.
 
-use super::{Server, Verdict, caller};
+use super::{Server, Verdict, caller, calls};
 use crate::ao::{Space, Spaces};
 use crate::transport::netns::Netns;
 use crate::transport::peer::{Peer, Span};
@@ -257,11 +257,5 @@ fn counters(spaces: &Spaces, peer: Peer, n: &Notification) -> Done {
     let Ok(Some(space)) = space else { return Err(libc::ENOENT.into()) };
     let text = std::fs::read_to_string(format!("{of}/net/netstat")).map_err(|_| libc::ENOENT)?;
     let text = netstat::render(&text, space.engine().netstat());
-    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
-    if text.len() > room {
-        return Err(libc::ENOBUFS.into());
-    }
-    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
-    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
-    Ok(0)
+    calls::tell_text(peer, n, &text)
 }

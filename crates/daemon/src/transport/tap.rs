@@ -105,19 +105,35 @@ impl Tap {
         let protocol =
             if headers.bytes.first().is_some_and(|b| b >> 4 == 6) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
         front[VNET_HEADER_LEN + 12..].copy_from_slice(&(protocol as u16).to_be_bytes());
-        let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
-        let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
-        iovecs[0] = iovec(&front);
-        iovecs[1] = iovec(headers.bytes);
-        let mut count = 2;
-        for piece in pieces {
-            iovecs[count] = iovec(piece);
-            count += 1;
-        }
-        // SAFETY: the pieces live until the call returns, and are only read.
-        let n = unsafe { libc::writev(self.file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        write(&self.file, &front, headers.bytes, pieces)
     }
+}
+
+/// Writes one frame: what stands in front of its headers, these, and the pieces of its payload.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Panics
+/// When there are too many pieces.
+pub(super) fn write<'a>(
+    file: &File,
+    front: &[u8],
+    headers: &[u8],
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<()> {
+    let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
+    let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+    iovecs[0] = iovec(front);
+    iovecs[1] = iovec(headers);
+    let mut count = 2;
+    for piece in pieces {
+        iovecs[count] = iovec(piece);
+        count += 1;
+    }
+    // SAFETY: the pieces live until the call returns, and are only read.
+    let n = unsafe { libc::writev(file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// `struct virtio_net_hdr` for what lies behind a link header.

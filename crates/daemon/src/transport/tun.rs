@@ -4,7 +4,7 @@
 
 use super::link;
 use super::netlink::{Messages, Socket};
-use super::tap::{self, Headers, MAX_PIECES, Request, VNET_HEADER_LEN};
+use super::tap::{self, Headers, Request, VNET_HEADER_LEN};
 use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
 use std::fs::{File, OpenOptions};
@@ -98,7 +98,7 @@ impl Tun {
         }
     }
 
-    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
+    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`tap::MAX_PIECES`] less two.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for headers that contradict each other.
@@ -106,19 +106,7 @@ impl Tun {
     /// # Panics
     /// When there are too many pieces.
     pub(crate) fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-        let front = tap::vnet_header(&headers, 0);
-        let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
-        let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
-        iovecs[0] = iovec(&front);
-        iovecs[1] = iovec(headers.bytes);
-        let mut count = 2;
-        for piece in pieces {
-            iovecs[count] = iovec(piece);
-            count += 1;
-        }
-        // SAFETY: the pieces live until the call returns, and are only read.
-        let n = unsafe { libc::writev(self.file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        tap::write(&self.file, &tap::vnet_header(&headers, 0), headers.bytes, pieces)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Done, Entry, UDP_ENCAP};
 use crate::admin;
-use crate::serve::{Server, Verdict};
+use crate::serve::{Server, Verdict, calls};
 use crate::transport::netns::{self, Netns};
 use crate::transport::peer::{Peer, Span, readable};
 use crate::transport::rights;
@@ -197,13 +197,7 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
         })
     });
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
-    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
-    if text.len() > room {
-        return Err(libc::ENOBUFS.into());
-    }
-    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
-    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
-    Ok(0)
+    calls::tell_text(peer, n, &text)
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
