@@ -21,6 +21,7 @@ mod policies;
 pub(crate) mod questions;
 pub(crate) mod socket;
 pub(crate) mod space;
+mod wire;
 
 use sealane_crypto::Registry;
 use space::Space;

@@ -1,26 +1,18 @@
 //! From the TUN device to the wire.
 
-use super::path::{Counters, Routes, Shared, Worker};
-use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
-use crate::transport::raw::Raw;
-use crate::transport::tap::Headers;
-use crate::transport::tun::Tun;
+use super::path::Worker;
+use super::wire::Wire;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::{BURST, Run};
-use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, SaId};
+use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
-use sealane_net::wire::gso::{Cutter, ends};
+use sealane_net::wire::gso::Cutter;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Room for a packet at least: short ones may be padded.
 const LEAST: usize = 1536;
-/// Superframes' longest payload of UDP, in bytes.
-const MAX_SEND: usize = 65_000;
-const UDP_LEN: usize = 8;
 
 impl Worker {
     /// Seals and sends a burst of what the stack has; whether there may be more.
@@ -75,207 +67,5 @@ impl Worker {
         let mut wire = Wire { udp, raw, out, shared, routes };
         wire.send(&packets, tun);
         Ok(more)
-    }
-}
-
-/// What packets leave by.
-struct Wire<'w> {
-    udp: &'w mut Vec<UdpEsp>,
-    raw: &'w [RawEsp],
-    out: &'w Raw,
-    shared: &'w Shared,
-    routes: &'w mut Routes,
-}
-
-impl Wire<'_> {
-    fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
-        let Wire { udp, raw, out, shared, routes } = self;
-        let counters = &shared.counters;
-        let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
-        let mut i = 0;
-        while i < packets.len() {
-            let packet = &packets[i];
-            let bytes = packet.packet.bytes();
-            i += 1;
-            match packet.status {
-                Ok(()) if packet.sa == SaId::NONE && shared.is_leftover() => {
-                    counters.held.fetch_add(1, Relaxed);
-                }
-                Ok(()) if packet.sa == SaId::NONE => {
-                    counters.clear.fetch_add(1, Relaxed);
-                    plain.push(bytes);
-                }
-                Ok(()) => match Outer::of(bytes) {
-                    Some(outer) if outer.ports.is_some() => {
-                        let group = group(&packets[i - 1..], &outer);
-                        i += group.len() - 1;
-                        send_udp(udp, shared.bits.exempt, &outer, &group, counters, routes);
-                    }
-                    Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
-                        let mtu = routes.path(outer.around.destination).mtu as usize;
-                        let sent = if outer.around.source.is_ipv4() {
-                            send_pieces(out, bytes, mtu)
-                        } else {
-                            let socket = raw.iter().find(|s| s.is_v6() && Some(&s.protocol()) == bytes.get(6));
-                            socket.is_some_and(|s| s.send_fragmented(&outer.around, &bytes[outer.len..]).is_ok())
-                        };
-                        let counter = if sent { &counters.sent } else { &counters.refused };
-                        counter.fetch_add(1, Relaxed);
-                    }
-                    _ => plain.push(bytes),
-                },
-                Err(DropReason::TooBig) => {
-                    let mode = shared.xfrm().sad().get(packet.sa).map(|sa| sa.mode);
-                    // What is cut before it is sealed is no packet for transport mode.
-                    tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), tun, routes);
-                }
-                Err(_) => {}
-            }
-        }
-        // Families apart: each has its socket.
-        for v6 in [false, true] {
-            let these: ArrayVec<&[u8], BURST> =
-                plain.iter().copied().filter(|b| (b.first().is_some_and(|b| b >> 4 == 6)) == v6).collect();
-            if !these.is_empty() {
-                let sent = out.send(&these, 0, false);
-                counters.sent.fetch_add(sent.taken as u64, Relaxed);
-                counters.refused.fetch_add(sent.refused as u64, Relaxed);
-            }
-        }
-    }
-}
-
-/// Tells the sender of a packet that it is too big, as if the other end did.
-fn tell_too_big(packet: &[u8], mtu: u32, narrow: bool, tun: &mut Tun, routes: &mut Routes) {
-    let mut error = [0; icmp::MAX_LEN];
-    let Ok((_, destination)) = ends(packet) else { return };
-    if let Some(len) = icmp::too_big(packet, mtu, destination, &mut error) {
-        routes.tell(destination, mtu, narrow);
-        let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
-        let _ = tun.give(headers, core::iter::empty());
-    }
-}
-
-/// The longest fragment that is sent, in bytes.
-const MAX_PIECE: usize = 9216;
-
-/// Sends a packet of IPv4 without options in fragments. The kernel would do it too, but with an identification of its own,
-/// which AH covers.
-fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
-    const HEADER_LEN: usize = 20;
-    // Offsets count in eights.
-    let most = mtu.min(MAX_PIECE).saturating_sub(HEADER_LEN) / 8 * 8;
-    let (header, payload) = packet.split_at(HEADER_LEN);
-    if most == 0 {
-        return false;
-    }
-    let mut piece = [0; MAX_PIECE];
-    let count = payload.len().div_ceil(most);
-    payload.chunks(most).enumerate().all(|(i, part)| {
-        let len = HEADER_LEN + part.len();
-        piece[..HEADER_LEN].copy_from_slice(header);
-        piece[HEADER_LEN..len].copy_from_slice(part);
-        piece[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-        let more = if i + 1 < count { 0x2000 } else { 0 };
-        piece[6..8].copy_from_slice(&((i * most / 8) as u16 | more).to_be_bytes());
-        // The kernel writes the checksum of a header that it is given.
-        out.send(&[&piece[..len]], 0, false).refused == 0
-    })
-}
-
-/// What stands in front of ESP.
-struct Outer {
-    around: Around,
-    /// Length of the IP header.
-    len: usize,
-    df: bool,
-    /// With UDP.
-    ports: Option<(u16, u16)>,
-}
-
-impl Outer {
-    /// `None` for IP options and extension headers: such a packet is sent as it is.
-    fn of(packet: &[u8]) -> Option<Self> {
-        let around = esp::around(packet)?;
-        let (len, protocol, df) = match packet[0] {
-            0x45 => (20, packet[9], packet[6] & 0x40 != 0),
-            0x60..=0x6f => (40, packet[6], false),
-            _ => return None,
-        };
-        let ports = match (protocol, packet.get(len..len + UDP_LEN)) {
-            (17, Some(udp)) => Some((u16::from_be_bytes([udp[0], udp[1]]), u16::from_be_bytes([udp[2], udp[3]]))),
-            (17, None) => return None,
-            (50 | 51, _) => None,
-            _ => return None,
-        };
-        Some(Outer { around, len, df, ports })
-    }
-
-    /// Whether another packet has the same.
-    fn is_same(&self, packet: &[u8]) -> bool {
-        Outer::of(packet).is_some_and(|o| o.around == self.around && o.ports == self.ports && o.df == self.df)
-    }
-}
-
-/// The datagrams that leave in one superframe: all of the first one's length but the last, which may be shorter.
-fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
-    let mut group: ArrayVec<&[u8], MAX_SEGMENTS> = ArrayVec::new();
-    let from = outer.len + UDP_LEN;
-    let (mut total, mut len) = (0, 0);
-    for packet in packets {
-        if packet.status.is_err() || packet.sa == SaId::NONE || group.is_full() {
-            break;
-        }
-        let bytes = packet.packet.bytes();
-        if group.is_empty() {
-            len = bytes.len() - from;
-        } else if bytes.len() - from > len || total + bytes.len() - from > MAX_SEND || !outer.is_same(bytes) {
-            break;
-        }
-        let datagram = &bytes[from..];
-        group.push(datagram);
-        total += datagram.len();
-        if datagram.len() < len {
-            break;
-        }
-    }
-    group
-}
-
-fn send_udp(
-    sockets: &mut Vec<UdpEsp>,
-    mark: u32,
-    outer: &Outer,
-    group: &[&[u8]],
-    counters: &Counters,
-    routes: &mut Routes,
-) {
-    let (sport, dport) = outer.ports.unwrap_or_default();
-    let v6 = outer.around.source.is_ipv6();
-    let at = sockets.iter().position(|s| s.is_v6() == v6 && s.port() == sport).or_else(|| {
-        sockets.push(UdpEsp::open(v6, sport, mark).ok()?);
-        Some(sockets.len() - 1)
-    });
-    let Some(socket) = at.map(|at| &mut sockets[at]) else {
-        counters.refused.fetch_add(group.len() as u64, Relaxed);
-        return;
-    };
-    let fragments = !outer.df;
-    match socket.send(&outer.around, dport, group, fragments) {
-        Ok(()) => {
-            counters.sent.fetch_add(group.len() as u64, Relaxed);
-        }
-        // A device that cannot cut, or a path that has become narrower.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) => {
-            routes.forget(outer.around.destination);
-            for datagram in group {
-                let done = socket.send(&outer.around, dport, &[datagram], fragments);
-                let counter = if done.is_ok() { &counters.sent } else { &counters.refused };
-                counter.fetch_add(1, Relaxed);
-            }
-        }
-        Err(_) => {
-            counters.refused.fetch_add(group.len() as u64, Relaxed);
-        }
     }
 }
