@@ -1,101 +1,15 @@
 //! IPsec's packets: a daemon and a real kernel with its own ESP over a tap, and two daemons over a wire that is watched.
 
-use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root, sealane};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use sealane_conformance::target::{Target, root};
+use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const KERNEL: &str = "linux-7.3";
 
 fn program(name: &str) -> String {
     root().join("conformance/programs").join(name).to_string_lossy().into_owned()
-}
-
-/// A namespace with a daemon.
-struct Host {
-    space: String,
-    runtime: String,
-    config: String,
-    daemon: Option<Running>,
-}
-
-impl Host {
-    fn new(lab: &Lab, space: &str) -> Host {
-        let runtime = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
-        let config = lab.file(&format!("{space}.toml"), "[ipsec]\n");
-        let mut host = Host { space: space.to_owned(), runtime, config, daemon: None };
-        host.start(lab);
-        host
-    }
-
-    fn start(&mut self, lab: &Lab) {
-        let exe = sealane();
-        let argv = ["env", &self.runtime, &*exe.to_string_lossy(), "daemon", "--config", &self.config];
-        let mut daemon = lab.start(&self.space, &argv);
-        daemon.expect("IPsec in 1 network namespaces", 1);
-        self.daemon = Some(daemon);
-    }
-
-    fn end(&mut self, signal: i32) {
-        let daemon = self.daemon.take().expect("it runs");
-        daemon.signal(signal);
-        daemon.finish(LIMIT);
-    }
-
-    /// Runs a script of which `ip xfrm` reaches the daemon, and returns what it printed.
-    fn ip(&self, lab: &Lab, script: &str) -> String {
-        let exe = sealane();
-        let exe = exe.to_string_lossy();
-        let argv = ["env", &self.runtime, &*exe, "run", "--", "sh", "-ec", script];
-        let (status, text) = lab.start(&self.space, &argv).finish(LIMIT);
-        assert_eq!(status, Some(0), "{script}\n{text}");
-        text
-    }
-}
-
-/// A kernel that runs one script after another.
-struct Guest {
-    running: Running,
-    folder: PathBuf,
-    count: usize,
-}
-
-impl Guest {
-    fn boot(lab: &Lab, space: &str, tap: &str, addresses: &[&str]) -> Guest {
-        let folder = lab.folder().join("guest");
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let each = |a: &&str| format!("ip addr add {a} dev vec0 nodad\n");
-        let add: String = addresses.iter().map(each).collect();
-        let at = folder.display();
-        let script = format!(
-            "{add}ip link set vec0 up; ip link set lo up\nn=1\nwhile :; do\n\
-             if [ -f {at}/do.$n ]; then sh {at}/do.$n > {at}/text.$n 2>&1; echo $? > {at}/new.$n; \
-             mv {at}/new.$n {at}/done.$n; n=$((n+1)); else sleep 0.02; fi; done"
-        );
-        Guest { running: lab.boot(space, tap, KERNEL, &script), folder, count: 0 }
-    }
-
-    fn run(&mut self, script: &str) -> (String, String) {
-        self.count += 1;
-        let name = |what: &str| self.folder.join(format!("{what}.{}", self.count));
-        std::fs::write(name("new"), script).expect("a file");
-        std::fs::rename(name("new"), name("do")).expect("a file");
-        let start = Instant::now();
-        while !name("done").exists() {
-            assert!(start.elapsed() < LIMIT, "{script}\n{}", self.running.output());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let read = |what: &str| std::fs::read_to_string(name(what)).unwrap_or_default();
-        (read("done").trim().to_owned(), read("text"))
-    }
-
-    fn must(&mut self, script: &str) -> String {
-        let (status, text) = self.run(script);
-        assert_eq!(status, "0", "{script}\n{text}");
-        text
-    }
 }
 
 /// What two ends agree on.
@@ -226,7 +140,7 @@ fn with_a_kernel() {
     lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
     lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
     let host = Host::new(&lab, &space);
-    let mut guest = Guest::boot(&lab, &space, "kernel", &["10.81.0.2/24", "fd81::2/64"]);
+    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
     guest.must(
         "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
          ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
