@@ -74,25 +74,12 @@ pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
 }
 
 impl Call<'_> {
-    fn arg(&self, i: usize) -> u64 {
-        self.n.args[i]
-    }
-
-    fn int(&self, i: usize) -> i32 {
-        self.n.args[i] as i32
-    }
-
-    /// Whether the caller still waits, before anything is changed for good.
-    fn still(&self) -> Result<(), Verdict> {
-        if self.server.listener.valid(self.n.id) { Ok(()) } else { Err(Verdict::Answered) }
-    }
-
     fn on(&self, entry: &Arc<Entry>, fd: u32) -> Done {
         PRIVILEGED.set(entry.privileged);
         match self.n.nr {
             libc::SYS_bind => self.bind(entry),
             libc::SYS_accept => self.accept(entry, 0),
-            libc::SYS_accept4 => self.accept(entry, self.int(3)),
+            libc::SYS_accept4 => self.accept(entry, self.n.int(3)),
             libc::SYS_setsockopt => self.setsockopt(entry),
             libc::SYS_getsockopt => self.getsockopt(entry),
             libc::SYS_getsockname => self.name(entry, true),
@@ -100,45 +87,45 @@ impl Call<'_> {
             libc::SYS_connect if matches!(entry.object, Object::Netlink(_)) => Ok(0),
             libc::SYS_listen | libc::SYS_connect | libc::SYS_shutdown => Err(libc::EOPNOTSUPP.into()),
             libc::SYS_sendto | libc::SYS_write => {
-                let span = [Span { at: self.arg(1), len: self.arg(2) as usize }];
-                let flags = if self.n.nr == libc::SYS_write { 0 } else { self.int(3) as u32 };
+                let span = [Span { at: self.n.arg(1), len: self.n.arg(2) as usize }];
+                let flags = if self.n.nr == libc::SYS_write { 0 } else { self.n.int(3) as u32 };
                 self.send(entry, fd, &span, 0..0, flags)
             }
             libc::SYS_writev | libc::SYS_pwritev2 => {
                 self.positioned(libc::SYS_pwritev2)?;
-                let spans = self.spans(self.arg(1), self.arg(2), libc::EINVAL)?;
+                let spans = self.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
                 if spans.iter().all(|s| s.len == 0) {
                     return Ok(0);
                 }
                 self.send(entry, fd, &spans, 0..0, 0)
             }
-            libc::SYS_sendmsg => self.sendmsg(entry, fd, self.arg(1), self.int(2) as u32),
-            libc::SYS_sendmmsg => self.many(|at| self.sendmsg(entry, fd, at, self.int(3) as u32)),
+            libc::SYS_sendmsg => self.sendmsg(entry, fd, self.n.arg(1), self.n.int(2) as u32),
+            libc::SYS_sendmmsg => self.many(|at| self.sendmsg(entry, fd, at, self.n.int(3) as u32)),
             libc::SYS_recvfrom | libc::SYS_read => {
-                let span = [Span { at: self.arg(1), len: self.arg(2) as usize }];
-                let flags = if self.n.nr == libc::SYS_read { 0 } else { self.int(3) as u32 };
+                let span = [Span { at: self.n.arg(1), len: self.n.arg(2) as usize }];
+                let flags = if self.n.nr == libc::SYS_read { 0 } else { self.n.int(3) as u32 };
                 if self.n.nr == libc::SYS_read && span[0].len == 0 {
                     // Reads of nothing, and vectors of nothing in either direction, do not reach the socket.
                     return Ok(0);
                 }
                 let (len, _) = self.recv(entry, fd, &span, flags)?;
-                if self.n.nr == libc::SYS_recvfrom && self.arg(4) != 0 {
-                    self.name_out(&sender(entry), self.arg(4), self.arg(5))?;
+                if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
+                    self.name_out(&sender(entry), self.n.arg(4), self.n.arg(5))?;
                 }
                 Ok(len)
             }
             libc::SYS_readv | libc::SYS_preadv2 => {
                 self.positioned(libc::SYS_preadv2)?;
-                let spans = self.spans(self.arg(1), self.arg(2), libc::EINVAL)?;
+                let spans = self.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
                 if spans.iter().all(|s| s.len == 0) {
                     return Ok(0);
                 }
                 self.recv(entry, fd, &spans, 0).map(|(len, _)| len)
             }
-            libc::SYS_recvmsg => self.recvmsg(entry, fd, self.arg(1), self.int(2) as u32),
-            libc::SYS_recvmmsg => self.many(|at| self.recvmsg(entry, fd, at, self.int(3) as u32)),
+            libc::SYS_recvmsg => self.recvmsg(entry, fd, self.n.arg(1), self.n.int(2) as u32),
+            libc::SYS_recvmmsg => self.many(|at| self.recvmsg(entry, fd, at, self.n.int(3) as u32)),
             libc::SYS_sendfile => self.sendfile(entry, fd),
-            libc::SYS_splice => match self.server.find(self.peer, self.arg(2) as u32) {
+            libc::SYS_splice => match self.server.find(self.peer, self.n.arg(2) as u32) {
                 Some(to) => self.splice(&to),
                 None => self.splice_out(entry, fd),
             },
@@ -146,7 +133,7 @@ impl Call<'_> {
             libc::SYS_fcntl => self.fcntl(entry, fd),
             libc::SYS_ioctl => self.ioctl(entry),
             // dup2 and dup3: inside the watched range the kernel's own does; outside we would lose sight of it.
-            _ if self.server.watches(self.arg(1) as u32) => Err(Verdict::Pass),
+            _ if self.server.watches(self.n.arg(1) as u32) => Err(Verdict::Pass),
             _ => Err(libc::EMFILE.into()),
         }
     }
@@ -156,7 +143,7 @@ impl Call<'_> {
         if self.peer.secure() {
             return Err(Verdict::Pass);
         }
-        let (domain, type_, protocol) = (self.int(0), self.int(1), self.int(2));
+        let (domain, type_, protocol) = (self.n.int(0), self.n.int(1), self.n.int(2));
         if type_ & !(TYPE | FLAGS) != 0 {
             return Err(libc::EINVAL.into());
         }
@@ -204,12 +191,12 @@ impl Call<'_> {
     }
 
     fn address(&self) -> Result<Vec<u8>, Verdict> {
-        let len = self.int(2);
+        let len = self.n.int(2);
         if !(0..=128).contains(&len) {
             return Err(libc::EINVAL.into());
         }
         let mut addr = vec![0; len as usize];
-        self.peer.read(&[Span { at: self.arg(1), len: addr.len() }], &mut addr)?;
+        self.peer.read(&[Span { at: self.n.arg(1), len: addr.len() }], &mut addr)?;
         Ok(addr)
     }
 
@@ -236,7 +223,7 @@ impl Call<'_> {
             return Err(libc::EINVAL.into());
         }
         let op = socket.accept()?;
-        if self.arg(1) != 0 {
+        if self.n.arg(1) != 0 {
             // The new socket has no name, which the kernel finds out too late.
             return Err(libc::ECONNABORTED.into());
         }
@@ -245,8 +232,8 @@ impl Call<'_> {
     }
 
     fn setsockopt(&self, entry: &Entry) -> Done {
-        let (level, name, at) = (self.int(1), self.int(2), self.arg(3));
-        let len = usize::try_from(self.int(4)).map_err(|_| libc::EINVAL)?;
+        let (level, name, at) = (self.n.int(1), self.n.int(2), self.n.arg(3));
+        let len = usize::try_from(self.n.int(4)).map_err(|_| libc::EINVAL)?;
         let mut val = zeroize::Zeroizing::new(Vec::new());
         let val = if at == 0 {
             None
@@ -274,15 +261,15 @@ impl Call<'_> {
     }
 
     fn getsockopt(&self, entry: &Entry) -> Done {
-        let room = i32::from_ne_bytes(self.peer.bytes(self.arg(4))?);
+        let room = i32::from_ne_bytes(self.peer.bytes(self.n.arg(4))?);
         let room = usize::try_from(room).map_err(|_| libc::EINVAL)?;
         let mut out = vec![0; room.min(4096)];
         let n = match &entry.object {
-            Object::Alg(socket) => socket.getsockopt(self.int(1), self.int(2), &mut out)?,
-            Object::Netlink(socket) => socket.getsockopt(self.int(1), self.int(2), &mut out)?,
+            Object::Alg(socket) => socket.getsockopt(self.n.int(1), self.n.int(2), &mut out)?,
+            Object::Netlink(socket) => socket.getsockopt(self.n.int(1), self.n.int(2), &mut out)?,
         };
-        self.peer.write(&[Span { at: self.arg(3), len: n }], &out[..n])?;
-        self.peer.write(&[Span { at: self.arg(4), len: 4 }], &(n as u32).to_ne_bytes())?;
+        self.peer.write(&[Span { at: self.n.arg(3), len: n }], &out[..n])?;
+        self.peer.write(&[Span { at: self.n.arg(4), len: 4 }], &(n as u32).to_ne_bytes())?;
         Ok(0)
     }
 
@@ -292,7 +279,7 @@ impl Call<'_> {
         if own {
             name[4..8].copy_from_slice(&socket.port().to_ne_bytes());
         }
-        self.name_out(&name, self.arg(1), self.arg(2))?;
+        self.name_out(&name, self.n.arg(1), self.n.arg(2))?;
         Ok(0)
     }
 
@@ -306,7 +293,7 @@ impl Call<'_> {
 
     /// Whether positioned vector I/O asks for the current position.
     fn positioned(&self, nr: i64) -> Result<(), Verdict> {
-        if self.n.nr == nr && self.arg(3) as i64 != -1 { Err(libc::ESPIPE.into()) } else { Ok(()) }
+        if self.n.nr == nr && self.n.arg(3) as i64 != -1 { Err(libc::ESPIPE.into()) } else { Ok(()) }
     }
 
     fn spans(&self, at: u64, n: u64, too_many: i32) -> Result<Vec<Span>, Verdict> {
@@ -328,7 +315,7 @@ impl Call<'_> {
         let len = (control.end - control.start) as usize;
         let mut cmsgs = zeroize::Zeroizing::new(vec![0; len]);
         self.peer.read(&[Span { at: control.start, len }], &mut cmsgs)?;
-        self.still()?;
+        self.server.still(self.n)?;
         let flags = flags | self.dontwait(entry);
         let text = if unreadable > 0 { &[][..] } else { &data };
         self.give(entry, fd, &SendMsg { data: &[text], unreadable, control: &cmsgs, flags, spliced: false })
@@ -355,7 +342,7 @@ impl Call<'_> {
         let room = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len)).min(MAX_BYTES);
         let mut data = zeroize::Zeroizing::new(vec![0; room]);
         let flags = flags | self.dontwait(entry);
-        self.still()?;
+        self.server.still(self.n)?;
         let got = match &entry.object {
             Object::Alg(socket) => socket.recvmsg(&mut [&mut data], flags),
             Object::Netlink(socket) => socket.recv(&mut data, flags),
@@ -396,9 +383,9 @@ impl Call<'_> {
 
     /// sendmmsg and recvmmsg: how many went, or the error of the first.
     fn many(&self, each: impl Fn(u64) -> Done) -> Done {
-        let n = u64::from(self.arg(2) as u32).min(1024);
+        let n = u64::from(self.n.arg(2) as u32).min(1024);
         for i in 0..n {
-            let at = self.arg(1) + i * MMSGHDR;
+            let at = self.n.arg(1) + i * MMSGHDR;
             match each(at) {
                 Ok(len) => self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?,
                 Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
@@ -409,12 +396,12 @@ impl Call<'_> {
     }
 
     fn sendfile(&self, entry: &Entry, fd: u32) -> Done {
-        let file = self.peer.borrow(self.arg(1) as u32)?;
-        let mut offset = match self.arg(2) {
+        let file = self.peer.borrow(self.n.arg(1) as u32)?;
+        let mut offset = match self.n.arg(2) {
             0 => None,
             at => Some(i64::from_ne_bytes(self.peer.bytes(at)?)),
         };
-        let total = (self.arg(3) as usize).min(MAX_BYTES);
+        let total = (self.n.arg(3) as usize).min(MAX_BYTES);
         let mut data = zeroize::Zeroizing::new(vec![0; total.min(1 << 16)]);
         let mut done = 0;
         while done < total {
@@ -446,7 +433,7 @@ impl Call<'_> {
             }
         }
         if let Some(offset) = offset {
-            self.peer.write(&[Span { at: self.arg(2), len: 8 }], &offset.to_ne_bytes())?;
+            self.peer.write(&[Span { at: self.n.arg(2), len: 8 }], &offset.to_ne_bytes())?;
         }
         Ok(done as i64)
     }
@@ -454,15 +441,15 @@ impl Call<'_> {
     fn splice(&self, to: &Entry) -> Done {
         const NONBLOCK: u64 = 2;
         const MORE: u64 = 4;
-        if self.arg(1) != 0 || self.arg(3) != 0 {
+        if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
             return Err(libc::ESPIPE.into());
         }
-        let total = (self.arg(4) as usize).min(1 << 20);
+        let total = (self.n.arg(4) as usize).min(1 << 20);
         if total == 0 {
             return Ok(0);
         }
-        let pipe = self.peer.borrow(self.arg(0) as u32)?;
-        if self.arg(5) & NONBLOCK != 0 {
+        let pipe = self.peer.borrow(self.n.arg(0) as u32)?;
+        if self.n.arg(5) & NONBLOCK != 0 {
             if !peer::readable(pipe.as_fd(), 0) {
                 return Err(libc::EAGAIN.into());
             }
@@ -471,21 +458,21 @@ impl Call<'_> {
         }
         let mut data = zeroize::Zeroizing::new(vec![0; total]);
         let n = peer::pull(pipe.as_fd(), &mut data, None)?;
-        let more = self.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
+        let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
         let flags = self.dontwait(to) | if more { MSG_MORE } else { 0 };
         self.give(
             to,
-            self.arg(2) as u32,
+            self.n.arg(2) as u32,
             &SendMsg { data: &[&data[..n]], control: &[], flags, spliced: true, ..SendMsg::default() },
         )
     }
 
     fn splice_out(&self, entry: &Entry, fd: u32) -> Done {
-        if self.arg(1) != 0 || self.arg(3) != 0 {
+        if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
             return Err(libc::ESPIPE.into());
         }
-        let pipe = self.peer.borrow(self.arg(2) as u32)?;
-        let room = peer::pipe_room(pipe.as_fd())?.min(self.arg(4) as usize).min(1 << 16);
+        let pipe = self.peer.borrow(self.n.arg(2) as u32)?;
+        let room = peer::pipe_room(pipe.as_fd())?.min(self.n.arg(4) as usize).min(1 << 16);
         let mut data = zeroize::Zeroizing::new(vec![0; room]);
         let got = match &entry.object {
             Object::Alg(socket) => socket.recvmsg(&mut [&mut data], self.dontwait(entry))?,
@@ -501,11 +488,11 @@ impl Call<'_> {
     }
 
     fn fcntl(&self, entry: &Entry, fd: u32) -> Done {
-        match self.int(1) {
+        match self.n.int(1) {
             libc::F_DUPFD => self.dup(fd, false),
             libc::F_DUPFD_CLOEXEC => self.dup(fd, true),
             libc::F_SETFL => {
-                entry.nonblock.store(self.int(2) & libc::O_NONBLOCK != 0, Ordering::Relaxed);
+                entry.nonblock.store(self.n.int(2) & libc::O_NONBLOCK != 0, Ordering::Relaxed);
                 Err(Verdict::Pass)
             }
             _ => Err(Verdict::Pass),
@@ -513,10 +500,10 @@ impl Call<'_> {
     }
 
     fn ioctl(&self, entry: &Entry) -> Done {
-        let request = self.arg(1) as u32;
+        let request = self.n.arg(1) as u32;
         match entry.object {
             _ if u64::from(request) == libc::FIONBIO => {
-                let on = i32::from_ne_bytes(self.peer.bytes(self.arg(2))?);
+                let on = i32::from_ne_bytes(self.peer.bytes(self.n.arg(2))?);
                 entry.nonblock.store(on != 0, Ordering::Relaxed);
                 Err(Verdict::Pass)
             }
@@ -547,6 +534,11 @@ impl Call<'_> {
 }
 
 impl Server {
+    /// Whether the caller still waits, before anything is changed for good.
+    pub(super) fn still(&self, n: &Notification) -> Result<(), Verdict> {
+        if self.listener.valid(n.id) { Ok(()) } else { Err(Verdict::Answered) }
+    }
+
     /// Puts `fd` at the first free of these numbers, and answers the call with it.
     pub(super) fn place(
         &self,

@@ -129,26 +129,13 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
 }
 
 impl Call<'_> {
-    fn arg(&self, i: usize) -> u64 {
-        self.n.args[i]
-    }
-
-    fn int(&self, i: usize) -> i32 {
-        self.n.args[i] as i32
-    }
-
-    /// Whether the caller still waits, before anything is changed for good.
-    fn still(&self) -> Result<(), Verdict> {
-        if self.server.listener.valid(self.n.id) { Ok(()) } else { Err(Verdict::Answered) }
-    }
-
     fn serve(&self) -> Done {
         match self.n.nr {
             libc::SYS_sendto | libc::SYS_write | libc::SYS_writev | libc::SYS_pwritev2 => self.send_plain(),
-            libc::SYS_sendmsg => self.sendmsg(self.arg(1), self.int(2)),
+            libc::SYS_sendmsg => self.sendmsg(self.n.arg(1), self.n.int(2)),
             libc::SYS_sendmmsg => self.sendmmsg(),
             libc::SYS_recvfrom | libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => self.receive_plain(),
-            libc::SYS_recvmsg => self.recvmsg(self.arg(1), self.int(2)),
+            libc::SYS_recvmsg => self.recvmsg(self.n.arg(1), self.n.int(2)),
             libc::SYS_recvmmsg => self.recvmmsg(),
             libc::SYS_connect => self.connect(),
             libc::SYS_getpeername => self.getpeername(),
@@ -159,7 +146,7 @@ impl Call<'_> {
             }
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
             libc::SYS_dup => place(self.server, self.n, self.fd.as_fd(), false),
-            libc::SYS_fcntl => match self.int(1) {
+            libc::SYS_fcntl => match self.n.int(1) {
                 libc::F_DUPFD => place(self.server, self.n, self.fd.as_fd(), false),
                 libc::F_DUPFD_CLOEXEC => place(self.server, self.n, self.fd.as_fd(), true),
                 _ => Err(Verdict::Pass),
@@ -168,7 +155,7 @@ impl Call<'_> {
             // bind and getsockname are as they would be.
             libc::SYS_bind | libc::SYS_getsockname => Err(Verdict::Pass),
             // dup2 and dup3: outside of the watched range we would lose sight of it.
-            _ if self.server.watches(self.arg(1) as u32) => Err(Verdict::Pass),
+            _ if self.server.watches(self.n.arg(1) as u32) => Err(Verdict::Pass),
             _ => Err(libc::EMFILE.into()),
         }
     }

@@ -245,6 +245,18 @@ pub(crate) struct Notification {
     pub(crate) args: [u64; 6],
 }
 
+impl Notification {
+    /// An argument, as it is.
+    pub(crate) fn arg(&self, i: usize) -> u64 {
+        self.args[i]
+    }
+
+    /// An argument that is an `int`.
+    pub(crate) fn int(&self, i: usize) -> i32 {
+        self.args[i] as i32
+    }
+}
+
 /// The end at which calls arrive.
 pub(crate) struct Listener(OwnedFd);
 

@@ -39,18 +39,18 @@ fn room(spans: &[Span]) -> usize {
 impl Call<'_> {
     pub(super) fn receive_plain(&self) -> Done {
         let (spans, flags) = match self.n.nr {
-            libc::SYS_recvfrom => (vec![Span { at: self.arg(1), len: self.arg(2) as usize }], self.int(3)),
-            libc::SYS_read => (vec![Span { at: self.arg(1), len: self.arg(2) as usize }], 0),
-            libc::SYS_preadv2 if self.arg(3) as i64 != -1 => return Err(libc::ESPIPE.into()),
-            _ => (self.peer.spans(self.arg(1), self.arg(2), libc::EINVAL)?, 0),
+            libc::SYS_recvfrom => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3)),
+            libc::SYS_read => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
+            libc::SYS_preadv2 if self.n.arg(3) as i64 != -1 => return Err(libc::ESPIPE.into()),
+            _ => (self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?, 0),
         };
         if self.n.nr != libc::SYS_recvfrom && room(&spans) == 0 {
             return Ok(0);
         }
         let got = self.receive(flags)?;
         self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
-        if self.n.nr == libc::SYS_recvfrom && self.arg(4) != 0 {
-            self.name_out(0, got.frame.groups, self.arg(4), self.arg(5))?;
+        if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
+            self.name_out(0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
         }
         Ok(got.len(room(&spans), flags))
     }
@@ -87,10 +87,10 @@ impl Call<'_> {
     }
 
     pub(super) fn recvmmsg(&self) -> Done {
-        let n = u64::from(self.arg(2) as u32).min(1024);
-        let mut flags = self.int(3);
+        let n = u64::from(self.n.arg(2) as u32).min(1024);
+        let mut flags = self.n.int(3);
         for i in 0..n {
-            let at = self.arg(1) + i * 64;
+            let at = self.n.arg(1) + i * 64;
             match self.recvmsg(at, flags & !libc::MSG_WAITFORONE) {
                 Ok(len) => {
                     self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
@@ -113,7 +113,7 @@ impl Call<'_> {
         let fd = self.fd.as_fd();
         let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
         let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
-        self.still()?;
+        self.server.still(self.n)?;
         loop {
             if let Some(got) = self.take(flags & libc::MSG_PEEK != 0)? {
                 return Ok(got);

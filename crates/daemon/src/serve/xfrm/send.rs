@@ -31,13 +31,13 @@ impl Call<'_> {
     pub(super) fn send_plain(&self) -> Done {
         match self.n.nr {
             libc::SYS_sendto => {
-                self.check_destination(self.arg(4), self.int(5) as u32)?;
-                self.send(&[Span { at: self.arg(1), len: self.arg(2) as usize }], self.int(3))
+                self.check_destination(self.n.arg(4), self.n.int(5) as u32)?;
+                self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3))
             }
-            libc::SYS_write => self.send(&[Span { at: self.arg(1), len: self.arg(2) as usize }], 0),
-            _ if self.n.nr == libc::SYS_pwritev2 && self.arg(3) as i64 != -1 => Err(libc::ESPIPE.into()),
+            libc::SYS_write => self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
+            _ if self.n.nr == libc::SYS_pwritev2 && self.n.arg(3) as i64 != -1 => Err(libc::ESPIPE.into()),
             _ => {
-                let spans = self.peer.spans(self.arg(1), self.arg(2), libc::EINVAL)?;
+                let spans = self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
                 if spans.iter().all(|s| s.len == 0) { Ok(0) } else { self.send(&spans, 0) }
             }
         }
@@ -53,10 +53,10 @@ impl Call<'_> {
     }
 
     pub(super) fn sendmmsg(&self) -> Done {
-        let n = u64::from(self.arg(2) as u32).min(1024);
+        let n = u64::from(self.n.arg(2) as u32).min(1024);
         for i in 0..n {
-            let at = self.arg(1) + i * 64;
-            match self.sendmsg(at, self.int(3)) {
+            let at = self.n.arg(1) + i * 64;
+            match self.sendmsg(at, self.n.int(3)) {
                 Ok(len) => {
                     self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
                 }
@@ -117,7 +117,7 @@ impl Call<'_> {
             true => rights::credentials(self.peer),
             false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
         };
-        self.still()?;
+        self.server.still(self.n)?;
         let fd = self.fd.as_fd();
         let waits = expects_answer(&data) && !readable(fd, 0);
         let start = Instant::now();

@@ -14,11 +14,11 @@ use zerocopy::FromBytes;
 
 impl Call<'_> {
     pub(super) fn connect(&self) -> Done {
-        let len = self.int(2);
+        let len = self.n.int(2);
         if len < size_of::<SockaddrNl>() as i32 {
             return Err(Verdict::Pass);
         }
-        let bytes: [u8; size_of::<SockaddrNl>()] = self.peer.bytes(self.arg(1))?;
+        let bytes: [u8; size_of::<SockaddrNl>()] = self.peer.bytes(self.n.arg(1))?;
         let to = SockaddrNl::read_from_bytes(&bytes).map_err(|_| libc::EINVAL)?;
         match i32::from(to.nl_family) {
             libc::AF_NETLINK if to.nl_pid == 0 && to.nl_groups == 0 => {
@@ -34,17 +34,17 @@ impl Call<'_> {
 
     pub(super) fn getpeername(&self) -> Done {
         // Connected or not, it is the kernel.
-        self.name_out(0, 0, self.arg(1), self.arg(2))?;
+        self.name_out(0, 0, self.n.arg(1), self.n.arg(2))?;
         Ok(0)
     }
 
     pub(super) fn setsockopt(&self) -> Done {
-        match (self.int(1), self.int(2)) {
+        match (self.n.int(1), self.n.int(2)) {
             (libc::SOL_SOCKET, libc::SO_PASSCRED) => {
-                if self.int(4) < 4 {
+                if self.n.int(4) < 4 {
                     return Err(libc::EINVAL.into());
                 }
-                let on = i32::from_ne_bytes(self.peer.bytes(self.arg(3))?) != 0;
+                let on = i32::from_ne_bytes(self.peer.bytes(self.n.arg(3))?) != 0;
                 self.entry.passes_credentials.store(on, Ordering::Relaxed);
                 Ok(0)
             }
@@ -53,24 +53,24 @@ impl Call<'_> {
     }
 
     pub(super) fn getsockopt(&self) -> Done {
-        let value = match (self.int(1), self.int(2)) {
+        let value = match (self.n.int(1), self.n.int(2)) {
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => NETLINK_XFRM,
             (libc::SOL_SOCKET, libc::SO_PASSCRED) => i32::from(self.entry.passes_credentials.load(Ordering::Relaxed)),
             _ => return Err(Verdict::Pass),
         };
-        let room = i32::from_ne_bytes(self.peer.bytes(self.arg(4))?);
+        let room = i32::from_ne_bytes(self.peer.bytes(self.n.arg(4))?);
         let n = usize::try_from(room).map_err(|_| libc::EINVAL)?.min(4);
-        self.peer.write(&[Span { at: self.arg(3), len: n }], &value.to_ne_bytes()[..n])?;
-        self.peer.write(&[Span { at: self.arg(4), len: 4 }], &(n as u32).to_ne_bytes())?;
+        self.peer.write(&[Span { at: self.n.arg(3), len: n }], &value.to_ne_bytes()[..n])?;
+        self.peer.write(&[Span { at: self.n.arg(4), len: 4 }], &(n as u32).to_ne_bytes())?;
         Ok(0)
     }
 
     /// All are the kernel's, but for the question whether a device of ours can do ESP.
     pub(super) fn ioctl(&self) -> Done {
-        if self.arg(1) as u32 != ethtool::SIOCETHTOOL {
+        if self.n.arg(1) as u32 != ethtool::SIOCETHTOOL {
             return Err(Verdict::Pass);
         }
-        let request: [u8; 24] = self.peer.bytes(self.arg(2))?;
+        let request: [u8; 24] = self.peer.bytes(self.n.arg(2))?;
         let name = request[..16].split(|b| *b == 0).next().unwrap_or_default();
         let devices = netns::cookie(self.fd.as_fd()).ok().and_then(mark::devices).unwrap_or_default();
         let ours = devices.iter().any(|d| d.as_bytes() == name);
