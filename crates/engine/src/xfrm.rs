@@ -16,11 +16,6 @@ use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_MIN_TYPE};
 use sealane_abi::xfrm::{Body, Message, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
 use sealane_crypto::Registry;
-use sealane_net::ipsec::drop::Stat;
-use sealane_net::ipsec::event::Event;
-use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::spd::Spd;
-use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::transform::Transforms;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -54,9 +49,6 @@ pub use proc::{STAT_QUERY, proc_xfrm_stat};
 
 use policies::Policies;
 use states::States;
-
-/// How many flows the cache of outbound ways has room for.
-const CACHED_FLOWS: usize = 4096;
 
 /// The time, on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,19 +110,8 @@ pub struct Setup {
 
 /// The XFRM of one network namespace.
 pub struct Xfrm {
-    /// States as packets need them.
-    pub(crate) sad: Sad,
-    /// Policies as packets need them.
-    pub(crate) spd: Spd,
-    /// Ways of outbound flows.
-    pub(crate) cache: FlowCache,
-    /// Fragments that leave, and that came in.
-    pieces: [pieces::Pieces; 2],
-    hints: data::Hints,
-    /// What became of packets.
-    pub(crate) stat: Stat,
-    /// What packets brought about, until it is told.
-    pub(crate) events: Vec<Event>,
+    /// States and policies as packets need them.
+    pub(crate) data: data::Databases,
     /// States as they were said.
     pub(crate) states: States,
     /// Policies as they were said.
@@ -190,13 +171,7 @@ impl Xfrm {
             u64::from_ne_bytes(bytes)
         };
         Xfrm {
-            sad: Sad::new(seed()),
-            spd: Spd::new(seed()),
-            cache: FlowCache::new(CACHED_FLOWS, seed()),
-            pieces: Default::default(),
-            hints: data::Hints::default(),
-            stat: Stat::default(),
-            events: Vec::new(),
+            data: data::Databases::new(&mut seed),
             states: States::default(),
             policies: Policies::default(),
             transforms: Transforms::new(setup.registry),
@@ -306,14 +281,14 @@ impl Xfrm {
     /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
     #[must_use]
     pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
-        let at = [self.sad.poll_timeout(), self.states.poll_timeout(), self.policies.poll_timeout()];
+        let at = [self.data.sad.poll_timeout(), self.states.poll_timeout(), self.policies.poll_timeout()];
         at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)))
     }
 
     /// What time has brought: events for those who listen.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<Notice> {
         let mut events = Vec::new();
-        self.sad.handle_timeout(now.wall_s, &mut events);
+        self.data.sad.handle_timeout(now.wall_s, &mut events);
         let mut notices = Vec::new();
         self.handle_events(events, now, &mut notices);
         self.states_timeout(now, &mut notices);

@@ -54,7 +54,7 @@ impl Xfrm {
     /// A packet found a policy but no state: what stands for it becomes known, and the key manager is told.
     pub(crate) fn acquired(&mut self, sa: SaId, policy: u32, now: Now) -> Option<Notice> {
         let serial = self.policies.of_index(policy)?;
-        let found = self.sad.get(sa)?;
+        let found = self.data.sad.get(sa)?;
         let mut info = UsersaInfo {
             sel: asked(found),
             id: Id { daddr: found.dst.into(), proto: found.proto.number(), ..Id::default() },
@@ -67,7 +67,7 @@ impl Xfrm {
             ..UsersaInfo::default()
         };
         let (if_id, cpu) = (found.if_id, found.cpu);
-        self.sad.set_limits(sa, convert::limits(&info.lft), now.wall_s);
+        self.data.sad.set_limits(sa, convert::limits(&info.lft), now.wall_s);
         info.seq = self.next_acquire();
         let policy = self.policies.get(serial)?;
         let mut state = State::new(info, Km::Acquiring);
@@ -83,7 +83,7 @@ impl Xfrm {
     /// The event that asks for a state; its number is 0.
     fn acquire_notice(&self, state: &State, tmpl: &UserTmpl, policy: &PolicyRecord) -> Notice {
         let info = &state.info;
-        let mut told = policy.info(&self.spd);
+        let mut told = policy.info(&self.data.spd);
         told.dir = XFRM_POLICY_OUT;
         let body = Body::Acquire(UserAcquire {
             id: info.id,

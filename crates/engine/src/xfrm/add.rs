@@ -120,7 +120,7 @@ impl Xfrm {
         if let Some(sa) = state.sa {
             let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
             if limits_moved {
-                self.sad.set_usage(sa, &convert::usage(&cur), now_s);
+                self.data.sad.set_usage(sa, &convert::usage(&cur), now_s);
             }
             state.replay_at = self.position(&state);
         }
@@ -169,7 +169,7 @@ impl Xfrm {
     fn add_to_packets(&mut self, state: &State, transform: Transform) -> Result<Option<SaId>, Reject> {
         let Some(spec) = self.packets_spec(state, transform) else { return Ok(None) };
         let (window, out_number, in_number) = (spec.window_pkts, spec.out_number, spec.in_number);
-        let sa = match self.sad.add(spec) {
+        let sa = match self.data.sad.add(spec) {
             Ok(sa) => sa,
             // Linux takes these, and no packet goes through them there either, or nobody uses them: see LIMITATIONS.md.
             Err(SaError::Mode | SaError::Transform) => return Ok(None),
@@ -179,7 +179,7 @@ impl Xfrm {
         let seen = seen(&state.replay, window, in_number);
         if !seen.is_empty() {
             // The numbers are those that it was added with: nothing goes back.
-            let _ = self.sad.set_replay(sa, out_number, in_number, seen);
+            let _ = self.data.sad.set_replay(sa, out_number, in_number, seen);
         }
         Ok(Some(sa))
     }
@@ -227,10 +227,10 @@ impl Xfrm {
             }
         });
         if let Some(sa) = sa {
-            self.sad.set_limits(sa, convert::limits(&lft), now_s);
+            self.data.sad.set_limits(sa, convert::limits(&lft), now_s);
             if let Some(encap) = state.encap {
                 let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
-                self.sad.set_ports(sa, ports);
+                self.data.sad.set_ports(sa, ports);
             }
         }
         Ok(Some(event))

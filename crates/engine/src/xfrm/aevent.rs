@@ -87,7 +87,7 @@ impl Xfrm {
         if let (Some(cur), Some(state)) = (attrs.ltime_val()?, self.states.get_mut(serial)) {
             state.info.curlft = cur;
             if let Some(sa) = state.sa {
-                self.sad.set_usage(sa, &convert::usage(&cur), serving.now.wall_s);
+                self.data.sad.set_usage(sa, &convert::usage(&cur), serving.now.wall_s);
             }
         }
         let (ticks, thresh) = (attrs.etimer_thresh()?, attrs.replay_thresh()?);
@@ -108,10 +108,10 @@ impl Xfrm {
     fn set_numbers(&mut self, serial: Serial, replay: Replay) -> Result<(), Reject> {
         let Some(state) = self.states.get(serial) else { return Ok(()) };
         if let Some(sa) = state.sa {
-            let esn = self.sad.get(sa).is_some_and(|sa| sa.flags.esn);
+            let esn = self.data.sad.get(sa).is_some_and(|sa| sa.flags.esn);
             let window = window_pkts(state);
             let (out, top) = numbers(&replay, esn);
-            self.sad.set_replay(sa, out, top, seen(&replay, window, top)).map_err(|error| match error {
+            self.data.sad.set_replay(sa, out, top, seen(&replay, window, top)).map_err(|error| match error {
                 SaError::Gone => plain(Errno::ESRCH),
                 _ => plain(Errno::EINVAL),
             })?;

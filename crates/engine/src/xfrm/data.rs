@@ -42,6 +42,49 @@ impl Run {
     }
 }
 
+/// How many flows the cache of outbound ways has room for.
+const CACHED_FLOWS: usize = 4096;
+
+/// States and policies as packets need them, with all that goes with them: those of a namespace's stack, or those that a
+/// packet device has.
+pub struct Databases {
+    /// States.
+    pub sad: Sad,
+    /// Policies.
+    pub spd: Spd,
+    /// What became of packets.
+    pub stat: Stat,
+    /// What packets brought about, until it is told.
+    pub events: Vec<Event>,
+    /// Ways of outbound flows.
+    cache: FlowCache,
+    /// Fragments that leave, and that came in.
+    pieces: [Pieces; 2],
+    hints: Hints,
+}
+
+impl Databases {
+    /// Empty ones, which let everything pass. `seed` gives numbers that strangers do not know.
+    #[must_use]
+    pub fn new(mut seed: impl FnMut() -> u64) -> Self {
+        Databases {
+            sad: Sad::new(seed()),
+            spd: Spd::new(seed()),
+            stat: Stat::default(),
+            events: Vec::new(),
+            cache: FlowCache::new(CACHED_FLOWS, seed()),
+            pieces: Default::default(),
+            hints: Hints::default(),
+        }
+    }
+
+    /// What a burst is done with that is sent by a CPU at a time.
+    pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
+        let Databases { sad, spd, cache, pieces, hints, stat, events } = self;
+        Tables { sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
+    }
+}
+
 /// What the routes say.
 pub trait Paths {
     /// The MTU of the path to an address, in bytes; 0 where it is not known.
@@ -62,43 +105,38 @@ impl Xfrm {
         cpu: u32,
         now: Now,
     ) -> Vec<Notice> {
-        self.tables(cpu, now).outbound(runs, packets, paths);
+        self.data.tables(cpu, now).outbound(runs, packets, paths);
         self.notices(now)
     }
 
     /// Opens packets and asks the policies, see [`Tables::inbound`]. Returns what key managers are to hear.
     pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> Vec<Notice> {
-        self.tables(0, now).inbound(packets, paths);
+        self.data.tables(0, now).inbound(packets, paths);
         self.notices(now)
     }
 
     /// The policies.
     #[must_use]
     pub fn spd(&self) -> &Spd {
-        &self.spd
+        &self.data.spd
     }
 
     /// The states.
     #[must_use]
     pub fn sad(&self) -> &Sad {
-        &self.sad
+        &self.data.sad
     }
 
     /// What became of packets: `/proc/net/xfrm_stat`.
     #[must_use]
     pub fn stat(&self) -> &Stat {
-        &self.stat
-    }
-
-    fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Xfrm { sad, spd, cache, pieces, hints, stat, events, .. } = self;
-        Tables { sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
+        &self.data.stat
     }
 
     fn notices(&mut self, now: Now) -> Vec<Notice> {
         let mut notices = Vec::new();
-        if !self.events.is_empty() {
-            let events = core::mem::take(&mut self.events);
+        if !self.data.events.is_empty() {
+            let events = core::mem::take(&mut self.data.events);
             self.handle_events(events, now, &mut notices);
         }
         notices

@@ -117,7 +117,7 @@ impl Xfrm {
                 _ => continue,
             };
             *now = wanted;
-            self.spd.set_default(dir, action);
+            self.data.spd.set_default(dir, action);
         }
         // The kernel's event has no number and no port.
         let message = Message::new(Body::GetDefault(self.settings.defaults));

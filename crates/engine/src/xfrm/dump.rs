@@ -42,7 +42,11 @@ impl Xfrm {
     pub(super) fn dump_policies(&self, serving: &mut Serving<'_>, options: AckOptions) {
         let mut packer = Packer::new(DATAGRAM_LEN);
         for (_, policy) in self.policies.iter() {
-            packer.push(&policy.new_message(&self.spd).encode(NLM_F_MULTI, serving.header.nlmsg_seq, serving.port));
+            packer.push(&policy.new_message(&self.data.spd).encode(
+                NLM_F_MULTI,
+                serving.header.nlmsg_seq,
+                serving.port,
+            ));
         }
         finish(packer, serving, options, &ExtAck::default());
     }

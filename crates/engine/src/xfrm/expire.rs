@@ -39,7 +39,7 @@ impl Xfrm {
         let serial = self.named_policy(&id, attrs)?;
         let hard = order.hard != 0;
         if let Some(policy) = self.policies.get(serial) {
-            serving.replies.events.push(policy.expire_notice(&self.spd, hard, serving.header.nlmsg_pid));
+            serving.replies.events.push(policy.expire_notice(&self.data.spd, hard, serving.header.nlmsg_pid));
         }
         if hard {
             self.remove_policy(serial);

@@ -74,7 +74,7 @@ impl Xfrm {
     pub(crate) fn remove_state(&mut self, serial: Serial) {
         let Some(state) = self.states.remove(serial) else { return };
         if let Some(sa) = state.sa {
-            self.sad.remove(sa);
+            self.data.sad.remove(sa);
         }
         self.release(state.offload, state.device_key);
     }

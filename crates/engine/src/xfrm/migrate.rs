@@ -83,7 +83,7 @@ impl Xfrm {
         if sel.proto != 0 {
             (flow.sport, flow.dport, flow.ifindex) = (sel.sport.get(), sel.dport.get(), sel.ifindex);
         }
-        let found = self.spd.lookup(dir(id.dir), &flow, if_id).and_then(|found| self.spd.get(found));
+        let found = self.data.spd.lookup(dir(id.dir), &flow, if_id).and_then(|found| self.data.spd.get(found));
         found.and_then(|policy| self.policies.of_index(policy.index)).ok_or(Reason::PolicyUnknown.into())
     }
 
@@ -157,7 +157,7 @@ impl Xfrm {
         if let Some(sa) = state.sa {
             let (src, dst) = (convert::ip(&info.saddr, info.family), convert::ip(&info.id.daddr, info.family));
             let encap = state.encap.map(|e| UdpEncap { sport: e.encap_sport.get(), dport: e.encap_dport.get() });
-            let rebuilt = self.sad.rebuild(sa, |spec| {
+            let rebuilt = self.data.sad.rebuild(sa, |spec| {
                 (spec.src, spec.dst) = (src, dst);
                 (spec.reqid, spec.encap, spec.mapping_maxage_s) = (info.reqid, encap, state.mapping_maxage_s);
                 (spec.mark, spec.selector) = (convert::mark(state.mark), convert::selector(&info.sel));
@@ -172,7 +172,7 @@ impl Xfrm {
         (cur.add_time, cur.bytes, cur.packets, cur.use_time) = (now_s, 0, 0, 0);
         state.info.curlft = cur;
         if let Some(sa) = state.sa {
-            self.sad.set_usage(sa, &convert::usage(&cur), now_s);
+            self.data.sad.set_usage(sa, &convert::usage(&cur), now_s);
         }
         if let Some(replay) = replay {
             state.replay = replay;

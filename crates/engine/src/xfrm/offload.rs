@@ -194,7 +194,7 @@ impl Xfrm {
         {
             offload.flags |= XFRM_OFFLOAD_INBOUND;
         }
-        let (packets, message) = (policy.to_packets(), policy.new_message(&self.spd));
+        let (packets, message) = (policy.to_packets(), policy.new_message(&self.data.spd));
         let taken = match self.devices.devices.get_mut(&wanted.ifindex) {
             Some(device) => device.policy_add(key, &packets, &message),
             None => Err(Refusal { errno: Errno::EINVAL, text: None }),

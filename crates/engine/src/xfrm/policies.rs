@@ -250,7 +250,7 @@ impl Xfrm {
             self.unload_policy(&mut policy);
         }
         placed?;
-        let event = if update { policy.upd_message(&self.spd) } else { policy.new_message(&self.spd) };
+        let event = if update { policy.upd_message(&self.data.spd) } else { policy.new_message(&self.data.spd) };
         self.policies.add(policy);
         serving.tell(XFRMNLGRP_POLICY, &event);
         Ok(())
@@ -269,7 +269,7 @@ impl Xfrm {
             Some(old) => old.info.index,
             None => self.policies.free_index(info.dir, info.index),
         };
-        let id = self.spd.add(policy.to_packets(), update).map_err(|error| match error {
+        let id = self.data.spd.add(policy.to_packets(), update).map_err(|error| match error {
             PolicyError::Exists => plain(Errno::EEXIST),
             PolicyError::Family => Reason::PolicySelectorFamily.into(),
             PolicyError::Full => plain(Errno::ENOMEM),
@@ -306,7 +306,7 @@ impl Xfrm {
     ) -> Result<(), Reject> {
         let serial = self.named_policy(id, attrs)?;
         if let Some(policy) = self.policies.get(serial) {
-            serving.reply(&policy.new_message(&self.spd));
+            serving.reply(&policy.new_message(&self.data.spd));
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Xfrm {
     ) -> Result<(), Reject> {
         let serial = self.named_policy(id, attrs)?;
         if let Some(policy) = self.policies.get(serial) {
-            let event = policy.del_message(&self.spd, id.index != 0);
+            let event = policy.del_message(&self.data.spd, id.index != 0);
             self.remove_policy(serial);
             serving.tell(XFRMNLGRP_POLICY, &event);
         }
@@ -341,7 +341,7 @@ impl Xfrm {
     pub(crate) fn remove_policy(&mut self, serial: Serial) {
         let Some(mut policy) = self.policies.remove(serial) else { return };
         if let Some(id) = policy.id {
-            self.spd.remove(id);
+            self.data.spd.remove(id);
         }
         self.unload_policy(&mut policy);
     }
@@ -351,22 +351,22 @@ impl Xfrm {
         let Some(policy) = self.policies.policies.get_mut(&serial) else { return };
         policy.tmpls = tmpls;
         let mut packets = policy.to_packets();
-        packets.use_time_s = policy.info(&self.spd).curlft.use_time;
+        packets.use_time_s = policy.info(&self.data.spd).curlft.use_time;
         // The selector is that of the one that it replaces: it is taken.
-        policy.id = self.spd.add(packets, true).ok();
+        policy.id = self.data.spd.add(packets, true).ok();
     }
 
     /// Limits of time (`xfrm_policy_timer`).
     pub(super) fn policies_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
         while let Some(serial) = self.policies.due(now.wall_s) {
             let Some(policy) = self.policies.get(serial) else { continue };
-            let used = policy.info(&self.spd).curlft;
+            let used = policy.info(&self.data.spd).curlft;
             let (age, next) = age(policy, &used, now.wall_s);
             match age {
                 Age::Young => {}
-                Age::Soft => notices.push(policy.expire_notice(&self.spd, false, 0)),
+                Age::Soft => notices.push(policy.expire_notice(&self.data.spd, false, 0)),
                 Age::Hard => {
-                    notices.push(policy.expire_notice(&self.spd, true, 0));
+                    notices.push(policy.expire_notice(&self.data.spd, true, 0));
                     self.remove_policy(serial);
                 }
             }

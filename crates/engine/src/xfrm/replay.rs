@@ -94,15 +94,15 @@ impl Xfrm {
     pub(crate) fn position(&self, state: &State) -> Option<Position> {
         let sa = state.sa?;
         Some(Position {
-            out: self.sad.out_number(sa)?,
-            top: self.sad.get(sa)?.window().top(),
-            packets: self.sad.usage(sa)?.packets,
+            out: self.data.sad.out_number(sa)?,
+            top: self.data.sad.get(sa)?.window().top(),
+            packets: self.data.sad.usage(sa)?.packets,
         })
     }
 
     /// Numbers and window as they stand.
     pub(crate) fn replay(&self, state: &State) -> Replay {
-        let sa = state.sa.and_then(|sa| self.sad.get(sa));
+        let sa = state.sa.and_then(|sa| self.data.sad.get(sa));
         match (self.position(state), sa) {
             (Some(at), Some(sa)) if state.replay_at != Some(at) => told(&state.replay, sa.flags.esn, at, sa.window()),
             _ => state.replay.clone(),

@@ -134,9 +134,9 @@ impl Xfrm {
     pub(crate) fn renew_acquiring(&mut self, serial: Serial, now_s: u64) {
         let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Acquiring) else { return };
         if let Some(old) = state.sa {
-            self.sad.remove(old);
+            self.data.sad.remove(old);
         }
-        let made = self.larval_spec(state).and_then(|spec| self.sad.add(spec).ok());
+        let made = self.larval_spec(state).and_then(|spec| self.data.sad.add(spec).ok());
         self.states.change(serial, now_s, |state| state.sa = made);
     }
 

@@ -139,14 +139,14 @@ impl Xfrm {
             // The device does not know when it was added, and the clock is the stack's.
             return Usage { add_time_s: state.info.curlft.add_time, ..used };
         }
-        state.sa.and_then(|sa| self.sad.usage(sa)).unwrap_or_else(|| convert::usage(&state.info.curlft))
+        state.sa.and_then(|sa| self.data.sad.usage(sa)).unwrap_or_else(|| convert::usage(&state.info.curlft))
     }
 
     /// The fixed part as it stands (`copy_to_user_state`).
     pub(crate) fn info(&self, state: &State) -> UsersaInfo {
         let stats = match self.device_counters(state) {
             Some((_, stat)) => stat,
-            None => state.sa.and_then(|sa| self.sad.get(sa)).map(|sa| sa.stat).unwrap_or_default(),
+            None => state.sa.and_then(|sa| self.data.sad.get(sa)).map(|sa| sa.stat).unwrap_or_default(),
         };
         let curlft: LifetimeCur = convert::lifetime_cur(&self.usage(state));
         UsersaInfo {
@@ -166,7 +166,7 @@ impl Xfrm {
         let mut attrs = Vec::new();
         unless_zero(&mut attrs, state.extra_flags, Attribute::SaExtraFlags);
         attrs.extend(state.coaddr.map(Attribute::Coaddr));
-        let last_used_s = state.sa.and_then(|sa| self.sad.get(sa)).map_or(0, |sa| sa.last_used_s);
+        let last_used_s = state.sa.and_then(|sa| self.data.sad.get(sa)).map_or(0, |sa| sa.last_used_s);
         if last_used_s != 0 {
             attrs.push(Attribute::Lastused(last_used_s));
         }

@@ -140,10 +140,10 @@ fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
             ifindex: i32::from_ne_bytes(told[sel + 48..sel + 52].try_into().unwrap()),
         };
         let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: flow.source, now_s: now.wall_s };
-        resolve(&xfrm.spd, &mut xfrm.sad, &leaving, &mut events).unwrap_err();
+        resolve(&xfrm.data.spd, &mut xfrm.data.sad, &leaving, &mut events).unwrap_err();
     } else {
         let spi = u32::from_be_bytes(told[32..36].try_into().unwrap());
-        let state = xfrm.sad.find_in(spi, ip(16), Proto::Esp, 0).unwrap();
+        let state = xfrm.data.sad.find_in(spi, ip(16), Proto::Esp, 0).unwrap();
         let port = u16::from_be_bytes([told[told.len() - 2], told[told.len() - 1]]);
         events.push(Event::Mapping { state, address: ip(16 + 24 + 4 + 16), port });
     }
