@@ -12,6 +12,7 @@
 //! ```
 
 pub mod client;
+pub(crate) mod device;
 mod inbound;
 mod join;
 pub(crate) mod mark;
@@ -23,6 +24,7 @@ pub(crate) mod socket;
 pub(crate) mod space;
 mod wire;
 
+use crate::config::Ipsec;
 use sealane_crypto::Registry;
 use space::Space;
 use std::collections::BTreeMap;
@@ -43,14 +45,18 @@ impl Spaces {
         Spaces { registry, folder, by_name: BTreeMap::new() }
     }
 
-    /// Serves these and no others.
+    /// Serves the namespaces of a configuration and no others, with its devices and no others.
     ///
     /// # Errors
     /// Which one cannot be served, and why; those before it are.
-    pub(crate) fn serve(&mut self, names: &[Option<String>]) -> Result<(), (Option<String>, io::Error)> {
+    pub(crate) fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
+        let nothing = Ipsec::default();
+        let Ipsec { netns: names, devices } = config.unwrap_or(&nothing);
+        device::check(devices)?;
+        let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
-            let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (name.clone(), e))?;
-            let space = Space::start(netns, self.registry.clone(), &self.folder).map_err(|e| (name.clone(), e))?;
+            let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (of(name), e))?;
+            let space = Space::start(netns, self.registry.clone(), &self.folder).map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
         }
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
@@ -58,6 +64,10 @@ impl Spaces {
             if let Some(space) = self.by_name.remove(&name) {
                 space.stop();
             }
+        }
+        for (name, space) in &self.by_name {
+            let here: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
+            space.set_devices(&here).map_err(|(device, e)| (format!("{}: device '{device}'", of(name)), e))?;
         }
         Ok(())
     }

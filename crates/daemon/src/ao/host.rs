@@ -125,6 +125,9 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     let mut told = format!("{} peers protected", config.peers().len());
     if let Some(ipsec) = &config.ipsec {
         told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
+        if !ipsec.devices.is_empty() {
+            told = format!("{told} with {} offload devices", ipsec.devices.len());
+        }
     }
     if let Some(addr) = config.daemon.metrics {
         let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
@@ -255,10 +258,7 @@ impl Host {
             let names: HashSet<String> = made.iter().map(|m| m.peer().name.clone()).collect();
             space.engine().retain_configured(&names);
         }
-        let wanted = config.ipsec.as_ref().map_or(&[][..], |i| &i.netns);
-        self.ipsec.serve(wanted).map_err(|(netns, e)| {
-            Error::System(format!("IPsec in {}", netns.as_deref().unwrap_or("this network namespace")), e)
-        })
+        self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
     }
 
     fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<Made, Error> {

@@ -1,13 +1,62 @@
-//! `[ipsec]`: where the daemon stands for the kernel's IPsec.
+//! `[ipsec]`: where the daemon stands for the kernel's IPsec, and `[[ipsec.device]]`: its offload devices there.
 
-use super::section::{Mistakes, Section, kind};
+use super::section::{At, Mistakes, Section, kind, near};
 
 /// What `[ipsec]` says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ipsec {
     /// The network namespaces to serve, without repetition; `None` is the daemon's own.
     pub netns: Vec<Option<String>>,
+    /// The offload devices, each in one of these namespaces, with a name that no other has there.
+    pub devices: Vec<OffloadDevice>,
 }
+
+/// What an offload device is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// The thread of the stack, as without a device.
+    Inline,
+    /// A thread that does the crypto (crypto offload).
+    Crypto,
+    /// A thread that does all of it (packet offload).
+    Packet,
+    /// An interface that is there: its card, by the kernel's own IPsec.
+    Kernel,
+}
+
+impl DeviceKind {
+    /// All of them.
+    pub const ALL: [DeviceKind; 4] = [DeviceKind::Inline, DeviceKind::Crypto, DeviceKind::Packet, DeviceKind::Kernel];
+
+    /// As the configuration says it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Inline => "inline",
+            DeviceKind::Crypto => "crypto",
+            DeviceKind::Packet => "packet",
+            DeviceKind::Kernel => "kernel",
+        }
+    }
+}
+
+/// An offload device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OffloadDevice {
+    /// The name of its interface.
+    pub name: String,
+    /// What it is made of.
+    pub kind: DeviceKind,
+    /// Where it is: one of [`Ipsec::netns`].
+    pub netns: Option<String>,
+    /// The CPU that its thread stays on, if it has a thread.
+    pub cpu: Option<u32>,
+}
+
+/// The longest name of an interface (`IFNAMSIZ` less its zero).
+const MAX_NAME: usize = 15;
+/// Numbers of CPUs end before it (`CONFIG_NR_CPUS` at most).
+const MAX_CPU: i64 = 8191;
 
 /// Reads the section, if there is one.
 pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<Ipsec> {
@@ -18,8 +67,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
             None => mistakes.at(&at.span, format!("'netns' has to be a string, not {}", kind(at.value))),
             Some(name) if name.contains('\0') => mistakes.at(&at.span, "'netns' is the name of none"),
             Some(name) => {
-                // The empty name is that of the namespace that needs none.
-                let name = Some(name.to_owned()).filter(|n| !n.is_empty());
+                let name = namespace(name);
                 if netns.contains(&name) {
                     mistakes.at(&at.span, "this network namespace is there twice");
                 }
@@ -30,17 +78,105 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     if section.value("netns").is_none() {
         netns.push(None);
     }
+    let mut devices: Vec<OffloadDevice> = Vec::new();
+    for table in section.sections("device", mistakes) {
+        let span = table.span.clone();
+        let Some(device) = device(table, &netns, mistakes) else { continue };
+        if devices.iter().any(|d| d.name == device.name && d.netns == device.netns) {
+            mistakes.at(&span, format!("there are two devices '{}' in one network namespace", device.name));
+        }
+        devices.push(device);
+    }
     section.finish(mistakes);
-    Some(Ipsec { netns })
+    Some(Ipsec { netns, devices })
+}
+
+/// The empty name is that of the namespace that needs none.
+fn namespace(name: &str) -> Option<String> {
+    Some(name.to_owned()).filter(|n| !n.is_empty())
+}
+
+/// Reads `[[ipsec.device]]`; none where it has mistakes.
+fn device(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<OffloadDevice> {
+    let name = section.string("name", mistakes);
+    let named = section.string("kind", mistakes);
+    let netns = section.string("netns", mistakes);
+    let cpu = section.integer::<u32>("cpu", 0..=MAX_CPU, mistakes);
+    for needed in ["name", "kind"] {
+        if section.value(needed).is_none() {
+            section.missing(needed, mistakes);
+        }
+    }
+    let kind = named.and_then(|at| {
+        let found = DeviceKind::ALL.into_iter().find(|k| k.name() == at.value);
+        if found.is_none() {
+            let hint = near(DeviceKind::ALL.iter().map(|k| k.name()), at.value);
+            let hint = hint.map_or(String::new(), |k| format!("; did you mean \"{k}\"?"));
+            mistakes.at(&at.span, format!("'kind' is \"inline\", \"crypto\", \"packet\" or \"kernel\"{hint}"));
+        }
+        found
+    });
+    let name = name.filter(|at| match wrong_name(at.value, kind) {
+        Some(what) => {
+            mistakes.at(&at.span, what);
+            false
+        }
+        None => true,
+    });
+    let netns = match netns {
+        Some(At { value, span }) => {
+            let name = namespace(value);
+            if !served.contains(&name) {
+                let which = if value.is_empty() { "the daemon's own" } else { "this" };
+                mistakes.at(&span, format!("'netns' of [ipsec] does not have {which} network namespace"));
+            }
+            Some(name)
+        }
+        None if served.is_empty() => {
+            mistakes.at(&section.span, "a device needs a network namespace, and 'netns' of [ipsec] has none");
+            None
+        }
+        None => served.first().cloned(),
+    };
+    if let (Some(at), Some(DeviceKind::Inline | DeviceKind::Kernel)) = (&cpu, kind) {
+        mistakes.at(&at.span, "'cpu' is for devices with a thread of their own: \"crypto\" and \"packet\"");
+    }
+    section.finish(mistakes);
+    let (name, kind, netns) = (name?.value.to_owned(), kind?, netns?);
+    Some(OffloadDevice { name, kind, netns, cpu: cpu.map(|at| at.value) })
+}
+
+/// What is wrong with the name of an interface (`dev_valid_name`).
+fn wrong_name(name: &str, kind: Option<DeviceKind>) -> Option<String> {
+    let made = kind != Some(DeviceKind::Kernel);
+    match name {
+        "" | "." | ".." => Some("'name' is the name of no interface".to_owned()),
+        _ if name.len() > MAX_NAME => {
+            Some(format!("'name' is longer than {MAX_NAME} bytes, the longest of an interface"))
+        }
+        _ if name.contains(|c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace()) => {
+            Some("'name' has a character that names of interfaces do not have".to_owned())
+        }
+        // The kernel would put a number there.
+        _ if made && name.contains('%') => Some("'name' has a %, which no interface that is made has".to_owned()),
+        crate::xfrm::path::DEVICE => Some(format!("'{name}' is the daemon's own interface")),
+        "lo" if made => Some("'lo' is there already; a device is an interface of its own".to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::Config;
+    use super::*;
+
+    fn ipsec(text: &str) -> Result<Option<Ipsec>, String> {
+        let config = Config::parse(text, &mut |_| unreachable!("there are no key files"));
+        config.map(|c| c.ipsec).map_err(|list| list.iter().map(|m| m.to_string() + "\n").collect())
+    }
 
     fn parse(text: &str) -> Result<Option<Vec<Option<String>>>, String> {
-        let config = Config::parse(text, &mut |_| unreachable!("there are no key files"));
-        config.map(|c| c.ipsec.map(|i| i.netns)).map_err(|list| list[0].what.clone())
+        ipsec(text).map(|i| i.map(|i| i.netns))
     }
 
     #[test]
@@ -55,5 +191,88 @@ mod tests {
         assert!(parse("[ipsec]\nnetns = 1").unwrap_err().contains("not a number"));
         assert!(parse("[ipsec]\nnetn = 1").unwrap_err().contains("did you mean 'netns'"));
         assert!(parse("ipsec = 1").unwrap_err().contains("table"));
+    }
+
+    const FOUR: &str = r#"
+        [ipsec]
+        netns = ["a", ""]
+        [[ipsec.device]]
+        name = "sealane0"
+        kind = "inline"
+        [[ipsec.device]]
+        name = "sealane0"
+        kind = "crypto"
+        netns = ""
+        cpu = 3
+        [[ipsec.device]]
+        name = "sealane1"
+        kind = "packet"
+        netns = "a"
+        cpu = 0
+        [[ipsec.device]]
+        name = "eth0"
+        kind = "kernel"
+    "#;
+
+    #[test]
+    fn devices() {
+        let a = Some("a".to_owned());
+        let device = |name: &str, kind, netns: &Option<String>, cpu| OffloadDevice {
+            name: name.to_owned(),
+            kind,
+            netns: netns.clone(),
+            cpu,
+        };
+        let found = ipsec(FOUR).unwrap().unwrap().devices;
+        let wanted = [
+            device("sealane0", DeviceKind::Inline, &a, None),
+            device("sealane0", DeviceKind::Crypto, &None, Some(3)),
+            device("sealane1", DeviceKind::Packet, &a, Some(0)),
+            device("eth0", DeviceKind::Kernel, &a, None),
+        ];
+        assert_eq!(found, wanted);
+        assert_eq!(ipsec("[ipsec]").unwrap().unwrap().devices, []);
+        assert_eq!(
+            ipsec("[[ipsec.device]]\nname = \"x\"\nkind = \"inline\"").unwrap().unwrap().devices,
+            [device("x", DeviceKind::Inline, &None, None)],
+            "[ipsec] is there when it has a device"
+        );
+    }
+
+    #[test]
+    fn devices_that_cannot_be_meant() {
+        let refused = |settings: &str| {
+            let text = format!("[ipsec]\nnetns = \"a\"\n[[ipsec.device]]\n{settings}");
+            ipsec(&text).expect_err(settings)
+        };
+        for (settings, what) in [
+            ("", "3:1: 'name' is missing"),
+            ("name = \"x\"", "3:1: 'kind' is missing"),
+            ("kind = \"packet\"", "3:1: 'name' is missing"),
+            ("name = \"x\"\nkind = \"packets\"", "5:8: 'kind' is"),
+            ("name = \"x\"\nkind = \"packets\"", "did you mean \"packet\"?"),
+            ("name = \"x\"\nkind = 1", "'kind' has to be a string, not a number"),
+            ("name = \"x\"\nkind = \"inline\"\nnetns = \"b\"", "6:9: 'netns' of [ipsec] does not have this"),
+            ("name = \"x\"\nkind = \"inline\"\nnetns = \"\"", "does not have the daemon's own"),
+            ("name = \"x\"\nkind = \"crypto\"\ncpu = -1", "'cpu' has to be a whole number from 0 to 8191"),
+            ("name = \"x\"\nkind = \"inline\"\ncpu = 1", "'cpu' is for devices with a thread of their own"),
+            ("name = \"x\"\nkind = \"inline\"\ncpus = 1", "did you mean 'cpu'?"),
+            ("name = \"a-name-too-long!\"\nkind = \"inline\"", "4:8: 'name' is longer than 15 bytes"),
+            ("name = \"a/b\"\nkind = \"inline\"", "'name' has a character"),
+            ("name = \"a b\"\nkind = \"inline\"", "'name' has a character"),
+            ("name = \"a%d\"\nkind = \"inline\"", "'name' has a %"),
+            ("name = \"\"\nkind = \"inline\"", "'name' is the name of no interface"),
+            ("name = \"sealane-ipsec\"\nkind = \"packet\"", "the daemon's own interface"),
+            ("name = \"lo\"\nkind = \"packet\"", "'lo' is there already"),
+        ] {
+            let said = refused(settings);
+            assert!(said.contains(what), "{settings}: {said}");
+        }
+        let twice = FOUR.replace("sealane1", "sealane0");
+        assert!(ipsec(&twice).unwrap_err().contains("two devices 'sealane0'"));
+        assert!(ipsec("[ipsec]\ndevice = 1").unwrap_err().contains("[[device]]"));
+        let none = "[ipsec]\nnetns = []\n[[ipsec.device]]\nname = \"x\"\nkind = \"inline\"";
+        assert!(ipsec(none).unwrap_err().contains("needs a network namespace"));
+        assert!(ipsec("[[ipsec.device]]\nname = \"lo\"\nkind = \"kernel\"").is_ok(), "it is there, as it should");
     }
 }

@@ -177,15 +177,20 @@ impl<'a> Section<'a> {
     /// Complains about every setting that nobody asked for.
     pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
         for name in self.table.keys().filter(|k| !self.known.contains(&k.get_ref().as_ref())) {
-            let near = self.known.iter().map(|k| (strsim::osa_distance(k, name.get_ref()), k)).min();
-            let hint = match near {
-                Some((distance, known)) if distance <= 2 => format!("; did you mean '{known}'?"),
-                _ if self.known.is_empty() => String::new(),
+            let hint = match near(self.known.iter().copied(), name.get_ref()) {
+                Some(known) => format!("; did you mean '{known}'?"),
+                None if self.known.is_empty() => String::new(),
                 _ => format!("; known here: {}", self.known.join(", ")),
             };
             mistakes.at(&name.span(), format!("there is no setting '{}'{hint}", name.get_ref().escape_debug()));
         }
     }
+}
+
+/// The one of `known` that somebody may have meant who wrote `name`.
+pub(super) fn near<'k>(known: impl Iterator<Item = &'k str>, name: &str) -> Option<&'k str> {
+    let nearest = known.map(|k| (strsim::osa_distance(k, name), k)).min()?;
+    (nearest.0 <= 2).then_some(nearest.1)
 }
 
 /// What a value is, for messages. Never the value itself.

@@ -1,7 +1,8 @@
 //! Network devices of the calling thread's namespace: `ioctl`s of `netdevice(7)`.
 
+use super::netlink::Socket;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What the data path asks of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,74 @@ pub(crate) fn set_up(name: &str, up: bool) -> io::Result<()> {
     ioctl(&fd, libc::SIOCSIFFLAGS, &mut request)
 }
 
+/// Whether a device is up (`IFF_UP`).
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub(crate) fn is_up(name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    ioctl(&any_socket()?, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as libc::c_short != 0)
+}
+
+/// What has become of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// Its index.
+    pub(crate) ifindex: u32,
+    /// Whether it is up.
+    pub(crate) up: bool,
+    /// Whether it is there no more.
+    pub(crate) gone: bool,
+}
+
+/// Tells of changes of devices.
+#[derive(Debug)]
+pub(crate) struct Links {
+    socket: Socket,
+}
+
+impl Links {
+    /// Of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        const RTNLGRP_LINK: u32 = 1;
+        let socket = Socket::open(libc::NETLINK_ROUTE)?;
+        socket.join(RTNLGRP_LINK)?;
+        Ok(Links { socket })
+    }
+
+    /// Hands what has changed since the last time to `each`, one after another. Does not wait.
+    ///
+    /// # Errors
+    /// `ENOBUFS` when some were lost.
+    pub(crate) fn changes(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
+        self.socket.receive(|message| {
+            // `struct ifinfomsg`: family, padding, type; index, flags, which of them changed.
+            let word = |at: usize| message.payload.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
+            let (Some(ifindex), Some(flags)) = (word(4), word(8)) else { return };
+            let gone = match message.header.nlmsg_type {
+                libc::RTM_NEWLINK => false,
+                // What leaves a bridge is told as that too, with the bridge's family.
+                libc::RTM_DELLINK => message.payload.first() == Some(&0),
+                _ => return,
+            };
+            each(Change { ifindex, up: !gone && flags & libc::IFF_UP as u32 != 0, gone });
+        })
+    }
+
+    /// A descriptor that is readable when something has changed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+}
+
 /// Sets a device's MTU.
 ///
 /// # Errors
@@ -107,6 +176,32 @@ pub(crate) fn facts(index: u32) -> io::Result<Facts> {
 mod tests {
     use super::super::testing;
     use super::*;
+
+    #[test]
+    fn changes_are_told() {
+        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        a.run(|| {
+            let (mut links, index) = (Links::new()?, index("a")?);
+            let told = |links: &mut Links| {
+                let mut list = Vec::new();
+                links.changes(|change| list.extend((change.ifindex == index).then_some((change.up, change.gone))))?;
+                io::Result::Ok(list)
+            };
+            assert_eq!((told(&mut links)?, is_up("a")?), (vec![], true));
+            set_up("a", false)?;
+            assert!(!told(&mut links)?.is_empty() && !is_up("a")?);
+            set_up("a", true)?;
+            assert!(told(&mut links)?.last() == Some(&(true, false)) && is_up("a")?);
+            let mut messages = crate::transport::netlink::Messages::new();
+            let mut fixed = [0; 16];
+            fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+            messages.push(libc::RTM_DELLINK, sealane_abi::netlink::NLM_F_ACK, &fixed, |_| {});
+            Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
+            assert_eq!(told(&mut links)?.last(), Some(&(false, true)));
+            Ok(())
+        })
+        .expect("changes");
+    }
 
     #[test]
     fn a_device_by_name_and_by_index() {

@@ -14,7 +14,7 @@ use sealane_engine::Caller;
 use sealane_engine::xfrm::{Notice, Replies, Sender};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -98,11 +98,18 @@ impl<'a> Server<'a> {
         Server { socket, askers: HashMap::new(), sweep_at: FIRST_SWEEP, waiting: HashMap::new(), waiting_len: 0, buf }
     }
 
-    /// Waits for requests, for `timeout` at most or until `waker` is woken, and has them answered by `call`.
-    pub(crate) fn turn(&mut self, timeout: Duration, waker: &Waker, mut call: impl FnMut(&[u8], Sender) -> Replies) {
+    /// Waits for requests, for `timeout` at most or until `waker` is woken or `other` can be read, and has them answered by
+    /// `call`.
+    pub(crate) fn turn(
+        &mut self,
+        timeout: Duration,
+        waker: &Waker,
+        other: Option<BorrowedFd<'_>>,
+        mut call: impl FnMut(&[u8], Sender) -> Replies,
+    ) {
         let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
         let fds = [self.socket.fd.as_fd(), waker.as_fd()];
-        let ready = poll::ready::<2>(fds.into_iter(), timeout);
+        let ready = poll::ready::<3>(fds.into_iter().chain(other), timeout);
         if ready[1] {
             waker.drain();
         }
@@ -239,7 +246,7 @@ mod tests {
             scope.spawn(|| {
                 let mut server = Server::new(&socket);
                 while !stop.load(Ordering::Acquire) {
-                    server.turn(Duration::from_secs(1), &waker, &call);
+                    server.turn(Duration::from_secs(1), &waker, None, &call);
                 }
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));

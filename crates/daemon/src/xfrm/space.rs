@@ -1,9 +1,11 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
 
+use super::device::{Devices, Refused};
 use super::mark;
 use super::path::DataPath;
 use super::questions;
 use super::socket::{Server, Socket};
+use crate::config::OffloadDevice;
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
 use parking_lot::{Mutex, MutexGuard};
@@ -14,6 +16,7 @@ use sealane_crypto::Registry;
 use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm};
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +35,9 @@ pub(crate) struct Space {
     socket: Arc<Socket>,
     waker: Arc<Waker>,
     data: DataPath,
+    devices: Mutex<Devices>,
+    /// Readable when an interface has changed.
+    links: OwnedFd,
     stop: AtomicBool,
     /// Says that we serve, also when we have died.
     mark: mark::Mark,
@@ -64,6 +70,8 @@ impl Space {
             })
         };
         let data = DataPath::start(netns.try_clone()?, engine, publish)?;
+        let devices = Devices::new(netns.try_clone()?, waker.clone())?;
+        let links = devices.links()?;
         let mark = mark::Mark::write(folder, &netns)?;
         let acquire = netns.run(|| File::open("/proc/sys/net/core/xfrm_acq_expires")).ok();
         let space = Arc::new(Space {
@@ -71,6 +79,8 @@ impl Space {
             socket,
             waker,
             data,
+            devices: Mutex::new(devices),
+            links,
             stop: AtomicBool::new(false),
             mark,
             acquire,
@@ -86,7 +96,9 @@ impl Space {
         let mut server = Server::new(&self.socket);
         while !self.stop.load(Ordering::Acquire) {
             let timeout = self.engine().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
-            server.turn(timeout, &self.waker, |datagram, from| {
+            server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
+                // Who has put an interface down before it asks, as on Linux, finds nothing of it.
+                self.devices.lock().follow(&self.data);
                 if let Some(answer) = questions::answer(&self.engine(), datagram, &from) {
                     return answer;
                 }
@@ -100,6 +112,9 @@ impl Space {
                     refuse(datagram, from)
                 })
             });
+            self.devices.lock().follow(&self.data);
+            let events = self.engine().device_events();
+            self.publish(&events);
             let now = self.now();
             if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
                 match self.data.with(|engine, now| engine.handle_timeout(now)) {
@@ -148,12 +163,15 @@ impl Space {
         self.waker.wake();
     }
 
-    /// Names the devices that can do crypto or whole packets: launchers tell programs that ask (`esp-hw-offload`).
+    /// Makes these offload devices the ones that there are. Launchers tell programs that ask of them (`esp-hw-offload`).
     ///
     /// # Errors
-    /// The file system's.
-    pub(crate) fn set_devices(&self, names: &[String]) -> io::Result<()> {
-        self.mark.set_devices(names)
+    /// Which one cannot be, and why; those before it are there.
+    pub(crate) fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
+        let mut devices = self.devices.lock();
+        let done = devices.configure(wanted, &self.data);
+        self.mark.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
+        done
     }
 
     /// Ends it: in this namespace the kernel's own IPsec is asked from now on.
@@ -163,6 +181,7 @@ impl Space {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+        self.devices.lock().stop(&self.data);
         self.data.stop();
         self.mark.remove();
     }

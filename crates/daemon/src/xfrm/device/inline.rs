@@ -1,0 +1,70 @@
+//! The inline device: a name for what the thread of the stack does anyway.
+//!
+//! A state that names it is sealed and opened as one that names none. It takes states in crypto offload alone: nothing
+//! here owns a packet.
+
+use super::{Place, Running};
+use crate::transport::tun::Tun;
+use sealane_abi::Errno;
+use sealane_abi::xfrm::Message;
+use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_net::ipsec::lifetime::Usage;
+use sealane_net::ipsec::sa::SaStat;
+use sealane_net::ipsec::spd::Policy;
+use std::io;
+
+/// The interface. What somebody routes to it goes nowhere.
+pub(super) struct Inline {
+    tun: Tun,
+}
+
+impl Inline {
+    /// Makes the interface.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(name: &str, place: &Place<'_>) -> io::Result<Self> {
+        Ok(Inline { tun: place.netns.run(|| Tun::open(name))? })
+    }
+}
+
+impl Running for Inline {
+    fn ifindex(&self) -> u32 {
+        self.tun.index()
+    }
+
+    fn up(&mut self) -> io::Result<Box<dyn Device>> {
+        Ok(Box::new(Half))
+    }
+}
+
+/// The engine's half.
+struct Half;
+
+const NO_PACKETS: Refusal = Refusal { errno: Errno::EINVAL, text: Some("The device does crypto offload only") };
+
+impl Device for Half {
+    fn caps(&self) -> Caps {
+        Caps { states: true, esn: true, policies: false }
+    }
+
+    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+        if state.mode == Mode::Packet { Err(NO_PACKETS) } else { Ok(()) }
+    }
+
+    fn state_del(&mut self, _: StateKey) {}
+
+    fn advance_esn(&mut self, _: StateKey, _: u32) {}
+
+    fn policy_add(&mut self, _: PolicyKey, _: &Policy, _: &Message) -> Result<(), Refusal> {
+        Err(NO_PACKETS)
+    }
+
+    fn policy_del(&mut self, _: PolicyKey) {}
+
+    fn counters(&self, _: StateKey) -> Option<(Usage, SaStat)> {
+        None
+    }
+
+    fn events(&mut self, _: &mut Vec<DeviceEvent>) {}
+}
