@@ -9,9 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// The number of our table.
+/// The number of our table; those of offload devices follow it.
 const TABLE: u32 = 0x5ea1;
-/// Where the rule stands among others: behind the local table, before all that people usually write.
+/// Where the rule stands among others: behind the local table, before all that people usually write. Those of offload
+/// devices, which look at more of the mark, stand before it.
 const PRIORITY: u32 = 97;
 
 const FRA_PRIORITY: u16 = 6;
@@ -42,26 +43,34 @@ fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
     Ok(())
 }
 
-fn rule(type_: u16, flags: u16, family: u8, bits: Bits) -> Messages {
+fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages {
     let mut messages = Messages::new();
     let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
     messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        a.u32(FRA_PRIORITY, PRIORITY);
-        a.u32(FRA_FWMARK, bits.protect);
-        a.u32(FRA_FWMASK, bits.protect);
-        a.u32(FRA_TABLE, TABLE);
+        // What has no device's rule is the stack's, which drops what is not for it.
+        let (priority, mask) =
+            if number == 0 { (PRIORITY, bits.protect) } else { (PRIORITY - 1, bits.protect | bits.device) };
+        a.u32(FRA_PRIORITY, priority);
+        a.u32(FRA_FWMARK, bits.to_device(number));
+        a.u32(FRA_FWMASK, mask);
+        a.u32(FRA_TABLE, table(number));
     });
     messages
 }
 
-fn route(type_: u16, flags: u16, family: u8, device: Option<u32>) -> Messages {
+/// The table that leads to the TUN device of a number.
+fn table(number: u8) -> u32 {
+    TABLE + u32::from(number)
+}
+
+fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) -> Messages {
     let mut messages = Messages::new();
     let kind = if device.is_some() { libc::RTN_UNICAST } else { libc::RTN_UNREACHABLE };
     // Family, prefix lengths, TOS; table, protocol, scope, type; flags.
     let fixed =
         [family, 0, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, libc::RT_SCOPE_UNIVERSE, kind, 0, 0, 0, 0];
     messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        a.u32(RTA_TABLE, TABLE);
+        a.u32(RTA_TABLE, table(number));
         match device {
             Some(index) => {
                 a.u32(RTA_PRIORITY, 1);
@@ -73,19 +82,19 @@ fn route(type_: u16, flags: u16, family: u8, device: Option<u32>) -> Messages {
     messages
 }
 
-/// Leads marked packets to a device, and nowhere when that is gone. What is in place already stays.
+/// Leads what is marked with a number to a device, and nowhere when that is gone. What is in place already stays.
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn lead(bits: Bits, device: u32) -> io::Result<()> {
+pub(crate) fn lead(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     let create = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     let replace = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
-    both(|family| route(libc::RTM_NEWROUTE, create, family, None))?;
-    both(|family| route(libc::RTM_NEWROUTE, replace, family, Some(device)))?;
-    both(|family| rule(libc::RTM_NEWRULE, create, family, bits))
+    both(|family| route(libc::RTM_NEWROUTE, create, family, number, None))?;
+    both(|family| route(libc::RTM_NEWROUTE, replace, family, number, Some(device)))?;
+    both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))
 }
 
-/// Takes rule and routes away.
+/// Takes rules and routes away.
 ///
 /// # Errors
 /// The kernel's.
@@ -94,8 +103,11 @@ pub(crate) fn lead_no_more(bits: Bits) -> io::Result<()> {
         Err(e) if matches!(errno(&e), Some(libc::ENOENT | libc::ESRCH)) => Ok(()),
         done => done,
     };
-    gone(both(|family| rule(libc::RTM_DELRULE, 0, family, bits)))?;
-    gone(both(|family| route(libc::RTM_DELROUTE, 0, family, None)))
+    for number in 0..=bits.last_device() {
+        gone(both(|family| rule(libc::RTM_DELRULE, 0, family, bits, number)))?;
+        gone(both(|family| route(libc::RTM_DELROUTE, 0, family, number, None)))?;
+    }
+    Ok(())
 }
 
 /// How long a narrow path is believed to be one, as the kernel does it (`mtu_expires`).
@@ -107,18 +119,19 @@ const MAX_NARROW: usize = 4096;
 /// it, or forgets it when its packet is led here.
 #[derive(Debug)]
 pub(crate) struct Narrow {
+    number: u8,
     device: u32,
     socket: Socket,
     known: HashMap<IpAddr, (u32, Instant)>,
 }
 
 impl Narrow {
-    /// None yet.
+    /// None yet, of the TUN device with this number and this index.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(device: u32) -> io::Result<Self> {
-        Ok(Narrow { device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
+    pub(crate) fn new(number: u8, device: u32) -> io::Result<Self> {
+        Ok(Narrow { number, device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
     }
 
     /// Packets to an address may have this many bytes.
@@ -159,7 +172,7 @@ impl Narrow {
         let (kind, scope) = (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE);
         let fixed = [family, bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
         messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-            a.u32(RTA_TABLE, TABLE);
+            a.u32(RTA_TABLE, table(self.number));
             a.put(RTA_DST, &bytes);
             a.u32(RTA_PRIORITY, 1);
             a.u32(RTA_OIF, self.device);

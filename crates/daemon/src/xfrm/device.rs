@@ -12,6 +12,7 @@
 mod inline;
 
 use super::path::{DataPath, Shared};
+use super::policies::Lead;
 use crate::config::{DeviceKind, OffloadDevice};
 use crate::transport::link::{self, Links};
 use crate::transport::netns::Netns;
@@ -29,6 +30,8 @@ pub(crate) struct Place<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     /// To be woken when [`engine::Device::events`] has something.
     pub(crate) waker: &'a Arc<Waker>,
+    /// The number that leads packets to its TUN device, for packet offload; otherwise 0.
+    pub(crate) number: u8,
 }
 
 /// The half of a device that stays here. It goes, and what it has, with its value.
@@ -94,6 +97,8 @@ fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running
 struct Entry {
     config: OffloadDevice,
     running: Box<dyn Running>,
+    /// Where what its policies protect goes, where it takes policies.
+    lead: Option<Lead>,
     up: bool,
 }
 
@@ -126,8 +131,8 @@ impl Devices {
         self.follow(data);
         let (stay, go) = core::mem::take(&mut self.list).into_iter().partition(|e: &Entry| wanted.contains(&e.config));
         self.list = stay;
-        for mut entry in go {
-            put_down(&mut entry, data);
+        for entry in go {
+            end(entry, data);
         }
         for config in wanted {
             if !self.list.iter().any(|e| e.config == *config) {
@@ -138,18 +143,35 @@ impl Devices {
     }
 
     fn open(&mut self, config: &OffloadDevice, data: &DataPath) -> io::Result<()> {
-        let place = Place { netns: &self.netns, shared: data.shared(), waker: &self.waker };
+        let number = match config.kind {
+            DeviceKind::Packet => data.free_number().ok_or_else(|| {
+                let most = format!("there can be {} devices for packet offload", data.shared().bits.last_device());
+                io::Error::new(io::ErrorKind::InvalidInput, most)
+            })?,
+            _ => 0,
+        };
+        let place = Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, number };
         let running = open(config, &place)?;
         // What is told of its making is not about the time from now on.
         self.follow(data);
         let name = &config.name;
         let is_up = self.netns.run(|| link::is_up(name))?;
-        let mut entry = Entry { config: config.clone(), running, up: false };
-        if is_up {
-            put_up(&mut entry, data)?;
+        let lead = match config.kind {
+            DeviceKind::Inline | DeviceKind::Crypto => None,
+            DeviceKind::Packet => Some(Lead::Tun(number, config.name.clone())),
+            DeviceKind::Kernel => Some(Lead::Kernel),
+        };
+        let mut entry = Entry { config: config.clone(), running, lead, up: false };
+        match if is_up { put_up(&mut entry, data) } else { Ok(()) } {
+            Ok(()) => {
+                self.list.push(entry);
+                Ok(())
+            }
+            Err(e) => {
+                end(entry, data);
+                Err(e)
+            }
         }
-        self.list.push(entry);
-        Ok(())
     }
 
     /// Takes up what has become of the interfaces. Does not wait.
@@ -180,6 +202,7 @@ impl Devices {
         }
         for entry in list.extract_if(.., |e| gone.contains(&e.running.ifindex())) {
             eprintln!("sealane: xfrm: {}: the device is gone until the configuration is read again", entry.config.name);
+            end(entry, data);
         }
     }
 
@@ -196,7 +219,7 @@ impl Devices {
 
     /// Ends all of them.
     pub(crate) fn stop(&mut self, data: &DataPath) {
-        self.list.drain(..).for_each(|mut entry| put_down(&mut entry, data));
+        self.list.drain(..).for_each(|entry| end(entry, data));
     }
 }
 
@@ -212,10 +235,24 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
         return Ok(());
     }
     let half = entry.running.up()?;
-    let ifindex = entry.running.ifindex() as i32;
-    data.with(|xfrm, _| xfrm.add_device(ifindex, half))?;
+    let ifindex = entry.running.ifindex();
+    if let Some(lead) = &entry.lead {
+        // Each time: the kernel takes the routes of an interface that goes down away.
+        data.lead(ifindex, Some(lead.clone()))?;
+    }
+    data.with(|xfrm, _| xfrm.add_device(ifindex as i32, half))?;
     entry.up = true;
     Ok(())
+}
+
+/// Ends one.
+fn end(mut entry: Entry, data: &DataPath) {
+    put_down(&mut entry, data);
+    if entry.lead.is_some()
+        && let Err(e) = data.lead(entry.running.ifindex(), None)
+    {
+        eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
+    }
 }
 
 fn put_down(entry: &mut Entry, data: &DataPath) {

@@ -2,7 +2,7 @@
 
 use super::NAT_T;
 use super::inbound::Source;
-use super::policies::wanted;
+use super::policies::{Lead, Leads, wanted};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
@@ -172,6 +172,7 @@ pub(crate) struct DataPath {
     netns: Netns,
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
+    leads: Mutex<Leads>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -200,10 +201,10 @@ impl DataPath {
         if table.is_there() {
             shared.leftover.store(true, Ordering::Release);
         } else {
-            table.write(&wanted(shared.xfrm().spd()))?;
+            table.write(&wanted(shared.xfrm().spd(), &Leads::new()))?;
         }
         let index = worker.tun.index();
-        netns.run(|| route::lead(bits, index))?;
+        netns.run(|| route::lead(bits, 0, index))?;
         let there = netns.try_clone()?;
         let thread = std::thread::Builder::new().name("sealane-ipsec".into()).spawn(move || {
             // Paths and sockets of new ports are looked for from here.
@@ -211,7 +212,13 @@ impl DataPath {
                 eprintln!("sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on");
             }
         })?;
-        Ok(DataPath { netns, shared, table: Mutex::new(table), thread: Mutex::new(Some(thread)) })
+        Ok(DataPath {
+            netns,
+            shared,
+            table: Mutex::new(table),
+            leads: Mutex::default(),
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// What its thread shares.
@@ -231,7 +238,7 @@ impl DataPath {
             let mut xfrm = self.shared.xfrm();
             let before = xfrm.spd().changes();
             let result = f(&mut xfrm, now);
-            (result, (xfrm.spd().changes() != before).then(|| wanted(xfrm.spd())))
+            (result, (xfrm.spd().changes() != before).then(|| wanted(xfrm.spd(), &self.leads.lock())))
         };
         if let Some(rules) = rules {
             table.write(&rules)?;
@@ -239,6 +246,40 @@ impl DataPath {
         }
         self.shared.waker.wake();
         Ok(result)
+    }
+
+    /// The number of a TUN device that has none yet, for packet offload; `None` when there are too many.
+    pub(crate) fn free_number(&self) -> Option<u8> {
+        let leads = self.leads.lock();
+        let taken = |n: u8| leads.values().any(|lead| matches!(lead, Lead::Tun(number, _) if *number == n));
+        (1..=self.shared.bits.last_device()).find(|n| !taken(*n))
+    }
+
+    /// Leads what the policies of an offload device protect there, from now on: to a TUN device, or nowhere when that is gone.
+    /// `None` when it has no policies any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn lead(&self, ifindex: u32, lead: Option<Lead>) -> io::Result<()> {
+        if let Some(Lead::Tun(number, _)) = lead {
+            self.netns.run(|| route::lead(self.shared.bits, number, ifindex))?;
+        }
+        let mut table = self.table.lock();
+        let (before, after) = {
+            let mut leads = self.leads.lock();
+            let before = leads.clone();
+            match lead {
+                Some(lead) => leads.insert(ifindex, lead),
+                None => leads.remove(&ifindex),
+            };
+            (before, leads.clone())
+        };
+        // Rules of a daemon before this one stay until somebody says what is so now.
+        if before == after || self.shared.is_leftover() {
+            return Ok(());
+        }
+        let rules = wanted(self.shared.xfrm().spd(), &after);
+        table.write(&rules)
     }
 
     /// Ends it in good order: rules and routes go, and what was protected passes in clear.
@@ -275,7 +316,7 @@ impl Worker {
         let out = Raw::open(Marks::new(exempt))?;
         out.ignore_learnt_mtu()?;
         let tun = Tun::open(DEVICE)?;
-        let narrow = Narrow::new(tun.index())?;
+        let narrow = Narrow::new(0, tun.index())?;
         Ok(Worker {
             shared: shared.clone(),
             tun,

@@ -2,48 +2,79 @@
 
 use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How many policies of a direction get a rule each. Beyond that one rule takes all of a family, and the engine decides.
 const MAX_RULES: usize = 1024;
 
-/// What the rules have to say for these policies.
-pub(super) fn wanted(spd: &Spd) -> Wanted {
-    let rules = |dir| rules(spd, dir);
-    Wanted { input: rules(Dir::In), output: rules(Dir::Out), forward: rules(Dir::Fwd) }
+/// Where what the policies of an offload device protect goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// To its own TUN device, which has this number and this name.
+    Tun(u8, String),
+    /// Where the kernel's own policies lead it.
+    Kernel,
 }
 
-fn rules(spd: &Spd, dir: Dir) -> Rules {
+/// Where it goes, by the device's interface.
+pub(crate) type Leads = BTreeMap<u32, Lead>;
+
+/// What the rules have to say for these policies.
+pub(super) fn wanted(spd: &Spd, leads: &Leads) -> Wanted {
+    let rules = |dir| rules(spd, dir, leads);
+    let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
+    Wanted {
+        input: rules(Dir::In),
+        output: rules(Dir::Out),
+        forward: rules(Dir::Fwd),
+        devices: leads.values().filter_map(name).collect(),
+    }
+}
+
+fn rules(spd: &Spd, dir: Dir, leads: &Leads) -> Rules {
     let mut policies = spd.ordered(dir);
     // Those of xfrm interfaces, which there are none of here.
     policies.retain(|p| p.if_id == 0);
     let block_rest = spd.default_action(dir) == Action::Block;
+    let mut all = None;
     if policies.len() > MAX_RULES {
-        policies.retain(|p| then(p) == Then::Protect);
-        let all = |v6: bool| {
-            let any: std::net::IpAddr =
-                if v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { std::net::Ipv4Addr::UNSPECIFIED.into() };
-            Match { source: (any, 0), destination: (any, 0), proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) }
-        };
-        // Inbound there is no second look.
-        if dir == Dir::Out {
-            return Rules { list: vec![(all(false), Then::Protect), (all(true), Then::Protect)], block_rest };
-        }
+        // Inbound there is no second look. Those of devices come first, and nobody else looks at them.
+        policies.retain(|p| p.device.is_some() || dir != Dir::Out && then(p, leads) != Then::Pass);
+        all = (dir == Dir::Out).then(|| {
+            [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
+                let (source, destination) = ((any, 0), (any, 0));
+                let of = Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) };
+                (of, Then::Protect(0))
+            })
+        });
     }
     let list = policies.into_iter().filter_map(|policy| {
-        let (of, then) = (of(policy), then(policy));
+        let (of, then) = (of(policy), then(policy, leads));
         // A rule that lets more pass than its policy does must not be; one that protects more may.
-        (then == Then::Protect || of.is_exact() && policy.selector.ifindex == 0).then_some((of, then))
+        (then != Then::Pass || is_exact(policy)).then_some((of, then))
     });
-    Rules { list: list.collect(), block_rest }
+    Rules { list: list.chain(all.into_iter().flatten()).collect(), block_rest }
 }
 
-fn then(policy: &Policy) -> Then {
+/// Whether a rule says exactly what a policy does.
+pub(super) fn is_exact(policy: &Policy) -> bool {
+    of(policy).is_exact() && policy.selector.ifindex == 0
+}
+
+fn then(policy: &Policy, leads: &Leads) -> Then {
     let required = match policy.dir {
         Dir::Out => !policy.templates.is_empty(),
         // What is optional may be missing.
         Dir::In | Dir::Fwd => policy.templates.iter().any(|t| !t.optional),
     };
-    if policy.action == Action::Block || required { Then::Protect } else { Then::Pass }
+    match policy.device.and_then(|device| leads.get(&device)) {
+        Some(Lead::Kernel) => Then::Pass,
+        _ if policy.action != Action::Block && !required => Then::Pass,
+        Some(Lead::Tun(number, _)) => Then::Protect(*number),
+        // One of a device that is gone is the engine's to drop.
+        None => Then::Protect(0),
+    }
 }
 
 fn of(policy: &Policy) -> Match {
@@ -55,5 +86,62 @@ fn of(policy: &Policy) -> Match {
         sport: (s.sport, s.sport_mask),
         dport: (s.dport, s.dport_mask),
         mark: (policy.mark.value, policy.mark.mask),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_net::ipsec::selector::Selector;
+
+    const ANY: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+    fn policy(dir: Dir, last: u16, action: Action, device: Option<u32>) -> Policy {
+        let [a, b] = last.to_be_bytes();
+        let host = (IpAddr::from([10, 0, a, b]), 32);
+        Policy { action, device, ..Policy::allow(dir, Selector::between(ANY, host)) }
+    }
+
+    #[test]
+    fn what_devices_have_goes_to_them() {
+        let mut spd = Spd::new(1);
+        for (last, action, device) in [
+            (1, Action::Block, None),
+            (2, Action::Block, Some(7)),
+            (3, Action::Block, Some(8)),
+            (4, Action::Block, Some(9)),
+            (5, Action::Allow, Some(7)),
+        ] {
+            for dir in [Dir::Out, Dir::In] {
+                spd.add(policy(dir, last, action, device), false).expect("a policy");
+            }
+        }
+        let leads = Leads::from([(7, Lead::Tun(2, "sealane0".into())), (8, Lead::Kernel)]);
+        let wanted = wanted(&spd, &leads);
+        assert_eq!(wanted.devices, ["sealane0"]);
+        for rules in [&wanted.output, &wanted.input] {
+            let then = |last: u8| {
+                let host = IpAddr::from([10, 0, 0, last]);
+                rules.list.iter().find(|(of, _)| of.destination.0 == host).map(|(_, then)| *then)
+            };
+            assert_eq!(then(1), Some(Then::Protect(0)));
+            assert_eq!(then(2), Some(Then::Protect(2)));
+            assert_eq!(then(3), Some(Then::Pass), "the kernel protects it");
+            assert_eq!(then(4), Some(Then::Protect(0)), "of a device that is not there");
+            assert_eq!(then(5), Some(Then::Pass));
+        }
+    }
+
+    #[test]
+    fn of_many_policies_only_those_of_devices_are_rules() {
+        let mut spd = Spd::new(1);
+        for last in 0..=MAX_RULES as u16 {
+            spd.add(policy(Dir::Out, last, Action::Block, None), false).expect("a policy");
+        }
+        spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
+        let rules = wanted(&spd, &Leads::from([(7, Lead::Tun(1, "x".into()))])).output;
+        let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
+        assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
+        assert_eq!(rules.list[1].0.source.1, 0);
     }
 }

@@ -5,13 +5,15 @@
 //!   chain output      type route, hook output       ours, loopback, IKE, ND: accept;  jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
-//!   chain input       hook input                    from the TUN device, loopback, ESP, AH, IKE, ND: accept
+//!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
 //!                     policies 'in' in their order     pass: accept;   protect, block: drop
-//!   chain forward     hook forward                  from the TUN device: accept; policies 'fwd'
+//!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd'
 //! ```
 //!
-//! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::transport::route`]). The engine judges it there
-//! again, so that a rule may mark more than its policy says, never less. Rules change in one transaction, and outlive us.
+//! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::transport::route`]). What a policy in packet
+//! offload protects has its device's number in the mark and goes to the TUN device of that. The engine judges it there again, so
+//! that a rule may mark more than its policy says, never less. A policy that the kernel itself has, for a card, is not marked.
+//! Rules change in one transaction, and outlive us.
 
 use super::expr::Rule;
 use super::write::{Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_TABLE_NAME};
@@ -25,15 +27,29 @@ const TABLE: &str = "sealane-ipsec";
 /// Bits of marks of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bits {
-    /// Packets that are to go to the TUN device.
+    /// Packets that are to go to a TUN device.
     pub(crate) protect: u32,
+    /// Which one, by its number; 0 is the stack's.
+    pub(crate) device: u32,
     /// The mark of packets that no policy concerns; its two lower bits do not count.
     pub(crate) exempt: u32,
 }
 
 impl Default for Bits {
     fn default() -> Self {
-        Bits { protect: 0x2000_0000, exempt: crate::xfrm::BYPASS_MARK & !3 }
+        Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: crate::xfrm::BYPASS_MARK & !3 }
+    }
+}
+
+impl Bits {
+    /// The highest number of a device.
+    pub(crate) fn last_device(self) -> u8 {
+        (self.device >> self.device.trailing_zeros()) as u8
+    }
+
+    /// The bits that lead to a device.
+    pub(crate) fn to_device(self, number: u8) -> u32 {
+        self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device
     }
 }
 
@@ -57,10 +73,10 @@ pub(crate) struct Match {
 /// What becomes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// They pass as they are.
+    /// They pass as they are, or as the kernel's own policy says.
     Pass,
-    /// They must not: outbound the engine decides, inbound they are dropped.
-    Protect,
+    /// They must not: outbound they go to the TUN device of this number, where the engine decides; inbound they are dropped.
+    Protect(u8),
 }
 
 /// The rules of one direction.
@@ -81,6 +97,8 @@ pub(crate) struct Wanted {
     pub(crate) output: Rules,
     /// What is forwarded.
     pub(crate) forward: Rules,
+    /// The TUN devices of packet offload: what comes out of them was protected, as with the stack's.
+    pub(crate) devices: Vec<String>,
 }
 
 /// The table in the namespace of the thread that made it.
@@ -201,14 +219,16 @@ impl PolicyTable {
                 r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
             });
         }
-        let mut device = [0; libc::IFNAMSIZ];
-        for (to, from) in device[..libc::IFNAMSIZ - 1].iter_mut().zip(self.device.bytes()) {
-            *to = from;
-        }
-        for name in ["input", "forward"] {
-            rule(batch, name, |r| {
-                r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
-            });
+        for of in core::iter::once(&self.device).chain(&wanted.devices) {
+            let mut device = [0; libc::IFNAMSIZ];
+            for (to, from) in device[..libc::IFNAMSIZ - 1].iter_mut().zip(of.bytes()) {
+                *to = from;
+            }
+            for name in ["input", "forward"] {
+                rule(batch, name, |r| {
+                    r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+                });
+            }
         }
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
             rule(batch, "input", |r| {
@@ -241,27 +261,28 @@ impl PolicyTable {
         for name in ["output", "prerouting"] {
             rule(batch, name, |r| r.jump("leaving"));
         }
-        let protect = |r: &mut Rule<'_, '_>| {
-            r.meta(libc::NFT_META_MARK, R1).or(R1, self.bits.protect);
-            r.set_mark(R1).accept();
+        let protect = |r: &mut Rule<'_, '_>, number: u8| {
+            // A program's own mark must not lead to another device.
+            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
+            r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
         };
         self.policies(batch, "leaving", &wanted.output, protect);
-        self.policies(batch, "input", &wanted.input, |r| r.drop());
-        self.policies(batch, "forward", &wanted.forward, |r| r.drop());
+        self.policies(batch, "input", &wanted.input, |r, _| r.drop());
+        self.policies(batch, "forward", &wanted.forward, |r, _| r.drop());
     }
 
-    fn policies(&self, batch: &mut Batch, chain: &str, rules: &Rules, protect: impl Fn(&mut Rule<'_, '_>)) {
+    fn policies(&self, batch: &mut Batch, chain: &str, rules: &Rules, protect: impl Fn(&mut Rule<'_, '_>, u8)) {
         for (of, then) in &rules.list {
             rule(batch, chain, |r| {
                 write_match(r, of);
                 match then {
                     Then::Pass => r.accept(),
-                    Then::Protect => protect(r),
+                    Then::Protect(number) => protect(r, *number),
                 }
             });
         }
         if rules.block_rest {
-            rule(batch, chain, |r| protect(r));
+            rule(batch, chain, |r| protect(r, 0));
         }
     }
 }
