@@ -6,13 +6,13 @@
 //! for; [`selector`] and [`spd`] say which traffic needs which.
 //!
 //! Data: [`seal`] and [`open`] take bursts of packets, each lying in a buffer with room around it ([`packet`]), through
-//! three steps: what depends on state (sequence number, window, lifetime), one burst of crypto over many associations, and
-//! what only an authentic packet may change. [`encap`] and [`decap`] are the modes, [`ah`] what AH covers, [`replay`] the
+//! three steps: what depends on state (sequence number, window, lifetime), one [`burst`] of crypto over many associations, and
+//! what only an authentic packet may change. The second needs no tables and may be run elsewhere. [`encap`] and [`decap`] are the modes, [`ah`] what AH covers, [`replay`] the
 //! window, [`seq`] the sequence numbers that are never used twice, [`lifetime`] the limits, [`mtu`] the overhead, [`icmp`] what is told about it.
 //! A packet that fails gets one [`drop::DropReason`]; what a key manager must hear of is an [`event::Event`].
 
 pub mod ah;
-mod burst;
+pub mod burst;
 pub mod decap;
 pub mod drop;
 pub mod encap;

@@ -1,18 +1,24 @@
 //! The crypto of a burst: one call for all packets whose algorithm is an AEAD, one for those of a MAC, one for AH, over
 //! whatever keys. Everything is done in place.
+//!
+//! [`run`] needs no database: what [`begin`](crate::ipsec::seal::begin) found out about a packet is its [`Job`], which borrows
+//! nothing, so that packets in buffers of their own, their jobs and keys may go to another thread, or to a device, and come
+//! back for [`end`](crate::ipsec::seal::end).
 
 use crate::ipsec::ah::{self, Headers};
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::Hot;
+use crate::ipsec::sa::SaId;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
+use crate::wire::ip::{V6_HEADER_LEN, finish, sum};
+use crate::wire::walk::proto;
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
-use sealane_crypto::skcipher::Direction;
+pub use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{OpError, Status};
 
 /// How many packets go to the drivers together.
-pub(crate) const BURST: usize = 64;
+pub const BURST: usize = 64;
 
 /// How many AH packets do: their headers are copied.
 const AH_BURST: usize = 16;
@@ -28,49 +34,145 @@ pub(crate) enum Task {
     Ah,
 }
 
-/// Where a packet's parts lie in its buffer, and what belongs to its crypto beside them.
+/// The crypto of one packet: where its parts lie in its buffer, and what belongs to it beside them. It borrows nothing.
 #[derive(Clone, Copy)]
-pub(crate) struct Job {
+pub struct Job {
     pub(crate) task: Task,
-    /// Slot of the association.
-    pub(crate) sa: u32,
+    /// Which packet of the burst it is for.
+    pub(crate) at: u8,
+    pub(crate) icv_len: u8,
+    pub(crate) iv_len: u8,
+    /// Whether sequence numbers are extended: what is authenticated has the high half in it.
+    pub(crate) esn: bool,
+    /// Whether `iv` is the IV, and not what lies behind the ESP header.
+    pub(crate) chained: bool,
+    /// Length of the IP headers in front of AH or ESP, from the packet's start on.
+    pub(crate) ip_len: u32,
+    /// Inbound, where the number of the next protocol lies in them.
+    pub(crate) next_at: u32,
+    /// Inbound, the source port, where the packet came in UDP.
+    pub(crate) port: Option<u16>,
+    pub(crate) sa: SaId,
     /// ESP or AH header.
     pub(crate) head_at: u32,
     /// What an AEAD encrypts. What lies between the header and this is authenticated with it.
     pub(crate) text_at: u32,
     pub(crate) icv_at: u32,
-    /// Length of the IP headers in front of AH, from the packet's start on.
-    pub(crate) ip_len: u32,
     /// A UDP header whose checksum is to be computed at the end; 0 for none.
     pub(crate) udp6_at: u32,
-    pub(crate) icv_len: u8,
-    pub(crate) iv_len: u8,
-    /// The IV, where it is not what lies behind the ESP header.
-    pub(crate) iv: Option<[u8; 16]>,
-    /// The high half of an extended sequence number.
-    pub(crate) high: Option<[u8; 4]>,
-    /// SPI, high half, low half.
-    pub(crate) esn_head: [u8; 12],
+    /// SPI and whole sequence number: what is authenticated where numbers are extended.
+    pub(crate) named: Named,
+    pub(crate) iv: [u8; 16],
 }
+
+/// SPI and sequence number, in the order of the network.
+#[derive(Clone, Copy)]
+pub(crate) struct Named([u8; 12]);
+
+impl Named {
+    pub(crate) fn new(spi: u32, number: u64) -> Self {
+        let mut named = [0; 12];
+        named[..4].copy_from_slice(&spi.to_be_bytes());
+        named[4..].copy_from_slice(&number.to_be_bytes());
+        Named(named)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        let [.., a, b, c, d, e, f, g, h] = self.0;
+        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl Job {
+    /// The high half, where it is authenticated.
+    fn high(&self) -> &[u8] {
+        if self.esn { &self.named.0[4..8] } else { &[] }
+    }
+
+    /// Which packet of the burst it is for.
+    #[must_use]
+    pub fn packet(&self) -> usize {
+        self.at.into()
+    }
+
+    /// By which association.
+    #[must_use]
+    pub fn sa(&self) -> SaId {
+        self.sa
+    }
+}
+
+/// The jobs of a burst, in the order of its packets.
+pub type Jobs = ArrayVec<Job, BURST>;
+
+/// The key of an association, for [`run`]. Copies share it; it has no `Debug` and is wiped with the last of them.
+#[derive(Clone)]
+pub struct Key(pub(crate) Crypt);
 
 /// A packet on its way through the crypto.
-pub(crate) struct Item<'p, 'b> {
-    pub(crate) job: Job,
-    pub(crate) packet: &'p mut Packet<'b>,
-    pub(crate) done: Status,
+pub struct Item<'p, 'b> {
+    pub(crate) job: &'p Job,
+    key: &'p Crypt,
+    packet: &'p mut Packet<'b>,
+    /// Set by [`run`].
+    pub done: Status,
 }
 
-/// Runs all items.
-pub(crate) fn run(dir: Direction, hot: &[Hot], items: &mut [Item<'_, '_>]) {
-    aeads(dir, hot, items);
-    if items.iter().any(|item| item.job.task == Task::Mac) {
-        macs(dir, hot, items);
+impl<'p, 'b> Item<'p, 'b> {
+    /// A packet, its job, and the key of the job's association.
+    #[must_use]
+    pub fn new(job: &'p Job, key: &'p Key, packet: &'p mut Packet<'b>) -> Self {
+        // A key of another kind than the job was made for seals nothing.
+        let fits = matches!((job.task, &key.0), (Task::Aead, Crypt::Aead(_)) | (Task::Mac | Task::Ah, Crypt::Mac(_)));
+        Item { done: if fits { Ok(()) } else { Err(OpError::Driver) }, ..Item::of(job, &key.0, packet) }
     }
-    if items.iter().any(|item| item.job.task == Task::Ah) {
-        for chunk in items.chunks_mut(AH_BURST) {
-            ahs(dir, hot, chunk);
+
+    /// With the key that the job was made for.
+    pub(crate) fn of(job: &'p Job, key: &'p Crypt, packet: &'p mut Packet<'b>) -> Self {
+        Item { job, key, packet, done: Ok(()) }
+    }
+
+    fn is(&self, task: Task) -> bool {
+        self.job.task == task && self.done.is_ok()
+    }
+}
+
+/// The statuses of jobs that no one has run.
+#[must_use]
+pub fn not_run(jobs: &[Job]) -> ArrayVec<Status, BURST> {
+    jobs.iter().map(|_| Err(OpError::Driver)).collect()
+}
+
+/// Seals or opens all items, each as if it was alone. It may run in any thread, and needs nothing but them.
+pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {
+    for items in items.chunks_mut(BURST) {
+        aeads(dir, items);
+        if items.iter().any(|item| item.job.task == Task::Mac) {
+            macs(dir, items);
+        }
+        if items.iter().any(|item| item.job.task == Task::Ah) {
+            for chunk in items.chunks_mut(AH_BURST) {
+                ahs(dir, chunk);
+            }
+        }
+        if dir == Direction::Encrypt {
+            let udp6 = items.iter_mut().filter(|item| item.job.udp6_at != 0 && item.done.is_ok());
+            udp6.for_each(|item| udp6_checksum(item.packet, item.job.udp6_at as usize));
         }
     }
+}
+
+/// IPv6 has no UDP without checksum.
+fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
+    let start = packet.start();
+    let bytes = &mut packet.bytes_mut()[..];
+    let len = bytes.len() - (udp_at - start);
+    let pseudo = sum(&bytes[8..V6_HEADER_LEN], len as u64 + u64::from(proto::UDP));
+    let checksum = match finish(sum(&bytes[udp_at - start..], pseudo)) {
+        0 => 0xffff,
+        other => other,
+    };
+    bytes[udp_at - start + 6..udp_at - start + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
 struct Parts<'a> {
@@ -87,22 +189,19 @@ fn parts<'a>(job: &'a Job, packet: &'a mut Packet<'_>) -> Parts<'a> {
     let head = &head[job.head_at as usize..];
     let (esp, behind) = head.split_at(8);
     let iv_len = usize::from(job.iv_len);
-    let iv = match &job.iv {
-        Some(iv) => &iv[..iv_len],
-        None => &behind[..iv_len],
-    };
-    let aad = match job.high {
-        Some(_) => [&job.esn_head[..], behind],
-        None if behind.is_empty() => [esp, behind],
-        None => [head, &[]],
+    let iv = if job.chained { &job.iv[..iv_len] } else { &behind[..iv_len] };
+    let aad = match job.esn {
+        true => [&job.named.0[..], behind],
+        false if behind.is_empty() => [esp, behind],
+        false => [head, &[]],
     };
     Parts { aad, iv, text, tag }
 }
 
-fn aeads(dir: Direction, hot: &[Hot], items: &mut [Item<'_, '_>]) {
+fn aeads(dir: Direction, items: &mut [Item<'_, '_>]) {
     let mut all: ArrayVec<(Parts<'_>, &AeadTfm), BURST> = ArrayVec::new();
-    for Item { job, packet, .. } in items.iter_mut().filter(|item| item.job.task == Task::Aead) {
-        let Crypt::Aead(tfm) = &hot[job.sa as usize].crypt else { unreachable!("the task is the state's") };
+    for Item { job, key, packet, .. } in items.iter_mut().filter(|item| item.is(Task::Aead)) {
+        let Crypt::Aead(tfm) = key else { unreachable!("the key is of the job's kind") };
         all.push((parts(job, packet), tfm));
     }
     let mut ops: ArrayVec<AeadOp<'_>, BURST> = all
@@ -121,7 +220,7 @@ fn aeads(dir: Direction, hot: &[Hot], items: &mut [Item<'_, '_>]) {
     let statuses: ArrayVec<Status, BURST> = ops.iter().map(|op| op.status).collect();
     drop(ops);
     drop(all);
-    let ran = items.iter_mut().filter(|item| item.job.task == Task::Aead);
+    let ran = items.iter_mut().filter(|item| item.is(Task::Aead));
     ran.zip(statuses).for_each(|(item, status)| item.done = status);
 }
 
@@ -163,24 +262,23 @@ fn tag_all<const N: usize, const B: usize>(
     }
 }
 
-fn mac_of<'a>(hot: &'a [Hot], job: &Job) -> &'a MacTfm {
-    match &hot[job.sa as usize].crypt {
+fn mac_of(key: &Crypt) -> &MacTfm {
+    match key {
         Crypt::Mac(tfm) => tfm,
-        _ => unreachable!("the task is the state's"),
+        _ => unreachable!("the key is of the job's kind"),
     }
 }
 
-fn macs(dir: Direction, hot: &[Hot], items: &mut [Item<'_, '_>]) {
+fn macs(dir: Direction, items: &mut [Item<'_, '_>]) {
     let mut all: ArrayVec<Tagged<'_, 2>, BURST> = ArrayVec::new();
-    for Item { job, packet, .. } in items.iter_mut().filter(|item| item.job.task == Task::Mac) {
+    for Item { job, key, packet, .. } in items.iter_mut().filter(|item| item.is(Task::Mac)) {
         let (covered, rest) = packet.buf().split_at_mut(job.icv_at as usize);
-        let high: &[u8] = job.high.as_ref().map_or(&[], |high| high);
-        let data = [&covered[job.head_at as usize..], high];
-        all.push(Tagged { data, tag: &mut rest[..job.icv_len.into()], tfm: mac_of(hot, job) });
+        let data = [&covered[job.head_at as usize..], job.high()];
+        all.push(Tagged { data, tag: &mut rest[..job.icv_len.into()], tfm: mac_of(key) });
     }
     let statuses = tag_all(dir, &mut all);
     drop(all);
-    let ran = items.iter_mut().filter(|item| item.job.task == Task::Mac);
+    let ran = items.iter_mut().filter(|item| item.is(Task::Mac));
     ran.zip(statuses).for_each(|(item, status)| item.done = status);
 }
 
@@ -200,25 +298,21 @@ fn ah_head(job: &Job, packet: &Packet<'_>, leaving: bool) -> Option<AhHead> {
     Some(head)
 }
 
-fn ahs(dir: Direction, hot: &[Hot], items: &mut [Item<'_, '_>]) {
+fn ahs(dir: Direction, items: &mut [Item<'_, '_>]) {
     let mut heads: ArrayVec<AhHead, AH_BURST> = ArrayVec::new();
-    for item in items.iter_mut().filter(|item| item.job.task == Task::Ah) {
-        match ah_head(&item.job, item.packet, dir == Direction::Encrypt) {
-            Some(head) => {
-                heads.push(head);
-                item.done = Ok(());
-            }
+    for item in items.iter_mut().filter(|item| item.is(Task::Ah)) {
+        match ah_head(item.job, item.packet, dir == Direction::Encrypt) {
+            Some(head) => heads.push(head),
             None => item.done = Err(OpError::AssocLen),
         }
     }
     let mut all: ArrayVec<Tagged<'_, 3>, AH_BURST> = ArrayVec::new();
-    let ready = |item: &&mut Item<'_, '_>| item.job.task == Task::Ah && item.done.is_ok();
-    for (Item { job, packet, .. }, head) in items.iter_mut().filter(ready).zip(&heads) {
+    let ready = |item: &&mut Item<'_, '_>| item.is(Task::Ah);
+    for (Item { job, key, packet, .. }, head) in items.iter_mut().filter(ready).zip(&heads) {
         let end = packet.end();
         let (_, rest) = packet.buf()[..end].split_at_mut(job.icv_at as usize);
         let (icv, rest) = rest.split_at_mut(job.icv_len.into());
-        let high: &[u8] = job.high.as_ref().map_or(&[], |high| high);
-        all.push(Tagged { data: [&head[..], rest, high], tag: icv, tfm: mac_of(hot, job) });
+        all.push(Tagged { data: [&head[..], rest, job.high()], tag: icv, tfm: mac_of(key) });
     }
     let statuses = tag_all(dir, &mut all);
     drop(all);

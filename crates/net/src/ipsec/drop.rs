@@ -153,6 +153,7 @@ reasons! {
     InExpired, "The state has reached its hard limit.", "in-expired", Some(C::InStateExpired), "the state's hard limit is reached";
     Short, "Too short for IV and ICV, or not whole blocks.", "short", Some(C::InStateProtoError),
         "the packet is cut short, or the peer uses another algorithm";
+    InDriver, "The crypto driver or device failed.", "in-driver", Some(C::InStateProtoError), "the crypto device has gone, or has no key for the state";
     Icv, "The integrity check value does not match.", "icv", Some(C::InStateProtoError),
         "wrong key, other algorithm or truncation, another extended sequence number, or a changed packet";
     Padding, "The pad length is longer than the payload.", "padding", Some(C::InStateProtoError), "the peer pads wrongly";
@@ -185,7 +186,7 @@ reasons! {
         "the sender must use smaller packets: path MTU discovery tells it";
     TooLong, "It would be longer than an IP packet can be.", "too-long", Some(C::OutStateProtoError), "the sealed packet exceeds 65535 bytes";
     NoRoom, "The buffer has no room for headers or trailer.", "no-room", Some(C::OutError), "a fault of the caller";
-    Driver, "The crypto driver failed.", "driver", Some(C::OutStateProtoError), "the crypto driver could not seal";
+    Driver, "The crypto driver or device failed.", "driver", Some(C::OutStateProtoError), "the crypto driver could not seal, or the crypto device has gone";
 }
 
 impl fmt::Display for DropReason {

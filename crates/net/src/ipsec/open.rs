@@ -1,7 +1,7 @@
 //! Inbound: bursts of packets out of their associations.
 
 use crate::ipsec::ah;
-use crate::ipsec::burst::{self, BURST, Item, Job, Task};
+use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
 use crate::ipsec::decap::{Payload, unwrap};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{ESP_LEN, UDP_LEN};
@@ -9,13 +9,11 @@ use crate::ipsec::event::Event;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
-use crate::ipsec::seal::job;
 use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{be16, be32};
 use crate::wire::walk::{Walk, addresses, proto};
 use arrayvec::ArrayVec;
-use sealane_crypto::OpError;
-use sealane_crypto::skcipher::Direction;
+use sealane_crypto::{OpError, Status};
 
 /// How many transformations a packet may have (`XFRM_MAX_DEPTH`).
 pub const MAX_DEPTH: usize = 6;
@@ -68,50 +66,73 @@ pub fn open(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut
     }
 }
 
-/// What settling needs of a packet beside its job.
-struct Pending {
-    id: SaId,
-    number: u64,
-    /// The source port, where the packet came in UDP.
-    port: Option<u16>,
-    headers_len: usize,
-    next_at: usize,
-}
-
 /// Takes one layer off each packet that waits; whether there was any.
 fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) -> bool {
-    let names =
-        chunk.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
-    sad.warm_in(names);
+    let mut jobs = Jobs::new();
+    begin(sad, chunk, now_s, events, &mut jobs);
+    if jobs.is_empty() {
+        return false;
+    }
+    let hot = sad.hot();
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
-    let mut rest: ArrayVec<(Pending, &mut Result<Opened, DropReason>), BURST> = ArrayVec::new();
-    for Inbound { packet, mark, udp_encap, path, status } in chunk.iter_mut() {
+    let mut rest = jobs.iter().peekable();
+    for (at, inn) in chunk.iter_mut().enumerate() {
+        if let Some(job) = rest.next_if(|job| job.packet() == at) {
+            items.push(Item::of(job, &hot[job.sa.index as usize].crypt, &mut inn.packet));
+        }
+    }
+    burst::run(Direction::Decrypt, &mut items);
+    let done: ArrayVec<Status, BURST> = items.iter().map(|item| item.done).collect();
+    drop(items);
+    end(sad, chunk, &jobs, &done, now_s, events);
+    true
+}
+
+/// The first phase of one layer of [`open`], for at most [`BURST`] packets: all that can be judged before the crypto. Each packet
+/// with a job is to be [`run`](burst::run) next, in this thread or another one; where there is none, nothing waits any more.
+///
+/// # Panics
+/// When there are more packets.
+pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>, jobs: &mut Jobs) {
+    assert!(packets.len() <= BURST, "a burst");
+    jobs.clear();
+    let names =
+        packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
+    sad.warm_in(names);
+    for (at, Inbound { packet, mark, udp_encap, path, status }) in (0..).zip(packets) {
         if *status != Ok(Opened::Waiting) {
             continue;
         }
         let found = find(packet, *udp_encap && path.is_empty()).and_then(|found| match found {
-            Found::Ipsec(header) => begin(sad, packet, &header, *mark, now_s, path, events).map(Ok),
+            Found::Ipsec(header) => prepare(sad, packet, &header, *mark, now_s, path, events, jobs).map(|()| None),
             Found::Other(Opened::Clear) if !path.is_empty() => {
                 let natted = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.encap.is_some()));
-                Ok(Err(Opened::Packet { ignore_checksum: natted }))
+                Ok(Some(Opened::Packet { ignore_checksum: natted }))
             }
-            Found::Other(other) => Ok(Err(other)),
+            Found::Other(other) => Ok(Some(other)),
         });
         match found {
-            Ok(Ok((job, pending))) => {
-                items.push(Item { job, packet, done: Ok(()) });
-                rest.push((pending, status));
-            }
-            Ok(Err(opened)) => *status = Ok(opened),
+            Ok(None) => jobs.last_mut().expect("it was put there").at = at,
+            Ok(Some(opened)) => *status = Ok(opened),
             Err(reason) => *status = Err(reason),
         }
     }
-    burst::run(Direction::Decrypt, sad.hot(), &mut items);
-    let any = !items.is_empty();
-    for (item, (pending, status)) in items.iter_mut().zip(rest) {
-        *status = settle(sad, item, &pending, now_s, events);
+}
+
+/// The last phase of one layer of [`open`]: what only authentic packets change. What was seen by another burst meanwhile is a
+/// replay; an association that is gone or has expired meanwhile opens nothing. A packet that still waits may have another layer.
+pub fn end(
+    sad: &mut Sad,
+    packets: &mut [Inbound<'_>],
+    jobs: &[Job],
+    done: &[Status],
+    now_s: u64,
+    events: &mut Vec<Event>,
+) {
+    for (job, done) in jobs.iter().zip(done) {
+        let Inbound { packet, status, .. } = &mut packets[job.packet()];
+        *status = settle(sad, job, *done, packet, now_s, events);
     }
-    any
 }
 
 /// An IPsec header in a packet.
@@ -173,7 +194,7 @@ fn named(packet: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// All that can be judged before the crypto, in the kernel's order.
-fn begin(
+fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
     header: &Header,
@@ -181,7 +202,8 @@ fn begin(
     now_s: u64,
     path: &mut ArrayVec<SaId, MAX_DEPTH>,
     events: &mut Vec<Event>,
-) -> Result<(Job, Pending), DropReason> {
+    jobs: &mut Jobs,
+) -> Result<(), DropReason> {
     let bytes = packet.bytes();
     let at = header.at;
     let (least, spi_at) = match header.proto {
@@ -220,22 +242,7 @@ fn begin(
     }
     let rest = bytes.len() - at;
     let icv_len = usize::from(hot.icv_len);
-    let base = packet.start();
-    let start = Job {
-        task: Task::Aead,
-        sa: id.index,
-        head_at: (base + at) as u32,
-        text_at: 0,
-        icv_at: 0,
-        ip_len: header.headers_len as u32,
-        udp6_at: 0,
-        icv_len: hot.icv_len,
-        iv_len: hot.iv_len,
-        iv: None,
-        high: None,
-        esn_head: [0; 12],
-    };
-    let shape = match (header.proto, &hot.crypt) {
+    let (task, text_at, icv_at) = match (header.proto, &hot.crypt) {
         (Proto::Esp, crypt) => {
             let text_at = ESP_LEN + usize::from(hot.iv_len);
             let text_len = rest.checked_sub(text_at + icv_len).ok_or(DropReason::Short)?;
@@ -245,8 +252,7 @@ fn begin(
                 return Err(DropReason::Short);
             }
             let task = if matches!(crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
-            let text_at = (base + at + text_at) as u32;
-            Job { task, text_at, icv_at: text_at + text_len as u32, ..start }
+            (task, text_at, text_at + text_len)
         }
         (Proto::Ah, _) => {
             let len = (usize::from(bytes[at + 1]) + 2) * 4;
@@ -255,14 +261,30 @@ fn begin(
             if len != wanted(icv_len) && len != wanted(sa.full_icv_len.into()) || len > rest {
                 return Err(DropReason::AhLen);
             }
-            let icv_at = (base + at + ah::FIXED_LEN) as u32;
-            Job { task: Task::Ah, text_at: (base + at + len) as u32, icv_at, ..start }
+            (Task::Ah, len, ah::FIXED_LEN)
         }
     };
-    let job = job(sa, number, shape);
     path.push(id);
-    let Header { headers_len, next_at, port, .. } = *header;
-    Ok((job, Pending { id, number, port, headers_len, next_at }))
+    let head_at = packet.start() + at;
+    jobs.push(Job {
+        task,
+        at: 0,
+        icv_len: hot.icv_len,
+        iv_len: hot.iv_len,
+        esn: sa.flags.esn,
+        chained: false,
+        ip_len: header.headers_len as u32,
+        next_at: header.next_at as u32,
+        port: header.port,
+        sa: id,
+        head_at: head_at as u32,
+        text_at: (head_at + text_at) as u32,
+        icv_at: (head_at + icv_at) as u32,
+        udp6_at: 0,
+        named: Named::new(spi, number),
+        iv: [0; 16],
+    });
+    Ok(())
 }
 
 fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
@@ -276,38 +298,39 @@ fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
 /// What an authentic packet changes.
 fn settle(
     sad: &mut Sad,
-    item: &mut Item<'_, '_>,
-    pending: &Pending,
+    job: &Job,
+    done: Status,
+    packet: &mut Packet<'_>,
     now_s: u64,
     events: &mut Vec<Event>,
 ) -> Result<Opened, DropReason> {
-    let Item { job, packet, done } = item;
-    let (hot, sa) = sad.pair_mut(pending.id).ok_or(DropReason::InInvalid)?;
+    let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
     match done {
         Ok(()) => {}
         Err(OpError::Auth) => {
             sa.stat.integrity_failed += 1;
             return Err(DropReason::Icv);
         }
+        Err(OpError::Driver) => return Err(DropReason::InDriver),
         Err(_) => return Err(DropReason::Short),
     }
     let payload = match job.task {
         Task::Ah => {
             let next = packet.buf()[job.head_at as usize];
             Payload {
-                headers_len: pending.headers_len,
-                next_at: pending.next_at,
+                headers_len: job.ip_len as usize,
+                next_at: job.next_at as usize,
                 at: job.text_at as usize,
                 end: packet.end(),
                 next,
             }
         }
-        Task::Aead | Task::Mac => trailer(job, packet, pending)?,
+        Task::Aead | Task::Mac => trailer(job, packet)?,
     };
-    if let (Some(port), Some(encap)) = (pending.port, &sa.encap) {
+    if let (Some(port), Some(encap)) = (job.port, &sa.encap) {
         let (source, _) = addresses(packet.bytes(), sa.family());
         if (source != sa.src || port != encap.sport) && sa.tell_mapping(now_s) {
-            events.push(Event::Mapping { state: pending.id, address: source, port });
+            events.push(Event::Mapping { state: job.sa, address: source, port });
         }
     }
     if hot.state != State::Valid {
@@ -315,10 +338,10 @@ fn settle(
     }
     // Others of the burst were counted meanwhile.
     if hot.bytes_left == 0 || hot.packets_left == 0 {
-        sad.at_limit(pending.id, SaDir::In, events)?;
+        sad.at_limit(job.sa, SaDir::In, events)?;
     }
-    let (hot, sa) = sad.pair_mut(pending.id).ok_or(DropReason::InInvalid)?;
-    sa.window.commit(pending.number).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
+    sa.window.commit(job.named.number()).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
     sa.count(hot, payload.end - payload.at, now_s);
     unwrap(sa, packet, &payload)?;
     Ok(match sa.mode {
@@ -329,7 +352,7 @@ fn settle(
 }
 
 /// ESP's trailer: padding, its length, next header.
-fn trailer(job: &Job, packet: &mut Packet<'_>, pending: &Pending) -> Result<Payload, DropReason> {
+fn trailer(job: &Job, packet: &mut Packet<'_>) -> Result<Payload, DropReason> {
     let text = &packet.buf()[job.text_at as usize..job.icv_at as usize];
     let [.., pad_len, next] = *text else { return Err(DropReason::Padding) };
     // Linux wants a payload of a byte at least, and does not look at the padding itself.
@@ -338,5 +361,5 @@ fn trailer(job: &Job, packet: &mut Packet<'_>, pending: &Pending) -> Result<Payl
         return Err(DropReason::Dummy);
     }
     let at = job.text_at as usize;
-    Ok(Payload { headers_len: pending.headers_len, next_at: pending.next_at, at, end: at + len, next })
+    Ok(Payload { headers_len: job.ip_len as usize, next_at: job.next_at as usize, at, end: at + len, next })
 }

@@ -15,6 +15,7 @@ use crate::wire::ip::Family;
 use crate::wire::walk::proto;
 use core::fmt;
 use core::net::IpAddr;
+use core::num::NonZeroI32;
 use zeroize::Zeroize;
 
 /// A handle: it never names another association than the one it was made for.
@@ -115,6 +116,15 @@ pub enum State {
     Offloaded,
     /// Past a hard limit.
     Expired,
+}
+
+/// The device that has an association in crypto offload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CryptoDevice {
+    /// Its interface.
+    pub ifindex: NonZeroI32,
+    /// What it calls the association.
+    pub key: u64,
 }
 
 /// All that a key manager says about an association.
@@ -298,6 +308,7 @@ pub struct Sa {
     pub tfc_pad: u32,
     /// The last MTU seen beneath, and what it leaves inside.
     pub(crate) mtu: (u32, u32),
+    pub(crate) crypto_device: Option<CryptoDevice>,
     pub(crate) window: Window,
     /// Outer source.
     pub src: IpAddr,
@@ -400,6 +411,7 @@ impl Sa {
             encap: spec.encap,
             tfc_pad: spec.tfc_pad,
             mtu: (0, 0),
+            crypto_device: None,
             window,
             src: spec.src,
             dst: spec.dst,
@@ -480,6 +492,7 @@ impl Sa {
     /// Takes over what the old one of a pair has counted.
     pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
         self.window = old.window.clone();
+        self.crypto_device = old.crypto_device;
         (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;

@@ -3,12 +3,12 @@
 //!
 //! One worker owns a database; nothing here is shared between threads.
 
-use crate::ipsec::burst::BURST;
+use crate::ipsec::burst::{BURST, Key};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::replay::Window;
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
+use crate::ipsec::sa::{CryptoDevice, Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
@@ -220,6 +220,26 @@ impl Sad {
             .get(id.index as usize)
             .filter(|hot| hot.generation == id.generation)
             .map_or(State::Dead, |hot| hot.state)
+    }
+
+    /// Its keys, for crypto that is done without the database; `None` where it has none.
+    #[must_use]
+    pub fn key(&self, id: SaId) -> Option<Key> {
+        let hot = self.hot.get(id.index as usize).filter(|hot| hot.generation == id.generation)?;
+        (!matches!(hot.crypt, Crypt::None)).then(|| Key(hot.crypt.clone()))
+    }
+
+    /// The device that has it in crypto offload.
+    #[must_use]
+    pub fn crypto_device(&self, id: SaId) -> Option<CryptoDevice> {
+        self.get(id)?.crypto_device
+    }
+
+    /// Which device has it in crypto offload.
+    pub fn set_crypto_device(&mut self, id: SaId, device: Option<CryptoDevice>) {
+        if let Some((_, sa)) = self.pair_mut(id) {
+            sa.crypto_device = device;
+        }
     }
 
     /// What it has been used for.

@@ -1,6 +1,6 @@
 //! Outbound: bursts of packets through their associations.
 
-use crate::ipsec::burst::{self, BURST, Item, Job, Task};
+use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{ESP_LEN, UDP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
@@ -10,10 +10,10 @@ use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
 use crate::ipsec::transform::{Crypt, IvKind};
-use crate::wire::ip::{Family, V6_HEADER_LEN, finish, sum};
-use crate::wire::walk::{proto, set_total_len};
+use crate::wire::ip::{Family, finish};
+use crate::wire::walk::set_total_len;
 use arrayvec::ArrayVec;
-use sealane_crypto::skcipher::Direction;
+use sealane_crypto::{OpError, Status};
 
 /// A packet to be sealed.
 pub struct Outbound<'b> {
@@ -44,42 +44,66 @@ impl<'b> Outbound<'b> {
 /// A number is taken before the crypto runs and is never given back.
 pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mut Vec<Event>) {
     for chunk in packets.chunks_mut(BURST) {
-        sad.warm(chunk.iter().map(|out| out.sa));
+        let mut jobs = Jobs::new();
+        begin(sad, chunk, now_s, events, &mut jobs);
+        let hot = sad.hot();
         let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
         let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
-        for Outbound { sa, packet, mtu, status, inner_mtu } in
-            chunk.iter_mut().filter(|out| out.status.is_ok() && out.sa != SaId::NONE)
-        {
-            match prepare(sad, *sa, packet, *mtu, now_s, events) {
-                Ok(job) => {
-                    items.push(Item { job, packet, done: Ok(()) });
-                    statuses.push(status);
-                }
-                Err((reason, mtu)) => (*status, *inner_mtu) = (Err(reason), mtu),
+        let mut rest = jobs.iter();
+        let mut next = rest.next();
+        for (at, Outbound { packet, status, .. }) in chunk.iter_mut().enumerate() {
+            if let Some(job) = next.filter(|job| job.packet() == at) {
+                items.push(Item::of(job, &hot[job.sa.index as usize].crypt, packet));
+                statuses.push(status);
+                next = rest.next();
             }
         }
-        burst::run(Direction::Encrypt, sad.hot(), &mut items);
-        for (item, status) in items.iter_mut().zip(statuses) {
-            if item.done.is_err() {
-                *status = Err(if item.job.task == Task::Ah { DropReason::OutMode } else { DropReason::Driver });
-            } else if item.job.udp6_at != 0 {
-                udp6_checksum(item.packet, item.job.udp6_at as usize);
+        burst::run(Direction::Encrypt, &mut items);
+        items.iter().zip(statuses).for_each(|(item, status)| *status = verdict(item.job, item.done));
+    }
+}
+
+/// The first phase of [`seal`], for at most [`BURST`] packets: all but the crypto. Each packet with a job is to be [`run`] next,
+/// in this thread or another one; until [`end`] its status is a failure, so that nothing leaves that was forgotten.
+///
+/// [`run`]: burst::run
+///
+/// # Panics
+/// When there are more packets.
+pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mut Vec<Event>, jobs: &mut Jobs) {
+    assert!(packets.len() <= BURST, "a burst");
+    jobs.clear();
+    sad.warm(packets.iter().map(|out| out.sa));
+    for (at, Outbound { sa, packet, mtu, status, inner_mtu }) in (0..).zip(packets) {
+        if status.is_err() || *sa == SaId::NONE {
+            continue;
+        }
+        match prepare(sad, *sa, packet, *mtu, now_s, events, jobs) {
+            Ok(()) => {
+                jobs.last_mut().expect("it was put there").at = at;
+                // Until the crypto says otherwise.
+                *status = Err(DropReason::Driver);
             }
+            Err((reason, mtu)) => (*status, *inner_mtu) = (Err(reason), mtu),
         }
     }
 }
 
-/// IPv6 has no UDP without checksum.
-fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
-    let start = packet.start();
-    let bytes = &mut packet.bytes_mut()[..];
-    let len = bytes.len() - (udp_at - start);
-    let pseudo = sum(&bytes[8..V6_HEADER_LEN], len as u64 + u64::from(proto::UDP));
-    let checksum = match finish(sum(&bytes[udp_at - start..], pseudo)) {
-        0 => 0xffff,
-        other => other,
-    };
-    bytes[udp_at - start + 6..udp_at - start + 8].copy_from_slice(&checksum.to_be_bytes());
+/// The last phase of [`seal`]: what became of the jobs. What was sealed may leave, also when its association is gone by now,
+/// as on Linux (`xfrm_output_resume`): its number was taken while it was there.
+pub fn end(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
+    for (job, done) in jobs.iter().zip(done) {
+        packets[job.packet()].status = verdict(job, *done);
+    }
+}
+
+fn verdict(job: &Job, done: Status) -> Result<(), DropReason> {
+    match done {
+        Ok(()) => Ok(()),
+        // Headers that AH cannot cover.
+        Err(OpError::AssocLen) if job.task == Task::Ah => Err(DropReason::OutMode),
+        Err(_) => Err(DropReason::Driver),
+    }
 }
 
 type Refusal = (DropReason, u32);
@@ -91,7 +115,8 @@ fn prepare(
     mtu: u32,
     now_s: u64,
     events: &mut Vec<Event>,
-) -> Result<Job, Refusal> {
+    jobs: &mut Jobs,
+) -> Result<(), Refusal> {
     let plain = |reason| (reason, 0);
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     if sa.dir == Some(SaDir::In) {
@@ -109,13 +134,13 @@ fn prepare(
     let wrapped = wrap(sa, hot, packet, number).map_err(plain)?;
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
-        Proto::Esp => esp(sa, hot, packet, &wrapped, number, id.index, fit),
-        Proto::Ah => ah(sa, hot, packet, &wrapped, number, id.index),
+        Proto::Esp => esp(sa, hot, packet, &wrapped, number, id, fit, jobs),
+        Proto::Ah => ah(sa, hot, packet, &wrapped, number, id, jobs),
     };
-    let job = job.map_err(plain)?;
+    job.map_err(plain)?;
     hot.number = number;
     sa.count(hot, payload_len, now_s);
-    Ok(job)
+    Ok(())
 }
 
 /// Whether a packet fits the path once it is sealed; how far it may be padded.
@@ -141,9 +166,10 @@ fn esp(
     packet: &mut Packet<'_>,
     wrapped: &Wrapped,
     number: u64,
-    index: u32,
+    id: SaId,
     pad_max: u32,
-) -> Result<Job, DropReason> {
+    jobs: &mut Jobs,
+) -> Result<(), DropReason> {
     let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
     let (iv_len, icv_len) = (usize::from(hot.iv_len), usize::from(hot.icv_len));
     let payload_end = packet.end();
@@ -195,24 +221,25 @@ fn esp(
     set_len(&mut buf[at..end], family, sum)?;
     let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
-    Ok(job(
-        sa,
-        number,
-        Job {
-            task,
-            sa: index,
-            head_at: head_at as u32,
-            text_at: text_at as u32,
-            icv_at: icv_at as u32,
-            ip_len: 0,
-            udp6_at: if sa.encap.is_some() && family == Family::V6 { upper_at as u32 } else { 0 },
-            icv_len: hot.icv_len,
-            iv_len: hot.iv_len,
-            iv: chained,
-            high: None,
-            esn_head: [0; 12],
-        },
-    ))
+    jobs.push(Job {
+        task,
+        at: 0,
+        icv_len: hot.icv_len,
+        iv_len: hot.iv_len,
+        esn: sa.flags.esn,
+        chained: chained.is_some(),
+        ip_len: 0,
+        next_at: 0,
+        port: None,
+        sa: id,
+        head_at: head_at as u32,
+        text_at: text_at as u32,
+        icv_at: icv_at as u32,
+        udp6_at: if sa.encap.is_some() && family == Family::V6 { upper_at as u32 } else { 0 },
+        named: Named::new(sa.spi, number),
+        iv: chained.unwrap_or_default(),
+    });
+    Ok(())
 }
 
 /// Writes the length of the outer header, and IPv4's checksum of what its `sum` is without that.
@@ -234,8 +261,9 @@ fn ah(
     packet: &mut Packet<'_>,
     wrapped: &Wrapped,
     number: u64,
-    index: u32,
-) -> Result<Job, DropReason> {
+    id: SaId,
+    jobs: &mut Jobs,
+) -> Result<(), DropReason> {
     let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
     let end = packet.end();
     packet.set(at, end);
@@ -246,32 +274,23 @@ fn ah(
     header[4..8].copy_from_slice(&sa.spi.to_be_bytes());
     header[8..12].copy_from_slice(&(number as u32).to_be_bytes());
     set_len(&mut buf[at..end], family, sum)?;
-    Ok(job(
-        sa,
-        number,
-        Job {
-            task: Task::Ah,
-            sa: index,
-            head_at: upper_at as u32,
-            text_at: payload_at as u32,
-            icv_at: (upper_at + crate::ipsec::ah::FIXED_LEN) as u32,
-            ip_len: (upper_at - at) as u32,
-            udp6_at: 0,
-            icv_len: hot.icv_len,
-            iv_len: 0,
-            iv: None,
-            high: None,
-            esn_head: [0; 12],
-        },
-    ))
-}
-
-/// Adds what extended sequence numbers ask for.
-pub(crate) fn job(sa: &Sa, number: u64, mut job: Job) -> Job {
-    if sa.flags.esn {
-        job.high = Some(((number >> 32) as u32).to_be_bytes());
-        job.esn_head[..4].copy_from_slice(&sa.spi.to_be_bytes());
-        job.esn_head[4..].copy_from_slice(&number.to_be_bytes());
-    }
-    job
+    jobs.push(Job {
+        task: Task::Ah,
+        at: 0,
+        icv_len: hot.icv_len,
+        iv_len: 0,
+        esn: sa.flags.esn,
+        chained: false,
+        ip_len: (upper_at - at) as u32,
+        next_at: 0,
+        port: None,
+        sa: id,
+        head_at: upper_at as u32,
+        text_at: payload_at as u32,
+        icv_at: (upper_at + crate::ipsec::ah::FIXED_LEN) as u32,
+        udp6_at: 0,
+        named: Named::new(sa.spi, number),
+        iv: [0; 16],
+    });
+    Ok(())
 }

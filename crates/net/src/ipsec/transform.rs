@@ -3,6 +3,7 @@
 //! An AEAD of the crypto core does all of ESP: `rfc4106(...)` and its kin as they are, a cipher with a MAC as
 //! `authenc(...)`, with extended sequence numbers as `authencesn(...)`. Null encryption and AH are a MAC alone.
 
+use crate::ipsec::burst::Key;
 use core::fmt;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::MacTfm;
@@ -201,6 +202,12 @@ impl Transform {
     #[must_use]
     pub fn larval() -> Self {
         Transform { crypt: Crypt::None, iv: IvKind::None, iv_len: 0, icv_len: 0, full_icv_len: 0, align: 4 }
+    }
+
+    /// Its keys, for a device.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key(self.crypt.clone())
     }
 }
 
