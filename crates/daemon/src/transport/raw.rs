@@ -6,7 +6,7 @@
 use super::nft::Marks;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// Packets of one call.
 pub(crate) const BURST: usize = 64;
@@ -66,16 +66,46 @@ impl Raw {
     /// # Errors
     /// The kernel's.
     pub(crate) fn ignore_learnt_mtu(&self) -> io::Result<()> {
-        for (v6, socket) in [false, true].into_iter().zip(&self.signed) {
-            if let Some(socket) = socket {
+        for (v6, sockets) in [false, true].into_iter().zip(self.signed.iter().zip(&self.learn)) {
+            for socket in [sockets.0, sockets.1].into_iter().flatten() {
                 super::esp::allow_fragments(socket.as_fd(), v6, false)?;
             }
         }
         Ok(())
     }
 
+    /// Keeps the frames of packets sent with `learn` for [`Raw::frames`], as the stack hands them to their device: a copy
+    /// that the kernel makes for time stamps (`Documentation/networking/timestamping.rst`), and no packet of others is touched.
+    ///
+    /// # Errors
+    /// The kernel's, where it is too old (4.13).
+    pub(crate) fn keep_frames(&self) -> io::Result<()> {
+        for (v6, socket) in [false, true].into_iter().zip(&self.learn) {
+            if let Some(socket) = socket {
+                let (level, option) = if v6 {
+                    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+                } else {
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO)
+                };
+                super::set_option(socket.as_fd(), level, option, &1i32)?;
+                let flags = libc::SOF_TIMESTAMPING_TX_SCHED | libc::SOF_TIMESTAMPING_OPT_CMSG;
+                super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands kept frames of one family to `each`: the device's index, and the frame's front. One whose neighbour was not
+    /// known comes when it is.
+    pub(crate) fn frames(&self, v6: bool, mut each: impl FnMut(u32, &[u8])) {
+        let Some(socket) = &self.learn[usize::from(v6)] else { return };
+        while let Some((device, len, frame)) = kept_frame(socket) {
+            each(device, &frame[..len]);
+        }
+    }
+
     /// Sends packets of one family in their order. `device` limits where they may leave, if it is not 0. With `learn`
-    /// their frames pass the device's ring.
+    /// their frames pass the device's ring, or are kept for [`Raw::frames`].
     pub(crate) fn send(&self, packets: &[&[u8]], device: u32, learn: bool) -> Sent {
         let mut sent = Sent::default();
         for burst in packets.chunks(BURST) {
@@ -121,6 +151,44 @@ fn send_burst(socket: &OwnedFd, packets: &[&[u8]], device: u32, sent: &mut Sent)
     }
     // SAFETY: the addresses, vectors, packets and the control message live until here.
     unsafe { super::send_many(socket.as_fd(), &mut headers[..packets.len()], sent) };
+}
+
+/// Bytes of a kept frame that are read: a link header, and the front of its packet.
+const FRONT_LEN: usize = 128;
+
+/// Reads one frame from a socket's error queue; its device is 0 where the kernel does not say.
+fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
+    let mut frame = [0u8; FRONT_LEN];
+    let mut control = [0u64; 64];
+    let mut device = 0;
+    let mut iovec = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: FRONT_LEN };
+    // SAFETY: all-zero is a valid header.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut iovec;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of_val(&control);
+    // SAFETY: the buffers live until here and are writable for the lengths told; the control buffer is aligned for its headers.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
+    let len = usize::try_from(n).ok()?.min(FRONT_LEN);
+    // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(&raw const message);
+        while !at.is_null() {
+            let data = libc::CMSG_DATA(at);
+            match ((*at).cmsg_level, (*at).cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    device = data.cast::<libc::in_pktinfo>().read_unaligned().ipi_ifindex as u32;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    device = data.cast::<libc::in6_pktinfo>().read_unaligned().ipi6_ifindex;
+                }
+                _ => {}
+            }
+            at = libc::CMSG_NXTHDR(&raw const message, at);
+        }
+    }
+    Some((device, len, frame))
 }
 
 /// Writes where a packet goes; returns the address's length. One that is no packet has none, and is refused.

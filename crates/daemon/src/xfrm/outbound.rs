@@ -20,7 +20,7 @@ impl Worker {
     /// # Errors
     /// The TUN device's, which is gone then.
     pub(super) fn outbound(&mut self) -> io::Result<bool> {
-        let Worker { shared, tun, frame, cutting, arena, routes, udp, raw, out, .. } = self;
+        let Worker { shared, tun, frame, cutting, arena, routes, udp, raw, out, fast_out, .. } = self;
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
         let mut rest = &mut arena[..];
@@ -64,7 +64,7 @@ impl Worker {
             return Ok(more);
         }
         shared.outbound(&runs, &mut packets, routes);
-        let mut wire = Wire { udp, raw, out, shared, routes };
+        let mut wire = Wire { udp, raw, out, fast: fast_out, shared, routes };
         wire.send(&packets, tun);
         Ok(more)
     }

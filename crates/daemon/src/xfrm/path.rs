@@ -1,6 +1,7 @@
 //! The data path of one network namespace: a thread between its TUN device and the wire.
 
 use super::NAT_T;
+use super::fast_out::FastOut;
 use super::inbound::Source;
 use super::policies::{Lead, Leads, wanted};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
@@ -43,6 +44,8 @@ const FDS: usize = 32;
 pub(crate) struct Counters {
     /// Packets that the kernel took from us for the wire.
     pub(crate) sent: AtomicU64,
+    /// Those of them that went past the stack.
+    pub(crate) fast_out: AtomicU64,
     /// Packets that it refused.
     pub(crate) refused: AtomicU64,
     /// Packets that left in clear because a policy says so.
@@ -116,6 +119,11 @@ pub(super) struct Routes {
 }
 
 impl Routes {
+    /// When the burst at hand began.
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
     pub(super) fn path(&mut self, to: IpAddr) -> Path {
         self.table.to(to, self.now)
     }
@@ -156,6 +164,7 @@ pub(super) struct Worker {
     pub(super) udp: Vec<UdpEsp>,
     pub(super) raw: Vec<RawEsp>,
     pub(super) out: Raw,
+    pub(super) fast_out: Option<FastOut>,
     pub(super) routes: Routes,
     /// A frame of the TUN device, and how far it is cut.
     pub(super) frame: Box<[u8]>,
@@ -313,7 +322,8 @@ impl Worker {
         }
         // The port of an IKE daemon that shares it not is its own.
         let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok()).collect();
-        let out = Raw::open(Marks::new(exempt))?;
+        let marks = Marks::new(exempt);
+        let out = Raw::open(marks)?;
         out.ignore_learnt_mtu()?;
         let tun = Tun::open(DEVICE)?;
         let narrow = Narrow::new(0, tun.index())?;
@@ -322,6 +332,7 @@ impl Worker {
             tun,
             udp,
             raw,
+            fast_out: FastOut::new(&out, marks),
             out,
             routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() },
             frame: vec![0; FRAME_LEN].into(),

@@ -1,5 +1,6 @@
 //! What sealed packets leave by.
 
+use super::fast_out::FastOut;
 use super::path::{Counters, Routes, Shared};
 use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
 use crate::transport::raw::Raw;
@@ -23,13 +24,15 @@ pub(super) struct Wire<'w> {
     pub(super) udp: &'w mut Vec<UdpEsp>,
     pub(super) raw: &'w [RawEsp],
     pub(super) out: &'w Raw,
+    /// Past the stack, where that can be.
+    pub(super) fast: &'w mut Option<FastOut>,
     pub(super) shared: &'w Shared,
     pub(super) routes: &'w mut Routes,
 }
 
 impl Wire<'_> {
     pub(super) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
-        let Wire { udp, raw, out, shared, routes } = self;
+        let Wire { udp, raw, out, fast, shared, routes } = self;
         let counters = &shared.counters;
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
@@ -77,7 +80,10 @@ impl Wire<'_> {
             let these: ArrayVec<&[u8], BURST> =
                 plain.iter().copied().filter(|b| (b.first().is_some_and(|b| b >> 4 == 6)) == v6).collect();
             if !these.is_empty() {
-                let sent = out.send(&these, 0, false);
+                let sent = match fast {
+                    Some(fast) => fast.send(out, &these, counters, routes.now()),
+                    None => out.send(&these, 0, false),
+                };
                 counters.sent.fetch_add(sent.taken as u64, Relaxed);
                 counters.refused.fetch_add(sent.refused as u64, Relaxed);
             }
