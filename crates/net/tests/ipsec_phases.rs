@@ -87,7 +87,7 @@ struct Flight {
 impl Flight {
     fn new(sad: &Sad, jobs: Jobs, bufs: Vec<(Vec<u8>, usize, usize)>) -> Self {
         let keys = jobs.iter().map(|job| sad.key(job.sa())).collect();
-        let done = burst::not_run(&jobs).to_vec();
+        let done = vec![burst::NOT_RUN; jobs.len()];
         Flight { bufs, jobs, keys, done }
     }
 

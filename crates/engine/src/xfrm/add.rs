@@ -123,6 +123,7 @@ impl Xfrm {
                 self.data.sad.set_usage(sa, &convert::usage(&cur), now_s);
             }
             state.replay_at = self.position(&state);
+            self.data.sad.set_crypto_device(sa, self.crypto_of(&state));
         }
         let key = state.device_key;
         let serial = self.states.add(state, now_s);

@@ -7,13 +7,15 @@ use super::pieces::{Piece, Pieces};
 use super::{Notice, Now, Xfrm};
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
+use sealane_crypto::Status;
+use sealane_net::ipsec::burst::{Job, Jobs};
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::icmp;
-use sealane_net::ipsec::open::{Inbound, Opened, open};
+use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::sad::Sad;
-use sealane_net::ipsec::seal::{Outbound, seal};
+use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{Arrived, judge};
@@ -115,6 +117,16 @@ impl Xfrm {
         self.notices(now)
     }
 
+    /// What is to be done with a burst, in phases, and then [`Self::told`].
+    pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
+        self.data.tables(cpu, now)
+    }
+
+    /// What key managers are to hear of what packets brought about.
+    pub fn told(&mut self, now: Now) -> Vec<Notice> {
+        self.notices(now)
+    }
+
     /// The policies.
     #[must_use]
     pub fn spd(&self) -> &Spd {
@@ -193,6 +205,22 @@ impl Tables<'_> {
     /// A packet whose status is good and whose [`Outbound::sa`] is [`SaId::NONE`] may leave as it is, because a policy says
     /// so or none says anything; with a state it is sealed. With [`DropReason::TooBig`] its sender is to be told.
     pub fn outbound(&mut self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths) {
+        let mut jobs = Jobs::new();
+        self.outbound_begin(runs, packets, paths, &mut jobs);
+        self.outbound_finish(packets, &jobs);
+    }
+
+    /// The first phase of [`Self::outbound`], for at most [`BURST`] packets: policies, states, numbers, headers. Each job is to be
+    /// run next, without the tables; what has none is judged already. Of packets that go through more than one state the
+    /// last one alone is left to the jobs.
+    pub fn outbound_begin(
+        &mut self,
+        runs: &[Run],
+        packets: &mut [Outbound<'_>],
+        paths: &mut impl Paths,
+        jobs: &mut Jobs,
+    ) {
+        jobs.clear();
         let mut bundles: ArrayVec<Bundle, BURST> = ArrayVec::new();
         let mut depth = 0;
         let mut rest = &mut packets[..];
@@ -223,20 +251,32 @@ impl Tables<'_> {
                 }
             }
         }
-        if depth == 0 {
-            self.count_out(packets);
-            return;
-        }
-        seal(self.sad, packets, self.now_s, self.events);
         for layer in 1..depth {
+            seal::seal(self.sad, packets, self.now_s, self.events);
             each(runs, &bundles, packets, |bundle, out| {
                 (out.sa, out.mtu) = (bundle.get(layer).copied().unwrap_or(SaId::NONE), 0);
             });
-            seal(self.sad, packets, self.now_s, self.events);
+        }
+        if depth > 0 {
+            seal::begin(self.sad, packets, self.now_s, self.events, jobs);
         }
         if depth > 1 {
+            // Those with a job have their last one already.
             each(runs, &bundles, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
         }
+    }
+
+    /// The other phases of [`Self::outbound`], here and now.
+    pub fn outbound_finish(&mut self, packets: &mut [Outbound<'_>], jobs: &[Job]) {
+        if !jobs.is_empty() {
+            seal::finish(self.sad, packets, jobs);
+        }
+        self.count_out(packets);
+    }
+
+    /// The last phase of [`Self::outbound`]: `done` is what became of `jobs`.
+    pub fn outbound_end(&mut self, packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
+        seal::end(packets, jobs, done);
         self.count_out(packets);
     }
 
@@ -308,8 +348,32 @@ impl Tables<'_> {
     /// Opens packets and asks the policies about what comes out. One whose status is [`Opened::Packet`] is to be
     /// delivered.
     pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
-        open(self.sad, packets, self.now_s, self.events);
-        let mut last: Option<(Flow, ArrayVec<SaId, { sealane_net::ipsec::open::MAX_DEPTH }>)> = None;
+        open::open(self.sad, packets, self.now_s, self.events);
+        self.judge_all(packets, paths);
+    }
+
+    /// The first phase of [`Self::inbound`], for at most [`BURST`] packets: states, windows, limits. Each job is to be run next,
+    /// without the tables.
+    pub fn inbound_begin(&mut self, packets: &mut [Inbound<'_>], jobs: &mut Jobs) {
+        open::begin(self.sad, packets, self.now_s, self.events, jobs);
+    }
+
+    /// The last phase of [`Self::inbound`]: `done` is what became of `jobs`. Layers within the first one are opened here and now.
+    pub fn inbound_end(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, jobs: &[Job], done: &[Status]) {
+        open::end(self.sad, packets, jobs, done, self.now_s, self.events);
+        self.inbound(packets, paths);
+    }
+
+    /// The other phases of [`Self::inbound`], here and now.
+    pub fn inbound_finish(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, jobs: &[Job]) {
+        if !jobs.is_empty() {
+            open::finish(self.sad, packets, jobs, self.now_s, self.events);
+        }
+        self.inbound(packets, paths);
+    }
+
+    fn judge_all(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
+        let mut last: Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)> = None;
         for arrived in packets {
             if let Ok(Opened::Packet { .. }) = arrived.status {
                 arrived.status = self.judge(arrived, &mut last, paths).and(arrived.status);
@@ -324,7 +388,7 @@ impl Tables<'_> {
     fn judge(
         &mut self,
         arrived: &Inbound<'_>,
-        last: &mut Option<(Flow, ArrayVec<SaId, { sealane_net::ipsec::open::MAX_DEPTH }>)>,
+        last: &mut Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)>,
         paths: &mut impl Paths,
     ) -> Result<(), DropReason> {
         let mut flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;

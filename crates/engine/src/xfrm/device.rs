@@ -3,12 +3,18 @@
 //! In crypto offload the stack does all but the crypto, which a device does for it. In packet offload the device owns a state
 //! or policy: it adds and takes off headers, counts, and knows the limits; the stack hands it plain packets. How packets get
 //! there and back is between device and data path, not here.
+//!
+//! How bursts get to a device in crypto offload and back is [`crypto`]: whoever can take keys and compute over a buffer can be
+//! one, a thread on another core as well as a GPU.
 
 use sealane_abi::Errno;
 use sealane_abi::xfrm::Message;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::{SaSpec, SaStat};
 use sealane_net::ipsec::spd::Policy;
+use std::sync::Arc;
+
+pub mod crypto;
 
 /// What a device does for a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +104,11 @@ pub trait Device: Send {
 
     /// What a state in packet offload has been used for, and what was wrong with its packets; `None` where the stack knows.
     fn counters(&self, key: StateKey) -> Option<(Usage, SaStat)>;
+
+    /// Its crypto, for states in crypto offload; `None` where the stack's own thread does it in its place.
+    fn crypto(&self) -> Option<Arc<dyn crypto::Crypto>> {
+        None
+    }
 
     /// What has happened since it was asked last.
     fn events(&mut self, events: &mut Vec<DeviceEvent>);

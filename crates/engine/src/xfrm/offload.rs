@@ -1,9 +1,11 @@
 //! Offload of states and policies to devices (`net/xfrm/xfrm_device.c`).
 
+use super::device::crypto::Crypto;
 use super::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use super::policy::PolicyRecord;
 use super::state::State;
 use super::{Notice, Xfrm, convert, plain};
+use core::num::NonZeroI32;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -11,8 +13,9 @@ use sealane_abi::xfrm::{
     XFRM_STATE_ESN,
 };
 use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::{SaId, SaSpec, SaStat};
+use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The devices of a namespace, and what they have.
 #[derive(Default)]
@@ -102,6 +105,19 @@ impl Xfrm {
             }
         }
         notices
+    }
+
+    /// The crypto of a device; `None` for one that is not there or has none of its own.
+    #[must_use]
+    pub fn device_crypto(&self, ifindex: i32) -> Option<Arc<dyn Crypto>> {
+        self.devices.devices.get(&ifindex)?.crypto()
+    }
+
+    /// What does the crypto of a state in the stack's place.
+    pub(super) fn crypto_of(&self, state: &State) -> Option<CryptoDevice> {
+        let offload = state.offload.filter(|offload| !is_packet(offload))?;
+        self.device_crypto(offload.ifindex)?;
+        Some(CryptoDevice { ifindex: NonZeroI32::new(offload.ifindex)?, key: state.device_key?.0 })
     }
 
     /// What a device has counted for a state in packet offload.

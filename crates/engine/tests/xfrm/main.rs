@@ -10,6 +10,7 @@ use sealane_net::ipsec::drop::{DropReason, Stat};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod crypto;
 mod devices;
 mod packets;
 

@@ -9,7 +9,7 @@ use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
 use std::net::{IpAddr, Ipv4Addr};
 
-struct Local;
+pub(super) struct Local;
 
 impl Paths for Local {
     fn mtu(&mut self, _: IpAddr) -> u32 {
@@ -26,7 +26,7 @@ impl Paths for Local {
 }
 
 /// A UDP datagram from the policy's source to its destination.
-fn datagram() -> Vec<u8> {
+pub(super) fn datagram() -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 203, 0, 113, 5, 198, 51, 100, 9];
     let sum: u32 = packet.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
     let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
@@ -46,7 +46,7 @@ fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
     (burst[0].status.map(|()| burst[0].packet.bytes().to_vec()), events)
 }
 
-fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened, DropReason> {
+pub(super) fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened, DropReason> {
     let mut buffer = vec![0; HEADROOM + packet.len()];
     buffer[HEADROOM..].copy_from_slice(packet);
     let end = buffer.len();

@@ -109,6 +109,51 @@ pub type Jobs = ArrayVec<Job, BURST>;
 #[derive(Clone)]
 pub struct Key(pub(crate) Crypt);
 
+/// The keys of a burst's jobs: one for each run of jobs of one association.
+#[derive(Default)]
+pub struct Keys(ArrayVec<(SaId, Option<Key>), BURST>);
+
+impl Keys {
+    /// Gathers them.
+    pub(crate) fn gather(&mut self, jobs: &[Job], key: impl Fn(SaId) -> Option<Key>) {
+        self.0.clear();
+        for job in jobs {
+            if self.0.last().is_none_or(|(sa, _)| *sa != job.sa) {
+                self.0.push((job.sa, key(job.sa)));
+            }
+        }
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// For a walk through the jobs that they were gathered for.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { keys: &self.0 }
+    }
+}
+
+/// Keys in the order of their jobs.
+pub struct Cursor<'k> {
+    keys: &'k [(SaId, Option<Key>)],
+}
+
+impl<'k> Cursor<'k> {
+    /// The key of a job, which is not before the one asked for last; `None` when its association was gone.
+    pub fn of(&mut self, job: &Job) -> Option<&'k Key> {
+        while let [(sa, key), rest @ ..] = self.keys {
+            if *sa == job.sa {
+                return key.as_ref();
+            }
+            self.keys = rest;
+        }
+        None
+    }
+}
+
 /// A packet on its way through the crypto.
 pub struct Item<'p, 'b> {
     pub(crate) job: &'p Job,
@@ -137,11 +182,8 @@ impl<'p, 'b> Item<'p, 'b> {
     }
 }
 
-/// The statuses of jobs that no one has run.
-#[must_use]
-pub fn not_run(jobs: &[Job]) -> ArrayVec<Status, BURST> {
-    jobs.iter().map(|_| Err(OpError::Driver)).collect()
-}
+/// The status of a job that nobody has run.
+pub const NOT_RUN: Status = Err(OpError::Driver);
 
 /// Seals or opens all items, each as if it was alone. It may run in any thread, and needs nothing but them.
 pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {

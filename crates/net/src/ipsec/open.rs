@@ -73,10 +73,16 @@ fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<
     if jobs.is_empty() {
         return false;
     }
+    finish(sad, chunk, &jobs, now_s, events);
+    true
+}
+
+/// The other phases of one layer of [`open`], with the database's own keys.
+pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u64, events: &mut Vec<Event>) {
     let hot = sad.hot();
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
     let mut rest = jobs.iter().peekable();
-    for (at, inn) in chunk.iter_mut().enumerate() {
+    for (at, inn) in packets.iter_mut().enumerate() {
         if let Some(job) = rest.next_if(|job| job.packet() == at) {
             items.push(Item::of(job, &hot[job.sa.index as usize].crypt, &mut inn.packet));
         }
@@ -84,8 +90,7 @@ fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<
     burst::run(Direction::Decrypt, &mut items);
     let done: ArrayVec<Status, BURST> = items.iter().map(|item| item.done).collect();
     drop(items);
-    end(sad, chunk, &jobs, &done, now_s, events);
-    true
+    end(sad, packets, jobs, &done, now_s, events);
 }
 
 /// The first phase of one layer of [`open`], for at most [`BURST`] packets: all that can be judged before the crypto. Each packet

@@ -54,6 +54,12 @@ impl<'a> Packet<'a> {
         self.end - self.start
     }
 
+    /// Length of its buffer in bytes.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Whether there is nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -69,9 +75,5 @@ impl<'a> Packet<'a> {
     pub(crate) fn set(&mut self, start: usize, end: usize) {
         debug_assert!(start <= end && end <= self.buf.len());
         (self.start, self.end) = (start, end);
-    }
-
-    pub(crate) fn capacity(&self) -> usize {
-        self.buf.len()
     }
 }

@@ -492,7 +492,6 @@ impl Sa {
     /// Takes over what the old one of a pair has counted.
     pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
         self.window = old.window.clone();
-        self.crypto_device = old.crypto_device;
         (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;

@@ -3,7 +3,7 @@
 //!
 //! One worker owns a database; nothing here is shared between threads.
 
-use crate::ipsec::burst::{BURST, Key};
+use crate::ipsec::burst::{BURST, Job, Key, Keys};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
@@ -227,6 +227,11 @@ impl Sad {
     pub fn key(&self, id: SaId) -> Option<Key> {
         let hot = self.hot.get(id.index as usize).filter(|hot| hot.generation == id.generation)?;
         (!matches!(hot.crypt, Crypt::None)).then(|| Key(hot.crypt.clone()))
+    }
+
+    /// The keys of jobs.
+    pub fn keys(&self, jobs: &[Job], keys: &mut Keys) {
+        keys.gather(jobs, |id| self.key(id));
     }
 
     /// The device that has it in crypto offload.

@@ -10,7 +10,7 @@ use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
 use crate::ipsec::transform::{Crypt, IvKind};
-use crate::wire::ip::{Family, finish};
+use crate::wire::ip::{self, Family};
 use crate::wire::walk::set_total_len;
 use arrayvec::ArrayVec;
 use sealane_crypto::{OpError, Status};
@@ -46,21 +46,26 @@ pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mu
     for chunk in packets.chunks_mut(BURST) {
         let mut jobs = Jobs::new();
         begin(sad, chunk, now_s, events, &mut jobs);
-        let hot = sad.hot();
-        let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
-        let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
-        let mut rest = jobs.iter();
-        let mut next = rest.next();
-        for (at, Outbound { packet, status, .. }) in chunk.iter_mut().enumerate() {
-            if let Some(job) = next.filter(|job| job.packet() == at) {
-                items.push(Item::of(job, &hot[job.sa.index as usize].crypt, packet));
-                statuses.push(status);
-                next = rest.next();
-            }
-        }
-        burst::run(Direction::Encrypt, &mut items);
-        items.iter().zip(statuses).for_each(|(item, status)| *status = verdict(item.job, item.done));
+        finish(sad, chunk, &jobs);
     }
+}
+
+/// The other phases of [`seal`], with the database's own keys.
+pub fn finish(sad: &Sad, packets: &mut [Outbound<'_>], jobs: &[Job]) {
+    let hot = sad.hot();
+    let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
+    let mut statuses: ArrayVec<&mut Result<(), DropReason>, BURST> = ArrayVec::new();
+    let mut rest = jobs.iter();
+    let mut next = rest.next();
+    for (at, Outbound { packet, status, .. }) in packets.iter_mut().enumerate() {
+        if let Some(job) = next.filter(|job| job.packet() == at) {
+            items.push(Item::of(job, &hot[job.sa.index as usize].crypt, packet));
+            statuses.push(status);
+            next = rest.next();
+        }
+    }
+    burst::run(Direction::Encrypt, &mut items);
+    items.iter().zip(statuses).for_each(|(item, status)| *status = verdict(item.job, item.done));
 }
 
 /// The first phase of [`seal`], for at most [`BURST`] packets: all but the crypto. Each packet with a job is to be [`run`] next,
@@ -178,7 +183,7 @@ fn esp(
     let sealed_len = (len + tfc + 2).next_multiple_of(hot.align.into());
     let icv_at = payload_at + sealed_len;
     let end = icv_at + icv_len;
-    if end > packet.capacity() {
+    if end > packet.room() {
         return Err(DropReason::NoRoom);
     }
     packet.set(at, end);
@@ -248,7 +253,7 @@ fn set_len(packet: &mut [u8], family: Family, sum: Option<u32>) -> Result<(), Dr
         Some(sum) => {
             let len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
             packet[2..4].copy_from_slice(&len.to_be_bytes());
-            packet[10..12].copy_from_slice(&finish(u64::from(sum) + u64::from(len)).to_be_bytes());
+            packet[10..12].copy_from_slice(&ip::finish(u64::from(sum) + u64::from(len)).to_be_bytes());
             Ok(())
         }
         None => set_total_len(packet, family).map_err(|_| DropReason::TooLong),
