@@ -26,7 +26,7 @@ fn xfrm() -> Xfrm {
             *byte = state;
         }
     };
-    Xfrm::new(Setup { registry: REGISTRY.clone(), random: Box::new(random), cpus: 2 })
+    Xfrm::new(Setup { registry: REGISTRY.clone(), random: Box::new(random), cpus: 2, numbers: None })
 }
 
 fn told(notices: &[Notice]) {

@@ -53,6 +53,7 @@ errnos! {
     EINVAL = 22, "Invalid argument";
     EMFILE = 24, "Too many open files";
     ENOTTY = 25, "Not a typewriter";
+    ENOSPC = 28, "No space left on device";
     ESPIPE = 29, "Illegal seek";
     EPIPE = 32, "Broken pipe";
     EDOM = 33, "Math argument out of domain of func";

@@ -17,6 +17,7 @@ mod fast_out;
 mod inbound;
 mod join;
 pub(crate) mod mark;
+mod numbers;
 mod outbound;
 pub(crate) mod path;
 mod policies;
@@ -57,7 +58,8 @@ impl Spaces {
         let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (of(name), e))?;
-            let space = Space::start(netns, self.registry.clone(), &self.folder).map_err(|e| (of(name), e))?;
+            let space =
+                Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder).map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
         }
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();

@@ -31,6 +31,7 @@ mod dump;
 mod expire;
 mod find;
 mod migrate;
+pub mod numbers;
 mod offload;
 mod pieces;
 mod policies;
@@ -106,6 +107,8 @@ pub struct Setup {
     pub random: Random,
     /// How many CPUs there may be: the limit of `XFRMA_SA_PCPU`.
     pub cpus: u32,
+    /// Where sequence numbers are leased; `None` for nowhere: a key that is added again begins anew.
+    pub numbers: Option<Box<dyn numbers::Numbers>>,
 }
 
 /// The XFRM of one network namespace.
@@ -121,6 +124,9 @@ pub struct Xfrm {
     cpus: u32,
     settings: defaults::Settings,
     devices: offload::Devices,
+    numbers: Option<Box<dyn numbers::Numbers>>,
+    /// States whose numbers could not be leased when they asked.
+    starving: Vec<states::Serial>,
 }
 
 /// What a request has come to where it did not fail.
@@ -179,6 +185,8 @@ impl Xfrm {
             cpus: setup.cpus,
             settings: defaults::Settings::default(),
             devices: offload::Devices::default(),
+            numbers: setup.numbers,
+            starving: Vec::new(),
         }
     }
 
@@ -282,7 +290,8 @@ impl Xfrm {
     #[must_use]
     pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
         let at = [self.data.sad.poll_timeout(), self.states.poll_timeout(), self.policies.poll_timeout()];
-        at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)))
+        let at = at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)));
+        at.into_iter().chain(self.numbers_poll_timeout()).min()
     }
 
     /// What time has brought: events for those who listen.
@@ -293,6 +302,7 @@ impl Xfrm {
         self.handle_events(events, now, &mut notices);
         self.states_timeout(now, &mut notices);
         self.policies_timeout(now, &mut notices);
+        self.numbers_timeout();
         notices
     }
 

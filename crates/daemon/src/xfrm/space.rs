@@ -1,10 +1,10 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
 
 use super::device::{Devices, Refused};
-use super::mark;
 use super::path::DataPath;
 use super::questions;
 use super::socket::{Server, Socket};
+use super::{mark, numbers};
 use crate::config::OffloadDevice;
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
@@ -48,17 +48,25 @@ pub(crate) struct Space {
 
 #[allow(dead_code, reason = "the data path needs more of it than who asks")]
 impl Space {
-    /// Serves a namespace. `folder` is where it says so.
+    /// Serves a namespace of a name. `folder` is where it says so.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
-    pub(crate) fn start(netns: Netns, registry: Arc<Registry>, folder: &Path) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(
+        netns: Netns,
+        name: Option<&str>,
+        registry: Arc<Registry>,
+        folder: &Path,
+    ) -> io::Result<Arc<Self>> {
         let random = |bytes: &mut [u8]| {
             use sealane_crypto::rng::Entropy;
             sealane_drivers::SystemEntropy.fill(bytes).expect("the system has random bytes")
         };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        let engine = Xfrm::new(Setup { registry, random: Box::new(random), cpus });
+        let path = numbers::path(&numbers::folder(folder), name);
+        let numbers = numbers::Log::open(&path, &registry, random)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let engine = Xfrm::new(Setup { registry, random: Box::new(random), cpus, numbers: Some(Box::new(numbers)) });
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
         let publish = {

@@ -113,7 +113,7 @@ fn start(netns: &Netns) -> DataPath {
             *b = seed;
         });
     };
-    let xfrm = Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2 });
+    let xfrm = Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers: None });
     DataPath::start(netns.try_clone().expect("a descriptor"), xfrm, Box::new(|_| {})).expect("a data path")
 }
 

@@ -115,7 +115,7 @@ impl Xfrm {
         state.mark.v &= state.mark.m;
         let cur = state.info.curlft;
         if let Some(transform) = transform {
-            state.sa = self.add_to_packets(&state, transform)?;
+            state.sa = self.add_to_packets(&mut state, transform)?;
         }
         if let Some(sa) = state.sa {
             let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
@@ -167,10 +167,15 @@ impl Xfrm {
     }
 
     /// Adds what packets need of a state; `None` where they cannot go through it.
-    fn add_to_packets(&mut self, state: &State, transform: Transform) -> Result<Option<SaId>, Reject> {
-        let Some(spec) = self.packets_spec(state, transform) else { return Ok(None) };
+    fn add_to_packets(&mut self, state: &mut State, transform: Transform) -> Result<Option<SaId>, Reject> {
+        let Some(mut spec) = self.packets_spec(state, transform) else { return Ok(None) };
+        self.lease(state, &mut spec)?;
         let (window, out_number, in_number) = (spec.window_pkts, spec.out_number, spec.in_number);
-        let sa = match self.data.sad.add(spec) {
+        let added = self.data.sad.add(spec);
+        if added.is_err() {
+            self.end_lease(state, Some(out_number));
+        }
+        let sa = match added {
             Ok(sa) => sa,
             // Linux takes these, and no packet goes through them there either, or nobody uses them: see LIMITATIONS.md.
             Err(SaError::Mode | SaError::Transform) => return Ok(None),

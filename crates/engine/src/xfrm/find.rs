@@ -72,7 +72,9 @@ impl Xfrm {
 
     /// Takes a state out of both tables.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
-        let Some(state) = self.states.remove(serial) else { return };
+        let Some(mut state) = self.states.remove(serial) else { return };
+        let used = state.sa.and_then(|sa| self.data.sad.out_number(sa));
+        self.end_lease(&mut state, used);
         if let Some(sa) = state.sa {
             self.data.sad.remove(sa);
         }
@@ -94,8 +96,7 @@ impl Xfrm {
                 }
                 Event::Acquire { state, policy, .. } => notices.extend(self.acquired(state, policy, now)),
                 Event::Mapping { state, address, port } => notices.extend(self.mapped(state, address, port)),
-                // Its numbers are not leased.
-                Event::LeaseLow(_) => {}
+                Event::LeaseLow(sa) => self.renew_lease(sa),
             }
         }
     }

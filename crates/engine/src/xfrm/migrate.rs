@@ -135,6 +135,8 @@ impl Xfrm {
             return Ok(serial);
         }
         self.remove_state(serial);
+        // What it leases is leased anew.
+        state.series = None;
         self.insert_state(state, transform, now_s)
     }
 

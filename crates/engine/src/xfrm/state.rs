@@ -1,6 +1,7 @@
 //! A state as a key manager said it, and how it is told back (`copy_to_user_state_extra`).
 
 use super::device::StateKey;
+use super::numbers::Series;
 use super::{Xfrm, convert};
 use sealane_abi::xfrm::{
     Address, Algo, AlgoAead, AlgoAuth, Attribute, Body, EncapTmpl, LifetimeCur, Mark, Message, ReplayState,
@@ -67,6 +68,8 @@ pub(crate) struct State {
     pub(crate) replay_at: Option<super::replay::Position>,
     /// What its device calls it.
     pub(crate) device_key: Option<StateKey>,
+    /// What its numbers are leased by.
+    pub(crate) series: Option<Series>,
     /// When its limits are looked at, where no packets go through, in seconds of wall time.
     pub(crate) look_at_s: Option<u64>,
     /// Whether a soft limit was told, where no packets go through.
@@ -101,6 +104,7 @@ impl State {
             replay: Replay::Legacy(ReplayState::default()),
             replay_at: None,
             device_key: None,
+            series: None,
             look_at_s: None,
             dying: false,
         }

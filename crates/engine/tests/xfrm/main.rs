@@ -4,6 +4,7 @@ use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::xfrm::*;
+use sealane_engine::xfrm::numbers::Numbers;
 use sealane_engine::xfrm::{Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
 use sealane_engine::{Caller, Errno};
 use sealane_net::ipsec::drop::{DropReason, Stat};
@@ -12,11 +13,16 @@ use std::time::Duration;
 
 mod crypto;
 mod devices;
+mod numbers;
 mod packets;
 
 const START_S: u64 = 1_800_000_000;
 
 fn xfrm() -> Xfrm {
+    xfrm_with(None)
+}
+
+fn xfrm_with(numbers: Option<Box<dyn Numbers>>) -> Xfrm {
     let mut seed = 88_172_645_463_325_252u64;
     let random = move |bytes: &mut [u8]| {
         for byte in bytes {
@@ -27,7 +33,7 @@ fn xfrm() -> Xfrm {
         }
     };
     let registry = Arc::new(sealane_crypto::portable_registry());
-    Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2 })
+    Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers })
 }
 
 fn at(seconds: u64) -> Now {

@@ -36,7 +36,7 @@ pub(super) fn datagram() -> Vec<u8> {
 }
 
 /// Sends one packet: what leaves, and what is told.
-fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
+pub(super) fn send(xfrm: &mut Xfrm, now: Now) -> (Result<Vec<u8>, DropReason>, Vec<Body>) {
     let packet = datagram();
     let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
     buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
@@ -55,7 +55,7 @@ pub(super) fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened
     burst[0].status
 }
 
-fn asked(xfrm: &mut Xfrm, now: Now) -> Message {
+pub(super) fn asked(xfrm: &mut Xfrm, now: Now) -> Message {
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
     let replies = ok(xfrm, &Message::new(Body::GetSa(id)), now);
     Message::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap()

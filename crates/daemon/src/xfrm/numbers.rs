@@ -1,0 +1,359 @@
+//! Sequence numbers in stable storage: a file for each network namespace, of one size for each series of numbers.
+//!
+//! A record says up to which number a series may have been used; it is written before a packet has such a number, and
+//! becomes exact when the state is deleted in good order. Writing is what a crash of the daemon cannot undo; that the
+//! machine's cannot either follows within [`SYNC`] (data is synchronised in a thread of its own, so that setting up states
+//! does not wait for disks). A lease is renewed when a quarter of it is left: long before its numbers are in use.
+//!
+//! A series is told by a MAC of what makes it, keys included, under a secret of the file: no key can be told from it.
+
+use parking_lot::{Condvar, Mutex};
+use sealane_crypto::mac::MacTfm;
+use sealane_crypto::{Kind, Registry};
+use sealane_engine::xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_net::ipsec::seq::Lease;
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// Numbers of one lease: seconds of a fast state; a state of 32 bits can come back from a thousand crashes.
+const BLOCK: u64 = 1 << 22;
+/// Series without a state that are remembered: keys that may come back.
+const REMEMBERED: usize = 1 << 16;
+/// The longest time in which what is written is on the disk, disks permitting.
+const SYNC: Duration = Duration::from_millis(20);
+
+const MAGIC: &[u8; 16] = b"sealane numbers1";
+const SECRET_LEN: usize = 32;
+/// The header has the size of records.
+const HEADER_LEN: u64 = 64;
+const RECORD_LEN: usize = 32;
+
+/// The file for a namespace.
+pub(crate) fn path(folder: &Path, netns: Option<&str>) -> PathBuf {
+    // Names of namespaces are names of files.
+    folder.join(netns.map_or_else(|| "ipsec-numbers".to_owned(), |name| format!("ipsec-numbers.{name}")))
+}
+
+/// The folder that outlives a boot where there is one (systemd's `StateDirectory=`), otherwise the one that outlives us.
+pub(crate) fn folder(runtime: &Path) -> PathBuf {
+    let state = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
+    state.filter(|folder| folder.is_absolute()).unwrap_or_else(|| runtime.to_owned())
+}
+
+struct Entry {
+    slot: u32,
+    /// The last number that may have been used.
+    end: u64,
+    live: bool,
+}
+
+/// What the thread that synchronises shares.
+struct Sync {
+    file: File,
+    /// Whether there is something to do, and whether that was all.
+    wanted: Mutex<(bool, bool)>,
+    woken: Condvar,
+    ended: Condvar,
+}
+
+/// The file.
+pub(crate) struct Log {
+    sync: Arc<Sync>,
+    secret: MacTfm,
+    entries: HashMap<Series, Entry>,
+    /// Series that have ended, the oldest first; some may have come back.
+    ended: VecDeque<Series>,
+    /// Slots of nobody.
+    free: Vec<u32>,
+    slots: u32,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    /// Opens the file, or makes one.
+    ///
+    /// # Errors
+    /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is none of ours.
+    pub(crate) fn open(path: &Path, registry: &Registry, secret: impl FnOnce(&mut [u8])) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        file.try_lock().map_err(io::Error::from)?;
+        let mut header = Zeroizing::new([0; HEADER_LEN as usize]);
+        let len = file.metadata()?.len();
+        if len < HEADER_LEN {
+            header[..MAGIC.len()].copy_from_slice(MAGIC);
+            secret(&mut header[MAGIC.len()..MAGIC.len() + SECRET_LEN]);
+            file.write_all_at(&*header, 0)?;
+            file.sync_data()?;
+        } else {
+            file.read_exact_at(&mut *header, 0)?;
+        }
+        let other = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is no file of ours", path.display()));
+        let secret = header.strip_prefix(MAGIC).ok_or_else(other)?;
+        let mac = registry.lookup(Kind::Hash, "hmac(sha256)").map_err(|e| io::Error::other(e.to_string()))?;
+        let secret = mac.mac(&secret[..SECRET_LEN]).map_err(|e| io::Error::other(e.to_string()))?;
+        let sync = Arc::new(Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() });
+        let (entries, ended) = (HashMap::new(), VecDeque::new());
+        let mut log = Log { sync: sync.clone(), secret, entries, ended, free: Vec::new(), slots: 0, thread: None };
+        log.read(len)?;
+        log.thread = Some(std::thread::Builder::new().name("sealane-numbers".into()).spawn(move || sync.work())?);
+        Ok(log)
+    }
+
+    /// Reads what there is. What was torn was never a lease: it is nobody's.
+    fn read(&mut self, len: u64) -> io::Result<()> {
+        self.slots = u32::try_from(len.saturating_sub(HEADER_LEN) / RECORD_LEN as u64).map_err(io::Error::other)?;
+        for slot in 0..self.slots {
+            let mut record = [0; RECORD_LEN];
+            self.sync.file.read_exact_at(&mut record, place(slot))?;
+            let (series, end) = (Series(first(&record, 0)), u64::from_le_bytes(first(&record, 16)));
+            let known = self.entries.get(&series).is_some_and(|entry| entry.end >= end);
+            if known || record != self.record(series, end) {
+                self.free.push(slot);
+                continue;
+            }
+            self.ended.push_back(series);
+            if let Some(older) = self.entries.insert(series, Entry { slot, end, live: false }) {
+                self.free.push(older.slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, series: Series, end: u64) -> [u8; RECORD_LEN] {
+        let mut record = [0; RECORD_LEN];
+        record[..16].copy_from_slice(&series.0);
+        record[16..24].copy_from_slice(&end.to_le_bytes());
+        let check = self.mac(&[&record[..24]]);
+        record[24..].copy_from_slice(&check[..8]);
+        record
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut tag = [0; 32];
+        self.secret.sign(parts, &mut tag).expect("software drivers do not fail");
+        tag
+    }
+
+    fn write(&self, slot: u32, series: Series, end: u64) -> io::Result<()> {
+        self.sync.file.write_all_at(&self.record(series, end), place(slot))?;
+        self.sync.wanted.lock().0 = true;
+        self.sync.woken.notify_one();
+        Ok(())
+    }
+
+    /// A slot of nobody, by preference one that there is already.
+    fn slot(&mut self) -> u32 {
+        while self.free.is_empty() && self.ended.len() > REMEMBERED {
+            let Some(oldest) = self.ended.pop_front() else { break };
+            if self.entries.get(&oldest).is_some_and(|entry| !entry.live)
+                && let Some(entry) = self.entries.remove(&oldest)
+            {
+                self.free.push(entry.slot);
+            }
+        }
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+}
+
+/// Where a record is.
+fn place(slot: u32) -> u64 {
+    HEADER_LEN + u64::from(slot) * RECORD_LEN as u64
+}
+
+fn first<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    *record[at..].first_chunk().expect("a record is long enough")
+}
+
+fn say(what: &str, error: &io::Error) {
+    eprintln!("sealane: xfrm: sequence numbers cannot be {what}: {error}");
+}
+
+impl Numbers for Log {
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased> {
+        let series = Series(first(&self.mac(&[identity]), 0));
+        let known = self.entries.get(&series);
+        if known.is_some_and(|entry| entry.live) {
+            return Err(Unleased::InUse);
+        }
+        let used = known.map_or(used, |entry| entry.end.max(used));
+        let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
+        let lease = Lease::after(used, BLOCK);
+        if let Err(e) = self.write(slot, series, lease.end) {
+            say("leased", &e);
+            if !self.entries.contains_key(&series) {
+                self.free.push(slot);
+            }
+            return Err(Unleased::Storage);
+        }
+        self.entries.insert(series, Entry { slot, end: lease.end, live: true });
+        Ok(Leased { series, used, lease })
+    }
+
+    fn renew(&mut self, series: Series, used: u64) -> Option<Lease> {
+        let slot = self.entries.get(&series)?.slot;
+        let lease = Lease::after(used, BLOCK);
+        self.write(slot, series, lease.end).inspect_err(|e| say("leased", e)).ok()?;
+        self.entries.get_mut(&series)?.end = lease.end;
+        Some(lease)
+    }
+
+    fn end(&mut self, series: Series, used: Option<u64>) {
+        let Some(entry) = self.entries.get_mut(&series) else { return };
+        entry.live = false;
+        let (slot, end) = (entry.slot, used.unwrap_or(entry.end).min(entry.end));
+        entry.end = end;
+        self.ended.push_back(series);
+        if let Err(e) = self.write(slot, series, end) {
+            // The lease stands in the file: what is left of it is skipped.
+            say("given back", &e);
+        }
+    }
+}
+
+impl Sync {
+    fn work(&self) {
+        loop {
+            let mut wanted = self.wanted.lock();
+            while !wanted.0 && !wanted.1 {
+                self.woken.wait(&mut wanted);
+            }
+            if wanted.1 {
+                return;
+            }
+            wanted.0 = false;
+            drop(wanted);
+            if let Err(e) = self.file.sync_data() {
+                say("synchronised", &e);
+            }
+            let mut wanted = self.wanted.lock();
+            if !wanted.1 {
+                self.ended.wait_for(&mut wanted, SYNC);
+            }
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.sync.wanted.lock().1 = true;
+        self.sync.woken.notify_one();
+        self.sync.ended.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("sealane-numbers-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Folder(folder)
+        }
+
+        fn open(&self) -> io::Result<Log> {
+            let path = path(&self.0, Some("a"));
+            Log::open(&path, &sealane_crypto::portable_registry(), |secret| secret.fill(7))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_crash() {
+        let folder = Folder::new("crash");
+        let mut log = folder.open().unwrap();
+        let first = log.lease(b"one", 0).unwrap();
+        assert_eq!((first.used, first.lease), (0, Lease::after(0, BLOCK)));
+        assert_eq!(log.lease(b"one", 0), Err(Unleased::InUse));
+        let other = log.lease(b"other", 1000).unwrap();
+        assert_ne!(other.series, first.series);
+        assert_eq!(log.renew(first.series, 5_000_000).unwrap().end, 5_000_000 + BLOCK);
+        // Another daemon must not lease the same.
+        assert_eq!(folder.open().err().map(|e| e.kind()), Some(io::ErrorKind::WouldBlock));
+        drop(log);
+
+        let mut log = folder.open().unwrap();
+        assert_eq!(log.lease(b"one", 7).unwrap().used, 5_000_000 + BLOCK);
+        let other = log.lease(b"other", 0).unwrap();
+        assert_eq!(other.used, 1000 + BLOCK);
+        // In good order nothing is skipped.
+        log.end(other.series, Some(other.used + 3));
+        assert_eq!(log.lease(b"other", 0).unwrap().used, 1000 + BLOCK + 3);
+        log.end(other.series, Some(other.used + 4));
+        drop(log);
+        assert_eq!(folder.open().unwrap().lease(b"other", 0).unwrap().used, 1000 + BLOCK + 4);
+    }
+
+    #[test]
+    fn what_is_torn_is_nobody_s() {
+        let folder = Folder::new("torn");
+        let mut log = folder.open().unwrap();
+        for name in [b"a", b"b", b"c"] {
+            log.lease(name, 0).unwrap();
+        }
+        drop(log);
+        let file = OpenOptions::new().write(true).open(path(&folder.0, Some("a"))).unwrap();
+        file.write_all_at(&[1], place(1) + 17).unwrap();
+        let mut log = folder.open().unwrap();
+        assert_eq!(log.lease(b"a", 0).unwrap().used, BLOCK);
+        // Its slot is the first to be used again.
+        assert_eq!(log.free, [1]);
+        assert_eq!(log.lease(b"b", 0).unwrap().used, 0);
+        assert_eq!(log.lease(b"c", 0).unwrap().used, BLOCK);
+        drop(log);
+        file.write_all_at(b"something else", 0).unwrap();
+        assert_eq!(folder.open().err().map(|e| e.kind()), Some(io::ErrorKind::InvalidData));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let folder = Folder::new("many");
+        let mut log = folder.open().unwrap();
+        let kept = log.lease(b"kept", 0).unwrap();
+        for i in 0..REMEMBERED as u64 + 500 {
+            let leased = log.lease(&i.to_le_bytes(), 0).unwrap();
+            log.end(leased.series, Some(1));
+        }
+        assert!(log.slots as usize <= REMEMBERED + 3 && log.entries.len() <= REMEMBERED + 3);
+        assert_eq!(log.lease(&1000u64.to_le_bytes(), 0).unwrap().used, 1);
+        assert_eq!(log.lease(&0u64.to_le_bytes(), 0).unwrap().used, 0);
+        assert!(log.renew(kept.series, 9).is_some());
+    }
+
+    #[test]
+    fn a_full_disk_leases_nothing() {
+        let folder = Folder::new("full");
+        drop(folder.open().unwrap());
+        let mut log = folder.open().unwrap();
+        let one = log.lease(b"one", 0).unwrap();
+        let file = File::open(path(&folder.0, Some("a"))).unwrap();
+        // What is opened for reading cannot be written to.
+        let sync = Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() };
+        let whole = core::mem::replace(&mut log.sync, Arc::new(sync));
+        assert_eq!(log.lease(b"two", 0), Err(Unleased::Storage));
+        assert_eq!(log.renew(one.series, 4_000_000), None);
+        log.sync = whole;
+        assert!(log.lease(b"two", 0).is_ok() && log.renew(one.series, 4_000_000).is_some());
+    }
+}

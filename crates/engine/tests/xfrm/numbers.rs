@@ -1,0 +1,136 @@
+//! Sequence numbers go on where they were, whoever adds a key again.
+
+use super::packets::{asked, send};
+use super::*;
+use sealane_engine::xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::seq::Lease;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+const BLOCK: u64 = 8;
+
+/// A disk that outlives what it is given to.
+#[derive(Default)]
+struct Disk {
+    /// The last number that may have been used, and whether a state has the series.
+    series: BTreeMap<[u8; 16], (u64, bool)>,
+    full: bool,
+}
+
+#[derive(Clone, Default)]
+struct Storage(Arc<Mutex<Disk>>);
+
+impl Storage {
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.0.lock().unwrap()
+    }
+
+    /// The daemon has died and is back.
+    fn boot(&self) -> Xfrm {
+        self.disk().series.values_mut().for_each(|(_, live)| *live = false);
+        xfrm_with(Some(Box::new(self.clone())))
+    }
+}
+
+impl Numbers for Storage {
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased> {
+        let mut disk = self.disk();
+        if disk.full {
+            return Err(Unleased::Storage);
+        }
+        let mut name = [0u8; 16];
+        identity.iter().enumerate().for_each(|(i, b)| name[i % 16] = name[i % 16].wrapping_mul(31).wrapping_add(*b));
+        let entry = disk.series.entry(name).or_insert((used, false));
+        if entry.1 {
+            return Err(Unleased::InUse);
+        }
+        let lease = Lease::after(entry.0.max(used), BLOCK);
+        let leased = Leased { series: Series(name), used: entry.0.max(used), lease };
+        *entry = (lease.end, true);
+        Ok(leased)
+    }
+
+    fn renew(&mut self, series: Series, used: u64) -> Option<Lease> {
+        let mut disk = self.disk();
+        if disk.full {
+            return None;
+        }
+        let lease = Lease::after(used, BLOCK);
+        disk.series.get_mut(&series.0).unwrap().0 = lease.end;
+        Some(lease)
+    }
+
+    fn end(&mut self, series: Series, used: Option<u64>) {
+        let mut disk = self.disk();
+        let entry = disk.series.get_mut(&series.0).unwrap();
+        *entry = (used.unwrap_or(entry.0), false);
+    }
+}
+
+fn policed(xfrm: &mut Xfrm) {
+    ok(xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+}
+
+/// Sends a packet: its number.
+fn number(xfrm: &mut Xfrm) -> Result<u32, DropReason> {
+    let sealed = send(xfrm, at(1)).0?;
+    Ok(u32::from_be_bytes(*sealed[24..].first_chunk().unwrap()))
+}
+
+#[test]
+fn a_key_that_is_added_again_goes_on() {
+    let storage = Storage::default();
+    let mut xfrm = storage.boot();
+    policed(&mut xfrm);
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    // Leases are renewed as they are used up.
+    for sent in 1..=30 {
+        assert_eq!(number(&mut xfrm), Ok(sent));
+    }
+    let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
+    ok(&mut xfrm, &Message::new(Body::DelSa(id)), at(0));
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    // What a key manager said is told until a packet has moved it.
+    let said =
+        |told: &Message, oseq| told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq, seq: 0, bitmap: 0 }));
+    assert!(said(&asked(&mut xfrm, at(1)), 0));
+    assert_eq!(number(&mut xfrm), Ok(31));
+    assert!(said(&asked(&mut xfrm, at(1)), 31));
+
+    // A crash skips what was leased.
+    let mut xfrm = storage.boot();
+    policed(&mut xfrm);
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    let next = number(&mut xfrm).unwrap();
+    assert!(next > 32 && u64::from(next) <= 31 + BLOCK + 1, "{next}");
+    // Another SPI is another series, and so is another key.
+    ok(&mut xfrm, &Message::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(0));
+    ok(&mut xfrm, &new_state(state(0x101)), at(0));
+    assert_eq!(number(&mut xfrm), Ok(1));
+}
+
+#[test]
+fn what_cannot_be_written_down_is_not_sent() {
+    let storage = Storage::default();
+    let mut xfrm = storage.boot();
+    policed(&mut xfrm);
+    storage.disk().full = true;
+    assert_eq!(answer(&call(&mut xfrm, &new_state(state(0x100)), at(0))).0, Errno::ENOSPC.number());
+    // What is for input only sends nothing.
+    ok(&mut xfrm, &new_state(state(0x200)).with(Attribute::SaDir(XFRM_SA_DIR_IN)), at(0));
+    storage.disk().full = false;
+    ok(&mut xfrm, &new_state(state(0x100)), at(0));
+    storage.disk().full = true;
+    let sent = core::iter::repeat_with(|| number(&mut xfrm)).take(20).collect::<Vec<_>>();
+    assert_eq!(sent.iter().filter(|n| n.is_ok()).count() as u64, BLOCK);
+    assert_eq!(sent.last(), Some(&Err(DropReason::OutLease)));
+    // It is tried again.
+    assert_eq!(xfrm.poll_timeout(at(2)), Some(Duration::from_secs(1)));
+    xfrm.handle_timeout(at(3));
+    assert_eq!(number(&mut xfrm), Err(DropReason::OutLease));
+    storage.disk().full = false;
+    xfrm.handle_timeout(at(4));
+    assert_eq!(number(&mut xfrm), Ok(BLOCK as u32 + 1));
+    assert_eq!(xfrm.poll_timeout(at(5)), None);
+}
