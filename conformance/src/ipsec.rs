@@ -25,8 +25,17 @@ impl Host {
     /// When it does not start.
     #[must_use]
     pub fn new(lab: &Lab, space: &str) -> Host {
+        Host::configured(lab, space, "[ipsec]\n")
+    }
+
+    /// Starts the daemon with a configuration.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn configured(lab: &Lab, space: &str, config: &str) -> Host {
         let runtime = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
-        let config = lab.file(&format!("{space}.toml"), "[ipsec]\n");
+        let config = lab.file(&format!("{space}.toml"), config);
         let mut host = Host { space: space.to_owned(), runtime, config, daemon: None };
         host.start(lab);
         host
@@ -44,6 +53,24 @@ impl Host {
         self.daemon = Some(daemon);
     }
 
+    /// Gives the daemon another configuration, and returns what it said of it.
+    ///
+    /// # Panics
+    /// When it does not read it.
+    pub fn reload(&mut self, lab: &Lab, config: &str) -> String {
+        let _ = lab.file(&format!("{}.toml", self.space), config);
+        let daemon = self.daemon.as_mut().expect("it runs");
+        let before = daemon.output();
+        let said = |text: &str| text.matches("read again").count() + text.matches("stays as it was").count();
+        daemon.signal(libc::SIGHUP);
+        let start = Instant::now();
+        while said(&daemon.output()) == said(&before) {
+            assert!(start.elapsed() < LIMIT, "{}", daemon.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon.output()[before.len()..].to_owned()
+    }
+
     /// Ends the daemon by a signal.
     ///
     /// # Panics
@@ -59,12 +86,24 @@ impl Host {
     /// # Panics
     /// When it fails.
     pub fn ip(&self, lab: &Lab, script: &str) -> String {
-        let exe = sealane();
-        let exe = exe.to_string_lossy();
-        let argv = ["env", &self.runtime, &*exe, "run", "--", "sh", "-ec", script];
-        let (status, text) = lab.start(&self.space, &argv).finish(LIMIT);
+        let (status, text) = self.run(lab, &["sh", "-ec", script]);
         assert_eq!(status, Some(0), "{script}\n{text}");
         text
+    }
+
+    /// Runs a program under `sealane run`: its exit status, and what it printed.
+    pub fn run(&self, lab: &Lab, argv: &[&str]) -> (Option<i32>, String) {
+        let exe = sealane();
+        let launch = ["env", &self.runtime, &*exe.to_string_lossy(), "run", "--"];
+        lab.start(&self.space, &[&launch[..], argv].concat()).finish(LIMIT)
+    }
+
+    /// Runs `sealane`: its exit status, and what it printed.
+    pub fn sealane(&self, lab: &Lab, words: &str) -> (Option<i32>, String) {
+        let exe = sealane();
+        let exe = exe.to_string_lossy();
+        let argv: Vec<&str> = ["env", &self.runtime, &*exe].into_iter().chain(words.split(' ')).collect();
+        lab.start(&self.space, &argv).finish(LIMIT)
     }
 }
 

@@ -19,7 +19,8 @@ use std::ffi::OsString;
                         [mask N]] [if_id N] [offload packet dev DEV] [tmpl src A dst B proto P [spi N] [mode M] [reqid N] [level L]]...\n\
                         \x20        delete, get, list, deleteall, flush, count, set, setdefault, getdefault\n\
                         monitor: [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...\n\
-                        show:    [interval SECONDS]: states with their rates and devices, packets dropped with the reasons\n\n\
+                        show:    [interval SECONDS]: states with their rates and devices, the offload devices with what they\n\
+                        \x20        count, packets dropped with the reasons\n\n\
                         Exit status: 0 done; 1 a list was refused; 2 refused otherwise, or not understood."
 )]
 pub(crate) struct Xfrm {

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use sealane_abi::xfrm::{Attribute, Body, Message, UsersaInfo, XFRM_OFFLOAD_PACKET};
 use sealane_net::ipsec::drop::Counter;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// A state.
@@ -34,6 +34,19 @@ struct State {
     not_authentic: u32,
 }
 
+/// An offload device.
+#[derive(Serialize)]
+struct Device {
+    name: String,
+    /// `inline`, `crypto`, `packet` or `kernel`.
+    kind: String,
+    up: bool,
+    /// How many of the states are offloaded to it.
+    states: usize,
+    /// What it has counted, by name.
+    counters: BTreeMap<String, u64>,
+}
+
 /// Packets dropped for one reason.
 #[derive(Serialize)]
 struct Drop {
@@ -45,6 +58,7 @@ struct Drop {
 #[derive(Serialize)]
 struct Shown {
     states: Vec<State>,
+    devices: Vec<Device>,
     drops: Vec<Drop>,
 }
 
@@ -110,7 +124,14 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
         })
     });
     let states: Vec<State> = states.collect();
-    let shown = Shown { states, drops: drops(&session.client.stat()?) };
+    let devices = session.client.devices()?.into_iter().map(|d| Device {
+        states: states.iter().filter(|s| s.device.as_ref() == Some(&d.name)).count(),
+        name: d.name,
+        kind: d.kind,
+        up: d.up,
+        counters: d.counters.into_iter().collect(),
+    });
+    let shown = Shown { devices: devices.collect(), states, drops: drops(&session.client.stat()?) };
     if json {
         serde_json::to_writer_pretty(&mut *session.out, &shown)?;
         writeln!(session.out)?;
@@ -157,6 +178,14 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
     }
     if shown.states.is_empty() {
         writeln!(out, "no states")?;
+    }
+    for d in &shown.devices {
+        let up = if d.up { "up" } else { "down" };
+        write!(out, "device {}: {}, {up}, {} states", d.name, d.kind, d.states)?;
+        for (counter, value) in &d.counters {
+            write!(out, "; {} {value}", counter.replace('_', " "))?;
+        }
+        writeln!(out)?;
     }
     if !shown.drops.is_empty() {
         writeln!(out, "dropped:")?;

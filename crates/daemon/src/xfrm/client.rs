@@ -1,6 +1,7 @@
 //! Asking the daemon of this network namespace, without a launcher.
 
-use super::{PORT, questions};
+use super::PORT;
+use super::questions::{self, Question};
 use crate::transport::{link, peer, process, usersock};
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::xfrm::Message as Request;
@@ -134,11 +135,22 @@ impl Client {
     /// # Errors
     /// Those of the system.
     pub fn stat(&mut self) -> io::Result<String> {
-        let question =
-            sealane_abi::netlink::answer::message(questions::STAT, sealane_abi::netlink::NLM_F_REQUEST, 0, 0, &[]);
-        self.send(&question)?;
+        self.question(Question::Stat)
+    }
+
+    /// The offload devices of the daemon.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn devices(&mut self) -> io::Result<Vec<DeviceState>> {
+        Ok(self.question(Question::Devices)?.lines().filter_map(DeviceState::parse).collect())
+    }
+
+    fn question(&mut self, question: Question) -> io::Result<String> {
+        let flags = sealane_abi::netlink::NLM_F_REQUEST;
+        self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;
         let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
-        questions::text(&answer).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        questions::text(&answer, question).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Waits for the next event, and hands its messages to `each`.
@@ -149,6 +161,31 @@ impl Client {
         let frame = self.frame(None, |unicast| !unicast)?;
         Messages::new(&frame).for_each(each);
         Ok(())
+    }
+}
+
+/// An offload device, as the daemon tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The name of its interface.
+    pub name: String,
+    /// What it is made of, as the configuration says it.
+    pub kind: String,
+    /// Whether it is up.
+    pub up: bool,
+    /// What it has counted, by name.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl DeviceState {
+    fn parse(line: &str) -> Option<DeviceState> {
+        let mut words = line.split(' ');
+        let (name, kind, up) = (words.next()?.to_owned(), words.next()?.to_owned(), words.next()? == "up");
+        let mut counters = Vec::new();
+        while let (Some(counter), Some(value)) = (words.next(), words.next()) {
+            counters.push((counter.to_owned(), value.parse().ok()?));
+        }
+        Some(DeviceState { name, kind, up, counters })
     }
 }
 

@@ -48,8 +48,7 @@ pub(crate) trait Running: Send {
     /// Its interface is down, and the engine has dropped its half.
     fn down(&mut self) {}
 
-    /// What it has counted, each by its name, in the order in which it is shown.
-    #[allow(dead_code, reason = "the question for it is not there yet")]
+    /// What it has counted, each by its name, a word, in the order in which it is shown.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -215,6 +214,20 @@ impl Devices {
     pub(crate) fn names(&self) -> Vec<String> {
         let ours = self.list.iter().filter(|e| e.config.kind != DeviceKind::Kernel);
         ours.map(|e| e.config.name.clone()).collect()
+    }
+
+    /// A line for each: its name, its kind, whether it is up, and what it has counted.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = String::new();
+        for entry in &self.list {
+            let (name, kind) = (&entry.config.name, entry.config.kind.name());
+            text += &format!("{name} {kind} {}", if entry.up { "up" } else { "down" });
+            for (counter, value) in entry.running.counters() {
+                text += &format!(" {counter} {value}");
+            }
+            text.push('\n');
+        }
+        text
     }
 
     /// Ends all of them.

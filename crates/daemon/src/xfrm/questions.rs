@@ -1,22 +1,39 @@
-//! Questions that NETLINK_XFRM does not have, in its form: a message type of ours, answered by one message.
+//! Questions that NETLINK_XFRM does not have, in its form: a message type of ours, answered by one message with a text.
 
 use sealane_abi::netlink::{Messages, NLMSG_HDRLEN, answer};
-use sealane_engine::xfrm::{Replies, Sender, Xfrm, proc_xfrm_stat};
+use sealane_engine::xfrm::{Replies, Sender};
 use zeroize::Zeroizing;
 
-/// What is in /proc/net/xfrm_stat: for everybody, as the file is. The answer has the text.
-pub(crate) const STAT: u16 = 0xff00;
+/// What can be asked, by everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// What is in /proc/net/xfrm_stat.
+    Stat,
+    /// The offload devices: a line each of their name, their kind, `up` or `down`, and their counters by name and number.
+    Devices,
+}
+
+impl Question {
+    /// The type of its message.
+    pub(crate) fn kind(self) -> u16 {
+        match self {
+            Question::Stat => 0xff00,
+            Question::Devices => 0xff01,
+        }
+    }
+}
 
 /// The answer to a datagram that is such a question.
-pub(super) fn answer(engine: &Xfrm, datagram: &[u8], from: &Sender) -> Option<Replies> {
-    let message = Messages::new(datagram).next().filter(|m| m.header.nlmsg_type == STAT)?;
-    let text = proc_xfrm_stat(engine.stat());
-    let answer = answer::message(STAT, 0, message.header.nlmsg_seq, from.port, text.as_bytes());
+pub(super) fn answer(datagram: &[u8], from: &Sender, text: impl FnOnce(Question) -> String) -> Option<Replies> {
+    let message = Messages::new(datagram).next()?;
+    let all = [Question::Stat, Question::Devices];
+    let question = all.into_iter().find(|q| q.kind() == message.header.nlmsg_type)?;
+    let answer = answer::message(question.kind(), 0, message.header.nlmsg_seq, from.port, text(question).as_bytes());
     Some(Replies { unicast: vec![Zeroizing::new(answer)], events: Vec::new() })
 }
 
 /// The text in an answer.
-pub(crate) fn text(datagram: &[u8]) -> Option<&str> {
-    let message = Messages::new(datagram).next().filter(|m| m.header.nlmsg_type == STAT)?;
+pub(crate) fn text(datagram: &[u8], question: Question) -> Option<&str> {
+    let message = Messages::new(datagram).next().filter(|m| m.header.nlmsg_type == question.kind())?;
     str::from_utf8(&message.bytes[NLMSG_HDRLEN..]).ok()
 }

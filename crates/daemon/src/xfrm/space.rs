@@ -2,7 +2,7 @@
 
 use super::device::{Devices, Refused};
 use super::path::DataPath;
-use super::questions;
+use super::questions::{self, Question};
 use super::socket::{Server, Socket};
 use super::{mark, numbers};
 use crate::config::OffloadDevice;
@@ -13,7 +13,7 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
 use sealane_crypto::Registry;
-use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm};
+use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -107,7 +107,11 @@ impl Space {
             server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
                 // Who has put an interface down before it asks, as on Linux, finds nothing of it.
                 self.devices.lock().follow(&self.data);
-                if let Some(answer) = questions::answer(&self.engine(), datagram, &from) {
+                let answer = questions::answer(datagram, &from, |question| match question {
+                    Question::Stat => proc_xfrm_stat(self.engine().stat()),
+                    Question::Devices => self.devices.lock().describe(),
+                });
+                if let Some(answer) = answer {
                     return answer;
                 }
                 let acquire_s = self.acquire_s();

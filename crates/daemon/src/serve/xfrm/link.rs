@@ -8,7 +8,8 @@ use crate::transport::peer::{Peer, Span, readable};
 use crate::transport::rights;
 use crate::transport::seccomp::Notification;
 use crate::transport::{process, tcp_socket, usersock};
-use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark, questions};
+use crate::xfrm::questions::{self, Question};
+use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
@@ -187,13 +188,13 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
     let text = peer_netns(of).and_then(|netns| {
         within(&netns, || {
             let Some((socket, _)) = probe()? else { return Ok(None) };
-            let question = answer::message(questions::STAT, NLM_F_REQUEST, 0, 0, &[]);
+            let question = answer::message(Question::Stat.kind(), NLM_F_REQUEST, 0, 0, &[]);
             usersock::send(socket.as_fd(), PORT, &question, None)?;
             readable(socket.as_fd(), PATIENCE_MS);
             let mut bytes = vec![0; 16 << 10];
             let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
             bytes.truncate(frame.len);
-            Ok(questions::text(&bytes).map(str::to_owned))
+            Ok(questions::text(&bytes, Question::Stat).map(str::to_owned))
         })
     });
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;

@@ -1,0 +1,185 @@
+//! Offload devices: the commands of Linux's packet offload series as written, under `sealane run`, on devices of the daemon.
+
+use sealane_conformance::ipsec::Host;
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root, sealane};
+
+const INLINE: &str = "[ipsec]\n[[ipsec.device]]\nname = \"inline0\"\nkind = \"inline\"\n";
+const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
+const AH: &str = "auth 'hmac(sha1)' 0x0011223344556677889900112233445566778899";
+
+/// A laboratory; none, and said so, where there can be none.
+fn lab(test: &str) -> Option<Lab> {
+    if skip_without(test, &[&Target::sealane("open")]) {
+        return None;
+    }
+    Lab::new(test)
+}
+
+/// `ip xfrm state add` with an SPI and what stands at its end.
+fn add(spi: u32, rest: &str) -> String {
+    let program = if rest.contains("offload crypto") || rest.contains("offload packet") { "sealane" } else { "ip" };
+    format!("{program} xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi {spi:#x} mode tunnel {GCM} {rest}")
+}
+
+/// Runs commands: each has its exit status, and says this. Debian 12's `ip` does not know the words `crypto` and `packet` yet:
+/// `sealane xfrm` takes the same ones.
+fn check(lab: &Lab, host: &Host, commands: &[(&str, i32, &str)]) {
+    for (command, status, says) in commands {
+        let whole = format!("sealane() {{ '{}' \"$@\"; }}\n{command}", sealane().display());
+        let (found, text) = host.run(lab, &["sh", "-c", &whole]);
+        assert_eq!(found, Some(*status), "{command}\n{text}");
+        match says {
+            &"" => assert_eq!(text, "", "{command}"),
+            says => assert!(text.contains(says), "{command}\n{text}"),
+        }
+    }
+}
+
+fn features(lab: &Lab, host: &Host, names: &[&str]) -> String {
+    let program = root().join("conformance/programs/xfrm_features.py");
+    let (status, text) = host.run(lab, &[&["python3", &*program.to_string_lossy()], names].concat());
+    assert_eq!(status, Some(0), "{text}");
+    text
+}
+
+#[test]
+fn crypto_offload_as_written() {
+    let Some(mut lab) = lab("xfrm_devices::crypto_offload_as_written") else { return };
+    let space = lab.space("x");
+    let host = Host::configured(&lab, &space, INLINE);
+    const WHERE: &str = "crypto offload parameters: dev inline0 dir out";
+    let ah = format!(
+        "ip xfrm state add src 10.0.0.1 dst 10.0.0.2 proto ah spi 9 mode transport {AH} offload dev inline0 dir out"
+    );
+    check(
+        &lab,
+        &host,
+        &[
+            (&add(1, "offload dev inline0 dir out"), 0, ""),
+            (&add(2, "offload crypto dev inline0 dir in"), 0, ""),
+            (&add(3, "flag esn replay-window 32 offload crypto dev inline0 dir out"), 0, ""),
+            (&add(1, "offload dev inline0 dir out"), 2, "File exists"),
+            ("ip xfrm state list", 0, WHERE),
+            ("ip xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 1", 0, WHERE),
+            ("sealane xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 2", 0, "dev inline0 dir in"),
+            // What Linux refuses of any device.
+            (&add(4, "tfcpad 100 offload dev inline0 dir out"), 2, "Error: TFC padding can't be offloaded."),
+            (&add(4, "if_id 7 offload dev inline0 dir in"), 2, "Error: XFRM if_id is not supported in RX path."),
+            (&add(4, "if_id 7 offload dev inline0 dir out"), 0, ""),
+            (&ah, 2, "Error: Type doesn't support offload."),
+            // What this one does.
+            (&add(5, "offload packet dev inline0 dir out"), 2, "Error: The device does crypto offload only."),
+            (
+                "sealane xfrm policy add dir out src 10.4.0.0/16 dst 10.5.0.0/16 offload packet dev inline0 \
+                 tmpl src 10.0.0.1 dst 10.0.0.2 proto esp mode tunnel",
+                2,
+                "Error: Policy offload is not supported.",
+            ),
+            // One without anything: in crypto mode the stack goes on alone, in packet mode it may not.
+            (&add(6, "offload crypto dev lo dir out"), 0, ""),
+            (&add(7, "offload packet dev lo dir out"), 2, "Invalid argument"),
+            ("ip xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 6 | grep -c offload", 1, "0"),
+            ("ip xfrm state delete src 10.0.0.1 dst 10.0.0.2 proto esp spi 1", 0, ""),
+            ("ip xfrm state list | grep -c offload", 0, "3"),
+            ("ip xfrm state flush", 0, ""),
+            ("ip xfrm state count", 0, "SAD count 0"),
+        ],
+    );
+    let said = |words: &str| host.sealane(&lab, words);
+    let add = "xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi 1 mode tunnel aead rfc4106(gcm(aes)) \
+               0x000102030405060708090a0b0c0d0e0f10111213 128";
+    let (status, text) = said(&format!("{add} dir out offload dev inline0 dir in"));
+    assert_eq!((status, text.trim()), (Some(2), "Error: Mismatched SA and offload direction."));
+    assert_eq!(said(&format!("{add} dir out offload crypto dev inline0 dir out")), (Some(0), String::new()));
+    let (status, text) = said("xfrm show interval 0");
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("tunnel, crypto on inline0\n"), "{text}");
+    assert!(text.contains("device inline0: inline, up, 1 states\n"), "{text}");
+}
+
+#[test]
+fn a_device_that_goes_down() {
+    let Some(mut lab) = lab("xfrm_devices::a_device_that_goes_down") else { return };
+    let space = lab.space("x");
+    let mut host = Host::configured(&lab, &space, INLINE);
+    assert_eq!(features(&lab, &host, &["inline0", "lo", "none"]), "inline0 yes\nlo no\nnone No such device\n");
+    let offloaded = add(1, "offload dev inline0 dir out");
+    let (plain, offloads) = (add(2, ""), "ip xfrm state list | grep -c 'dev inline0'");
+    check(
+        &lab,
+        &host,
+        &[
+            (&offloaded, 0, ""),
+            (&plain, 0, ""),
+            (offloads, 0, "1"),
+            // Its states go with it, the others stay.
+            ("ip link set inline0 down; ip xfrm state count", 0, "SAD count 1"),
+            (&offloaded, 0, ""),
+            (offloads, 1, "0"),
+            ("ip link set inline0 up; ip xfrm state delete src 10.0.0.1 dst 10.0.0.2 proto esp spi 1", 0, ""),
+            (&offloaded, 0, ""),
+            (offloads, 0, "1"),
+            ("ip link del inline0; ip xfrm state count", 0, "SAD count 1"),
+            ("ip link show inline0", 1, "does not exist"),
+        ],
+    );
+    // Reading the configuration again brings it back, and another one.
+    let second = INLINE.to_owned() + "[[ipsec.device]]\nname = \"inline1\"\nkind = \"inline\"\n";
+    assert!(host.reload(&lab, &second).contains("read again"));
+    check(&lab, &host, &[(&offloaded, 0, ""), (&add(3, "offload dev inline1 dir in"), 0, ""), (offloads, 0, "1")]);
+    assert_eq!(features(&lab, &host, &["inline0", "inline1"]), "inline0 yes\ninline1 yes\n");
+    // What is not configured any more goes, and what it had.
+    assert!(host.reload(&lab, INLINE).contains("read again"));
+    check(
+        &lab,
+        &host,
+        &[(offloads, 0, "1"), ("ip xfrm state count", 0, "SAD count 2"), ("ip link show inline1", 1, "not exist")],
+    );
+    assert_eq!(features(&lab, &host, &["inline0", "inline1"]), "inline0 yes\ninline1 No such device\n");
+    // A mistake changes nothing.
+    let said = host.reload(&lab, &INLINE.replace("\"inline\"", "\"inlin\""));
+    assert!(said.contains("did you mean \"inline\"?") && said.contains("stays as it was"), "{said}");
+    check(&lab, &host, &[(offloads, 0, "1")]);
+}
+
+/// Two namespaces with a daemon each, and states in crypto offload between them.
+#[test]
+fn packets_of_an_inline_device() {
+    let Some(mut lab) = lab("xfrm_devices::packets_of_an_inline_device") else { return };
+    let spaces = [lab.space("a"), lab.space("b")];
+    lab.veth([&spaces[0], &spaces[1]], ["eth0", "eth0"]);
+    for (space, end) in spaces.iter().zip([1, 2]) {
+        lab.address(space, "eth0", &format!("10.0.0.{end}/24"), &format!("fd00::{end}/64"));
+        lab.ip(space, &format!("addr add 10.{end}.0.1/32 dev lo"));
+        lab.ip(space, &format!("route add 10.{}.0.1 dev eth0 src 10.{end}.0.1", 3 - end));
+    }
+    let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], INLINE));
+    for (host, end) in hosts.iter().zip([1, 2]) {
+        let mut script = String::new();
+        for (from, spi) in [(1, 0x1001), (2, 0x2001)] {
+            let (to, dir) = (3 - from, if from == end { "out" } else { "in" });
+            script += &format!(
+                "ip xfrm state add src 10.0.0.{from} dst 10.0.0.{to} proto esp spi {spi:#x} reqid 1 mode tunnel {GCM} \
+                 replay-window 64 offload dev inline0 dir {dir}\n\
+                 ip xfrm policy add dir {dir} src 10.{from}.0.1 dst 10.{to}.0.1 tmpl src 10.0.0.{from} dst 10.0.0.{to} \
+                 proto esp reqid 1 mode tunnel\n"
+            );
+        }
+        host.ip(&lab, &script);
+    }
+    let text = hosts[0].ip(&lab, "ping -c 5 -i 0.1 -W 5 -s 3000 10.2.0.1");
+    assert!(text.contains("5 received"), "{text}");
+    for host in &hosts {
+        let (_, text) = host.sealane(&lab, "xfrm show interval 0");
+        assert_eq!(text.matches("crypto on inline0").count(), 2, "{text}");
+        assert_eq!(
+            text.matches(" bytes, 5 packets;").count()
+                + text.matches(" bytes, 10 packets;").count()
+                + text.matches(" bytes, 15 packets;").count(),
+            2,
+            "{text}"
+        );
+    }
+}
