@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;
+pub(crate) mod cpu;
 pub(crate) mod esp;
 pub(crate) mod ethtool;
 pub(crate) mod frames;

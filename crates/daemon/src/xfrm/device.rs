@@ -9,6 +9,7 @@
 //!  RTNLGRP_LINK  ─▶ Devices::follow    ─▶ down: Xfrm::device_down, which drops the engine's half;  up: another one
 //! ```
 
+mod crypto;
 mod inline;
 
 use super::path::{DataPath, Shared};
@@ -88,7 +89,8 @@ fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running
     let not_yet = || Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of device is not there yet"));
     match config.kind {
         DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
-        DeviceKind::Crypto | DeviceKind::Packet | DeviceKind::Kernel => not_yet(),
+        DeviceKind::Crypto => Ok(Box::new(crypto::CryptoCore::open(&config.name, config.cpu, place)?)),
+        DeviceKind::Packet | DeviceKind::Kernel => not_yet(),
     }
 }
 
