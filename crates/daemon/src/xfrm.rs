@@ -24,6 +24,7 @@ mod policies;
 pub(crate) mod questions;
 pub(crate) mod socket;
 pub(crate) mod space;
+mod tables;
 mod wire;
 
 use crate::config::Ipsec;

@@ -33,6 +33,7 @@ mod find;
 mod migrate;
 pub mod numbers;
 mod offload;
+pub mod packet;
 mod pieces;
 mod policies;
 mod policy;
@@ -177,7 +178,7 @@ impl Xfrm {
             u64::from_ne_bytes(bytes)
         };
         Xfrm {
-            data: data::Databases::new(&mut seed),
+            data: data::Databases::of(data::Owner::Alone, &mut seed),
             states: States::default(),
             policies: Policies::default(),
             transforms: Transforms::new(setup.registry),
@@ -252,6 +253,9 @@ impl Xfrm {
         }
         let request = Request::decode(message)?;
         *ext = request.warning;
+        if matches!(request.body, Body::DumpPolicy | Body::GetPolicy(_) | Body::DelPolicy(_)) {
+            self.ask_when_used();
+        }
         match request.body {
             Body::DumpSa => return self.dump_states(&request, serving, from.ack).map(|()| Outcome::Dumped),
             Body::DumpPolicy => {

@@ -1,9 +1,11 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
+use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes that may wait in a socket.
 const BUFFER: i32 = 8 << 20;
@@ -53,8 +55,9 @@ pub(crate) struct UdpEsp {
     v6: bool,
     port: u16,
     /// Which socket of the port the program takes for ESP; IKE's gets the other one.
-    ours: u32,
-    fragments: bool,
+    ours: AtomicU32,
+    /// What it does with what is too long, as long as somebody sends.
+    fragments: Mutex<bool>,
 }
 
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
@@ -151,7 +154,7 @@ impl UdpEsp {
         // Without it packets come one by one.
         let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
         allow_fragments(fd.as_fd(), v6, false)?;
-        let socket = UdpEsp { fd, v6, port, ours, fragments: false };
+        let socket = UdpEsp { fd, v6, port, ours: AtomicU32::new(ours), fragments: Mutex::new(false) };
         socket.steer()?;
         Ok(socket)
     }
@@ -159,20 +162,21 @@ impl UdpEsp {
     /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2). An index that there is not means
     /// any.
     fn steer(&self) -> io::Result<()> {
+        let ours = self.ours.load(Ordering::Relaxed);
         let load = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut program = [
             load(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
             load(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 0),
-            load(libc::BPF_RET | libc::BPF_K, 0, 0, 1 - self.ours),
-            load(libc::BPF_RET | libc::BPF_K, 0, 0, self.ours),
+            load(libc::BPF_RET | libc::BPF_K, 0, 0, 1 - ours),
+            load(libc::BPF_RET | libc::BPF_K, 0, 0, ours),
         ];
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
     }
 
     /// IKE came here: its daemon has ended and begun again, so that the order is the other one.
-    pub(crate) fn steer_otherwise(&mut self) {
-        self.ours = 1 - self.ours;
+    pub(crate) fn steer_otherwise(&self) {
+        self.ours.fetch_xor(1, Ordering::Relaxed);
         let _ = self.steer();
     }
 
@@ -201,10 +205,12 @@ impl UdpEsp {
     ///
     /// # Panics
     /// When there are more than [`MAX_SEGMENTS`].
-    pub(crate) fn send(&mut self, around: &Around, port: u16, datagrams: &[&[u8]], fragments: bool) -> io::Result<()> {
-        if self.fragments != fragments {
+    pub(crate) fn send(&self, around: &Around, port: u16, datagrams: &[&[u8]], fragments: bool) -> io::Result<()> {
+        // Several threads send by it.
+        let mut now = self.fragments.lock();
+        if *now != fragments {
             allow_fragments(self.fd.as_fd(), self.v6, fragments)?;
-            self.fragments = fragments;
+            *now = fragments;
         }
         let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
         send(self.fd.as_fd(), around, port, datagrams, segment)

@@ -11,6 +11,7 @@
 
 mod crypto;
 mod inline;
+mod packet;
 
 use super::path::{DataPath, Shared};
 use super::policies::Lead;
@@ -90,7 +91,8 @@ fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running
     match config.kind {
         DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
         DeviceKind::Crypto => Ok(Box::new(crypto::CryptoCore::open(&config.name, config.cpu, place)?)),
-        DeviceKind::Packet | DeviceKind::Kernel => not_yet(),
+        DeviceKind::Packet => Ok(Box::new(packet::Packet::open(&config.name, config.cpu, place)?)),
+        DeviceKind::Kernel => not_yet(),
     }
 }
 

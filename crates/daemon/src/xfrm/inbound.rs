@@ -30,7 +30,7 @@ impl Worker {
     /// # Errors
     /// The socket's.
     pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
-        let Worker { shared, tun, udp, raw, received, pending, arena, routes, .. } = self;
+        let Worker { shared, tables, tun, udp, raw, received, pending, arena, routes, .. } = self;
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         let mut rest = &mut arena[..];
         let mut more = true;
@@ -79,7 +79,7 @@ impl Worker {
         if packets.is_empty() {
             return Ok(more);
         }
-        shared.inbound(&mut packets, routes);
+        shared.inbound(tables, &mut packets, routes);
         let mut joins = Joins::default();
         let mut lost = 0;
         let mut ike = false;

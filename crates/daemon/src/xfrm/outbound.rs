@@ -20,7 +20,7 @@ impl Worker {
     /// # Errors
     /// The TUN device's, which is gone then.
     pub(super) fn outbound(&mut self) -> io::Result<bool> {
-        let Worker { shared, tun, frame, cutting, arena, routes, udp, raw, out, fast_out, .. } = self;
+        let Worker { shared, tables, tun, frame, cutting, arena, routes, udp, raw, out, fast_out, .. } = self;
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
         let mut rest = &mut arena[..];
@@ -63,8 +63,8 @@ impl Worker {
         if packets.is_empty() {
             return Ok(more);
         }
-        shared.outbound(&runs, &mut packets, routes);
-        let mut wire = Wire { udp, raw, out, fast: fast_out, shared, routes };
+        shared.outbound(tables, &runs, &mut packets, routes);
+        let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
         wire.send(&packets, tun);
         Ok(more)
     }

@@ -4,6 +4,7 @@ use super::NAT_T;
 use super::fast_out::FastOut;
 use super::inbound::Source;
 use super::policies::{Lead, Leads, wanted};
+use super::tables::{Cores, Tables};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
@@ -13,12 +14,10 @@ use crate::transport::raw::Raw;
 use crate::transport::route::{self, Locals, Narrow, Path, PathTable};
 use crate::transport::tun::{FRAME_LEN, Tun};
 use parking_lot::{Mutex, MutexGuard};
-use sealane_engine::xfrm::data::{Paths, Run};
+use sealane_engine::xfrm::data::Paths;
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
-use sealane_net::ipsec::open::Inbound;
-use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::Cutter;
 use std::io;
 use std::net::IpAddr;
@@ -65,8 +64,11 @@ pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
-    stop: AtomicBool,
-    waker: Waker,
+    stop: Arc<AtomicBool>,
+    /// Wakes the stack's thread.
+    pub(super) waker: Arc<Waker>,
+    pub(super) cores: Cores,
+    sockets: Sockets,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
     pub(crate) counters: Counters,
@@ -91,22 +93,10 @@ impl Shared {
         self.leftover.load(Ordering::Acquire)
     }
 
-    fn tell(&self, notices: Vec<Notice>) {
+    pub(super) fn tell(&self, notices: Vec<Notice>) {
         if !notices.is_empty() {
             (self.publish)(notices);
         }
-    }
-
-    pub(super) fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes) {
-        let now = self.now();
-        let notices = self.xfrm().outbound(runs, packets, routes, 0, now);
-        self.tell(notices);
-    }
-
-    pub(super) fn inbound(&self, packets: &mut [Inbound<'_>], routes: &mut Routes) {
-        let now = self.now();
-        let notices = self.xfrm().inbound(packets, routes, now);
-        self.tell(notices);
     }
 }
 
@@ -160,9 +150,14 @@ impl Paths for Routes {
 /// The thread's own.
 pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
+    /// Whose states and policies its packets go by.
+    pub(super) tables: Tables,
+    pub(super) post: Post,
     pub(super) tun: Tun,
-    pub(super) udp: Vec<UdpEsp>,
-    pub(super) raw: Vec<RawEsp>,
+    pub(super) udp: Vec<Arc<UdpEsp>>,
+    pub(super) raw: Vec<Arc<RawEsp>>,
+    /// How many of the former all threads have: one of them reads them.
+    common: usize,
     pub(super) out: Raw,
     pub(super) fast_out: Option<FastOut>,
     pub(super) routes: Routes,
@@ -174,6 +169,35 @@ pub(super) struct Worker {
     pub(super) pending: Option<(Source, Received, usize)>,
     /// The packets of a burst.
     pub(super) arena: Box<[u8]>,
+}
+
+/// What a thread is woken and ended by.
+#[derive(Clone)]
+pub(super) struct Post {
+    pub(super) waker: Arc<Waker>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+/// Sockets that all threads of a namespace have.
+#[derive(Clone)]
+pub(super) struct Sockets {
+    udp: Vec<Arc<UdpEsp>>,
+    raw: Vec<Arc<RawEsp>>,
+}
+
+impl Sockets {
+    fn open(exempt: u32) -> io::Result<Self> {
+        let mut raw = Vec::new();
+        for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
+            match RawEsp::open(v6, protocol, exempt) {
+                Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                socket => raw.push(Arc::new(socket?)),
+            }
+        }
+        // The port of an IKE daemon that shares it not is its own.
+        let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok());
+        Ok(Sockets { udp: udp.map(Arc::new).collect(), raw })
+    }
 }
 
 /// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
@@ -195,15 +219,19 @@ impl DataPath {
         let shared = Arc::new(Shared {
             xfrm: Mutex::new(xfrm),
             publish,
-            stop: AtomicBool::new(false),
-            waker: Waker::new()?,
+            stop: Arc::default(),
+            sockets: netns.run(|| Sockets::open(bits.exempt))?,
+            waker: Arc::new(Waker::new()?),
+            cores: Cores::default(),
             leftover: AtomicBool::new(false),
             counters: Counters::default(),
             bits,
             started: Instant::now(),
         });
+        shared.xfrm().look_elsewhere();
         let (mut worker, mut table) = netns.run(|| {
-            let worker = Worker::open(&shared)?;
+            let post = Post { waker: shared.waker.clone(), stop: shared.stop.clone() };
+            let worker = Worker::open(&shared, Tun::open(DEVICE)?, 0, post)?;
             Ok((worker, PolicyTable::new(DEVICE, bits)?))
         })?;
         // What policies protected before a crash stays protected until somebody says what is so now.
@@ -253,6 +281,7 @@ impl DataPath {
             table.write(&rules)?;
             self.shared.leftover.store(false, Ordering::Release);
         }
+        self.shared.choose_reader();
         self.shared.waker.wake();
         Ok(result)
     }
@@ -311,25 +340,23 @@ impl DataPath {
 }
 
 impl Worker {
-    fn open(shared: &Arc<Shared>) -> io::Result<Self> {
+    /// A thread's own, between a TUN device of a number and the wire, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
         let exempt = shared.bits.exempt;
-        let mut raw = Vec::new();
-        for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
-            match RawEsp::open(v6, protocol, exempt) {
-                Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                socket => raw.push(socket?),
-            }
-        }
-        // The port of an IKE daemon that shares it not is its own.
-        let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok()).collect();
         let marks = Marks::new(exempt);
         let out = Raw::open(marks)?;
         out.ignore_learnt_mtu()?;
-        let tun = Tun::open(DEVICE)?;
-        let narrow = Narrow::new(0, tun.index())?;
+        let narrow = Narrow::new(number, tun.index())?;
+        let Sockets { udp, raw } = shared.sockets.clone();
         Ok(Worker {
             shared: shared.clone(),
+            tables: Tables::Stack,
+            post,
             tun,
+            common: udp.len(),
             udp,
             raw,
             fast_out: FastOut::new(&out, marks),
@@ -343,23 +370,38 @@ impl Worker {
         })
     }
 
-    fn run(&mut self) -> io::Result<()> {
-        let mut tidied = Instant::now();
+    /// Moves packets until it is told to stop.
+    ///
+    /// # Errors
+    /// The kernel's: nothing passes any more.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let (mut tidied, mut looked) = (Instant::now(), Instant::now());
         let mut again: Option<Source> = None;
         let mut cutting = false;
-        while !self.shared.stop.load(Ordering::Acquire) {
+        while !self.post.stop.load(Ordering::Acquire) {
             let wait = if again.is_some() || cutting { Duration::ZERO } else { TICK };
-            let fds = [self.shared.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
-            let sockets = self.udp.iter().map(|s| s.as_fd()).chain(self.raw.iter().map(|s| s.as_fd()));
+            let fds = [self.post.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
+            // The ports that it has alone it reads alone.
+            let reads = self.shared.cores.reads(self.tables.number());
+            let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
+            let sockets = self.udp[first..].iter().map(|s| s.as_fd()).chain(self.raw[..raw].iter().map(|s| s.as_fd()));
             let woken = ready::<FDS>(fds.into_iter().chain(sockets), wait);
             self.routes.now = Instant::now();
+            if let Tables::Device(device) = &self.tables
+                && self.routes.now.duration_since(looked) >= TICK
+            {
+                looked = self.routes.now;
+                if device.core.handle_timeout(self.shared.now()) {
+                    device.events.wake();
+                }
+            }
             if self.routes.now.duration_since(tidied) > TIDY {
                 tidied = self.routes.now;
                 self.routes.narrow.tidy(tidied);
             }
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
             if is(0) {
-                self.shared.waker.drain();
+                self.post.waker.drain();
             }
             if is(2) {
                 self.routes.locals.refresh()?;
@@ -372,7 +414,8 @@ impl Worker {
             for i in 0..udp + self.raw.len() {
                 let source = if i < udp { Source::Udp(i) } else { Source::Raw(i - udp) };
                 let begun = self.pending.as_ref().is_some_and(|p| p.0 == source);
-                if is(3 + i) || begun {
+                let ready = i >= first && i < udp + raw && is(3 + i - first);
+                if ready || begun {
                     let _ = self.inbound(source)?;
                 }
             }

@@ -108,7 +108,7 @@ impl Space {
                 // Who has put an interface down before it asks, as on Linux, finds nothing of it.
                 self.devices.lock().follow(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
-                    Question::Stat => proc_xfrm_stat(self.engine().stat()),
+                    Question::Stat => proc_xfrm_stat(&self.engine().stat()),
                     Question::Devices => self.devices.lock().describe(),
                 });
                 if let Some(answer) = answer {

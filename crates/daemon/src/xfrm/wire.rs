@@ -2,6 +2,7 @@
 
 use super::fast_out::FastOut;
 use super::path::{Counters, Routes, Shared};
+use super::tables::Tables;
 use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
 use crate::transport::raw::Raw;
 use crate::transport::tap::Headers;
@@ -13,6 +14,7 @@ use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::ends;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Superframes' longest payload of UDP, in bytes.
@@ -21,18 +23,19 @@ const UDP_LEN: usize = 8;
 
 /// What packets leave by.
 pub(super) struct Wire<'w> {
-    pub(super) udp: &'w mut Vec<UdpEsp>,
-    pub(super) raw: &'w [RawEsp],
+    pub(super) udp: &'w mut Vec<Arc<UdpEsp>>,
+    pub(super) raw: &'w [Arc<RawEsp>],
     pub(super) out: &'w Raw,
     /// Past the stack, where that can be.
     pub(super) fast: &'w mut Option<FastOut>,
     pub(super) shared: &'w Shared,
+    pub(super) tables: &'w Tables,
     pub(super) routes: &'w mut Routes,
 }
 
 impl Wire<'_> {
     pub(super) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
-        let Wire { udp, raw, out, fast, shared, routes } = self;
+        let Wire { udp, raw, out, fast, shared, tables, routes } = self;
         let counters = &shared.counters;
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
@@ -68,7 +71,7 @@ impl Wire<'_> {
                     _ => plain.push(bytes),
                 },
                 Err(DropReason::TooBig) => {
-                    let mode = shared.xfrm().sad().get(packet.sa).map(|sa| sa.mode);
+                    let mode = shared.mode(tables, packet.sa);
                     // What is cut before it is sealed is no packet for transport mode.
                     tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), tun, routes);
                 }
@@ -189,7 +192,7 @@ fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], M
 }
 
 fn send_udp(
-    sockets: &mut Vec<UdpEsp>,
+    sockets: &mut Vec<Arc<UdpEsp>>,
     mark: u32,
     outer: &Outer,
     group: &[&[u8]],
@@ -199,10 +202,10 @@ fn send_udp(
     let (sport, dport) = outer.ports.unwrap_or_default();
     let v6 = outer.around.source.is_ipv6();
     let at = sockets.iter().position(|s| s.is_v6() == v6 && s.port() == sport).or_else(|| {
-        sockets.push(UdpEsp::open(v6, sport, mark).ok()?);
+        sockets.push(Arc::new(UdpEsp::open(v6, sport, mark).ok()?));
         Some(sockets.len() - 1)
     });
-    let Some(socket) = at.map(|at| &mut sockets[at]) else {
+    let Some(socket) = at.map(|at| &sockets[at]) else {
         counters.refused.fetch_add(group.len() as u64, Relaxed);
         return;
     };

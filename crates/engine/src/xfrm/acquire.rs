@@ -140,16 +140,20 @@ impl Xfrm {
 
     /// A peer sends from another address or port than before.
     pub(crate) fn mapped(&self, sa: SaId, address: IpAddr, port: u16) -> Option<Notice> {
-        let state = self.states.get(self.states.of_sa(sa)?)?;
-        let encap = state.encap?;
-        let body = Body::Mapping(UserMapping {
-            id: state.id(),
-            reqid: state.info.reqid,
-            old_saddr: state.info.saddr,
-            new_saddr: address.into(),
-            old_sport: encap.encap_sport,
-            new_sport: port.into(),
-        });
-        Some(Notice::new(XFRMNLGRP_MAPPING, &Message::new(body), 0, 0))
+        mapping_notice(self.states.get(self.states.of_sa(sa)?)?, address, port)
     }
+}
+
+/// The event of a peer that sends from another address or port than before.
+pub(crate) fn mapping_notice(state: &State, address: IpAddr, port: u16) -> Option<Notice> {
+    let encap = state.encap?;
+    let body = Body::Mapping(UserMapping {
+        id: state.id(),
+        reqid: state.info.reqid,
+        old_saddr: state.info.saddr,
+        new_saddr: address.into(),
+        old_sport: encap.encap_sport,
+        new_sport: port.into(),
+    });
+    Some(Notice::new(XFRMNLGRP_MAPPING, &Message::new(body), 0, 0))
 }

@@ -15,6 +15,7 @@ use sealane_abi::xfrm::{
     XFRM_MODE_TUNNEL, XFRM_SA_DIR_OUT, XFRM_STATE_AF_UNSPEC, XFRM_STATE_ESN, XFRMNLGRP_SA,
 };
 use sealane_crypto::Kind;
+use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::sa::{SaError, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformSpec, aead_name, auth_info, enc_name};
 
@@ -117,17 +118,34 @@ impl Xfrm {
         if let Some(transform) = transform {
             state.sa = self.add_to_packets(&mut state, transform)?;
         }
-        if let Some(sa) = state.sa {
-            let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
-            if limits_moved {
-                self.data.sad.set_usage(sa, &convert::usage(&cur), now_s);
-            }
-            state.replay_at = self.position(&state);
-            self.data.sad.set_crypto_device(sa, self.crypto_of(&state));
-        }
-        let key = state.device_key;
+        let (key, sa) = (state.device_key, state.sa);
+        let (replay, window) = (state.replay.clone(), window_pkts(&state));
         let serial = self.states.add(state, now_s);
         self.devices.placed(key, serial);
+        if let Err(refusal) = self.lease_of_device(serial) {
+            self.remove_state(serial);
+            return Err(refusal);
+        }
+        if sa.is_some() {
+            self.with_sad(serial, |sad, sa| {
+                let esn = sad.get(sa).is_some_and(|sa| sa.flags.esn);
+                let (_, in_number) = numbers(&replay, esn);
+                let seen = seen(&replay, window, in_number);
+                if !seen.is_empty() {
+                    // The numbers are those that it was added with: nothing goes back.
+                    let out_number = sad.out_number(sa).unwrap_or(u64::MAX);
+                    let _ = sad.set_replay(sa, out_number, in_number, seen);
+                }
+                let limits_moved = cur.bytes != 0 || cur.packets != 0 || cur.use_time != 0;
+                if limits_moved {
+                    sad.set_usage(sa, &convert::usage(&cur), now_s);
+                }
+            });
+            let at = self.states.get(serial).and_then(|state| self.position(state));
+            if let Some(state) = self.states.get_mut(serial) {
+                state.replay_at = at;
+            }
+        }
         Ok(serial)
     }
 
@@ -169,25 +187,26 @@ impl Xfrm {
     /// Adds what packets need of a state; `None` where they cannot go through it.
     fn add_to_packets(&mut self, state: &mut State, transform: Transform) -> Result<Option<SaId>, Reject> {
         let Some(mut spec) = self.packets_spec(state, transform) else { return Ok(None) };
+        if spec.device.is_some() {
+            // They are told of once, by who counts.
+            spec.limits = Limits::NONE;
+        }
         self.lease(state, &mut spec)?;
-        let (window, out_number, in_number) = (spec.window_pkts, spec.out_number, spec.in_number);
+        let out_number = spec.out_number;
         let added = self.data.sad.add(spec);
         if added.is_err() {
             self.end_lease(state, Some(out_number));
         }
-        let sa = match added {
-            Ok(sa) => sa,
+        match added {
+            Ok(sa) => {
+                self.data.sad.set_crypto_device(sa, self.crypto_of(state));
+                Ok(Some(sa))
+            }
             // Linux takes these, and no packet goes through them there either, or nobody uses them: see LIMITATIONS.md.
-            Err(SaError::Mode | SaError::Transform) => return Ok(None),
-            Err(SaError::Exists) => return Err(plain(Errno::EEXIST)),
-            Err(_) => return Err(plain(Errno::ENOMEM)),
-        };
-        let seen = seen(&state.replay, window, in_number);
-        if !seen.is_empty() {
-            // The numbers are those that it was added with: nothing goes back.
-            let _ = self.data.sad.set_replay(sa, out_number, in_number, seen);
+            Err(SaError::Mode | SaError::Transform) => Ok(None),
+            Err(SaError::Exists) => Err(plain(Errno::EEXIST)),
+            Err(_) => Err(plain(Errno::ENOMEM)),
         }
-        Ok(Some(sa))
     }
 
     /// Puts a state in the place of another, or what may change of it (`xfrm_state_update`).
@@ -215,7 +234,7 @@ impl Xfrm {
             return Err(plain(Errno::EINVAL));
         }
         let event = self.upd_sa_message(&state);
-        let (sa, lft) = (old.sa, state.info.lft);
+        let lft = state.info.lft;
         // What is offloaded is the old one, as it was: this one leaves its device again.
         self.release(state.offload, state.device_key);
         self.states.change(located, now_s, |old| {
@@ -232,13 +251,13 @@ impl Xfrm {
                 old.if_id = state.if_id;
             }
         });
-        if let Some(sa) = sa {
-            self.data.sad.set_limits(sa, convert::limits(&lft), now_s);
+        self.with_sad(located, |sad, sa| {
+            sad.set_limits(sa, convert::limits(&lft), now_s);
             if let Some(encap) = state.encap {
                 let ports = UdpEncap { sport: encap.encap_sport.get(), dport: encap.encap_dport.get() };
-                self.data.sad.set_ports(sa, ports);
+                sad.set_ports(sa, ports);
             }
-        }
+        });
         Ok(Some(event))
     }
 
@@ -299,7 +318,11 @@ impl Xfrm {
         state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
         if let Some(offload) = attrs.offload_dev()? {
             let keys = transform.clone();
-            self.offload_state(&mut state, &offload, |xfrm, state| xfrm.packets_spec(state, keys?))?;
+            self.offload_state(&mut state, &offload, |xfrm, state| {
+                let mut spec = xfrm.packets_spec(state, keys?)?;
+                xfrm.lease_later(&mut spec);
+                Some(spec)
+            })?;
         }
         Ok((state, transform))
     }

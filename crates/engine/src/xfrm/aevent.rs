@@ -86,9 +86,7 @@ impl Xfrm {
         }
         if let (Some(cur), Some(state)) = (attrs.ltime_val()?, self.states.get_mut(serial)) {
             state.info.curlft = cur;
-            if let Some(sa) = state.sa {
-                self.data.sad.set_usage(sa, &convert::usage(&cur), serving.now.wall_s);
-            }
+            self.with_sad(serial, |sad, sa| sad.set_usage(sa, &convert::usage(&cur), serving.now.wall_s));
         }
         let (ticks, thresh) = (attrs.etimer_thresh()?, attrs.replay_thresh()?);
         let maxage = attrs.mtimer_thresh()?;
@@ -107,15 +105,16 @@ impl Xfrm {
     /// Numbers and window go on from here. Back they do not go, other than Linux's: a number sent twice is an IV used twice.
     fn set_numbers(&mut self, serial: Serial, replay: Replay) -> Result<(), Reject> {
         let Some(state) = self.states.get(serial) else { return Ok(()) };
-        if let Some(sa) = state.sa {
-            let esn = self.data.sad.get(sa).is_some_and(|sa| sa.flags.esn);
-            let window = window_pkts(state);
+        let window = window_pkts(state);
+        let set = self.with_sad(serial, |sad, sa| {
+            let esn = sad.get(sa).is_some_and(|sa| sa.flags.esn);
             let (out, top) = numbers(&replay, esn);
-            self.data.sad.set_replay(sa, out, top, seen(&replay, window, top)).map_err(|error| match error {
+            sad.set_replay(sa, out, top, seen(&replay, window, top)).map_err(|error| match error {
                 SaError::Gone => plain(Errno::ESRCH),
                 _ => plain(Errno::EINVAL),
-            })?;
-        }
+            })
+        });
+        set.unwrap_or(Ok(()))?;
         if let Some(state) = self.states.get_mut(serial) {
             state.replay = replay;
         }

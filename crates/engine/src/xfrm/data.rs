@@ -3,7 +3,7 @@
 //! Status *i* belongs to packet *i*. Nothing is allocated for a packet; what key managers must hear of is collected and
 //! becomes messages when the burst is done.
 
-use super::pieces::{Piece, Pieces};
+use super::pieces::{Piece, Pieces, is_fragment};
 use super::{Notice, Now, Xfrm};
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
@@ -12,6 +12,7 @@ use sealane_net::ipsec::burst::{Job, Jobs};
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::icmp;
+use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::sad::Sad;
@@ -20,7 +21,7 @@ use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{Arrived, judge};
 use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way, resolve_error};
-use sealane_net::ipsec::spd::{Dir, Policy, Spd};
+use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
 
 /// Packets of one burst at most.
 pub const BURST: usize = 64;
@@ -58,6 +59,7 @@ pub struct Databases {
     pub stat: Stat,
     /// What packets brought about, until it is told.
     pub events: Vec<Event>,
+    pub(crate) owner: Owner,
     /// Ways of outbound flows.
     cache: FlowCache,
     /// Fragments that leave, and that came in.
@@ -65,13 +67,43 @@ pub struct Databases {
     hints: Hints,
 }
 
+/// Whose databases they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// There are no others.
+    Alone,
+    /// A stack's beside which devices have theirs: packets that [`is_unknown`] speaks of are not counted.
+    Stack,
+    /// A packet device's. What no policy or state is for is the stack's matter, and not counted; fragments and what does not
+    /// fit the path are dropped.
+    Device,
+}
+
+/// Whether a packet names no state of the tables that it was opened with, so that it may be others'.
+#[must_use]
+pub fn is_unknown(packet: &Inbound<'_>) -> bool {
+    packet.status == Err(DropReason::NoState) && packet.path.is_empty()
+}
+
+/// Whether a packet that a device was to seal is the stack's matter.
+#[must_use]
+pub fn is_left(packet: &Outbound<'_>) -> bool {
+    matches!(packet.status, Err(DropReason::OutBlock | DropReason::OutNoState))
+}
+
 impl Databases {
-    /// Empty ones, which let everything pass. `seed` gives numbers that strangers do not know.
+    /// Empty ones. A stack's let everything pass, a device's nothing. `seed` gives numbers that strangers do not know.
     #[must_use]
-    pub fn new(mut seed: impl FnMut() -> u64) -> Self {
+    pub fn of(owner: Owner, mut seed: impl FnMut() -> u64) -> Self {
+        let (mut sad, mut spd) = (Sad::new(seed()), Spd::new(seed()));
+        if owner == Owner::Device {
+            sad.ask_for_none();
+            [Dir::In, Dir::Out, Dir::Fwd].into_iter().for_each(|dir| spd.set_default(dir, Action::Block));
+        }
         Databases {
-            sad: Sad::new(seed()),
-            spd: Spd::new(seed()),
+            owner,
+            sad,
+            spd,
             stat: Stat::default(),
             events: Vec::new(),
             cache: FlowCache::new(CACHED_FLOWS, seed()),
@@ -82,8 +114,8 @@ impl Databases {
 
     /// What a burst is done with that is sent by a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Databases { sad, spd, cache, pieces, hints, stat, events } = self;
-        Tables { sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
+        let Databases { sad, spd, cache, pieces, hints, stat, events, owner } = self;
+        Tables { owner: *owner, sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
     }
 }
 
@@ -139,10 +171,24 @@ impl Xfrm {
         &self.data.sad
     }
 
-    /// What became of packets: `/proc/net/xfrm_stat`.
+    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`.
     #[must_use]
-    pub fn stat(&self) -> &Stat {
-        &self.data.stat
+    pub fn stat(&self) -> Stat {
+        let mut stat = self.data.stat.clone();
+        self.add_device_stat(&mut stat);
+        stat
+    }
+
+    /// From now on packets of states that are not known here are looked for elsewhere, and counted by
+    /// [`Self::count_unknown`].
+    pub fn look_elsewhere(&mut self) {
+        self.data.owner = Owner::Stack;
+    }
+
+    /// Counts packets whose state nobody knows.
+    pub fn count_unknown(&mut self, packets: &[Inbound<'_>]) {
+        let unknown = packets.iter().filter(|packet| is_unknown(packet));
+        unknown.for_each(|_| self.data.stat.dropped(DropReason::NoState));
     }
 
     fn notices(&mut self, now: Now) -> Vec<Notice> {
@@ -197,6 +243,7 @@ pub struct Tables<'a> {
     pub now_s: u64,
     /// The CPU that this runs on.
     pub cpu: u32,
+    owner: Owner,
 }
 
 impl Tables<'_> {
@@ -243,6 +290,9 @@ impl Tables<'_> {
                             whole && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
                         (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
                     }
+                    if self.owner == Owner::Device && mtu != 0 {
+                        self.check_length(these, sa, mtu);
+                    }
                     bundles.push(bundle);
                 }
                 Err(reason) => {
@@ -281,12 +331,28 @@ impl Tables<'_> {
     }
 
     fn count_out(&mut self, packets: &[Outbound<'_>]) {
-        packets.iter().filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
+        let counted = packets.iter().filter(|out| self.owner != Owner::Device || !is_left(out));
+        counted.filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
+    }
+
+    /// What would not fit the path is not taken: a device cuts nothing.
+    fn check_length(&self, packets: &mut [Outbound<'_>], sa: SaId, mtu: u32) {
+        let Some(inner) = self.sad.inner_mtu(sa, mtu) else { return };
+        for out in packets {
+            let v6 = out.packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+            let most = if v6 { inner.max(V6_MIN_MTU) } else { inner };
+            if out.packet.len() > most as usize {
+                (out.status, out.inner_mtu) = (Err(DropReason::TooBig), inner);
+            }
+        }
     }
 
     /// The states that a packet goes through; none for one that may leave as it is.
     fn way(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Result<Bundle, DropReason> {
         let mut flow = Flow::of(packet, run.mark, run.ifindex).map_err(|_| DropReason::Malformed)?;
+        if self.owner == Owner::Device && is_fragment(packet) {
+            return Err(DropReason::Fragment);
+        }
         let piece = self.pieces[0].of(packet, &flow);
         if let Piece::Later(first) = piece {
             flow = first;
@@ -378,7 +444,9 @@ impl Tables<'_> {
             if let Ok(Opened::Packet { .. }) = arrived.status {
                 arrived.status = self.judge(arrived, &mut last, paths).and(arrived.status);
             }
-            if let Err(reason) = arrived.status {
+            if let Err(reason) = arrived.status
+                && (self.owner == Owner::Alone || !is_unknown(arrived))
+            {
                 self.stat.dropped(reason);
             }
         }

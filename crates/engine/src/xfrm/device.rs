@@ -7,10 +7,13 @@
 //! How bursts get to a device in crypto offload and back is [`crypto`]: whoever can take keys and compute over a buffer can be
 //! one, a thread on another core as well as a GPU.
 
+use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::Message;
+use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::{SaSpec, SaStat};
+use sealane_net::ipsec::sa::{SaId, SaSpec, SaStat};
+use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::spd::Policy;
 use std::sync::Arc;
 
@@ -74,6 +77,17 @@ pub enum DeviceEvent {
     Soft(StateKey),
     /// A state in packet offload has reached a hard limit: the device drops its packets.
     Hard(StateKey),
+    /// A state in packet offload has used most of its leased numbers ([`Device::with_sad`]).
+    LeaseLow(StateKey),
+    /// The peer of a state in packet offload sends from another address or port than before.
+    Mapping {
+        /// The state.
+        key: StateKey,
+        /// The address.
+        address: IpAddr,
+        /// The port of UDP.
+        port: u16,
+    },
 }
 
 /// An offload device.
@@ -112,4 +126,18 @@ pub trait Device: Send {
 
     /// What has happened since it was asked last.
     fn events(&mut self, events: &mut Vec<DeviceEvent>);
+
+    /// Does something with the association of a state in packet offload, where the device keeps it in this process: numbers,
+    /// window and counters are there, and limits that change are to be told there.
+    fn with_sad(&self, _key: StateKey, _look: &mut dyn FnMut(&mut Sad, SaId)) {}
+
+    /// When a policy was used last, in seconds of wall time; `None` where the stack knows.
+    fn policy_used_s(&self, _key: PolicyKey) -> Option<u64> {
+        None
+    }
+
+    /// What became of packets, where the device counts that by reasons.
+    fn stat(&self) -> Option<Stat> {
+        None
+    }
 }

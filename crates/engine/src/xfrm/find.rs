@@ -73,7 +73,7 @@ impl Xfrm {
     /// Takes a state out of both tables.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
         let Some(mut state) = self.states.remove(serial) else { return };
-        let used = state.sa.and_then(|sa| self.data.sad.out_number(sa));
+        let used = self.last_number(&state);
         self.end_lease(&mut state, used);
         if let Some(sa) = state.sa {
             self.data.sad.remove(sa);
@@ -96,7 +96,7 @@ impl Xfrm {
                 }
                 Event::Acquire { state, policy, .. } => notices.extend(self.acquired(state, policy, now)),
                 Event::Mapping { state, address, port } => notices.extend(self.mapped(state, address, port)),
-                Event::LeaseLow(sa) => self.renew_lease(sa),
+                Event::LeaseLow(sa) => self.renew_lease(self.states.of_sa(sa)),
             }
         }
     }

@@ -5,7 +5,7 @@
 //! for input only has none. Where a series goes on from is not told before a packet has used it: until then a key manager
 //! hears the numbers that it said.
 
-use super::offload::packet_device;
+use super::offload::{is_inbound, packet_device};
 use super::state::State;
 use super::states::Serial;
 use super::{Xfrm, convert, plain};
@@ -14,6 +14,7 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::XFRM_SA_DIR_IN;
 use sealane_net::ipsec::sa::{SaId, SaSpec};
+use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seq::Lease;
 use zeroize::Zeroizing;
 
@@ -83,19 +84,64 @@ fn identity(state: &State) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
+fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased, Reject> {
+    numbers.lease(identity, used).map_err(|why| match why {
+        Unleased::InUse => plain(Errno::EEXIST),
+        Unleased::Storage => plain(Errno::ENOSPC),
+    })
+}
+
 impl Xfrm {
     /// Leases the numbers of a state that is to be added, where it needs any.
     pub(super) fn lease(&mut self, state: &mut State, spec: &mut SaSpec) -> Result<(), Reject> {
         // What a device has in packet offload is not sent from here.
         let none = state.dir == XFRM_SA_DIR_IN || packet_device(state.offload).is_some();
         let Some(numbers) = self.numbers.as_mut().filter(|_| !none) else { return Ok(()) };
-        let leased = numbers.lease(&identity(state), spec.out_number).map_err(|why| match why {
-            Unleased::InUse => plain(Errno::EEXIST),
-            Unleased::Storage => plain(Errno::ENOSPC),
-        })?;
+        let leased = lease(&mut **numbers, &identity(state), spec.out_number)?;
         state.series = Some(leased.series);
         (spec.out_number, spec.lease) = (leased.used, leased.lease);
         Ok(())
+    }
+
+    /// What a device is to have in packet offload has no numbers until it has its place ([`Self::lease_of_device`]).
+    pub(super) fn lease_later(&self, spec: &mut SaSpec) {
+        if self.numbers.is_some() && spec.device.is_some() {
+            spec.lease = Lease { end: spec.out_number, block: 0 };
+        }
+    }
+
+    /// Leases the numbers of a state that a device in this process has in packet offload.
+    pub(super) fn lease_of_device(&mut self, serial: Serial) -> Result<(), Reject> {
+        let Some(state) = self.states.get(serial) else { return Ok(()) };
+        if packet_device(state.offload).is_none() || self.numbers.is_none() {
+            return Ok(());
+        }
+        let (incoming, identity) = (state.dir == XFRM_SA_DIR_IN || is_inbound(state.offload), identity(state));
+        let out_number = self.in_device(state, |sad, sa| sad.out_number(sa)).flatten();
+        let Some(out_number) = out_number.filter(|_| !incoming) else { return Ok(()) };
+        let Some(numbers) = self.numbers.as_mut() else { return Ok(()) };
+        let leased = lease(&mut **numbers, &identity, out_number)?;
+        if let Some(state) = self.states.get_mut(serial) {
+            state.series = Some(leased.series);
+        }
+        self.with_sad(serial, |sad, sa| {
+            // Nothing has been sent and nothing goes back.
+            let top = sad.get(sa).map_or(0, |sa| sa.window().top());
+            let _ = sad.set_replay(sa, leased.used, top, []);
+            sad.renew_lease(sa, leased.lease);
+        });
+        Ok(())
+    }
+
+    /// The last number that a state has used, which uses none any more.
+    pub(super) fn last_number(&self, state: &State) -> Option<u64> {
+        let stop = |sad: &mut Sad, sa: SaId| {
+            let end = sad.out_number(sa)?;
+            // Its device's thread goes on until it is taken out there.
+            sad.renew_lease(sa, Lease { end, block: 0 });
+            Some(end)
+        };
+        self.in_device(state, stop).unwrap_or_else(|| self.data.sad.out_number(state.sa?))
     }
 
     /// A state leaves the tables, or did not get there: it has used the numbers up to `used`.
@@ -106,8 +152,8 @@ impl Xfrm {
     }
 
     /// Leases more numbers for a state that has used most of its own.
-    pub(super) fn renew_lease(&mut self, sa: SaId) {
-        let Some(serial) = self.states.of_sa(sa) else { return };
+    pub(super) fn renew_lease(&mut self, serial: Option<Serial>) {
+        let Some(serial) = serial else { return };
         if !self.try_renew(serial) {
             self.starving.push(serial);
         }
@@ -115,12 +161,10 @@ impl Xfrm {
 
     fn try_renew(&mut self, serial: Serial) -> bool {
         let Some(state) = self.states.get(serial) else { return true };
-        let (Some(series), Some(sa), Some(numbers)) = (state.series, state.sa, self.numbers.as_mut()) else {
-            return true;
-        };
-        let used = self.data.sad.out_number(sa).unwrap_or(u64::MAX);
+        let used = self.see_sad(state, |sad, sa| sad.out_number(sa)).flatten().unwrap_or(u64::MAX);
+        let (Some(series), Some(numbers)) = (state.series, self.numbers.as_mut()) else { return true };
         let Some(lease) = numbers.renew(series, used) else { return false };
-        self.data.sad.renew_lease(sa, lease);
+        self.with_sad(serial, |sad, sa| sad.renew_lease(sa, lease));
         true
     }
 

@@ -1,9 +1,11 @@
 //! Offload of states and policies to devices (`net/xfrm/xfrm_device.c`).
 
+use super::acquire::mapping_notice;
 use super::device::crypto::Crypto;
 use super::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use super::policy::PolicyRecord;
 use super::state::State;
+use super::states::Serial;
 use super::{Notice, Xfrm, convert, plain};
 use core::num::NonZeroI32;
 use sealane_abi::Errno;
@@ -12,8 +14,10 @@ use sealane_abi::xfrm::{
     Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT,
     XFRM_STATE_ESN,
 };
+use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
+use sealane_net::ipsec::sad::Sad;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,7 +25,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Devices {
     devices: BTreeMap<i32, Box<dyn Device>>,
-    states: BTreeMap<StateKey, super::states::Serial>,
+    states: BTreeMap<StateKey, Serial>,
     last: u64,
 }
 
@@ -32,7 +36,7 @@ impl Devices {
     }
 
     /// A device's state has got its place among the states.
-    pub(crate) fn placed(&mut self, key: Option<StateKey>, serial: super::states::Serial) {
+    pub(crate) fn placed(&mut self, key: Option<StateKey>, serial: Serial) {
         self.states.extend(key.map(|key| (key, serial)));
     }
 }
@@ -40,6 +44,11 @@ impl Devices {
 /// Whether an offload is packet offload.
 fn is_packet(offload: &UserOffload) -> bool {
     offload.flags & XFRM_OFFLOAD_PACKET != 0
+}
+
+/// Whether a device is to have a state for input.
+pub(crate) fn is_inbound(offload: Option<UserOffload>) -> bool {
+    offload.is_some_and(|offload| offload.flags & XFRM_OFFLOAD_INBOUND != 0)
 }
 
 /// The device of a state in packet offload.
@@ -97,6 +106,15 @@ impl Xfrm {
             let (key, hard) = match event {
                 DeviceEvent::Soft(key) => (key, false),
                 DeviceEvent::Hard(key) => (key, true),
+                DeviceEvent::LeaseLow(key) => {
+                    self.renew_lease(self.devices.states.get(&key).copied());
+                    continue;
+                }
+                DeviceEvent::Mapping { key, address, port } => {
+                    let state = self.devices.states.get(&key).and_then(|serial| self.states.get(*serial));
+                    notices.extend(state.and_then(|state| mapping_notice(state, address, port)));
+                    continue;
+                }
             };
             let Some(serial) = self.devices.states.get(&key).copied() else { continue };
             notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, hard, 0)));
@@ -122,8 +140,57 @@ impl Xfrm {
 
     /// What a device has counted for a state in packet offload.
     pub(crate) fn device_counters(&self, state: &State) -> Option<(Usage, SaStat)> {
+        let (device, key) = self.device_of(state)?;
+        device.counters(key)
+    }
+
+    /// Does something with the association that has a state's numbers and counters: its device's, where that keeps it in this
+    /// process, or the stack's. `None` where there is none.
+    pub(crate) fn with_sad<R>(&mut self, serial: Serial, look: impl FnOnce(&mut Sad, SaId) -> R) -> Option<R> {
+        let state = self.states.get(serial)?;
+        let (sa, mut look) = (state.sa, Some(look));
+        let found = self.in_device(state, |sad, sa| look.take().map(|look| look(sad, sa)));
+        found.flatten().or_else(|| Some(look.take()?(&mut self.data.sad, sa?)))
+    }
+
+    /// The same, to look at it only.
+    pub(crate) fn see_sad<R>(&self, state: &State, look: impl FnOnce(&Sad, SaId) -> R) -> Option<R> {
+        let mut look = Some(look);
+        let found = self.in_device(state, |sad, sa| look.take().map(|look| look(sad, sa)));
+        found.flatten().or_else(|| Some(look.take()?(&self.data.sad, state.sa?)))
+    }
+
+    /// The same with that of its device alone.
+    pub(crate) fn in_device<R>(&self, state: &State, look: impl FnOnce(&mut Sad, SaId) -> R) -> Option<R> {
+        let (device, key) = self.device_of(state)?;
+        let (mut look, mut found) = (Some(look), None);
+        device.with_sad(key, &mut |sad, sa| found = look.take().map(|look| look(sad, sa)));
+        found
+    }
+
+    /// The device of a state in packet offload.
+    fn device_of(&self, state: &State) -> Option<(&dyn Device, StateKey)> {
         let offload = state.offload.filter(is_packet)?;
-        self.devices.devices.get(&offload.ifindex)?.counters(state.device_key?)
+        Some((&**self.devices.devices.get(&offload.ifindex)?, state.device_key?))
+    }
+
+    /// Learns from the devices when their policies were used last.
+    pub(super) fn ask_when_used(&mut self) {
+        if self.devices.devices.is_empty() {
+            return;
+        }
+        for (_, policy) in self.policies.iter() {
+            let (Some(offload), Some(key), Some(id)) = (policy.offload, policy.device_key, policy.id) else { continue };
+            let device = self.devices.devices.get(&offload.ifindex);
+            if let Some(used_s) = device.and_then(|device| device.policy_used_s(key)).filter(|used_s| *used_s != 0) {
+                self.data.spd.used(id, used_s);
+            }
+        }
+    }
+
+    /// What devices have counted.
+    pub(crate) fn add_device_stat(&self, stat: &mut Stat) {
+        self.devices.devices.values().filter_map(|device| device.stat()).for_each(|more| stat.add(&more));
     }
 
     /// Gives a state to a device, or not (`xfrm_dev_state_add`). `spec` makes what the device needs of it.

@@ -30,6 +30,16 @@ pub(crate) enum Piece {
     Stray,
 }
 
+/// Whether a packet is a fragment, the first one too.
+pub(crate) fn is_fragment(packet: &[u8]) -> bool {
+    match packet {
+        [0x40..=0x4f, _, _, _, _, _, flags, offset, ..] => flags & 0x3f != 0 || *offset != 0,
+        // TCP and UDP right behind the header are by far the most.
+        [0x60..=0x6f, _, _, _, _, _, 6 | 17, ..] => false,
+        _ => Walk::find(packet).is_ok_and(|walk| walk.fragment),
+    }
+}
+
 impl Pieces {
     /// What a packet is, whose own flow is `flow`.
     pub(crate) fn of(&mut self, packet: &[u8], flow: &Flow) -> Piece {

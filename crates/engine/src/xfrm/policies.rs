@@ -358,6 +358,9 @@ impl Xfrm {
 
     /// Limits of time (`xfrm_policy_timer`).
     pub(super) fn policies_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
+        if self.policies.poll_timeout().is_some_and(|at| at <= now.wall_s) {
+            self.ask_when_used();
+        }
         while let Some(serial) = self.policies.due(now.wall_s) {
             let Some(policy) = self.policies.get(serial) else { continue };
             let used = policy.info(&self.data.spd).curlft;

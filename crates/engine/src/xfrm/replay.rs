@@ -4,6 +4,8 @@ use super::Xfrm;
 use super::state::{Replay, State};
 use sealane_abi::xfrm::{Attribute, ReplayState, ReplayStateEsn};
 use sealane_net::ipsec::replay::Window;
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::sad::Sad;
 
 /// Where a state's numbers stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,24 +91,24 @@ fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
     }
 }
 
+/// Where the numbers of an association stand.
+fn position(sad: &Sad, sa: SaId) -> Option<Position> {
+    Some(Position { out: sad.out_number(sa)?, top: sad.get(sa)?.window().top(), packets: sad.usage(sa)?.packets })
+}
+
 impl Xfrm {
     /// Where the numbers of a state stand; `None` where no packets go through it.
     pub(crate) fn position(&self, state: &State) -> Option<Position> {
-        let sa = state.sa?;
-        Some(Position {
-            out: self.data.sad.out_number(sa)?,
-            top: self.data.sad.get(sa)?.window().top(),
-            packets: self.data.sad.usage(sa)?.packets,
-        })
+        self.see_sad(state, position).flatten()
     }
 
     /// Numbers and window as they stand.
     pub(crate) fn replay(&self, state: &State) -> Replay {
-        let sa = state.sa.and_then(|sa| self.data.sad.get(sa));
-        match (self.position(state), sa) {
-            (Some(at), Some(sa)) if state.replay_at != Some(at) => told(&state.replay, sa.flags.esn, at, sa.window()),
-            _ => state.replay.clone(),
-        }
+        let now = |sad: &Sad, id: SaId| {
+            let (at, sa) = (position(sad, id)?, sad.get(id)?);
+            (state.replay_at != Some(at)).then(|| told(&state.replay, sa.flags.esn, at, sa.window()))
+        };
+        self.see_sad(state, now).flatten().unwrap_or_else(|| state.replay.clone())
     }
 
     /// The attribute that says so.

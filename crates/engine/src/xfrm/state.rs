@@ -170,7 +170,7 @@ impl Xfrm {
         let mut attrs = Vec::new();
         unless_zero(&mut attrs, state.extra_flags, Attribute::SaExtraFlags);
         attrs.extend(state.coaddr.map(Attribute::Coaddr));
-        let last_used_s = state.sa.and_then(|sa| self.data.sad.get(sa)).map_or(0, |sa| sa.last_used_s);
+        let last_used_s = self.see_sad(state, |sad, sa| sad.get(sa).map_or(0, |sa| sa.last_used_s)).unwrap_or(0);
         if last_used_s != 0 {
             attrs.push(Attribute::Lastused(last_used_s));
         }

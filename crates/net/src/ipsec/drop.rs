@@ -89,6 +89,11 @@ impl Stat {
         }
     }
 
+    /// Adds what others have counted.
+    pub fn add(&mut self, others: &Stat) {
+        self.0.iter_mut().zip(others.0).for_each(|(ours, theirs)| *ours += theirs);
+    }
+
     /// The value of one counter.
     #[must_use]
     pub fn value(&self, counter: Counter) -> u64 {

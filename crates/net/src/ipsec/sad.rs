@@ -82,6 +82,7 @@ pub struct Sad {
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
     changes: u64,
     acquiring: usize,
+    asks: bool,
 }
 
 impl Sad {
@@ -99,7 +100,18 @@ impl Sad {
             timers: BinaryHeap::new(),
             changes: 0,
             acquiring: 0,
+            asks: true,
         }
+    }
+
+    /// States that are missing are not asked for from now on: no larval ones are added by packets.
+    pub fn ask_for_none(&mut self) {
+        self.asks = false;
+    }
+
+    /// Whether they are.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks
     }
 
     /// How many associations there are.

@@ -142,7 +142,7 @@ fn acquire(
     leaving: &Leaving<'_>,
     events: &mut Vec<Event>,
 ) {
-    if sad.acquiring() >= MAX_ACQUIRING {
+    if !sad.asks() || sad.acquiring() >= MAX_ACQUIRING {
         return;
     }
     let flow = leaving.flow;

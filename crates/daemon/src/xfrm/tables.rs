@@ -1,0 +1,154 @@
+//! Whose states and policies the packets of a thread go by: the stack's, or those that a packet device has.
+//!
+//! What a thread's own tables do not know is asked of the others. Outbound that is the stack, which raises the acquire; inbound
+//! it is anybody who has the state. Nothing is sealed in software that a policy gives to a device: the stack's own tables have
+//! its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
+
+use super::path::{Routes, Shared};
+use crate::transport::poll::Waker;
+use parking_lot::RwLock;
+use sealane_engine::xfrm::data::{Run, is_left, is_unknown};
+use sealane_engine::xfrm::packet::PacketCore;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::sa::{Mode, SaId};
+use sealane_net::ipsec::seal::Outbound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The tables of a packet device.
+#[derive(Clone)]
+pub(super) struct DeviceTables {
+    pub(super) core: PacketCore,
+    /// The number of its TUN device.
+    pub(super) number: u8,
+    /// To be woken when the device has something to tell.
+    pub(super) events: Arc<Waker>,
+    /// Wakes its thread.
+    pub(super) thread: Arc<Waker>,
+}
+
+/// The tables that a thread's packets go by first.
+#[derive(Clone)]
+pub(super) enum Tables {
+    /// The stack's.
+    Stack,
+    /// A packet device's.
+    Device(DeviceTables),
+}
+
+impl Tables {
+    /// The number of the TUN device that goes with them.
+    pub(super) fn number(&self) -> u8 {
+        match self {
+            Tables::Stack => 0,
+            Tables::Device(device) => device.number,
+        }
+    }
+}
+
+/// The packet devices of a namespace.
+#[derive(Default)]
+pub(super) struct Cores {
+    list: RwLock<Vec<DeviceTables>>,
+    /// Whose thread reads what comes from the wire: the first device's that has inbound states, as packets come in by a card,
+    /// or the stack's.
+    reader: AtomicU8,
+}
+
+impl Cores {
+    /// Whether the thread with this number reads what comes from the wire.
+    pub(super) fn reads(&self, number: u8) -> bool {
+        self.reader.load(Ordering::Acquire) == number
+    }
+}
+
+impl Shared {
+    /// A packet device is there from now on.
+    pub(super) fn add_core(&self, tables: DeviceTables) {
+        self.cores.list.write().push(tables);
+    }
+
+    /// It is not any more.
+    pub(super) fn remove_core(&self, number: u8) {
+        self.cores.list.write().retain(|tables| tables.number != number);
+        self.choose_reader();
+    }
+
+    /// States may have come or gone.
+    pub(super) fn choose_reader(&self) {
+        let list = self.cores.list.read();
+        let reader = list.iter().find(|tables| tables.core.has_inbound()).map_or(0, |tables| tables.number);
+        let before = self.cores.reader.swap(reader, Ordering::AcqRel);
+        if before != reader {
+            list.iter().for_each(|tables| tables.thread.wake());
+            self.waker.wake();
+        }
+    }
+
+    /// Seals packets.
+    pub(super) fn outbound(&self, by: &Tables, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes) {
+        let now = self.now();
+        let Tables::Device(device) = by else {
+            let notices = self.xfrm().outbound(runs, packets, routes, 0, now);
+            self.tell(notices);
+            return;
+        };
+        if device.core.outbound(runs, packets, routes, now) {
+            device.events.wake();
+        }
+        let mut rest = packets;
+        for run in runs {
+            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
+            rest = others;
+            if these.first().is_some_and(is_left) {
+                for out in &mut *these {
+                    (out.status, out.sa, out.mtu) = (Ok(()), SaId::NONE, 0);
+                }
+                let notices = self.xfrm().outbound(core::slice::from_ref(run), these, routes, 0, now);
+                self.tell(notices);
+            }
+        }
+    }
+
+    /// Opens packets.
+    pub(super) fn inbound(&self, by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes) {
+        let open = |by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes| match by {
+            Tables::Stack => {
+                let now = self.now();
+                let notices = self.xfrm().inbound(packets, routes, now);
+                self.tell(notices);
+            }
+            Tables::Device(device) => {
+                if device.core.inbound(packets, routes, self.now()) {
+                    device.events.wake();
+                }
+            }
+        };
+        open(by, packets, routes);
+        if !packets.iter().any(is_unknown) {
+            return;
+        }
+        let devices: Vec<Tables> = self.cores.list.read().iter().cloned().map(Tables::Device).collect();
+        let all = core::iter::once(Tables::Stack).chain(devices);
+        for other in all.filter(|other| other.number() != by.number()) {
+            for these in packets.chunk_by_mut(|a, b| is_unknown(a) == is_unknown(b)) {
+                if these.first().is_some_and(is_unknown) {
+                    these.iter_mut().for_each(|packet| packet.status = Ok(Opened::Waiting));
+                    open(&other, these, routes);
+                }
+            }
+        }
+        if packets.iter().any(is_unknown) {
+            self.xfrm().count_unknown(packets);
+        }
+    }
+
+    /// The mode of a state that a packet was to go through.
+    pub(super) fn mode(&self, by: &Tables, sa: SaId) -> Option<Mode> {
+        let stack = || self.xfrm().sad().get(sa).map(|sa| sa.mode);
+        match by {
+            Tables::Stack => stack(),
+            Tables::Device(device) => device.core.mode(sa).or_else(stack),
+        }
+    }
+}
