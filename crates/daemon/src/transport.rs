@@ -6,7 +6,7 @@
 //! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
 //! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
 //! `poll`. IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
-//! device, addresses, paths), `nft::ipsec`.
+//! device, addresses, paths), `nft::ipsec`, `nft::ingress` (what the stack leaves to a ring).
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;

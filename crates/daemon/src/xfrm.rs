@@ -13,6 +13,7 @@
 
 pub mod client;
 pub(crate) mod device;
+mod fast_in;
 mod fast_out;
 mod inbound;
 mod join;

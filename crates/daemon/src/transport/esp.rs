@@ -46,6 +46,10 @@ pub(crate) struct Received {
     pub(crate) port: u16,
     /// Addresses and the like.
     pub(crate) around: Around,
+    /// The device that it came by; 0 where that is not known.
+    pub(crate) device: u32,
+    /// Its mark, where the socket was asked to tell ([`RawEsp::tell_marks`]).
+    pub(crate) mark: u32,
 }
 
 /// A socket of a port.
@@ -253,6 +257,15 @@ impl RawEsp {
         self.v6
     }
 
+    /// Tells the marks of packets from now on.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` before Linux 5.19.
+    pub(crate) fn tell_marks(&self) -> io::Result<()> {
+        const SO_RCVMARK: i32 = 75;
+        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32)
+    }
+
     /// Reads one packet: for IPv4 with its header.
     ///
     /// # Errors
@@ -379,6 +392,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
     };
     let mut around = Around { source, destination: source, tos: 0, ttl: 64 };
     let mut segment = len;
+    let (mut device, mut mark) = (0, 0);
     // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
@@ -388,23 +402,26 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     around.destination = IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                    device = info.ipi_ifindex as u32;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
                     around.destination = IpAddr::from(info.ipi6_addr.s6_addr);
+                    device = info.ipi6_ifindex;
                 }
                 (libc::IPPROTO_IP, libc::IP_TOS) => around.tos = data.read(),
                 (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
                     around.ttl = data.cast::<i32>().read_unaligned() as u8;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => around.tos = data.cast::<i32>().read_unaligned() as u8,
+                (libc::SOL_SOCKET, libc::SO_MARK) => mark = data.cast::<u32>().read_unaligned(),
                 (libc::IPPROTO_UDP, UDP_GRO) => segment = data.cast::<i32>().read_unaligned() as usize,
                 _ => {}
             }
             at = libc::CMSG_NXTHDR(&raw const message, at);
         }
     }
-    Ok(Some(Received { len, segment: segment.max(1), port, around }))
+    Ok(Some(Received { len, segment: segment.max(1), port, around, device, mark }))
 }
 
 /// What stands around the payload of a packet that is sent.

@@ -20,6 +20,7 @@
 
 mod cover;
 mod expr;
+pub(crate) mod ingress;
 pub(crate) mod ipsec;
 mod left;
 mod write;

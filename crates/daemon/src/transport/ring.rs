@@ -17,6 +17,12 @@ const MAX_RING: u32 = 16 << 20;
 /// Bytes before the packet in a frame: `tpacket2_hdr`, `sockaddr_ll` and the link header, aligned, with room to spare.
 const OVERHEAD: u32 = 128;
 
+/// `tpacket2_hdr` without padding: what lies behind it is read once, and free then.
+const HEADER_LEN: usize = 32;
+
+/// Bytes in front of a packet of a ring that may be written to: `sockaddr_ll` and the link header lie there.
+pub(crate) const ROOM: usize = 40;
+
 /// Ethernet's header.
 pub(crate) const LINK_HEADER_LEN: usize = 14;
 
@@ -55,6 +61,7 @@ struct TpacketStats {
 const PACKET_RX_RING: i32 = 5;
 const PACKET_STATISTICS: i32 = 6;
 const PACKET_VERSION: i32 = 10;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
 const TPACKET_V2: i32 = 1;
 const TP_STATUS_KERNEL: u32 = 0;
 const TP_STATUS_USER: u32 = 1;
@@ -75,8 +82,26 @@ pub(crate) struct Frame<'a> {
     pub(crate) truncated: bool,
     /// Its link header.
     pub(crate) link: [u8; LINK_HEADER_LEN],
+    /// What may be written to: the packet, and [`ROOM`] bytes in front of it at least.
+    buffer: &'a mut [u8],
+    packet: core::ops::Range<usize>,
+}
+
+impl<'a> Frame<'a> {
     /// From the IP header on.
-    pub(crate) packet: &'a mut [u8],
+    pub(crate) fn packet(&self) -> &[u8] {
+        &self.buffer[self.packet.clone()]
+    }
+
+    /// From the IP header on.
+    pub(crate) fn into_packet(self) -> &'a mut [u8] {
+        &mut self.buffer[self.packet]
+    }
+
+    /// The packet with what lies around it, and where it is in that.
+    pub(crate) fn into_buffer(self) -> (&'a mut [u8], core::ops::Range<usize>) {
+        (self.buffer, self.packet)
+    }
 }
 
 /// The ring of one device.
@@ -100,6 +125,20 @@ impl Ring {
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_RAW`, `ENOMEM`, `ENODEV`.
     pub(crate) fn open(device: u32, mtu: u32, marks: Marks) -> io::Result<Self> {
+        Ring::filtered(device, mtu, &filter(marks.learn()), false)
+    }
+
+    /// Opens the ring of an Ethernet device for ESP packets up to `mtu` bytes for this host, without IP options or extension
+    /// headers, that are no fragments.
+    ///
+    /// # Errors
+    /// As [`Ring::open`]; `ENOPROTOOPT` before Linux 4.20.
+    pub(crate) fn open_esp(device: u32, mtu: u32) -> io::Result<Self> {
+        Ring::filtered(device, mtu, &esp_filter(), true)
+    }
+
+    /// Opens one; `only_in`: what leaves is not even looked at.
+    fn filtered(device: u32, mtu: u32, filter: &[libc::sock_filter], only_in: bool) -> io::Result<Self> {
         // SAFETY: plain values; the descriptor is new and ours. With protocol 0 it receives nothing yet.
         let fd = unsafe {
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
@@ -109,7 +148,9 @@ impl Ring {
             OwnedFd::from_raw_fd(fd)
         };
         super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
-        let filter = filter(marks.learn());
+        if only_in {
+            super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
+        }
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
         let frame_len = (mtu + OVERHEAD).next_power_of_two().max(2048);
@@ -245,17 +286,22 @@ fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
     let header = unsafe { frame.as_ptr().cast::<Tpacket2Hdr>().read() };
     let (mac, net, snaplen) = (usize::from(header.mac), usize::from(header.net), header.snaplen as usize);
     // `sockaddr_ll` follows the header at the next multiple of 16 bytes; its packet type is at 10.
-    const PKTTYPE_AT: usize = 32 + 10;
+    const PKTTYPE_AT: usize = HEADER_LEN + 10;
     let leaves = u32::from(*frame.get(PKTTYPE_AT)?) == PACKET_OUTGOING;
     let link = frame.get(mac..net)?.first_chunk().copied()?;
-    let packet = frame.get_mut(net..(mac + snaplen))?;
+    let end = mac + snaplen;
+    if net < HEADER_LEN + ROOM || end < net || end > frame.len() {
+        return None;
+    }
+    let buffer = &mut frame[HEADER_LEN..];
     Some(Frame {
         number,
         leaves,
         partial_checksum: status & TP_STATUS_CSUMNOTREADY != 0,
         truncated: !leaves && header.len > header.snaplen,
         link,
-        packet,
+        buffer,
+        packet: net - HEADER_LEN..end - HEADER_LEN,
     })
 }
 
@@ -351,6 +397,36 @@ fn filter(learn: u32) -> Vec<libc::sock_filter> {
         Op::Do(BPF_RET | BPF_A, 0),
         Op::Label("no"),
         Op::Do(BPF_RET | BPF_K, 0),
+    ];
+    assemble(&program)
+}
+
+/// The conditions of [`super::nft::ingress`] about packets, whatever their addresses.
+fn esp_filter() -> Vec<libc::sock_filter> {
+    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_JEQ, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
+    let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
+    let program = [
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PKTTYPE),
+        Op::If(BPF_JEQ, PACKET_HOST, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_VLAN_TAG_PRESENT),
+        Op::If(BPF_JEQ, 0, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PROTOCOL),
+        Op::If(BPF_JEQ, libc::ETH_P_IP as u32, "", "v6"),
+        byte(0),
+        Op::If(BPF_JEQ, 0x45, "", "no"),
+        Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
+        Op::If(BPF_JSET, 0x3fff, "no", ""),
+        byte(9),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "yes", "no"),
+        Op::Label("v6"),
+        Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
+        byte(6),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "yes", "no"),
+        Op::Label("no"),
+        Op::Do(BPF_RET | BPF_K, 0),
+        Op::Label("yes"),
+        Op::Do(BPF_RET | BPF_K, u32::MAX >> 1),
     ];
     assemble(&program)
 }

@@ -1,8 +1,11 @@
 //! From the wire to the TUN device.
 
+use super::fast_in::Given;
 use super::join::Joins;
-use super::path::Worker;
+use super::path::{Counters, Worker};
 use crate::transport::esp::{Around, Received};
+use crate::transport::nft::ingress::EspWay;
+use crate::transport::tun::Tun;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::BURST;
 use sealane_net::ipsec::open::{Inbound, Opened};
@@ -30,8 +33,10 @@ impl Worker {
     /// # Errors
     /// The socket's.
     pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
-        let Worker { shared, tables, tun, udp, raw, received, pending, arena, routes, .. } = self;
+        let Worker { shared, tables, tun, udp, raw, received, pending, arena, routes, fast_in, .. } = self;
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+        // Whose they are, of those that could take the ring.
+        let mut ways: ArrayVec<Option<EspWay>, BURST> = ArrayVec::new();
         let mut rest = &mut arena[..];
         let mut more = true;
         while !packets.is_full() {
@@ -56,6 +61,14 @@ impl Worker {
                 Source::Udp(i) => (Upper::Udp { from: read.port, to: udp[i].port() }, false),
                 Source::Raw(i) => (Upper::Raw(raw[i].protocol()), !raw[i].is_v6()),
             };
+            let mut way = None;
+            if let (Upper::Raw(50), Some(fast)) = (protocol, fast_in.as_mut()) {
+                let esp = received[..read.len].get(if whole { header_len(received) } else { 0 }..).unwrap_or_default();
+                match fast.given(&read, esp) {
+                    Given::Had => continue,
+                    Given::Open(of) => way = of,
+                }
+            }
             while at < read.len && !packets.is_full() {
                 let data = &received[at..read.len.min(at + read.segment)];
                 let slot_len = (ROOM + data.len()).next_multiple_of(64);
@@ -70,6 +83,7 @@ impl Worker {
                 let mut packet = Inbound::new(Packet::new(slot, start, ROOM + data.len()));
                 packet.udp_encap = matches!(protocol, Upper::Udp { .. });
                 packets.push(packet);
+                ways.push(way);
             }
             if at < read.len {
                 *pending = Some((source, read, at));
@@ -80,26 +94,42 @@ impl Worker {
             return Ok(more);
         }
         shared.inbound(tables, &mut packets, routes);
-        let mut joins = Joins::default();
-        let mut lost = 0;
-        let mut ike = false;
-        for packet in &packets {
-            match packet.status {
-                Ok(Opened::Packet { .. }) => {
-                    lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
+        let ike = deliver(&packets, tun, &shared.counters);
+        if let Some(fast) = fast_in {
+            for (packet, way) in packets.iter().zip(ways) {
+                if let (Ok(Opened::Packet { .. }), Some(way)) = (packet.status, way) {
+                    fast.count(way, routes.now());
                 }
-                Ok(Opened::Ike) => ike = true,
-                _ => {}
             }
         }
-        lost += u64::from(joins.finish(tun).is_err());
-        shared.counters.refused_in.fetch_add(lost, Relaxed);
         drop(packets);
         if let (true, Source::Udp(i)) = (ike, source) {
             udp[i].steer_otherwise();
         }
         Ok(more)
     }
+}
+
+/// Gives what was opened to the stack; whether there were messages of IKE among it.
+pub(super) fn deliver(packets: &[Inbound<'_>], tun: &mut Tun, counters: &Counters) -> bool {
+    let mut joins = Joins::default();
+    let mut lost = 0;
+    let mut ike = false;
+    for packet in packets {
+        match packet.status {
+            Ok(Opened::Packet { .. }) => lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err()),
+            Ok(Opened::Ike) => ike = true,
+            _ => {}
+        }
+    }
+    lost += u64::from(joins.finish(tun).is_err());
+    counters.refused_in.fetch_add(lost, Relaxed);
+    ike
+}
+
+/// Length of an IPv4 header in bytes.
+fn header_len(packet: &[u8]) -> usize {
+    usize::from(packet[0] & 0xf) * 4
 }
 
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The data path of one network namespace: a thread between its TUN device and the wire.
 
 use super::NAT_T;
+use super::fast_in::FastIn;
 use super::fast_out::FastOut;
 use super::inbound::Source;
 use super::policies::{Lead, Leads, wanted};
@@ -9,7 +10,7 @@ use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
 use crate::transport::nft::ipsec::{Bits, PolicyTable};
-use crate::transport::poll::{Waker, ready};
+use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
 use crate::transport::route::{self, Locals, Narrow, Path, PathTable};
 use crate::transport::tun::{FRAME_LEN, Tun};
@@ -35,6 +36,8 @@ const ARENA_LEN: usize = 512 << 10;
 const TICK: Duration = Duration::from_secs(1);
 /// How often it is looked for what is old.
 const TIDY: Duration = Duration::from_secs(60);
+/// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
+const NAP: Duration = Duration::from_micros(30);
 /// Descriptors that are waited for.
 const FDS: usize = 32;
 
@@ -45,6 +48,10 @@ pub(crate) struct Counters {
     pub(crate) sent: AtomicU64,
     /// Those of them that went past the stack.
     pub(crate) fast_out: AtomicU64,
+    /// Packets that came past the stack, and were authentic.
+    pub(crate) fast_in: AtomicU64,
+    /// Packets that did not fit into the rings that they come by.
+    pub(crate) ring_drops: AtomicU64,
     /// Packets that it refused.
     pub(crate) refused: AtomicU64,
     /// Packets that left in clear because a policy says so.
@@ -114,6 +121,11 @@ impl Routes {
         self.now
     }
 
+    /// Whether packets to an address are for this host.
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.locals.has(address)
+    }
+
     pub(super) fn path(&mut self, to: IpAddr) -> Path {
         self.table.to(to, self.now)
     }
@@ -160,6 +172,7 @@ pub(super) struct Worker {
     common: usize,
     pub(super) out: Raw,
     pub(super) fast_out: Option<FastOut>,
+    pub(super) fast_in: Option<FastIn>,
     pub(super) routes: Routes,
     /// A frame of the TUN device, and how far it is cut.
     pub(super) frame: Box<[u8]>,
@@ -358,6 +371,7 @@ impl Worker {
             tun,
             common: udp.len(),
             udp,
+            fast_in: FastIn::new(&raw, marks.verified()),
             raw,
             fast_out: FastOut::new(&out, marks),
             out,
@@ -375,17 +389,24 @@ impl Worker {
     /// # Errors
     /// The kernel's: nothing passes any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
+        sleep_precisely();
         let (mut tidied, mut looked) = (Instant::now(), Instant::now());
         let mut again: Option<Source> = None;
-        let mut cutting = false;
+        let (mut cutting, mut ringing) = (false, false);
         while !self.post.stop.load(Ordering::Acquire) {
-            let wait = if again.is_some() || cutting { Duration::ZERO } else { TICK };
+            // Many packets come one after another: a nap lets them come together, and wakes nobody in between.
+            if ringing && again.is_none() && !cutting {
+                std::thread::sleep(NAP);
+            }
+            let wait = if again.is_some() || cutting || ringing { Duration::ZERO } else { TICK };
             let fds = [self.post.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
             // The ports that it has alone it reads alone.
             let reads = self.shared.cores.reads(self.tables.number());
             let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
             let sockets = self.udp[first..].iter().map(|s| s.as_fd()).chain(self.raw[..raw].iter().map(|s| s.as_fd()));
-            let woken = ready::<FDS>(fds.into_iter().chain(sockets), wait);
+            let rings = self.fast_in.iter().flat_map(FastIn::fds);
+            let before = 3 + self.fast_in.as_ref().map_or(0, |fast| fast.fds().count());
+            let woken = ready::<FDS>(fds.into_iter().chain(rings).chain(sockets), wait);
             self.routes.now = Instant::now();
             if let Tables::Device(device) = &self.tables
                 && self.routes.now.duration_since(looked) >= TICK
@@ -409,12 +430,13 @@ impl Worker {
             if is(1) || cutting {
                 cutting = self.outbound()? && self.cutting.is_some();
             }
+            ringing = self.rings((3..before).any(is), reads)?;
             again = None;
             let udp = self.udp.len();
             for i in 0..udp + self.raw.len() {
                 let source = if i < udp { Source::Udp(i) } else { Source::Raw(i - udp) };
                 let begun = self.pending.as_ref().is_some_and(|p| p.0 == source);
-                let ready = i >= first && i < udp + raw && is(3 + i - first);
+                let ready = i >= first && i < udp + raw && is(before + i - first);
                 if ready || begun {
                     let _ = self.inbound(source)?;
                 }

@@ -115,14 +115,15 @@ impl Device {
             let read = self.ring.read(BURST, |frame| {
                 *truncated |= frame.truncated;
                 if frame.leaves {
-                    return learn(links, frame.packet, frame.link);
+                    return learn(links, frame.packet(), frame.link);
                 }
-                let Ok(segment) = Segment::parse(frame.packet) else { return };
+                let Ok(segment) = Segment::parse(frame.packet()) else { return };
                 if ways.contains_key(&Way::of(device, &segment)) {
                     let checksum =
                         if frame.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
                     numbers.push(frame.number);
-                    batch.push(Inbound { packet: frame.packet, checksum, device, mtu, verdict: Verdict::Pass });
+                    let packet = frame.into_packet();
+                    batch.push(Inbound { packet, checksum, device, mtu, verdict: Verdict::Pass });
                 }
             });
             pass.frames += read;

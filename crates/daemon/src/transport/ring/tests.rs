@@ -44,7 +44,7 @@ fn arrived(ring: &mut Ring, at_least: usize) -> Vec<(bool, Vec<u8>)> {
         let first = ring.next();
         ring.read(64, |frame| {
             assert!(!frame.truncated && frame.number >= first);
-            out.push((frame.leaves, frame.packet.to_vec()));
+            out.push((frame.leaves, frame.packet().to_vec()));
         });
         let next = ring.next();
         ring.release(next);
@@ -136,7 +136,7 @@ fn a_full_ring_drops_and_goes_on() {
     let (mut seen, mut numbers) = (0u16, Vec::new());
     while ring.read(64, |frame| {
         numbers.push(frame.number);
-        assert_eq!(frame.packet[56..58], seen.to_be_bytes());
+        assert_eq!(frame.packet()[56..58], seen.to_be_bytes());
         seen += 1;
     }) > 0
     {

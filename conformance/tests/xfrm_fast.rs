@@ -1,0 +1,288 @@
+//! Plain ESP past the stack: that busy states take it, that filters of others still count, and that nothing of it is left.
+
+use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root};
+use std::time::{Duration, Instant};
+
+const KERNEL: &str = "linux-7.3";
+
+fn watcher() -> String {
+    root().join("conformance/programs/clear_watch.py").to_string_lossy().into_owned()
+}
+
+/// A tunnel, or transport mode between the outer addresses.
+struct Case {
+    v6: bool,
+    tunnel: bool,
+}
+
+impl Case {
+    fn outer(&self) -> [&'static str; 2] {
+        if self.v6 { ["fd81::1", "fd81::2"] } else { ["10.81.0.1", "10.81.0.2"] }
+    }
+
+    fn inner(&self) -> [&'static str; 2] {
+        match (self.tunnel, self.v6) {
+            (false, _) => self.outer(),
+            (true, false) => ["10.82.1.1", "10.82.2.1"],
+            (true, true) => ["fd82:1::1", "fd82:2::1"],
+        }
+    }
+
+    fn commands(&self, end: usize) -> String {
+        let (outer, inner) = (self.outer(), self.inner());
+        let mode = if self.tunnel { "tunnel" } else { "transport" };
+        let proto = if self.v6 { "ipv6-icmp" } else { "icmp" };
+        let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
+        for from in 0..2 {
+            let (to, spi) = (1 - from, 0x1001 + from);
+            script += &format!(
+                "ip xfrm state add src {} dst {} proto esp spi {spi:#x} reqid 1 mode {mode} replay-window 2048 flag esn \
+                 aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128\n",
+                outer[from], outer[to]
+            );
+            let ends = if self.tunnel { format!("src {} dst {}", outer[from], outer[to]) } else { String::new() };
+            let direction = if from == end { "out" } else { "in" };
+            // Neighbours go on without it.
+            for kind in if self.v6 { &["type 128", "type 129"][..] } else { &[""] } {
+                script += &format!(
+                    "ip xfrm policy add dir {direction} src {} dst {} proto {proto} {kind} tmpl {ends} proto esp reqid 1 mode {mode}\n",
+                    inner[from], inner[to]
+                );
+            }
+        }
+        script
+    }
+}
+
+/// As many as come back, and none twice.
+fn flood(to: &str, count: u32) -> String {
+    format!(
+        "all=$(ping -q -f -c {count} -s 600 -W 2 {to}); echo \"$all\" | grep ' {count} received' || {{ echo \"$all\"; exit 1; }}\n"
+    )
+}
+
+/// Runs a shell line in a namespace: whether it succeeded, and what it printed.
+fn sh(lab: &Lab, space: &str, line: &str) -> (bool, String) {
+    let (status, text) = lab.start(space, &["sh", "-c", line]).finish(LIMIT);
+    (status == Some(0), text)
+}
+
+fn elements(lab: &Lab, space: &str) -> usize {
+    let (_, text) = sh(lab, space, "nft list table netdev sealane-ipsec");
+    text.lines().filter(|line| line.contains("elements")).count()
+}
+
+/// Pings from a namespace until these have states that take the ring.
+fn speed_up(lab: &Lab, space: &str, to: &str, spaces: &[&str]) {
+    let start = Instant::now();
+    while spaces.iter().any(|space| elements(lab, space) == 0) {
+        let (done, text) = sh(lab, space, &flood(to, 5000));
+        assert!(done, "{text}");
+        assert!(start.elapsed() < LIMIT, "{}", sh(lab, space, "nft list ruleset").1);
+    }
+}
+
+/// Waits until a namespace has no state that takes the ring.
+fn expect_none(lab: &Lab, space: &str) {
+    let start = Instant::now();
+    while elements(lab, space) > 0 {
+        assert!(start.elapsed() < LIMIT, "{}", sh(lab, space, "nft list ruleset").1);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Counts ESP that passes the rules of the stack.
+const COUNT: &str = "nft add table inet watch\n\
+    nft add chain inet watch out '{ type filter hook output priority 0; }'\n\
+    nft add chain inet watch in '{ type filter hook input priority 0; }'\n\
+    nft add rule inet watch out meta l4proto esp counter\n\
+    nft add rule inet watch in meta l4proto esp counter\n";
+
+/// What was counted: out, in.
+fn counted(lab: &Lab, space: &str) -> [u64; 2] {
+    ["out", "in"].map(|chain| {
+        let (_, text) = sh(lab, space, &format!("nft list chain inet watch {chain}"));
+        let number = text.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
+        number.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    })
+}
+
+#[test]
+fn with_a_kernel() {
+    const TEST: &str = "xfrm_fast::with_a_kernel";
+    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+        return;
+    }
+    let Some(mut lab) = Lab::new(TEST) else { return };
+    let space = lab.space("a");
+    lab.ip(&space, "tuntap add kernel mode tap");
+    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
+    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
+    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
+    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
+    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
+    let host = Host::new(&lab, &space);
+    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
+    guest.must(
+        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
+         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
+         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1",
+    );
+    assert!(sh(&lab, &space, COUNT).0);
+    for case in [(false, true), (true, true), (false, false), (true, false)].map(|(v6, tunnel)| Case { v6, tunnel }) {
+        println!("v6 {}, tunnel {}", case.v6, case.tunnel);
+        host.ip(&lab, &case.commands(0));
+        guest.must(&case.commands(1));
+        let inner = case.inner();
+        speed_up(&lab, &space, inner[1], &[&space]);
+        let before = counted(&lab, &space);
+        let (done, text) = sh(&lab, &space, &flood(inner[1], 20_000));
+        assert!(done, "{text}");
+        let after = counted(&lab, &space);
+        for (before, after) in before.into_iter().zip(after) {
+            assert!((20..10_000).contains(&(after - before)), "of 20,000: {before} {after}");
+        }
+        guest.must(&format!("ping -q -c 100 -i 0.01 -W 2 {} | grep ' 100 received'", inner[0]));
+        for text in [guest.must("ip -s xfrm state"), host.ip(&lab, "ip -s xfrm state")] {
+            assert_eq!(text.matches("replay 0 failed 0").count(), 2, "{text}");
+        }
+    }
+}
+
+/// Two daemons over a wire.
+struct Pair {
+    lab: Lab,
+    hosts: [Host; 2],
+}
+
+const CASE: Case = Case { v6: false, tunnel: true };
+
+impl Pair {
+    fn new(test: &str) -> Option<Pair> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
+        for (i, space) in spaces.iter().enumerate() {
+            let (n, m) = (i + 1, 2 - i);
+            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
+            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
+            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
+        }
+        let hosts = [Host::new(&lab, &spaces[0]), Host::new(&lab, &spaces[1])];
+        for (end, host) in hosts.iter().enumerate() {
+            host.ip(&lab, &CASE.commands(end).replace(" proto icmp  ", " "));
+        }
+        Some(Pair { lab, hosts })
+    }
+
+    fn sh(&self, which: usize, line: &str) -> (bool, String) {
+        sh(&self.lab, &self.hosts[which].space, line)
+    }
+
+    /// Pings until both ends take it.
+    fn speed_up(&self) {
+        let spaces = self.hosts.each_ref().map(|host| &*host.space);
+        speed_up(&self.lab, spaces[0], "10.82.2.1", &spaces);
+    }
+}
+
+#[test]
+fn filters_still_count() {
+    let Some(pair) = Pair::new("xfrm_fast::filters_still_count") else { return };
+    pair.speed_up();
+    // Some packets of every state pass the rules; when none does, none is taken any more.
+    assert!(pair.sh(1, COUNT).0);
+    let drop = |chain| format!("nft insert rule inet watch {chain} meta l4proto esp drop");
+    for chain in ["in", "out"] {
+        assert!(pair.sh(1, &drop(chain)).0);
+        let start = Instant::now();
+        loop {
+            let (_, text) = pair.sh(0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1");
+            if text.contains(" 0 received") {
+                break;
+            }
+            assert!(start.elapsed() < LIMIT, "rules of {chain} do not count: {text}");
+        }
+        assert!(pair.sh(1, &format!("nft flush chain inet watch {chain}")).0);
+        let (done, text) = pair.sh(0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1 | grep ' 200 received'");
+        assert!(done, "{text}");
+    }
+    // A state that they held back is not tried again so soon.
+    expect_none(&pair.lab, &pair.hosts[1].space);
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let Some(mut pair) = Pair::new("xfrm_fast::nothing_is_left_behind") else { return };
+    pair.speed_up();
+    let mut watch = pair.lab.start(&pair.hosts[0].space, &["python3", &watcher(), "veth"]);
+    watch.expect("watching", 1);
+    pair.hosts[1].end(libc::SIGKILL);
+    let (_, text) = pair.sh(1, "nft list tables; ip xfrm policy");
+    assert!(!text.contains("netdev sealane-ipsec") && text.contains("inet sealane-ipsec"), "{text}");
+    // The kernel sees ESP again, and says that it has nobody for it.
+    assert!(pair.sh(1, COUNT).0);
+    let (done, text) = pair.sh(0, "ping -q -c 50 -i 0.01 -W 1 10.82.2.1");
+    assert!(!done, "{text}");
+    let (_, seen) = pair.sh(1, "nft list chain inet watch in");
+    assert!(!seen.contains("packets 0"), "{seen}");
+    // A new daemon has no states; with new ones it goes on.
+    pair.hosts[1].start(&pair.lab);
+    for (end, host) in pair.hosts.iter().enumerate() {
+        host.ip(&pair.lab, &CASE.commands(end).replace(" proto icmp  ", " ").replace("0x100", "0x200"));
+    }
+    pair.speed_up();
+    // Idle states go back to the sockets, and with the last of them the rules go.
+    for host in &pair.hosts {
+        expect_none(&pair.lab, &host.space);
+    }
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp "), "{seen}");
+}
+
+#[test]
+fn the_ground_shifts() {
+    let Some(pair) = Pair::new("xfrm_fast::the_ground_shifts") else { return };
+    pair.speed_up();
+    let passes = |count: u32| {
+        let (done, text) =
+            pair.sh(0, &format!("ping -q -c {count} -i 0.001 -W 2 10.82.2.1 | grep ' {count} received'"));
+        assert!(done, "{text}");
+    };
+    // An MTU that the ring's frames are too short for, and a long packet after it, when the path has been looked at again.
+    for which in 0..2 {
+        assert!(pair.sh(which, "ip link set veth mtu 9000").0);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let start = Instant::now();
+    while !pair.sh(0, "ping -q -M do -s 8000 -c 3 -i 0.1 -W 1 10.82.2.1").0 {
+        assert!(start.elapsed() < LIMIT);
+    }
+    pair.speed_up();
+    // Down and up again.
+    assert!(pair.sh(1, "ip link set veth down").0);
+    assert!(!pair.sh(0, "ping -q -c 2 -i 0.1 -W 1 10.82.2.1").0);
+    assert!(pair.sh(1, "ip link set veth up; ip route add 10.82.1.1/32 dev veth src 10.82.2.1").0);
+    let start = Instant::now();
+    while !pair.sh(0, "ping -q -c 3 -i 0.1 -W 1 10.82.2.1").0 {
+        assert!(start.elapsed() < LIMIT);
+    }
+    passes(1000);
+    // Fragments of ESP do not come by the ring.
+    for which in 0..2 {
+        assert!(pair.sh(which, "ip link set veth mtu 1500").0);
+    }
+    pair.speed_up();
+    assert!(pair.sh(0, "ip xfrm state; ping -q -M dont -s 4000 -c 50 -i 0.01 -W 2 10.82.2.1").0);
+    passes(1000);
+    for host in &pair.hosts {
+        let states = host.ip(&pair.lab, "ip -s xfrm state");
+        assert_eq!(states.matches("replay 0 failed 0").count(), 2, "{states}");
+    }
+}
