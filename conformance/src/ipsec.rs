@@ -93,9 +93,15 @@ impl Host {
 
     /// Runs a program under `sealane run`: its exit status, and what it printed.
     pub fn run(&self, lab: &Lab, argv: &[&str]) -> (Option<i32>, String) {
+        self.begin(lab, argv).finish(LIMIT)
+    }
+
+    /// Starts a program under `sealane run`.
+    #[must_use]
+    pub fn begin(&self, lab: &Lab, argv: &[&str]) -> Running {
         let exe = sealane();
         let launch = ["env", &self.runtime, &*exe.to_string_lossy(), "run", "--"];
-        lab.start(&self.space, &[&launch[..], argv].concat()).finish(LIMIT)
+        lab.start(&self.space, &[&launch[..], argv].concat())
     }
 
     /// Runs `sealane`: its exit status, and what it printed.

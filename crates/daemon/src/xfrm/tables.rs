@@ -6,9 +6,11 @@
 
 use super::path::{Routes, Shared};
 use crate::transport::poll::Waker;
+use arrayvec::ArrayVec;
 use parking_lot::RwLock;
-use sealane_engine::xfrm::data::{Run, is_left, is_unknown};
+use sealane_engine::xfrm::data::{BURST, Run, is_left, is_unknown};
 use sealane_engine::xfrm::packet::PacketCore;
+use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
@@ -132,9 +134,17 @@ impl Shared {
         let all = core::iter::once(Tables::Stack).chain(devices);
         for other in all.filter(|other| other.number() != by.number()) {
             for these in packets.chunk_by_mut(|a, b| is_unknown(a) == is_unknown(b)) {
-                if these.first().is_some_and(is_unknown) {
-                    these.iter_mut().for_each(|packet| packet.status = Ok(Opened::Waiting));
-                    open(&other, these, routes);
+                if !these.first().is_some_and(is_unknown) {
+                    continue;
+                }
+                let before: ArrayVec<_, BURST> = these.iter().map(|packet| packet.status).take(BURST).collect();
+                these.iter_mut().for_each(|packet| packet.status = Ok(Opened::Waiting));
+                open(&other, these, routes);
+                for (packet, before) in these.iter_mut().zip(before) {
+                    // Who has the state says more of it than who has not.
+                    if packet.status == Err(DropReason::NoState) && is_unknown(packet) {
+                        packet.status = before;
+                    }
                 }
             }
         }

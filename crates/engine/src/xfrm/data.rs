@@ -79,10 +79,10 @@ pub enum Owner {
     Device,
 }
 
-/// Whether a packet names no state of the tables that it was opened with, so that it may be others'.
+/// Whether a packet names no state that the tables which it was opened with may use, so that it may be others'.
 #[must_use]
 pub fn is_unknown(packet: &Inbound<'_>) -> bool {
-    packet.status == Err(DropReason::NoState) && packet.path.is_empty()
+    matches!(packet.status, Err(DropReason::NoState | DropReason::InInvalid)) && packet.path.is_empty()
 }
 
 /// Whether a packet that a device was to seal is the stack's matter.
@@ -97,7 +97,7 @@ impl Databases {
     pub fn of(owner: Owner, mut seed: impl FnMut() -> u64) -> Self {
         let (mut sad, mut spd) = (Sad::new(seed()), Spd::new(seed()));
         if owner == Owner::Device {
-            sad.ask_for_none();
+            sad = Sad::of_device(seed());
             [Dir::In, Dir::Out, Dir::Fwd].into_iter().for_each(|dir| spd.set_default(dir, Action::Block));
         }
         Databases {
@@ -185,10 +185,10 @@ impl Xfrm {
         self.data.owner = Owner::Stack;
     }
 
-    /// Counts packets whose state nobody knows.
+    /// Counts packets whose state nobody has, or is not valid.
     pub fn count_unknown(&mut self, packets: &[Inbound<'_>]) {
         let unknown = packets.iter().filter(|packet| is_unknown(packet));
-        unknown.for_each(|_| self.data.stat.dropped(DropReason::NoState));
+        unknown.filter_map(|packet| packet.status.err()).for_each(|reason| self.data.stat.dropped(reason));
     }
 
     fn notices(&mut self, now: Now) -> Vec<Notice> {

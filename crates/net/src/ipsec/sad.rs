@@ -82,7 +82,7 @@ pub struct Sad {
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
     changes: u64,
     acquiring: usize,
-    asks: bool,
+    is_device: bool,
 }
 
 impl Sad {
@@ -100,18 +100,20 @@ impl Sad {
             timers: BinaryHeap::new(),
             changes: 0,
             acquiring: 0,
-            asks: true,
+            is_device: false,
         }
     }
 
-    /// States that are missing are not asked for from now on: no larval ones are added by packets.
-    pub fn ask_for_none(&mut self) {
-        self.asks = false;
+    /// An empty one of a device for packet offload: states that a device has are used here, and those that are missing are not
+    /// asked for.
+    #[must_use]
+    pub fn of_device(seed: u64) -> Self {
+        Sad { is_device: true, ..Sad::new(seed) }
     }
 
-    /// Whether they are.
+    /// Whether packets may ask for states.
     pub(crate) fn asks(&self) -> bool {
-        self.asks
+        !self.is_device
     }
 
     /// How many associations there are.
@@ -152,6 +154,9 @@ impl Sad {
         };
         let generation = self.hot.get(index as usize).map_or(1, |hot| hot.generation);
         let (mut hot, mut sa) = Sa::new(spec, self.serial, generation)?;
+        if self.is_device && hot.state == State::Offloaded {
+            hot.state = State::Valid;
+        }
         sa.refill(&mut hot);
         self.serial += 1;
         self.changes += 1;

@@ -1,0 +1,346 @@
+//! Packet offload: a packet core of the daemon and a real kernel's own ESP over a tap, and two packet cores over a wire.
+
+use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root, sealane};
+use std::time::Duration;
+
+const KERNEL: &str = "linux-7.3";
+const DEVICE: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"packet\"\n";
+const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
+const CBC: &str = "enc 'cbc(aes)' 0x000102030405060708090a0b0c0d0e0f \
+                   auth-trunc 'hmac(sha256)' 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
+const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
+const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
+
+/// What two ends agree on.
+#[derive(Clone, Copy)]
+struct Case {
+    what: &'static str,
+    mode: &'static str,
+    algorithm: &'static str,
+    flags: &'static str,
+    /// Of outer addresses, and of what is inside.
+    v6: [bool; 2],
+    /// What is protected.
+    protos: &'static [&'static str],
+    spi: u32,
+}
+
+const TUNNEL: Case = Case {
+    what: "tunnel",
+    mode: "tunnel",
+    algorithm: GCM,
+    flags: "replay-window 64",
+    v6: [false; 2],
+    protos: &["icmp"],
+    spi: 0x1001,
+};
+/// Neighbours go on without it.
+const PING6: &[&str] = &["ipv6-icmp type 128", "ipv6-icmp type 129"];
+
+fn cases() -> Vec<Case> {
+    let af_unspec = "replay-window 32 flag af-unspec";
+    vec![
+        TUNNEL,
+        Case { what: "cbc", algorithm: CBC, ..TUNNEL },
+        Case { what: "6 in 6", v6: [true; 2], protos: PING6, flags: af_unspec, ..TUNNEL },
+        Case { what: "6 in 4", v6: [false, true], protos: PING6, flags: af_unspec, ..TUNNEL },
+        Case { what: "4 in 6", v6: [true, false], flags: af_unspec, ..TUNNEL },
+        Case { what: "extended numbers", flags: "replay-window 128 flag esn", ..TUNNEL },
+        Case { what: "in UDP", flags: "replay-window 32 encap espinudp 4500 4500 0.0.0.0", ..TUNNEL },
+        Case { what: "transport", mode: "transport", ..TUNNEL },
+        Case { what: "transport of IPv6", mode: "transport", v6: [true; 2], protos: PING6, ..TUNNEL },
+    ]
+}
+
+impl Case {
+    fn outer(&self) -> [&'static str; 2] {
+        OUTER[usize::from(self.v6[0])]
+    }
+
+    fn inner(&self) -> [&'static str; 2] {
+        if self.mode == "transport" { self.outer() } else { INNER[usize::from(self.v6[1])] }
+    }
+
+    fn state(&self, from: usize, rest: &str) -> String {
+        let Case { mode, algorithm, flags, spi, .. } = self;
+        let (outer, spi) = (self.outer(), spi + 0x1000 * from as u32);
+        format!(
+            "xfrm state add src {} dst {} proto esp spi {spi:#x} reqid 1 mode {mode} {algorithm} {flags} {rest}\n",
+            outer[from],
+            outer[1 - from]
+        )
+    }
+
+    fn policies(&self, from: usize, dir: &str, rest: &str) -> String {
+        let (outer, inner) = (self.outer(), self.inner());
+        let template =
+            if self.mode == "tunnel" { format!("src {} dst {}", outer[from], outer[1 - from]) } else { String::new() };
+        let one = |proto: &&str| {
+            format!(
+                "xfrm policy update dir {dir} src {} dst {} proto {proto} {rest} tmpl {template} proto esp reqid 1 mode {}\n",
+                inner[from],
+                inner[1 - from],
+                self.mode
+            )
+        };
+        self.protos.iter().map(one).collect()
+    }
+
+    /// The commands of one end, which is `program`'s, on a device or not.
+    fn commands(&self, end: usize, program: &str, device: Option<&str>) -> String {
+        let mut script = String::new();
+        for from in 0..2 {
+            let dir = if from == end { "out" } else { "in" };
+            let state = device.map_or(String::new(), |name| format!("offload packet dev {name} dir {dir}"));
+            let policy = device.map_or(String::new(), |name| format!("offload packet dev {name}"));
+            script += &self.state(from, &state);
+            script += &self.policies(from, dir, &policy);
+        }
+        script.lines().map(|line| format!("{program} {line}\n")).collect()
+    }
+}
+
+/// Forgets all.
+const FLUSH: &str = "ip xfrm state flush; ip xfrm policy flush\n";
+
+/// Runs a script in which `sealane` is the one under test.
+fn run(host: &Host, lab: &Lab, script: &str) -> String {
+    host.ip(lab, &format!("sealane() {{ '{}' \"$@\"; }}\n{script}", sealane().display()))
+}
+
+/// Each way with packets of several lengths, so that the padding differs.
+fn pings(to: &str) -> String {
+    let one = |len| format!("ping -q -c 3 -i 0.01 -W 5 -s {len} {to} > /dev/null || {{ echo {len}; exit 1; }}\n");
+    [0, 1, 2, 3, 56, 1000, 1300].map(one).concat()
+}
+
+/// The device's own numbers: packets that went each way, and no faults.
+fn counted(text: &str) -> bool {
+    text.matches("replay-window 0 replay 0 failed 0").count() == 2
+        && !text.contains("lifetime current:\n\t  0(bytes)")
+        && text.matches("dev sealane0").count() == 2
+}
+
+#[test]
+fn with_a_kernel() {
+    const TEST: &str = "xfrm_packet::with_a_kernel";
+    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+        return;
+    }
+    let Some(mut lab) = Lab::new(TEST) else { return };
+    let space = lab.space("a");
+    lab.ip(&space, "tuntap add kernel mode tap");
+    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
+    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
+    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
+    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
+    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
+    let mut host = Host::configured(&lab, &space, DEVICE);
+    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
+    guest.must(
+        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
+         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
+         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1\n\
+         python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+         s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
+    );
+    for case in cases() {
+        println!("{}", case.what);
+        run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
+        guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
+        let inner = case.inner();
+        let there = guest.run(&pings(inner[0]));
+        let states = || host.ip(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat; ip -s link show sealane0");
+        assert_eq!(there.0, "0", "{}: from the kernel: {}\n{}", case.what, there.1, states());
+        let here = lab.start(&host.space, &["sh", "-c", &pings(inner[1])]).finish(LIMIT);
+        let theirs = guest.must("ip -s xfrm state; cat /proc/net/xfrm_stat");
+        assert_eq!(here.0, Some(0), "{}: to the kernel: {}\n{}\n{theirs}", case.what, here.1, states());
+        let text = host.ip(&lab, "sleep 1; ip -s xfrm state");
+        assert!(counted(&text), "{text}");
+        // Numbers are told as they stand: as many as packets.
+        let policies = host.ip(&lab, "ip -s xfrm policy");
+        assert!(!policies.contains("use -"), "all have been used: {policies}");
+    }
+    // A path's length is checked before packets are sealed, and fragments are not taken.
+    let case = TUNNEL;
+    run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
+    guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
+    let (status, text) = lab
+        .start(&host.space, &["ping", "-c", "3", "-i", "0.01", "-W", "1", "-M", "do", "-s", "1440", "10.82.2.1"])
+        .finish(LIMIT);
+    assert_ne!(status, Some(0), "{text}");
+    assert!(text.contains("mtu") && text.contains("0 received"), "{text}");
+    let (status, text) = lab
+        .start(&host.space, &["ping", "-c", "3", "-i", "0.01", "-W", "1", "-M", "dont", "-s", "3000", "10.82.2.1"])
+        .finish(LIMIT);
+    assert_ne!(status, Some(0), "{text}");
+    let text = host.ip(&lab, "ip -s xfrm state");
+    assert!(!counted(&text), "none was counted: {text}");
+    // A hard limit: the device drops, the key manager hears of it, and is asked for another state.
+    let mut monitor = host.begin(&lab, &["timeout", "5", "ip", "xfrm", "monitor"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let limited = case.commands(0, "sealane", Some("sealane0")).replacen(
+        "replay-window 64",
+        "replay-window 64 limit packet-soft 3 limit packet-hard 6",
+        1,
+    );
+    run(&host, &lab, &(FLUSH.to_owned() + &limited));
+    guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
+    let (_, text) = lab.start(&host.space, &["ping", "-c", "12", "-i", "0.05", "-W", "1", "10.82.2.1"]).finish(LIMIT);
+    assert!(text.contains("12 packets transmitted, 6 received"), "{text}");
+    monitor.expect("acquire", 1);
+    let (_, told) = monitor.finish(LIMIT);
+    assert_eq!(
+        (told.matches("Expired").count(), told.matches("hard 0").count(), told.matches("hard 1").count()),
+        (2, 1, 1),
+        "{told}"
+    );
+    assert_eq!(guest.must("ip -s xfrm state").matches("6(packets)").count(), 2, "what the device sent, and no more");
+    // A state that the device does not have is no state for its policy.
+    run(
+        &host,
+        &lab,
+        &(FLUSH.to_owned()
+            + &case.commands(0, "sealane", Some("sealane0")).replace("offload packet dev sealane0 dir out", "")),
+    );
+    let (_, text) = lab.start(&host.space, &["ping", "-c", "3", "-i", "0.05", "-W", "1", "10.82.2.1"]).finish(LIMIT);
+    assert!(text.contains("0 received"), "{text}");
+    // A key that the other end does not have.
+    run(
+        &host,
+        &lab,
+        &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0")).replace("0x000102", "0xff0102")),
+    );
+    let failed = guest.run("ping -q -c 5 -i 0.01 -W 1 10.82.1.1");
+    assert_ne!(failed.0, "0", "{}", failed.1);
+    let text = host.ip(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+    assert!(text.contains("replay-window 0 replay 0 failed 5"), "{text}");
+    assert!(text.contains("XfrmInStateProtoError   \t5"), "{text}");
+    host.end(libc::SIGTERM);
+}
+
+/// Two daemons with a packet core each.
+struct Pair {
+    lab: Lab,
+    hosts: [Host; 2],
+}
+
+fn program(name: &str) -> String {
+    root().join("conformance/programs").join(name).to_string_lossy().into_owned()
+}
+
+impl Pair {
+    fn new(test: &str) -> Option<Pair> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
+        for (i, space) in spaces.iter().enumerate() {
+            let (n, m) = (i + 1, 2 - i);
+            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
+            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
+            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
+        }
+        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], DEVICE));
+        Some(Pair { lab, hosts })
+    }
+
+    /// A tunnel between the inner addresses, for everything.
+    fn set(&self, end: usize, spi: u32, before: &str) {
+        let case = Case { protos: &["any"], spi, ..TUNNEL };
+        let script = case.commands(end, "sealane", Some("sealane0")).replace(" proto any ", " ");
+        run(&self.hosts[end], &self.lab, &(before.to_owned() + &script));
+    }
+}
+
+#[test]
+fn nothing_in_clear() {
+    let Some(mut pair) = Pair::new("xfrm_packet::nothing_in_clear") else { return };
+    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
+    watch.expect("watching", 1);
+    let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
+    let pause = || std::thread::sleep(Duration::from_millis(400));
+    pause();
+    // New keys under traffic.
+    (0..2).for_each(|end| pair.set(end, 0x3001, "ip xfrm state flush\n"));
+    pause();
+    // The daemon dies, and another one begins.
+    pair.hosts[0].end(libc::SIGKILL);
+    pause();
+    pair.hosts[0].start(&pair.lab);
+    pause();
+    (0..2).for_each(|end| pair.set(end, 0x5001, "ip xfrm state flush\n"));
+    pause();
+    let (_, sent) = sender.finish(LIMIT);
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp "), "{seen} {sent}");
+    let esp = seen.split("esp ").nth(1).and_then(|text| text.split(' ').next()).and_then(|n| n.parse().ok());
+    assert!(esp.is_some_and(|esp: u32| esp > 300), "protected packets did leave: {seen} {sent}");
+}
+
+#[test]
+fn replays() {
+    let Some(pair) = Pair::new("xfrm_packet::replays") else { return };
+    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth", "again"]);
+    watch.expect("watching", 1);
+    let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", "10.82.1.1"];
+    let (status, text) = pair.lab.start(&pair.hosts[1].space, &ping).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains(" 100 received") && !text.contains("duplicates"), "{text}");
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("replayed 50"), "{seen}");
+    let states = pair.hosts[0].ip(&pair.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+    assert!(states.contains("replay 50 failed 0"), "{states}");
+    assert!(states.contains("XfrmInStateSeqError     \t50"), "{states}");
+    // Numbers go on from what was said, and are told as they stand.
+    assert!(states.contains("oseq 0x00000064") || states.contains("oseq 0x64"), "{states}");
+}
+
+#[test]
+fn the_device_owns_its_states() {
+    let Some(pair) = Pair::new("xfrm_packet::the_device_owns_its_states") else { return };
+    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let ping = || {
+        let ping = ["ping", "-q", "-c", "5", "-i", "0.01", "-W", "2", "10.82.2.1"];
+        let (_, text) = pair.lab.start(&pair.hosts[0].space, &ping).finish(LIMIT);
+        text
+    };
+    assert!(ping().contains(" 5 received"));
+    let say = |script: &str| run(&pair.hosts[0], &pair.lab, script);
+    // What is asked for again is there, and what is there goes on.
+    let case = Case { protos: &["any"], ..TUNNEL };
+    let again = format!("sealane {}", case.state(0, "offload packet dev sealane0 dir out"));
+    assert!(say(&format!("{} 2>&1 || true", again.trim())).contains("File exists"));
+    say(&again.replace("state add", "state update").replace("replay-window 64", "limit packet-hard 8"));
+    let states = say("ip -s xfrm state");
+    assert!(states.contains("oseq 0x5"), "{states}");
+    // The new limit is the device's.
+    assert!(ping().contains(" 3 received"), "three more, then the limit");
+    let states = say("ip -s xfrm state");
+    assert!(!states.contains("hard 8(packets)"), "it is gone: {states}");
+    // Other states, in software: not for the device's policies.
+    say(&format!("sealane {}", case.state(0, "").replace("0x1001", "0x9001")));
+    assert!(ping().contains(" 0 received"));
+    // A state of the device again: numbers and key must not be those of before.
+    for host in &pair.hosts {
+        run(host, &pair.lab, "ip xfrm state flush");
+    }
+    (0..2).for_each(|end| pair.set(end, 0x3001, ""));
+    assert!(ping().contains(" 5 received"));
+    // Its interface goes down: all is gone, nobody is told, and no software does it instead.
+    say(
+        "ip link set sealane0 down; sleep 0.1; test $(ip xfrm state count | grep -c 'count 0') = 1 && ip link set sealane0 up",
+    );
+    assert_eq!(say("ip xfrm policy count"), "\t SPD IN  0 OUT 0 FWD 0\n");
+    pair.set(0, 0x3001, "");
+    run(&pair.hosts[1], &pair.lab, "ip xfrm state flush");
+    pair.set(1, 0x3001, "");
+    assert!(ping().contains(" 5 received"));
+}
