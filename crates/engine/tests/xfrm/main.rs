@@ -14,6 +14,7 @@ use std::time::Duration;
 mod crypto;
 mod devices;
 mod numbers;
+mod packet_core;
 mod packets;
 
 const START_S: u64 = 1_800_000_000;

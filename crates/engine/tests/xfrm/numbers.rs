@@ -19,7 +19,7 @@ struct Disk {
 }
 
 #[derive(Clone, Default)]
-struct Storage(Arc<Mutex<Disk>>);
+pub(super) struct Storage(Arc<Mutex<Disk>>);
 
 impl Storage {
     fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -27,7 +27,7 @@ impl Storage {
     }
 
     /// The daemon has died and is back.
-    fn boot(&self) -> Xfrm {
+    pub(super) fn boot(&self) -> Xfrm {
         self.disk().series.values_mut().for_each(|(_, live)| *live = false);
         xfrm_with(Some(Box::new(self.clone())))
     }
