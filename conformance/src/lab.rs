@@ -3,6 +3,7 @@
 use crate::skip::skip;
 use crate::target::{end, kernels};
 use std::fs::File;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -206,6 +207,15 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// When it does not read any more.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("it is told nothing after its end");
+        writeln!(stdin, "{line}").expect("it reads");
     }
 
     /// Sends it alone a signal.

@@ -69,7 +69,8 @@ impl Worker {
                     Given::Open(of) => way = of,
                 }
             }
-            while at < read.len && !packets.is_full() {
+            // A packet may be empty behind what is given here: it is counted.
+            loop {
                 let data = &received[at..read.len.min(at + read.segment)];
                 let slot_len = (ROOM + data.len()).next_multiple_of(64);
                 if slot_len > rest.len() {
@@ -84,6 +85,9 @@ impl Worker {
                 packet.udp_encap = matches!(protocol, Upper::Udp { .. });
                 packets.push(packet);
                 ways.push(way);
+                if at >= read.len || packets.is_full() {
+                    break;
+                }
             }
             if at < read.len {
                 *pending = Some((source, read, at));
@@ -118,7 +122,8 @@ pub(super) fn deliver(packets: &[Inbound<'_>], tun: &mut Tun, counters: &Counter
     for packet in packets {
         match packet.status {
             Ok(Opened::Packet { .. }) => lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err()),
-            Ok(Opened::Ike) => ike = true,
+            // What is shorter than the marker the program cannot tell, and anybody can send it.
+            Ok(Opened::Ike) => ike |= is_marked(packet.packet.bytes()),
             _ => {}
         }
     }
@@ -130,6 +135,12 @@ pub(super) fn deliver(packets: &[Inbound<'_>], tun: &mut Tun, counters: &Counter
 /// Length of an IPv4 header in bytes.
 fn header_len(packet: &[u8]) -> usize {
     usize::from(packet[0] & 0xf) * 4
+}
+
+/// Whether a datagram begins with the marker of IKE (RFC 3948 section 2.2).
+fn is_marked(packet: &[u8]) -> bool {
+    let headers_len = if packet.first().is_some_and(|b| b >> 4 == 6) { 40 } else { 20 };
+    packet.get(headers_len + UDP_LEN..headers_len + UDP_LEN + 4) == Some(&[0; 4])
 }
 
 #[derive(Clone, Copy)]

@@ -171,7 +171,12 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
             match data {
                 [0xff] => return Ok(Found::Other(Opened::Keepalive)),
                 // The marker of IKE is where ESP has its SPI.
-                [_, _, _, _, ..] if data.len() > ESP_LEN && be32(data, 0) != 0 => {}
+                [_, _, _, _, ..] if data.len() > ESP_LEN && be32(data, 0) != 0 => {
+                    // Linux wants as much behind the UDP header as the IP header takes, and counts nothing.
+                    if data.len() < walk.upper_at {
+                        return Err(DropReason::Malformed);
+                    }
+                }
                 _ => return Ok(Found::Other(Opened::Ike)),
             }
             port = Some(be16(upper, 0));

@@ -1,0 +1,318 @@
+//! Attacks on ESP and AH, played at a real kernel and at a daemon: both drop and count the same, line by line.
+
+use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const KERNEL: &str = "linux-7.3";
+/// How long a daemon may need.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PROGRAM: &str = "esp_attack.py";
+
+fn program() -> String {
+    root().join("conformance/programs").join(PROGRAM).to_string_lossy().into_owned()
+}
+
+/// A daemon and a kernel, and a bridge between them, in whose namespace the attacker sits.
+///
+/// ```text
+///  lab-host               lab-wire                          the kernel
+///  veth  10.81.0.1 ───── host ─ bridge ─ kernel (tap) ───── vec0  10.81.0.2
+/// ```
+struct Scene {
+    lab: Lab,
+    wire: String,
+    host: Host,
+    guest: Guest,
+    key: u8,
+}
+
+/// Who is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Kernel,
+    Daemon,
+}
+
+impl Victim {
+    /// Which of the two ends it is.
+    fn end(self) -> usize {
+        usize::from(self == Victim::Kernel)
+    }
+
+    /// The attacker's ports, to it and to its peer.
+    fn ports(self) -> [&'static str; 2] {
+        if self == Victim::Kernel { ["kernel", "host"] } else { ["host", "kernel"] }
+    }
+}
+
+const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
+const INNER: [&str; 2] = ["10.82.1.1", "10.82.2.1"];
+const SPI: [&str; 2] = ["0x1001", "0x2001"];
+/// The first byte of the cipher's key is another one each time: a daemon goes on counting where a key is added again.
+const ALGORITHM: &str = "enc 'rfc3686(ctr(aes))' 0xKK0102030405060708090a0b0c0d0e0f10111213 auth-trunc 'hmac(sha256)' \
+                         0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
+
+/// What is attacked.
+struct Case {
+    what: &'static str,
+    v6: bool,
+    mode: &'static str,
+    flags: &'static str,
+    /// The number before that of the first packet, both ways.
+    start: u64,
+    /// How many packets there are before the attacks.
+    packets: u32,
+}
+
+impl Case {
+    /// The commands of one end.
+    fn commands(&self, end: usize, key: u8) -> String {
+        let Case { v6, mode, flags, start, .. } = self;
+        let outer = OUTER[usize::from(*v6)];
+        let esn = flags.contains("esn");
+        let algorithm = ALGORITHM.replace("KK", &format!("{key:02x}"));
+        let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
+        for from in 0..2 {
+            let to = 1 - from;
+            let way = if from == end { "oseq" } else { "seq" };
+            let (high, low) = (start >> 32, start & 0xffff_ffff);
+            let numbers = match (start, esn) {
+                (0, _) => String::new(),
+                (_, false) => format!("replay-{way} {low:#x}"),
+                (_, true) => format!("replay-{way} {low:#x} replay-{way}-hi {high:#x}"),
+            };
+            script += &format!(
+                "ip xfrm state add src {} dst {} proto esp spi {} reqid 1 mode {mode} {algorithm} {flags} {numbers}\n",
+                outer[from], outer[to], SPI[from]
+            );
+            let inner = if *mode == "transport" { outer } else { INNER };
+            let direction = if from == end { "out" } else { "in" };
+            let ends =
+                if *mode == "transport" { String::new() } else { format!("src {} dst {}", outer[from], outer[to]) };
+            let template = format!("tmpl {ends} proto esp reqid 1 mode {mode}");
+            let mut policy = |what: &str, rest: &str| {
+                script += &format!(
+                    "ip xfrm policy add dir {direction} src {} dst {} {what} {rest}\n",
+                    inner[from], inner[to]
+                );
+            };
+            policy(if *v6 && *mode == "transport" { "proto ipv6-icmp type 128" } else { "proto icmp" }, &template);
+            if *v6 && *mode == "transport" {
+                policy("proto ipv6-icmp type 129", &template);
+            }
+            if direction == "in" {
+                policy("proto udp dport 1001", "action block");
+                policy("proto udp dport 1002", &template.replace("reqid 1", "reqid 2"));
+                policy("proto udp dport 1003", &format!("{template} {}", template.replace("esp", "ah")));
+                policy("proto udp dport 1005", "");
+            }
+        }
+        script
+    }
+}
+
+/// What a victim has counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    /// `/proc/net/xfrm_stat`: lines that grew by this attack, and by how much.
+    stat: BTreeMap<String, u64>,
+    /// `ip -s xfrm state` without names and dates.
+    states: String,
+}
+
+fn counters(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().filter_map(|line| line.split_once(char::is_whitespace));
+    lines
+        .filter(|(name, _)| name.starts_with("Xfrm"))
+        .map(|(name, n)| (name.to_owned(), n.trim().parse().unwrap()))
+        .collect()
+}
+
+/// States without what must differ: who is who, and when.
+fn plain_states(text: &str, victim: Victim, v6: bool, key: u8) -> String {
+    let (own, other) = (victim.end(), 1 - victim.end());
+    let mut text = text.replace(&format!("0x{key:02x}01"), "0x..01");
+    for (end, address, spi) in [(own, "VICTIM", "OUT"), (other, "PEER", "IN")] {
+        let number = u32::from_str_radix(&SPI[end][2..], 16).expect("hexadecimal");
+        text = text.replace(OUTER[usize::from(v6)][end], address).replace(&format!("{number:#010x}({number})"), spi);
+    }
+    let mut blocks: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("src ") {
+            blocks.push(String::new());
+        }
+        let date = ["add 20", "lastused 20"].iter().any(|start| line.trim_start().starts_with(start));
+        if let (Some(block), false) = (blocks.last_mut(), date) {
+            *block += line;
+            block.push('\n');
+        }
+    }
+    blocks.sort();
+    blocks.concat()
+}
+
+/// What two records differ in.
+fn difference(wanted: &Record, found: &Record) -> String {
+    let mut text = String::new();
+    if wanted.stat != found.stat {
+        text += &format!("  linux {:?}\n  here  {:?}\n", wanted.stat, found.stat);
+    }
+    for (wanted, found) in wanted.states.lines().zip(found.states.lines()).filter(|(a, b)| a != b) {
+        text += &format!("  linux {wanted}\n  here  {found}\n");
+    }
+    text
+}
+
+impl Scene {
+    fn new(test: &str) -> Option<Scene> {
+        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let (wire, space) = (lab.space("wire"), lab.space("host"));
+        lab.veth([&wire, &space], ["host", "veth"]);
+        lab.ip(&wire, "tuntap add kernel mode tap");
+        lab.ip(&wire, "link add bridge type bridge mcast_snooping 0");
+        for port in ["host", "kernel"] {
+            lab.ip(&wire, &format!("link set {port} master bridge up"));
+        }
+        lab.ip(&wire, "link set bridge up");
+        lab.address(&space, "veth", "10.81.0.1/24", "fd81::1/64");
+        lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
+        // For who is asked about what is not for this host.
+        let forward = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"];
+        assert_eq!(lab.start(&space, &forward).finish(LIMIT).0, Some(0));
+        lab.ip(&space, "route add 10.82.2.1/32 dev veth src 10.82.1.1");
+        let host = Host::new(&lab, &space);
+        let mut guest = Guest::boot(&lab, &wire, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
+        guest.must(
+            "echo 1 > /proc/sys/net/ipv4/ip_forward\nip addr add 10.82.2.1/32 dev lo\nip route add 10.82.1.1/32 dev vec0 src 10.82.2.1\n\
+             for i in 1 2 3 4 5 6 7 8 9; do ping -q -c 1 -W 1 10.81.0.1 && ping -q -c 1 -W 1 fd81::1 && break; done\n\
+             python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+             s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
+        );
+        Some(Scene { lab, wire, host, guest, key: 0 })
+    }
+
+    fn counted(&mut self, victim: Victim) -> String {
+        const COUNTERS: &str = "cat /proc/net/xfrm_stat; ip -s xfrm state";
+        match victim {
+            Victim::Kernel => self.guest.must(COUNTERS),
+            Victim::Daemon => self.host.ip(&self.lab, COUNTERS),
+        }
+    }
+
+    /// States and policies at both ends, and packets from the victim's peer, which are recorded.
+    fn prepare(&mut self, victim: Victim, case: &Case) -> String {
+        let file = self.lab.folder().join("frames").to_string_lossy().into_owned();
+        self.host.ip(&self.lab, &case.commands(0, self.key));
+        self.guest.must(&case.commands(1, self.key));
+        let (own, other) = (victim.end(), 1 - victim.end());
+        let count = case.packets.to_string();
+        let mut recorder = self
+            .lab
+            .start(&self.wire, &["python3", &program(), "record", victim.ports()[1], SPI[other], &count, &file]);
+        recorder.expect("recording", 1);
+        let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[own] };
+        let ping = format!("ping -q -c {count} -i 0.002 -W 5 {to}");
+        let (status, text) = match victim {
+            Victim::Kernel => {
+                let (status, text) = self.lab.start(&self.host.space, &["sh", "-c", &ping]).finish(LIMIT);
+                (status.map(|s| s.to_string()).unwrap_or_default(), text)
+            }
+            Victim::Daemon => self.guest.run(&ping),
+        };
+        assert_eq!(status, "0", "{victim:?}: {}: {text}\n{}", case.what, self.counted(victim));
+        let (status, text) = recorder.finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+        file
+    }
+
+    /// Attacks a victim; what it has counted before any attack and after each group of them. A daemon is waited for until it is
+    /// as a kernel was, which has done everything before it runs the next command.
+    fn attack(&mut self, victim: Victim, case: &Case, groups: &[&[String]], like: &[Record]) -> Vec<Record> {
+        self.key += 1;
+        let mut before = counters(&self.counted(victim));
+        let file = self.prepare(victim, case);
+        let top = (case.start + u64::from(case.packets)).to_string();
+        let esn = if case.flags.contains("esn") { "esn" } else { "no" };
+        let argv =
+            ["python3", &program(), "play", victim.ports()[0], &file, &top, esn, case.mode, &self.key.to_string()];
+        let mut attacker = self.lab.start(&self.wire, &argv);
+        let mut records: Vec<Record> = Vec::new();
+        let mut played = 0;
+        for (i, group) in groups.iter().enumerate() {
+            group.iter().for_each(|name| attacker.tell(name));
+            played += group.len();
+            attacker.expect("played", played);
+            let start = Instant::now();
+            let (record, now) = loop {
+                let text = self.counted(victim);
+                let now = counters(&text);
+                let grown = |(name, n): (&String, &u64)| (name.clone(), n - before.get(name).unwrap_or(&0));
+                let stat = now.iter().map(grown).filter(|(_, n)| *n > 0).collect();
+                let record = Record { stat, states: plain_states(&text, victim, case.v6, self.key) };
+                if like.get(i).is_none_or(|like| *like == record) || start.elapsed() > PATIENCE {
+                    break (record, now);
+                }
+            };
+            records.push(record);
+            before = now;
+        }
+        records
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let tunnel = |what| Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80 };
+    let esn = |what, flags, start| Case { flags, start, ..tunnel(what) };
+    const WRAP: u64 = 1 << 32;
+    vec![
+        tunnel("a window of 64"),
+        Case { flags: "replay-window 32", ..tunnel("a window of 32, in the old way") },
+        Case { flags: "replay-window 1024", packets: 200, ..tunnel("a window of 1024") },
+        Case { flags: "replay-window 0", ..tunnel("no window") },
+        Case { start: WRAP - 100, ..tunnel("numbers that are nearly used up") },
+        esn("extended numbers", "replay-window 64 flag esn", 0),
+        esn("extended numbers across 2^32", "replay-window 64 flag esn", WRAP - 40),
+        esn("the window's end at 2^32", "replay-window 128 flag esn", WRAP - 80),
+        esn("the window begins below 2^32", "replay-window 128 flag esn", WRAP - 1),
+        esn("a large window over 2^32", "replay-window 4096 flag esn", WRAP - 50),
+        esn("a high half of many", "replay-window 64 flag esn", 0x1234_5678_ffff_ffe0),
+        Case { flags: "replay-window 64 encap espinudp 4500 4500 0.0.0.0", ..tunnel("in UDP") },
+        Case { v6: true, flags: "replay-window 64 flag af-unspec", ..tunnel("in IPv6") },
+        Case { mode: "transport", ..tunnel("transport") },
+        Case { flags: "replay-window 64 limit packet-hard 84", ..tunnel("a hard limit of packets") },
+        Case { flags: "replay-window 64 limit byte-hard 6900", ..tunnel("a hard limit of bytes") },
+    ]
+}
+
+#[test]
+fn counted_as_linux_counts() {
+    let Some(mut scene) = Scene::new("xfrm_attacks::counted_as_linux_counts") else { return };
+    let (_, text) = scene.lab.start(&scene.wire, &["python3", &program(), "names"]).finish(LIMIT);
+    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    assert!(names.len() > 40, "{text}");
+    let mut different = String::new();
+    // One alone is looked at closer.
+    let only = std::env::var("SEALANE_ATTACKS").unwrap_or_default();
+    for case in cases().into_iter().filter(|c| c.what.contains(&only)) {
+        let at_a_time = if only.is_empty() { 8 } else { 1 };
+        let groups: Vec<&[String]> = core::iter::once(&[][..]).chain(names.chunks(at_a_time)).collect();
+        let wanted = scene.attack(Victim::Kernel, &case, &groups, &[]);
+        let found = scene.attack(Victim::Daemon, &case, &groups, &wanted);
+        for (group, (wanted, found)) in groups.iter().zip(wanted.iter().zip(&found)) {
+            if wanted != found {
+                different += &format!("{}: {group:?}:\n{}", case.what, difference(wanted, found));
+            }
+        }
+        let dropped: u64 = wanted.iter().flat_map(|r| r.stat.values()).sum();
+        println!("{}: {} attacks, {dropped} packets dropped", case.what, names.len());
+        assert!(dropped > 50, "the attacks did arrive: {wanted:?}");
+    }
+    assert!(different.is_empty(), "{different}");
+}
