@@ -34,7 +34,7 @@ const V4_TOO_BIG: [u8; 2] = [3, 4];
 const V6_TOO_BIG: [u8; 2] = [2, 0];
 
 /// Writes the error that tells the sender of `packet` about `mtu`, as from `from`. Its length, or `None` where nobody may be
-/// told: about errors of ICMP, later fragments, and to addresses that are no single host's (RFC 1122 section 3.2.2).
+/// told: about errors of ICMP, later fragments of IPv4, and to addresses that are no single host's (RFC 1122 section 3.2.2).
 ///
 /// # Panics
 /// When `out` is shorter than [`MAX_LEN`].
@@ -42,12 +42,16 @@ const V6_TOO_BIG: [u8; 2] = [2, 0];
 pub fn too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
     let walk = Walk::find(packet).ok()?;
     let (source, destination) = addresses(packet, walk.family);
-    let first = match walk.family {
-        Family::V4 => be16(packet, 6) & 0x1fff == 0,
-        Family::V6 => !walk.fragment,
+    let later = match walk.family {
+        Family::V4 => be16(packet, 6) & 0x1fff != 0,
+        // Behind the fragment header's next header and reserved byte.
+        Family::V6 => walk.fragment && be16(packet, walk.upper_at - 6) & 0xfff8 != 0,
     };
     let upper = &packet[walk.upper_at..walk.end];
+    // RFC 4443 section 2.4 (e) does not except later fragments of IPv6, whose sender learns by any of them (`is_ineligible` in
+    // `net/ipv6/icmp.c`).
     let error = match walk.upper {
+        _ if later => walk.family == Family::V4,
         // Echo, timestamp and information are no errors.
         proto::ICMP => !matches!(upper.first(), Some(0 | 8 | 13..=18)),
         proto::ICMPV6 => upper.first().is_none_or(|kind| *kind < 128),
@@ -55,7 +59,7 @@ pub fn too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<
     };
     let nobody = |a: IpAddr| a.is_unspecified() || a.is_multicast() || a == IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
     let v4_group = destination.is_ipv4() && nobody(destination);
-    if !first || error || nobody(source) || source.is_loopback() || v4_group {
+    if error || nobody(source) || source.is_loopback() || v4_group {
         return None;
     }
     let packet = &packet[..walk.end];
@@ -320,6 +324,10 @@ mod tests {
         assert_eq!(told(&v4(1, &[3, 4, 0, 0]), 1400), None);
         assert_eq!(told(&v6(58, &[2, 0, 0, 0]), 1400), None);
         assert!(told(&v6(58, &[128, 0, 0, 0]), 1400).is_some());
+        let piece = |offset: u8, first: u8| [&[58, 0, offset, 1, 0, 0, 0, 9, first][..], &[0; 40]].concat();
+        assert!(told(&v6(44, &piece(0, 128)), 1400).is_some(), "the first piece of an echo");
+        assert_eq!(told(&v6(44, &piece(0, 2)), 1400), None, "the first piece of an error");
+        assert!(told(&v6(44, &piece(1, 2)), 1400).is_some(), "a later piece of anything");
         let changed = |at: usize, to: &[u8]| {
             let mut packet = v4(17, &[0; 100]);
             packet[at..at + to.len()].copy_from_slice(to);
