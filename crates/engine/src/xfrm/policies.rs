@@ -329,6 +329,8 @@ impl Xfrm {
     /// Deletes all; an event says so unless there were none.
     pub(super) fn flush_policies(&mut self, attrs: &Attributes<'_>, serving: &mut Serving<'_>) -> Result<(), Reject> {
         verify_type(attrs)?;
+        // That there is to be none is said also where there was none: rules may outlive their policies.
+        self.data.spd.confirm();
         let gone: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
         if !gone.is_empty() {
             gone.into_iter().for_each(|serial| self.remove_policy(serial));

@@ -339,6 +339,11 @@ impl Spd {
         self.changes
     }
 
+    /// Counts a change where there was none: somebody has said what there is to be.
+    pub fn confirm(&mut self) {
+        self.changes += 1;
+    }
+
     /// What becomes of traffic without a policy (`XFRM_MSG_SETDEFAULT`).
     pub fn set_default(&mut self, dir: Dir, action: Action) {
         self.defaults[dir as usize] = action;
