@@ -1,0 +1,189 @@
+//! Two hosts behind two gateways, each with a daemon: what is forwarded is protected, or dropped, and is told of as a router would.
+//!
+//! ```text
+//! a 10.91.1.2, fd91:1::2 ── lan ── g ── wan 10.90.0.1, fd90::1 ── 10.90.0.2, fd90::2 ── p ── lan ── b 10.91.2.2, fd91:2::2
+//! ```
+
+use sealane_conformance::ipsec::{Host, LIMIT};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, root};
+use std::time::{Duration, Instant};
+
+/// `clear_watch.py`'s marker, for `ping`.
+const MARKER: &str = "6e6576657220696e20636c656172";
+
+/// What each side has: networks, outer addresses.
+const NETS: [[&str; 2]; 2] = [["10.91.1.0/24", "10.91.2.0/24"], ["fd91:1::/64", "fd91:2::/64"]];
+const OUTER: [[&str; 2]; 2] = [["10.90.0.1", "10.90.0.2"], ["fd90::1", "fd90::2"]];
+const FAR: [&str; 2] = ["10.91.2.2", "fd91:2::2"];
+
+struct Net {
+    lab: Lab,
+    a: String,
+    b: String,
+    gateways: [Host; 2],
+}
+
+impl Net {
+    fn new(test: &str, encap: &str) -> Option<Net> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let [a, g, p, b] = ["a", "g", "p", "b"].map(|which| lab.space(which));
+        lab.veth([&a, &g], ["lan", "lan"]);
+        lab.veth([&g, &p], ["wan", "wan"]);
+        lab.veth([&p, &b], ["lan", "lan"]);
+        for (n, host, gateway) in [(1, &a, &g), (2, &b, &p)] {
+            lab.address(host, "lan", &format!("10.91.{n}.2/24"), &format!("fd91:{n}::2/64"));
+            lab.address(gateway, "lan", &format!("10.91.{n}.1/24"), &format!("fd91:{n}::1/64"));
+            lab.address(gateway, "wan", &format!("10.90.0.{n}/24"), &format!("fd90::{n}/64"));
+            lab.ip(host, &format!("route add default via 10.91.{n}.1"));
+            lab.ip(host, &format!("route add default via fd91:{n}::1"));
+            let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+            assert_eq!(lab.start(gateway, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
+        }
+        for (side, gateway) in [&g, &p].into_iter().enumerate() {
+            for family in 0..2 {
+                lab.ip(gateway, &format!("route add {} via {}", NETS[family][1 - side], OUTER[family][1 - side]));
+            }
+        }
+        let gateways = [&g, &p].map(|space| Host::new(&lab, space));
+        for (side, gateway) in gateways.iter().enumerate() {
+            gateway.ip(&lab, &commands(side, encap));
+        }
+        Some(Net { lab, a, b, gateways })
+    }
+
+    /// Runs a shell line in a namespace: whether it succeeded, and what it printed.
+    fn sh(&self, space: &str, line: &str) -> (bool, String) {
+        let (status, text) = self.lab.start(space, &["sh", "-c", line]).finish(LIMIT);
+        (status == Some(0), text)
+    }
+
+    /// Runs a shell line in `a` until it succeeds: new devices take IPv6 a while.
+    fn soon(&self, line: &str) {
+        let start = Instant::now();
+        loop {
+            let (done, text) = self.sh(&self.a, line);
+            if done {
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "{line}: {text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn commands(side: usize, encap: &str) -> String {
+    let mut script = String::new();
+    for family in 0..2 {
+        for from in 0..2 {
+            let (to, spi) = (1 - from, 0x1001 + family * 16 + from);
+            let (outer, nets) = (OUTER[family], NETS[family]);
+            script += &format!(
+                "ip xfrm state add src {} dst {} proto esp spi {spi:#x} reqid {family} mode tunnel replay-window 2048 flag esn \
+                 aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128 {encap}\n",
+                outer[from], outer[to]
+            );
+            for direction in if from == side { &["out"][..] } else { &["in", "fwd"] } {
+                script += &format!(
+                    "ip xfrm policy add dir {direction} src {} dst {} tmpl src {} dst {} proto esp reqid {family} mode tunnel\n",
+                    nets[from], nets[to], outer[from], outer[to]
+                );
+            }
+        }
+    }
+    script
+}
+
+#[test]
+fn what_a_router_does() {
+    for encap in ["", "encap espinudp 4500 4500 0.0.0.0"] {
+        let Some(net) = Net::new("xfrm_gateway::what_a_router_does", encap) else { return };
+        let mut watch = net.lab.start(
+            &net.gateways[1].space,
+            &["python3", &root().join("conformance/programs/clear_watch.py").to_string_lossy(), "wan"],
+        );
+        watch.expect("watching", 1);
+        for (family, far) in FAR.into_iter().enumerate() {
+            net.soon(&format!("ping -q -c 1 -W 1 {far}"));
+            let expect = |line: &str, text: &str| {
+                let (_, printed) = net.sh(&net.a, line);
+                assert!(printed.contains(text), "{line}: {text}\n{printed}");
+            };
+            // Each gateway is a hop, and says so when it is one too many.
+            expect(&format!("ping -c 1 -W 1 {far}"), "ttl=62");
+            let exceeded = ["Time to live exceeded", "Time exceeded: Hop limit"][family];
+            for hops in 1..3 {
+                expect(&format!("ping -c 1 -W 1 -t {hops} {far}"), exceeded);
+            }
+            expect(&format!("ping -c 1 -W 1 -t 3 {far}"), " 1 received");
+            expect(&format!("ping -q -p {MARKER} -c 200 -i 0.002 -W 2 -s 500 {far}"), " 200 received");
+            // The longest that fits is told, and fits.
+            let mtu = [[1446, 1426], [1438, 1418]][usize::from(!encap.is_empty())][family];
+            let head = [28, 48][family];
+            let long = format!("ping -p {MARKER} -c 2 -i 0.2 -W 1 -M do -s {} {far}", 1500 - head);
+            expect(&long, &format!("mtu{}{mtu}", if family == 0 { " = " } else { "=" }));
+            expect(&format!("ping -q -p {MARKER} -c 3 -i 0.01 -W 1 -M do -s {} {far}", mtu - head), " 3 received");
+            // In pieces, when the other end has been told, too.
+            let pieces = |count: u32| format!("ping -q -p {MARKER} -c {count} -i 0.01 -W 1 -M dont -s 5000 {far}");
+            net.soon(&pieces(1));
+            expect(&pieces(20), " 20 received");
+        }
+        // A stream, busy enough to take what is fast, in whole segments.
+        let server = "import socket,hashlib\n\
+            l=socket.create_server(('::',7007),family=socket.AF_INET6,dualstack_ipv6=True)\nprint('ready',flush=True)\n\
+            for _ in range(2):\n c,_=l.accept()\n h=hashlib.sha256()\n\
+            \x20while b:=c.recv(1<<20): h.update(b)\n print(h.hexdigest(),flush=True)";
+        let client = "import socket,hashlib,sys\nd=(b'never in clear'*4096)*4\nh=hashlib.sha256()\n\
+            for to in sys.argv[1:]:\n s=socket.create_connection((to,7007))\n h=hashlib.sha256()\n\
+            \x20for _ in range(300): s.sendall(d); h.update(d)\n s.close()\n print(h.hexdigest())";
+        let mut serving = net.lab.start(&net.b, &["python3", "-c", server]);
+        serving.expect("ready", 1);
+        let (status, sent) = net.lab.start(&net.a, &["python3", "-c", client, FAR[0], FAR[1]]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{sent}");
+        let (_, received) = serving.finish(LIMIT);
+        let digests: Vec<&str> = sent.lines().collect();
+        assert_eq!(digests.len(), 2, "{sent}");
+        assert!(digests.iter().all(|digest| received.contains(digest)), "{sent}\n{received}");
+        let (_, seen) = watch.finish(LIMIT);
+        assert!(seen.contains("clear 0 esp "), "{seen}");
+        for gateway in &net.gateways {
+            let states = gateway.ip(&net.lab, "ip -s xfrm state");
+            assert_eq!(states.matches("replay 0 failed 0").count(), 4, "{states}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_forwarded_in_clear() {
+    let Some(mut net) = Net::new("xfrm_gateway::nothing_is_forwarded_in_clear", "") else { return };
+    FAR.iter().for_each(|far| net.soon(&format!("ping -q -c 1 -W 1 {far}")));
+    let watcher = root().join("conformance/programs/clear_watch.py").to_string_lossy().into_owned();
+    let watch = |net: &Net| {
+        let mut watch = net.lab.start(&net.gateways[1].space, &["python3", &watcher, "wan"]);
+        watch.expect("watching", 1);
+        watch
+    };
+    let pings =
+        |net: &Net| FAR.map(|far| net.sh(&net.a, &format!("ping -q -p {MARKER} -c 20 -i 0.01 -W 1 -s 500 {far}")).0);
+    let before = watch(&net);
+    assert_eq!(pings(&net), [true; 2]);
+    net.gateways[0].end(libc::SIGKILL);
+    assert_eq!(pings(&net), [false; 2], "what policies protect is dropped");
+    let (_, seen) = before.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp ") && !seen.contains("esp 0"), "{seen}");
+    // Without rules it leaves in clear, and the other gateway wants it protected.
+    net.gateways[0].start(&net.lab);
+    net.gateways[0].ip(&net.lab, "ip xfrm policy flush");
+    let after = watch(&net);
+    let mut inner = net.lab.start(&net.b, &["python3", &watcher, "lan"]);
+    inner.expect("watching", 1);
+    assert_eq!(pings(&net), [false; 2], "what comes in clear is not forwarded");
+    let (_, seen) = after.finish(LIMIT);
+    assert!(!seen.contains("clear 0"), "it did leave: {seen}");
+    let (_, seen) = inner.finish(LIMIT);
+    assert!(seen.contains("clear 0"), "{seen}");
+}
