@@ -127,11 +127,21 @@ fn pings(to: &str) -> String {
 
 #[test]
 fn with_a_kernel() {
-    const TEST: &str = "xfrm_path::with_a_kernel";
-    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+    against_a_kernel("xfrm_path::with_a_kernel", "[ipsec]\n", None);
+}
+
+/// The states of this end are in crypto offload, both directions.
+#[test]
+fn with_a_kernel_by_a_crypto_core() {
+    let config = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
+    against_a_kernel("xfrm_path::with_a_kernel_by_a_crypto_core", config, Some("sealane0"));
+}
+
+fn against_a_kernel(test: &str, config: &str, device: Option<&str>) {
+    if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
         return;
     }
-    let Some(mut lab) = Lab::new(TEST) else { return };
+    let Some(mut lab) = Lab::new(test) else { return };
     let space = lab.space("a");
     lab.ip(&space, "tuntap add kernel mode tap");
     lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
@@ -139,7 +149,7 @@ fn with_a_kernel() {
     lab.ip(&space, "addr add fd82:1::1/128 dev lo");
     lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
     lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
-    let host = Host::new(&lab, &space);
+    let host = Host::configured(&lab, &space, config);
     let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
     guest.must(
         "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
@@ -148,9 +158,10 @@ fn with_a_kernel() {
          python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
          s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
     );
-    for case in cases() {
+    // Only ESP can be offloaded.
+    for case in cases().into_iter().filter(|case| device.is_none() || case.proto == "esp") {
         println!("{}, {} {:?}", case.what, case.mode, case.v6);
-        host.ip(&lab, &case.commands(0));
+        host.ip(&lab, &offloaded(&case.commands(0), device));
         guest.must(&case.commands(1));
         let inner = case.inner();
         let there = guest.run(&pings(inner[0]));
@@ -171,11 +182,34 @@ fn with_a_kernel() {
     // A key that the other end does not have.
     let case = &cases()[0];
     guest.must(&case.commands(1));
-    host.ip(&lab, &case.commands(0).replace("0x000102", "0xff0102"));
+    host.ip(&lab, &offloaded(&case.commands(0), device).replace("0x000102", "0xff0102"));
     let failed = guest.run("ping -q -c 5 -i 0.01 -W 1 10.82.1.1");
     assert_ne!(failed.0, "0", "{}", failed.1);
     let text = host.ip(&lab, "ip -s xfrm state");
     assert!(text.contains("replay-window 0 replay 0 failed 5"), "{text}");
+    if let Some(device) = device {
+        let (_, text) = host.sealane(&lab, "xfrm show interval 0");
+        assert_eq!(text.matches(&format!("crypto on {device}")).count(), 2, "{text}");
+        let line = text.lines().find(|line| line.starts_with("device ")).unwrap_or_else(|| panic!("{text}"));
+        let counter = |name: &str| {
+            let value = line.split("; ").find_map(|part| part.strip_prefix(name)?.trim().parse::<u64>().ok());
+            value.unwrap_or_else(|| panic!("no {name}: {line}"))
+        };
+        // Each case has sent 8 kinds of packets at least 3 times, each way.
+        assert!(counter("bursts") > 0 && counter("packets") > 14 * 8 * 3 * 2 && counter("busy ns") > 0, "{text}");
+        assert_eq!(counter("no key"), 0, "{text}");
+    }
+}
+
+/// The same commands, with states that name a device.
+fn offloaded(commands: &str, device: Option<&str>) -> String {
+    let Some(device) = device else { return commands.to_owned() };
+    let line = |line: &str| match line {
+        state if !state.starts_with("ip xfrm state add") => format!("{state}\n"),
+        out if out.contains("spi 0x1001") => format!("{out} offload dev {device} dir out\n"),
+        inn => format!("{inn} offload dev {device} dir in\n"),
+    };
+    commands.lines().map(line).collect()
 }
 
 /// Two daemons over a wire.

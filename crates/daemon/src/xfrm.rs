@@ -15,6 +15,7 @@ pub mod client;
 pub(crate) mod device;
 mod fast_in;
 mod fast_out;
+mod flight;
 mod inbound;
 mod join;
 pub(crate) mod mark;

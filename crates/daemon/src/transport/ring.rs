@@ -189,6 +189,11 @@ impl Ring {
         self.frame_len as u32 - OVERHEAD
     }
 
+    /// Length of a frame with all that is in front of its packet, in bytes.
+    pub(crate) fn frame_len(&self) -> usize {
+        self.frame_len
+    }
+
     /// Hands the next packets to `each`, at most `max`, and says how many there were. Their frames stay ours until
     /// [`Ring::release`]. Does not wait.
     pub(crate) fn read<'a>(&'a mut self, max: usize, mut each: impl FnMut(Frame<'a>)) -> usize {

@@ -5,14 +5,18 @@
 //! packet in 256 goes to the stack as well, marked: its copy is not looked at, but shows that filters would let all of them
 //! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
 
+use super::flight::{ARENA_LEN, Begun, Origin};
 use super::inbound::{Source, deliver};
-use super::path::{Shared, Worker};
+use super::path::{Counters, Shared, Worker};
 use crate::transport::esp::{RawEsp, Received};
 use crate::transport::link;
 use crate::transport::nft::ingress::{EspWay, IngressTable};
+use crate::transport::poll::ready;
 use crate::transport::ring::Ring;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::BURST;
+use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::Packet;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -209,6 +213,12 @@ impl FastIn {
             return Given::Had;
         }
         Given::Open(Some(way))
+    }
+
+    /// Counts an authentic packet that a ring gave.
+    pub(super) fn carried(&mut self, way: EspWay, counters: &Counters) {
+        carried(&mut self.ways, Some(way));
+        counters.fast_in.fetch_add(1, Relaxed);
     }
 
     /// Counts an authentic packet that a raw socket gave.
@@ -460,10 +470,12 @@ impl Worker {
     /// Opens what is in the raw sockets of ESP at this moment.
     fn drain_sockets(&mut self) -> io::Result<()> {
         while let Some((source, ..)) = self.pending {
+            self.make_room();
             self.inbound(source)?;
         }
         for i in 0..self.raw.len() {
             for _ in 0..MAX_HELD {
+                self.make_room();
                 if !self.inbound(Source::Raw(i))? {
                     break;
                 }
@@ -475,6 +487,7 @@ impl Worker {
     /// Opens what is in a ring at this moment.
     fn drain_ring(&mut self, device: u32) {
         for _ in 0..MAX_HELD {
+            self.make_room();
             if self.ring(device) < BURST {
                 break;
             }
@@ -483,37 +496,77 @@ impl Worker {
 
     /// Opens a burst of what a ring has and gives it to the stack; how many packets it had.
     fn ring(&mut self, device: u32) -> usize {
-        let Worker { shared, tables, tun, routes, fast_in: Some(fast), .. } = self else { return 0 };
+        let Worker { shared, tables, flights, tun, routes, fast_in: Some(fast), .. } = self else { return 0 };
+        if !flights.has_room() {
+            return 0;
+        }
         let FastIn { devices, ways, changing, .. } = fast;
         let Some(Device { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
-        let mut of: ArrayVec<EspWay, BURST> = ArrayVec::new();
-        let read = ring.read(BURST, |frame| {
+        let mut of: ArrayVec<Option<EspWay>, BURST> = ArrayVec::new();
+        // As many as can be copied.
+        let most = BURST.min(ARENA_LEN / ring.frame_len());
+        let read = ring.read(most, |frame| {
             *truncated |= frame.truncated;
             let Some((way, number)) = named(device, frame.packet()) else { return };
-            let taken = of.last() == Some(&way) || ways.contains_key(&way);
+            let taken = of.last() == Some(&Some(way)) || ways.contains_key(&way);
             if taken && !frame.truncated && !changing.had(way, number, true) {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
-                of.push(way);
+                of.push(Some(way));
             }
         });
         if !packets.is_empty() {
-            shared.inbound(tables, &mut packets, routes);
-            deliver(&packets, tun, &shared.counters);
-            let authentic = packets.iter().zip(&of).filter(|(p, _)| matches!(p.status, Ok(Opened::Packet { .. })));
-            let mut all = 0;
-            for (_, way) in authentic {
-                all += 1;
-                if let Some(activity) = ways.get_mut(way) {
-                    activity.packets = activity.packets.saturating_add(1);
-                    activity.unseen = activity.unseen.saturating_add(1);
+            let mut jobs = Jobs::new();
+            match shared.inbound(tables, &mut packets, routes, &mut jobs) {
+                None if flights.is_empty(Direction::Decrypt) => {
+                    deliver(&packets, tun, &shared.counters);
+                    let mut all = 0;
+                    for (_, way) in
+                        packets.iter().zip(&of).filter(|(p, _)| matches!(p.status, Ok(Opened::Packet { .. })))
+                    {
+                        all += 1;
+                        carried(ways, *way);
+                    }
+                    shared.counters.fast_in.fetch_add(all, Relaxed);
+                }
+                locked => {
+                    // The ring's frames are wanted back: what waits lies elsewhere.
+                    let begun = flights.empty().and_then(|mut burst| {
+                        Begun::copied(&packets, &of, Origin::Ring, &mut burst).map(|begun| (begun, burst))
+                    });
+                    match (locked, begun) {
+                        (Some(locked), Some((begun, burst))) => {
+                            flights.depart(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
+                            locked.tell();
+                        }
+                        (None, Some((begun, burst))) => flights.follow(burst, Direction::Decrypt, begun),
+                        (locked, None) => drop(locked),
+                    }
                 }
             }
-            shared.counters.fast_in.fetch_add(all, Relaxed);
         }
         drop(packets);
         ring.release(ring.next());
-        read
+        // That it had as many as could be read it is asked again for.
+        if read == most { BURST } else { read }
+    }
+
+    /// Waits until a burst can be begun, where all are with a device.
+    fn make_room(&mut self) {
+        while !self.flights.has_room() {
+            if !self.land() && self.flights.arm() && !self.land() {
+                ready::<1>(core::iter::once(self.post.waker.as_fd()), TICK);
+                self.post.waker.drain();
+            }
+        }
+    }
+}
+
+/// Counts an authentic packet of a state that has the ring.
+fn carried(ways: &mut HashMap<EspWay, Activity>, way: Option<EspWay>) {
+    if let Some(activity) = way.and_then(|way| ways.get_mut(&way)) {
+        activity.packets = activity.packets.saturating_add(1);
+        activity.unseen = activity.unseen.saturating_add(1);
     }
 }

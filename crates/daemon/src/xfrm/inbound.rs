@@ -1,18 +1,23 @@
 //! From the wire to the TUN device.
 
-use super::fast_in::Given;
+use super::fast_in::{FastIn, Given};
+use super::flight::{Begun, Origin};
 use super::join::Joins;
 use super::path::{Counters, Worker};
-use crate::transport::esp::{Around, Received};
+use crate::transport::esp::{Around, Received, UdpEsp};
 use crate::transport::nft::ingress::EspWay;
 use crate::transport::tun::Tun;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::BURST;
+use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::Packet;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Room in front of a datagram: IP and UDP headers, and what BEET mode needs.
 const ROOM: usize = 128;
@@ -33,11 +38,15 @@ impl Worker {
     /// # Errors
     /// The socket's.
     pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
-        let Worker { shared, tables, tun, udp, raw, received, pending, arena, routes, fast_in, .. } = self;
+        let Worker { shared, tables, flights, tun, udp, raw, received, pending, routes, fast_in, .. } = self;
+        if !flights.has_room() {
+            return Ok(true);
+        }
+        let Some(mut burst) = flights.empty() else { return Ok(true) };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         // Whose they are, of those that could take the ring.
         let mut ways: ArrayVec<Option<EspWay>, BURST> = ArrayVec::new();
-        let mut rest = &mut arena[..];
+        let mut rest = &mut burst.buffer[..];
         let mut more = true;
         while !packets.is_full() {
             let (read, mut at) = match pending.take() {
@@ -95,20 +104,29 @@ impl Worker {
             }
         }
         if packets.is_empty() {
+            drop(packets);
+            flights.put(burst);
             return Ok(more);
         }
-        shared.inbound(tables, &mut packets, routes);
-        let ike = deliver(&packets, tun, &shared.counters);
-        if let Some(fast) = fast_in {
-            for (packet, way) in packets.iter().zip(ways) {
-                if let (Ok(Opened::Packet { .. }), Some(way)) = (packet.status, way) {
-                    fast.count(way, routes.now());
-                }
+        let mut jobs = Jobs::new();
+        let origin = Origin::Socket(source);
+        match shared.inbound(tables, &mut packets, routes, &mut jobs) {
+            None if flights.is_empty(Direction::Decrypt) => {
+                arrived(&packets, &ways, origin, tun, udp, fast_in, &shared.counters, routes.now());
+                drop(packets);
+                flights.put(burst);
             }
-        }
-        drop(packets);
-        if let (true, Source::Udp(i)) = (ike, source) {
-            udp[i].steer_otherwise();
+            None => {
+                let begun = Begun::inn(&packets, &ways, origin);
+                drop(packets);
+                flights.follow(burst, Direction::Decrypt, begun);
+            }
+            Some(locked) => {
+                let begun = Begun::inn(&packets, &ways, origin);
+                drop(packets);
+                flights.depart(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
+                locked.tell();
+            }
         }
         Ok(more)
     }
@@ -130,6 +148,31 @@ pub(super) fn deliver(packets: &[Inbound<'_>], tun: &mut Tun, counters: &Counter
     lost += u64::from(joins.finish(tun).is_err());
     counters.refused_in.fetch_add(lost, Relaxed);
     ike
+}
+
+/// What is to be done with a burst that has been opened, beside what becomes of its packets: those that are busy earn the ring.
+pub(super) fn arrived(
+    packets: &[Inbound<'_>],
+    ways: &[Option<EspWay>],
+    origin: Origin,
+    tun: &mut Tun,
+    udp: &[Arc<UdpEsp>],
+    fast: &mut Option<FastIn>,
+    counters: &Counters,
+    now: Instant,
+) {
+    let ike = deliver(packets, tun, counters);
+    if let (true, Origin::Socket(Source::Udp(i))) = (ike, origin) {
+        udp[i].steer_otherwise();
+    }
+    let Some(fast) = fast else { return };
+    let authentic = packets.iter().zip(ways).filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
+    for way in authentic.filter_map(|(_, way)| *way) {
+        match origin {
+            Origin::Socket(_) => fast.count(way, now),
+            Origin::Ring => fast.carried(way, counters),
+        }
+    }
 }
 
 /// Length of an IPv4 header in bytes.

@@ -1,9 +1,13 @@
 //! From the TUN device to the wire.
 
+use super::flight::{Begun, Landed};
+use super::inbound::arrived;
 use super::path::Worker;
 use super::wire::Wire;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::{BURST, Run};
+use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
@@ -20,10 +24,14 @@ impl Worker {
     /// # Errors
     /// The TUN device's, which is gone then.
     pub(super) fn outbound(&mut self) -> io::Result<bool> {
-        let Worker { shared, tables, tun, frame, cutting, arena, routes, udp, raw, out, fast_out, .. } = self;
+        let Worker { shared, tables, flights, tun, frame, cutting, routes, udp, raw, out, fast_out, .. } = self;
+        if !flights.has_room() {
+            return Ok(true);
+        }
+        let Some(mut burst) = flights.empty() else { return Ok(true) };
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
-        let mut rest = &mut arena[..];
+        let mut rest = &mut burst.buffer[..];
         let mut fresh = true;
         let mut more = true;
         while !packets.is_full() {
@@ -61,11 +69,59 @@ impl Worker {
             }
         }
         if packets.is_empty() {
+            drop(packets);
+            flights.put(burst);
             return Ok(more);
         }
-        shared.outbound(tables, &runs, &mut packets, routes);
-        let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
-        wire.send(&packets, tun);
+        let mut jobs = Jobs::new();
+        match shared.outbound(tables, &runs, &mut packets, routes, &mut jobs) {
+            None if flights.is_empty(Direction::Encrypt) => {
+                let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
+                wire.send(&packets, tun);
+                drop(packets);
+                flights.put(burst);
+            }
+            None => {
+                let begun = Begun::out(&packets);
+                drop(packets);
+                flights.follow(burst, Direction::Encrypt, begun);
+            }
+            Some(locked) => {
+                let begun = Begun::out(&packets);
+                drop(packets);
+                flights.depart(burst, Direction::Encrypt, begun, jobs, &locked.xfrm);
+                locked.tell();
+            }
+        }
         Ok(more)
+    }
+
+    /// Ends bursts that devices are done with, and what waited behind them; whether there were any.
+    pub(super) fn land(&mut self) -> bool {
+        let Worker { shared, tables, flights, tun, routes, udp, raw, out, fast_out, fast_in, .. } = self;
+        let mut any = false;
+        while let Some(landed) = flights.land() {
+            any = true;
+            match landed {
+                Landed::Out(mut landed) => {
+                    let (mut packets, jobs, done) = landed.parts();
+                    shared.outbound_end(&mut packets, jobs, done);
+                    let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
+                    wire.send(&packets, tun);
+                    drop(packets);
+                    flights.put(landed.burst);
+                }
+                Landed::In(mut landed, origin) => {
+                    let ways = landed.ways();
+                    let (mut packets, jobs, done) = landed.parts();
+                    shared.inbound_end(&mut packets, routes, jobs, done);
+                    arrived(&packets, &ways, origin, tun, udp, fast_in, &shared.counters, routes.now());
+                    drop(packets);
+                    flights.put(landed.burst);
+                }
+                Landed::Lost(reasons) => shared.lost(&reasons),
+            }
+        }
+        any
     }
 }

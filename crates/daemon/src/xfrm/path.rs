@@ -3,6 +3,7 @@
 use super::NAT_T;
 use super::fast_in::FastIn;
 use super::fast_out::FastOut;
+use super::flight::Flights;
 use super::inbound::Source;
 use super::policies::{Lead, Leads, wanted};
 use super::tables::{Cores, Tables};
@@ -30,8 +31,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The TUN device's name.
 pub(crate) const DEVICE: &str = "sealane-ipsec";
-/// Room for the packets of one burst, headers and all.
-const ARENA_LEN: usize = 512 << 10;
 /// How often time is looked at when nothing happens.
 const TICK: Duration = Duration::from_secs(1);
 /// How often it is looked for what is old.
@@ -180,8 +179,8 @@ pub(super) struct Worker {
     /// What a socket gave, and how far it is taken.
     pub(super) received: Box<[u8]>,
     pub(super) pending: Option<(Source, Received, usize)>,
-    /// The packets of a burst.
-    pub(super) arena: Box<[u8]>,
+    /// Bursts, empty ones and those that are with a device.
+    pub(super) flights: Flights,
 }
 
 /// What a thread is woken and ended by.
@@ -367,6 +366,7 @@ impl Worker {
         Ok(Worker {
             shared: shared.clone(),
             tables: Tables::Stack,
+            flights: Flights::new(post.waker.clone()),
             post,
             tun,
             common: udp.len(),
@@ -380,7 +380,6 @@ impl Worker {
             cutting: None,
             received: vec![0; 65_536].into(),
             pending: None,
-            arena: vec![0; ARENA_LEN].into(),
         })
     }
 
@@ -398,7 +397,11 @@ impl Worker {
             if ringing && again.is_none() && !cutting {
                 std::thread::sleep(NAP);
             }
-            let wait = if again.is_some() || cutting || ringing { Duration::ZERO } else { TICK };
+            let landed = self.land();
+            // What a device takes no more of waits in the kernel.
+            let room = self.flights.has_room();
+            let busy = landed || room && (again.is_some() || cutting || ringing);
+            let wait = if busy || self.flights.arm() && self.land() { Duration::ZERO } else { TICK };
             let fds = [self.post.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
             // The ports that it has alone it reads alone.
             let reads = self.shared.cores.reads(self.tables.number());
@@ -406,7 +409,8 @@ impl Worker {
             let sockets = self.udp[first..].iter().map(|s| s.as_fd()).chain(self.raw[..raw].iter().map(|s| s.as_fd()));
             let rings = self.fast_in.iter().flat_map(FastIn::fds);
             let before = 3 + self.fast_in.as_ref().map_or(0, |fast| fast.fds().count());
-            let woken = ready::<FDS>(fds.into_iter().chain(rings).chain(sockets), wait);
+            let all = fds.into_iter().chain(rings).chain(sockets).take(if room { FDS } else { 1 });
+            let woken = ready::<FDS>(all, wait);
             self.routes.now = Instant::now();
             if let Tables::Device(device) = &self.tables
                 && self.routes.now.duration_since(looked) >= TICK

@@ -7,9 +7,12 @@
 use super::path::{Routes, Shared};
 use crate::transport::poll::Waker;
 use arrayvec::ArrayVec;
-use parking_lot::RwLock;
+use parking_lot::{MutexGuard, RwLock};
 use sealane_engine::xfrm::data::{BURST, Run, is_left, is_unknown};
+use sealane_engine::xfrm::device::crypto::Status;
 use sealane_engine::xfrm::packet::PacketCore;
+use sealane_engine::xfrm::{Now, Xfrm};
+use sealane_net::ipsec::burst::{Job, Jobs};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
@@ -64,6 +67,23 @@ impl Cores {
     }
 }
 
+/// The engine, locked, with what its packets brought about still to be told.
+pub(super) struct Locked<'s> {
+    shared: &'s Shared,
+    pub(super) xfrm: MutexGuard<'s, Xfrm>,
+    now: Now,
+}
+
+impl Locked<'_> {
+    /// Unlocks it and tells.
+    pub(super) fn tell(self) {
+        let Locked { shared, mut xfrm, now } = self;
+        let notices = xfrm.told(now);
+        drop(xfrm);
+        shared.tell(notices);
+    }
+}
+
 impl Shared {
     /// A packet device is there from now on.
     pub(super) fn add_core(&self, tables: DeviceTables) {
@@ -87,13 +107,26 @@ impl Shared {
         }
     }
 
-    /// Seals packets.
-    pub(super) fn outbound(&self, by: &Tables, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes) {
+    /// Seals packets. Where it gives the engine back, still locked, they are merely begun: `jobs` are to be run, by a device, and
+    /// are to be handed over before it is unlocked.
+    pub(super) fn outbound(
+        &self,
+        by: &Tables,
+        runs: &[Run],
+        packets: &mut [Outbound<'_>],
+        routes: &mut Routes,
+        jobs: &mut Jobs,
+    ) -> Option<Locked<'_>> {
         let now = self.now();
         let Tables::Device(device) = by else {
-            let notices = self.xfrm().outbound(runs, packets, routes, 0, now);
-            self.tell(notices);
-            return;
+            let mut xfrm = self.xfrm();
+            xfrm.tables(0, now).outbound_begin(runs, packets, routes, jobs);
+            if xfrm.needs_device(jobs) {
+                return Some(Locked { shared: self, xfrm, now });
+            }
+            xfrm.tables(0, now).outbound_finish(packets, jobs);
+            Locked { shared: self, xfrm, now }.tell();
+            return None;
         };
         if device.core.outbound(runs, packets, routes, now) {
             device.events.wake();
@@ -110,10 +143,66 @@ impl Shared {
                 self.tell(notices);
             }
         }
+        None
     }
 
-    /// Opens packets.
-    pub(super) fn inbound(&self, by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes) {
+    /// Ends what a device has sealed.
+    pub(super) fn outbound_end(&self, packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
+        let now = self.now();
+        let mut xfrm = self.xfrm();
+        xfrm.tables(0, now).outbound_end(packets, jobs, done);
+        Locked { shared: self, xfrm, now }.tell();
+    }
+
+    /// Counts packets that a device took with it.
+    pub(super) fn lost(&self, reasons: &[DropReason]) {
+        let now = self.now();
+        let mut xfrm = self.xfrm();
+        let tables = xfrm.tables(0, now);
+        reasons.iter().for_each(|reason| tables.stat.dropped(*reason));
+    }
+
+    /// Opens packets. Where it gives the engine back, still locked, they are merely begun, as with [`Self::outbound`].
+    pub(super) fn inbound(
+        &self,
+        by: &Tables,
+        packets: &mut [Inbound<'_>],
+        routes: &mut Routes,
+        jobs: &mut Jobs,
+    ) -> Option<Locked<'_>> {
+        match by {
+            Tables::Stack => {
+                let now = self.now();
+                let mut xfrm = self.xfrm();
+                xfrm.tables(0, now).inbound_begin(packets, jobs);
+                if xfrm.needs_device(jobs) {
+                    return Some(Locked { shared: self, xfrm, now });
+                }
+                xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
+                Locked { shared: self, xfrm, now }.tell();
+            }
+            Tables::Device(device) => {
+                if device.core.inbound(packets, routes, self.now()) {
+                    device.events.wake();
+                }
+            }
+        }
+        self.elsewhere(by, packets, routes);
+        None
+    }
+
+    /// Ends what a device has opened.
+    pub(super) fn inbound_end(&self, packets: &mut [Inbound<'_>], routes: &mut Routes, jobs: &[Job], done: &[Status]) {
+        let now = self.now();
+        let mut xfrm = self.xfrm();
+        xfrm.tables(0, now).inbound_end(packets, routes, jobs, done);
+        Locked { shared: self, xfrm, now }.tell();
+        self.elsewhere(&Tables::Stack, packets, routes);
+    }
+
+    /// Opens packets of states that these tables do not know. What a crypto device has is opened here and now: it has no other
+    /// key than the stack.
+    fn elsewhere(&self, by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes) {
         let open = |by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes| match by {
             Tables::Stack => {
                 let now = self.now();
@@ -126,7 +215,6 @@ impl Shared {
                 }
             }
         };
-        open(by, packets, routes);
         if !packets.iter().any(is_unknown) {
             return;
         }

@@ -1,12 +1,14 @@
 //! Offload of states and policies to devices (`net/xfrm/xfrm_device.c`).
 
 use super::acquire::mapping_notice;
+use super::data::BURST;
 use super::device::crypto::Crypto;
 use super::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use super::policy::PolicyRecord;
 use super::state::State;
 use super::states::Serial;
 use super::{Notice, Xfrm, convert, plain};
+use arrayvec::ArrayVec;
 use core::num::NonZeroI32;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
@@ -14,6 +16,7 @@ use sealane_abi::xfrm::{
     Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT,
     XFRM_STATE_ESN,
 };
+use sealane_net::ipsec::burst::Job;
 use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
@@ -129,6 +132,27 @@ impl Xfrm {
     #[must_use]
     pub fn device_crypto(&self, ifindex: i32) -> Option<Arc<dyn Crypto>> {
         self.devices.devices.get(&ifindex)?.crypto()
+    }
+
+    /// Whether one of the jobs is for a device.
+    #[must_use]
+    pub fn needs_device(&self, jobs: &[Job]) -> bool {
+        jobs.chunk_by(|a, b| a.sa() == b.sa()).any(|run| self.data.sad.crypto_device(run[0].sa()).is_some())
+    }
+
+    /// The device that is to run jobs, and what it calls their states, job for job. A burst goes to one device at most, that of
+    /// its first state that has one: the jobs of others are the stack's own, as on Linux those of a state are whose device the
+    /// packet does not leave by.
+    pub fn crypto_names(&self, jobs: &[Job], names: &mut ArrayVec<Option<StateKey>, BURST>) -> Option<i32> {
+        let (mut device, mut last) = (None, (SaId::NONE, None));
+        for job in jobs {
+            if last.0 != job.sa() {
+                last = (job.sa(), self.data.sad.crypto_device(job.sa()));
+            }
+            device = device.or(last.1.map(|of| of.ifindex));
+            names.push(last.1.filter(|of| Some(of.ifindex) == device).map(|of| StateKey(of.key)));
+        }
+        device.map(NonZeroI32::get)
     }
 
     /// What does the crypto of a state in the stack's place.

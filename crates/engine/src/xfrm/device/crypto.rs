@@ -87,6 +87,15 @@ impl CryptoBurst {
         packets(&mut self.buffer, &self.slots)
     }
 
+    /// Its packets, their jobs and what became of them.
+    ///
+    /// # Panics
+    /// As [`Self::packets`].
+    pub fn parts(&mut self) -> (ArrayVec<Packet<'_>, BURST>, &[Job], &[Status]) {
+        let CryptoBurst { buffer, slots, jobs, done, .. } = self;
+        (packets(buffer, slots), jobs, done)
+    }
+
     /// Runs the jobs that are for the device. `key` is its copy of a state's key; a job whose state it does not have stays a
     /// failure.
     pub fn run<'k>(&mut self, key: impl Fn(StateKey) -> Option<&'k Key>) {
