@@ -7,6 +7,7 @@ use sealane_abi::netlink as nl;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::IntoBytes;
+use zeroize::Zeroize;
 
 /// An attribute that contains others.
 const NLA_F_NESTED: u16 = 0x8000;
@@ -248,8 +249,16 @@ impl Socket {
     ///
     /// # Errors
     /// As [`Socket::transact`].
-    pub(crate) fn request(&mut self, messages: &Messages, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
-        self.send(messages)?;
+    pub(crate) fn request(&mut self, messages: &Messages, each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        if messages.is_empty() { Ok(()) } else { self.exchange(messages.bytes(), each) }
+    }
+
+    /// [`Socket::request`] with messages that somebody else has written.
+    ///
+    /// # Errors
+    /// As [`Socket::transact`].
+    pub(crate) fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        super::send(self.fd.as_fd(), messages, 0)?;
         let (mut refused, mut answers) = (None::<Refusal>, 0u32);
         while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
             let mut done = false;
@@ -274,7 +283,7 @@ impl Socket {
         }
         match refused {
             Some(refusal) => Err(refusal.into()),
-            None if answers == 0 && !messages.is_empty() => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            None if answers == 0 => Err(io::Error::from_raw_os_error(libc::ENODATA)),
             None => Ok(()),
         }
     }
@@ -290,6 +299,12 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Forgets what was read: there may have been keys in it.
+    pub(crate) fn wipe(&mut self) {
+        // Of the slice: a vector would be empty then.
+        self.buf[..].zeroize();
     }
 
     /// Reads one datagram; none when there is none.

@@ -11,6 +11,8 @@
 
 mod crypto;
 mod inline;
+mod kernel;
+pub(crate) mod mirror;
 mod packet;
 
 use super::path::{DataPath, Shared};
@@ -19,6 +21,7 @@ use crate::config::{DeviceKind, OffloadDevice};
 use crate::transport::link::{self, Links};
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
+use mirror::Mirror;
 use sealane_engine::xfrm::device as engine;
 use std::io;
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub(crate) struct Place<'a> {
     pub(crate) shared: &'a Arc<Shared>,
     /// To be woken when [`engine::Device::events`] has something.
     pub(crate) waker: &'a Arc<Waker>,
+    /// The kernel's policies that stand for ours.
+    pub(crate) mirror: &'a Arc<Mirror>,
     /// The number that leads packets to its TUN device, for packet offload; otherwise 0.
     pub(crate) number: u8,
 }
@@ -87,12 +92,11 @@ fn in_list(list: &str, number: u32) -> bool {
 /// # Errors
 /// The kernel's; `Unsupported` for what this build or this kernel cannot do.
 fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running>> {
-    let not_yet = || Err(io::Error::new(io::ErrorKind::Unsupported, "this kind of device is not there yet"));
     match config.kind {
         DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
         DeviceKind::Crypto => Ok(Box::new(crypto::CryptoCore::open(&config.name, config.cpu, place)?)),
         DeviceKind::Packet => Ok(Box::new(packet::Packet::open(&config.name, config.cpu, place)?)),
-        DeviceKind::Kernel => not_yet(),
+        DeviceKind::Kernel => Ok(Box::new(kernel::Kernel::open(&config.name, place)?)),
     }
 }
 
@@ -153,7 +157,8 @@ impl Devices {
             })?,
             _ => 0,
         };
-        let place = Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, number };
+        let place =
+            Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, mirror: data.mirror(), number };
         let running = open(config, &place)?;
         // What is told of its making is not about the time from now on.
         self.follow(data);

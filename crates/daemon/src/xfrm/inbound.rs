@@ -92,8 +92,10 @@ impl Worker {
                 let start = if whole { ROOM } else { front(slot, data.len(), &read, protocol) };
                 let mut packet = Inbound::new(Packet::new(slot, start, ROOM + data.len()));
                 packet.udp_encap = matches!(protocol, Upper::Udp { .. });
-                packets.push(packet);
-                ways.push(way);
+                if !shared.elsewhere.has(packet.packet.bytes()) {
+                    packets.push(packet);
+                    ways.push(way);
+                }
                 if at >= read.len || packets.is_full() {
                     break;
                 }

@@ -1,6 +1,7 @@
 //! The data path of one network namespace: a thread between its TUN device and the wire.
 
 use super::NAT_T;
+use super::device::mirror::{Elsewhere, Mirror};
 use super::fast_in::FastIn;
 use super::fast_out::FastOut;
 use super::flight::Flights;
@@ -21,6 +22,7 @@ use sealane_engine::xfrm::{Notice, Now, Xfrm};
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::wire::gso::Cutter;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -74,6 +76,8 @@ pub(crate) struct Shared {
     /// Wakes the stack's thread.
     pub(super) waker: Arc<Waker>,
     pub(super) cores: Cores,
+    /// States of the kernel's own IPsec.
+    pub(super) elsewhere: Elsewhere,
     sockets: Sockets,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
@@ -83,6 +87,27 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What the threads of a namespace are to share.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish) -> io::Result<Self> {
+        let bits = Bits::default();
+        Ok(Shared {
+            xfrm: Mutex::new(xfrm),
+            publish,
+            stop: Arc::default(),
+            sockets: netns.run(|| Sockets::open(bits.exempt))?,
+            waker: Arc::new(Waker::new()?),
+            cores: Cores::default(),
+            elsewhere: Elsewhere::default(),
+            leftover: AtomicBool::new(false),
+            counters: Counters::default(),
+            bits,
+            started: Instant::now(),
+        })
+    }
+
     /// The engine.
     pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
         self.xfrm.lock()
@@ -218,6 +243,7 @@ pub(crate) struct DataPath {
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
     leads: Mutex<Leads>,
+    mirror: Arc<Mirror>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -227,19 +253,8 @@ impl DataPath {
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
     pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish) -> io::Result<Self> {
-        let bits = Bits::default();
-        let shared = Arc::new(Shared {
-            xfrm: Mutex::new(xfrm),
-            publish,
-            stop: Arc::default(),
-            sockets: netns.run(|| Sockets::open(bits.exempt))?,
-            waker: Arc::new(Waker::new()?),
-            cores: Cores::default(),
-            leftover: AtomicBool::new(false),
-            counters: Counters::default(),
-            bits,
-            started: Instant::now(),
-        });
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish)?);
+        let bits = shared.bits;
         shared.xfrm().look_elsewhere();
         let (mut worker, mut table) = netns.run(|| {
             let post = Post { waker: shared.waker.clone(), stop: shared.stop.clone() };
@@ -250,7 +265,7 @@ impl DataPath {
         if table.is_there() {
             shared.leftover.store(true, Ordering::Release);
         } else {
-            table.write(&wanted(shared.xfrm().spd(), &Leads::new()))?;
+            table.write(&wanted(shared.xfrm().spd(), &Leads::new(), &BTreeSet::new()))?;
         }
         let index = worker.tun.index();
         netns.run(|| route::lead(bits, 0, index))?;
@@ -266,6 +281,7 @@ impl DataPath {
             shared,
             table: Mutex::new(table),
             leads: Mutex::default(),
+            mirror: Arc::default(),
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -287,15 +303,22 @@ impl DataPath {
             let mut xfrm = self.shared.xfrm();
             let before = xfrm.spd().changes();
             let result = f(&mut xfrm, now);
-            (result, (xfrm.spd().changes() != before).then(|| wanted(xfrm.spd(), &self.leads.lock())))
+            let changed = xfrm.spd().changes() != before || self.mirror.has_changed();
+            (result, changed.then(|| wanted(xfrm.spd(), &self.leads.lock(), &self.mirror.put(&xfrm))))
         };
         if let Some(rules) = rules {
             table.write(&rules)?;
+            self.mirror.settle();
             self.shared.leftover.store(false, Ordering::Release);
         }
         self.shared.choose_reader();
         self.shared.waker.wake();
         Ok(result)
+    }
+
+    /// The policies that the kernel has in our place.
+    pub(super) fn mirror(&self) -> &Arc<Mirror> {
+        &self.mirror
     }
 
     /// The number of a TUN device that has none yet, for packet offload; `None` when there are too many.
@@ -328,8 +351,13 @@ impl DataPath {
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
-        let rules = wanted(self.shared.xfrm().spd(), &after);
-        table.write(&rules)
+        let rules = {
+            let xfrm = self.shared.xfrm();
+            wanted(xfrm.spd(), &after, &self.mirror.put(&xfrm))
+        };
+        table.write(&rules)?;
+        self.mirror.settle();
+        Ok(())
     }
 
     /// Ends it in good order: rules and routes go, and what was protected passes in clear.

@@ -2,7 +2,7 @@
 
 use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How many policies of a direction get a rule each. Beyond that one rule takes all of a family, and the engine decides.
@@ -21,8 +21,10 @@ pub(crate) enum Lead {
 pub(crate) type Leads = BTreeMap<u32, Lead>;
 
 /// What the rules have to say for these policies.
-pub(super) fn wanted(spd: &Spd, leads: &Leads) -> Wanted {
-    let rules = |dir| rules(spd, dir, leads);
+///
+/// `mirrored` are the indices of those that the kernel has for states in crypto offload.
+pub(super) fn wanted(spd: &Spd, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
+    let rules = |dir| rules(spd, dir, leads, mirrored);
     let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
     Wanted {
         input: rules(Dir::In),
@@ -32,7 +34,7 @@ pub(super) fn wanted(spd: &Spd, leads: &Leads) -> Wanted {
     }
 }
 
-fn rules(spd: &Spd, dir: Dir, leads: &Leads) -> Rules {
+fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
     // Those of xfrm interfaces, which there are none of here.
     policies.retain(|p| p.if_id == 0);
@@ -40,7 +42,11 @@ fn rules(spd: &Spd, dir: Dir, leads: &Leads) -> Rules {
     let mut all = None;
     if policies.len() > MAX_RULES {
         // Inbound there is no second look. Those of devices come first, and nobody else looks at them.
-        policies.retain(|p| p.device.is_some() || dir != Dir::Out && then(p, leads) != Then::Pass);
+        policies.retain(|p| {
+            p.device.is_some()
+                || mirrored.contains(&p.index)
+                || dir != Dir::Out && then(p, leads, mirrored) != Then::Pass
+        });
         all = (dir == Dir::Out).then(|| {
             [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
                 let (source, destination) = ((any, 0), (any, 0));
@@ -50,7 +56,7 @@ fn rules(spd: &Spd, dir: Dir, leads: &Leads) -> Rules {
         });
     }
     let list = policies.into_iter().filter_map(|policy| {
-        let (of, then) = (of(policy), then(policy, leads));
+        let (of, then) = (of(policy), then(policy, leads, mirrored));
         // A rule that lets more pass than its policy does must not be; one that protects more may.
         (then != Then::Pass || is_exact(policy)).then_some((of, then))
     });
@@ -58,11 +64,11 @@ fn rules(spd: &Spd, dir: Dir, leads: &Leads) -> Rules {
 }
 
 /// Whether a rule says exactly what a policy does.
-pub(super) fn is_exact(policy: &Policy) -> bool {
+pub(crate) fn is_exact(policy: &Policy) -> bool {
     of(policy).is_exact() && policy.selector.ifindex == 0
 }
 
-fn then(policy: &Policy, leads: &Leads) -> Then {
+fn then(policy: &Policy, leads: &Leads, mirrored: &BTreeSet<u32>) -> Then {
     let required = match policy.dir {
         Dir::Out => !policy.templates.is_empty(),
         // What is optional may be missing.
@@ -70,6 +76,7 @@ fn then(policy: &Policy, leads: &Leads) -> Then {
     };
     match policy.device.and_then(|device| leads.get(&device)) {
         Some(Lead::Kernel) => Then::Pass,
+        None if policy.device.is_none() && mirrored.contains(&policy.index) => Then::Pass,
         _ if policy.action != Action::Block && !required => Then::Pass,
         Some(Lead::Tun(number, _)) => Then::Protect(*number),
         // One of a device that is gone is the engine's to drop.
@@ -117,7 +124,7 @@ mod tests {
             }
         }
         let leads = Leads::from([(7, Lead::Tun(2, "sealane0".into())), (8, Lead::Kernel)]);
-        let wanted = wanted(&spd, &leads);
+        let wanted = wanted(&spd, &leads, &BTreeSet::new());
         assert_eq!(wanted.devices, ["sealane0"]);
         for rules in [&wanted.output, &wanted.input] {
             let then = |last: u8| {
@@ -139,7 +146,7 @@ mod tests {
             spd.add(policy(Dir::Out, last, Action::Block, None), false).expect("a policy");
         }
         spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
-        let rules = wanted(&spd, &Leads::from([(7, Lead::Tun(1, "x".into()))])).output;
+        let rules = wanted(&spd, &Leads::from([(7, Lead::Tun(1, "x".into()))]), &BTreeSet::new()).output;
         let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
         assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
         assert_eq!(rules.list[1].0.source.1, 0);

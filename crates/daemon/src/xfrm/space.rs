@@ -125,8 +125,10 @@ impl Space {
                 })
             });
             self.devices.lock().follow(&self.data);
-            let events = self.engine().device_events();
-            self.publish(&events);
+            match self.data.with(|engine, _| engine.device_events()) {
+                Ok(events) => self.publish(&events),
+                Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+            }
             let now = self.now();
             if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
                 match self.data.with(|engine, now| engine.handle_timeout(now)) {

@@ -21,14 +21,14 @@ fn family(address: IpAddr) -> u16 {
     if address.is_ipv4() { 2 } else { 10 }
 }
 
-fn attribute(out: &mut Vec<u8>, kind: u16, payload: &[u8]) {
+pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, payload: &[u8]) {
     out.extend_from_slice(&((payload.len() + 4) as u16).to_ne_bytes());
     out.extend_from_slice(&kind.to_ne_bytes());
     out.extend_from_slice(payload);
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+pub(super) fn message(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&((16 + body.len()) as u32).to_ne_bytes());
     out.extend_from_slice(&kind.to_ne_bytes());
@@ -44,7 +44,7 @@ fn lifetime(out: &mut [u8]) {
 }
 
 /// `XFRM_MSG_NEWSA`: ESP with AES-GCM-128.
-fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -> Vec<u8> {
+pub(super) fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -> Vec<u8> {
     let mut body = vec![0; 224];
     put(&mut body, 56, dst);
     body[72..76].copy_from_slice(&spi.to_be_bytes());
@@ -75,7 +75,7 @@ fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -> Vec<u8> {
 }
 
 /// `XFRM_MSG_NEWPOLICY` with one template.
-fn policy(dir: u8, src: (IpAddr, u8), dst: (IpAddr, u8), ends: (IpAddr, IpAddr), mode: u8) -> Vec<u8> {
+pub(super) fn policy(dir: u8, src: (IpAddr, u8), dst: (IpAddr, u8), ends: (IpAddr, IpAddr), mode: u8) -> Vec<u8> {
     let mut body = vec![0; 168];
     put(&mut body, 0, dst.0);
     put(&mut body, 16, src.0);
@@ -202,7 +202,7 @@ const OUTER4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const OUTER6: [&str; 2] = ["fd77::1", "fd77::2"];
 const INNER4: [&str; 2] = ["10.79.1.1", "10.79.2.1"];
 const INNER6: [&str; 2] = ["fd79:1::1", "fd79:2::1"];
-const TUNNEL: u8 = 1;
+pub(super) const TUNNEL: u8 = 1;
 const TRANSPORT: u8 = 0;
 
 #[test]

@@ -1,6 +1,5 @@
 //! NEWSA and UPDSA (`xfrm_add_sa`): a state is made of what a request says, then added or put in the place of another.
 
-use super::offload::packet_device;
 use super::replay::{numbers, seen, window_pkts};
 use super::spi::Wanted;
 use super::state::{Km, Replay, State};
@@ -162,7 +161,7 @@ impl Xfrm {
             mark: convert::mark(state.mark),
             if_id: state.if_id,
             cpu: state.cpu,
-            device: packet_device(state.offload),
+            device: self.owner(state.offload),
             selector: convert::selector(&info.sel),
             dir: convert::dir(state.dir),
             flags,

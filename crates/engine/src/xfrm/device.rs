@@ -95,6 +95,12 @@ pub trait Device: Send {
     /// What it can do.
     fn caps(&self) -> Caps;
 
+    /// Whether the stack behind it is another one, to which packets of its states go past this one: a state in crypto offload
+    /// is the device's as one in packet offload is.
+    fn is_stack(&self) -> bool {
+        false
+    }
+
     /// Takes a state.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 //! `xfrm_do_migrate_state`).
 
 use super::add::{UDP_ENCAP_ESPINUDP, set_mark};
-use super::offload::packet_device;
 use super::policies::verify_type;
 use super::policy::dir;
 use super::state::{Km, State, unless_zero};
@@ -111,7 +110,7 @@ impl Xfrm {
     /// The numbers of a state in packet offload are its device's, which does not give them back.
     fn can_move(&mut self, state: &State, from: Serial) -> Result<(), Reject> {
         self.init_state(state)?;
-        if packet_device(state.offload).is_some() {
+        if self.owner(state.offload).is_some() {
             return Err(Reason::MigrateClone.into());
         }
         let info = &state.info;
@@ -284,7 +283,7 @@ impl Xfrm {
             return Err(Reason::MigrateOccupied.into());
         }
         self.init_state(&state)?;
-        if packet_device(state.offload).is_some() {
+        if self.owner(state.offload).is_some() {
             return Err(Reason::MigrateClone.into());
         }
         if !valid {

@@ -162,7 +162,15 @@ impl Xfrm {
         Some(CryptoDevice { ifindex: NonZeroI32::new(offload.ifindex)?, key: state.device_key?.0 })
     }
 
-    /// What a device has counted for a state in packet offload.
+    /// The device that a state's packets are the matter of, not the stack's.
+    pub(crate) fn owner(&self, offload: Option<UserOffload>) -> Option<u32> {
+        let owns = |offload: &UserOffload| {
+            is_packet(offload) || self.devices.devices.get(&offload.ifindex).is_some_and(|device| device.is_stack())
+        };
+        offload.filter(owns).map(|offload| offload.ifindex as u32)
+    }
+
+    /// What a device has counted for a state that is its own.
     pub(crate) fn device_counters(&self, state: &State) -> Option<(Usage, SaStat)> {
         let (device, key) = self.device_of(state)?;
         device.counters(key)
@@ -192,10 +200,10 @@ impl Xfrm {
         found
     }
 
-    /// The device of a state in packet offload.
+    /// The device of a state that is its own.
     fn device_of(&self, state: &State) -> Option<(&dyn Device, StateKey)> {
-        let offload = state.offload.filter(is_packet)?;
-        Some((&**self.devices.devices.get(&offload.ifindex)?, state.device_key?))
+        let ifindex = self.owner(state.offload)? as i32;
+        Some((&**self.devices.devices.get(&ifindex)?, state.device_key?))
     }
 
     /// Learns from the devices when their policies were used last.

@@ -211,6 +211,15 @@ pub(crate) fn verify_tmpls(tmpls: &mut [UserTmpl], family: u16, dir: u8) -> Resu
 }
 
 impl Xfrm {
+    /// The policies for which `wanted` says so: the index of each, and it as a key manager would be told of it.
+    pub fn policy_messages(
+        &self,
+        wanted: impl Fn(&sealane_net::ipsec::spd::Policy) -> bool,
+    ) -> impl Iterator<Item = (u32, Message)> {
+        let records = self.policies.iter().map(|(_, record)| record).filter(move |record| wanted(&record.to_packets()));
+        records.map(|record| (record.info.index, record.new_message(&self.data.spd)))
+    }
+
     /// Makes a policy of what a request says (`xfrm_policy_construct`).
     pub(crate) fn construct_policy(
         &mut self,
