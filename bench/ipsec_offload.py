@@ -118,10 +118,12 @@ class Tunnel:
             ip(0, "route", "add", f"{INNER[1]}/32", "via", OUTER[1], "dev", "veth", "table", "100")
             return
         ip(0, "route", "add", f"{INNER[1]}/32", "via", OUTER[1], "src", INNER[0])
-        offload = {"crypto": f"offload crypto dev {NAME} dir out", "packet": f"offload packet dev {NAME} dir out"}.get(row, "")
-        script = (f"ip xfrm state add src {OUTER[0]} dst {OUTER[1]} proto esp spi 0x1000 reqid 1 mode tunnel aead "
+        offload = {"crypto": f"offload dev {NAME} dir out", "packet": f"offload packet dev {NAME} dir out"}.get(row, "")
+        # Not every `ip` knows the words of packet offload.
+        xfrm = f"{args.sealane} xfrm" if row == "packet" else "ip xfrm"
+        script = (f"{xfrm} state add src {OUTER[0]} dst {OUTER[1]} proto esp spi 0x1000 reqid 1 mode tunnel aead "
                   f"'rfc4106(gcm(aes))' {KEY} 128 encap espinudp 4500 4500 0.0.0.0 {offload}\n"
-                  f"ip xfrm policy add dir out src {INNER[0]} dst {INNER[1]} "
+                  f"{xfrm} policy add dir out src {INNER[0]} dst {INNER[1]} "
                   f"{f'offload packet dev {NAME} ' if row == 'packet' else ''}"
                   f"tmpl src {OUTER[0]} dst {OUTER[1]} proto esp reqid 1 mode tunnel\n")
         subprocess.run([*argv, args.sealane, "run", "--", "sh", "-ec", script], check=True)
