@@ -210,6 +210,12 @@ fn expected(case: &Case, plain: &[u8], wire: &[u8]) -> Option<Vec<u8>> {
     Some(want)
 }
 
+/// Whether there may be an option of IPv4 with a source route, loose or strict.
+fn is_source_routed(packet: &[u8]) -> bool {
+    let options = packet.get(20..usize::from(packet[0] & 15) * 4).unwrap_or_default();
+    packet[0] >> 4 == 4 && options.iter().any(|b| matches!(b, 0x83 | 0x89))
+}
+
 fn run(case: &Case, plain: &[u8]) {
     let (mut sad, mut other) = (Sad::new(1), Sad::new(2));
     let (Ok(id), Ok(_)) = (sad.add(case.spec()), other.add(case.spec())) else { return };
@@ -261,6 +267,10 @@ fn run(case: &Case, plain: &[u8]) {
     // A datagram whose SPI is 0 is no ESP.
     assert!(matches!(status, Err(_) | Ok(Opened::Ike)), "a bit was another: {status:?}");
 
+    // AH covers the end of a source route, which is where a packet is when it is opened, and not here.
+    if case.proto == Proto::Ah && case.mode == Mode::Transport && is_source_routed(plain) {
+        return;
+    }
     for wire in &wires {
         let (status, found) = opened(&mut other, wire, case.encap);
         match expected(case, plain, wire) {
