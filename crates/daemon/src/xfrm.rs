@@ -12,6 +12,7 @@
 //! ```
 
 pub mod client;
+mod counters;
 pub(crate) mod device;
 mod fast_in;
 mod fast_out;

@@ -59,6 +59,8 @@ struct Drop {
 struct Shown {
     states: Vec<State>,
     devices: Vec<Device>,
+    /// Packets between the daemon and the kernel, by what became of them.
+    path: BTreeMap<String, u64>,
     drops: Vec<Drop>,
 }
 
@@ -131,7 +133,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
         up: d.up,
         counters: d.counters.into_iter().collect(),
     });
-    let shown = Shown { devices: devices.collect(), states, drops: drops(&session.client.stat()?) };
+    let devices = devices.collect();
+    let path = session.client.path()?.into_iter().collect();
+    let shown = Shown { devices, states, path, drops: drops(&session.client.stat()?) };
     if json {
         serde_json::to_writer_pretty(&mut *session.out, &shown)?;
         writeln!(session.out)?;
@@ -186,6 +190,12 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
             write!(out, "; {} {value}", counter.replace('_', " "))?;
         }
         writeln!(out)?;
+    }
+    let path: Vec<String> = (shown.path.iter().filter(|(_, packets)| **packets > 0))
+        .map(|(name, packets)| format!("{} {packets}", name.replace('_', " ")))
+        .collect();
+    if !path.is_empty() {
+        writeln!(out, "packets: {}", path.join("; "))?;
     }
     if !shown.drops.is_empty() {
         writeln!(out, "dropped:")?;

@@ -146,6 +146,15 @@ impl Client {
         Ok(self.question(Question::Devices)?.lines().filter_map(DeviceState::parse).collect())
     }
 
+    /// What became of packets between the daemon and the kernel, by name.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn path(&mut self) -> io::Result<Vec<(String, u64)>> {
+        let row = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+        Ok(self.question(Question::Path)?.lines().filter_map(row).collect())
+    }
+
     fn question(&mut self, question: Question) -> io::Result<String> {
         let flags = sealane_abi::netlink::NLM_F_REQUEST;
         self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;

@@ -1,6 +1,7 @@
 //! The data path of one network namespace: a thread between its TUN device and the wire.
 
 use super::NAT_T;
+pub(crate) use super::counters::Counters;
 use super::device::mirror::{Elsewhere, Mirror};
 use super::fast_in::FastIn;
 use super::fast_out::FastOut;
@@ -27,7 +28,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -41,29 +42,6 @@ const TIDY: Duration = Duration::from_secs(60);
 const NAP: Duration = Duration::from_micros(30);
 /// Descriptors that are waited for.
 const FDS: usize = 32;
-
-/// What a data path counts, beside what the engine does.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Packets that the kernel took from us for the wire.
-    pub(crate) sent: AtomicU64,
-    /// Those of them that went past the stack.
-    pub(crate) fast_out: AtomicU64,
-    /// Packets that came past the stack, and were authentic.
-    pub(crate) fast_in: AtomicU64,
-    /// Packets that did not fit into the rings that they come by.
-    pub(crate) ring_drops: AtomicU64,
-    /// Packets that it refused.
-    pub(crate) refused: AtomicU64,
-    /// Packets that left in clear because a policy says so.
-    pub(crate) clear: AtomicU64,
-    /// Frames of the stack that are no packets.
-    pub(crate) malformed: AtomicU64,
-    /// Opened packets or superframes that the stack refused.
-    pub(crate) refused_in: AtomicU64,
-    /// Packets without a policy that the rules of a daemon before this one protect.
-    pub(crate) held: AtomicU64,
-}
 
 /// Tells key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;

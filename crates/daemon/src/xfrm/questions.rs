@@ -11,6 +11,8 @@ pub(crate) enum Question {
     Stat,
     /// The offload devices: a line each of their name, their kind, `up` or `down`, and their counters by name and number.
     Devices,
+    /// What became of packets between us and the kernel: a line each of a name and a number.
+    Path,
 }
 
 impl Question {
@@ -19,6 +21,7 @@ impl Question {
         match self {
             Question::Stat => 0xff00,
             Question::Devices => 0xff01,
+            Question::Path => 0xff02,
         }
     }
 }
@@ -26,7 +29,7 @@ impl Question {
 /// The answer to a datagram that is such a question.
 pub(super) fn answer(datagram: &[u8], from: &Sender, text: impl FnOnce(Question) -> String) -> Option<Replies> {
     let message = Messages::new(datagram).next()?;
-    let all = [Question::Stat, Question::Devices];
+    let all = [Question::Stat, Question::Devices, Question::Path];
     let question = all.into_iter().find(|q| q.kind() == message.header.nlmsg_type)?;
     let answer = answer::message(question.kind(), 0, message.header.nlmsg_seq, from.port, text(question).as_bytes());
     Some(Replies { unicast: vec![Zeroizing::new(answer)], events: Vec::new() })

@@ -110,6 +110,7 @@ impl Space {
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.engine().stat()),
                     Question::Devices => self.devices.lock().describe(),
+                    Question::Path => self.data.shared().counters.describe(),
                 });
                 if let Some(answer) = answer {
                     return answer;

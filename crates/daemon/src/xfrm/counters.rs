@@ -1,0 +1,51 @@
+//! What the path of packets counts beside what the engine does.
+
+use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a data path counts, beside what the engine does.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Packets that the kernel took from us for the wire.
+    pub(crate) sent: AtomicU64,
+    /// Those of them that went past the stack.
+    pub(crate) fast_out: AtomicU64,
+    /// Packets that came past the stack, and were authentic.
+    pub(crate) fast_in: AtomicU64,
+    /// Packets that did not fit into the rings that they come by.
+    pub(crate) ring_drops: AtomicU64,
+    /// Packets that it refused.
+    pub(crate) refused: AtomicU64,
+    /// Packets that left in clear because a policy says so.
+    pub(crate) clear: AtomicU64,
+    /// Frames of the stack that are no packets.
+    pub(crate) malformed: AtomicU64,
+    /// Opened packets or superframes that the stack refused.
+    pub(crate) refused_in: AtomicU64,
+    /// Packets without a policy that the rules of a daemon before this one protect.
+    pub(crate) held: AtomicU64,
+}
+
+impl Counters {
+    /// A line each of a name and a number.
+    pub(super) fn describe(&self) -> String {
+        let all = [
+            ("sent", &self.sent),
+            ("sent_past_stack", &self.fast_out),
+            ("not_sent", &self.refused),
+            ("received_past_stack", &self.fast_in),
+            ("ring_full", &self.ring_drops),
+            ("not_given_to_stack", &self.refused_in),
+            ("clear", &self.clear),
+            ("held", &self.held),
+            ("malformed", &self.malformed),
+        ];
+        let mut text = String::new();
+        for (name, counter) in all {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name} {}", counter.load(Relaxed));
+        }
+        text
+    }
+}
