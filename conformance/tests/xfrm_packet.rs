@@ -234,6 +234,10 @@ fn program(name: &str) -> String {
 
 impl Pair {
     fn new(test: &str) -> Option<Pair> {
+        Pair::with(test, DEVICE)
+    }
+
+    fn with(test: &str, config: &str) -> Option<Pair> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
@@ -246,7 +250,7 @@ impl Pair {
             lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
             lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
         }
-        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], DEVICE));
+        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
         Some(Pair { lab, hosts })
     }
 
@@ -343,4 +347,42 @@ fn the_device_owns_its_states() {
     run(&pair.hosts[1], &pair.lab, "ip xfrm state flush");
     pair.set(1, 0x3001, "");
     assert!(ping().contains(" 5 received"));
+}
+
+/// Beside states of the device there are some in software, and another device: one thread reads what comes, each has its own.
+#[test]
+fn beside_software() {
+    let second = format!("{DEVICE}[[ipsec.device]]\nname = \"sealane1\"\nkind = \"packet\"\n");
+    let Some(pair) = Pair::with("xfrm_packet::beside_software", &second) else { return };
+    let Pair { lab, hosts } = &pair;
+    // The end of an address says whose its traffic is.
+    const WHOSE: [(u32, Option<&str>); 3] = [(1, Some("sealane0")), (2, None), (3, Some("sealane1"))];
+    for flags in ["replay-window 64", "replay-window 64 encap espinudp 4500 4500 0.0.0.0"] {
+        for (end, host) in hosts.iter().enumerate() {
+            let mut script = FLUSH.to_owned();
+            for (last, device) in WHOSE {
+                let (n, m) = (end + 1, 2 - end);
+                lab.ip(&host.space, &format!("addr replace 10.83.{n}.{last}/32 dev lo"));
+                lab.ip(&host.space, &format!("route replace 10.83.{m}.{last}/32 dev veth src 10.83.{n}.{last}"));
+                let case = Case { flags, spi: 0x1001 + 0x10_0000 * last, ..TUNNEL };
+                let commands = case.commands(end, "sealane", device).replace("reqid 1", &format!("reqid {last}"));
+                let commands = commands.replace("10.82.1.1", &format!("10.83.1.{last}"));
+                script += &commands.replace("10.82.2.1", &format!("10.83.2.{last}"));
+            }
+            run(host, lab, &script);
+        }
+        for (last, _) in WHOSE {
+            let to = format!("10.83.2.{last}");
+            let ping = ["ping", "-q", "-c", "20", "-i", "0.01", "-W", "2", &to];
+            let (status, text) = lab.start(&hosts[0].space, &ping).finish(LIMIT);
+            assert_eq!(status, Some(0), "{to}: {text}");
+        }
+        for host in hosts {
+            let text = host.ip(lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+            assert_eq!(text.matches(", 20(packets)").count(), 6, "{text}");
+            assert!(text.lines().filter(|line| line.starts_with("Xfrm")).all(|line| line.ends_with("\t0")), "{text}");
+        }
+    }
+    let (_, text) = hosts[0].sealane(lab, "xfrm show interval 0");
+    assert!(text.contains("device sealane0: packet, up, 2 states") && text.contains("sealed 40"), "{text}");
 }

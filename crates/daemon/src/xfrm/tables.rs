@@ -18,12 +18,24 @@ use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// What a packet device has done to packets.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Packets sealed, packets opened and let pass.
+    pub(super) sealed: AtomicU64,
+    pub(super) opened: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    /// Outbound packets that it had no policy or no state for.
+    pub(super) asked: AtomicU64,
+}
 
 /// The tables of a packet device.
 #[derive(Clone)]
 pub(super) struct DeviceTables {
     pub(super) core: PacketCore,
+    pub(super) counts: Arc<Counts>,
     /// The number of its TUN device.
     pub(super) number: u8,
     /// To be woken when the device has something to tell.
@@ -39,6 +51,37 @@ pub(super) enum Tables {
     Stack,
     /// A packet device's.
     Device(DeviceTables),
+}
+
+impl DeviceTables {
+    /// Seals packets; those of which [`is_left`] speaks are the stack's matter.
+    fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes, now: Now) {
+        if self.core.outbound(runs, packets, routes, now) {
+            self.events.wake();
+        }
+        let (mut sealed, mut asked) = (0, 0);
+        for packet in &*packets {
+            sealed += u64::from(packet.status.is_ok());
+            asked += u64::from(is_left(packet));
+        }
+        self.counts.sealed.fetch_add(sealed, Ordering::Relaxed);
+        self.counts.asked.fetch_add(asked, Ordering::Relaxed);
+        self.counts.dropped.fetch_add(packets.len() as u64 - sealed - asked, Ordering::Relaxed);
+    }
+
+    /// Opens packets; those of which [`is_unknown`] speaks may be others'.
+    fn inbound(&self, packets: &mut [Inbound<'_>], routes: &mut Routes, now: Now) {
+        if self.core.inbound(packets, routes, now) {
+            self.events.wake();
+        }
+        let (mut opened, mut dropped) = (0, 0);
+        for packet in &*packets {
+            opened += u64::from(matches!(packet.status, Ok(Opened::Packet { .. })));
+            dropped += u64::from(packet.status.is_err() && !is_unknown(packet));
+        }
+        self.counts.opened.fetch_add(opened, Ordering::Relaxed);
+        self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    }
 }
 
 impl Tables {
@@ -128,9 +171,7 @@ impl Shared {
             Locked { shared: self, xfrm, now }.tell();
             return None;
         };
-        if device.core.outbound(runs, packets, routes, now) {
-            device.events.wake();
-        }
+        device.outbound(runs, packets, routes, now);
         let mut rest = packets;
         for run in runs {
             let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
@@ -181,11 +222,7 @@ impl Shared {
                 xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
                 Locked { shared: self, xfrm, now }.tell();
             }
-            Tables::Device(device) => {
-                if device.core.inbound(packets, routes, self.now()) {
-                    device.events.wake();
-                }
-            }
+            Tables::Device(device) => device.inbound(packets, routes, self.now()),
         }
         self.elsewhere(by, packets, routes);
         None
@@ -209,11 +246,7 @@ impl Shared {
                 let notices = self.xfrm().inbound(packets, routes, now);
                 self.tell(notices);
             }
-            Tables::Device(device) => {
-                if device.core.inbound(packets, routes, self.now()) {
-                    device.events.wake();
-                }
-            }
+            Tables::Device(device) => device.inbound(packets, routes, self.now()),
         };
         if !packets.iter().any(is_unknown) {
             return;

@@ -233,3 +233,33 @@ fn numbers_go_on_and_are_leased() {
     let next = number(seal(&core, &datagram(), at(5)).0);
     assert!((132..=140).contains(&next) && next > 131, "{next}");
 }
+
+/// As a key manager does it that has reserved an SPI.
+#[test]
+fn a_reserved_spi_becomes_the_device_s() {
+    let mut xfrm = xfrm();
+    let core = add_core(&mut xfrm, DEVICE);
+    let info = UsersaInfo { seq: 9, ..state(0) };
+    ok(&mut xfrm, &Message::new(Body::AllocSpi(UserspiInfo { info, min: 0x100, max: 0x100 })), at(0));
+    assert!(!core.has_inbound() && count(&mut xfrm) == 1);
+    let encap = EncapTmpl { encap_type: 2, encap_sport: 4500.into(), encap_dport: 4500.into(), ..EncapTmpl::default() };
+    let update = Message::new(Body::UpdSa(UsersaInfo { replay_window: 32, seq: 9, ..state(0x100) })).with(aead());
+    let update = update.with(Attribute::Encap(encap)).with(on(DEVICE, XFRM_OFFLOAD_INBOUND));
+    ok(&mut xfrm, &update, at(1));
+    assert!(core.has_inbound() && count(&mut xfrm) == 1);
+    ok(&mut xfrm, &Message::new(Body::UpdPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(on(DEVICE, 0)), at(1));
+    // The peer's NAT gives it another port: the device tells it.
+    let mut peer = super::xfrm();
+    let theirs = EncapTmpl { encap_sport: 5000.into(), ..encap };
+    ok(&mut peer, &new_state(state(0x100)).with(Attribute::Encap(theirs)), at(1));
+    ok(&mut peer, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(1));
+    let packet = send(&mut peer, at(2)).0.unwrap();
+    let mut buffer = [&[0; HEADROOM][..], &packet].concat();
+    let end = buffer.len();
+    let mut burst = [Inbound::new(Packet::new(&mut buffer, HEADROOM, end))];
+    burst[0].udp_encap = true;
+    assert!(core.inbound(&mut burst, &mut Local, at(2)));
+    assert!(matches!(burst[0].status, Ok(Opened::Packet { .. })), "{:?}", burst[0].status);
+    let told = xfrm.device_events();
+    assert!(matches!(body(&told[0].bytes), Body::Mapping(m) if m.new_sport.get() == 5000 && m.old_sport.get() == 4500));
+}

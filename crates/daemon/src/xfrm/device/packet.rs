@@ -14,7 +14,7 @@ use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
 use crate::transport::tun::Tun;
 use crate::xfrm::path::{Post, Shared, Worker};
-use crate::xfrm::tables::{DeviceTables, Tables};
+use crate::xfrm::tables::{Counts, DeviceTables, Tables};
 use sealane_crypto::rng::Entropy;
 use sealane_engine::xfrm::device::Device;
 use sealane_engine::xfrm::packet::PacketDevice;
@@ -32,6 +32,7 @@ pub(super) struct Packet {
     netns: Netns,
     shared: Arc<Shared>,
     events: Arc<Waker>,
+    counts: Arc<Counts>,
     post: Post,
     /// What the thread has, while there is none.
     idle: Option<Worker>,
@@ -54,6 +55,7 @@ impl Packet {
             netns: place.netns.try_clone()?,
             shared: place.shared.clone(),
             events: place.waker.clone(),
+            counts: Arc::default(),
             post,
             idle: Some(worker),
             thread: None,
@@ -87,6 +89,7 @@ impl Running for Packet {
         });
         let tables = DeviceTables {
             core: device.core(),
+            counts: self.counts.clone(),
             number: self.number,
             events: self.events.clone(),
             thread: self.post.waker.clone(),
@@ -116,6 +119,12 @@ impl Running for Packet {
 
     fn down(&mut self) {
         self.halt();
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counts { sealed, opened, dropped, asked } = &*self.counts;
+        let all = [("sealed", sealed), ("opened", opened), ("dropped", dropped), ("asked", asked)];
+        all.map(|(name, count)| (name, count.load(Ordering::Relaxed))).into()
     }
 }
 
