@@ -218,3 +218,17 @@ for _ in range(300):
     y.recv(4096)
     y.close()
 print("many came and went")
+
+# No acknowledgement is asked for, and the socket is closed, or its program ends, at once.
+SETDEFAULT, GETDEFAULT = 0x27, 0x28
+done = 0
+for i in range(40):
+    wanted = bytes([2, 1 + i % 2, 2])
+    if (child := os.fork()) == 0:
+        y = new()
+        y.send(message(SETDEFAULT, 1, wanted + b"\0"))
+        os._exit(0)
+    os.waitpid(child, 0)
+    x.send(message(GETDEFAULT, 1, bytes(4)))
+    done += x.recv(4096)[16:19] == wanted
+print("done without a word", done)

@@ -82,6 +82,12 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     }
 }
 
+/// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order.
+pub(super) fn settle(peer: Peer) {
+    // Whatever is wrong, the request has been sent.
+    let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
+}
+
 /// What answers for NETLINK_XFRM in a namespace.
 enum Served {
     /// A daemon.

@@ -141,6 +141,10 @@ impl Call<'_> {
         })?;
         if waits {
             readable(fd, ANSWER_MS);
+        } else if !expects_answer(&data) {
+            // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it does the
+            // daemon see whose request it is.
+            super::link::settle(self.peer);
         }
         Ok(len as i64)
     }
