@@ -19,6 +19,8 @@ mod fast_out;
 mod flight;
 mod inbound;
 mod join;
+mod keepalive;
+mod listeners;
 pub(crate) mod mark;
 mod numbers;
 mod outbound;

@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 mod acquire;
 mod add;
 mod aevent;
+mod aevent_notify;
 mod convert;
 pub mod data;
 mod defaults;
@@ -30,6 +31,7 @@ pub mod device;
 mod dump;
 mod expire;
 mod find;
+mod keepalive;
 mod migrate;
 pub mod numbers;
 mod offload;
@@ -47,6 +49,7 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
+pub use keepalive::Keepalive;
 pub use proc::{STAT_QUERY, proc_xfrm_stat};
 
 use policies::Policies;
@@ -124,6 +127,8 @@ pub struct Xfrm {
     random: Random,
     cpus: u32,
     settings: defaults::Settings,
+    aevents: aevent_notify::Aevents,
+    keepalives: keepalive::Keepalives,
     devices: offload::Devices,
     numbers: Option<Box<dyn numbers::Numbers>>,
     /// States whose numbers could not be leased when they asked.
@@ -185,6 +190,8 @@ impl Xfrm {
             random: setup.random,
             cpus: setup.cpus,
             settings: defaults::Settings::default(),
+            aevents: aevent_notify::Aevents::default(),
+            keepalives: keepalive::Keepalives::default(),
             devices: offload::Devices::default(),
             numbers: setup.numbers,
             starving: Vec::new(),
@@ -194,6 +201,7 @@ impl Xfrm {
     /// Serves one datagram, message by message (`netlink_rcv_skb`, `xfrm_user_rcv_msg`).
     pub fn call(&mut self, datagram: &[u8], from: Sender, now: Now) -> Replies {
         let mut replies = Replies::default();
+        self.aevents.now_ns = now.monotonic_ns;
         // As long as a dump has not been read to its end, which is not before this returns, there is no second one.
         let mut dumping = false;
         for message in Messages::new(datagram) {
@@ -293,9 +301,15 @@ impl Xfrm {
     /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
     #[must_use]
     pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
-        let at = [self.data.sad.poll_timeout(), self.states.poll_timeout(), self.policies.poll_timeout()];
+        let at = [
+            self.data.sad.poll_timeout(),
+            self.states.poll_timeout(),
+            self.policies.poll_timeout(),
+            self.keepalives.poll_timeout(),
+        ];
         let at = at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)));
-        at.into_iter().chain(self.numbers_poll_timeout()).min()
+        let aevent = self.aevents.poll_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now.monotonic_ns)));
+        at.into_iter().chain(self.numbers_poll_timeout()).chain(aevent).min()
     }
 
     /// What time has brought: events for those who listen.
@@ -306,6 +320,7 @@ impl Xfrm {
         self.handle_events(events, now, &mut notices);
         self.states_timeout(now, &mut notices);
         self.policies_timeout(now, &mut notices);
+        self.aevents_timeout(now, &mut notices);
         self.numbers_timeout();
         notices
     }

@@ -1,6 +1,8 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
 
 use super::device::{Devices, Refused};
+use super::keepalive;
+use super::listeners::{LISTENERS, Listeners, Sysctls};
 use super::path::DataPath;
 use super::questions::{self, Question};
 use super::socket::{Server, Socket};
@@ -12,12 +14,11 @@ use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
+use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_crypto::Registry;
 use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,8 +42,7 @@ pub(crate) struct Space {
     stop: AtomicBool,
     /// Says that we serve, also when we have died.
     mark: mark::Mark,
-    /// The kernel's setting of how long an acquire is waited for, which key managers change; `None` in kernels without XFRM.
-    acquire: Option<File>,
+    sysctls: Sysctls,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -81,7 +81,7 @@ impl Space {
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let mark = mark::Mark::write(folder, &netns)?;
-        let acquire = netns.run(|| File::open("/proc/sys/net/core/xfrm_acq_expires")).ok();
+        let sysctls = netns.run(|| Ok(Sysctls::open()))?;
         let space = Arc::new(Space {
             netns,
             socket,
@@ -91,7 +91,7 @@ impl Space {
             links,
             stop: AtomicBool::new(false),
             mark,
-            acquire,
+            sysctls,
             thread: Mutex::default(),
         });
         let shared = space.clone();
@@ -102,8 +102,16 @@ impl Space {
 
     fn work(&self) {
         let mut server = Server::new(&self.socket);
+        let mut listeners = Listeners::new(&self.netns);
+        let mut keepalives = keepalive::Sender::default();
         while !self.stop.load(Ordering::Acquire) {
-            let timeout = self.engine().poll_timeout(self.now()).unwrap_or(LONGEST).min(LONGEST);
+            let timeout = {
+                let now = self.now();
+                let mut engine = self.engine();
+                engine.set_aevent_listeners(listeners.have(XFRMNLGRP_AEVENTS), now);
+                let longest = if engine.has_states() { LISTENERS } else { LONGEST };
+                engine.poll_timeout(now).unwrap_or(longest).min(longest)
+            };
             server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
                 // Who has put an interface down before it asks, as on Linux, finds nothing of it.
                 self.devices.lock().follow(&self.data);
@@ -115,9 +123,8 @@ impl Space {
                 if let Some(answer) = answer {
                     return answer;
                 }
-                let acquire_s = self.acquire_s();
                 let done = self.data.with(|engine, now| {
-                    acquire_s.into_iter().for_each(|seconds| engine.set_acquire_s(seconds));
+                    self.sysctls.tell(engine);
                     engine.call(datagram, from, now)
                 });
                 done.unwrap_or_else(|e| {
@@ -136,15 +143,12 @@ impl Space {
                     Ok(events) => self.publish(&events),
                     Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
                 }
+                let due = self.engine().keepalives(now);
+                if let Err(e) = keepalives.send(&self.netns, self.data.shared().bits.exempt, &due) {
+                    eprintln!("sealane: xfrm: NAT keep-alives: {e}");
+                }
             }
         }
-    }
-
-    /// `net.core.xfrm_acq_expires`.
-    fn acquire_s(&self) -> Option<u32> {
-        let mut text = [0; 16];
-        let len = self.acquire.as_ref()?.read_at(&mut text, 0).ok()?;
-        core::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
     }
 
     /// The engine. Who brings a timer forward calls [`Space::changed`] afterwards; who changes policies, does so by

@@ -145,6 +145,8 @@ impl Xfrm {
                 state.replay_at = at;
             }
         }
+        self.start_told(serial);
+        self.start_keepalive(serial, now_s);
         Ok(serial)
     }
 
@@ -312,8 +314,8 @@ impl Xfrm {
         if let Some(cur) = attrs.ltime_val()? {
             state.info.curlft = cur;
         }
-        state.replay_ticks = attrs.etimer_thresh()?.unwrap_or(state.replay_ticks);
-        state.replay_thresh = attrs.replay_thresh()?.unwrap_or(state.replay_thresh);
+        state.replay_ticks = attrs.etimer_thresh()?.unwrap_or(self.aevents.ticks);
+        state.replay_thresh = attrs.replay_thresh()?.unwrap_or(self.aevents.thresh);
         state.mapping_maxage_s = attrs.mtimer_thresh()?.unwrap_or(0);
         if let Some(offload) = attrs.offload_dev()? {
             let keys = transform.clone();

@@ -95,6 +95,7 @@ impl Xfrm {
             state.replay_thresh = thresh.unwrap_or(state.replay_thresh);
             state.mapping_maxage_s = maxage.unwrap_or(state.mapping_maxage_s);
         }
+        self.watch(serial);
         if let Some(state) = self.states.get(serial) {
             let message = self.aevent_message(state, XFRM_AE_CU);
             serving.tell(XFRMNLGRP_AEVENTS, &message);
@@ -117,6 +118,7 @@ impl Xfrm {
         set.unwrap_or(Ok(()))?;
         if let Some(state) = self.states.get_mut(serial) {
             state.replay = replay;
+            state.told.said_again();
         }
         let at = self.states.get(serial).and_then(|state| self.position(state));
         if let Some(state) = self.states.get_mut(serial) {

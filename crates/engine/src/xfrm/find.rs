@@ -73,6 +73,8 @@ impl Xfrm {
     /// Takes a state out of both tables.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
         let Some(mut state) = self.states.remove(serial) else { return };
+        self.aevents.forget(serial, &state.told);
+        self.keepalives.forget(serial, state.keepalive);
         let used = self.last_number(&state);
         self.end_lease(&mut state, used);
         if let Some(sa) = state.sa {
@@ -96,6 +98,10 @@ impl Xfrm {
                 }
                 Event::Acquire { state, policy, .. } => notices.extend(self.acquired(state, policy, now)),
                 Event::Mapping { state, address, port } => notices.extend(self.mapped(state, address, port)),
+                Event::Numbers(sa) => {
+                    let serial = self.states.of_sa(sa);
+                    notices.extend(serial.and_then(|serial| self.numbers_moved(serial, now)));
+                }
                 Event::LeaseLow(sa) => self.renew_lease(self.states.of_sa(sa)),
             }
         }

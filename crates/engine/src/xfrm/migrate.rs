@@ -179,8 +179,13 @@ impl Xfrm {
             state.replay = replay;
         }
         state.replay_at = self.position(&state);
-        self.states.remove(from);
+        if let Some(old) = self.states.remove(from) {
+            self.aevents.forget(from, &old.told);
+            self.keepalives.forget(from, old.keepalive);
+        }
         let serial = self.states.add(state, now_s);
+        self.start_told(serial);
+        self.start_keepalive(serial, now_s);
         if let Some(offload) = offload {
             return self.offload_again(serial, &offload, now_s);
         }

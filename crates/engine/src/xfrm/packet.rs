@@ -82,7 +82,7 @@ impl Core {
                 }
                 Event::LeaseLow(sa) => of(sa).map(DeviceEvent::LeaseLow),
                 // Nothing is asked for here.
-                Event::Acquire { .. } => None,
+                Event::Acquire { .. } | Event::Numbers(_) => None,
             };
             self.told.extend(told);
         }

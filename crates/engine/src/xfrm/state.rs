@@ -1,6 +1,8 @@
 //! A state as a key manager said it, and how it is told back (`copy_to_user_state_extra`).
 
+use super::aevent_notify::Told;
 use super::device::StateKey;
+use super::keepalive::Looked;
 use super::numbers::Series;
 use super::{Xfrm, convert};
 use sealane_abi::xfrm::{
@@ -20,7 +22,7 @@ pub(crate) enum Km {
 }
 
 /// Sequence numbers and window as they were said.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Replay {
     /// 32 bits.
     Legacy(ReplayState),
@@ -28,8 +30,6 @@ pub(crate) enum Replay {
     Esn(ReplayStateEsn),
 }
 
-/// Packets between two events of replay where nothing is said (`xfrm_aevent_rseqth`).
-const AEVENT_THRESH: u32 = 2;
 /// Ticks of the kernel's clock in a second, as on the machine of the record; times of events are given in them, and told
 /// in tenths of a second.
 pub(crate) const TICKS_S: u32 = 100;
@@ -56,6 +56,7 @@ pub(crate) struct State {
     pub(crate) dir: u8,
     pub(crate) cpu: Option<u32>,
     pub(crate) keepalive_s: u32,
+    pub(crate) keepalive: Looked,
     pub(crate) mapping_maxage_s: u32,
     /// Packets between two events of replay (`replay_maxdiff`).
     pub(crate) replay_thresh: u32,
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub(crate) replay: Replay,
     /// Numbers and packets when `replay` was said: as long as they stand, it does.
     pub(crate) replay_at: Option<super::replay::Position>,
+    /// What was told of it.
+    pub(crate) told: Told,
     /// What its device calls it.
     pub(crate) device_key: Option<StateKey>,
     /// What its numbers are leased by.
@@ -97,12 +100,14 @@ impl State {
             dir: 0,
             cpu: None,
             keepalive_s: 0,
+            keepalive: Looked::default(),
             mapping_maxage_s: 0,
-            replay_thresh: AEVENT_THRESH,
-            replay_ticks: TICKS_S,
+            replay_thresh: 0,
+            replay_ticks: 0,
             offload: None,
             replay: Replay::Legacy(ReplayState::default()),
             replay_at: None,
+            told: Told::default(),
             device_key: None,
             series: None,
             look_at_s: None,

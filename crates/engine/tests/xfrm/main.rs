@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod crypto;
 mod devices;
+mod notices;
 mod numbers;
 mod packet_core;
 mod packets;

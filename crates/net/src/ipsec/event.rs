@@ -31,6 +31,9 @@ pub enum Event {
         /// The UDP port.
         port: u16,
     },
+    /// The last number sent or the highest one received has come to where it is to be told
+    /// ([`Sad::watch_numbers`](crate::ipsec::sad::Sad::watch_numbers)); nothing more is said until that is set anew.
+    Numbers(SaId),
     /// Most of the leased sequence numbers are used: lease more, see [`crate::ipsec::seq`].
     LeaseLow(SaId),
 }

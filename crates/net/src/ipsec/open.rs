@@ -352,6 +352,10 @@ fn settle(
     }
     let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
     sa.window.commit(job.named.number()).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    if sa.window.top() >= sa.told_from[1] {
+        sa.told_from = [u64::MAX; 2];
+        events.push(Event::Numbers(job.sa));
+    }
     sa.count(hot, payload.end - payload.at, now_s);
     unwrap(sa, packet, &payload)?;
     Ok(match sa.mode {

@@ -318,6 +318,8 @@ pub struct Sa {
     pub mark: Mark,
     bytes_mark: u64,
     packets_mark: u64,
+    /// From which number on, sent and received, the next packet is told; the largest one for never.
+    pub(crate) told_from: [u64; 2],
     /// When it was added, in seconds of wall time.
     pub add_time_s: u64,
     /// When its first packet came; 0 before that.
@@ -418,6 +420,7 @@ impl Sa {
             mark: spec.mark,
             bytes_mark: 0,
             packets_mark: 0,
+            told_from: [u64::MAX; 2],
             add_time_s: spec.now_s,
             use_time_s: 0,
             last_used_s: 0,
@@ -493,6 +496,7 @@ impl Sa {
     pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
         self.window = old.window.clone();
         (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
+        self.told_from = old.told_from;
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;
         (self.bytes_mark, self.packets_mark) = (used.bytes + hot.bytes_left, used.packets + hot.packets_left);

@@ -333,6 +333,14 @@ impl Sad {
         }
     }
 
+    /// From which number sent, and which one received, on the next packet brings [`Event::Numbers`]; `u64::MAX` for never.
+    /// A state without a window has no number received.
+    pub fn watch_numbers(&mut self, id: SaId, from: [u64; 2]) {
+        if let Some((_, sa)) = self.pair_mut(id) {
+            sa.told_from = if sa.window.size_pkts() == 0 { [from[0], u64::MAX] } else { from };
+        }
+    }
+
     /// Numbers and window as another machine says that they are (`XFRM_MSG_NEWAE`): the last number sent, the highest
     /// received, and which of the window's numbers have been `seen`.
     ///

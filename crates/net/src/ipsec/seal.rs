@@ -144,6 +144,10 @@ fn prepare(
     };
     job.map_err(plain)?;
     hot.number = number;
+    if number >= sa.told_from[0] {
+        sa.told_from = [u64::MAX; 2];
+        events.push(Event::Numbers(id));
+    }
     sa.count(hot, payload_len, now_s);
     Ok(())
 }

@@ -1,0 +1,106 @@
+//! Events of replay: what `ip xfrm monitor aevent` shows at a real kernel and at a daemon for the same packets.
+
+use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::Target;
+
+const KERNEL: &str = "linux-7.3";
+const ENDS: [&str; 2] = ["10.81.0.1", "10.81.0.2"];
+
+/// States and policies between the ends' addresses, for ping. The key is another one each time: where one is added again a
+/// daemon goes on counting.
+fn commands(end: usize, flags: &str, key: usize) -> String {
+    let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
+    for (from, spi) in [(0, "0x1001"), (1, "0x2001")] {
+        let (source, destination) = (ENDS[from], ENDS[1 - from]);
+        let direction = if from == end { "out" } else { "in" };
+        script += &format!(
+            "ip xfrm state add src {source} dst {destination} proto esp spi {spi} reqid 1 mode transport \
+             aead 'rfc4106(gcm(aes))' 0x{key:02x}0102030405060708090a0b0c0d0e0f10111213 128 {flags}\n\
+             ip xfrm policy add dir {direction} src {source} dst {destination} proto icmp \
+             tmpl proto esp reqid 1 mode transport\n"
+        );
+    }
+    script
+}
+
+/// A monitor, which ends by itself.
+fn watch(settings: &str) -> String {
+    format!("{settings}; exec timeout 9 ip xfrm monitor aevent")
+}
+
+/// Steps with time between them: numbers too few to tell, then by time, then enough, then nothing until it is late.
+fn steps(to: &str) -> String {
+    let ping = |count: u32| format!("ping -q -c {count} -i 0.06 -W 5 {to}\n");
+    format!("sleep 0.5\n{}sleep 1\n{}sleep 2.5\n{}sleep 0.5\n{}sleep 1.5\n", ping(1), ping(5), ping(1), ping(1))
+}
+
+/// What was shown of each state, the one that packets leave by first. Timers that are due at a time go off in any order.
+fn shown(text: &str, own: usize) -> [Vec<String>; 2] {
+    let mut events: [Vec<String>; 2] = Default::default();
+    for event in text.split("Async event").skip(1) {
+        let what = event.lines().next().unwrap_or_default().trim().to_owned();
+        let spi = event.split("SPI ").nth(1).map(str::trim);
+        match spi {
+            Some("0x1001") => events[own].push(what),
+            Some("0x2001") => events[1 - own].push(what),
+            _ => panic!("{text}"),
+        }
+    }
+    events
+}
+
+#[test]
+fn shown_as_linux_shows() {
+    const TEST: &str = "xfrm_aevents::shown_as_linux_shows";
+    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+        return;
+    }
+    let Some(mut lab) = Lab::new(TEST) else { return };
+    let space = lab.space("a");
+    lab.ip(&space, "tuntap add kernel mode tap");
+    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
+    let host = Host::new(&lab, &space);
+    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24"]);
+    guest.must("ping -q -c 1 -W 5 10.81.0.1");
+    let file = lab.folder().join("aevents").to_string_lossy().into_owned();
+    let settings = |thresh: u32, tenths: u32| {
+        format!(
+            "echo {thresh} > /proc/sys/net/core/xfrm_aevent_rseqth; echo {tenths} > /proc/sys/net/core/xfrm_aevent_etime"
+        )
+    };
+    let cases = [
+        ("replay-window 32", settings(2, 10)),
+        ("replay-window 64 flag esn", settings(3, 10)),
+        ("replay-window 64", settings(0, 10)),
+        ("replay-window 0", settings(3, 0)),
+    ];
+    for (i, (flags, settings)) in cases.into_iter().enumerate() {
+        // Who pings sends first: what one shows then the other one shows when it does.
+        let mut seen: [[[Vec<String>; 2]; 2]; 2] = Default::default();
+        for pinger in 0..2 {
+            let here = host.begin(&lab, &["sh", "-c", &watch(&settings)]);
+            guest.must(&format!("({}) > {file} 2>&1 &", watch(&settings)));
+            // A daemon looks every second whether anybody listens.
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            host.ip(&lab, &commands(0, flags, 2 * i + pinger));
+            guest.must(&commands(1, flags, 2 * i + pinger));
+            if pinger == 0 {
+                let (status, text) = lab.start(&host.space, &["sh", "-ec", &steps(ENDS[1])]).finish(LIMIT);
+                assert_eq!(status, Some(0), "{text}");
+            } else {
+                guest.must(&steps(ENDS[0]));
+            }
+            let (_, here) = here.finish(LIMIT);
+            let there = std::fs::read_to_string(&file).expect("a file");
+            for (end, text) in [here, there].iter().enumerate() {
+                seen[usize::from(end == pinger)][end] = shown(text, end);
+            }
+        }
+        for (role, [daemon, linux]) in ["pinged", "pinger"].iter().zip(seen) {
+            assert!(!linux[0].is_empty(), "{role}, {flags}: {linux:?}");
+            assert_eq!(daemon, linux, "{role}, {flags}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Events of replay that packets and time bring (`xfrm_replay_notify` and `xfrm_replay_timer_handler`).
+//!
+//! A state is told when its numbers are so many packets ahead of what was told last (`XFRM_AE_CR`), and some time after it was
+//! told last if they have moved by then, or else with the next packet (`XFRM_AE_CE`). As in Linux nothing is told where nobody
+//! listens, and then neither packets nor timers cost anything: packets look for the number that [`Sad::watch_numbers`] sets.
+//!
+//! [`Sad::watch_numbers`]: sealane_net::ipsec::sad::Sad::watch_numbers
+
+use super::replay::numbers;
+use super::state::{Km, Replay, TICKS_S};
+use super::states::Serial;
+use super::{Notice, Now, Xfrm};
+use sealane_abi::xfrm::{XFRM_AE_CE, XFRM_AE_CR, XFRM_STATE_ESN, XFRMNLGRP_AEVENTS};
+use std::collections::BTreeSet;
+
+const TICK_NS: u64 = 1_000_000_000 / TICKS_S as u64;
+/// No number is as large.
+const NEVER: [u64; 2] = [u64::MAX; 2];
+
+/// What was told of a state.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// Its numbers, where they are not those that it was made with.
+    replay: Option<Replay>,
+    /// When its timer was set, on the monotonic clock.
+    set_ns: u64,
+    /// When its timer is due, if it runs and somebody listens.
+    due_ns: Option<u64>,
+    /// Whether it was due and nothing had moved: the next packet tells (`XFRM_TIME_DEFER`).
+    late: bool,
+}
+
+impl Told {
+    /// A key manager has said the numbers: it knows them.
+    pub(crate) fn said_again(&mut self) {
+        self.replay = None;
+    }
+}
+
+/// Those of a namespace.
+pub(crate) struct Aevents {
+    /// Whether anybody listens (`xfrm_aevent_is_on`).
+    on: bool,
+    /// Packets between two events where a state does not say (`net.core.xfrm_aevent_rseqth`).
+    pub(crate) thresh: u32,
+    /// Time between two, in ticks (`net.core.xfrm_aevent_etime`).
+    pub(crate) ticks: u32,
+    /// The time of the call that is served.
+    pub(super) now_ns: u64,
+    timers: BTreeSet<(u64, Serial)>,
+}
+
+impl Default for Aevents {
+    fn default() -> Self {
+        Aevents { on: false, thresh: 2, ticks: TICKS_S, now_ns: 0, timers: BTreeSet::new() }
+    }
+}
+
+impl Aevents {
+    /// When the first timer is due, on the monotonic clock.
+    pub(super) fn poll_timeout(&self) -> Option<u64> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn forget(&mut self, serial: Serial, told: &Told) {
+        if let Some(due) = told.due_ns {
+            self.timers.remove(&(due, serial));
+        }
+    }
+}
+
+impl Xfrm {
+    /// Where states say nothing: packets between two events of replay (`net.core.xfrm_aevent_rseqth`), and tenths of a second
+    /// between two (`net.core.xfrm_aevent_etime`). States that are there keep what they have.
+    pub fn set_aevent_defaults(&mut self, thresh: u32, tenths: u32) {
+        (self.aevents.thresh, self.aevents.ticks) = (thresh, tenths.wrapping_mul(TICKS_S) / 10);
+    }
+
+    /// Whether there are states, of which something could be told.
+    #[must_use]
+    pub fn has_states(&self) -> bool {
+        self.states.len() != 0
+    }
+
+    /// Whether anybody listens to [`XFRMNLGRP_AEVENTS`].
+    pub fn set_aevent_listeners(&mut self, on: bool, now: Now) {
+        if self.aevents.on == on {
+            return;
+        }
+        (self.aevents.on, self.aevents.now_ns) = (on, now.monotonic_ns);
+        self.aevents.timers.clear();
+        let all: Vec<Serial> = self.states.iter().map(|(serial, _)| serial).collect();
+        for serial in all {
+            if let Some(state) = self.states.get_mut(serial) {
+                state.told.due_ns = None;
+            }
+            self.run_timer(serial);
+            self.watch(serial);
+        }
+    }
+
+    /// A state is new, or another one goes on in it.
+    pub(super) fn start_told(&mut self, serial: Serial) {
+        let now_ns = self.aevents.now_ns;
+        if let Some(state) = self.states.get_mut(serial) {
+            state.told = Told { set_ns: now_ns, due_ns: None, late: false, replay: state.told.replay.take() };
+        }
+        if self.aevents.on {
+            self.run_timer(serial);
+            self.watch(serial);
+        }
+    }
+
+    /// Lets a timer that was set run where somebody listens; whether it is due by now.
+    fn run_timer(&mut self, serial: Serial) {
+        let Aevents { on, now_ns, timers, .. } = &mut self.aevents;
+        let Some(state) = self.states.get_mut(serial) else { return };
+        if !*on || state.replay_ticks == 0 || state.told.late {
+            return;
+        }
+        let due = state.told.set_ns.saturating_add(u64::from(state.replay_ticks) * TICK_NS);
+        if due <= *now_ns {
+            state.told.late = true;
+        } else {
+            state.told.due_ns = Some(due);
+            timers.insert((due, serial));
+        }
+    }
+
+    /// Says from which numbers on packets are to tell.
+    pub(super) fn watch(&mut self, serial: Serial) {
+        let Some(state) = self.states.get(serial) else { return };
+        let from = match &state.told {
+            _ if !self.aevents.on || state.km != Km::Valid => NEVER,
+            Told { late: true, .. } => [0; 2],
+            _ if state.replay_thresh == 0 => NEVER,
+            Told { replay, .. } => {
+                let esn = state.info.flags & XFRM_STATE_ESN != 0;
+                let (sent, received) = numbers(replay.as_ref().unwrap_or(&state.replay), esn);
+                [sent, received].map(|number| number.saturating_add(state.replay_thresh.into()))
+            }
+        };
+        self.with_sad(serial, |sad, sa| sad.watch_numbers(sa, from));
+    }
+
+    /// Packets have come to where they are to tell.
+    pub(super) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
+        let state = self.states.get(serial).filter(|state| self.aevents.on && state.km == Km::Valid)?;
+        let moved = self.replay(state);
+        let told = state.told.replay.as_ref().unwrap_or(&state.replay);
+        let far = |[moved, told]: [u32; 2]| state.replay_thresh != 0 && moved.wrapping_sub(told) >= state.replay_thresh;
+        let flags = if low_halves(&moved, told).into_iter().any(far) {
+            XFRM_AE_CR
+        } else if state.told.late {
+            XFRM_AE_CE
+        } else {
+            self.watch(serial);
+            return None;
+        };
+        self.tell(serial, flags, moved, now)
+    }
+
+    fn tell(&mut self, serial: Serial, flags: u32, moved: Replay, now: Now) -> Option<Notice> {
+        let message = self.aevent_message(self.states.get(serial)?, flags);
+        let state = self.states.get_mut(serial)?;
+        self.aevents.now_ns = now.monotonic_ns;
+        self.aevents.forget(serial, &state.told);
+        let told = &mut state.told;
+        told.replay = Some(moved);
+        if state.replay_ticks != 0 {
+            told.late = false;
+            (told.set_ns, told.due_ns) = (now.monotonic_ns, None);
+            self.run_timer(serial);
+        }
+        self.watch(serial);
+        Some(Notice::new(XFRMNLGRP_AEVENTS, &message, 0, 0))
+    }
+
+    /// Timers that are due.
+    pub(super) fn aevents_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
+        while let Some((at, serial)) = self.aevents.timers.first().copied()
+            && at <= now.monotonic_ns
+        {
+            self.aevents.timers.pop_first();
+            let Some(state) = self.states.get_mut(serial) else { continue };
+            state.told.due_ns = None;
+            let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Valid) else { continue };
+            let moved = self.replay(state);
+            if moved == *state.told.replay.as_ref().unwrap_or(&state.replay) {
+                if let Some(state) = self.states.get_mut(serial) {
+                    state.told.late = true;
+                }
+                self.watch(serial);
+            } else {
+                notices.extend(self.tell(serial, XFRM_AE_CE, moved, now));
+            }
+        }
+    }
+}
+
+/// The numbers' low halves, received and sent: now, and as they were told.
+fn low_halves(moved: &Replay, told: &Replay) -> [[u32; 2]; 2] {
+    let of = |replay: &Replay| match replay {
+        Replay::Legacy(replay) => [replay.seq, replay.oseq],
+        Replay::Esn(replay) => [replay.seq, replay.oseq],
+    };
+    let (moved, told) = (of(moved), of(told));
+    [[moved[0], told[0]], [moved[1], told[1]]]
+}
