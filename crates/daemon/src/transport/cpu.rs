@@ -19,6 +19,19 @@ pub(crate) fn stay_on(cpu: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the calling thread may run elsewhere than on a CPU; without one, whether it may run on more than one.
+pub(crate) fn has_others(cpu: Option<u32>) -> bool {
+    const BITS: usize = u64::BITS as usize;
+    let mut set = [0u64; 8192 / BITS];
+    // SAFETY: a set of the length told, which is written to.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr().cast()) } < 0 {
+        return false;
+    }
+    let all: u32 = set.iter().map(|word| word.count_ones()).sum();
+    let is_in = |cpu: u32| set.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 != 0);
+    all > u32::from(cpu.is_none_or(is_in))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +43,7 @@ mod tests {
             // SAFETY: nothing is passed.
             assert_eq!(unsafe { libc::sched_getcpu() }, 0);
             assert!(stay_on(8191).is_err() && stay_on(8192).is_err());
+            assert!(!has_others(Some(0)) && !has_others(None) && has_others(Some(1)));
         })
         .join()
         .expect("it stays");

@@ -14,7 +14,7 @@
 mod ring;
 
 use super::{Place, Running};
-use crate::transport::cpu::stay_on;
+use crate::transport::cpu::{has_others, stay_on};
 use crate::transport::tun::Tun;
 use parking_lot::Mutex;
 use ring::{End, Line, Ring};
@@ -65,15 +65,17 @@ pub(super) struct Core {
     sleeping: AtomicBool,
     stop: AtomicBool,
     alive: AtomicBool,
+    /// How long it is looked for work.
+    spin: Duration,
     counters: Arc<Counters>,
 }
 
 impl Core {
-    /// Starts a thread, kept on `cpu` if told.
+    /// Starts a thread of this name, kept on `cpu` if told.
     ///
     /// # Errors
     /// The kernel's.
-    fn start(cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+    fn start(name: &str, cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let core = Arc::new(Core {
             keys: Mutex::default(),
             inbox: Mutex::default(),
@@ -83,10 +85,12 @@ impl Core {
             sleeping: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
+            // Where the stack's thread has no other CPU whoever spins keeps it from its work.
+            spin: if has_others(cpu) { SPIN } else { Duration::ZERO },
             counters,
         });
         let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));
-        let thread = std::thread::Builder::new().name("sealane-crypto".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let pinned = cpu.map_or(Ok(()), stay_on);
             let fine = pinned.is_ok();
             let _ = tell.send(pinned);
@@ -119,15 +123,13 @@ impl Core {
 
     fn run(&self) {
         let mut ends = Ends { core: self, list: Vec::new() };
-        // Alone on a CPU whoever spins keeps the others from their work.
-        let spin = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) { SPIN } else { Duration::ZERO };
         while !self.stop.load(Acquire) {
             if ends.work() {
                 continue;
             }
             let from = Instant::now();
             let mut worked = false;
-            while !worked && from.elapsed() < spin && !self.stop.load(Relaxed) {
+            while !worked && from.elapsed() < self.spin && !self.stop.load(Relaxed) {
                 (0..64).for_each(|_| core::hint::spin_loop());
                 // To a thread that wants this CPU.
                 std::thread::yield_now();
@@ -281,6 +283,7 @@ impl Device for Half {
 
 /// The device: its interface, and the core as long as that is up. What somebody routes to the interface goes nowhere.
 pub(super) struct CryptoCore {
+    name: String,
     tun: Tun,
     cpu: Option<u32>,
     counters: Arc<Counters>,
@@ -294,7 +297,7 @@ impl CryptoCore {
     /// The kernel's.
     pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
         let tun = place.netns.run(|| Tun::open(name))?;
-        Ok(CryptoCore { tun, cpu, counters: Arc::default(), running: None })
+        Ok(CryptoCore { name: name.to_owned(), tun, cpu, counters: Arc::default(), running: None })
     }
 }
 
@@ -305,7 +308,7 @@ impl Running for CryptoCore {
 
     fn up(&mut self) -> io::Result<Box<dyn Device>> {
         self.down();
-        let (core, thread) = Core::start(self.cpu, self.counters.clone())?;
+        let (core, thread) = Core::start(&self.name, self.cpu, self.counters.clone())?;
         self.running = Some((core.clone(), thread));
         Ok(Box::new(Half(core)))
     }

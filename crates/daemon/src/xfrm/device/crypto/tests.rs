@@ -41,7 +41,7 @@ impl Bench {
         let id = out.add(spec()).expect("it is the first");
         inn.add(spec()).expect("it is the first");
         let counters = Arc::default();
-        let (core, thread) = Core::start(None, Arc::clone(&counters)).expect("a thread");
+        let (core, thread) = Core::start("crypto-test", None, Arc::clone(&counters)).expect("a thread");
         core.keys.lock().insert(NAME, transform().key());
         Bench { out, inn, id, half: Half(core), thread: Some(thread), counters }
     }
