@@ -42,6 +42,8 @@ const MAX_COUNTED: usize = 4096;
 const TICK: Duration = Duration::from_secs(1);
 /// A state that had fewer packets than [`WORTH`] for so many ticks goes back to the sockets.
 const IDLE_TICKS: u8 = 10;
+/// So many ticks with packets of which none is authentic do as well.
+const STRANGE_TICKS: u8 = 2;
 /// Of so many packets some must have come by the sockets too.
 const UNSEEN: u32 = 2048;
 /// For how long a state or device is left alone that could not have it.
@@ -61,6 +63,10 @@ struct Activity {
     idle_ticks: u8,
     /// Authentic packets since one came by a socket.
     unseen: u32,
+    /// Whether there were packets since the last tick, authentic or not.
+    any: bool,
+    /// For how many ticks none of its packets was authentic.
+    strange_ticks: u8,
 }
 
 struct Device {
@@ -317,12 +323,15 @@ impl FastIn {
         let unfit: Vec<u32> = self.devices.iter().filter(|(_, d)| d.is_unfit()).map(|(index, _)| *index).collect();
         let leaving = ways.iter_mut().filter_map(|(way, activity)| {
             activity.idle_ticks = if activity.packets < WORTH { activity.idle_ticks + 1 } else { 0 };
-            activity.packets = 0;
+            // A state that we have no more may be another's now, which the rule must not keep its packets from.
+            let strange = activity.any && activity.packets == 0;
+            activity.strange_ticks = if strange { activity.strange_ticks + 1 } else { 0 };
+            (activity.packets, activity.any) = (0, false);
             let held = activity.unseen > UNSEEN;
             if held {
                 barred.insert(*way, now);
             }
-            let idle = activity.idle_ticks > IDLE_TICKS;
+            let idle = activity.idle_ticks > IDLE_TICKS || activity.strange_ticks >= STRANGE_TICKS;
             (held || idle || unfit.contains(&way.device) || !is_local(way.destination)).then_some(*way)
         });
         leaving.collect()
@@ -547,6 +556,10 @@ impl Worker {
             }
         }
         drop(packets);
+        // One of a burst will do.
+        if let Some(activity) = of.first().copied().flatten().and_then(|way| ways.get_mut(&way)) {
+            activity.any = true;
+        }
         ring.release(ring.next());
         // That it had as many as could be read it is asked again for.
         if read == most { BURST } else { read }
