@@ -1,6 +1,6 @@
 //! Offload devices: the commands of Linux's packet offload series as written, under `sealane run`, on devices of the daemon.
 
-use sealane_conformance::ipsec::Host;
+use sealane_conformance::ipsec::{Host, LIMIT};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, root, sealane};
@@ -23,11 +23,16 @@ fn add(spi: u32, rest: &str) -> String {
     format!("{program} xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi {spi:#x} mode tunnel {GCM} {rest}")
 }
 
+/// The beginning of a script that knows `sealane`.
+fn shell() -> String {
+    format!("sealane() {{ '{}' \"$@\"; }}\n", sealane().display())
+}
+
 /// Runs commands: each has its exit status, and says this. Debian 12's `ip` does not know the words `crypto` and `packet` yet:
 /// `sealane xfrm` takes the same ones.
 fn check(lab: &Lab, host: &Host, commands: &[(&str, i32, &str)]) {
     for (command, status, says) in commands {
-        let whole = format!("sealane() {{ '{}' \"$@\"; }}\n{command}", sealane().display());
+        let whole = shell() + command;
         let (found, text) = host.run(lab, &["sh", "-c", &whole]);
         assert_eq!(found, Some(*status), "{command}\n{text}");
         match says {
@@ -144,42 +149,173 @@ fn a_device_that_goes_down() {
     check(&lab, &host, &[(offloads, 0, "1")]);
 }
 
-/// Two namespaces with a daemon each, and states in crypto offload between them.
+const PACKET: &str = "[ipsec]\n[[ipsec.device]]\nname = \"packet0\"\nkind = \"packet\"\n\
+                      [[ipsec.device]]\nname = \"packet1\"\nkind = \"packet\"\n\
+                      [[ipsec.device]]\nname = \"crypto0\"\nkind = \"crypto\"\n";
+
 #[test]
-fn packets_of_an_inline_device() {
-    let Some(mut lab) = lab("xfrm_devices::packets_of_an_inline_device") else { return };
-    let spaces = [lab.space("a"), lab.space("b")];
-    lab.veth([&spaces[0], &spaces[1]], ["eth0", "eth0"]);
-    for (space, end) in spaces.iter().zip([1, 2]) {
-        lab.address(space, "eth0", &format!("10.0.0.{end}/24"), &format!("fd00::{end}/64"));
-        lab.ip(space, &format!("addr add 10.{end}.0.1/32 dev lo"));
-        lab.ip(space, &format!("route add 10.{}.0.1 dev eth0 src 10.{end}.0.1", 3 - end));
+fn packet_offload_as_written() {
+    let Some(mut lab) = lab("xfrm_devices::packet_offload_as_written") else { return };
+    let space = lab.space("x");
+    let host = Host::configured(&lab, &space, PACKET);
+    let policy = |dir: &str, rest: &str| {
+        format!(
+            "sealane xfrm policy add dir {dir} src 10.4.0.0/16 dst 10.5.0.0/16 {rest} \
+             tmpl src 10.0.0.1 dst 10.0.0.2 proto esp reqid 1 mode tunnel"
+        )
+    };
+    const LIST: &str = "ip xfrm policy list | grep -c 'dev packet0'";
+    let unsupported = "Error: Policy offload is not supported.";
+    check(
+        &lab,
+        &host,
+        &[
+            (&add(1, "offload packet dev packet0 dir out"), 0, ""),
+            (&add(2, "flag esn replay-window 32 offload packet dev packet0 dir in"), 0, ""),
+            (&add(1, "offload packet dev packet1 dir out"), 2, "File exists"),
+            ("sealane xfrm state list", 0, "crypto offload parameters: dev packet0 dir out mode packet"),
+            (&policy("out", "offload packet dev packet0"), 0, ""),
+            (&policy("in", "offload packet dev packet0"), 0, ""),
+            (&policy("fwd", "offload packet dev packet0"), 0, ""),
+            (&policy("out", "offload packet dev packet0"), 2, "File exists"),
+            (&policy("out", "priority 7 offload packet dev crypto0"), 2, unsupported),
+            (&policy("out", "priority 7 offload packet dev lo"), 2, unsupported),
+            (LIST, 0, "3"),
+            ("ip xfrm policy get dir out src 10.4.0.0/16 dst 10.5.0.0/16", 0, "dev packet0"),
+            (&add(4, "tfcpad 100 offload packet dev packet0 dir out"), 2, "Error: TFC padding can't be offloaded."),
+            (&add(4, "if_id 7 offload packet dev packet0 dir in"), 2, "Error: XFRM if_id is not supported in RX path."),
+            (&add(4, "offload crypto dev crypto0 dir out"), 0, ""),
+            ("ip xfrm policy delete dir fwd src 10.4.0.0/16 dst 10.5.0.0/16", 0, ""),
+            (LIST, 0, "2"),
+            // Another device's things stay where they are when one goes down.
+            ("ip link set crypto0 down; ip xfrm state count", 0, "SAD count 2"),
+            (LIST, 0, "2"),
+            ("ip link set packet0 down; ip xfrm state count", 0, "SAD count 0"),
+            (LIST, 1, "0"),
+            (&policy("out", "offload packet dev packet0"), 2, unsupported),
+            (&add(1, "offload packet dev packet0 dir out"), 2, "Invalid argument"),
+            ("ip link set packet0 up", 0, ""),
+            (&policy("out", "offload packet dev packet0"), 0, ""),
+            (&add(1, "offload packet dev packet0 dir out"), 0, ""),
+            (LIST, 0, "1"),
+            ("ip xfrm policy flush; ip xfrm state flush; ip xfrm state count; ip xfrm policy list", 0, "SAD count 0\n"),
+        ],
+    );
+    // What a device of its own refuses says why.
+    let (status, text) =
+        host.run(&lab, &["sh", "-c", &format!("{}{}", shell(), add(9, "offload packet dev crypto0 dir out"))]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.starts_with("Error: ") || text.contains("Invalid argument"), "{text}");
+}
+
+/// Two namespaces with a daemon each; packets between 10.1.0.1 and 10.2.0.1 are protected, and those that arrive in clear are
+/// counted.
+struct Pair {
+    lab: Lab,
+    hosts: [Host; 2],
+}
+
+impl Pair {
+    fn new(test: &str, config: &str) -> Option<Pair> {
+        let mut lab = lab(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["eth0", "eth0"]);
+        for (space, end) in spaces.iter().zip([1, 2]) {
+            lab.address(space, "eth0", &format!("10.0.0.{end}/24"), &format!("fd00::{end}/64"));
+            lab.ip(space, &format!("addr add 10.{end}.0.1/32 dev lo"));
+            lab.ip(space, &format!("route add 10.{}.0.1 dev eth0 src 10.{end}.0.1", 3 - end));
+            let watch = format!(
+                "nft add table inet watch; nft 'add chain inet watch in {{ type filter hook prerouting priority -300; }}'\n\
+                 nft 'add rule inet watch in iifname eth0 ip daddr 10.{end}.0.1 counter'"
+            );
+            let (status, text) = lab.start(space, &["sh", "-ec", &watch]).finish(LIMIT);
+            assert_eq!(status, Some(0), "{text}");
+        }
+        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
+        Some(Pair { lab, hosts })
     }
-    let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], INLINE));
-    for (host, end) in hosts.iter().zip([1, 2]) {
-        let mut script = String::new();
-        for (from, spi) in [(1, 0x1001), (2, 0x2001)] {
-            let (to, dir) = (3 - from, if from == end { "out" } else { "in" });
+
+    /// States and policies of an end, each with its offload.
+    fn configure(&self, end: usize, state: &str, policy: &str) {
+        let mut script = shell();
+        for (from, spi) in [(0, 0x1001), (1, 0x2001)] {
+            let (to, dir) = (1 - from, if from == end { "out" } else { "in" });
+            let (from, to) = (from + 1, to + 1);
+            let offload = if state.is_empty() { String::new() } else { format!("{state} dir {dir}") };
             script += &format!(
-                "ip xfrm state add src 10.0.0.{from} dst 10.0.0.{to} proto esp spi {spi:#x} reqid 1 mode tunnel {GCM} \
-                 replay-window 64 offload dev inline0 dir {dir}\n\
-                 ip xfrm policy add dir {dir} src 10.{from}.0.1 dst 10.{to}.0.1 tmpl src 10.0.0.{from} dst 10.0.0.{to} \
-                 proto esp reqid 1 mode tunnel\n"
+                "sealane xfrm state add src 10.0.0.{from} dst 10.0.0.{to} proto esp spi {spi:#x} reqid 1 mode tunnel {GCM} \
+                 replay-window 64 {offload}\n\
+                 sealane xfrm policy add dir {dir} src 10.{from}.0.1 dst 10.{to}.0.1 {policy} \
+                 tmpl src 10.0.0.{from} dst 10.0.0.{to} proto esp reqid 1 mode tunnel\n"
             );
         }
-        host.ip(&lab, &script);
+        self.hosts[end].ip(&self.lab, &script);
     }
-    let text = hosts[0].ip(&lab, "ping -c 5 -i 0.1 -W 5 -s 3000 10.2.0.1");
-    assert!(text.contains("5 received"), "{text}");
-    for host in &hosts {
-        let (_, text) = host.sealane(&lab, "xfrm show interval 0");
-        assert_eq!(text.matches("crypto on inline0").count(), 2, "{text}");
-        assert_eq!(
-            text.matches(" bytes, 5 packets;").count()
-                + text.matches(" bytes, 10 packets;").count()
-                + text.matches(" bytes, 15 packets;").count(),
-            2,
-            "{text}"
-        );
+
+    /// How many of some pings are answered.
+    fn pings(&self, len: usize) -> usize {
+        let ping = format!("ping -c 5 -i 0.1 -W 2 -s {len} 10.2.0.1 || :");
+        let (_, text) = self.lab.start(&self.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+        (0..=5).find(|n| text.contains(&format!(" {n} received"))).expect("a summary")
     }
+
+    /// How many packets came in clear.
+    fn clear(&self) -> u32 {
+        let count = |host: &Host| {
+            let (_, text) = self.lab.start(&host.space, &["nft", "list", "table", "inet", "watch"]).finish(LIMIT);
+            let mut words = text.split_whitespace().skip_while(|w| *w != "packets").skip(1);
+            words.next().and_then(|n| n.parse::<u32>().ok()).expect("a counter")
+        };
+        self.hosts.iter().map(count).sum()
+    }
+}
+
+#[test]
+fn packets_by_each_kind_of_device() {
+    for (kind, mode) in [("inline", "crypto"), ("crypto", "crypto"), ("packet", "packet")] {
+        let config = format!("[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"{kind}\"\n");
+        let Some(pair) = Pair::new("xfrm_devices::packets_by_each_kind_of_device", &config) else { return };
+        let policy = if mode == "packet" { "offload packet dev sealane0" } else { "" };
+        pair.configure(0, &format!("offload {mode} dev sealane0"), policy);
+        // The other end does it in software.
+        pair.configure(1, "", "");
+        // A packet device takes nothing that does not fit the path.
+        let long = if mode == "packet" { 1300 } else { 3000 };
+        assert_eq!((pair.pings(56), pair.pings(long), pair.clear()), (5, 5, 0), "{kind}");
+        let (_, text) = pair.hosts[0].sealane(&pair.lab, "xfrm show interval 0");
+        assert_eq!(text.matches(&format!("{mode} on sealane0")).count(), 2, "{text}");
+        assert_eq!(text.matches(" bytes, 0 packets;").count(), 0, "{kind}: the device's counters are told: {text}");
+        assert!(text.contains(&format!("device sealane0: {kind}, up, 2 states")), "{text}");
+    }
+}
+
+#[test]
+fn nothing_is_in_clear_without_a_device() {
+    let config = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"packet\"\n\
+                  [[ipsec.device]]\nname = \"sealane1\"\nkind = \"packet\"\n";
+    let Some(mut pair) = Pair::new("xfrm_devices::nothing_is_in_clear_without_a_device", config) else { return };
+    pair.configure(1, "", "");
+    // The state has to be with the policy's device: not with another one, and not with none.
+    for state in ["offload packet dev sealane1", ""] {
+        pair.configure(0, state, "offload packet dev sealane0");
+        assert_eq!((pair.pings(56), pair.clear()), (0, 0), "{state}");
+        pair.hosts[0].ip(&pair.lab, "ip xfrm state flush; ip xfrm policy flush");
+    }
+    pair.configure(0, "offload packet dev sealane0", "offload packet dev sealane0");
+    let wider = "sealane xfrm policy add dir out dst 10.2.0.0/16 priority 1 \
+                 tmpl src 10.0.0.1 dst 10.0.0.2 proto esp reqid 2 mode tunnel";
+    pair.hosts[0].ip(&pair.lab, &format!("{}{wider}", shell()));
+    assert_eq!((pair.pings(56), pair.clear()), (5, 0), "a device's policy comes first");
+    // It goes with its device, and the one behind it protects: without a state.
+    pair.hosts[0].ip(&pair.lab, "ip link set sealane0 down");
+    assert_eq!((pair.pings(56), pair.clear()), (0, 0));
+    pair.hosts[0].ip(&pair.lab, "ip link set sealane0 up; ip xfrm state flush; ip xfrm policy flush");
+    pair.configure(0, "offload packet dev sealane0", "offload packet dev sealane0");
+    assert_eq!((pair.pings(56), pair.clear()), (5, 0), "up again it can be used again");
+    pair.hosts[0].end(libc::SIGKILL);
+    assert_eq!((pair.pings(56), pair.clear()), (0, 0), "nor when the daemon is gone");
+    pair.hosts[0].start(&pair.lab);
+    assert_eq!((pair.pings(56), pair.clear()), (0, 0), "nor when it is back and knows nothing");
+    pair.configure(0, "offload packet dev sealane0", "offload packet dev sealane0");
+    assert_eq!((pair.pings(56), pair.clear()), (5, 0), "its numbers go on behind those of before");
 }
