@@ -7,6 +7,7 @@ use sealane_conformance::target::{Target, root};
 use std::time::Duration;
 
 const KERNEL: &str = "linux-7.3";
+const CRYPTO: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
 
 fn program(name: &str) -> String {
     root().join("conformance/programs").join(name).to_string_lossy().into_owned()
@@ -133,8 +134,7 @@ fn with_a_kernel() {
 /// The states of this end are in crypto offload, both directions.
 #[test]
 fn with_a_kernel_by_a_crypto_core() {
-    let config = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
-    against_a_kernel("xfrm_path::with_a_kernel_by_a_crypto_core", config, Some("sealane0"));
+    against_a_kernel("xfrm_path::with_a_kernel_by_a_crypto_core", CRYPTO, Some("sealane0"));
 }
 
 fn against_a_kernel(test: &str, config: &str, device: Option<&str>) {
@@ -212,6 +212,80 @@ fn offloaded(commands: &str, device: Option<&str>) -> String {
     commands.lines().map(line).collect()
 }
 
+/// Bursts of a busy state come by the ring and by the sockets, states are replaced and a device goes down: what is in flight
+/// in a crypto core arrives once, in order, or not at all, and never in clear.
+#[test]
+fn crypto_cores_in_traffic() {
+    let Some(pair) = Pair::configured("xfrm_path::crypto_cores_in_traffic", CRYPTO) else { return };
+    let commands = |pair: &Pair, end: usize, spi: u32| {
+        let text = pair.commands(end, spi);
+        let dirs = if end == 0 { ["out", "in"] } else { ["in", "out"] };
+        let line = |line: &str| match line.contains("state add") {
+            true => format!(
+                "{line} offload dev sealane0 dir {}\n",
+                dirs[usize::from(!line.contains(&format!("spi {spi:#x} ")))]
+            ),
+            false => format!("{line}\n"),
+        };
+        text.lines().map(line).collect::<String>()
+    };
+    for end in 0..2 {
+        pair.hosts[end].ip(&pair.lab, &commands(&pair, end, 0x1001));
+    }
+    // The first sends of a state go to the neighbours' resolution.
+    pair.hosts[0].ip(&pair.lab, "ping -q -c 1 -W 5 10.82.2.1");
+    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
+    watch.expect("watching", 1);
+    let ping = ["ping", "-c", "3000", "-i", "0.001", "-s", "1200", "-W", "5", "10.82.2.1"];
+    let sender = pair.lab.start(&pair.hosts[0].space, &ping);
+    std::thread::sleep(Duration::from_millis(700));
+    // New states beside the old ones, those that open first; then the old ones go, those that seal first.
+    let add = |pair: &Pair, end: usize| -> String {
+        let lines = commands(pair, end, 0x3001);
+        lines.lines().filter(|line| line.contains("state add")).map(|line| format!("{line}\n")).collect()
+    };
+    let only = |lines: &str, dir: &str| -> String {
+        lines.lines().filter(|line| line.ends_with(dir)).map(|line| format!("{line}\n")).collect()
+    };
+    for dir in ["dir in", "dir out"] {
+        for end in 0..2 {
+            pair.hosts[end].ip(&pair.lab, &only(&add(&pair, end), dir));
+        }
+    }
+    let delete = |from: usize, spi: u32| {
+        format!("ip xfrm state delete src 10.81.0.{from} dst 10.81.0.{} proto esp spi {spi:#x}\n", 3 - from)
+    };
+    pair.hosts[0].ip(&pair.lab, &delete(1, 0x1001));
+    pair.hosts[1].ip(&pair.lab, &delete(2, 0x1002));
+    std::thread::sleep(Duration::from_millis(300));
+    pair.hosts[0].ip(&pair.lab, &delete(2, 0x1002));
+    pair.hosts[1].ip(&pair.lab, &delete(1, 0x1001));
+    let (status, text) = sender.finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    let last = &text[text.len().saturating_sub(300)..];
+    assert!(last.contains("3000 received") && !last.contains("duplicates"), "{last}");
+    let numbers: Vec<u32> = text.split("icmp_seq=").skip(1).filter_map(|t| t.split(' ').next()?.parse().ok()).collect();
+    assert!(numbers.is_sorted(), "a flow stays in order");
+    let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
+    std::thread::sleep(Duration::from_millis(300));
+    pair.hosts[0].ip(&pair.lab, "ip link set sealane0 down");
+    let states = pair.hosts[0].ip(&pair.lab, "ip xfrm state list; ping -q -c 3 -i 0.1 -W 1 10.82.2.1 || true");
+    assert!(!states.contains("offload") && states.contains(" 0 received"), "{states}");
+    pair.hosts[0].ip(&pair.lab, "ip link set sealane0 up");
+    for end in 0..2 {
+        let again = commands(&pair, end, 0x5001).replace("policy add", "policy update");
+        pair.hosts[end].ip(&pair.lab, &again.replace("ip xfrm policy flush\n", ""));
+    }
+    pair.hosts[0].ip(&pair.lab, "ping -q -c 3 -i 0.1 -W 5 10.82.2.1");
+    let (_, sent) = sender.finish(LIMIT);
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0 esp "), "{seen} {sent}");
+    for host in &pair.hosts {
+        let (_, text) = host.sealane(&pair.lab, "xfrm show interval 0");
+        assert!(text.contains("crypto, up, 2 states") && !text.contains("XfrmInStateSeqError"), "{text}");
+    }
+}
+
 /// Two daemons over a wire.
 struct Pair {
     lab: Lab,
@@ -220,6 +294,10 @@ struct Pair {
 
 impl Pair {
     fn new(test: &str) -> Option<Pair> {
+        Pair::configured(test, "[ipsec]\n")
+    }
+
+    fn configured(test: &str, config: &str) -> Option<Pair> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
@@ -232,7 +310,7 @@ impl Pair {
             lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
             lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
         }
-        let hosts = [Host::new(&lab, &spaces[0]), Host::new(&lab, &spaces[1])];
+        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
         Some(Pair { lab, hosts })
     }
 
