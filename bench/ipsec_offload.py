@@ -97,8 +97,6 @@ class Tunnel:
         kind = DEVICE.get(row)
         config = pathlib.Path(folder) / "sealane.toml"
         text = "[ipsec]\n"
-        if row == "software" and cpus > 1 and args.workers:
-            text += f"workers = {args.workers}\n"
         if kind:
             text += f'[[ipsec.device]]\nname = "{NAME}"\nkind = "{kind}"\ncpu = {cpus - 1}\n'
         config.write_text(text)
@@ -250,7 +248,6 @@ def main():
     parser.add_argument("--csv")
     parser.add_argument("--sealane", default=str(HERE.parent / "target/release/sealane"))
     parser.add_argument("--load", default=str(HERE.parent / "target/release/udp-load"))
-    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tsc-ghz", type=float, default=0)
     parser.add_argument("rows", nargs="*")
     args = parser.parse_args()
