@@ -1,5 +1,6 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
+use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
 use std::io;
@@ -18,9 +19,19 @@ const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 
+/// Extension headers in front of what a socket of IPv6 gives (RFC 3542), with the option that asks for each.
+const IPV6_HOPOPTS: i32 = 54;
+const IPV6_RTHDR: i32 = 57;
+const IPV6_DSTOPTS: i32 = 59;
+/// The longest that all of them may be, in bytes.
+const MAX_EXTENSIONS: usize = 256;
+const AH: u8 = 51;
+
+const CONTROL_LEN: usize = 512;
+
 /// Room for control messages.
 #[repr(C, align(8))]
-struct Control([u8; 256]);
+struct Control([u8; CONTROL_LEN]);
 
 /// What stands around ESP, beside ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +57,8 @@ pub(crate) struct Received {
     pub(crate) port: u16,
     /// Addresses and the like.
     pub(crate) around: Around,
+    /// The type of the extension header that it begins with, of packets of AH over IPv6.
+    pub(crate) first: Option<u8>,
     /// The device that it came by; 0 where that is not known.
     pub(crate) device: u32,
     /// Its mark, where the socket was asked to tell ([`RawEsp::tell_marks`]).
@@ -244,6 +257,12 @@ impl RawEsp {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let fd = socket(family, libc::SOCK_RAW, protocol.into())?;
         prepare(fd.as_fd(), v6, mark)?;
+        if v6 && protocol == AH {
+            // AH covers them.
+            for option in [IPV6_HOPOPTS, IPV6_RTHDR, IPV6_DSTOPTS] {
+                super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
+            }
+        }
         Ok(RawEsp { fd, v6, protocol })
     }
 
@@ -308,7 +327,7 @@ unsafe fn push<T: Copy>(control: &mut Control, len: usize, level: i32, kind: i32
 
 fn send(fd: BorrowedFd<'_>, around: &Around, port: u16, pieces: &[&[u8]], segment: Option<u16>) -> io::Result<()> {
     let (mut to, to_len) = address(around.destination, port);
-    let mut control = Control([0; 256]);
+    let mut control = Control([0; CONTROL_LEN]);
     let mut len = 0;
     // SAFETY: five messages of at most 40 bytes each.
     unsafe {
@@ -358,7 +377,7 @@ fn send(fd: BorrowedFd<'_>, around: &Around, port: u16, pieces: &[&[u8]], segmen
 }
 
 fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
-    let mut control = Control([0; 256]);
+    let mut control = Control([0; CONTROL_LEN]);
     // SAFETY: all-zero values of these are valid.
     let (mut from, mut message): (Address, libc::msghdr) = unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
     let mut iovec = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
@@ -391,7 +410,8 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
         }
     };
     let mut around = Around { source, destination: source, tos: 0, ttl: 64 };
-    let mut segment = len;
+    let (mut len, mut segment) = (len, len);
+    let (mut first, mut extensions) = (None, ArrayVec::<u8, MAX_EXTENSIONS>::new());
     let (mut device, mut mark) = (0, 0);
     // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
     unsafe {
@@ -415,13 +435,29 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => around.tos = data.cast::<i32>().read_unaligned() as u8,
                 (libc::SOL_SOCKET, libc::SO_MARK) => mark = data.cast::<u32>().read_unaligned(),
+                (libc::IPPROTO_IPV6, kind @ (IPV6_HOPOPTS | IPV6_RTHDR | IPV6_DSTOPTS)) => {
+                    let len = (*at).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                    first = first.or(Some(match kind {
+                        IPV6_HOPOPTS => libc::IPPROTO_HOPOPTS as u8,
+                        IPV6_RTHDR => libc::IPPROTO_ROUTING as u8,
+                        _ => libc::IPPROTO_DSTOPTS as u8,
+                    }));
+                    // Without what is too long the packet is not what its sender signed.
+                    let _ = extensions.try_extend_from_slice(core::slice::from_raw_parts(data, len));
+                }
                 (libc::IPPROTO_UDP, UDP_GRO) => segment = data.cast::<i32>().read_unaligned() as usize,
                 _ => {}
             }
             at = libc::CMSG_NXTHDR(&raw const message, at);
         }
     }
-    Ok(Some(Received { len, segment: segment.max(1), port, around, device, mark }))
+    if !extensions.is_empty() && len + extensions.len() <= buf.len() {
+        buf.copy_within(..len, extensions.len());
+        buf[..extensions.len()].copy_from_slice(&extensions);
+        len += extensions.len();
+        segment = len;
+    }
+    Ok(Some(Received { len, segment: segment.max(1), port, around, first, device, mark }))
 }
 
 /// What stands around the payload of a packet that is sent.

@@ -207,7 +207,7 @@ fn front(slot: &mut [u8], len: usize, read: &Received, upper: Upper) -> usize {
             slot[at + 6..at + 8].fill(0);
             17
         }
-        Upper::Raw(protocol) => protocol,
+        Upper::Raw(protocol) => read.first.unwrap_or(protocol),
     };
     let upper_len = len + ROOM - at;
     match (source, destination) {
