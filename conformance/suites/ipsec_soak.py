@@ -2,7 +2,9 @@
 """Two daemons under a load for a long time: rekeyed every 5 seconds, over a wire that loses, duplicates and reorders, one of
 them killed every minute.
 
-usage: ipsec_soak.py [MINUTES]          (30)
+usage: ipsec_soak.py [MINUTES [PATH]]          (30 software)
+
+PATH is who does the work: software, crypto (a crypto core) or packet (a packet core), on both ends.
 
 Needs root, iputils-ping, iperf3, and target/release with sealane and lossy-link. Every frame that leaves either end is looked
 at: nothing of the inner addresses may be in clear, and of no SPI may a sequence number leave twice. The daemon that lives all
@@ -28,6 +30,8 @@ A, M, B = (f"{NAME}-{end}" for end in "amb")
 OUTER = {A: "10.85.0.1", B: "10.85.0.2"}
 INNER = {A: "10.86.1.1", B: "10.86.2.1"}
 REKEY, GRACE, KILL = 5, 2, 60
+PATHS = ("software", "crypto", "packet")
+DEVICE = "sealane0"
 LOSS = ["--of", "esp", "--loss", "1", "--duplicate", "1", "--reorder", "2", "--seed", "7"]
 
 
@@ -88,11 +92,12 @@ class Watch(threading.Thread):
 
 
 class Daemon:
-    def __init__(self, space, folder):
-        self.space, self.folder = space, folder
+    def __init__(self, space, folder, path):
+        self.space, self.folder, self.path = space, folder, path
         self.runtime = {**os.environ, "SEALANE_RUNTIME_DIR": f"{folder}/run-{space}"}
         self.config = pathlib.Path(f"{folder}/{space}.toml")
-        self.config.write_text("[ipsec]\n")
+        device = f'[[ipsec.device]]\nname = "{DEVICE}"\nkind = "{path}"\n' if path != "software" else ""
+        self.config.write_text(f"[ipsec]\n{device}")
         self.start()
 
     def start(self):
@@ -108,16 +113,26 @@ class Daemon:
         self.process.wait()
 
     def xfrm(self, *lines):
-        batch = "\n".join(f"xfrm {line}" for line in lines) + "\n"
-        done = subprocess.run(["ip", "netns", "exec", self.space, SEALANE, "run", "--", "ip", "-batch", "-"], input=batch, text=True,
-                              env=self.runtime, capture_output=True)
-        if done.returncode:
-            raise RuntimeError(f"{self.space}: {done.stderr.strip()}")
+        inside = ["ip", "netns", "exec", self.space, SEALANE]
+        known = [line for line in lines if "offload packet" not in line]
+        commands = [([*inside, "run", "--", "ip", "-batch", "-"], "\n".join(f"xfrm {line}" for line in known) + "\n")]
+        # Older ones of ip have no word for packet offload; the grammar is the same.
+        commands += [([*inside, "xfrm", *line.split()], "") for line in lines if line not in known]
+        for words, text in commands:
+            done = subprocess.run(words, input=text, text=True, env=self.runtime, capture_output=True)
+            if done.returncode:
+                raise RuntimeError(f"{self.space}: {done.stderr.strip()}")
+
+    def state(self, line, way):
+        """Adds a state, with its offload."""
+        word = {"software": "", "crypto": f"offload dev {DEVICE} dir {way}", "packet": f"offload packet dev {DEVICE} dir {way}"}
+        self.xfrm(f"{line} {word[self.path]}")
 
     def policies(self):
         other = {A: B, B: A}[self.space]
         rows = [("out", self.space, other), ("in", other, self.space)]
-        self.xfrm(*(f"policy update src {INNER[src]} dst {INNER[dst]} dir {way} tmpl src {OUTER[src]} dst {OUTER[dst]} proto esp "
+        offload = f"offload packet dev {DEVICE}" if self.path == "packet" else ""
+        self.xfrm(*(f"policy update src {INNER[src]} dst {INNER[dst]} dir {way} {offload} tmpl src {OUTER[src]} dst {OUTER[dst]} proto esp "
                     "reqid 1 mode tunnel" for way, src, dst in rows))
 
     def memory(self):
@@ -141,10 +156,10 @@ class Keys:
         """Make before break: what receives first, then what sends."""
         self.number += 1
         there, back = self.lines(self.number, [secrets.token_hex(20) for _ in range(2)])
-        self.daemons[B].xfrm(there)
-        self.daemons[A].xfrm(back)
-        self.daemons[A].xfrm(there)
-        self.daemons[B].xfrm(back)
+        self.daemons[B].state(there, "in")
+        self.daemons[A].state(back, "in")
+        self.daemons[A].state(there, "out")
+        self.daemons[B].state(back, "out")
 
     def forget(self, missing=()):
         """Deletes all but the newest where they are."""
@@ -169,11 +184,11 @@ def wire():
             ip("-n", space, *words)
 
 
-def soak(minutes, folder):
+def soak(minutes, path, folder):
     wire()
     link = inside(M, LINK, "left", "right", *LOSS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     watches = [Watch(space) for space in (A, B)]
-    daemons = {space: Daemon(space, folder) for space in (A, B)}
+    daemons = {space: Daemon(space, folder, path) for space in (A, B)}
     keys = Keys(daemons)
     for daemon in daemons.values():
         daemon.policies()
@@ -238,9 +253,12 @@ def soak(minutes, folder):
 
 def main():
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 30
+    path = sys.argv[2] if len(sys.argv) > 2 else "software"
+    if path not in PATHS:
+        raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory(prefix="sealane-soak-") as folder:
         try:
-            return soak(minutes, folder)
+            return soak(minutes, path, folder)
         finally:
             for space in (A, M, B):
                 pids = subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split()
