@@ -219,10 +219,12 @@ fn every_transform_mode_and_family() {
                         encap,
                         ..spec(transform.clone(), mode, inner_v4, outer_v4)
                     });
-                    // All lengths of a block, and across the border of 2^32 with extended numbers.
+                    // All lengths of a block, and across the border of 2^32 with extended numbers. In UDP nothing is shorter than
+                    // an IP header, or it is dropped.
+                    let least = if encap.is_some() { 40 } else { 0 };
                     let plains: Vec<Vec<u8>> = (1..=20u8)
                         .map(|n| {
-                            let data = vec![n; n.into()];
+                            let data = vec![n; least + usize::from(n)];
                             if inner_v4 { v4(IN4.0, IN4.1, &data) } else { v6(IN6.0, IN6.1, 17, &data) }
                         })
                         .collect();
