@@ -70,6 +70,7 @@ CONF
 daemon() { # END KIND
   printf '[ipsec]\n[[ipsec.device]]\nname = "sealane0"\nkind = "%s"\n' "$2" >"$dir/$1.toml"
   chmod 600 "$dir/$1.toml"
+  : >"$dir/daemon-$1.log"
   SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" daemon --config "$dir/$1.toml" >"$dir/daemon-$1.log" 2>&1 &
   pids+=($!)
   declare -g "daemon_$1=$!"
