@@ -4,9 +4,14 @@ use super::link;
 use super::netlink::{Messages, Socket, errno};
 use super::netns::Netns;
 use sealane_abi::netlink as nl;
+use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+/// How long it is waited for what the kernel does in threads of its own.
+const ROUTE_WAIT: Duration = Duration::from_millis(500);
 
 /// Says that `test` is skipped, past the capture of `cargo test`.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -77,11 +82,12 @@ fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
-/// Gives a device an address, without duplicate address detection.
+/// Gives a device an address, without duplicate address detection. Packets to it arrive when this returns.
 pub(crate) fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     const IFA_F_NODAD: u8 = 2;
+    const RTF_LOCAL: u32 = 0x8000_0000;
     let index = link::index(name)?;
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
     let mut fixed = vec![family, prefix_len, IFA_F_NODAD, 0];
@@ -95,7 +101,21 @@ pub(crate) fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result
         a.put(IFA_LOCAL, &bytes);
         a.put(IFA_ADDRESS, &bytes);
     });
-    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
+    // Of IPv6 the kernel makes the local route later, in a thread of its own.
+    let until = Instant::now() + ROUTE_WAIT;
+    let named: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let is_local = |line: &str| {
+        let flags = line.split_whitespace().nth(8).and_then(|f| u32::from_str_radix(f, 16).ok());
+        line.starts_with(&named) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+    };
+    while address.is_ipv6() && Instant::now() < until {
+        if fs::read_to_string("/proc/thread-self/net/ipv6_route")?.lines().any(is_local) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Whether `error` says that the kernel lacks something, and tells which test is skipped for it.
