@@ -67,7 +67,8 @@ impl Tap {
             flags: (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
             rest: [0; 22],
         };
-        request.name[..9].copy_from_slice(b"sealane%d");
+        // `sealane0` and the like are names that people give to IPsec devices.
+        request.name[..12].copy_from_slice(b"sealane-ao%d");
         let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the second takes a plain value.
         let r = unsafe {

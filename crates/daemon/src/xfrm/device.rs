@@ -25,6 +25,11 @@ use mirror::Mirror;
 use sealane_engine::xfrm::device as engine;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread that has a CPU for itself looks for work before it sleeps: waking it costs the stack's core several
+/// microseconds for each superframe.
+const DEDICATED_SPIN: Duration = Duration::from_millis(1);
 
 /// Where a device is.
 #[allow(dead_code, reason = "devices with threads of their own need more of it than those without")]

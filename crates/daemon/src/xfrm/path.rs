@@ -184,6 +184,8 @@ pub(super) struct Worker {
     pub(super) pending: Option<(Source, Received, usize)>,
     /// Bursts, empty ones and those that are with a device.
     pub(super) flights: Flights,
+    /// How long it looks for packets before it sleeps.
+    pub(super) spin: Duration,
 }
 
 /// What a thread is woken and ended by.
@@ -386,6 +388,7 @@ impl Worker {
             cutting: None,
             received: vec![0; 65_536].into(),
             pending: None,
+            spin: Duration::ZERO,
         })
     }
 
@@ -395,7 +398,7 @@ impl Worker {
     /// The kernel's: nothing passes any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
         sleep_precisely();
-        let (mut tidied, mut looked) = (Instant::now(), Instant::now());
+        let (mut tidied, mut looked, mut worked) = (Instant::now(), Instant::now(), Instant::now());
         let mut again: Option<Source> = None;
         let (mut cutting, mut ringing) = (false, false);
         while !self.post.stop.load(Ordering::Acquire) {
@@ -407,7 +410,11 @@ impl Worker {
             // What a device takes no more of waits in the kernel.
             let room = self.flights.has_room();
             let busy = landed || room && (again.is_some() || cutting || ringing);
-            let wait = if busy || self.flights.arm() && self.land() { Duration::ZERO } else { TICK };
+            if busy {
+                worked = self.routes.now;
+            }
+            let spins = !self.spin.is_zero() && self.routes.now.duration_since(worked) < self.spin;
+            let wait = if busy || spins || self.flights.arm() && self.land() { Duration::ZERO } else { TICK };
             let fds = [self.post.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
             // The ports that it has alone it reads alone.
             let reads = self.shared.cores.reads(self.tables.number());
@@ -418,6 +425,9 @@ impl Worker {
             let all = fds.into_iter().chain(rings).chain(sockets).take(if room { FDS } else { 1 });
             let woken = ready::<FDS>(all, wait);
             self.routes.now = Instant::now();
+            if woken.contains(&true) {
+                worked = self.routes.now;
+            }
             if let Tables::Device(device) = &self.tables
                 && self.routes.now.duration_since(looked) >= TICK
             {

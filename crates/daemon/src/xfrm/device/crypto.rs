@@ -86,7 +86,11 @@ impl Core {
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
             // Where the stack's thread has no other CPU whoever spins keeps it from its work.
-            spin: if has_others(cpu) { SPIN } else { Duration::ZERO },
+            spin: match cpu {
+                _ if !has_others(cpu) => Duration::ZERO,
+                Some(_) => super::DEDICATED_SPIN,
+                None => SPIN,
+            },
             counters,
         });
         let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));

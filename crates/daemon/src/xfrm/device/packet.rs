@@ -46,7 +46,11 @@ impl Packet {
     /// The kernel's.
     pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
         let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
-        let worker = place.netns.run(|| Worker::open(place.shared, Tun::open(name)?, place.number, post.clone()))?;
+        let mut worker =
+            place.netns.run(|| Worker::open(place.shared, Tun::open(name)?, place.number, post.clone()))?;
+        if cpu.is_some() && cpu::has_others(cpu) {
+            worker.spin = super::DEDICATED_SPIN;
+        }
         Ok(Packet {
             name: name.to_owned(),
             ifindex: worker.tun.index(),
