@@ -18,7 +18,9 @@ is shared but the wire, which ends at the 92 Gb/s of payload that the series rea
 the stack's ticks count) or that they are cores of the same machine (stack's and device's ticks both count, in whatever
 shares).
 
-usage: ipsec_offload.py [--rounds N] [--seconds S] [--size BYTES] [--superframe N] [--csv FILE] [--sealane FILE]
+What a datagram costs depends on how many come at a time: with --rate all rows run at one rate, and their ticks compare.
+
+usage: ipsec_offload.py [--rounds N] [--seconds S] [--rate MBIT_S] [--size BYTES] [--superframe N] [--csv FILE] [--sealane FILE]
                         [--tsc-ghz F] [ROW...]
 
 ROW: none (no IPsec, straight to the wire), through (no IPsec, through the packet device), software, crypto, packet
@@ -195,6 +197,8 @@ def measure(args, row, cpus):
             if slow.gbit_s < 0.1:
                 raise SystemExit(f"{row}: nothing arrives")
             per_byte = 1 - slow.lost
+            if args.rate:
+                return trial(args, tunnel, cpus, args.rate, per_byte)
             low, high, best = 200, CEILING, None
             for _ in range(STEPS):
                 rate = (low * high) ** 0.5
@@ -243,6 +247,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.7)
+    parser.add_argument("--rate", type=float)
     parser.add_argument("--size", type=int, default=1360)
     parser.add_argument("--superframe", type=int, default=47)
     parser.add_argument("--csv")
@@ -276,7 +281,8 @@ def main():
         # Where the device has a core of its own; what has none is dearer with two cores that share its work.
         if (cpus > 1) == (row in DEVICE):
             costs[row] = stack, device
-    model(args, costs)
+    if not args.rate:
+        model(args, costs)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use super::netlink::{Messages, Socket, errno};
 use super::nft::ipsec::Bits;
 use sealane_abi::netlink as nl;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,6 +15,11 @@ const TABLE: u32 = 0x5ea1;
 /// devices, which look at more of the mark, stand before it.
 const PRIORITY: u32 = 97;
 
+/// Where the rules of [`Ways`] stand.
+const WAYS_PRIORITY: u32 = 95;
+
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
@@ -108,6 +113,87 @@ pub(crate) fn lead_no_more(bits: Bits) -> io::Result<()> {
         gone(both(|family| route(libc::RTM_DELROUTE, 0, family, number, None)))?;
     }
     Ok(())
+}
+
+/// Packets that the first look at the routes already leads to a device: from and to, prefixes of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Way {
+    /// Source prefix.
+    pub(crate) source: (IpAddr, u8),
+    /// Destination prefix.
+    pub(crate) destination: (IpAddr, u8),
+    /// The number of its device.
+    pub(crate) number: u8,
+}
+
+impl Way {
+    /// A rule for packets without a mark: ours have one.
+    fn rule(&self, type_: u16, flags: u16) -> Messages {
+        let bytes = |address| match address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let family = if self.source.0.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+        let fixed = [family, self.destination.1, self.source.1, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+        let mut messages = Messages::new();
+        messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
+            for ((address, bits), attribute) in [(self.destination, FRA_DST), (self.source, FRA_SRC)] {
+                if bits > 0 {
+                    a.put(attribute, &bytes(address));
+                }
+            }
+            a.u32(FRA_PRIORITY, WAYS_PRIORITY);
+            a.u32(FRA_FWMARK, 0);
+            a.u32(FRA_FWMASK, u32::MAX);
+            a.u32(FRA_TABLE, table(self.number));
+        });
+        messages
+    }
+}
+
+/// Rules that lead packets to devices before a mark does, which spares them a second look at the routes. They may be missing:
+/// what they do not lead, marks do.
+#[derive(Debug, Default)]
+pub(crate) struct Ways(BTreeSet<Way>);
+
+impl Ways {
+    /// Whether it has these and no others.
+    pub(crate) fn are(&self, wanted: &BTreeSet<Way>) -> bool {
+        self.0 == *wanted
+    }
+
+    /// Has these and no others.
+    ///
+    /// # Errors
+    /// The kernel's; which there are is not known then.
+    pub(crate) fn set(&mut self, wanted: BTreeSet<Way>) -> io::Result<()> {
+        let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
+        for gone in self.0.difference(&wanted) {
+            socket.transact(&gone.rule(libc::RTM_DELRULE, 0))?;
+        }
+        for new in wanted.difference(&self.0) {
+            socket.transact(&new.rule(libc::RTM_NEWRULE, (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16))?;
+        }
+        self.0 = wanted;
+        Ok(())
+    }
+
+    /// Takes all of them away, whoever made them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        self.0.clear();
+        let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
+        for family in FAMILIES {
+            let mut messages = Messages::new();
+            let fixed = [family as u8, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+            messages.push(libc::RTM_DELRULE, nl::NLM_F_ACK, &fixed, |a| a.u32(FRA_PRIORITY, WAYS_PRIORITY));
+            // One goes at a time.
+            while socket.transact(&messages).is_ok() {}
+        }
+        Ok(())
+    }
 }
 
 /// How long a narrow path is believed to be one, as the kernel does it (`mtu_expires`).

@@ -7,7 +7,7 @@ use super::fast_in::FastIn;
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
-use super::policies::{Lead, Leads, wanted};
+use super::policies::{Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
@@ -15,7 +15,7 @@ use crate::transport::nft::Marks;
 use crate::transport::nft::ipsec::{Bits, PolicyTable};
 use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
-use crate::transport::route::{self, Locals, Narrow, Path, PathTable};
+use crate::transport::route::{self, Locals, Narrow, Path, PathTable, Way, Ways};
 use crate::transport::tun::{FRAME_LEN, Tun};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_engine::xfrm::data::Paths;
@@ -223,6 +223,7 @@ pub(crate) struct DataPath {
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
     leads: Mutex<Leads>,
+    ways: Mutex<Ways>,
     mirror: Arc<Mirror>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -248,7 +249,12 @@ impl DataPath {
             table.write(&wanted(shared.xfrm().spd(), &Leads::new(), &BTreeSet::new()))?;
         }
         let index = worker.tun.index();
-        netns.run(|| route::lead(bits, 0, index))?;
+        let mut ways = Ways::default();
+        netns.run(|| {
+            // Devices may have other numbers now; what these led, marks do.
+            ways.clear()?;
+            route::lead(bits, 0, index)
+        })?;
         let there = netns.try_clone()?;
         let thread = std::thread::Builder::new().name("sealane-ipsec".into()).spawn(move || {
             // Paths and sockets of new ports are looked for from here.
@@ -261,6 +267,7 @@ impl DataPath {
             shared,
             table: Mutex::new(table),
             leads: Mutex::default(),
+            ways: Mutex::new(ways),
             mirror: Arc::default(),
             thread: Mutex::new(Some(thread)),
         })
@@ -284,16 +291,30 @@ impl DataPath {
             let before = xfrm.spd().changes();
             let result = f(&mut xfrm, now);
             let changed = xfrm.spd().changes() != before || self.mirror.has_changed();
-            (result, changed.then(|| wanted(xfrm.spd(), &self.leads.lock(), &self.mirror.put(&xfrm))))
+            let leads = self.leads.lock();
+            let rules = || (wanted(xfrm.spd(), &leads, &self.mirror.put(&xfrm)), ways(xfrm.spd(), &leads));
+            (result, changed.then(rules))
         };
-        if let Some(rules) = rules {
+        if let Some((rules, ways)) = rules {
             table.write(&rules)?;
+            self.shorten(ways);
             self.mirror.settle();
             self.shared.leftover.store(false, Ordering::Release);
         }
         self.shared.choose_reader();
         self.shared.waker.wake();
         Ok(result)
+    }
+
+    /// Leads packets to their devices without a mark. Where that fails marks do it.
+    fn shorten(&self, wanted: BTreeSet<Way>) {
+        let ways = &mut *self.ways.lock();
+        if !ways.are(&wanted)
+            && let Err(e) = self.netns.run(|| ways.set(wanted))
+        {
+            eprintln!("sealane: the routing rules of offload devices: {e}");
+            let _ = self.netns.run(|| ways.clear());
+        }
     }
 
     /// The policies that the kernel has in our place.
@@ -331,11 +352,12 @@ impl DataPath {
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
-        let rules = {
+        let (rules, ways) = {
             let xfrm = self.shared.xfrm();
-            wanted(xfrm.spd(), &after, &self.mirror.put(&xfrm))
+            (wanted(xfrm.spd(), &after, &self.mirror.put(&xfrm)), ways(xfrm.spd(), &after))
         };
         table.write(&rules)?;
+        self.shorten(ways);
         self.mirror.settle();
         Ok(())
     }
@@ -343,7 +365,12 @@ impl DataPath {
     /// Ends it in good order: rules and routes go, and what was protected passes in clear.
     pub(crate) fn stop(&self) {
         self.halt();
-        let done = self.table.lock().delete().and_then(|()| self.netns.run(|| route::lead_no_more(self.shared.bits)));
+        let done = self.table.lock().delete().and_then(|()| {
+            self.netns.run(|| {
+                self.ways.lock().clear()?;
+                route::lead_no_more(self.shared.bits)
+            })
+        });
         if let Err(e) = done {
             eprintln!("sealane: taking the rules of IPsec away: {e}");
         }
@@ -477,5 +504,6 @@ impl Worker {
 pub(crate) fn clear() -> io::Result<()> {
     let bits = Bits::default();
     PolicyTable::new(DEVICE, bits)?.delete()?;
+    Ways::default().clear()?;
     route::lead_no_more(bits)
 }

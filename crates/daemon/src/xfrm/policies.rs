@@ -1,7 +1,9 @@
 //! The rules that follow from policies.
 
 use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
+use crate::transport::route::Way;
+use sealane_net::ipsec::sa::Mode;
+use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,6 +21,51 @@ pub(crate) enum Lead {
 
 /// Where it goes, by the device's interface.
 pub(crate) type Leads = BTreeMap<u32, Lead>;
+
+/// How many ways are led to devices by the routes themselves: every packet of the host looks at each of them.
+const MAX_WAYS: usize = 16;
+
+/// What packet devices protect of traffic between prefixes, where no policy of somebody else has a say.
+///
+/// Marks do the same for all traffic, at the cost of a second look at the routes for each packet. What an IKE daemon says to
+/// the other end is not between these prefixes.
+pub(super) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
+    let policies = spd.ordered(Dir::Out);
+    if policies.len() > MAX_RULES || spd.default_action(Dir::Out) == Action::Block {
+        return BTreeSet::new();
+    }
+    let way = |policy: &&Policy| {
+        let Some(Lead::Tun(number, _)) = leads.get(&policy.device?) else { return None };
+        let of = of(policy);
+        let ends = |t: &Template| contains(of.source, t.src) && contains(of.destination, t.dst);
+        let plain = Match { proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0), ..of } == of
+            && policy.selector.ifindex == 0
+            && policy.if_id == 0
+            && policy.action == Action::Allow
+            && !policy.templates.is_empty()
+            && !policy.templates.iter().any(|t| t.mode == Mode::Transport || ends(t))
+            && of.destination.1 > 0;
+        let others = || policies.iter().filter(|other| other.device != policy.device);
+        let alone = plain && !others().any(|other| overlap(&self::of(other), &of));
+        alone.then_some(Way { source: of.source, destination: of.destination, number: *number })
+    };
+    policies.iter().filter_map(way).take(MAX_WAYS).collect()
+}
+
+/// Whether a prefix has an address.
+fn contains((prefix, bits): (IpAddr, u8), address: IpAddr) -> bool {
+    match (prefix, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => bits == 0 || (a.to_bits() ^ b.to_bits()) >> (32 - bits.min(32)) == 0,
+        (IpAddr::V6(a), IpAddr::V6(b)) => bits == 0 || (a.to_bits() ^ b.to_bits()) >> (128 - bits.min(128)) == 0,
+        _ => false,
+    }
+}
+
+/// Whether there may be packets that both are for.
+fn overlap(a: &Match, b: &Match) -> bool {
+    let prefixes = |a: (IpAddr, u8), b: (IpAddr, u8)| contains((a.0, a.1.min(b.1)), b.0);
+    prefixes(a.source, b.source) && prefixes(a.destination, b.destination)
+}
 
 /// What the rules have to say for these policies.
 ///
@@ -136,6 +183,61 @@ mod tests {
             assert_eq!(then(3), Some(Then::Pass), "the kernel protects it");
             assert_eq!(then(4), Some(Then::Protect(0)), "of a device that is not there");
             assert_eq!(then(5), Some(Then::Pass));
+        }
+    }
+
+    #[test]
+    fn routes_lead_what_only_one_device_protects() {
+        let template = |src: &str, dst: &str, mode| Template {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            proto: sealane_net::ipsec::sa::Proto::Esp,
+            mode,
+            reqid: 1,
+            spi: 0,
+            optional: false,
+        };
+        let net = |text: &str, bits| (text.parse::<IpAddr>().unwrap(), bits);
+        let tunnel = |from, to, device| {
+            let mut policy = Policy { device, ..Policy::allow(Dir::Out, Selector::between(from, to)) };
+            policy.templates.push(template("192.0.2.1", "192.0.2.2", Mode::Tunnel));
+            policy
+        };
+        let (a, b, c) = (net("10.1.0.0", 16), net("10.2.0.0", 16), net("10.3.0.0", 16));
+        let leads = Leads::from([(7, Lead::Tun(2, "x".into())), (8, Lead::Tun(3, "y".into())), (9, Lead::Kernel)]);
+        let found = |policies: Vec<Policy>| {
+            let mut spd = Spd::new(1);
+            for policy in policies {
+                spd.add(policy, false).expect("a policy");
+            }
+            ways(&spd, &leads).into_iter().map(|w| (w.source.0, w.destination.0, w.number)).collect::<Vec<_>>()
+        };
+        let way = |(from, _): (IpAddr, u8), (to, _): (IpAddr, u8), number| (from, to, number);
+        assert_eq!(found(vec![tunnel(a, b, Some(7))]), [way(a, b, 2)]);
+        assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(a, c, Some(8))]), [way(a, b, 2), way(a, c, 3)]);
+        // Others that are for some of it, whoever's.
+        for other in [None, Some(8), Some(9)] {
+            let narrow = (net("10.1.7.0", 24), net("10.0.0.0", 8));
+            assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(narrow.0, narrow.1, other)]), []);
+        }
+        // What is not the traffic between prefixes, all of it, through a tunnel between other addresses.
+        let with = |change: fn(&mut Policy)| {
+            let mut policy = tunnel(a, b, Some(7));
+            change(&mut policy);
+            policy
+        };
+        for policy in [
+            with(|p| p.selector.proto = 6),
+            with(|p| p.mark = sealane_net::ipsec::selector::Mark { value: 1, mask: 1 }),
+            with(|p| p.action = Action::Block),
+            with(|p| p.templates.clear()),
+            with(|p| p.templates[0].mode = Mode::Transport),
+            with(|p| (p.templates[0].src, p.templates[0].dst) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into())),
+            tunnel(a, ANY, Some(7)),
+            tunnel(a, b, Some(9)),
+            tunnel(a, b, None),
+        ] {
+            assert_eq!(found(vec![policy]), []);
         }
     }
 

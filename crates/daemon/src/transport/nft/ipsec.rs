@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table inet sealane-ipsec
-//!   chain output      type route, hook output       ours, loopback, IKE, ND: accept;  jump leaving
+//!   chain output      type route, hook output       ours, to a TUN device of ours, loopback, IKE, ND: accept;  jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
@@ -229,6 +229,10 @@ impl PolicyTable {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
                 });
             }
+            // Where it is judged anyway.
+            rule(batch, "output", |r| {
+                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+            });
         }
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
             rule(batch, "input", |r| {
