@@ -124,7 +124,7 @@ impl Pair {
 
     /// Devices and tables of ours in a namespace.
     fn left(&self, which: usize) -> String {
-        let list = "ip -o link show 2>/dev/null | grep -o 'sealane[0-9]*' || true; nft list tables 2>/dev/null | grep sealane || true";
+        let list = "ip -o link show 2>/dev/null | grep -o 'sealane-ao[0-9]*' || true; nft list tables 2>/dev/null | grep sealane || true";
         self.lab.start(&self.spaces[which], &["sh", "-c", list]).finish(LIMIT).1
     }
 }
@@ -156,7 +156,7 @@ fn bulk(test: &str, vlan: bool) {
         let client = pair.client("1000000000");
         let path = pair.expect_fast();
         assert!(path["not_fast"] == Value::Array(vec![]), "v6 {v6}, VLAN {vlan}: {path}");
-        assert!(pair.left(1).contains("sealane0"), "a device to give back by");
+        assert!(pair.left(1).contains("sealane-ao0"), "a device to give back by");
         well([client, server], watch);
         for which in [0, 1] {
             assert_eq!(pair.left(which), "", "v6 {v6}, VLAN {vlan}");
@@ -210,7 +210,7 @@ fn killed_and_taken_over() {
         pair.expect_fast();
         server.signal(libc::SIGKILL);
         let start = Instant::now();
-        while pair.left(1).contains("sealane0") {
+        while pair.left(1).contains("sealane-ao0") {
             assert!(start.elapsed() < Duration::from_secs(5), "its device is still there");
         }
         // The client's end has nobody to talk to, and is not waited for.
@@ -270,7 +270,7 @@ fn nothing_can_be_given_back() {
     let (watch, server) = (pair.watch(), pair.server());
     let client = pair.client("1000000000");
     pair.expect_fast();
-    pair.sh(1, "ip link set sealane0 down");
+    pair.sh(1, "ip link set sealane-ao0 down");
     let why = pair.expect_given_up();
     assert!(why.contains("takes nothing back"), "{why}");
     well([client, server], watch);
