@@ -10,6 +10,7 @@ use sealane_abi::xfrm::{
 };
 use sealane_crypto::Registry;
 use sealane_engine::Caller;
+use sealane_engine::xfrm::packet::PacketDevice;
 use sealane_engine::xfrm::{Notice, Now, Sender, Setup, Xfrm};
 use std::sync::{Arc, LazyLock};
 
@@ -17,6 +18,10 @@ static REGISTRY: LazyLock<Arc<Registry>> = LazyLock::new(|| Arc::new(sealane_fuz
 
 /// Requests in one input at most.
 const CALLS: usize = 64;
+/// The interfaces of the offload devices.
+const DEVICES: core::ops::RangeInclusive<i32> = 1..=2;
+/// What goes by after a request, in seconds, when the first of them goes down and comes up again behind it.
+const DOWN: u8 = 0xfe;
 
 fn xfrm() -> Xfrm {
     let mut state = 1u8;
@@ -26,7 +31,14 @@ fn xfrm() -> Xfrm {
             *byte = state;
         }
     };
-    Xfrm::new(Setup { registry: REGISTRY.clone(), random: Box::new(random), cpus: 2, numbers: None })
+    let mut xfrm = Xfrm::new(Setup { registry: REGISTRY.clone(), random: Box::new(random), cpus: 2, numbers: None });
+    DEVICES.for_each(|index| add_device(&mut xfrm, index));
+    xfrm
+}
+
+/// A device of packet offload, which takes states in crypto offload too.
+fn add_device(xfrm: &mut Xfrm, index: i32) {
+    xfrm.add_device(index, Box::new(PacketDevice::new(|| 7)));
 }
 
 fn told(notices: &[Notice]) {
@@ -65,6 +77,11 @@ fuzz_target!(|data: &[u8]| {
         let from = Sender { port: 7, caller: Caller { privileged: seconds != 0xff }, ack };
         let replies = xfrm.call(datagram, from, now);
         told(&replies.events);
+        told(&xfrm.device_events());
+        if seconds == DOWN {
+            xfrm.device_down(*DEVICES.start());
+            add_device(&mut xfrm, *DEVICES.start());
+        }
         let answers: Vec<(u16, u32)> = replies
             .unicast
             .iter()
