@@ -67,6 +67,8 @@ fn counted(xfrm: &mut Xfrm, message: &Message, flags: u16, now: Now) -> (usize, 
 
 fuzz_target!(|data: &[u8]| {
     let (mut xfrm, mut rest, mut now) = (xfrm(), data, Now { monotonic_ns: 0, wall_s: 1_800_000_000 });
+    // Whether anybody listens to events of replay.
+    xfrm.set_aevent_listeners(data.len() % 2 == 1, now);
     let mut asked = 0;
     for _ in 0..CALLS {
         let Some((&[low, high, seconds], behind)) = rest.split_first_chunk() else { break };
@@ -101,6 +103,7 @@ fuzz_target!(|data: &[u8]| {
         now.wall_s += u64::from(seconds);
         now.monotonic_ns += u64::from(seconds) * 1_000_000_000;
         told(&xfrm.handle_timeout(now));
+        xfrm.keepalives(now);
         if let Some(next) = xfrm.poll_timeout(now) {
             assert!(!next.is_zero(), "what is due has been dealt with");
         }
