@@ -1,5 +1,6 @@
 //! From the TUN device to the wire.
 
+use super::counters::Counters;
 use super::flight::{Begun, Landed};
 use super::inbound::arrived;
 use super::path::Worker;
@@ -8,6 +9,7 @@ use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::{BURST, Run};
 use sealane_engine::xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
+use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
@@ -74,7 +76,13 @@ impl Worker {
             return Ok(more);
         }
         let mut jobs = Jobs::new();
-        match shared.outbound(tables, &runs, &mut packets, routes, &mut jobs) {
+        // Asked before the policies are: when the rules of before go, new ones may have come behind our look at them.
+        let is_leftover = shared.is_leftover();
+        let begun = shared.outbound(tables, &runs, &mut packets, routes, &mut jobs);
+        if is_leftover {
+            hold(&mut packets, &shared.counters);
+        }
+        match begun {
             None if flights.is_empty(Direction::Encrypt) => {
                 let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
                 wire.send(&packets, tun);
@@ -123,5 +131,13 @@ impl Worker {
             }
         }
         any
+    }
+}
+
+/// Holds back what no policy is for: that rules of a daemon before this one led it here says that there was one.
+fn hold(packets: &mut [Outbound<'_>], counters: &Counters) {
+    for out in packets.iter_mut().filter(|out| out.status.is_ok() && out.sa == SaId::NONE) {
+        out.status = Err(DropReason::OutBlock);
+        counters.held.fetch_add(1, Relaxed);
     }
 }

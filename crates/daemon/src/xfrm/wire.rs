@@ -44,9 +44,6 @@ impl Wire<'_> {
             let bytes = packet.packet.bytes();
             i += 1;
             match packet.status {
-                Ok(()) if packet.sa == SaId::NONE && shared.is_leftover() => {
-                    counters.held.fetch_add(1, Relaxed);
-                }
                 Ok(()) if packet.sa == SaId::NONE => {
                     counters.clear.fetch_add(1, Relaxed);
                     plain.push(bytes);
