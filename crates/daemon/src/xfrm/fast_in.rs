@@ -6,7 +6,7 @@
 //! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
 
 use super::flight::{ARENA_LEN, Begun, Origin};
-use super::inbound::{Source, deliver};
+use super::inbound::{Source, Stack, deliver};
 use super::path::{Counters, Shared, Worker};
 use crate::transport::esp::{RawEsp, Received};
 use crate::transport::link;
@@ -505,8 +505,9 @@ impl Worker {
 
     /// Opens a burst of what a ring has and gives it to the stack; how many packets it had.
     fn ring(&mut self, device: u32) -> usize {
-        let Worker { shared, tables, flights, tun, routes, fast_in: Some(fast), .. } = self else { return 0 };
+        let Worker { shared, tables, flights, tun, routes, fast_in: Some(fast), kept, .. } = self else { return 0 };
         if !flights.has_room() {
+            kept.give(tun, &shared.counters);
             return 0;
         }
         let FastIn { devices, ways, changing, .. } = fast;
@@ -529,7 +530,9 @@ impl Worker {
             let mut jobs = Jobs::new();
             match shared.inbound(tables, &mut packets, routes, &mut jobs) {
                 None if flights.is_empty(Direction::Decrypt) => {
-                    deliver(&packets, tun, &shared.counters);
+                    // What a full burst began the next one may continue.
+                    let mut stack = Stack { tun, kept, more: read == most };
+                    deliver(&packets, &mut stack, &shared.counters);
                     let mut all = 0;
                     for (_, way) in
                         packets.iter().zip(&of).filter(|(p, _)| matches!(p.status, Ok(Opened::Packet { .. })))
@@ -561,6 +564,9 @@ impl Worker {
             activity.any = true;
         }
         ring.release(ring.next());
+        if read < most {
+            kept.give(tun, &shared.counters);
+        }
         // That it had as many as could be read it is asked again for.
         if read == most { BURST } else { read }
     }

@@ -2,7 +2,7 @@
 
 use super::fast_in::{FastIn, Given};
 use super::flight::{Begun, Origin};
-use super::join::Joins;
+use super::join::{Joins, Kept};
 use super::path::{Counters, Worker};
 use crate::transport::esp::{Around, Received, UdpEsp};
 use crate::transport::nft::ingress::EspWay;
@@ -38,11 +38,12 @@ impl Worker {
     /// # Errors
     /// The socket's.
     pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
-        let Worker { shared, tables, flights, tun, udp, raw, received, pending, routes, fast_in, .. } = self;
-        if !flights.has_room() {
+        let Worker { shared, tables, flights, tun, udp, raw, received, pending, routes, fast_in, kept, .. } = self;
+        let empty = if flights.has_room() { flights.empty() } else { None };
+        let Some(mut burst) = empty else {
+            kept.give(tun, &shared.counters);
             return Ok(true);
-        }
-        let Some(mut burst) = flights.empty() else { return Ok(true) };
+        };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         // Whose they are, of those that could take the ring.
         let mut ways: ArrayVec<Option<EspWay>, BURST> = ArrayVec::new();
@@ -104,17 +105,26 @@ impl Worker {
                 *pending = Some((source, read, at));
                 break;
             }
+            // The next superframe is probably as long. Cut in two by the end of this burst it would go up as two.
+            let count = read.len.div_ceil(read.segment);
+            if packets.len() + count > BURST {
+                break;
+            }
         }
         if packets.is_empty() {
             drop(packets);
             flights.put(burst);
+            if !more {
+                kept.give(tun, &shared.counters);
+            }
             return Ok(more);
         }
         let mut jobs = Jobs::new();
         let origin = Origin::Socket(source);
         match shared.inbound(tables, &mut packets, routes, &mut jobs) {
             None if flights.is_empty(Direction::Decrypt) => {
-                arrived(&packets, &ways, origin, tun, udp, fast_in, &shared.counters, routes.now());
+                let mut stack = Stack { tun, kept, more };
+                arrived(&packets, &ways, origin, &mut stack, udp, fast_in, &shared.counters, routes.now());
                 drop(packets);
                 flights.put(burst);
             }
@@ -134,20 +144,29 @@ impl Worker {
     }
 }
 
+/// What opened packets are given to.
+pub(super) struct Stack<'w> {
+    pub(super) tun: &'w mut Tun,
+    pub(super) kept: &'w mut Kept,
+    /// Whether another burst is looked for at once.
+    pub(super) more: bool,
+}
+
 /// Gives what was opened to the stack; whether there were messages of IKE among it.
-pub(super) fn deliver(packets: &[Inbound<'_>], tun: &mut Tun, counters: &Counters) -> bool {
-    let mut joins = Joins::default();
+pub(super) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: &Counters) -> bool {
+    let Stack { tun, kept, more } = stack;
+    let mut joins = Joins::new(kept);
     let mut lost = 0;
     let mut ike = false;
     for packet in packets {
         match packet.status {
-            Ok(Opened::Packet { .. }) => lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err()),
+            Ok(Opened::Packet { .. }) => lost += u64::from(joins.push(packet.packet.bytes(), *tun).is_err()),
             // What is shorter than the marker the program cannot tell, and anybody can send it.
             Ok(Opened::Ike) => ike |= is_marked(packet.packet.bytes()),
             _ => {}
         }
     }
-    lost += u64::from(joins.finish(tun).is_err());
+    lost += u64::from(joins.finish(*more, *tun).is_err());
     counters.refused_in.fetch_add(lost, Relaxed);
     ike
 }
@@ -157,13 +176,13 @@ pub(super) fn arrived(
     packets: &[Inbound<'_>],
     ways: &[Option<EspWay>],
     origin: Origin,
-    tun: &mut Tun,
+    stack: &mut Stack<'_>,
     udp: &[Arc<UdpEsp>],
     fast: &mut Option<FastIn>,
     counters: &Counters,
     now: Instant,
 ) {
-    let ike = deliver(packets, tun, counters);
+    let ike = deliver(packets, stack, counters);
     if let (true, Origin::Socket(Source::Udp(i))) = (ike, origin) {
         udp[i].steer_otherwise();
     }

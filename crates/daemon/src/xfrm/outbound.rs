@@ -2,9 +2,9 @@
 
 use super::counters::Counters;
 use super::flight::{Begun, Landed};
-use super::inbound::arrived;
+use super::inbound::{Stack, arrived};
 use super::path::Worker;
-use super::wire::Wire;
+use super::wire::{Wire, superframe};
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::{BURST, Run};
 use sealane_engine::xfrm::device::crypto::Direction;
@@ -36,7 +36,8 @@ impl Worker {
         let mut rest = &mut burst.buffer[..];
         let mut fresh = true;
         let mut more = true;
-        while !packets.is_full() {
+        let mut most = BURST;
+        while packets.len() < most {
             if cutting.is_none() {
                 let Some((range, offload)) = tun.read(frame)? else {
                     more = false;
@@ -62,6 +63,10 @@ impl Worker {
             }
             let (slot, others) = core::mem::take(&mut rest).split_at_mut(need);
             rest = others;
+            if packets.is_empty() {
+                // What is more would leave as a superframe of its own, a small one.
+                most = superframe(len).clamp(1, BURST);
+            }
             cutter.next(&frame[range.clone()], &mut slot[HEADROOM..HEADROOM + len]);
             packets.push(Outbound::new(SaId::NONE, Packet::new(slot, HEADROOM, HEADROOM + len)));
             if core::mem::take(&mut fresh) {
@@ -106,7 +111,7 @@ impl Worker {
 
     /// Ends bursts that devices are done with, and what waited behind them; whether there were any.
     pub(super) fn land(&mut self) -> bool {
-        let Worker { shared, tables, flights, tun, routes, udp, raw, out, fast_out, fast_in, .. } = self;
+        let Worker { shared, tables, flights, tun, routes, udp, raw, out, fast_out, fast_in, kept, .. } = self;
         let mut any = false;
         while let Some(landed) = flights.land() {
             any = true;
@@ -123,7 +128,8 @@ impl Worker {
                     let ways = landed.ways();
                     let (mut packets, jobs, done) = landed.parts();
                     shared.inbound_end(&mut packets, routes, jobs, done);
-                    arrived(&packets, &ways, origin, tun, udp, fast_in, &shared.counters, routes.now());
+                    let mut stack = Stack { tun, kept, more: false };
+                    arrived(&packets, &ways, origin, &mut stack, udp, fast_in, &shared.counters, routes.now());
                     drop(packets);
                     flights.put(landed.burst);
                 }

@@ -7,6 +7,7 @@ use super::fast_in::FastIn;
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
+use super::join::Kept;
 use super::policies::{Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
@@ -40,6 +41,8 @@ const TICK: Duration = Duration::from_secs(1);
 const TIDY: Duration = Duration::from_secs(60);
 /// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
 const NAP: Duration = Duration::from_micros(30);
+/// Bursts of a socket before others have their turn.
+const TURN: usize = 4;
 /// Descriptors that are waited for.
 const FDS: usize = 32;
 
@@ -182,6 +185,8 @@ pub(super) struct Worker {
     /// What a socket gave, and how far it is taken.
     pub(super) received: Box<[u8]>,
     pub(super) pending: Option<(Source, Received, usize)>,
+    /// A superframe that grows.
+    pub(super) kept: Kept,
     /// Bursts, empty ones and those that are with a device.
     pub(super) flights: Flights,
     /// How long it looks for packets before it sleeps.
@@ -415,6 +420,7 @@ impl Worker {
             cutting: None,
             received: vec![0; 65_536].into(),
             pending: None,
+            kept: Kept::new(),
             spin: Duration::ZERO,
         })
     }
@@ -478,21 +484,37 @@ impl Worker {
                 cutting = self.outbound()? && self.cutting.is_some();
             }
             ringing = self.rings((3..before).any(is), reads)?;
-            again = None;
+            let before_that = again.take();
             let udp = self.udp.len();
             for i in 0..udp + self.raw.len() {
                 let source = if i < udp { Source::Udp(i) } else { Source::Raw(i - udp) };
-                let begun = self.pending.as_ref().is_some_and(|p| p.0 == source);
+                let begun = before_that == Some(source);
                 let ready = i >= first && i < udp + raw && is(before + i - first);
-                if ready || begun {
-                    let _ = self.inbound(source)?;
+                if (ready || begun) && self.take(source)? {
+                    again = Some(source);
                 }
             }
             if let Some((source, ..)) = self.pending {
                 again = Some(source);
             }
+            if again.is_none() && !ringing {
+                self.kept.give(&mut self.tun, &self.shared.counters);
+            }
         }
         Ok(())
+    }
+
+    /// Opens what a socket has, as long as others can wait; whether there may be more.
+    ///
+    /// # Errors
+    /// The socket's.
+    fn take(&mut self, source: Source) -> io::Result<bool> {
+        for _ in 0..TURN {
+            if !self.inbound(source)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -17,9 +17,16 @@ use sealane_net::wire::gso::ends;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Superframes' longest payload of UDP, in bytes.
-const MAX_SEND: usize = 65_000;
+/// Superframes' longest payload of UDP, in bytes: what an IPv4 packet carries.
+const MAX_SEND: usize = 65_535 - 20 - 8;
 const UDP_LEN: usize = 8;
+/// What ESP adds to a packet of a tunnel, by all algorithms more or less.
+const ESP_MORE: usize = 48;
+
+/// How many packets of a length leave in one superframe once they are sealed, roughly.
+pub(super) fn superframe(len: usize) -> usize {
+    MAX_SEND / (len + ESP_MORE)
+}
 
 /// What packets leave by.
 pub(super) struct Wire<'w> {

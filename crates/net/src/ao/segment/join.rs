@@ -61,6 +61,15 @@ impl Join {
         })
     }
 
+    /// Whether a segment is of the same connection and direction.
+    #[must_use]
+    pub fn is_of(&self, segment: &Segment<'_>) -> bool {
+        let at = segment.layout();
+        (at.family, at.tcp_at) == (self.at.family, self.at.tcp_at)
+            && segment.header()[..4] == self.header[self.at.tcp_at..self.at.tcp_at + 4]
+            && at.addresses(segment.packet()) == self.at.addresses(&self.header)
+    }
+
     /// Adds the segment if it continues the superframe: same addresses and ports, the next sequence number, same
     /// acknowledgment, window, options, flags but FIN and PSH, TTL, TOS, don't-fragment bit, identification that counts
     /// up or stays, and not more payload than the first.
