@@ -178,17 +178,20 @@ impl Ways {
         Ok(())
     }
 
-    /// Takes all of them away, whoever made them.
+    /// Takes all of them away, those of a daemon before this one too; rules of others stand.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn clear(&mut self) -> io::Result<()> {
+    pub(crate) fn clear(&mut self, bits: Bits) -> io::Result<()> {
         self.0.clear();
         let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
-        for family in FAMILIES {
+        for (family, number) in FAMILIES.into_iter().flat_map(|f| (1..=bits.last_device()).map(move |n| (f, n))) {
             let mut messages = Messages::new();
             let fixed = [family as u8, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
-            messages.push(libc::RTM_DELRULE, nl::NLM_F_ACK, &fixed, |a| a.u32(FRA_PRIORITY, WAYS_PRIORITY));
+            messages.push(libc::RTM_DELRULE, nl::NLM_F_ACK, &fixed, |a| {
+                a.u32(FRA_PRIORITY, WAYS_PRIORITY);
+                a.u32(FRA_TABLE, table(number));
+            });
             // One goes at a time.
             while socket.transact(&messages).is_ok() {}
         }

@@ -257,7 +257,7 @@ impl DataPath {
         let mut ways = Ways::default();
         netns.run(|| {
             // Devices may have other numbers now; what these led, marks do.
-            ways.clear()?;
+            ways.clear(bits)?;
             route::lead(bits, 0, index)
         })?;
         let there = netns.try_clone()?;
@@ -318,7 +318,7 @@ impl DataPath {
             && let Err(e) = self.netns.run(|| ways.set(wanted))
         {
             eprintln!("sealane: the routing rules of offload devices: {e}");
-            let _ = self.netns.run(|| ways.clear());
+            let _ = self.netns.run(|| ways.clear(self.shared.bits));
         }
     }
 
@@ -372,7 +372,7 @@ impl DataPath {
         self.halt();
         let done = self.table.lock().delete().and_then(|()| {
             self.netns.run(|| {
-                self.ways.lock().clear()?;
+                self.ways.lock().clear(self.shared.bits)?;
                 route::lead_no_more(self.shared.bits)
             })
         });
@@ -526,6 +526,6 @@ impl Worker {
 pub(crate) fn clear() -> io::Result<()> {
     let bits = Bits::default();
     PolicyTable::new(DEVICE, bits)?.delete()?;
-    Ways::default().clear()?;
+    Ways::default().clear(bits)?;
     route::lead_no_more(bits)
 }
