@@ -3,6 +3,7 @@
 use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
 use crate::transport::route::Way;
 use sealane_net::ipsec::sa::Mode;
+use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -37,7 +38,8 @@ pub(super) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
     let way = |policy: &&Policy| {
         let Some(Lead::Tun(number, _)) = leads.get(&policy.device?) else { return None };
         let of = of(policy);
-        let ends = |t: &Template| contains(of.source, t.src) && contains(of.destination, t.dst);
+        let holds = |prefix: (IpAddr, u8), address| equal_in(prefix.0, address, prefix.1);
+        let ends = |t: &Template| holds(of.source, t.src) && holds(of.destination, t.dst);
         let plain = Match { proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0), ..of } == of
             && policy.selector.ifindex == 0
             && policy.if_id == 0
@@ -52,19 +54,12 @@ pub(super) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
     policies.iter().filter_map(way).take(MAX_WAYS).collect()
 }
 
-/// Whether a prefix has an address.
-fn contains((prefix, bits): (IpAddr, u8), address: IpAddr) -> bool {
-    match (prefix, address) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => bits == 0 || (a.to_bits() ^ b.to_bits()) >> (32 - bits.min(32)) == 0,
-        (IpAddr::V6(a), IpAddr::V6(b)) => bits == 0 || (a.to_bits() ^ b.to_bits()) >> (128 - bits.min(128)) == 0,
-        _ => false,
-    }
-}
-
 /// Whether there may be packets that both are for.
 fn overlap(a: &Match, b: &Match) -> bool {
-    let prefixes = |a: (IpAddr, u8), b: (IpAddr, u8)| contains((a.0, a.1.min(b.1)), b.0);
-    prefixes(a.source, b.source) && prefixes(a.destination, b.destination)
+    let prefixes = |a: (IpAddr, u8), b: (IpAddr, u8)| equal_in(a.0, b.0, a.1.min(b.1));
+    a.source.0.is_ipv4() == b.source.0.is_ipv4()
+        && prefixes(a.source, b.source)
+        && prefixes(a.destination, b.destination)
 }
 
 /// What the rules have to say for these policies.

@@ -146,7 +146,8 @@ pub fn family_of(addr: IpAddr) -> Family {
 
 /// Whether two addresses are equal in their first `len` bits. A prefix of length 0 has every address in it, of whatever
 /// family.
-fn equal_in(a: IpAddr, b: IpAddr, len: u8) -> bool {
+#[must_use]
+pub fn equal_in(a: IpAddr, b: IpAddr, len: u8) -> bool {
     let (a, b, width) = match (a, b) {
         _ if len == 0 => return true,
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
