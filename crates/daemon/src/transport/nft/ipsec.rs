@@ -16,7 +16,10 @@
 //! Rules change in one transaction, and outlive us.
 
 use super::expr::Rule;
-use super::write::{Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_TABLE_NAME};
+use super::write::{
+    Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
+    NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
+};
 use super::{INET, Messages, Socket, errno, nl};
 use std::io;
 use std::net::IpAddr;
@@ -111,12 +114,6 @@ pub(crate) struct PolicyTable {
     there: bool,
 }
 
-const NFTA_TABLE_FLAGS: u16 = 2;
-const NFTA_CHAIN_HOOK: u16 = 4;
-const NFTA_CHAIN_TYPE: u16 = 7;
-const NFTA_RULE_TABLE: u16 = 1;
-const NFTA_RULE_CHAIN: u16 = 2;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
 const R1: i32 = libc::NFT_REG_1;
 /// Before filters of others, and before NAT.
 const PRIORITY: i32 = -150;
