@@ -70,6 +70,12 @@ pub struct Refusal {
     pub text: Option<&'static str>,
 }
 
+impl Refusal {
+    /// What is not crypto offload.
+    pub const CRYPTO_ONLY: Refusal =
+        Refusal { errno: Errno::EINVAL, text: Some("The device does crypto offload only") };
+}
+
 /// What a device has to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
@@ -110,20 +116,24 @@ pub trait Device: Send {
     /// Gives a state back: no packet goes through it any more.
     fn state_del(&mut self, key: StateKey);
 
-    /// The high half of the sequence numbers of a state in crypto offload has changed.
-    fn advance_esn(&mut self, key: StateKey, high: u32);
+    /// The high half of the sequence numbers of a state in crypto offload has changed: for a device that does not see them.
+    fn advance_esn(&mut self, _key: StateKey, _high: u32) {}
 
-    /// Takes a policy in packet offload.
+    /// Takes a policy in packet offload. A device without that has nothing to say of policies.
     ///
     /// # Errors
     /// [`Refusal`].
-    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal>;
+    fn policy_add(&mut self, _key: PolicyKey, _policy: &Policy, _message: &Message) -> Result<(), Refusal> {
+        Err(Refusal::CRYPTO_ONLY)
+    }
 
     /// Gives a policy back.
-    fn policy_del(&mut self, key: PolicyKey);
+    fn policy_del(&mut self, _key: PolicyKey) {}
 
     /// What a state in packet offload has been used for, and what was wrong with its packets; `None` where the stack knows.
-    fn counters(&self, key: StateKey) -> Option<(Usage, SaStat)>;
+    fn counters(&self, _key: StateKey) -> Option<(Usage, SaStat)> {
+        None
+    }
 
     /// Its crypto, for states in crypto offload; `None` where the stack's own thread does it in its place.
     fn crypto(&self) -> Option<Arc<dyn crypto::Crypto>> {
@@ -131,7 +141,7 @@ pub trait Device: Send {
     }
 
     /// What has happened since it was asked last.
-    fn events(&mut self, events: &mut Vec<DeviceEvent>);
+    fn events(&mut self, _events: &mut Vec<DeviceEvent>) {}
 
     /// Does something with the association of a state in packet offload, where the device keeps it in this process: numbers,
     /// window and counters are there, and limits that change are to be told there.

@@ -156,8 +156,6 @@ impl Device for PacketDevice {
         }
     }
 
-    fn advance_esn(&mut self, _key: StateKey, _high: u32) {}
-
     fn policy_add(&mut self, key: PolicyKey, policy: &Policy, _message: &Message) -> Result<(), Refusal> {
         self.core.lock().add_policy(key, policy.clone())
     }

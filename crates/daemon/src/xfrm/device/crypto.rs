@@ -18,14 +18,9 @@ use crate::transport::cpu::{has_others, stay_on};
 use crate::transport::tun::Tun;
 use parking_lot::Mutex;
 use ring::{End, Line, Ring};
-use sealane_abi::Errno;
-use sealane_abi::xfrm::Message;
 use sealane_engine::xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
-use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine::xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_net::ipsec::burst::Key;
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::SaStat;
-use sealane_net::ipsec::spd::Policy;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -247,15 +242,13 @@ impl Crypto for Queues {
 /// The engine's half.
 struct Half(Arc<Core>);
 
-const NO_PACKETS: Refusal = Refusal { errno: Errno::EINVAL, text: Some("The device does crypto offload only") };
-
 impl Device for Half {
     fn caps(&self) -> Caps {
         Caps { states: true, esn: true, policies: false }
     }
 
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
-        let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(NO_PACKETS) };
+        let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
         self.0.keys.lock().insert(state.key, spec.transform.key());
         Ok(())
     }
@@ -265,24 +258,9 @@ impl Device for Half {
         self.0.keys.lock().remove(&key);
     }
 
-    /// Jobs have whole numbers.
-    fn advance_esn(&mut self, _: StateKey, _: u32) {}
-
-    fn policy_add(&mut self, _: PolicyKey, _: &Policy, _: &Message) -> Result<(), Refusal> {
-        Err(NO_PACKETS)
-    }
-
-    fn policy_del(&mut self, _: PolicyKey) {}
-
-    fn counters(&self, _: StateKey) -> Option<(Usage, SaStat)> {
-        None
-    }
-
     fn crypto(&self) -> Option<Arc<dyn Crypto>> {
         Some(Arc::new(Queues(self.0.clone())))
     }
-
-    fn events(&mut self, _: &mut Vec<DeviceEvent>) {}
 }
 
 /// The device: its interface, and the core as long as that is up. What somebody routes to the interface goes nowhere.

@@ -5,12 +5,7 @@
 
 use super::{Place, Running};
 use crate::transport::tun::Tun;
-use sealane_abi::Errno;
-use sealane_abi::xfrm::Message;
-use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
-use sealane_net::ipsec::lifetime::Usage;
-use sealane_net::ipsec::sa::SaStat;
-use sealane_net::ipsec::spd::Policy;
+use sealane_engine::xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use std::io;
 
 /// The interface. What somebody routes to it goes nowhere.
@@ -41,30 +36,14 @@ impl Running for Inline {
 /// The engine's half.
 struct Half;
 
-const NO_PACKETS: Refusal = Refusal { errno: Errno::EINVAL, text: Some("The device does crypto offload only") };
-
 impl Device for Half {
     fn caps(&self) -> Caps {
         Caps { states: true, esn: true, policies: false }
     }
 
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
-        if state.mode == Mode::Packet { Err(NO_PACKETS) } else { Ok(()) }
+        if state.mode == Mode::Packet { Err(Refusal::CRYPTO_ONLY) } else { Ok(()) }
     }
 
     fn state_del(&mut self, _: StateKey) {}
-
-    fn advance_esn(&mut self, _: StateKey, _: u32) {}
-
-    fn policy_add(&mut self, _: PolicyKey, _: &Policy, _: &Message) -> Result<(), Refusal> {
-        Err(NO_PACKETS)
-    }
-
-    fn policy_del(&mut self, _: PolicyKey) {}
-
-    fn counters(&self, _: StateKey) -> Option<(Usage, SaStat)> {
-        None
-    }
-
-    fn events(&mut self, _: &mut Vec<DeviceEvent>) {}
 }

@@ -310,8 +310,6 @@ impl Device for Half {
         }
     }
 
-    fn advance_esn(&mut self, _: StateKey, _: u32) {}
-
     fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal> {
         if !crate::xfrm::policies::is_exact(policy) {
             let text = Some("The rules for packets cannot tell which ones this policy is for");
