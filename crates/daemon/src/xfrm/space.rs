@@ -133,9 +133,12 @@ impl Space {
                 })
             });
             self.devices.lock().follow(&self.data);
-            match self.data.with(|engine, _| engine.device_events()) {
-                Ok(events) => self.publish(&events),
-                Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+            let told = self.engine().take_device_events();
+            if !told.is_empty() {
+                match self.data.with(|engine, _| engine.tell_device_events(told)) {
+                    Ok(events) => self.publish(&events),
+                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+                }
             }
             let now = self.now();
             if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {

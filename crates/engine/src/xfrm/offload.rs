@@ -100,10 +100,21 @@ impl Xfrm {
         Some((offload.ifindex, mode, state.device_key?))
     }
 
-    /// What the devices have to tell, as events: a soft limit is told, a hard one deletes its state too.
-    pub fn device_events(&mut self) -> Vec<Notice> {
+    /// What the devices have to tell.
+    pub fn take_device_events(&mut self) -> Vec<DeviceEvent> {
         let mut events = Vec::new();
         self.devices.devices.values_mut().for_each(|device| device.events(&mut events));
+        events
+    }
+
+    /// What the devices have to tell, done and told, see [`Self::tell_device_events`].
+    pub fn device_events(&mut self) -> Vec<Notice> {
+        let events = self.take_device_events();
+        self.tell_device_events(events)
+    }
+
+    /// What devices have told, as events: a soft limit is told, a hard one deletes its state too.
+    pub fn tell_device_events(&mut self, events: Vec<DeviceEvent>) -> Vec<Notice> {
         let mut notices = Vec::new();
         for event in events {
             let (key, hard) = match event {
