@@ -1,12 +1,101 @@
 //! Two kinds of ends that IPsec's packets go between: a namespace with a daemon, and a real kernel with its own ESP.
 
 use crate::lab::{Lab, Running};
-use crate::target::sealane;
+use crate::skip::skip_without;
+use crate::target::{Target, sealane};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a script may take.
 pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The kernel at the other end.
+pub const KERNEL: &str = "linux-7.3";
+
+/// Outer addresses of the two ends, of either family.
+pub const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
+/// Inner ones, on `lo`.
+pub const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
+
+/// Two daemons over a wire, with [`OUTER`] and [`INNER`] of IPv4.
+#[derive(Debug)]
+pub struct Pair {
+    /// The ends.
+    pub hosts: [Host; 2],
+    /// Where they are.
+    pub lab: Lab,
+}
+
+impl Pair {
+    /// Starts both with a configuration; `None`, and said so, where something is missing.
+    ///
+    /// # Panics
+    /// When they do not start.
+    #[must_use]
+    pub fn new(test: &str, config: &str) -> Option<Pair> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
+        for (i, space) in spaces.iter().enumerate() {
+            lab.address(space, "veth", &format!("{}/24", OUTER[0][i]), &format!("{}/64", OUTER[1][i]));
+            let [inner, _] = INNER;
+            lab.ip(space, &format!("addr add {}/32 dev lo", inner[i]));
+            lab.ip(space, &format!("route add {}/32 dev veth src {}", inner[1 - i], inner[i]));
+        }
+        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
+        Some(Pair { hosts, lab })
+    }
+}
+
+/// A daemon, and a kernel behind a tap of its namespace, with [`OUTER`] and [`INNER`], the daemon's first. The kernel takes
+/// ESP in UDP on port 4500.
+#[derive(Debug)]
+pub struct Tapped {
+    /// The kernel.
+    pub guest: Guest,
+    /// The daemon.
+    pub host: Host,
+    /// Where they are.
+    pub lab: Lab,
+}
+
+impl Tapped {
+    /// Starts both, the daemon with a configuration; `None`, and said so, where something is missing.
+    ///
+    /// # Panics
+    /// When they do not start, or do not reach each other.
+    #[must_use]
+    pub fn new(test: &str, config: &str) -> Option<Tapped> {
+        if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let space = lab.space("a");
+        let [[inner4, to4], [inner6, to6]] = INNER;
+        lab.ip(&space, "tuntap add kernel mode tap");
+        lab.address(&space, "kernel", &format!("{}/24", OUTER[0][0]), &format!("{}/64", OUTER[1][0]));
+        lab.ip(&space, &format!("addr add {inner4}/32 dev lo"));
+        lab.ip(&space, &format!("addr add {inner6}/128 dev lo nodad"));
+        lab.ip(&space, &format!("route add {to4}/32 dev kernel src {inner4}"));
+        lab.ip(&space, &format!("route add {to6}/128 via {} dev kernel src {inner6}", OUTER[1][1]));
+        let host = Host::configured(&lab, &space, config);
+        let [there4, there6] = OUTER.map(|of| of[1]);
+        let mut guest =
+            Guest::boot(&lab, &space, "kernel", KERNEL, &[&format!("{there4}/24"), &format!("{there6}/64")]);
+        guest.must(&format!(
+            "ip addr add {to4}/32 dev lo; ip addr add {to6}/128 dev lo nodad\n\
+             ip route add {inner4}/32 dev vec0 src {to4}\n\
+             ip route add {inner6}/128 via {} dev vec0 src {to6}",
+            OUTER[1][0]
+        ));
+        OUTER.iter().for_each(|of| guest.reaches(of[0]));
+        guest.takes_esp_in_udp();
+        Some(Tapped { guest, host, lab })
+    }
+}
 
 /// A namespace with a daemon.
 #[derive(Debug)]
@@ -133,8 +222,14 @@ impl Guest {
         let each = |a: &&str| format!("ip addr add {a} dev vec0 nodad\n");
         let add: String = addresses.iter().map(each).collect();
         let at = folder.display();
+        // Routes of IPv6 come when the device has found its carrier, which is later.
+        let wait = if addresses.iter().any(|a| a.contains(':')) {
+            "until ip -6 route show dev vec0 | grep -v fe80 | grep -q 'proto kernel'; do sleep 0.02; done\n"
+        } else {
+            ""
+        };
         let script = format!(
-            "{add}ip link set vec0 up; ip link set lo up\nn=1\nwhile :; do\n\
+            "{add}ip link set vec0 up; ip link set lo up\n{wait}n=1\nwhile :; do\n\
              if [ -f {at}/do.$n ]; then sh {at}/do.$n > {at}/text.$n 2>&1; echo $? > {at}/new.$n; \
              mv {at}/new.$n {at}/done.$n; n=$((n+1)); else sleep 0.02; fi; done"
         );
@@ -159,13 +254,33 @@ impl Guest {
         (read("done").trim().to_owned(), read("text"))
     }
 
-    /// Runs a script that must not fail, and returns what it printed.
+    /// Runs a script of which no command may fail, and returns what it printed.
     ///
     /// # Panics
-    /// When it fails.
+    /// When one fails.
     pub fn must(&mut self, script: &str) -> String {
-        let (status, text) = self.run(script);
+        let (status, text) = self.run(&format!("set -e\n{script}"));
         assert_eq!(status, "0", "{script}\n{text}");
         text
+    }
+
+    /// Waits for the first answer of an address.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn reaches(&mut self, address: &str) {
+        self.must(&format!("n=0; until ping -q -c 1 -W 1 {address}; do n=$((n+1)); [ $n -lt 20 ]; done"));
+    }
+
+    /// Opens port 4500 for ESP in UDP, and keeps it open.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn takes_esp_in_udp(&mut self) {
+        self.must(
+            "python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+             s.setsockopt(17,100,2)\ns.bind((\"0.0.0.0\",4500))\ntime.sleep(600)' > /dev/null 2>&1 &\n\
+             until grep -q ':1194 ' /proc/net/udp; do sleep 0.02; done",
+        );
     }
 }

@@ -1,13 +1,12 @@
 //! Attacks on ESP and AH, played at a real kernel and at a daemon: both drop and count the same, line by line.
 
-use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, root};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-const KERNEL: &str = "linux-7.3";
 /// How long a daemon may need.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PROGRAM: &str = "esp_attack.py";
@@ -49,8 +48,6 @@ impl Victim {
     }
 }
 
-const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
-const INNER: [&str; 2] = ["10.82.1.1", "10.82.2.1"];
 const SPI: [&str; 2] = ["0x1001", "0x2001"];
 /// The first byte of the cipher's key is another one each time: a daemon goes on counting where a key is added again.
 const ALGORITHM: &str = "enc 'rfc3686(ctr(aes))' 0xKK0102030405060708090a0b0c0d0e0f10111213 auth-trunc 'hmac(sha256)' \
@@ -89,7 +86,7 @@ impl Case {
                 "ip xfrm state add src {} dst {} proto esp spi {} reqid 1 mode {mode} {algorithm} {flags} {numbers}\n",
                 outer[from], outer[to], SPI[from]
             );
-            let inner = if *mode == "transport" { outer } else { INNER };
+            let inner = if *mode == "transport" { outer } else { INNER[0] };
             let direction = if from == end { "out" } else { "in" };
             let ends =
                 if *mode == "transport" { String::new() } else { format!("src {} dst {}", outer[from], outer[to]) };
@@ -190,11 +187,10 @@ impl Scene {
         let host = Host::new(&lab, &space);
         let mut guest = Guest::boot(&lab, &wire, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
         guest.must(
-            "echo 1 > /proc/sys/net/ipv4/ip_forward\nip addr add 10.82.2.1/32 dev lo\nip route add 10.82.1.1/32 dev vec0 src 10.82.2.1\n\
-             for i in 1 2 3 4 5 6 7 8 9; do ping -q -c 1 -W 1 10.81.0.1 && ping -q -c 1 -W 1 fd81::1 && break; done\n\
-             python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
-             s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward\nip addr add 10.82.2.1/32 dev lo\nip route add 10.82.1.1/32 dev vec0 src 10.82.2.1",
         );
+        OUTER.iter().for_each(|of| guest.reaches(of[0]));
+        guest.takes_esp_in_udp();
         Some(Scene { lab, wire, host, guest, key: 0 })
     }
 
@@ -217,7 +213,7 @@ impl Scene {
             .lab
             .start(&self.wire, &["python3", &program(), "record", victim.ports()[1], SPI[other], &count, &file]);
         recorder.expect("recording", 1);
-        let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[own] };
+        let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[0][own] };
         let ping = format!("ping -q -c {count} -i 0.002 -W 5 {to}");
         let (status, text) = match victim {
             Victim::Kernel => {

@@ -1,12 +1,11 @@
 //! Plain ESP past the stack: that busy states take it, that filters of others still count, and that nothing of it is left.
 
-use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, Tapped};
 use sealane_conformance::lab::Lab;
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root, sealane};
+use sealane_conformance::target::{root, sealane};
 use std::time::{Duration, Instant};
 
-const KERNEL: &str = "linux-7.3";
+const PLAIN: &str = "[ipsec]\n";
 
 fn watcher() -> String {
     root().join("conformance/programs/clear_watch.py").to_string_lossy().into_owned()
@@ -20,15 +19,11 @@ struct Case {
 
 impl Case {
     fn outer(&self) -> [&'static str; 2] {
-        if self.v6 { ["fd81::1", "fd81::2"] } else { ["10.81.0.1", "10.81.0.2"] }
+        OUTER[usize::from(self.v6)]
     }
 
     fn inner(&self) -> [&'static str; 2] {
-        match (self.tunnel, self.v6) {
-            (false, _) => self.outer(),
-            (true, false) => ["10.82.1.1", "10.82.2.1"],
-            (true, true) => ["fd82:1::1", "fd82:2::1"],
-        }
+        if self.tunnel { INNER[usize::from(self.v6)] } else { self.outer() }
     }
 
     fn commands(&self, end: usize) -> String {
@@ -112,25 +107,8 @@ fn counted(lab: &Lab, space: &str) -> [u64; 2] {
 
 #[test]
 fn with_a_kernel() {
-    const TEST: &str = "xfrm_fast::with_a_kernel";
-    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
-        return;
-    }
-    let Some(mut lab) = Lab::new(TEST) else { return };
-    let space = lab.space("a");
-    lab.ip(&space, "tuntap add kernel mode tap");
-    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
-    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
-    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
-    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
-    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
-    let host = Host::new(&lab, &space);
-    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
-    guest.must(
-        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
-         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
-         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1",
-    );
+    let Some(Tapped { mut guest, host, lab }) = Tapped::new("xfrm_fast::with_a_kernel", PLAIN) else { return };
+    let space = host.space.clone();
     assert!(sh(&lab, &space, COUNT).0);
     for case in [(false, true), (true, true), (false, false), (true, false)].map(|(v6, tunnel)| Case { v6, tunnel }) {
         println!("v6 {}, tunnel {}", case.v6, case.tunnel);
@@ -154,65 +132,47 @@ fn with_a_kernel() {
     }
 }
 
-/// Two daemons over a wire.
-struct Pair {
-    lab: Lab,
-    hosts: [Host; 2],
-}
-
 const CASE: Case = Case { v6: false, tunnel: true };
 
-impl Pair {
-    fn new(test: &str) -> Option<Pair> {
-        if skip_without(test, &[&Target::sealane("open")]) {
-            return None;
-        }
-        let mut lab = Lab::new(test)?;
-        let spaces = [lab.space("a"), lab.space("b")];
-        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
-        for (i, space) in spaces.iter().enumerate() {
-            let (n, m) = (i + 1, 2 - i);
-            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
-            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
-            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
-        }
-        let hosts = [Host::new(&lab, &spaces[0]), Host::new(&lab, &spaces[1])];
-        for (end, host) in hosts.iter().enumerate() {
-            host.ip(&lab, &CASE.commands(end).replace(" proto icmp  ", " "));
-        }
-        Some(Pair { lab, hosts })
+/// Two ends with a tunnel between them.
+fn pair(test: &str) -> Option<Pair> {
+    let pair = Pair::new(test, PLAIN)?;
+    for (end, host) in pair.hosts.iter().enumerate() {
+        host.ip(&pair.lab, &CASE.commands(end).replace(" proto icmp  ", " "));
     }
+    Some(pair)
+}
 
-    fn sh(&self, which: usize, line: &str) -> (bool, String) {
-        sh(&self.lab, &self.hosts[which].space, line)
-    }
+/// Runs a line at an end.
+fn at(pair: &Pair, end: usize, line: &str) -> (bool, String) {
+    sh(&pair.lab, &pair.hosts[end].space, line)
+}
 
-    /// Pings until both ends take it.
-    fn speed_up(&self) {
-        let spaces = self.hosts.each_ref().map(|host| &*host.space);
-        speed_up(&self.lab, spaces[0], "10.82.2.1", &spaces);
-    }
+/// Pings until both ends take it.
+fn both_speed_up(pair: &Pair) {
+    let spaces = pair.hosts.each_ref().map(|host| &*host.space);
+    speed_up(&pair.lab, spaces[0], "10.82.2.1", &spaces);
 }
 
 #[test]
 fn filters_still_count() {
-    let Some(pair) = Pair::new("xfrm_fast::filters_still_count") else { return };
-    pair.speed_up();
+    let Some(pair) = pair("xfrm_fast::filters_still_count") else { return };
+    both_speed_up(&pair);
     // Some packets of every state pass the rules; when none does, none is taken any more.
-    assert!(pair.sh(1, COUNT).0);
+    assert!(at(&pair, 1, COUNT).0);
     let drop = |chain| format!("nft insert rule inet watch {chain} meta l4proto esp drop");
     for chain in ["in", "out"] {
-        assert!(pair.sh(1, &drop(chain)).0);
+        assert!(at(&pair, 1, &drop(chain)).0);
         let start = Instant::now();
         loop {
-            let (_, text) = pair.sh(0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1");
+            let (_, text) = at(&pair, 0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1");
             if text.contains(" 0 received") {
                 break;
             }
             assert!(start.elapsed() < LIMIT, "rules of {chain} do not count: {text}");
         }
-        assert!(pair.sh(1, &format!("nft flush chain inet watch {chain}")).0);
-        let (done, text) = pair.sh(0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1 | grep ' 200 received'");
+        assert!(at(&pair, 1, &format!("nft flush chain inet watch {chain}")).0);
+        let (done, text) = at(&pair, 0, "ping -q -c 200 -i 0.001 -W 1 10.82.2.1 | grep ' 200 received'");
         assert!(done, "{text}");
     }
     // A state that they held back is not tried again so soon.
@@ -221,34 +181,34 @@ fn filters_still_count() {
 
 #[test]
 fn nothing_is_left_behind() {
-    let Some(mut pair) = Pair::new("xfrm_fast::nothing_is_left_behind") else { return };
-    pair.speed_up();
+    let Some(mut pair) = pair("xfrm_fast::nothing_is_left_behind") else { return };
+    both_speed_up(&pair);
     let mut watch = pair.lab.start(&pair.hosts[0].space, &["python3", &watcher(), "veth"]);
     watch.expect("watching", 1);
     pair.hosts[1].end(libc::SIGKILL);
-    let (_, text) = pair.sh(1, "nft list tables; ip xfrm policy");
+    let (_, text) = at(&pair, 1, "nft list tables; ip xfrm policy");
     assert!(!text.contains("netdev sealane-ipsec") && text.contains("inet sealane-ipsec"), "{text}");
     // The kernel sees ESP again, and says that it has nobody for it.
-    assert!(pair.sh(1, COUNT).0);
-    let (done, text) = pair.sh(0, "ping -q -c 50 -i 0.01 -W 1 10.82.2.1");
+    assert!(at(&pair, 1, COUNT).0);
+    let (done, text) = at(&pair, 0, "ping -q -c 50 -i 0.01 -W 1 10.82.2.1");
     assert!(!done, "{text}");
-    let (_, seen) = pair.sh(1, "nft list chain inet watch in");
+    let (_, seen) = at(&pair, 1, "nft list chain inet watch in");
     assert!(!seen.contains("packets 0"), "{seen}");
     // A new daemon has no states; with new ones it goes on.
     pair.hosts[1].start(&pair.lab);
     for (end, host) in pair.hosts.iter().enumerate() {
         host.ip(&pair.lab, &CASE.commands(end).replace(" proto icmp  ", " ").replace("0x100", "0x200"));
     }
-    pair.speed_up();
+    both_speed_up(&pair);
     // A state that is there no more leaves its packets to whoever else may want them, though they come.
-    assert!(pair.sh(1, COUNT).0);
+    assert!(at(&pair, 1, COUNT).0);
     pair.hosts[1].ip(&pair.lab, "ip xfrm state flush");
     let mut pings =
         pair.lab.start(&pair.hosts[0].space, &["ping", "-q", "-c", "400", "-i", "0.01", "-W", "1", "10.82.2.1"]);
     pings.expect("PING", 1);
     let passed = |text: &str| text.split("packets ").nth(1).and_then(|t| t.split(' ').next()?.parse::<u32>().ok());
     let start = Instant::now();
-    while passed(&pair.sh(1, "nft list chain inet watch in").1).is_none_or(|n| n < 50) {
+    while passed(&at(&pair, 1, "nft list chain inet watch in").1).is_none_or(|n| n < 50) {
         assert!(start.elapsed() < Duration::from_secs(8), "the stack sees none of them");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -263,38 +223,38 @@ fn nothing_is_left_behind() {
 
 #[test]
 fn the_ground_shifts() {
-    let Some(pair) = Pair::new("xfrm_fast::the_ground_shifts") else { return };
-    pair.speed_up();
+    let Some(pair) = pair("xfrm_fast::the_ground_shifts") else { return };
+    both_speed_up(&pair);
     let passes = |count: u32| {
         let (done, text) =
-            pair.sh(0, &format!("ping -q -c {count} -i 0.001 -W 2 10.82.2.1 | grep ' {count} received'"));
+            at(&pair, 0, &format!("ping -q -c {count} -i 0.001 -W 2 10.82.2.1 | grep ' {count} received'"));
         assert!(done, "{text}");
     };
     // An MTU that the ring's frames are too short for, and a long packet after it, when the path has been looked at again.
     for which in 0..2 {
-        assert!(pair.sh(which, "ip link set veth mtu 9000").0);
+        assert!(at(&pair, which, "ip link set veth mtu 9000").0);
     }
     std::thread::sleep(Duration::from_millis(1500));
     let start = Instant::now();
-    while !pair.sh(0, "ping -q -M do -s 8000 -c 3 -i 0.1 -W 1 10.82.2.1").0 {
+    while !at(&pair, 0, "ping -q -M do -s 8000 -c 3 -i 0.1 -W 1 10.82.2.1").0 {
         assert!(start.elapsed() < LIMIT);
     }
-    pair.speed_up();
+    both_speed_up(&pair);
     // Down and up again.
-    assert!(pair.sh(1, "ip link set veth down").0);
-    assert!(!pair.sh(0, "ping -q -c 2 -i 0.1 -W 1 10.82.2.1").0);
-    assert!(pair.sh(1, "ip link set veth up; ip route add 10.82.1.1/32 dev veth src 10.82.2.1").0);
+    assert!(at(&pair, 1, "ip link set veth down").0);
+    assert!(!at(&pair, 0, "ping -q -c 2 -i 0.1 -W 1 10.82.2.1").0);
+    assert!(at(&pair, 1, "ip link set veth up; ip route add 10.82.1.1/32 dev veth src 10.82.2.1").0);
     let start = Instant::now();
-    while !pair.sh(0, "ping -q -c 3 -i 0.1 -W 1 10.82.2.1").0 {
+    while !at(&pair, 0, "ping -q -c 3 -i 0.1 -W 1 10.82.2.1").0 {
         assert!(start.elapsed() < LIMIT);
     }
     passes(1000);
     // Fragments of ESP do not come by the ring.
     for which in 0..2 {
-        assert!(pair.sh(which, "ip link set veth mtu 1500").0);
+        assert!(at(&pair, which, "ip link set veth mtu 1500").0);
     }
-    pair.speed_up();
-    assert!(pair.sh(0, "ip xfrm state; ping -q -M dont -s 4000 -c 50 -i 0.01 -W 2 10.82.2.1").0);
+    both_speed_up(&pair);
+    assert!(at(&pair, 0, "ip xfrm state; ping -q -M dont -s 4000 -c 50 -i 0.01 -W 2 10.82.2.1").0);
     passes(1000);
     for host in &pair.hosts {
         let states = host.ip(&pair.lab, "ip -s xfrm state");

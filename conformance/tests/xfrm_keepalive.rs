@@ -1,28 +1,15 @@
 //! NAT keep-alives, as a real kernel sends them.
 
-use sealane_conformance::ipsec::{Guest, Host, LIMIT};
-use sealane_conformance::lab::Lab;
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root};
-
-const KERNEL: &str = "linux-7.3";
+use sealane_conformance::ipsec::{LIMIT, Tapped};
+use sealane_conformance::target::root;
 
 #[test]
 fn at_once_and_every_two_seconds() {
     const TEST: &str = "xfrm_keepalive::at_once_and_every_two_seconds";
-    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
-        return;
-    }
-    let Some(mut lab) = Lab::new(TEST) else { return };
-    let space = lab.space("a");
-    lab.ip(&space, "tuntap add kernel mode tap");
-    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
-    let host = Host::new(&lab, &space);
-    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24"]);
-    guest.must("ping -q -c 1 -W 5 10.81.0.1");
+    let Some(Tapped { mut guest, host, lab }) = Tapped::new(TEST, "[ipsec]\n") else { return };
     let program = root().join("conformance/programs/xfrm_keepalive.py").to_string_lossy().into_owned();
 
-    let mut here = lab.start(&space, &["python3", &program, "10.81.0.1"]);
+    let mut here = lab.start(&host.space, &["python3", &program, "10.81.0.1"]);
     here.expect("listening", 1);
     guest.must(&format!("python3 {program} 10.81.0.2 10.81.0.1"));
     let (_, of_linux) = here.finish(LIMIT);

@@ -1,18 +1,14 @@
 //! Packet offload: a packet core of the daemon and a real kernel's own ESP over a tap, and two packet cores over a wire.
 
-use sealane_conformance::ipsec::{Guest, Host, LIMIT};
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped};
 use sealane_conformance::lab::Lab;
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root, sealane};
+use sealane_conformance::target::{root, sealane};
 use std::time::Duration;
 
-const KERNEL: &str = "linux-7.3";
 const DEVICE: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"packet\"\n";
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
 const CBC: &str = "enc 'cbc(aes)' 0x000102030405060708090a0b0c0d0e0f \
                    auth-trunc 'hmac(sha256)' 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
-const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
-const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
 
 /// What two ends agree on.
 #[derive(Clone, Copy)]
@@ -126,27 +122,7 @@ fn counted(text: &str) -> bool {
 
 #[test]
 fn with_a_kernel() {
-    const TEST: &str = "xfrm_packet::with_a_kernel";
-    if skip_without(TEST, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
-        return;
-    }
-    let Some(mut lab) = Lab::new(TEST) else { return };
-    let space = lab.space("a");
-    lab.ip(&space, "tuntap add kernel mode tap");
-    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
-    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
-    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
-    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
-    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
-    let mut host = Host::configured(&lab, &space, DEVICE);
-    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
-    guest.must(
-        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
-         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
-         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1\n\
-         python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
-         s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
-    );
+    let Some(Tapped { mut guest, mut host, lab }) = Tapped::new("xfrm_packet::with_a_kernel", DEVICE) else { return };
     for case in cases() {
         println!("{}", case.what);
         run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
@@ -222,64 +198,35 @@ fn with_a_kernel() {
     host.end(libc::SIGTERM);
 }
 
-/// Two daemons with a packet core each.
-struct Pair {
-    lab: Lab,
-    hosts: [Host; 2],
-}
-
 fn program(name: &str) -> String {
     root().join("conformance/programs").join(name).to_string_lossy().into_owned()
 }
 
-impl Pair {
-    fn new(test: &str) -> Option<Pair> {
-        Pair::with(test, DEVICE)
-    }
-
-    fn with(test: &str, config: &str) -> Option<Pair> {
-        if skip_without(test, &[&Target::sealane("open")]) {
-            return None;
-        }
-        let mut lab = Lab::new(test)?;
-        let spaces = [lab.space("a"), lab.space("b")];
-        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
-        for (i, space) in spaces.iter().enumerate() {
-            let (n, m) = (i + 1, 2 - i);
-            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
-            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
-            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
-        }
-        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
-        Some(Pair { lab, hosts })
-    }
-
-    /// A tunnel between the inner addresses, for everything.
-    fn set(&self, end: usize, spi: u32, before: &str) {
-        let case = Case { protos: &["any"], spi, ..TUNNEL };
-        let script = case.commands(end, "sealane", Some("sealane0")).replace(" proto any ", " ");
-        run(&self.hosts[end], &self.lab, &(before.to_owned() + &script));
-    }
+/// A tunnel between the inner addresses, for everything.
+fn set(pair: &Pair, end: usize, spi: u32, before: &str) {
+    let case = Case { protos: &["any"], spi, ..TUNNEL };
+    let script = case.commands(end, "sealane", Some("sealane0")).replace(" proto any ", " ");
+    run(&pair.hosts[end], &pair.lab, &(before.to_owned() + &script));
 }
 
 #[test]
 fn nothing_in_clear() {
-    let Some(mut pair) = Pair::new("xfrm_packet::nothing_in_clear") else { return };
-    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let Some(mut pair) = Pair::new("xfrm_packet::nothing_in_clear", DEVICE) else { return };
+    (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
     let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
     watch.expect("watching", 1);
     let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
     let pause = || std::thread::sleep(Duration::from_millis(400));
     pause();
     // New keys under traffic.
-    (0..2).for_each(|end| pair.set(end, 0x3001, "ip xfrm state flush\n"));
+    (0..2).for_each(|end| set(&pair, end, 0x3001, "ip xfrm state flush\n"));
     pause();
     // The daemon dies, and another one begins.
     pair.hosts[0].end(libc::SIGKILL);
     pause();
     pair.hosts[0].start(&pair.lab);
     pause();
-    (0..2).for_each(|end| pair.set(end, 0x5001, "ip xfrm state flush\n"));
+    (0..2).for_each(|end| set(&pair, end, 0x5001, "ip xfrm state flush\n"));
     pause();
     let (_, sent) = sender.finish(LIMIT);
     let (_, seen) = watch.finish(LIMIT);
@@ -290,8 +237,8 @@ fn nothing_in_clear() {
 
 #[test]
 fn replays() {
-    let Some(pair) = Pair::new("xfrm_packet::replays") else { return };
-    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let Some(pair) = Pair::new("xfrm_packet::replays", DEVICE) else { return };
+    (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
     let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth", "again"]);
     watch.expect("watching", 1);
     let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", "10.82.1.1"];
@@ -309,8 +256,8 @@ fn replays() {
 
 #[test]
 fn the_device_owns_its_states() {
-    let Some(pair) = Pair::new("xfrm_packet::the_device_owns_its_states") else { return };
-    (0..2).for_each(|end| pair.set(end, 0x1001, ""));
+    let Some(pair) = Pair::new("xfrm_packet::the_device_owns_its_states", DEVICE) else { return };
+    (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
     let ping = || {
         let ping = ["ping", "-q", "-c", "5", "-i", "0.01", "-W", "2", "10.82.2.1"];
         let (_, text) = pair.lab.start(&pair.hosts[0].space, &ping).finish(LIMIT);
@@ -336,16 +283,16 @@ fn the_device_owns_its_states() {
     for host in &pair.hosts {
         run(host, &pair.lab, "ip xfrm state flush");
     }
-    (0..2).for_each(|end| pair.set(end, 0x3001, ""));
+    (0..2).for_each(|end| set(&pair, end, 0x3001, ""));
     assert!(ping().contains(" 5 received"));
     // Its interface goes down: all is gone, nobody is told, and no software does it instead.
     say(
         "ip link set sealane0 down; sleep 0.1; test $(ip xfrm state count | grep -c 'count 0') = 1 && ip link set sealane0 up",
     );
     assert_eq!(say("ip xfrm policy count"), "\t SPD IN  0 OUT 0 FWD 0\n");
-    pair.set(0, 0x3001, "");
+    set(&pair, 0, 0x3001, "");
     run(&pair.hosts[1], &pair.lab, "ip xfrm state flush");
-    pair.set(1, 0x3001, "");
+    set(&pair, 1, 0x3001, "");
     assert!(ping().contains(" 5 received"));
 }
 
@@ -353,7 +300,7 @@ fn the_device_owns_its_states() {
 #[test]
 fn beside_software() {
     let second = format!("{DEVICE}[[ipsec.device]]\nname = \"sealane1\"\nkind = \"packet\"\n");
-    let Some(pair) = Pair::with("xfrm_packet::beside_software", &second) else { return };
+    let Some(pair) = Pair::new("xfrm_packet::beside_software", &second) else { return };
     let Pair { lab, hosts } = &pair;
     // The end of an address says whose its traffic is.
     const WHOSE: [(u32, Option<&str>); 3] = [(1, Some("sealane0")), (2, None), (3, Some("sealane1"))];

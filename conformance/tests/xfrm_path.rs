@@ -1,12 +1,10 @@
 //! IPsec's packets: a daemon and a real kernel with its own ESP over a tap, and two daemons over a wire that is watched.
 
-use sealane_conformance::ipsec::{Guest, Host, LIMIT};
-use sealane_conformance::lab::Lab;
-use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root};
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, Tapped};
+use sealane_conformance::target::root;
 use std::time::Duration;
 
-const KERNEL: &str = "linux-7.3";
+const PLAIN: &str = "[ipsec]\n";
 const CRYPTO: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
 
 fn program(name: &str) -> String {
@@ -69,9 +67,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
-const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
-
 impl Case {
     fn outer(&self) -> [&'static str; 2] {
         OUTER[usize::from(self.v6[0])]
@@ -128,7 +123,7 @@ fn pings(to: &str) -> String {
 
 #[test]
 fn with_a_kernel() {
-    against_a_kernel("xfrm_path::with_a_kernel", "[ipsec]\n", None);
+    against_a_kernel("xfrm_path::with_a_kernel", PLAIN, None);
 }
 
 /// The states of this end are in crypto offload, both directions.
@@ -138,26 +133,7 @@ fn with_a_kernel_by_a_crypto_core() {
 }
 
 fn against_a_kernel(test: &str, config: &str, device: Option<&str>) {
-    if skip_without(test, &[&Target::sealane("open"), &Target::kernel(KERNEL)]) {
-        return;
-    }
-    let Some(mut lab) = Lab::new(test) else { return };
-    let space = lab.space("a");
-    lab.ip(&space, "tuntap add kernel mode tap");
-    lab.address(&space, "kernel", "10.81.0.1/24", "fd81::1/64");
-    lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
-    lab.ip(&space, "addr add fd82:1::1/128 dev lo");
-    lab.ip(&space, "route add 10.82.2.1/32 dev kernel src 10.82.1.1");
-    lab.ip(&space, "route add fd82:2::1/128 via fd81::2 dev kernel src fd82:1::1");
-    let host = Host::configured(&lab, &space, config);
-    let mut guest = Guest::boot(&lab, &space, "kernel", KERNEL, &["10.81.0.2/24", "fd81::2/64"]);
-    guest.must(
-        "ip addr add 10.82.2.1/32 dev lo; ip addr add fd82:2::1/128 dev lo\n\
-         ip route add 10.82.1.1/32 dev vec0 src 10.82.2.1; ip route add fd82:1::1/128 via fd81::1 dev vec0 src fd82:2::1\n\
-         ping -q -c 1 -W 5 10.81.0.1 && ping -q -c 1 -W 5 fd81::1\n\
-         python3 -c 'import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
-         s.bind((\"0.0.0.0\",4500))\ns.setsockopt(17,100,2)\ntime.sleep(600)' > /dev/null 2>&1 &",
-    );
+    let Some(Tapped { mut guest, host, lab }) = Tapped::new(test, config) else { return };
     // Only ESP can be offloaded.
     for case in cases().into_iter().filter(|case| device.is_none() || case.proto == "esp") {
         println!("{}, {} {:?}", case.what, case.mode, case.v6);
@@ -216,9 +192,9 @@ fn offloaded(commands: &str, device: Option<&str>) -> String {
 /// in a crypto core arrives once, in order, or not at all, and never in clear.
 #[test]
 fn crypto_cores_in_traffic() {
-    let Some(pair) = Pair::configured("xfrm_path::crypto_cores_in_traffic", CRYPTO) else { return };
-    let commands = |pair: &Pair, end: usize, spi: u32| {
-        let text = pair.commands(end, spi);
+    let Some(pair) = Pair::new("xfrm_path::crypto_cores_in_traffic", CRYPTO) else { return };
+    let commands = |end: usize, spi: u32| {
+        let text = tunnel(end, spi);
         let dirs = if end == 0 { ["out", "in"] } else { ["in", "out"] };
         let line = |line: &str| match line.contains("state add") {
             true => format!(
@@ -230,7 +206,7 @@ fn crypto_cores_in_traffic() {
         text.lines().map(line).collect::<String>()
     };
     for end in 0..2 {
-        pair.hosts[end].ip(&pair.lab, &commands(&pair, end, 0x1001));
+        pair.hosts[end].ip(&pair.lab, &commands(end, 0x1001));
     }
     // The first sends of a state go to the neighbours' resolution.
     pair.hosts[0].ip(&pair.lab, "ping -q -c 1 -W 5 10.82.2.1");
@@ -240,8 +216,8 @@ fn crypto_cores_in_traffic() {
     let sender = pair.lab.start(&pair.hosts[0].space, &ping);
     std::thread::sleep(Duration::from_millis(700));
     // New states beside the old ones, those that open first; then the old ones go, those that seal first.
-    let add = |pair: &Pair, end: usize| -> String {
-        let lines = commands(pair, end, 0x3001);
+    let add = |end: usize| -> String {
+        let lines = commands(end, 0x3001);
         lines.lines().filter(|line| line.contains("state add")).map(|line| format!("{line}\n")).collect()
     };
     let only = |lines: &str, dir: &str| -> String {
@@ -249,7 +225,7 @@ fn crypto_cores_in_traffic() {
     };
     for dir in ["dir in", "dir out"] {
         for end in 0..2 {
-            pair.hosts[end].ip(&pair.lab, &only(&add(&pair, end), dir));
+            pair.hosts[end].ip(&pair.lab, &only(&add(end), dir));
         }
     }
     let delete = |from: usize, spi: u32| {
@@ -273,7 +249,7 @@ fn crypto_cores_in_traffic() {
     assert!(!states.contains("offload") && states.contains(" 0 received"), "{states}");
     pair.hosts[0].ip(&pair.lab, "ip link set sealane0 up");
     for end in 0..2 {
-        let again = commands(&pair, end, 0x5001).replace("policy add", "policy update");
+        let again = commands(end, 0x5001).replace("policy add", "policy update");
         pair.hosts[end].ip(&pair.lab, &again.replace("ip xfrm policy flush\n", ""));
     }
     pair.hosts[0].ip(&pair.lab, "ping -q -c 3 -i 0.1 -W 5 10.82.2.1");
@@ -286,48 +262,19 @@ fn crypto_cores_in_traffic() {
     }
 }
 
-/// Two daemons over a wire.
-struct Pair {
-    lab: Lab,
-    hosts: [Host; 2],
-}
-
-impl Pair {
-    fn new(test: &str) -> Option<Pair> {
-        Pair::configured(test, "[ipsec]\n")
-    }
-
-    fn configured(test: &str, config: &str) -> Option<Pair> {
-        if skip_without(test, &[&Target::sealane("open")]) {
-            return None;
-        }
-        let mut lab = Lab::new(test)?;
-        let spaces = [lab.space("a"), lab.space("b")];
-        lab.veth([&spaces[0], &spaces[1]], ["veth", "veth"]);
-        for (i, space) in spaces.iter().enumerate() {
-            let (n, m) = (i + 1, 2 - i);
-            lab.address(space, "veth", &format!("10.81.0.{n}/24"), &format!("fd81::{n}/64"));
-            lab.ip(space, &format!("addr add 10.82.{n}.1/32 dev lo"));
-            lab.ip(space, &format!("route add 10.82.{m}.1/32 dev veth src 10.82.{n}.1"));
-        }
-        let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
-        Some(Pair { lab, hosts })
-    }
-
-    /// A tunnel between the inner addresses, for everything.
-    fn commands(&self, end: usize, spi: u32) -> String {
-        let case =
-            Case { what: "", proto: "esp", mode: "tunnel", algorithm: GCM, flags: "replay-window 64", v6: [false; 2] };
-        let script = case.commands(end).replace(" proto icmp ", " ");
-        script.replace("0x1001", &format!("{:#x}", spi)).replace("0x2001", &format!("{:#x}", spi + 1))
-    }
+/// A tunnel between the inner addresses, for everything.
+fn tunnel(end: usize, spi: u32) -> String {
+    let case =
+        Case { what: "", proto: "esp", mode: "tunnel", algorithm: GCM, flags: "replay-window 64", v6: [false; 2] };
+    let script = case.commands(end).replace(" proto icmp ", " ");
+    script.replace("0x1001", &format!("{:#x}", spi)).replace("0x2001", &format!("{:#x}", spi + 1))
 }
 
 #[test]
 fn nothing_in_clear() {
-    let Some(mut pair) = Pair::new("xfrm_path::nothing_in_clear") else { return };
+    let Some(mut pair) = Pair::new("xfrm_path::nothing_in_clear", PLAIN) else { return };
     for end in 0..2 {
-        pair.hosts[end].ip(&pair.lab, &pair.commands(end, 0x1001));
+        pair.hosts[end].ip(&pair.lab, &tunnel(end, 0x1001));
     }
     let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
     watch.expect("watching", 1);
@@ -338,7 +285,7 @@ fn nothing_in_clear() {
     for end in 0..2 {
         pair.hosts[end].ip(
             &pair.lab,
-            &pair.commands(end, 0x3001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
+            &tunnel(end, 0x3001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
         );
     }
     pause();
@@ -346,12 +293,10 @@ fn nothing_in_clear() {
     pause();
     pair.hosts[0].start(&pair.lab);
     pause();
-    let again = pair.commands(0, 0x5001).replace("ip xfrm policy flush\n", "");
+    let again = tunnel(0, 0x5001).replace("ip xfrm policy flush\n", "");
     pair.hosts[0].ip(&pair.lab, &again);
-    pair.hosts[1].ip(
-        &pair.lab,
-        &pair.commands(1, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
-    );
+    pair.hosts[1]
+        .ip(&pair.lab, &tunnel(1, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"));
     pause();
     // The daemon ends in good order, and with it what it stood for.
     let (_, sent) = sender.finish(LIMIT);
@@ -364,9 +309,9 @@ fn nothing_in_clear() {
 
 #[test]
 fn replays() {
-    let Some(pair) = Pair::new("xfrm_path::replays") else { return };
+    let Some(pair) = Pair::new("xfrm_path::replays", PLAIN) else { return };
     for end in 0..2 {
-        pair.hosts[end].ip(&pair.lab, &pair.commands(end, 0x1001));
+        pair.hosts[end].ip(&pair.lab, &tunnel(end, 0x1001));
     }
     let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth", "again"]);
     watch.expect("watching", 1);
