@@ -55,7 +55,8 @@ impl Kept {
     }
 
     /// Whether there is one.
-    pub(super) fn is_some(&self) -> bool {
+    #[cfg(test)]
+    fn is_some(&self) -> bool {
         self.join.is_some()
     }
 
