@@ -12,6 +12,10 @@ use crate::transport::sock_diag::{Entry, SockDiag};
 use sealane_abi::tcp::State;
 use sealane_net::ao::mkt::Prefix;
 use std::io;
+use std::time::{Duration, Instant};
+
+/// For how long one that has been killed may still be about to end: it has the queues until the kernel has let go of them.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Takes over what a predecessor left in the calling thread's namespace: ends its connections, while nothing passes, and
 /// returns the peers that it protected. `inode` is the namespace's.
@@ -24,8 +28,12 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
         return Ok(peers);
     }
     let refuse = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-    if somebody_listens() {
-        return refuse("another sealane serves TCP-AO in this network namespace");
+    let began = Instant::now();
+    while somebody_listens() {
+        if began.elapsed() > DYING {
+            return refuse("another sealane serves TCP-AO in this network namespace");
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
     // Its connections go on when it is back, and its rules are no matter of a program's end.
     if admin::runtime_folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
