@@ -4,5 +4,6 @@ pub mod null;
 pub mod portable;
 pub mod prefetch;
 pub mod simd;
+pub mod sum;
 
 pub(crate) mod wipe;

@@ -163,10 +163,15 @@ impl Outer {
         };
         Some(Outer { around, len, df, ports })
     }
+}
 
-    /// Whether another packet has the same.
-    fn is_same(&self, packet: &[u8]) -> bool {
-        Outer::of(packet).is_some_and(|o| o.around == self.around && o.ports == self.ports && o.df == self.df)
+/// Whether packets that have UDP behind plain IP headers differ in nothing there but lengths, identification and checksums.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let same = |from: usize, until: usize| a.get(from..until).zip(b.get(from..until)).is_some_and(|(a, b)| a == b);
+    match a.first() {
+        Some(0x45) => same(0, 2) && same(6, 10) && same(12, 24),
+        // Flow labels are the socket's.
+        _ => same(0, 1) && (a.get(1).zip(b.get(1)).is_some_and(|(a, b)| (a ^ b) & 0xf0 == 0)) && same(6, 44),
     }
 }
 
@@ -182,7 +187,10 @@ fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], M
         let bytes = packet.packet.bytes();
         if group.is_empty() {
             len = bytes.len() - from;
-        } else if bytes.len() - from > len || total + bytes.len() - from > MAX_SEND || !outer.is_same(bytes) {
+        } else if bytes.len() - from > len
+            || total + bytes.len() - from > MAX_SEND
+            || !is_same(packets[0].packet.bytes(), bytes)
+        {
             break;
         }
         let datagram = &bytes[from..];

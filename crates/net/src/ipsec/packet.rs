@@ -20,6 +20,7 @@ impl<'a> Packet<'a> {
     /// # Panics
     /// When it is not within the buffer.
     #[must_use]
+    #[inline]
     pub fn new(buf: &'a mut [u8], start: usize, end: usize) -> Self {
         assert!(start <= end && end <= buf.len(), "the packet lies in its buffer");
         Packet { buf, start, end }
@@ -27,51 +28,60 @@ impl<'a> Packet<'a> {
 
     /// The packet.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
     /// The packet.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.buf[self.start..self.end]
     }
 
     /// Where it starts in its buffer.
     #[must_use]
+    #[inline]
     pub fn start(&self) -> usize {
         self.start
     }
 
     /// Where it ends in its buffer.
     #[must_use]
+    #[inline]
     pub fn end(&self) -> usize {
         self.end
     }
 
     /// Its length in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
     /// Length of its buffer in bytes.
     #[must_use]
+    #[inline]
     pub fn room(&self) -> usize {
         self.buf.len()
     }
 
     /// Whether there is nothing.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// The whole buffer.
+    #[inline]
     pub(crate) fn buf(&mut self) -> &mut [u8] {
         self.buf
     }
 
     /// Sets new bounds.
+    #[inline]
     pub(crate) fn set(&mut self, start: usize, end: usize) {
         debug_assert!(start <= end && end <= self.buf.len());
         (self.start, self.end) = (start, end);

@@ -9,6 +9,7 @@
 //! ```
 
 use core::net::{IpAddr, SocketAddr};
+use sealane_crypto::drivers::sum::words;
 
 /// The protocol number of TCP.
 pub const PROTO_TCP: u8 = 6;
@@ -118,6 +119,7 @@ impl Layout {
 
     /// Both addresses as they lie in `packet`: source, then destination.
     #[must_use]
+    #[inline]
     pub fn addresses<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
         match self.family {
             Family::V4 => &packet[12..20],
@@ -195,20 +197,15 @@ pub fn sockets(packet: &[u8], at: &Layout) -> (SocketAddr, SocketAddr) {
 /// The one's complement sum of `bytes` on top of `sum`, in 64 bits (RFC 1071). Pieces may be added one after another as
 /// long as all but the last have an even length.
 #[must_use]
+#[inline]
 pub fn sum(bytes: &[u8], sum: u64) -> u64 {
     // Sums of 32-bit words in the machine's own order; the byte order is put right at the end (RFC 1071 section 2B).
-    let (words, tail) = bytes.as_chunks::<4>();
-    let mut total: u64 = words.iter().map(|w| u64::from(u32::from_ne_bytes(*w))).sum();
-    if !tail.is_empty() {
-        let mut last = [0; 4];
-        last[..tail.len()].copy_from_slice(tail);
-        total += u64::from(u32::from_ne_bytes(last));
-    }
-    let total = u64::from(fold(total));
+    let total = u64::from(fold(words(bytes)));
     sum + u64::from(u16::from_be(total as u16))
 }
 
 /// Folds a sum to 16 bits.
+#[inline]
 pub(crate) fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
