@@ -9,6 +9,16 @@ use std::time::{Duration, Instant};
 /// How long a script may take.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// A configuration for as many workers as `SEALANE_TEST_WORKERS` says, where it says nothing of them itself.
+fn with_workers(config: &str) -> String {
+    match std::env::var("SEALANE_TEST_WORKERS") {
+        Ok(workers) if !config.contains("workers") => {
+            config.replacen("[ipsec]\n", &format!("[ipsec]\nworkers = {workers}\n"), 1)
+        }
+        _ => config.to_owned(),
+    }
+}
+
 /// The kernel at the other end.
 pub const KERNEL: &str = "linux-7.3";
 
@@ -124,7 +134,7 @@ impl Host {
     #[must_use]
     pub fn configured(lab: &Lab, space: &str, config: &str) -> Host {
         let runtime = format!("SEALANE_RUNTIME_DIR={}", lab.folder().join(format!("run-{space}")).display());
-        let config = lab.file(&format!("{space}.toml"), config);
+        let config = lab.file(&format!("{space}.toml"), &with_workers(config));
         let mut host = Host { space: space.to_owned(), runtime, config, daemon: None };
         host.start(lab);
         host
@@ -147,7 +157,7 @@ impl Host {
     /// # Panics
     /// When it does not read it.
     pub fn reload(&mut self, lab: &Lab, config: &str) -> String {
-        let _ = lab.file(&format!("{}.toml", self.space), config);
+        let _ = lab.file(&format!("{}.toml", self.space), &with_workers(config));
         let daemon = self.daemon.as_mut().expect("it runs");
         let before = daemon.output();
         let said = |text: &str| text.matches("read again").count() + text.matches("stays as it was").count();

@@ -30,6 +30,7 @@ pub(crate) mod rights;
 pub(crate) mod ring;
 pub(crate) mod route;
 pub(crate) mod seccomp;
+pub(crate) mod shard;
 pub(crate) mod sleep;
 pub(crate) mod sock_diag;
 pub(crate) mod tap;

@@ -20,6 +20,7 @@ mod flight;
 mod inbound;
 mod join;
 mod keepalive;
+pub(crate) mod lane;
 mod listeners;
 pub(crate) mod mark;
 mod numbers;
@@ -59,13 +60,17 @@ impl Spaces {
     /// Which one cannot be served, and why; those before it are.
     pub(crate) fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { netns: names, devices } = config.unwrap_or(&nothing);
+        let Ipsec { netns: names, devices, workers } = config.unwrap_or(&nothing);
         device::check(devices)?;
+        if self.by_name.values().any(|space| space.data().workers() != *workers) {
+            let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
+            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
         let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (of(name), e))?;
-            let space =
-                Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder).map_err(|e| (of(name), e))?;
+            let space = Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder, *workers)
+                .map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
         }
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();

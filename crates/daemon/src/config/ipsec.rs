@@ -1,14 +1,24 @@
 //! `[ipsec]`: where the daemon stands for the kernel's IPsec, and `[[ipsec.device]]`: its offload devices there.
 
 use super::section::{At, Mistakes, Section, kind, near};
+use crate::xfrm::lane::MAX_WORKERS;
 
 /// What `[ipsec]` says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipsec {
     /// The network namespaces to serve, without repetition; `None` is the daemon's own.
     pub netns: Vec<Option<String>>,
     /// The offload devices, each in one of these namespaces, with a name that no other has there.
     pub devices: Vec<OffloadDevice>,
+    /// How many threads move the packets of each namespace's stack.
+    pub workers: u32,
+}
+
+impl Default for Ipsec {
+    /// Nowhere.
+    fn default() -> Self {
+        Ipsec { netns: Vec::new(), devices: Vec::new(), workers: 1 }
+    }
 }
 
 /// What an offload device is made of.
@@ -78,6 +88,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     if section.value("netns").is_none() {
         netns.push(None);
     }
+    let workers = section.integer::<u32>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
     let mut devices: Vec<OffloadDevice> = Vec::new();
     for table in section.sections("device", mistakes) {
         let span = table.span.clone();
@@ -88,7 +99,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         devices.push(device);
     }
     section.finish(mistakes);
-    Some(Ipsec { netns, devices })
+    Some(Ipsec { netns, devices, workers })
 }
 
 /// The empty name is that of the namespace that needs none.
@@ -191,6 +202,16 @@ mod tests {
         assert!(parse("[ipsec]\nnetns = 1").unwrap_err().contains("not a number"));
         assert!(parse("[ipsec]\nnetn = 1").unwrap_err().contains("did you mean 'netns'"));
         assert!(parse("ipsec = 1").unwrap_err().contains("table"));
+    }
+
+    #[test]
+    fn workers() {
+        let workers = |text: &str| ipsec(text).map(|i| i.map(|i| i.workers));
+        assert_eq!(workers("[ipsec]"), Ok(Some(1)));
+        assert_eq!(workers("[ipsec]\nworkers = 16"), Ok(Some(16)));
+        for text in ["workers = 0", "workers = 17", "workers = \"2\""] {
+            assert!(workers(&format!("[ipsec]\n{text}")).unwrap_err().contains("'workers' has to be"), "{text}");
+        }
     }
 
     const FOUR: &str = r#"

@@ -1,11 +1,13 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
+use super::shard::{Shard, op, reckon};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes that may wait in a socket.
@@ -71,8 +73,10 @@ pub(crate) struct UdpEsp {
     fd: OwnedFd,
     v6: bool,
     port: u16,
-    /// Which socket of the port the program takes for ESP; IKE's gets the other one.
-    ours: AtomicU32,
+    /// Which of the sockets of the port is the first of ours; IKE's stands before them or behind them.
+    ours: Arc<AtomicU32>,
+    /// How many are ours.
+    count: u32,
     /// What it does with what is too long, as long as somebody sends.
     fragments: Mutex<bool>,
 }
@@ -143,7 +147,7 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
 }
 
 /// A UDP socket for a port on all addresses, which others may have, too, or not.
-fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
+pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
     let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
     super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
     if v6 {
@@ -164,29 +168,46 @@ impl UdpEsp {
     /// # Errors
     /// The kernel's; `EADDRINUSE` when another owns the port alone.
     pub(crate) fn open(v6: bool, port: u16, mark: u32) -> io::Result<Self> {
-        // The kernel numbers the sockets of a port as they come.
-        let ours = u32::from(bound(v6, port, false).is_err());
-        let fd = bound(v6, port, true)?;
-        prepare(fd.as_fd(), v6, mark)?;
-        // Without it packets come one by one.
-        let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
-        allow_fragments(fd.as_fd(), v6, false)?;
-        let socket = UdpEsp { fd, v6, port, ours: AtomicU32::new(ours), fragments: Mutex::new(false) };
-        socket.steer()?;
-        Ok(socket)
+        UdpEsp::open_all(v6, port, mark, 1)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2). An index that there is not means
-    /// any.
+    /// Opens several for a port, which share ESP by its SPI.
+    ///
+    /// # Errors
+    /// As [`UdpEsp::open`].
+    pub(crate) fn open_all(v6: bool, port: u16, mark: u32, count: u32) -> io::Result<Vec<Self>> {
+        // The kernel numbers the sockets of a port as they come.
+        let ours = Arc::new(AtomicU32::new(u32::from(bound(v6, port, false).is_err())));
+        let open = |_| {
+            let fd = bound(v6, port, true)?;
+            prepare(fd.as_fd(), v6, mark)?;
+            // Without it packets come one by one.
+            let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
+            allow_fragments(fd.as_fd(), v6, false)?;
+            Ok(UdpEsp { fd, v6, port, ours: ours.clone(), count, fragments: Mutex::new(false) })
+        };
+        let sockets: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
+        sockets.first().map_or(Ok(()), UdpEsp::steer)?;
+        Ok(sockets)
+    }
+
+    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2), and one state's packets from another's by
+    /// the SPI, which stands there. An index that there is not means any.
     fn steer(&self) -> io::Result<()> {
+        use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
         let ours = self.ours.load(Ordering::Relaxed);
-        let load = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-        let mut program = [
-            load(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-            load(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 0),
-            load(libc::BPF_RET | libc::BPF_K, 0, 0, 1 - ours),
-            load(libc::BPF_RET | libc::BPF_K, 0, 0, ours),
+        let ike = if ours == 0 { self.count } else { 0 };
+        let mut program = vec![
+            op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
+            op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+            op(BPF_RET | BPF_K, 0, 0, ike),
         ];
+        if self.count > 1 {
+            program.extend(reckon(self.count));
+            program.extend([op(BPF_ALU | BPF_ADD | BPF_K, 0, 0, ours), op(BPF_RET | BPF_A, 0, 0, 0)]);
+        } else {
+            program.push(op(BPF_RET | BPF_K, 0, 0, ours));
+        }
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
     }
@@ -249,13 +270,18 @@ pub(crate) struct RawEsp {
 }
 
 impl RawEsp {
-    /// Opens one.
+    /// Opens one, for the states of one of several workers.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open(v6: bool, protocol: u8, mark: u32) -> io::Result<Self> {
+    pub(crate) fn open(v6: bool, protocol: u8, mark: u32, shard: Shard) -> io::Result<Self> {
         let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
         let fd = socket(family, libc::SOCK_RAW, protocol.into())?;
+        if shard != Shard::ALL {
+            let mut program = shard.filter(v6, if protocol == AH { 4 } else { 0 });
+            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+            super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        }
         prepare(fd.as_fd(), v6, mark)?;
         if v6 && protocol == AH {
             // AH covers them.

@@ -5,6 +5,7 @@
 //! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
 
 use super::nft::Marks;
+use super::shard::Shard;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -129,12 +130,12 @@ impl Ring {
     }
 
     /// Opens the ring of an Ethernet device for ESP packets up to `mtu` bytes for this host, without IP options or extension
-    /// headers, that are no fragments.
+    /// headers, that are no fragments, of the states of one of several workers.
     ///
     /// # Errors
     /// As [`Ring::open`]; `ENOPROTOOPT` before Linux 4.20.
-    pub(crate) fn open_esp(device: u32, mtu: u32) -> io::Result<Self> {
-        Ring::filtered(device, mtu, &esp_filter(), true)
+    pub(crate) fn open_esp(device: u32, mtu: u32, shard: Shard) -> io::Result<Self> {
+        Ring::filtered(device, mtu, &esp_filter(shard), true)
     }
 
     /// Opens one; `only_in`: what leaves is not even looked at.
@@ -407,7 +408,7 @@ fn filter(learn: u32) -> Vec<libc::sock_filter> {
 }
 
 /// The conditions of [`super::nft::ingress`] about packets, whatever their addresses.
-fn esp_filter() -> Vec<libc::sock_filter> {
+fn esp_filter(shard: Shard) -> Vec<libc::sock_filter> {
     use libc::{BPF_ABS, BPF_B, BPF_H, BPF_JEQ, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
     let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
@@ -423,17 +424,23 @@ fn esp_filter() -> Vec<libc::sock_filter> {
         Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
         Op::If(BPF_JSET, 0x3fff, "no", ""),
         byte(9),
-        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "yes", "no"),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(20)),
+        Op::If(BPF_JEQ, 0, "yes", "yes"),
         Op::Label("v6"),
         Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
         byte(6),
-        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "yes", "no"),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(40)),
+        Op::If(BPF_JEQ, 0, "yes", "yes"),
         Op::Label("no"),
         Op::Do(BPF_RET | BPF_K, 0),
         Op::Label("yes"),
-        Op::Do(BPF_RET | BPF_K, u32::MAX >> 1),
     ];
-    assemble(&program)
+    // Now the SPI is in the accumulator.
+    let mut program = assemble(&program);
+    program.extend(shard.keep());
+    program
 }
 
 /// Replaces labels by distances.

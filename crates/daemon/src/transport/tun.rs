@@ -38,41 +38,27 @@ impl Tun {
     /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this
     /// name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
-            .open("/dev/net/tun")?;
-        let mut request = Request {
-            name: [0; libc::IFNAMSIZ],
-            flags: (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
-            rest: [0; 22],
-        };
-        for (to, from) in request.name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
-            *to = from;
-        }
-        let plain = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-        // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the others take plain values.
-        let r = unsafe {
-            let fd = file.as_raw_fd();
-            match libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) {
-                0 if libc::ioctl(fd, libc::TUNSETOFFLOAD, plain | USO) == 0 => 0,
-                0 => libc::ioctl(fd, libc::TUNSETOFFLOAD, plain),
-                refused => refused,
-            }
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let index = link::index(name)?;
-        // It says nothing by itself. A kernel without IPv6 has nothing to be told.
-        let _ = tap::no_addresses(index);
-        link::set_mtu(name, MTU)?;
-        // What comes out of a tunnel may come from anywhere; strict filters of all devices are loosened for this one.
-        let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2");
-        address(index)?;
-        link::set_up(name, true)?;
+        let file = queue(name, 0)?;
+        let index = prepare(name)?;
         Ok(Tun { file, index })
+    }
+
+    /// The same with several queues, a value for each: the stack spreads flows over them, and leads what belongs to a flow that
+    /// came in by one of them there.
+    ///
+    /// # Errors
+    /// As [`Tun::open`]; `EEXIST` when there is one of this name.
+    pub(crate) fn open_queues(name: &str, count: usize) -> io::Result<Vec<Self>> {
+        if count == 1 {
+            return Ok(vec![Tun::open(name)?]);
+        }
+        // The kernel would give us queues of another's device.
+        if link::index(name).is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        let files: Vec<File> = (0..count).map(|_| queue(name, libc::IFF_MULTI_QUEUE)).collect::<io::Result<_>>()?;
+        let index = prepare(name)?;
+        Ok(files.into_iter().map(|file| Tun { file, index }).collect())
     }
 
     /// Its index.
@@ -108,6 +94,47 @@ impl Tun {
     pub(crate) fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         tap::write(&self.file, &tap::vnet_header(&headers, 0), headers.bytes, pieces)
     }
+}
+
+/// Opens a queue of a device, which is made with the first of them.
+fn queue(name: &str, more: i32) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open("/dev/net/tun")?;
+    let mut request = Request {
+        name: [0; libc::IFNAMSIZ],
+        flags: (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more) as libc::c_short,
+        rest: [0; 22],
+    };
+    for (to, from) in request.name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    let plain = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the others take plain values.
+    let r = unsafe {
+        let fd = file.as_raw_fd();
+        match libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) {
+            0 if libc::ioctl(fd, libc::TUNSETOFFLOAD, plain | USO) == 0 => 0,
+            0 => libc::ioctl(fd, libc::TUNSETOFFLOAD, plain),
+            refused => refused,
+        }
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(file) }
+}
+
+/// Makes a device ready and puts it up; its index.
+fn prepare(name: &str) -> io::Result<u32> {
+    let index = link::index(name)?;
+    // It says nothing by itself. A kernel without IPv6 has nothing to be told.
+    let _ = tap::no_addresses(index);
+    link::set_mtu(name, MTU)?;
+    // What comes out of a tunnel may come from anywhere; strict filters of all devices are loosened for this one.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2");
+    address(index)?;
+    link::set_up(name, true)?;
+    Ok(index)
 }
 
 impl AsFd for Tun {

@@ -23,6 +23,8 @@ pub(crate) struct Counters {
     pub(crate) malformed: AtomicU64,
     /// Opened packets or superframes that the stack refused.
     pub(crate) refused_in: AtomicU64,
+    /// How often one of several workers waited for the tables.
+    pub(crate) lock_waits: AtomicU64,
     /// Packets without a policy that the rules of a daemon before this one protect.
     pub(crate) held: AtomicU64,
 }
@@ -40,6 +42,7 @@ impl Counters {
             ("clear", &self.clear),
             ("held", &self.held),
             ("malformed", &self.malformed),
+            ("tables_waited_for", &self.lock_waits),
         ];
         let mut text = String::new();
         for (name, counter) in all {

@@ -13,6 +13,7 @@ use crate::transport::link;
 use crate::transport::nft::ingress::{EspWay, IngressTable};
 use crate::transport::poll::ready;
 use crate::transport::ring::Ring;
+use crate::transport::shard::Shard;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::BURST;
 use sealane_engine::xfrm::device::crypto::Direction;
@@ -139,6 +140,7 @@ pub(super) struct FastIn {
     away: Option<JoinHandle<Away>>,
     /// The mark of packets that come both ways.
     mark: u32,
+    shard: Shard,
     counted: HashMap<EspWay, u32>,
     window: Instant,
     wanted: Vec<EspWay>,
@@ -179,14 +181,16 @@ fn named(device: u32, packet: &[u8]) -> Option<(EspWay, u32)> {
 }
 
 impl FastIn {
-    /// Without any state; `mark` is that of packets which come both ways. None where the kernel is too old.
-    pub(super) fn new(raw: &[Arc<RawEsp>], mark: u32) -> Option<Self> {
+    /// That of a worker of these states, without any; `mark` is that of packets which come both ways. None where the kernel is too
+    /// old.
+    pub(super) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
         let now = Instant::now();
         Some(FastIn {
-            table: Some(IngressTable::new(mark).ok()?),
+            table: Some(IngressTable::new(mark, shard.index).ok()?),
             away: None,
             mark,
+            shard,
             counted: HashMap::new(),
             window: now,
             wanted: Vec::new(),
@@ -272,8 +276,9 @@ impl FastIn {
             return;
         }
         let Some(mut table) = self.table.take() else { return };
+        let shard = self.shard;
         let open = move || {
-            let ring = open(index, &mut table);
+            let ring = open(index, &mut table, shard);
             Away { table, opened: Some((index, ring)), drops: 0 }
         };
         self.send_away(open, now);
@@ -287,7 +292,7 @@ impl FastIn {
             Err(_) => {
                 self.ways.clear();
                 self.devices.clear();
-                self.table = IngressTable::new(self.mark).ok();
+                self.table = IngressTable::new(self.mark, self.shard.index).ok();
                 self.ticked = now;
             }
         }
@@ -362,12 +367,12 @@ impl FastIn {
 }
 
 /// Makes all that a device needs.
-fn open(index: u32, table: &mut IngressTable) -> io::Result<Ring> {
+fn open(index: u32, table: &mut IngressTable, shard: Shard) -> io::Result<Ring> {
     let facts = link::facts(index)?;
     if !facts.ethernet {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let ring = Ring::open_esp(index, facts.mtu)?;
+    let ring = Ring::open_esp(index, facts.mtu, shard)?;
     table.add_device(index, &link::name(index)?)?;
     Ok(ring)
 }

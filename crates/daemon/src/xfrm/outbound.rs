@@ -3,6 +3,7 @@
 use super::counters::Counters;
 use super::flight::{Begun, Landed};
 use super::inbound::{Stack, arrived};
+use super::lane::Next;
 use super::path::Worker;
 use super::wire::{Wire, superframe};
 use arrayvec::ArrayVec;
@@ -26,7 +27,7 @@ impl Worker {
     /// # Errors
     /// The TUN device's, which is gone then.
     pub(super) fn outbound(&mut self) -> io::Result<bool> {
-        let Worker { shared, tables, flights, tun, frame, cutting, routes, udp, raw, out, fast_out, .. } = self;
+        let Worker { shared, tables, flights, tun, intake, cutting, routes, udp, lent, raw, out, fast_out, .. } = self;
         if !flights.has_room() {
             return Ok(true);
         }
@@ -36,15 +37,23 @@ impl Worker {
         let mut rest = &mut burst.buffer[..];
         let mut fresh = true;
         let mut more = true;
+        let mut cpu = intake.cpu();
         let mut most = BURST;
         while packets.len() < most {
             if cutting.is_none() {
-                let Some((range, offload)) = tun.read(frame)? else {
-                    more = false;
-                    break;
+                let begun = (!packets.is_empty()).then_some(cpu);
+                let owners = |lane: &_, parcel: &_| shared.owners(lane, parcel, routes);
+                let (range, offload) = match intake.next(tun, begun, owners)? {
+                    Next::Frame(range, offload) => (range, offload),
+                    Next::Other => break,
+                    Next::Nothing => {
+                        more = false;
+                        break;
+                    }
                 };
+                cpu = intake.cpu();
                 fresh = true;
-                match Cutter::new(&mut frame[range.clone()], &offload) {
+                match Cutter::new(&mut intake.buffer()[range.clone()], &offload) {
                     Ok(cutter) => *cutting = Some((range, cutter)),
                     Err(_) => {
                         shared.counters.malformed.fetch_add(1, Relaxed);
@@ -67,7 +76,7 @@ impl Worker {
                 // What is more would leave as a superframe of its own, a small one.
                 most = superframe(len).clamp(1, BURST);
             }
-            cutter.next(&frame[range.clone()], &mut slot[HEADROOM..HEADROOM + len]);
+            cutter.next(&intake.buffer()[range.clone()], &mut slot[HEADROOM..HEADROOM + len]);
             packets.push(Outbound::new(SaId::NONE, Packet::new(slot, HEADROOM, HEADROOM + len)));
             if core::mem::take(&mut fresh) {
                 runs.push(Run::new(1));
@@ -83,13 +92,13 @@ impl Worker {
         let mut jobs = Jobs::new();
         // Asked before the policies are: when the rules of before go, new ones may have come behind our look at them.
         let is_leftover = shared.is_leftover();
-        let begun = shared.outbound(tables, &runs, &mut packets, routes, &mut jobs);
+        let begun = shared.outbound(tables, cpu, &runs, &mut packets, routes, &mut jobs);
         if is_leftover {
             hold(&mut packets, &shared.counters);
         }
         match begun {
             None if flights.is_empty(Direction::Encrypt) => {
-                let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
+                let mut wire = Wire { udp, lent, raw, out, fast: fast_out, shared, tables, routes };
                 wire.send(&packets, tun);
                 drop(packets);
                 flights.put(burst);
@@ -111,7 +120,7 @@ impl Worker {
 
     /// Ends bursts that devices are done with, and what waited behind them; whether there were any.
     pub(super) fn land(&mut self) -> bool {
-        let Worker { shared, tables, flights, tun, routes, udp, raw, out, fast_out, fast_in, kept, .. } = self;
+        let Worker { shared, tables, flights, tun, routes, udp, lent, raw, out, fast_out, fast_in, kept, .. } = self;
         let mut any = false;
         while let Some(landed) = flights.land() {
             any = true;
@@ -119,7 +128,7 @@ impl Worker {
                 Landed::Out(mut landed) => {
                     let (mut packets, jobs, done) = landed.parts();
                     shared.outbound_end(&mut packets, jobs, done);
-                    let mut wire = Wire { udp, raw, out, fast: fast_out, shared, tables, routes };
+                    let mut wire = Wire { udp, lent, raw, out, fast: fast_out, shared, tables, routes };
                     wire.send(&packets, tun);
                     drop(packets);
                     flights.put(landed.burst);

@@ -8,6 +8,7 @@ use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
 use super::join::Kept;
+use super::lane::{Counts, Intake, Lane};
 use super::policies::{Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
@@ -17,7 +18,8 @@ use crate::transport::nft::ipsec::{Bits, PolicyTable};
 use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
 use crate::transport::route::{self, Locals, Narrow, Path, PathTable, Way, Ways};
-use crate::transport::tun::{FRAME_LEN, Tun};
+use crate::transport::shard::Shard;
+use crate::transport::tun::Tun;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_engine::xfrm::data::Paths;
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
@@ -25,6 +27,7 @@ use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::wire::gso::Cutter;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -43,8 +46,8 @@ const TIDY: Duration = Duration::from_secs(60);
 const NAP: Duration = Duration::from_micros(30);
 /// Bursts of a socket before others have their turn.
 const TURN: usize = 4;
-/// Descriptors that are waited for.
-const FDS: usize = 32;
+/// Descriptors that are waited for: those of a packet device, which reads what all workers of a stack do otherwise, and some.
+const FDS: usize = 128;
 
 /// Tells key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
@@ -54,12 +57,15 @@ pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
     stop: Arc<AtomicBool>,
-    /// Wakes the stack's thread.
-    pub(super) waker: Arc<Waker>,
+    /// What wakes the stack's workers, and what each of them has counted.
+    workers: Vec<(Arc<Waker>, Arc<Counts>)>,
     pub(super) cores: Cores,
     /// States of the kernel's own IPsec.
     pub(super) elsewhere: Elsewhere,
-    sockets: Sockets,
+    /// Each worker's.
+    sockets: Vec<Sockets>,
+    /// Sockets of other ports, each of which one of the stack's workers reads.
+    pub(super) ports: Mutex<Vec<Arc<UdpEsp>>>,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
     pub(crate) counters: Counters,
@@ -68,18 +74,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What the threads of a namespace are to share.
+    /// What the threads of a namespace are to share, of which so many are the stack's.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish) -> io::Result<Self> {
+    pub(super) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
         let bits = Bits::default();
+        let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         Ok(Shared {
             xfrm: Mutex::new(xfrm),
             publish,
             stop: Arc::default(),
-            sockets: netns.run(|| Sockets::open(bits.exempt))?,
-            waker: Arc::new(Waker::new()?),
+            sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
+            ports: Mutex::default(),
+            workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),
             elsewhere: Elsewhere::default(),
             leftover: AtomicBool::new(false),
@@ -92,6 +100,39 @@ impl Shared {
     /// The engine.
     pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
         self.xfrm.lock()
+    }
+
+    /// The engine, for a worker: that it was another's is counted.
+    pub(super) fn contended(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.try_lock().unwrap_or_else(|| {
+            self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
+            self.xfrm.lock()
+        })
+    }
+
+    /// Whether the stack has more than one worker.
+    pub(super) fn has_several(&self) -> bool {
+        self.workers.len() > 1
+    }
+
+    /// Wakes the stack's workers.
+    pub(super) fn wake(&self) {
+        self.workers.iter().for_each(|(waker, _)| waker.wake());
+    }
+
+    /// What the path of packets has counted: a line each of a name and a number.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = self.counters.describe();
+        for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
+            let Counts { read, handed_over, taken_over, full } = &**counts;
+            for (name, counter) in
+                [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
+            {
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "worker{i}_{name} {}", counter.load(Ordering::Relaxed));
+            }
+        }
+        text
     }
 
     /// The time.
@@ -116,7 +157,7 @@ impl Shared {
 pub(super) struct Routes {
     table: PathTable,
     locals: Locals,
-    narrow: Narrow,
+    narrow: Arc<Mutex<Narrow>>,
     now: Instant,
 }
 
@@ -142,7 +183,7 @@ impl Routes {
         }
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
         // Without it the sender is told again.
-        let _ = self.narrow.set(to, mtu.max(least), self.now);
+        let _ = self.narrow.lock().set(to, mtu.max(least), self.now);
     }
 
     pub(super) fn forget(&mut self, to: IpAddr) {
@@ -172,15 +213,17 @@ pub(super) struct Worker {
     pub(super) post: Post,
     pub(super) tun: Tun,
     pub(super) udp: Vec<Arc<UdpEsp>>,
+    /// Sockets of other ports that other workers read.
+    pub(super) lent: Vec<Arc<UdpEsp>>,
     pub(super) raw: Vec<Arc<RawEsp>>,
-    /// How many of the former all threads have: one of them reads them.
+    /// How many of the sockets of UDP all threads have: one of them reads them.
     common: usize,
     pub(super) out: Raw,
     pub(super) fast_out: Option<FastOut>,
     pub(super) fast_in: Option<FastIn>,
     pub(super) routes: Routes,
-    /// A frame of the TUN device, and how far it is cut.
-    pub(super) frame: Box<[u8]>,
+    /// Frames of the TUN device, and how far the one at hand is cut.
+    pub(super) intake: Intake,
     pub(super) cutting: Option<(core::ops::Range<usize>, Cutter)>,
     /// What a socket gave, and how far it is taken.
     pub(super) received: Box<[u8]>,
@@ -200,25 +243,37 @@ pub(super) struct Post {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Sockets that all threads of a namespace have.
-#[derive(Clone)]
+/// Sockets of a worker of the stack, or of all of them.
+#[derive(Clone, Default)]
 pub(super) struct Sockets {
     udp: Vec<Arc<UdpEsp>>,
     raw: Vec<Arc<RawEsp>>,
 }
 
 impl Sockets {
-    fn open(exempt: u32) -> io::Result<Self> {
-        let mut raw = Vec::new();
+    /// Those of each of so many workers.
+    fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
+        let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
         for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
-            match RawEsp::open(v6, protocol, exempt) {
-                Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                socket => raw.push(Arc::new(socket?)),
+            for (index, of) in (0..).zip(&mut all) {
+                match RawEsp::open(v6, protocol, exempt, Shard { index, of: workers }) {
+                    Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                    socket => of.raw.push(Arc::new(socket?)),
+                }
             }
         }
-        // The port of an IKE daemon that shares it not is its own.
-        let udp = [false, true].into_iter().filter_map(|v6| UdpEsp::open(v6, NAT_T, exempt).ok());
-        Ok(Sockets { udp: udp.map(Arc::new).collect(), raw })
+        for v6 in [false, true] {
+            // The port of an IKE daemon that shares it not is its own.
+            let sockets = UdpEsp::open_all(v6, NAT_T, exempt, workers).unwrap_or_default();
+            all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(Arc::new(socket)));
+        }
+        Ok(all)
+    }
+
+    /// All of them.
+    fn all(each: &[Self]) -> Self {
+        let udp = each.iter().flat_map(|of| of.udp.iter().cloned()).collect();
+        Sockets { udp, raw: each.iter().flat_map(|of| of.raw.iter().cloned()).collect() }
     }
 }
 
@@ -230,55 +285,86 @@ pub(crate) struct DataPath {
     leads: Mutex<Leads>,
     ways: Mutex<Ways>,
     mirror: Arc<Mirror>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Ends all workers with the first of them that ends, however it does: nothing of what policies protect passes then.
+struct Alarm(Arc<Shared>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Release);
+        self.0.wake();
+    }
 }
 
 impl DataPath {
-    /// Starts one. From now on what the policies protect goes through it, or nowhere.
+    /// Starts one with so many workers. From now on what the policies protect goes through it, or nowhere.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
-    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(&netns, xfrm, publish)?);
+    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
         let bits = shared.bits;
         shared.xfrm().look_elsewhere();
-        let (mut worker, mut table) = netns.run(|| {
-            let post = Post { waker: shared.waker.clone(), stop: shared.stop.clone() };
-            let worker = Worker::open(&shared, Tun::open(DEVICE)?, 0, post)?;
-            Ok((worker, PolicyTable::new(DEVICE, bits)?))
-        })?;
+        let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
         // What policies protected before a crash stays protected until somebody says what is so now.
         if table.is_there() {
             shared.leftover.store(true, Ordering::Release);
         } else {
             table.write(&wanted(shared.xfrm().spd(), &Leads::new(), &BTreeSet::new()))?;
         }
-        let index = worker.tun.index();
+        let index = workers.first().map_or(0, |worker| worker.tun.index());
         let mut ways = Ways::default();
         netns.run(|| {
             // Devices may have other numbers now; what these led, marks do.
             ways.clear(bits)?;
             route::lead(bits, 0, index)
         })?;
-        let there = netns.try_clone()?;
-        let thread = std::thread::Builder::new().name("sealane-ipsec".into()).spawn(move || {
-            // Paths and sockets of new ports are looked for from here.
-            if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                eprintln!("sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on");
-            }
-        })?;
-        Ok(DataPath {
+        let data = DataPath {
             netns,
             shared,
             table: Mutex::new(table),
             leads: Mutex::default(),
             ways: Mutex::new(ways),
             mirror: Arc::default(),
-            thread: Mutex::new(Some(thread)),
-        })
+            threads: Mutex::default(),
+        };
+        match data.spawn(workers) {
+            Ok(()) => Ok(data),
+            Err(e) => {
+                data.halt();
+                Err(e)
+            }
+        }
     }
 
-    /// What its thread shares.
+    fn spawn(&self, workers: Vec<Worker>) -> io::Result<()> {
+        for (i, mut worker) in workers.into_iter().enumerate() {
+            let there = self.netns.try_clone()?;
+            let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
+            let alarm = Alarm(self.shared.clone());
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                let alarm = alarm;
+                // Paths and sockets of new ports are looked for from here.
+                if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                    eprintln!(
+                        "sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on"
+                    );
+                }
+                drop(alarm);
+            })?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// How many threads it has.
+    pub(super) fn workers(&self) -> u32 {
+        self.shared.workers.len() as u32
+    }
+
+    /// What its threads share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -307,7 +393,7 @@ impl DataPath {
             self.shared.leftover.store(false, Ordering::Release);
         }
         self.shared.choose_reader();
-        self.shared.waker.wake();
+        self.shared.wake();
         Ok(result)
     }
 
@@ -381,28 +467,55 @@ impl DataPath {
         }
     }
 
-    /// Ends its thread alone: nothing of what policies protect passes any more.
+    /// Ends its threads alone: nothing of what policies protect passes any more.
     pub(crate) fn halt(&self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.waker.wake();
-        if let Some(thread) = self.thread.lock().take() {
+        self.shared.wake();
+        for thread in core::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
     }
 }
 
 impl Worker {
-    /// A thread's own, between a TUN device of a number and the wire, in the calling thread's namespace.
+    /// The stack's, in the calling thread's namespace.
+    fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
+        let queues = Tun::open_queues(DEVICE, shared.workers.len())?;
+        let index = queues.first().map_or(0, Tun::index);
+        let narrow = Arc::new(Mutex::new(Narrow::new(0, index)?));
+        let lanes = Lane::all(&shared.workers).into_iter().map(|lane| Some(lane).filter(|_| shared.has_several()));
+        let each = lanes.zip(queues).zip(shared.workers.iter().zip(&shared.sockets));
+        each.map(|((lane, tun), ((waker, _), sockets))| {
+            let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
+            let post = Post { waker: waker.clone(), stop: shared.stop.clone() };
+            Worker::make(shared, tun, narrow.clone(), post, sockets.clone(), shard, lane)
+        })
+        .collect()
+    }
+
+    /// A device's, between a TUN device of a number and the wire, in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
+        let narrow = Arc::new(Mutex::new(Narrow::new(number, tun.index())?));
+        Worker::make(shared, tun, narrow, post, Sockets::all(&shared.sockets), Shard::ALL, None)
+    }
+
+    fn make(
+        shared: &Arc<Shared>,
+        tun: Tun,
+        narrow: Arc<Mutex<Narrow>>,
+        post: Post,
+        sockets: Sockets,
+        shard: Shard,
+        lane: Option<Lane>,
+    ) -> io::Result<Self> {
         let exempt = shared.bits.exempt;
         let marks = Marks::new(exempt);
         let out = Raw::open(marks)?;
         out.ignore_learnt_mtu()?;
-        let narrow = Narrow::new(number, tun.index())?;
-        let Sockets { udp, raw } = shared.sockets.clone();
+        let Sockets { udp, raw } = sockets;
         Ok(Worker {
             shared: shared.clone(),
             tables: Tables::Stack,
@@ -411,12 +524,13 @@ impl Worker {
             tun,
             common: udp.len(),
             udp,
-            fast_in: FastIn::new(&raw, marks.verified()),
+            lent: Vec::new(),
+            fast_in: FastIn::new(&raw, marks.verified(), shard),
             raw,
             fast_out: FastOut::new(&out, marks),
             out,
             routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() },
-            frame: vec![0; FRAME_LEN].into(),
+            intake: Intake::new(lane),
             cutting: None,
             received: vec![0; 65_536].into(),
             pending: None,
@@ -442,13 +556,16 @@ impl Worker {
             let landed = self.land();
             // What a device takes no more of waits in the kernel.
             let room = self.flights.has_room();
-            let busy = landed || room && (again.is_some() || cutting || ringing);
+            let busy = landed || room && (again.is_some() || cutting || ringing || self.intake.has_mail());
             if busy {
                 worked = self.routes.now;
             }
             let spins = !self.spin.is_zero() && self.routes.now.duration_since(worked) < self.spin;
-            let wait = if busy || spins || self.flights.arm() && self.land() { Duration::ZERO } else { TICK };
-            let fds = [self.post.waker.as_fd(), self.tun.as_fd(), self.routes.locals.as_fd()];
+            let worked_since = busy || spins || self.flights.arm() && self.land() || room && self.intake.arm();
+            let wait = if worked_since { Duration::ZERO } else { TICK };
+            // Nothing is read of its queue as long as others have no room for what is theirs.
+            let queue = if self.intake.is_held() { self.post.waker.as_fd() } else { self.tun.as_fd() };
+            let fds = [self.post.waker.as_fd(), queue, self.routes.locals.as_fd()];
             // The ports that it has alone it reads alone.
             let reads = self.shared.cores.reads(self.tables.number());
             let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
@@ -457,6 +574,7 @@ impl Worker {
             let before = 3 + self.fast_in.as_ref().map_or(0, |fast| fast.fds().count());
             let all = fds.into_iter().chain(rings).chain(sockets).take(if room { FDS } else { 1 });
             let woken = ready::<FDS>(all, wait);
+            self.intake.disarm();
             self.routes.now = Instant::now();
             if woken.contains(&true) {
                 worked = self.routes.now;
@@ -471,7 +589,7 @@ impl Worker {
             }
             if self.routes.now.duration_since(tidied) > TIDY {
                 tidied = self.routes.now;
-                self.routes.narrow.tidy(tidied);
+                self.routes.narrow.lock().tidy(tidied);
             }
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
             if is(0) {
@@ -480,7 +598,7 @@ impl Worker {
             if is(2) {
                 self.routes.locals.refresh()?;
             }
-            if is(1) || cutting {
+            if is(1) || cutting || self.intake.has_mail() {
                 cutting = self.outbound()? && self.cutting.is_some();
             }
             ringing = self.rings((3..before).any(is), reads)?;

@@ -48,7 +48,7 @@ pub(crate) struct Space {
 
 #[allow(dead_code, reason = "the data path needs more of it than who asks")]
 impl Space {
-    /// Serves a namespace of a name. `folder` is where it says so.
+    /// Serves a namespace of a name with so many workers. `folder` is where it says so.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
@@ -57,6 +57,7 @@ impl Space {
         name: Option<&str>,
         registry: Arc<Registry>,
         folder: &Path,
+        workers: u32,
     ) -> io::Result<Arc<Self>> {
         let random = |bytes: &mut [u8]| {
             use sealane_crypto::rng::Entropy;
@@ -77,7 +78,7 @@ impl Space {
                 waker.wake();
             })
         };
-        let data = DataPath::start(netns.try_clone()?, engine, publish)?;
+        let data = DataPath::start(netns.try_clone()?, engine, publish, workers)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let mark = mark::Mark::write(folder, &netns)?;
@@ -118,7 +119,7 @@ impl Space {
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.engine().stat()),
                     Question::Devices => self.devices.lock().describe(),
-                    Question::Path => self.data.shared().counters.describe(),
+                    Question::Path => self.data.shared().describe(),
                 });
                 if let Some(answer) = answer {
                     return answer;

@@ -4,15 +4,17 @@
 //! it is anybody who has the state. Nothing is sealed in software that a policy gives to a device: the stack's own tables have
 //! its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
 
+use super::lane::{FRAMES, Lane, Parcel};
 use super::path::{Routes, Shared};
 use crate::transport::poll::Waker;
+use crate::transport::shard::shard;
 use arrayvec::ArrayVec;
 use parking_lot::{MutexGuard, RwLock};
-use sealane_engine::xfrm::data::{BURST, Run, is_left, is_unknown};
+use sealane_engine::xfrm::data::{BURST, Owned, Run, is_left, is_unknown, sealed};
 use sealane_engine::xfrm::device::crypto::Status;
 use sealane_engine::xfrm::packet::PacketCore;
 use sealane_engine::xfrm::{Now, Xfrm};
-use sealane_net::ipsec::burst::{Job, Jobs};
+use sealane_net::ipsec::burst::{self, Direction, Job, Jobs, Keys};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::sa::{Mode, SaId};
@@ -146,7 +148,7 @@ impl Shared {
         let before = self.cores.reader.swap(reader, Ordering::AcqRel);
         if before != reader {
             list.iter().for_each(|tables| tables.thread.wake());
-            self.waker.wake();
+            self.wake();
         }
     }
 
@@ -155,6 +157,7 @@ impl Shared {
     pub(super) fn outbound(
         &self,
         by: &Tables,
+        cpu: u32,
         runs: &[Run],
         packets: &mut [Outbound<'_>],
         routes: &mut Routes,
@@ -162,13 +165,25 @@ impl Shared {
     ) -> Option<Locked<'_>> {
         let now = self.now();
         let Tables::Device(device) = by else {
-            let mut xfrm = self.xfrm();
-            xfrm.tables(0, now).outbound_begin(runs, packets, routes, jobs);
+            let mut xfrm = self.contended();
+            xfrm.tables(cpu, now).outbound_begin(runs, packets, routes, jobs);
             if xfrm.needs_device(jobs) {
                 return Some(Locked { shared: self, xfrm, now });
             }
-            xfrm.tables(0, now).outbound_finish(packets, jobs);
+            if !self.has_several() {
+                xfrm.tables(cpu, now).outbound_finish(packets, jobs);
+                Locked { shared: self, xfrm, now }.tell();
+                return None;
+            }
+            // Others have their packets begun meanwhile.
+            let mut keys = Keys::default();
+            xfrm.sad().keys(jobs, &mut keys);
             Locked { shared: self, xfrm, now }.tell();
+            let these = packets.iter_mut().map(|out| &mut out.packet);
+            let done = burst::run_with(Direction::Encrypt, these, jobs, &keys);
+            if sealed(packets, jobs, &done) {
+                self.contended().tables(cpu, now).count_out(packets);
+            }
             return None;
         };
         device.outbound(runs, packets, routes, now);
@@ -185,6 +200,22 @@ impl Shared {
             }
         }
         None
+    }
+
+    /// Which of several workers has each frame of a parcel, by the state that it goes through.
+    pub(super) fn owners(&self, lane: &Lane, parcel: &Parcel, routes: &mut Routes) -> ArrayVec<u32, FRAMES> {
+        let now = self.now();
+        let mut xfrm = self.contended();
+        let mut tables = xfrm.tables(lane.index(), now);
+        let owner = |packet| match tables.owner(packet, &Run::new(1), routes) {
+            None => lane.index(),
+            Some(Owned::First) => 0,
+            Some(Owned::Cpu(cpu)) => cpu % lane.of(),
+            Some(Owned::Number(number)) => shard(number, lane.of()),
+        };
+        let owners = parcel.packets().map(owner).collect();
+        Locked { shared: self, xfrm, now }.tell();
+        owners
     }
 
     /// Ends what a device has sealed.
@@ -214,13 +245,24 @@ impl Shared {
         match by {
             Tables::Stack => {
                 let now = self.now();
-                let mut xfrm = self.xfrm();
+                let mut xfrm = self.contended();
                 xfrm.tables(0, now).inbound_begin(packets, jobs);
                 if xfrm.needs_device(jobs) {
                     return Some(Locked { shared: self, xfrm, now });
                 }
-                xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
-                Locked { shared: self, xfrm, now }.tell();
+                if !self.has_several() {
+                    xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
+                    Locked { shared: self, xfrm, now }.tell();
+                } else {
+                    let mut keys = Keys::default();
+                    xfrm.sad().keys(jobs, &mut keys);
+                    Locked { shared: self, xfrm, now }.tell();
+                    let these = packets.iter_mut().map(|inn| &mut inn.packet);
+                    let done = burst::run_with(Direction::Decrypt, these, jobs, &keys);
+                    let mut xfrm = self.contended();
+                    xfrm.tables(0, now).inbound_end(packets, routes, jobs, &done);
+                    Locked { shared: self, xfrm, now }.tell();
+                }
             }
             Tables::Device(device) => device.inbound(packets, routes, self.now()),
         }

@@ -104,7 +104,7 @@ fn call(path: &DataPath, datagram: &[u8]) {
     assert_eq!(i32::from_ne_bytes(answer[16..20].try_into().unwrap()), 0, "{}", String::from_utf8_lossy(answer));
 }
 
-fn start(netns: &Netns) -> DataPath {
+fn start(netns: &Netns, workers: u32) -> DataPath {
     let registry = crate::run::registry();
     let mut seed = 7u8;
     let random = move |bytes: &mut [u8]| {
@@ -114,7 +114,7 @@ fn start(netns: &Netns) -> DataPath {
         });
     };
     let xfrm = Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers: None });
-    DataPath::start(netns.try_clone().expect("a descriptor"), xfrm, Box::new(|_| {})).expect("a data path")
+    DataPath::start(netns.try_clone().expect("a descriptor"), xfrm, Box::new(|_| {}), workers).expect("a data path")
 }
 
 /// Namespaces, data paths, and the addresses inside the tunnel.
@@ -124,7 +124,7 @@ struct Both {
     inner: [IpAddr; 2],
 }
 
-fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool) -> Option<Both> {
+fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool, workers: u32) -> Option<Both> {
     let (a, b) = testing::pair(test)?;
     let outer: [IpAddr; 2] = outer.map(|a| a.parse().unwrap());
     let inner: [IpAddr; 2] = inner.map(|a| a.parse().unwrap());
@@ -141,7 +141,7 @@ fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool) -
             assert!(done.success());
         }
     }
-    let paths = [start(&spaces[0]), start(&spaces[1])];
+    let paths = [start(&spaces[0], workers), start(&spaces[1], workers)];
     for path in &paths {
         for (i, spi) in [(0, 0x1000), (1, 0x2000)] {
             call(path, &state(outer[i], outer[1 - i], spi, mode, encap));
@@ -159,7 +159,7 @@ impl Both {
     fn show(&self) {
         for path in &self.paths {
             let xfrm = path.shared().xfrm();
-            println!("{:?} {:?}", path.shared().counters, xfrm.stat());
+            println!("{} {:?}", path.shared().describe(), xfrm.stat());
         }
     }
 
@@ -218,9 +218,11 @@ fn tunnels_and_transport() {
         (OUTER4, OUTER4, TRANSPORT, true),
         (OUTER6, OUTER6, TRANSPORT, false),
     ] {
-        println!("{outer:?} {inner:?} {mode} {encap}");
-        let Some(both) = both("xfrm::tunnels_and_transport", outer, inner, mode, encap) else { return };
-        both.transfer(1_000_000);
-        both.stop();
+        for workers in [1, 3] {
+            println!("{outer:?} {inner:?} {mode} {encap} {workers}");
+            let Some(both) = both("xfrm::tunnels_and_transport", outer, inner, mode, encap, workers) else { return };
+            both.transfer(1_000_000);
+            both.stop();
+        }
     }
 }

@@ -31,6 +31,8 @@ pub(super) fn superframe(len: usize) -> usize {
 /// What packets leave by.
 pub(super) struct Wire<'w> {
     pub(super) udp: &'w mut Vec<Arc<UdpEsp>>,
+    /// Those that others read.
+    pub(super) lent: &'w mut Vec<Arc<UdpEsp>>,
     pub(super) raw: &'w [Arc<RawEsp>],
     pub(super) out: &'w Raw,
     /// Past the stack, where that can be.
@@ -42,7 +44,7 @@ pub(super) struct Wire<'w> {
 
 impl Wire<'_> {
     pub(super) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
-        let Wire { udp, raw, out, fast, shared, tables, routes } = self;
+        let Wire { udp, lent, raw, out, fast, shared, tables, routes } = self;
         let counters = &shared.counters;
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
@@ -59,7 +61,9 @@ impl Wire<'_> {
                     Some(outer) if outer.ports.is_some() => {
                         let group = group(&packets[i - 1..], &outer);
                         i += group.len() - 1;
-                        send_udp(udp, shared.bits.exempt, &outer, &group, counters, routes);
+                        let port = outer.ports.unwrap_or_default().0;
+                        let by = socket(udp, lent, shared, tables, outer.around.source.is_ipv6(), port);
+                        send_udp(by, &outer, &group, counters, routes);
                     }
                     Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
                         let mtu = routes.path(outer.around.destination).mtu as usize;
@@ -203,21 +207,43 @@ fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], M
     group
 }
 
-fn send_udp(
-    sockets: &mut Vec<Arc<UdpEsp>>,
-    mark: u32,
-    outer: &Outer,
-    group: &[&[u8]],
-    counters: &Counters,
-    routes: &mut Routes,
-) {
-    let (sport, dport) = outer.ports.unwrap_or_default();
-    let v6 = outer.around.source.is_ipv6();
-    let at = sockets.iter().position(|s| s.is_v6() == v6 && s.port() == sport).or_else(|| {
-        sockets.push(Arc::new(UdpEsp::open(v6, sport, mark).ok()?));
-        Some(sockets.len() - 1)
-    });
-    let Some(socket) = at.map(|at| &sockets[at]) else {
+/// The socket of a port, which is opened where there is none yet: a worker's own, or another one's of the same stack.
+fn socket<'s>(
+    own: &'s mut Vec<Arc<UdpEsp>>,
+    lent: &'s mut Vec<Arc<UdpEsp>>,
+    shared: &Shared,
+    tables: &Tables,
+    v6: bool,
+    port: u16,
+) -> Option<&'s UdpEsp> {
+    let is = |s: &Arc<UdpEsp>| s.is_v6() == v6 && s.port() == port;
+    if let Some(at) = own.iter().position(is) {
+        return Some(&own[at]);
+    }
+    if let Some(at) = lent.iter().position(is) {
+        return Some(&lent[at]);
+    }
+    let open = || UdpEsp::open(v6, port, shared.bits.exempt).ok().map(Arc::new);
+    if let Tables::Device(_) = tables {
+        own.push(open()?);
+        return own.last().map(|s| &**s);
+    }
+    let mut all = shared.ports.lock();
+    let (to, socket) = match all.iter().find(|s| is(s)) {
+        Some(socket) => (lent, socket.clone()),
+        None => {
+            let socket = open()?;
+            all.push(socket.clone());
+            (own, socket)
+        }
+    };
+    to.push(socket);
+    to.last().map(|s| &**s)
+}
+
+fn send_udp(socket: Option<&UdpEsp>, outer: &Outer, group: &[&[u8]], counters: &Counters, routes: &mut Routes) {
+    let (_, dport) = outer.ports.unwrap_or_default();
+    let Some(socket) = socket else {
         counters.refused.fetch_add(group.len() as u64, Relaxed);
         return;
     };

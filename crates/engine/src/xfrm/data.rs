@@ -119,6 +119,23 @@ impl Databases {
     }
 }
 
+/// Whose a packet is, among the workers of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owned {
+    /// The first worker's.
+    First,
+    /// That of a CPU (RFC 9611).
+    Cpu(u32),
+    /// One chosen by a number.
+    Number(u32),
+}
+
+/// The last phase of [`Tables::outbound`] without the tables: whether there are packets to be counted ([`Tables::count_out`]).
+pub fn sealed(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) -> bool {
+    seal::end(packets, jobs, done);
+    packets.iter().any(|out| out.status.is_err())
+}
+
 /// What the routes say.
 pub trait Paths {
     /// The MTU of the path to an address, in bytes; 0 where it is not known.
@@ -330,7 +347,26 @@ impl Tables<'_> {
         self.count_out(packets);
     }
 
-    fn count_out(&mut self, packets: &[Outbound<'_>]) {
+    /// Which number tells the workers of a stack apart whose packet this is: all packets that go through a state have the same one,
+    /// and so have those of the states that replace it. `None` where it does not matter.
+    pub fn owner(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Owned> {
+        let bundle = self.way(packet, run, paths).ok()?;
+        let [layer] = *bundle.as_slice() else {
+            // Others may share the inner states.
+            return (!bundle.is_empty()).then_some(Owned::First);
+        };
+        let sa = self.sad.get(layer)?;
+        let to = match sa.dst {
+            IpAddr::V4(to) => u32::from(to),
+            IpAddr::V6(to) => {
+                to.to_bits().to_be_bytes().as_chunks::<4>().0.iter().fold(0, |a, word| a ^ u32::from_be_bytes(*word))
+            }
+        };
+        Some(sa.cpu.map_or(Owned::Number(sa.reqid.wrapping_add(to)), Owned::Cpu))
+    }
+
+    /// Counts packets that were not sealed, where the last phase was done without the tables ([`sealed`]).
+    pub fn count_out(&mut self, packets: &[Outbound<'_>]) {
         let counted = packets.iter().filter(|out| self.owner != Owner::Device || !is_left(out));
         counted.filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
     }

@@ -204,6 +204,30 @@ pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {
     }
 }
 
+/// Runs the jobs of packets with keys that were gathered for them: what became of each job. One whose association was gone is
+/// not run.
+pub fn run_with<'p, 'b: 'p>(
+    dir: Direction,
+    packets: impl Iterator<Item = &'p mut Packet<'b>>,
+    jobs: &'p [Job],
+    keys: &'p Keys,
+) -> ArrayVec<Status, BURST> {
+    let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
+    let mut done: ArrayVec<Status, BURST> = jobs.iter().map(|_| NOT_RUN).collect();
+    let mut runs: ArrayVec<u8, BURST> = ArrayVec::new();
+    let (mut keys, mut rest) = (keys.cursor(), (0u8..).zip(jobs).peekable());
+    for (at, packet) in packets.enumerate() {
+        let Some((nth, job)) = rest.next_if(|(_, job)| job.packet() == at) else { continue };
+        if let Some(key) = keys.of(job) {
+            items.push(Item::new(job, key, packet));
+            runs.push(nth);
+        }
+    }
+    run(dir, &mut items);
+    runs.iter().zip(&items).for_each(|(nth, item)| done[usize::from(*nth)] = item.done);
+    done
+}
+
 /// IPv6 has no UDP without checksum.
 fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
     let start = packet.start();

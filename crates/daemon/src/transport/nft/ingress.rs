@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-/// The name of the table.
+/// The name of the first worker's table; others put their number behind it.
 const TABLE: &str = "sealane-ipsec";
 /// Its chain of packets that are not for the stack.
 const TAKEN: &str = "taken";
@@ -52,6 +52,7 @@ const SETS: [(&str, u32); 2] = [("esp4", 12), ("esp6", 24)];
 #[derive(Debug)]
 pub(crate) struct IngressTable {
     socket: Socket,
+    name: String,
     /// The mark of what passes so that it can be seen to pass.
     mark: u32,
     /// Devices with a chain.
@@ -59,12 +60,13 @@ pub(crate) struct IngressTable {
 }
 
 impl IngressTable {
-    /// Without any device yet.
+    /// That of a worker, without any device yet: each socket owns its own.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(mark: u32) -> io::Result<Self> {
-        Ok(IngressTable { socket: Socket::open(libc::NETLINK_NETFILTER)?, mark, devices: BTreeMap::new() })
+    pub(crate) fn new(mark: u32, worker: u32) -> io::Result<Self> {
+        let name = if worker == 0 { TABLE.to_owned() } else { format!("{TABLE}-{worker}") };
+        Ok(IngressTable { socket: Socket::open(libc::NETLINK_NETFILTER)?, name, mark, devices: BTreeMap::new() })
     }
 
     /// Begins to look at what comes in by a device.
@@ -76,7 +78,7 @@ impl IngressTable {
         if self.devices.is_empty() {
             self.write_table(&mut batch);
         }
-        write_device(&mut batch, index, name);
+        write_device(&mut batch, &self.name, index, name);
         self.commit(batch)?;
         self.devices.insert(index, name.to_owned());
         Ok(())
@@ -92,10 +94,10 @@ impl IngressTable {
         }
         let mut batch = Batch::new();
         if self.devices.is_empty() {
-            batch.push(NETDEV, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+            batch.push(NETDEV, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, &self.name));
         } else {
             batch.push(NETDEV, libc::NFT_MSG_DELCHAIN, 0, |a| {
-                a.str(NFTA_CHAIN_TABLE, TABLE);
+                a.str(NFTA_CHAIN_TABLE, &self.name);
                 a.str(NFTA_CHAIN_NAME, &chain(index));
             });
         }
@@ -120,7 +122,7 @@ impl IngressTable {
             if take { (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE) } else { (libc::NFT_MSG_DELSETELEM, 0) };
         let mut batch = Batch::new();
         batch.push(NETDEV, type_, flags, |a| {
-            a.str(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+            a.str(NFTA_SET_ELEM_LIST_TABLE, &self.name);
             a.str(NFTA_SET_ELEM_LIST_SET, SETS[usize::from(way.destination.is_ipv6())].0);
             a.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |a| {
                 a.nest(NFTA_LIST_ELEM, |a| a.nest(NFTA_SET_ELEM_KEY, |a| a.put(NFTA_DATA_VALUE, &key)));
@@ -131,12 +133,12 @@ impl IngressTable {
 
     fn write_table(&self, batch: &mut Batch) {
         batch.push(NETDEV, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_TABLE_NAME, TABLE);
+            a.str(NFTA_TABLE_NAME, &self.name);
             a.be32(NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER);
         });
         for ((name, len), types) in SETS.into_iter().zip(TYPES) {
             batch.push(NETDEV, libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
-                a.str(NFTA_SET_TABLE, TABLE);
+                a.str(NFTA_SET_TABLE, &self.name);
                 a.str(NFTA_SET_NAME, name);
                 a.be32(NFTA_SET_FLAGS, 0);
                 a.be32(NFTA_SET_KEY_TYPE, types);
@@ -145,15 +147,15 @@ impl IngressTable {
             });
         }
         batch.push(NETDEV, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_CHAIN_TABLE, TABLE);
+            a.str(NFTA_CHAIN_TABLE, &self.name);
             a.str(NFTA_CHAIN_NAME, TAKEN);
         });
         const R1: i32 = libc::NFT_REG_1;
-        rule(batch, TAKEN, |r| {
+        rule(batch, &self.name, TAKEN, |r| {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 7, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[0]);
             r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, self.mark).set_mark(R1).accept();
         });
-        rule(batch, TAKEN, |r| r.drop());
+        rule(batch, &self.name, TAKEN, |r| r.drop());
     }
 
     fn commit(&mut self, batch: Batch) -> io::Result<()> {
@@ -161,12 +163,12 @@ impl IngressTable {
     }
 }
 
-fn write_device(batch: &mut Batch, index: u32, device: &str) {
+fn write_device(batch: &mut Batch, table: &str, index: u32, device: &str) {
     const R1: i32 = libc::NFT_REG_1;
     const PACKET_HOST: u8 = 0;
     let name = chain(index);
     batch.push(NETDEV, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-        a.str(NFTA_CHAIN_TABLE, TABLE);
+        a.str(NFTA_CHAIN_TABLE, table);
         a.str(NFTA_CHAIN_NAME, &name);
         a.nest(NFTA_CHAIN_HOOK, |a| {
             a.be32(1, libc::NF_NETDEV_INGRESS as u32);
@@ -177,7 +179,7 @@ fn write_device(batch: &mut Batch, index: u32, device: &str) {
     });
     for (v6, (set, _)) in [false, true].into_iter().zip(SETS) {
         let protocol = if v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP } as u16;
-        rule(batch, &name, |r| {
+        rule(batch, table, &name, |r| {
             r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             let (protocol_at, destination_at, words) = if v6 { (6, 24, 4) } else { (9, 16, 1) };
             r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, protocol_at, 1, R1);
@@ -198,9 +200,9 @@ fn write_device(batch: &mut Batch, index: u32, device: &str) {
     }
 }
 
-fn rule(batch: &mut Batch, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
+fn rule(batch: &mut Batch, table: &str, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
     batch.push(NETDEV, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
-        a.str(NFTA_RULE_TABLE, TABLE);
+        a.str(NFTA_RULE_TABLE, table);
         a.str(NFTA_RULE_CHAIN, chain);
         a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
     });

@@ -4,6 +4,7 @@ use super::*;
 use crate::transport::esp::RawEsp;
 use crate::transport::netlink::{Messages, Socket};
 use crate::transport::netns::Netns;
+use crate::transport::shard::Shard;
 use crate::transport::testing;
 use sealane_abi::netlink as nl;
 
@@ -37,7 +38,9 @@ struct Bench {
 impl Bench {
     fn new(test: &str) -> Option<Self> {
         let (a, b) = testing::pair(test)?;
-        let receivers = b.run(|| Ok([RawEsp::open(false, ESP, 1)?, RawEsp::open(true, ESP, 1)?])).expect("receivers");
+        let receivers = b
+            .run(|| Ok([RawEsp::open(false, ESP, 1, Shard::ALL)?, RawEsp::open(true, ESP, 1, Shard::ALL)?]))
+            .expect("receivers");
         let marks = Marks::default();
         let raw = a.run(|| Raw::open(marks)).expect("sockets");
         let out = FastOut::new(&raw, marks).expect("a kernel that keeps frames");

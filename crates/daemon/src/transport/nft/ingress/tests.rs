@@ -6,6 +6,7 @@ use super::super::super::ring::Ring;
 use super::super::super::{link, testing};
 use super::super::Marks;
 use super::*;
+use crate::transport::shard::Shard;
 use std::time::Duration;
 
 const SPI: u32 = 0x1001;
@@ -55,13 +56,15 @@ fn the_rules_take_what_the_ring_has_seen() {
     const TEST: &str = "transport::nft::ingress";
     let Some((a, b)) = testing::pair(TEST) else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
-    let sockets = b.run(|| Ok([RawEsp::open(false, 50, 1)?, RawEsp::open(true, 50, 1)?])).expect("sockets");
+    let sockets = b
+        .run(|| Ok([RawEsp::open(false, 50, 1, Shard::ALL)?, RawEsp::open(true, 50, 1, Shard::ALL)?]))
+        .expect("sockets");
     let opened = b.run(|| {
         sockets.iter().try_for_each(RawEsp::tell_marks)?;
         let device = link::index("b")?;
-        let mut table = IngressTable::new(MARK)?;
+        let mut table = IngressTable::new(MARK, 0)?;
         table.add_device(device, "b")?;
-        Ok((device, table, Ring::open_esp(device, 1500)?))
+        Ok((device, table, Ring::open_esp(device, 1500, Shard::ALL)?))
     });
     let (device, mut table, mut ring) = match opened {
         Err(error) if testing::missing(TEST, &error) => return,

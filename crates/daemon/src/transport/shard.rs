@@ -1,0 +1,152 @@
+//! Which of several workers opens the packets of a state: reckoned by the kernel, from the SPI, with a classic program.
+//!
+//! Multiplied by the golden ratio, numbers that follow one another, or are a fixed distance apart, spread evenly over the workers;
+//! numbers that were drawn do so anyway.
+
+use libc::{BPF_ALU, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_MUL, BPF_RET, BPF_RSH};
+
+const GOLDEN: u32 = 0x9e37_79b1;
+const HALF: u32 = 16;
+
+/// One of several workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shard {
+    /// Which.
+    pub(crate) index: u32,
+    /// How many there are.
+    pub(crate) of: u32,
+}
+
+/// The worker of a number, of so many (at most 65,536).
+pub(crate) fn shard(number: u32, of: u32) -> u32 {
+    ((number.wrapping_mul(GOLDEN) >> HALF) * of) >> HALF
+}
+
+/// One instruction.
+pub(crate) fn op(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// [`shard`] of the accumulator, into the accumulator.
+pub(crate) fn reckon(of: u32) -> [libc::sock_filter; 4] {
+    [
+        op(BPF_ALU | BPF_MUL | BPF_K, 0, 0, GOLDEN),
+        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, HALF),
+        op(BPF_ALU | BPF_MUL | BPF_K, 0, 0, of),
+        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, HALF),
+    ]
+}
+
+impl Shard {
+    /// That of who is alone.
+    pub(crate) const ALL: Shard = Shard { index: 0, of: 1 };
+
+    /// What a filter does with the SPI in its accumulator: the whole packet for this worker, and nothing for others.
+    pub(crate) fn keep(self) -> Vec<libc::sock_filter> {
+        let mut program = reckon(self.of).to_vec();
+        program.push(op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, self.index));
+        program.push(op(BPF_RET | BPF_K, 0, 0, u32::MAX >> 1));
+        program.push(op(BPF_RET | BPF_K, 0, 0, 0));
+        program
+    }
+
+    /// The filter of a raw socket: its own states' packets, and the first worker's those that are too short to have an SPI.
+    /// `spi_at` is where that stands behind the IP header, which a socket of IPv6 does not give.
+    pub(crate) fn filter(self, v6: bool, spi_at: u32) -> Vec<libc::sock_filter> {
+        use libc::{BPF_B, BPF_IMM, BPF_IND, BPF_LD, BPF_LDX, BPF_LEN, BPF_MSH, BPF_SUB, BPF_W, BPF_X};
+        const SPI_LEN: u32 = 4;
+        let short = if self.index == 0 { u32::MAX >> 1 } else { 0 };
+        let mut program = vec![
+            // X: the length of the IP header.
+            if v6 { op(BPF_LDX | BPF_IMM, 0, 0, 0) } else { op(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0) },
+            op(BPF_LD | BPF_W | BPF_LEN, 0, 0, 0),
+            op(BPF_ALU | BPF_SUB | BPF_X, 0, 0, 0),
+            op(BPF_JMP | BPF_JGE | BPF_K, 1, 0, spi_at + SPI_LEN),
+            op(BPF_RET | BPF_K, 0, 0, short),
+            op(BPF_LD | BPF_W | BPF_IND, 0, 0, spi_at),
+        ];
+        program.extend(self.keep());
+        program
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_a_row_are_spread() {
+        for of in 1..=16 {
+            for (from, step) in [(1, 1), (0xc000_0000, 1), (16_389, 4), (7, 2)] {
+                let mut counts = vec![0; of as usize];
+                (0..64 * of).for_each(|i| counts[shard(from + i * step, of) as usize] += 1);
+                assert!(counts.iter().all(|n| (48..=80).contains(n)), "{of} workers, {from} by {step}: {counts:?}");
+            }
+        }
+        assert!((0..1000u32).all(|n| shard(n.wrapping_mul(0x0101_1021), 1) == 0));
+    }
+
+    /// A packet of an SPI arrives at the socket of its worker, and at no other.
+    #[test]
+    fn the_kernel_reckons_as_we_do() {
+        use crate::transport::esp::{RawEsp, UdpEsp};
+        use crate::transport::testing;
+        use std::net::UdpSocket;
+        const OF: u32 = 3;
+        const PORT: u16 = 4500;
+        let Some(netns) = testing::namespace("transport::shard") else { return };
+        let mut buf = [0; 2048];
+        netns
+            .run(|| {
+                // IKE's socket before ours, behind ours, and none.
+                for ike in [Some(true), Some(false), None] {
+                    let reuse = |port| {
+                        let fd = crate::transport::esp::bound(false, port, true)?;
+                        Ok::<_, std::io::Error>(UdpSocket::from(fd))
+                    };
+                    let before = if ike == Some(true) { Some(reuse(PORT)?) } else { None };
+                    let ours = UdpEsp::open_all(false, PORT, 0, OF)?;
+                    let behind = if ike == Some(false) { Some(reuse(PORT)?) } else { None };
+                    let from = UdpSocket::bind("127.0.0.1:0")?;
+                    for spi in (0x1000..0x1040u32).chain([0xc123_4567, u32::MAX]) {
+                        from.send_to(&spi.to_be_bytes(), ("127.0.0.1", PORT))?;
+                        let at: Vec<u32> =
+                            (0..OF).filter(|i| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)))).collect();
+                        assert_eq!(at, [shard(spi, OF)], "SPI {spi:#x}, IKE's socket before: {ike:?}");
+                    }
+                    if let Some(ike) = before.or(behind) {
+                        from.send_to(&[0, 0, 0, 0, 1], ("127.0.0.1", PORT))?;
+                        ike.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+                        assert_eq!(ike.recv(&mut buf)?, 5, "IKE's own");
+                    }
+                }
+                for (v6, protocol, to) in
+                    [(false, 50, "127.0.0.1"), (false, 51, "127.0.0.1"), (true, 50, "::1"), (true, 51, "::1")]
+                {
+                    let open = |index| RawEsp::open(v6, protocol, 0, Shard { index, of: OF });
+                    let ours: Vec<RawEsp> = (0..OF).map(open).collect::<Result<_, _>>()?;
+                    let (around, spi_at) = (
+                        crate::transport::esp::Around {
+                            source: to.parse().expect("an address"),
+                            destination: to.parse().expect("an address"),
+                            tos: 0,
+                            ttl: 64,
+                        },
+                        if protocol == 51 { 4 } else { 0 },
+                    );
+                    let mut arrived = |payload: &[u8]| -> std::io::Result<Vec<u32>> {
+                        ours[0].send_fragmented(&around, payload)?;
+                        Ok((0..OF).filter(|i| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)))).collect())
+                    };
+                    for spi in (0x1000..0x1040u32).chain([u32::MAX]) {
+                        let mut payload = [7u8; 40];
+                        payload[spi_at..spi_at + 4].copy_from_slice(&spi.to_be_bytes());
+                        assert_eq!(arrived(&payload)?, [shard(spi, OF)], "{to}, protocol {protocol}, SPI {spi:#x}");
+                    }
+                    assert_eq!(arrived(&[7; 3])?, [0], "{to}, protocol {protocol}: too short for an SPI");
+                }
+                Ok(())
+            })
+            .expect("sockets");
+    }
+}
