@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, Running};
 use crate::skip::skip_without;
-use crate::target::{Target, sealane};
+use crate::target::{Target, root, sealane};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,52 @@ impl Pair {
         let hosts = [0, 1].map(|i: usize| Host::configured(&lab, &spaces[i], config));
         Some(Pair { hosts, lab })
     }
+
+    /// Watches the wire at an end (`clear_watch.py`).
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn watch(&self, end: usize, how: &[&str]) -> Running {
+        let program = program("clear_watch.py");
+        let argv = [&["python3", &*program, "veth"], how].concat();
+        let mut watch = self.lab.start(&self.hosts[end].space, &argv);
+        watch.expect("watching", 1);
+        watch
+    }
+
+    /// Pings from the second end through a tunnel between the inner addresses, while half of it is sent twice: each
+    /// counts once.
+    ///
+    /// # Panics
+    /// When one does not, or counts twice.
+    pub fn replays(&self) {
+        let watch = self.watch(1, &["again"]);
+        let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", INNER[0][0]];
+        let (status, text) = self.lab.start(&self.hosts[1].space, &ping).finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains(" 100 received") && !text.contains("duplicates"), "{text}");
+        let (_, seen) = watch.finish(LIMIT);
+        assert!(seen.contains("replayed 50"), "{seen}");
+        let states = self.hosts[0].ip(&self.lab, "ip -s xfrm state");
+        assert!(states.contains("replay 50 failed 0"), "{states}");
+    }
+}
+
+/// Where a program of the tests is.
+#[must_use]
+pub fn program(name: &str) -> String {
+    root().join("conformance/programs").join(name).to_string_lossy().into_owned()
+}
+
+/// How many protected packets a watch saw, which nothing in clear was among.
+///
+/// # Panics
+/// When something was.
+#[must_use]
+pub fn protected(seen: &str) -> u32 {
+    let esp = seen.split_once("clear 0 esp ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    esp.unwrap_or_else(|| panic!("in clear, or not watched to the end: {seen}"))
 }
 
 /// A daemon, and a kernel behind a tap of its namespace, with [`OUTER`] and [`INNER`], the daemon's first. The kernel takes

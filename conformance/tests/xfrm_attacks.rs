@@ -1,19 +1,15 @@
 //! Attacks on ESP and AH, played at a real kernel and at a daemon: both drop and count the same, line by line.
 
-use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER};
+use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER, program};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root};
+use sealane_conformance::target::Target;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a daemon may need.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PROGRAM: &str = "esp_attack.py";
-
-fn program() -> String {
-    root().join("conformance/programs").join(PROGRAM).to_string_lossy().into_owned()
-}
 
 /// A daemon and a kernel, and a bridge between them, in whose namespace the attacker sits.
 ///
@@ -211,7 +207,7 @@ impl Scene {
         let count = case.packets.to_string();
         let mut recorder = self
             .lab
-            .start(&self.wire, &["python3", &program(), "record", victim.ports()[1], SPI[other], &count, &file]);
+            .start(&self.wire, &["python3", &program(PROGRAM), "record", victim.ports()[1], SPI[other], &count, &file]);
         recorder.expect("recording", 1);
         let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[0][own] };
         let ping = format!("ping -q -c {count} -i 0.002 -W 5 {to}");
@@ -236,8 +232,17 @@ impl Scene {
         let file = self.prepare(victim, case);
         let top = (case.start + u64::from(case.packets)).to_string();
         let esn = if case.flags.contains("esn") { "esn" } else { "no" };
-        let argv =
-            ["python3", &program(), "play", victim.ports()[0], &file, &top, esn, case.mode, &self.key.to_string()];
+        let argv = [
+            "python3",
+            &program(PROGRAM),
+            "play",
+            victim.ports()[0],
+            &file,
+            &top,
+            esn,
+            case.mode,
+            &self.key.to_string(),
+        ];
         let mut attacker = self.lab.start(&self.wire, &argv);
         let mut records: Vec<Record> = Vec::new();
         let mut played = 0;
@@ -290,7 +295,7 @@ fn cases() -> Vec<Case> {
 #[test]
 fn counted_as_linux_counts() {
     let Some(mut scene) = Scene::new("xfrm_attacks::counted_as_linux_counts") else { return };
-    let (_, text) = scene.lab.start(&scene.wire, &["python3", &program(), "names"]).finish(LIMIT);
+    let (_, text) = scene.lab.start(&scene.wire, &["python3", &program(PROGRAM), "names"]).finish(LIMIT);
     let names: Vec<String> = text.lines().map(str::to_owned).collect();
     assert!(names.len() > 40, "{text}");
     let mut different = String::new();

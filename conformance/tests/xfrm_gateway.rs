@@ -4,10 +4,10 @@
 //! a 10.91.1.2, fd91:1::2 ── lan ── g ── wan 10.90.0.1, fd90::1 ── 10.90.0.2, fd90::2 ── p ── lan ── b 10.91.2.2, fd91:2::2
 //! ```
 
-use sealane_conformance::ipsec::{Host, LIMIT};
+use sealane_conformance::ipsec::{Host, LIMIT, program};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::{Target, root};
+use sealane_conformance::target::Target;
 use std::time::{Duration, Instant};
 
 /// `clear_watch.py`'s marker, for `ping`.
@@ -102,10 +102,7 @@ fn commands(side: usize, encap: &str) -> String {
 fn what_a_router_does() {
     for encap in ["", "encap espinudp 4500 4500 0.0.0.0"] {
         let Some(net) = Net::new("xfrm_gateway::what_a_router_does", encap) else { return };
-        let mut watch = net.lab.start(
-            &net.gateways[1].space,
-            &["python3", &root().join("conformance/programs/clear_watch.py").to_string_lossy(), "wan"],
-        );
+        let mut watch = net.lab.start(&net.gateways[1].space, &["python3", &program("clear_watch.py"), "wan"]);
         watch.expect("watching", 1);
         for (family, far) in FAR.into_iter().enumerate() {
             net.soon(&format!("ping -q -c 1 -W 1 {far}"));
@@ -161,7 +158,7 @@ fn what_a_router_does() {
 fn nothing_is_forwarded_in_clear() {
     let Some(mut net) = Net::new("xfrm_gateway::nothing_is_forwarded_in_clear", "") else { return };
     FAR.iter().for_each(|far| net.soon(&format!("ping -q -c 1 -W 1 {far}")));
-    let watcher = root().join("conformance/programs/clear_watch.py").to_string_lossy().into_owned();
+    let watcher = program("clear_watch.py");
     let watch = |net: &Net| {
         let mut watch = net.lab.start(&net.gateways[1].space, &["python3", &watcher, "wan"]);
         watch.expect("watching", 1);

@@ -1,13 +1,12 @@
 //! NAT keep-alives, as a real kernel sends them.
 
-use sealane_conformance::ipsec::{LIMIT, Tapped};
-use sealane_conformance::target::root;
+use sealane_conformance::ipsec::{LIMIT, Tapped, program};
 
 #[test]
 fn at_once_and_every_two_seconds() {
     const TEST: &str = "xfrm_keepalive::at_once_and_every_two_seconds";
     let Some(Tapped { mut guest, host, lab }) = Tapped::new(TEST, "[ipsec]\n") else { return };
-    let program = root().join("conformance/programs/xfrm_keepalive.py").to_string_lossy().into_owned();
+    let program = program("xfrm_keepalive.py");
 
     let mut here = lab.start(&host.space, &["python3", &program, "10.81.0.1"]);
     here.expect("listening", 1);

@@ -1,15 +1,10 @@
 //! IPsec's packets: a daemon and a real kernel with its own ESP over a tap, and two daemons over a wire that is watched.
 
-use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, Tapped};
-use sealane_conformance::target::root;
+use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, Tapped, program, protected};
 use std::time::Duration;
 
 const PLAIN: &str = "[ipsec]\n";
 const CRYPTO: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
-
-fn program(name: &str) -> String {
-    root().join("conformance/programs").join(name).to_string_lossy().into_owned()
-}
 
 /// What two ends agree on.
 struct Case {
@@ -210,8 +205,7 @@ fn crypto_cores_in_traffic() {
     }
     // The first sends of a state go to the neighbours' resolution.
     pair.hosts[0].ip(&pair.lab, "ping -q -c 1 -W 5 10.82.2.1");
-    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
-    watch.expect("watching", 1);
+    let watch = pair.watch(1, &[]);
     let ping = ["ping", "-c", "3000", "-i", "0.001", "-s", "1200", "-W", "5", "10.82.2.1"];
     let sender = pair.lab.start(&pair.hosts[0].space, &ping);
     std::thread::sleep(Duration::from_millis(700));
@@ -255,7 +249,7 @@ fn crypto_cores_in_traffic() {
     pair.hosts[0].ip(&pair.lab, "ping -q -c 3 -i 0.1 -W 5 10.82.2.1");
     let (_, sent) = sender.finish(LIMIT);
     let (_, seen) = watch.finish(LIMIT);
-    assert!(seen.contains("clear 0 esp "), "{seen} {sent}");
+    assert!(protected(&seen) > 0, "{seen} {sent}");
     for host in &pair.hosts {
         let (_, text) = host.sealane(&pair.lab, "xfrm show interval 0");
         assert!(text.contains("crypto, up, 2 states") && !text.contains("XfrmInStateSeqError"), "{text}");
@@ -276,8 +270,7 @@ fn nothing_in_clear() {
     for end in 0..2 {
         pair.hosts[end].ip(&pair.lab, &tunnel(end, 0x1001));
     }
-    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth"]);
-    watch.expect("watching", 1);
+    let watch = pair.watch(1, &[]);
     let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
     let pause = || std::thread::sleep(Duration::from_millis(400));
     pause();
@@ -301,10 +294,7 @@ fn nothing_in_clear() {
     // The daemon ends in good order, and with it what it stood for.
     let (_, sent) = sender.finish(LIMIT);
     let (_, seen) = watch.finish(LIMIT);
-    assert!(seen.contains("clear 0 esp "), "{seen} {sent}");
-    let esp: u32 =
-        seen.split("esp ").nth(1).and_then(|t| t.split(' ').next()).and_then(|n| n.parse().ok()).unwrap_or(0);
-    assert!(esp > 300, "protected packets did leave: {seen} {sent}");
+    assert!(protected(&seen) > 300, "protected packets did leave: {seen} {sent}");
 }
 
 #[test]
@@ -313,14 +303,5 @@ fn replays() {
     for end in 0..2 {
         pair.hosts[end].ip(&pair.lab, &tunnel(end, 0x1001));
     }
-    let mut watch = pair.lab.start(&pair.hosts[1].space, &["python3", &program("clear_watch.py"), "veth", "again"]);
-    watch.expect("watching", 1);
-    let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", "10.82.1.1"];
-    let (status, text) = pair.lab.start(&pair.hosts[1].space, &ping).finish(LIMIT);
-    assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains(" 100 received") && !text.contains("duplicates"), "{text}");
-    let (_, seen) = watch.finish(LIMIT);
-    assert!(seen.contains("replayed 50"), "{seen}");
-    let states = pair.hosts[0].ip(&pair.lab, "ip -s xfrm state");
-    assert!(states.contains("replay 50 failed 0"), "{states}");
+    pair.replays();
 }
