@@ -24,6 +24,7 @@ mod acquire;
 mod add;
 mod aevent;
 mod aevent_notify;
+mod ahead;
 mod convert;
 pub mod data;
 mod defaults;

@@ -139,7 +139,7 @@ fn like_a_list() {
             _ => {
                 let (dir, if_id) = (random.of(&[Dir::In, Dir::Out, Dir::Fwd]), random.of(&[0, 0, 9]));
                 let flows: Vec<Flow> = (0..20).map(|_| flow(&mut random)).collect();
-                let mut burst = Vec::new();
+                let mut burst = vec![None; flows.len()];
                 spd.lookup_burst(dir, &flows, if_id, &mut burst);
                 for (flow, found_with_others) in flows.iter().zip(burst) {
                     let want = plain.lookup(dir, flow, if_id);
@@ -183,7 +183,7 @@ fn bursts_of_many_hosts() {
                 if random.one_in(9) { other } else { Flow { source: host(n), destination: host(n + 1), ..packet() } }
             })
             .collect();
-        let mut burst = vec![None; 3];
+        let mut burst = vec![None; len];
         spd.lookup_burst(Dir::Out, &flows, 0, &mut burst);
         let single: Vec<Option<PolicyId>> = flows.iter().map(|flow| spd.lookup(Dir::Out, flow, 0)).collect();
         assert_eq!(burst, single);
@@ -473,11 +473,17 @@ fn ages_and_families() {
     let mut spd = Spd::new(1);
     let limits = Limits { hard_add_s: 10, soft_use_s: 4, ..Limits::NONE };
     let id = spd.add(Policy { limits, add_time_s: 100, ..Policy::allow(Dir::In, all_v4()) }, false).unwrap();
-    assert_eq!(spd.get(id).unwrap().age(100), (Age::Young, Some(104)));
+    assert_eq!(spd.age(id, 100), Some((Age::Young, Some(104))));
     spd.used(id, 103);
-    assert_eq!(spd.get(id).unwrap().age(104), (Age::Young, Some(107)));
-    assert_eq!(spd.get(id).unwrap().age(107), (Age::Soft, Some(110)));
-    assert_eq!(spd.get(id).unwrap().age(110), (Age::Hard, None));
+    assert_eq!(spd.use_time_s(id), 103);
+    assert_eq!(spd.age(id, 104), Some((Age::Young, Some(107))));
+    assert_eq!(spd.age(id, 107), Some((Age::Soft, Some(110))));
+    assert_eq!(spd.age(id, 110), Some((Age::Hard, None)));
+    // Whoever has its place later begins anew.
+    let policy = spd.remove(id).unwrap();
+    assert_eq!((spd.use_time_s(id), spd.age(id, 110)), (0, None));
+    let id = spd.add(policy, false).unwrap();
+    assert_eq!(spd.use_time_s(id), 0);
     let mixed = Selector { destination: v6(1, 1), ..all_v4() };
     assert_eq!(spd.add(Policy::allow(Dir::In, mixed), false), Err(PolicyError::Family));
     assert_eq!(spd.add(Policy::allow(Dir::In, Selector::ANY), false), Err(PolicyError::Family));

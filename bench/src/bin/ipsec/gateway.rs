@@ -1,9 +1,9 @@
 //! All of a gateway's work, memory to memory on one core, beside the bare calls of the crypto core for the same texts under as
 //! many keys.
 //!
-//! Outbound: flow, flow cache (policy, state), sequence number, headers, lifetime, seal. Inbound: association by SPI, window,
-//! open, headers off, flow, policy and what it asks for. Each packet of a burst is of a flow drawn at random, and each flow has
-//! a policy and an association of its own.
+//! It is done by the engine's tables, as the daemon has them. Outbound: flow, flow cache (policy, state), path, sequence number,
+//! headers, lifetime, seal. Inbound: association by SPI, window, open, headers off, flow, policy and what it asks for. Each
+//! packet of a burst is of a flow drawn at random, and each flow has a policy and an association of its own.
 
 use crate::{ANY, Algorithm, BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
@@ -12,16 +12,15 @@ use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{Kind, Registry};
 use sealane_drivers::turns::ticks;
-use sealane_net::ipsec::open::{Inbound, Opened, open};
+use sealane_engine::xfrm::Now;
+use sealane_engine::xfrm::data::{Databases, Owner, Paths, Run};
+use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
-use sealane_net::ipsec::selector::{Flow, Selector};
-use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, judge};
-use sealane_net::ipsec::spd::resolve::{Leaving, Way};
-use sealane_net::ipsec::spd::{Dir, Policy, PolicyId, Spd, Template};
+use sealane_net::ipsec::selector::Selector;
+use sealane_net::ipsec::spd::{Dir, Policy, Template};
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,7 +36,7 @@ const ROWS: [(&str, usize, u32, u32); 4] = [
     ("cbc(aes), hmac(sha1)", 1420, 2100, 2730),
 ];
 
-const STATES: [usize; 3] = [1, 1000, 100_000];
+const STATES: [usize; 4] = [1, 1000, 100_000, 1_000_000];
 
 /// IPv4 and UDP headers in bytes.
 const HEADERS_LEN: usize = 28;
@@ -48,7 +47,9 @@ const ROUND: usize = 16;
 /// What is authenticated beside the text: the ESP header; in the kernel's AEADs for ESP the IV too.
 const AAD: [u8; 16] = [9; 16];
 
+/// The SPIs of what leaves begin with this one, and those of what comes in.
 const SPI: u32 = 0x1000;
+const SPI_IN: u32 = 0x8000_1000;
 
 fn us() -> IpAddr {
     v4(2, 1)
@@ -85,44 +86,57 @@ impl Algorithm {
 
 /// The gateway, its peers, and bare keys.
 struct Gateway {
-    spd: Spd,
-    cache: FlowCache,
-    sad: Sad,
+    data: Databases,
     peers: Sad,
     peer_ids: Vec<SaId>,
     /// For sealing and opening: the same keys, prepared twice, so that one does not warm the other's memory.
     bare: [Vec<AeadTfm>; 2],
     random: u64,
-    /// What inbound flows have, kept for its memory.
-    policies: Vec<Option<PolicyId>>,
 }
+
+/// A network of one MTU, whose packets all go on.
+struct Network;
+
+impl Paths for Network {
+    fn mtu(&mut self, _: IpAddr) -> u32 {
+        1500
+    }
+
+    fn source(&mut self, _: IpAddr) -> IpAddr {
+        ANY
+    }
+
+    fn is_local(&mut self, _: IpAddr) -> bool {
+        false
+    }
+}
+
+const NOW: Now = Now { monotonic_ns: 0, wall_s: 1 };
 
 impl Gateway {
     fn new(registry: &Arc<Registry>, algorithm: &Algorithm, states: usize) -> Result<Self, Box<dyn Error>> {
         let mut transforms = Transforms::new(registry.clone());
         let alg = registry.lookup(Kind::Aead, algorithm.bare)?;
         let mut gateway = Gateway {
-            spd: Spd::new(1),
-            cache: FlowCache::new(states * 4, 2),
-            sad: Sad::new(3),
+            data: Databases::of(Owner::Alone, || 1),
             peers: Sad::new(4),
             peer_ids: Vec::with_capacity(states),
             bare: [const { Vec::new() }; 2],
             random: 1,
-            policies: Vec::new(),
         };
         for flow in 0..states {
             let spi = SPI + flow as u32;
             let transform = transforms.prepare(&algorithm.with(&key(flow, 1)), false)?;
-            gateway.sad.add(SaSpec {
+            gateway.data.sad.add(SaSpec {
                 reqid: spi,
                 dir: Some(SaDir::Out),
                 ..SaSpec::tunnel(spi, us(), peer(flow), transform)
             })?;
             let transform = transforms.prepare(&algorithm.with(&key(flow, 2)), false)?;
-            let spec = |transform| SaSpec { reqid: spi, ..SaSpec::tunnel(spi, peer(flow), us(), transform) };
+            let spi_in = SPI_IN + flow as u32;
+            let spec = |transform| SaSpec { reqid: spi, ..SaSpec::tunnel(spi_in, peer(flow), us(), transform) };
             gateway.peer_ids.push(gateway.peers.add(spec(transform.clone()))?);
-            gateway.sad.add(SaSpec { window_pkts: 1024, dir: Some(SaDir::In), ..spec(transform) })?;
+            gateway.data.sad.add(SaSpec { window_pkts: 1024, dir: Some(SaDir::In), ..spec(transform) })?;
             let here = (IpAddr::from(Ipv4Addr::new(10, 1, 0, 0)), 16);
             let there = (host(flow).into(), 32);
             for (dir, selector, src, dst) in [
@@ -133,7 +147,7 @@ impl Gateway {
                 let mode = Mode::Tunnel;
                 let template = Template { src, dst, proto: Proto::Esp, mode, reqid: spi, spi: 0, optional: false };
                 policy.templates.push(template);
-                gateway.spd.add(policy, false)?;
+                gateway.data.spd.add(policy, false)?;
             }
             let mut bare_key = key(flow, 3).to_vec();
             match algorithm.spec {
@@ -188,44 +202,27 @@ fn address(buf: &mut [u8], plain: &[u8], source: Ipv4Addr, destination: Ipv4Addr
 
 impl Gateway {
     fn outbound(&mut self, bufs: &mut [Vec<u8>], len: usize) {
-        let mut events = Vec::new();
+        let packet = |buf| Outbound::new(SaId::NONE, Packet::new(buf, HEADROOM, HEADROOM + len));
         let mut burst: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
-        let mut flows: ArrayVec<Flow, BURST> = ArrayVec::new();
-        for buf in bufs.iter() {
-            let flow = Flow::of(&buf[HEADROOM..HEADROOM + len], 0, 0).expect("a good packet");
-            self.cache.warm(&flow, 0);
-            flows.push(flow);
-        }
-        for (buf, flow) in bufs.iter_mut().zip(&flows) {
-            let packet = Packet::new(buf, HEADROOM, HEADROOM + len);
-            let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
-            let way = self.cache.resolve(&self.spd, &mut self.sad, &leaving, &mut events);
-            let Ok(Way::Through(_, bundle)) = way else { panic!("the policy has a template, and it a state") };
-            burst.push(Outbound { mtu: 1500, ..Outbound::new(bundle[0], packet) });
-        }
-        seal(&mut self.sad, &mut burst, 1, &mut events);
-        assert!(burst.iter().all(|out| out.status.is_ok()));
+        burst.extend(bufs.iter_mut().map(|buf| packet(buf)));
+        self.data.tables(0, NOW).outbound(&[Run::new(1); BURST][..burst.len()], &mut burst, &mut Network);
+        assert!(burst.iter().all(|out| out.status.is_ok() && out.sa != SaId::NONE));
     }
 
     fn inbound(&mut self, bufs: &mut [Vec<u8>], bounds: &[(usize, usize)]) {
         let packets = bufs.iter_mut().zip(bounds).map(|(buf, (start, end))| Packet::new(buf, *start, *end));
-        let mut burst: ArrayVec<Inbound<'_>, BURST> = packets.map(Inbound::new).collect();
-        open(&mut self.sad, &mut burst, 1, &mut Vec::new());
-        let flow = |inn: &Inbound<'_>| Flow::of(inn.packet.bytes(), 0, 0).expect("a good packet");
-        let flows: ArrayVec<Flow, BURST> = burst.iter().map(flow).collect();
-        self.spd.lookup_burst(Dir::Fwd, &flows, 0, &mut self.policies);
-        for ((inn, flow), policy) in burst.iter().zip(&flows).zip(&self.policies) {
-            assert!(matches!(inn.status, Ok(Opened::Packet { .. })));
-            let arrived = Arrived { dir: Dir::Fwd, flow, if_id: 0, path: &inn.path, verified: 0 };
-            assert!(judge(&self.spd, &self.sad, &arrived, *policy, None).is_ok());
-        }
+        let mut burst: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+        burst.extend(packets.map(Inbound::new));
+        self.data.tables(0, NOW).inbound(&mut burst, &mut Network);
+        assert!(burst.iter().all(|inn| matches!(inn.status, Ok(Opened::Packet { .. }))));
     }
 
     fn bare(&self, flows: &[usize], bufs: &mut Bufs, dir: Direction) {
         let keys = &self.bare[usize::from(dir == Direction::Decrypt)];
         let nonce = [3; 16];
         let aad = [if bufs.nonce_len == 8 { &AAD[..] } else { &AAD[..8] }];
-        let ops = flows.iter().zip(&mut bufs.bare).map(|(flow, (text, tag))| AeadOp {
+        let mut ops: ArrayVec<AeadOp<'_>, BURST> = ArrayVec::new();
+        ops.extend(flows.iter().zip(&mut bufs.bare).map(|(flow, (text, tag))| AeadOp {
             tfm: &keys[*flow],
             dir,
             nonce: &nonce[..bufs.nonce_len],
@@ -233,8 +230,7 @@ impl Gateway {
             data: text.as_mut_slice().into(),
             tag,
             status: Ok(()),
-        });
-        let mut ops: ArrayVec<AeadOp<'_>, BURST> = ops.collect();
+        }));
         aead::crypt(&mut ops);
         assert!(ops.iter().all(|op| op.status.is_ok()));
     }
@@ -243,15 +239,15 @@ impl Gateway {
         let mut sums = Ticks::default();
         let len = bufs.plain.len();
         for _ in 0..ROUND {
-            let flows: [usize; BURST] = std::array::from_fn(|_| self.draw());
-            for (buf, flow) in bufs.out.iter_mut().zip(flows) {
+            let flows: ArrayVec<usize, BURST> = bufs.out.iter().map(|_| self.draw()).collect();
+            for (buf, flow) in bufs.out.iter_mut().zip(flows.clone()) {
                 address(buf, &bufs.plain, Ipv4Addr::new(10, 1, 0, 2), host(flow));
             }
             timed(&mut sums[0], || self.outbound(&mut bufs.out, len));
             timed(&mut sums[1], || self.bare(&flows, bufs, Direction::Encrypt));
 
             let mut burst: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
-            for (buf, flow) in bufs.back.iter_mut().zip(flows) {
+            for (buf, flow) in bufs.back.iter_mut().zip(flows.clone()) {
                 address(buf, &bufs.plain, host(flow), Ipv4Addr::new(10, 1, 0, 2));
                 burst.push(Outbound::new(self.peer_ids[flow], Packet::new(buf, HEADROOM, HEADROOM + len)));
             }
@@ -286,27 +282,29 @@ pub(crate) fn gateway(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
         "\ngateway, one core, memory to memory, ESP tunnel of IPv4 in IPv4, window of 1024: TSC ticks a packet, median (least), at {:.2} GHz; ns; the bare cipher in the same bursts; what is not the cipher's",
         hz / 1e9
     );
-    let most = option("states").and_then(|n| n.parse().ok()).unwrap_or(usize::MAX);
+    let most = option("states").and_then(|n| n.parse().ok()).unwrap_or(100_000);
+    let least = option("from").and_then(|n| n.parse().ok()).unwrap_or(0);
+    let burst = option("burst").and_then(|n| n.parse().ok()).unwrap_or(BURST);
     let bytes: Option<usize> = option("bytes").and_then(|n| n.parse().ok());
     let all = algorithms();
-    for states in STATES.into_iter().filter(|n| *n <= most) {
+    for states in STATES.into_iter().filter(|n| *n >= least && *n <= most) {
         for (name, len, wanted, dpdk) in ROWS.into_iter().filter(|row| bytes.is_none_or(|len| len == row.1)) {
             let algorithm = all.iter().find(|a| a.name == name).expect("one of them");
             let mut gateway = Gateway::new(registry, algorithm, states)?;
             let plain = packet(len);
-            let buf = vec![[&[0; HEADROOM][..], &plain, &[0; TAILROOM]].concat(); BURST];
+            let buf = vec![[&[0; HEADROOM][..], &plain, &[0; TAILROOM]].concat(); burst];
             let alg = registry.lookup(Kind::Aead, algorithm.bare)?;
             let (text, tag) = (vec![0; text_len(algorithm.bare, len)], vec![0; algorithm.icv_len()]);
-            let bare = vec![(text, tag); BURST];
+            let bare = vec![(text, tag); burst];
             let nonce_len = alg.info().iv_len;
             let mut bufs = Bufs { plain, out: buf.clone(), back: buf, bare, nonce_len };
             // Fills the flow cache, as far as there is one flow or few.
-            for _ in 0..states.div_ceil(ROUND * BURST) * 3 {
+            for _ in 0..states.div_ceil(ROUND * burst) * 6 {
                 gateway.round(&mut bufs);
             }
             let (from, mut rounds) = (Instant::now(), Vec::new());
             while from.elapsed() < seconds(0.4) * 2 || rounds.len() < 25 {
-                rounds.push(gateway.round(&mut bufs).map(|sum| sum as f64 / (ROUND * BURST) as f64));
+                rounds.push(gateway.round(&mut bufs).map(|sum| sum as f64 / (ROUND * burst) as f64));
             }
             let [out, seal, inn, open] = [0, 1, 2, 3].map(|i| middle(rounds.iter().map(|r| r[i]).collect()));
             for (word, engine, bare) in [("out", out, seal), ("in", inn, open)] {

@@ -3,7 +3,7 @@
 //! policies and windows included; and what it costs to find one of up to a million associations and policies, and to keep it.
 //!
 //! Packets of IPv4 over IPv4, the size is the inner packet's. `--only packets|gateway|states|policies` runs a part, `--states N`
-//! does with that many at most.
+//! does with that many at most, `--from N` with that many at least, `--burst N` with smaller bursts.
 
 mod gateway;
 mod packets;

@@ -125,7 +125,7 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
                 assert!(black_box(spd.lookup(Dir::Out, flow, 0)).is_some());
             }
         });
-        let mut found = Vec::new();
+        let mut found = [None; BURST];
         let burst = best(&mut || {
             for flows in flows.chunks(BURST) {
                 spd.lookup_burst(Dir::Out, flows, 0, &mut found);

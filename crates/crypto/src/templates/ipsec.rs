@@ -234,18 +234,16 @@ impl Ipsec {
             items.push(Item { tfm: &key.inner, nonce: ready, aad, data, tag, at });
         }
         let nonce_len = self.nonce_len();
-        let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = items
-            .iter_mut()
-            .map(|item| AeadOp {
-                tfm: item.tfm,
-                dir,
-                nonce: &item.nonce[..nonce_len],
-                aad: &item.aad.list[..item.aad.len],
-                data: Data::Flat(item.data.reborrow()),
-                tag: item.tag,
-                status: Ok(()),
-            })
-            .collect();
+        let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = ArrayVec::new();
+        inner.extend(items.iter_mut().map(|item| AeadOp {
+            tfm: item.tfm,
+            dir,
+            nonce: &item.nonce[..nonce_len],
+            aad: &item.aad.list[..item.aad.len],
+            data: Data::Flat(item.data.reborrow()),
+            tag: item.tag,
+            status: Ok(()),
+        }));
         aead::crypt(&mut inner);
         let statuses: ArrayVec<Status, CHUNK> = inner.iter().map(|op| op.status).collect();
         drop(inner);

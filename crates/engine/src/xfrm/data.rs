@@ -3,6 +3,7 @@
 //! Status *i* belongs to packet *i*. Nothing is allocated for a packet; what key managers must hear of is collected and
 //! becomes messages when the burst is done.
 
+use super::ahead::{Ahead, Scratch, Ways, direction};
 use super::pieces::{Piece, Pieces, is_fragment};
 use super::{Notice, Now, Xfrm};
 use arrayvec::ArrayVec;
@@ -20,8 +21,8 @@ use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
 use sealane_net::ipsec::spd::check::{Arrived, judge};
-use sealane_net::ipsec::spd::resolve::{Bundle, Leaving, Way, resolve_error};
-use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
+use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve_by, resolve_error};
+use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
 /// Packets of one burst at most.
 pub const BURST: usize = 64;
@@ -65,6 +66,7 @@ pub struct Databases {
     /// Fragments that leave, and that came in.
     pieces: [Pieces; 2],
     hints: Hints,
+    scratch: Option<Box<Scratch>>,
 }
 
 /// Whose databases they are.
@@ -109,13 +111,14 @@ impl Databases {
             cache: FlowCache::new(CACHED_FLOWS, seed()),
             pieces: Default::default(),
             hints: Hints::default(),
+            scratch: None,
         }
     }
 
     /// What a burst is done with that is sent by a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Databases { sad, spd, cache, pieces, hints, stat, events, owner } = self;
-        Tables { owner: *owner, sad, spd, cache, pieces, hints, stat, events, now_s: now.wall_s, cpu }
+        let Databases { sad, spd, cache, pieces, hints, scratch, stat, events, owner } = self;
+        Tables { owner: *owner, sad, spd, cache, pieces, hints, scratch, stat, events, now_s: now.wall_s, cpu }
     }
 }
 
@@ -252,6 +255,7 @@ pub struct Tables<'a> {
     pub(crate) pieces: &'a mut [Pieces; 2],
     /// What outbound policies ask for that packets do not tell.
     pub(crate) hints: &'a mut Hints,
+    scratch: &'a mut Option<Box<Scratch>>,
     /// What is counted.
     pub stat: &'a mut Stat,
     /// What key managers must hear of.
@@ -285,42 +289,63 @@ impl Tables<'_> {
         jobs: &mut Jobs,
     ) {
         jobs.clear();
-        let mut bundles: ArrayVec<Bundle, BURST> = ArrayVec::new();
-        let mut depth = 0;
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        scratch.clear();
+        let Scratch { ways, ahead, .. } = &mut *scratch;
+        if self.looks_ahead(runs.len()) {
+            self.ahead(runs, packets, ahead);
+        }
         let mut rest = &mut packets[..];
-        for run in runs.iter().take(BURST) {
+        for (at, run) in runs.iter().take(BURST).enumerate() {
             let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
             rest = others;
-            let Some(first) = these.first() else {
-                bundles.push(Bundle::new());
+            let Some(first) = these.first().map(|first| first.packet.bytes()) else {
+                ways.push(&[]);
                 continue;
             };
-            match self.way(first.packet.bytes(), run, paths) {
-                Ok(bundle) => {
-                    depth = depth.max(bundle.len());
-                    let mtu = self.mtu(&bundle, paths);
-                    let sa = bundle.first().copied().unwrap_or(SaId::NONE);
-                    let whole = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
-                    for out in these.iter_mut() {
-                        // Between hosts packets are cut after they are sealed; only connections are told to make them smaller.
-                        let later =
-                            whole && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
-                        (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
-                    }
-                    if self.owner == Owner::Device && mtu != 0 {
-                        self.check_length(these, sa, mtu);
-                    }
-                    bundles.push(bundle);
-                }
-                Err(reason) => {
-                    these.iter_mut().for_each(|out| out.status = Err(reason));
-                    bundles.push(Bundle::new());
-                }
+            // Flows stay where they are: what has just been written in small pieces is slow to copy.
+            let way = match ahead.get(at) {
+                Some(Ahead { flow: Ok(flow), policy }) => self.way(first, flow, *policy, paths, ways),
+                Some(Ahead { flow: Err(reason), .. }) => Err(*reason),
+                None => match &Flow::of(first, run.mark, run.ifindex) {
+                    Ok(flow) => self.way(first, flow, None, paths, ways),
+                    Err(_) => Err(DropReason::Malformed),
+                },
+            };
+            if let Err(reason) = way {
+                these.iter_mut().for_each(|out| out.status = Err(reason));
+            }
+            if ways.len() == at {
+                ways.push(&[]);
+            }
+        }
+        let depth = ways.depth();
+        self.sad.warm(ways.firsts());
+        let mut rest = &mut packets[..];
+        let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false));
+        for (at, run) in runs.iter().take(BURST).enumerate() {
+            let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
+            rest = others;
+            let bundle = ways.of(at);
+            let sa = bundle.first().copied().unwrap_or(SaId::NONE);
+            if last != bundle {
+                let transport = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
+                (last, beneath) = (bundle, (self.mtu(bundle, paths), transport));
+            }
+            let (mtu, transport) = beneath;
+            for out in these.iter_mut() {
+                // Between hosts packets are cut after they are sealed; only connections are told to make them smaller.
+                let later =
+                    transport && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
+                (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
+            }
+            if self.owner == Owner::Device && mtu != 0 {
+                self.check_length(these, sa, mtu);
             }
         }
         for layer in 1..depth {
             seal::seal(self.sad, packets, self.now_s, self.events);
-            each(runs, &bundles, packets, |bundle, out| {
+            each(runs, ways, packets, |bundle, out| {
                 (out.sa, out.mtu) = (bundle.get(layer).copied().unwrap_or(SaId::NONE), 0);
             });
         }
@@ -329,8 +354,9 @@ impl Tables<'_> {
         }
         if depth > 1 {
             // Those with a job have their last one already.
-            each(runs, &bundles, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
+            each(runs, ways, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
         }
+        *self.scratch = Some(scratch);
     }
 
     /// The other phases of [`Self::outbound`], here and now.
@@ -350,8 +376,19 @@ impl Tables<'_> {
     /// Which number tells the workers of a stack apart whose packet this is: all packets that go through a state have the same one,
     /// and so have those of the states that replace it. `None` where it does not matter.
     pub fn owner(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Owned> {
-        let bundle = self.way(packet, run, paths).ok()?;
-        let [layer] = *bundle.as_slice() else {
+        let flow = Flow::of(packet, run.mark, run.ifindex).ok()?;
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        scratch.clear();
+        let owned = match self.way(packet, &flow, None, paths, &mut scratch.ways) {
+            Ok(()) => self.owned(scratch.ways.of(0)),
+            Err(_) => None,
+        };
+        *self.scratch = Some(scratch);
+        owned
+    }
+
+    fn owned(&self, bundle: &[SaId]) -> Option<Owned> {
+        let [layer] = *bundle else {
             // Others may share the inner states.
             return (!bundle.is_empty()).then_some(Owned::First);
         };
@@ -383,60 +420,80 @@ impl Tables<'_> {
         }
     }
 
-    /// The states that a packet goes through; none for one that may leave as it is.
-    fn way(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Result<Bundle, DropReason> {
-        let mut flow = Flow::of(packet, run.mark, run.ifindex).map_err(|_| DropReason::Malformed)?;
+    /// Pushes the states that a packet goes through; none for one that may leave as it is. Its policy may be known already.
+    fn way(
+        &mut self,
+        packet: &[u8],
+        flow: &Flow,
+        policy: Option<Option<PolicyId>>,
+        paths: &mut impl Paths,
+        ways: &mut Ways,
+    ) -> Result<(), DropReason> {
         if self.owner == Owner::Device && is_fragment(packet) {
             return Err(DropReason::Fragment);
         }
-        let piece = self.pieces[0].of(packet, &flow);
-        if let Piece::Later(first) = piece {
-            flow = first;
-        }
-        let unspecified = match flow.destination {
-            IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+        let piece = self.pieces[0].of(packet, flow);
+        let (flow, policy) = if let Piece::Later(first) = &piece { (first, None) } else { (flow, policy) };
+        let mut leaving = self.leaving(flow);
+        let way = match self.cache.find(self.spd, self.sad, &leaving) {
+            Some(way) => way,
+            None => {
+                let policy = policy.unwrap_or_else(|| self.spd.lookup(Dir::Out, flow, 0));
+                if let Some(to) = self.wants_source(policy) {
+                    leaving.local = paths.source(to);
+                }
+                let way = resolve_by(self.spd, self.sad, policy, &leaving, self.events)?;
+                self.cache.put(self.spd, self.sad, &leaving, way)
+            }
         };
-        let mut leaving = Leaving { flow: &flow, if_id: 0, cpu: self.cpu, local: unspecified, now_s: self.now_s };
-        if !self.cache.knows(self.spd, self.sad, &leaving)
-            && let Some(to) = self.wants_source(&flow)
-        {
-            leaving.local = paths.source(to);
-        }
-        let mut way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
-        if let (Way::Clear(_), Some(quoted)) = (&way, icmp::quoted(packet, &flow)) {
-            way = resolve_error(self.spd, self.sad, &leaving, &quoted, self.events)?;
+        let policy = match way {
+            Way::Through(policy, bundle) => {
+                ways.push(bundle);
+                Some(*policy)
+            }
+            &Way::Clear(policy) => match self.clear(packet, &leaving, policy)? {
+                Way::Through(policy, bundle) => {
+                    ways.push(&bundle);
+                    Some(policy)
+                }
+                // Its first part may have been protected.
+                Way::Clear(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
+                Way::Clear(policy) => policy,
+            },
+        };
+        policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
+        Ok(())
+    }
+
+    /// The way of a packet that may leave as it is, by its own flow.
+    fn clear(&mut self, packet: &[u8], leaving: &Leaving<'_>, policy: Option<PolicyId>) -> Result<Way, DropReason> {
+        let mut way = Way::Clear(policy);
+        if let Some(quoted) = icmp::quoted(packet, leaving.flow) {
+            way = resolve_error(self.spd, self.sad, leaving, &quoted, self.events)?;
         }
         if let Way::Clear(_) = way {
             // Neither mark nor interface came with the packet; that it is here may be for a policy that asks for them.
             for (mark, ifindex) in self.hints.of(self.spd) {
-                let flow = Flow { mark: *mark, ifindex: *ifindex, ..flow };
-                let leaving = Leaving { flow: &flow, ..leaving };
+                let flow = Flow { mark: *mark, ifindex: *ifindex, ..*leaving.flow };
+                let leaving = Leaving { flow: &flow, ..*leaving };
                 way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
                 if let Way::Through(..) = way {
                     break;
                 }
             }
         }
-        let (policy, bundle) = match way {
-            // Its first part may have been protected.
-            Way::Clear(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
-            Way::Clear(policy) => (policy, Bundle::new()),
-            Way::Through(policy, bundle) => (Some(policy), bundle),
-        };
-        policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
-        Ok(bundle)
+        Ok(way)
     }
 
     /// The outer destination of a tunnel whose source the policy leaves to the route.
-    fn wants_source(&self, flow: &Flow) -> Option<IpAddr> {
-        let policy = self.spd.get(self.spd.lookup(Dir::Out, flow, 0)?)?;
+    fn wants_source(&self, policy: Option<PolicyId>) -> Option<IpAddr> {
+        let policy = self.spd.get(policy?)?;
         let open = policy.templates.iter().find(|t| t.src.is_unspecified() && !t.dst.is_unspecified())?;
         Some(open.dst)
     }
 
     /// The MTU beneath the first state of a bundle: what those around it leave.
-    fn mtu(&self, bundle: &Bundle, paths: &mut impl Paths) -> u32 {
+    fn mtu(&self, bundle: &[SaId], paths: &mut impl Paths) -> u32 {
         let Some(outer) = bundle.last().and_then(|id| self.sad.get(*id)) else { return 0 };
         let mut mtu = paths.mtu(outer.dst);
         if mtu > 0 {
@@ -476,59 +533,75 @@ impl Tables<'_> {
 
     fn judge_all(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths) {
         let mut last: Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)> = None;
-        for arrived in packets {
-            if let Ok(Opened::Packet { .. }) = arrived.status {
-                arrived.status = self.judge(arrived, &mut last, paths).and(arrived.status);
+        for packets in packets.chunks_mut(BURST) {
+            let mut scratch = self.scratch.take().unwrap_or_default();
+            scratch.clear();
+            if self.looks_ahead(packets.len()) {
+                self.judged(packets, paths, &mut scratch.judged);
             }
-            if let Err(reason) = arrived.status
-                && (self.owner == Owner::Alone || !is_unknown(arrived))
-            {
-                self.stat.dropped(reason);
+            for (at, arrived) in packets.iter_mut().enumerate() {
+                if let Ok(Opened::Packet { .. }) = arrived.status {
+                    let judged = match scratch.judged.get(at) {
+                        Some(Some((flow, dir, policy))) => {
+                            self.judge(arrived, flow, Some((*dir, *policy)), &mut last, paths)
+                        }
+                        _ => match &Flow::of(arrived.packet.bytes(), arrived.mark, 0) {
+                            Ok(flow) => self.judge(arrived, flow, None, &mut last, paths),
+                            Err(_) => Err(DropReason::Malformed),
+                        },
+                    };
+                    arrived.status = judged.and(arrived.status);
+                }
+                if let Err(reason) = arrived.status
+                    && (self.owner == Owner::Alone || !is_unknown(arrived))
+                {
+                    self.stat.dropped(reason);
+                }
             }
+            *self.scratch = Some(scratch);
         }
     }
 
-    /// Whether a packet came the way that its policy asks for. The one before it often is of the same flow.
+    /// Whether a packet came the way that its policy asks for, which may be known already. The one before it often is of the same
+    /// flow.
     fn judge(
         &mut self,
         arrived: &Inbound<'_>,
+        flow: &Flow,
+        ahead: Option<(Dir, Option<PolicyId>)>,
         last: &mut Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)>,
         paths: &mut impl Paths,
     ) -> Result<(), DropReason> {
-        let mut flow = Flow::of(arrived.packet.bytes(), arrived.mark, 0).map_err(|_| DropReason::Malformed)?;
-        if let Piece::Later(first) = self.pieces[1].of(arrived.packet.bytes(), &flow) {
-            flow = first;
-        }
+        let piece = self.pieces[1].of(arrived.packet.bytes(), flow);
+        let (flow, ahead) = if let Piece::Later(first) = &piece { (first, None) } else { (flow, ahead) };
         // Errors of one flow may be about many.
-        let quoted = icmp::quoted(arrived.packet.bytes(), &flow);
-        if quoted.is_none() && last.as_ref().is_some_and(|(before, path)| *before == flow && *path == arrived.path) {
+        let quoted = icmp::quoted(arrived.packet.bytes(), flow);
+        if quoted.is_none() && last.as_ref().is_some_and(|(before, path)| before == flow && *path == arrived.path) {
             return Ok(());
         }
-        let dir = if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd };
-        let came = Arrived { dir, flow: &flow, if_id: 0, path: &arrived.path, verified: 0 };
-        let policy = self.spd.lookup(dir, &flow, 0);
+        let (dir, policy) = ahead.unwrap_or_else(|| {
+            let dir = direction(flow, paths);
+            (dir, self.spd.lookup(dir, flow, 0))
+        });
+        let came = Arrived { dir, flow, if_id: 0, path: &arrived.path, verified: 0 };
         let (policy, _) = judge(self.spd, self.sad, &came, policy, quoted.as_ref())?;
         if let Some(policy) = policy {
             self.spd.used(policy, self.now_s);
         }
         if quoted.is_none() {
-            *last = Some((flow, arrived.path.clone()));
+            *last = Some((*flow, arrived.path.clone()));
         }
         Ok(())
     }
 }
 
 /// Does `step` for each packet whose status is good, with the bundle of its run.
-fn each(
-    runs: &[Run],
-    bundles: &[Bundle],
-    packets: &mut [Outbound<'_>],
-    mut step: impl FnMut(&Bundle, &mut Outbound<'_>),
-) {
+fn each(runs: &[Run], ways: &Ways, packets: &mut [Outbound<'_>], mut step: impl FnMut(&[SaId], &mut Outbound<'_>)) {
     let mut rest = packets;
-    for (run, bundle) in runs.iter().zip(bundles) {
+    for (at, run) in runs.iter().take(ways.len()).enumerate() {
         let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
         rest = others;
+        let bundle = ways.of(at);
         these.iter_mut().filter(|out| out.status.is_ok()).for_each(|out| step(bundle, out));
     }
 }

@@ -185,7 +185,7 @@ impl Device for PacketDevice {
     fn policy_used_s(&self, key: PolicyKey) -> Option<u64> {
         let core = self.core.lock();
         let (_, id) = core.policies.get(&key)?;
-        Some(core.data.spd.get((*id)?)?.use_time_s)
+        Some(core.data.spd.use_time_s((*id)?))
     }
 
     fn stat(&self) -> Option<Stat> {

@@ -361,10 +361,10 @@ impl Xfrm {
     pub(crate) fn replace_templates(&mut self, serial: Serial, tmpls: Vec<UserTmpl>) {
         let Some(policy) = self.policies.policies.get_mut(&serial) else { return };
         policy.tmpls = tmpls;
-        let mut packets = policy.to_packets();
-        packets.use_time_s = policy.info(&self.data.spd).curlft.use_time;
+        let used_s = policy.info(&self.data.spd).curlft.use_time;
         // The selector is that of the one that it replaces: it is taken.
-        policy.id = self.data.spd.add(packets, true).ok();
+        policy.id = self.data.spd.add(policy.to_packets(), true).ok();
+        policy.id.into_iter().for_each(|id| self.data.spd.used(id, used_s));
     }
 
     /// Limits of time (`xfrm_policy_timer`).

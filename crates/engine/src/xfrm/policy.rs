@@ -80,7 +80,7 @@ impl PolicyRecord {
 
     /// The fixed part as it stands.
     pub(crate) fn info(&self, spd: &Spd) -> UserpolicyInfo {
-        let use_time = self.id.and_then(|id| spd.get(id)).map_or(0, |policy| policy.use_time_s);
+        let use_time = self.id.map_or(0, |id| spd.use_time_s(id));
         let curlft = LifetimeCur { use_time, ..self.info.curlft };
         UserpolicyInfo { curlft, share: XFRM_SHARE_ANY, pad: [0; 4], ..self.info }
     }

@@ -11,6 +11,7 @@ use sealane_net::ipsec::drop::{DropReason, Stat};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod bursts;
 mod crypto;
 mod devices;
 mod notices;

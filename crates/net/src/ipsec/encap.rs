@@ -12,6 +12,7 @@ use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaSpec};
 use crate::wire::ip::{Family, V6_HEADER_LEN, fold, sum};
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 
 /// Length of a UDP header in bytes.
 pub const UDP_LEN: usize = 8;
@@ -96,8 +97,8 @@ pub(crate) struct Wrapped {
     /// Its protocol.
     pub(crate) next: u8,
     /// The sum of an outer IPv4 header without its length, where it is known: what has just been written byte by byte is slow
-    /// to read again.
-    pub(crate) sum: Option<u32>,
+    /// to read again. It never is 0, and nothing but one register.
+    pub(crate) sum: Option<NonZeroU32>,
 }
 
 /// Bytes between the IP headers and what is sealed.
@@ -109,6 +110,7 @@ fn gap(sa: &Sa, hot: &Hot) -> usize {
 }
 
 /// Puts IP headers where they belong. Lengths and IPv4's checksum are for later.
+#[inline(always)]
 pub(crate) fn wrap(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
     match sa.mode {
         Mode::Tunnel => tunnel(sa, hot, packet, number),
@@ -157,6 +159,7 @@ fn put_outer<'b>(outer: &Outer, buf: &'b mut [u8], at: usize) -> &'b mut [u8] {
     header
 }
 
+#[inline(always)]
 fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     let inner = Inner::of(packet.bytes(), family);
@@ -175,7 +178,7 @@ fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wr
             header[1] = tos;
             header[4..6].copy_from_slice(&id.to_be_bytes());
             header[6] = df;
-            Some(sa.outer.sum + u32::from(tos) + u32::from(id) + (u32::from(df) << 8))
+            NonZeroU32::new(sa.outer.sum + u32::from(tos) + u32::from(id) + (u32::from(df) << 8))
         }
         Family::V6 => {
             put_v6_fields(header, tos, inner.label);
@@ -193,6 +196,7 @@ pub(crate) fn put_v6_fields(header: &mut [u8], tos: u8, label: [u8; 3]) {
     header[2..4].copy_from_slice(&label[1..]);
 }
 
+#[inline(never)]
 fn transport(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     if walk.family != sa.outer.family() || walk.fragment {
@@ -216,6 +220,7 @@ fn transport(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, Dro
     })
 }
 
+#[inline(never)]
 fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     if sa.selector.family != Some(family) {

@@ -285,7 +285,7 @@ pub struct SaStat {
 /// The rest of an association.
 #[repr(C, align(64))]
 pub struct Sa {
-    // What packets use comes first.
+    // What outbound packets use comes first: `OUT_LINES`.
     pub(crate) outer: Outer,
     pub(crate) iv: IvKind,
     /// Mode.
@@ -309,49 +309,66 @@ pub struct Sa {
     /// The last MTU seen beneath, and what it leaves inside.
     pub(crate) mtu: (u32, u32),
     pub(crate) crypto_device: Option<CryptoDevice>,
-    pub(crate) window: Window,
-    /// Outer source.
-    pub src: IpAddr,
-    /// Outer destination.
-    pub dst: IpAddr,
-    /// Which packets it is for.
-    pub mark: Mark,
-    bytes_mark: u64,
-    packets_mark: u64,
     /// From which number on, sent and received, the next packet is told; the largest one for never.
     pub(crate) told_from: [u64; 2],
-    /// When it was added, in seconds of wall time.
-    pub add_time_s: u64,
-    /// When its first packet came; 0 before that.
-    pub use_time_s: u64,
     /// When its last packet came; 0 before that.
     pub last_used_s: u64,
-    /// Faults of single packets.
-    pub stat: SaStat,
-    // The control path alone knows the rest.
-    /// Limits.
-    pub limits: Limits,
-    /// Numbers that may be sent.
-    pub lease: Lease,
+    /// Outer destination.
+    pub dst: IpAddr,
+    /// Outer source.
+    pub src: IpAddr,
+    /// Which packets it is for.
+    pub mark: Mark,
+    // What inbound packets and policies ask for beside that: `IN_LINES`.
+    pub(crate) window: Window,
+    /// When its first packet came; 0 before that.
+    pub use_time_s: u64,
+    /// When it was added, in seconds of wall time.
+    pub add_time_s: u64,
+    bytes_mark: u64,
+    packets_mark: u64,
     /// What may go through it.
     pub selector: Selector,
     /// Joins states with the templates of policies.
     pub reqid: u32,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
+    // And whoever looks for one for an outbound packet: `FIND_LINES`.
     /// The CPU whose packets it is for.
     pub cpu: Option<u32>,
     /// The device that has it in packet offload.
     pub device: Option<u32>,
+    /// Neighbours among those of one pair of addresses.
+    pub(crate) newer: Option<u32>,
+    pub(crate) older: Option<u32>,
+    // The control path alone knows the rest.
+    /// Faults of single packets.
+    pub stat: SaStat,
+    /// Limits.
+    pub limits: Limits,
+    /// Numbers that may be sent.
+    pub lease: Lease,
     pub(crate) full_icv_len: u8,
     mapping_maxage_s: u32,
     mapped_s: u64,
     /// Counts additions: the later one is the newer one.
     pub serial: u64,
-    /// Neighbours among those of one pair of addresses.
-    pub(crate) newer: Option<u32>,
-    pub(crate) older: Option<u32>,
 }
+
+/// The cache lines of an association that outbound packets use, those that inbound ones do, and those that [`Sad::find_out`]
+/// does.
+///
+/// [`Sad::find_out`]: crate::ipsec::sad::Sad::find_out
+pub(crate) const OUT_LINES: usize = 3;
+pub(crate) const IN_LINES: usize = 5;
+pub(crate) const FIND_LINES: usize = 6;
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(Sa, mark) + size_of::<Mark>() <= OUT_LINES * 64);
+    assert!(offset_of!(Sa, if_id) + 4 <= IN_LINES * 64);
+    assert!(offset_of!(Sa, older) + 8 <= FIND_LINES * 64);
+};
 
 impl Drop for Sa {
     fn drop(&mut self) {

@@ -8,7 +8,9 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::replay::Window;
-use crate::ipsec::sa::{CryptoDevice, Hot, Mode, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
+use crate::ipsec::sa::{
+    CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap,
+};
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::Crypt;
@@ -22,9 +24,6 @@ mod index;
 
 /// From how many associations on their memory is asked for ahead: fewer are in the caches anyway.
 const WARM_FROM: usize = 256;
-
-/// The cache lines of an association that packets use.
-const FRONT_LINES: usize = 4;
 
 pub(crate) use index::{Hash, Index};
 
@@ -406,20 +405,25 @@ impl Sad {
     /// The association that an inbound packet names (`xfrm_input_state_lookup`); the newest where marks let more than one
     /// fit.
     #[must_use]
+    #[inline]
     pub fn find_in(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
-        let quick = self.by_spi.first(self.hash.of_spi(spi)).filter(|i| self.is_alone(*i, spi, dst, proto));
-        let index = match quick {
-            Some(index) => index,
-            None => {
-                let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
-                fits.max_by_key(|i| self.cold_at(*i).serial)?
-            }
-        };
+        match self.by_spi.first(self.hash.of_spi(spi)).filter(|i| self.is_alone(*i, spi, dst, proto)) {
+            Some(index) => Some(SaId { index, generation: self.hot[index as usize].generation }),
+            None => self.find_among(spi, dst, proto, mark),
+        }
+    }
+
+    /// The same, where there may be others.
+    #[inline(never)]
+    fn find_among(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
+        let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
+        let index = fits.max_by_key(|i| self.cold_at(*i).serial)?;
         Some(SaId { index, generation: self.hot[index as usize].generation })
     }
 
     /// Whether it has this name and no mark: one that is added later cannot have the same name then, and it is newer than
     /// those with marks that were there before.
+    #[inline(always)]
     fn is_alone(&self, index: u32, spi: u32, dst: IpAddr, proto: Proto) -> bool {
         let sa = self.cold_at(index);
         sa.spi == spi && sa.dst == dst && sa.proto == proto && sa.mark.mask == 0
@@ -438,33 +442,50 @@ impl Sad {
             out.extend(firsts.map(|(first, (spi, dst, proto, mark))| {
                 match first.filter(|i| self.is_alone(*i, *spi, *dst, *proto)) {
                     Some(index) => Some(SaId { index, generation: self.hot[index as usize].generation }),
-                    None => self.find_in(*spi, *dst, *proto, *mark),
+                    None => self.find_among(*spi, *dst, *proto, *mark),
                 }
             }));
         }
     }
 
-    /// Asks for the memory of associations by handle.
-    pub(crate) fn warm(&self, ids: impl Iterator<Item = SaId>) {
-        if self.cold.len() < WARM_FROM {
-            return;
-        }
-        for id in ids {
-            self.warm_at(id.index);
+    /// Whether there are so many that what a burst needs of them is asked for ahead.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.cold.len() >= WARM_FROM
+    }
+
+    /// Asks for the memory of associations that outbound packets are to go through.
+    pub fn warm(&self, ids: impl Iterator<Item = SaId>) {
+        if self.is_large() {
+            ids.for_each(|id| self.warm_at(id.index, OUT_LINES));
         }
     }
 
-    fn warm_at(&self, index: u32) {
+    fn warm_at(&self, index: u32, lines: usize) {
         if let (Some(hot), Some(cold)) = (self.hot.get(index as usize), self.cold.get(index as usize)) {
             prefetch(hot, 1);
-            prefetch(cold, FRONT_LINES);
+            prefetch(cold, lines);
         }
+    }
+
+    /// Asks for the memory of the newest associations of pairs of outer addresses and reqid, [`BURST`] of them at most: each step
+    /// is taken for all of them before the next.
+    pub(crate) fn warm_pairs(&self, pairs: impl Iterator<Item = (IpAddr, IpAddr, u32)>) {
+        if !self.is_large() {
+            return;
+        }
+        let hashes: ArrayVec<u32, BURST> =
+            pairs.take(BURST).map(|(src, dst, reqid)| self.hash.of_pair(src, dst, reqid)).collect();
+        hashes.iter().for_each(|hash| self.by_pair.warm_tags(*hash));
+        hashes.iter().for_each(|hash| self.by_pair.warm_entry(*hash));
+        let heads = hashes.iter().filter_map(|hash| self.by_pair.first(*hash));
+        heads.for_each(|index| self.warm_at(index, FIND_LINES));
     }
 
     /// Asks for the memory of the associations that a burst of inbound packets names, by SPI and number: each step is taken
     /// for all of them before the next.
     pub(crate) fn warm_in(&self, names: impl Iterator<Item = (u32, u32)>) {
-        if self.cold.len() < WARM_FROM {
+        if !self.is_large() {
             return;
         }
         let hashes: ArrayVec<(u32, u32), BURST> =
@@ -472,7 +493,7 @@ impl Sad {
         hashes.iter().for_each(|(hash, _)| self.by_spi.warm_tags(*hash));
         hashes.iter().for_each(|(hash, _)| self.by_spi.warm_entry(*hash));
         let firsts: ArrayVec<Option<u32>, BURST> = hashes.iter().map(|(hash, _)| self.by_spi.first(*hash)).collect();
-        firsts.iter().flatten().for_each(|index| self.warm_at(*index));
+        firsts.iter().flatten().for_each(|index| self.warm_at(*index, IN_LINES));
         for (index, (_, seq)) in firsts.iter().zip(&hashes) {
             if let Some(sa) = index.and_then(|index| self.cold[index as usize].as_ref()) {
                 sa.window.warm(*seq);

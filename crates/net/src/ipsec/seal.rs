@@ -13,6 +13,7 @@ use crate::ipsec::transform::{Crypt, IvKind};
 use crate::wire::ip::{self, Family};
 use crate::wire::walk::set_total_len;
 use arrayvec::ArrayVec;
+use core::num::NonZeroU32;
 use sealane_crypto::{OpError, Status};
 
 /// A packet to be sealed.
@@ -252,12 +253,12 @@ fn esp(
 }
 
 /// Writes the length of the outer header, and IPv4's checksum of what its `sum` is without that.
-fn set_len(packet: &mut [u8], family: Family, sum: Option<u32>) -> Result<(), DropReason> {
+fn set_len(packet: &mut [u8], family: Family, sum: Option<NonZeroU32>) -> Result<(), DropReason> {
     match sum {
         Some(sum) => {
             let len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
             packet[2..4].copy_from_slice(&len.to_be_bytes());
-            packet[10..12].copy_from_slice(&ip::finish(u64::from(sum) + u64::from(len)).to_be_bytes());
+            packet[10..12].copy_from_slice(&ip::finish(u64::from(sum.get()) + u64::from(len)).to_be_bytes());
             Ok(())
         }
         None => set_total_len(packet, family).map_err(|_| DropReason::TooLong),

@@ -63,15 +63,12 @@ pub struct Template {
     pub optional: bool,
 }
 
-/// A policy.
+/// A policy. What packets ask of it comes first, up to its first template: [`FRONT_LINES`].
 #[derive(Debug, Clone)]
+#[repr(C, align(64))]
 pub struct Policy {
     /// Which packets.
     pub dir: Dir,
-    /// Which traffic; its family is said.
-    pub selector: Selector,
-    /// The least number comes first.
-    pub priority: u32,
     /// What becomes of it.
     pub action: Action,
     /// Whether errors of ICMP about its traffic take the same way (`XFRM_POLICY_ICMP`).
@@ -83,19 +80,26 @@ pub struct Policy {
     pub mark: Mark,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
-    /// Transformations, innermost first.
-    pub templates: ArrayVec<Template, MAX_TEMPLATES>,
     /// The device that serves it in packet offload: such policies come before all others, the newest first.
     pub device: Option<u32>,
+    /// Transformations, innermost first.
+    pub templates: ArrayVec<Template, MAX_TEMPLATES>,
+    /// Which traffic; its family is said.
+    pub selector: Selector,
+    /// The least number comes first.
+    pub priority: u32,
+    /// The kernel's index: unique, its lowest three bits are the direction.
+    pub index: u32,
     /// Limits of time; those of volume are the states' matter.
     pub limits: Limits,
     /// When it was added, in seconds of wall time.
     pub add_time_s: u64,
-    /// When it was used last; 0 before that.
-    pub use_time_s: u64,
-    /// The kernel's index: unique, its lowest three bits are the direction.
-    pub index: u32,
 }
+
+/// The cache lines of a policy that packets use.
+const FRONT_LINES: usize = 2;
+
+const _: () = assert!(core::mem::offset_of!(Policy, templates) + 8 + size_of::<Template>() <= FRONT_LINES * 64);
 
 impl Policy {
     /// One that lets traffic pass, to be changed as needed.
@@ -114,7 +118,6 @@ impl Policy {
             device: None,
             limits: Limits::NONE,
             add_time_s: 0,
-            use_time_s: 0,
             index: 0,
         }
     }
@@ -123,13 +126,6 @@ impl Policy {
     #[must_use]
     pub fn matches(&self, flow: &Flow, if_id: u32) -> bool {
         self.if_id == if_id && self.mark.matches(flow.mark) && self.selector.matches(flow)
-    }
-
-    /// What the clock says of it, and when to ask again.
-    #[must_use]
-    pub fn age(&self, now_s: u64) -> (Age, Option<u64>) {
-        let used = Usage { add_time_s: self.add_time_s, use_time_s: self.use_time_s, ..Usage::default() };
-        self.limits.time(&used, false, now_s)
     }
 }
 
@@ -170,7 +166,11 @@ type Rank = (bool, u32, i64);
 struct Place {
     rank: Rank,
     generation: u32,
+    /// When it was used last; 0 before that. Here it is in the caches anyway.
+    use_time_s: u64,
 }
+
+const _: () = assert!(size_of::<Place>() == 32);
 
 /// What of a flow counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -440,7 +440,7 @@ impl Spd {
             Some(slot) => {
                 self.policies[slot as usize] = Some(policy);
                 self.keys[slot as usize] = key;
-                self.places[slot as usize].rank = rank;
+                (self.places[slot as usize].rank, self.places[slot as usize].use_time_s) = (rank, 0);
                 slot
             }
             None => {
@@ -448,7 +448,7 @@ impl Spd {
                 let slot = slot.ok_or(PolicyError::Full)?;
                 self.policies.push(Some(policy));
                 self.keys.push(key);
-                self.places.push(Place { rank, generation: 1 });
+                self.places.push(Place { rank, generation: 1, use_time_s: 0 });
                 slot
             }
         };
@@ -538,11 +538,26 @@ impl Spd {
 
     /// A policy was used.
     pub fn used(&mut self, id: PolicyId, now_s: u64) {
-        if self.get(id).is_some()
-            && let Some(policy) = &mut self.policies[id.slot as usize]
+        if let Some(place) = self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation)
+            && place.use_time_s != now_s
         {
-            policy.use_time_s = now_s;
+            place.use_time_s = now_s;
         }
+    }
+
+    /// When a policy was used last, in seconds of wall time; 0 before that.
+    #[must_use]
+    pub fn use_time_s(&self, id: PolicyId) -> u64 {
+        let place = self.places.get(id.slot as usize).filter(|place| place.generation == id.generation);
+        place.map_or(0, |place| place.use_time_s)
+    }
+
+    /// What the clock says of a policy, and when to ask again.
+    #[must_use]
+    pub fn age(&self, id: PolicyId, now_s: u64) -> Option<(Age, Option<u64>)> {
+        let policy = self.get(id)?;
+        let used = Usage { add_time_s: policy.add_time_s, use_time_s: self.use_time_s(id), ..Usage::default() };
+        Some(policy.limits.time(&used, false, now_s))
     }
 
     fn id(&self, slot: u32) -> PolicyId {

@@ -141,6 +141,7 @@ pub fn unfragmentable(packet: &[u8], walk: &Walk) -> Result<(usize, usize), Malf
 
 /// Source and destination of an IP packet whose header is whole.
 #[must_use]
+#[inline]
 pub fn addresses(packet: &[u8], family: Family) -> (IpAddr, IpAddr) {
     match family {
         Family::V4 => {

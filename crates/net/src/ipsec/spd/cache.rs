@@ -28,12 +28,14 @@ fn changes(spd: &Spd, sad: &Sad) -> u64 {
     spd.changes().wrapping_add(sad.changes())
 }
 
-/// A table of flows of a fixed size: a flow that falls on another's place takes it.
+/// A table of flows: a flow that falls on another's place takes it. Where that happens often the table grows.
 pub struct FlowCache {
     slots: Vec<Option<Slot>>,
     hash: Hash,
     hits: u64,
     misses: u64,
+    /// How often a flow whose way was still good lost its place, since the table has grown.
+    crowded: usize,
 }
 
 impl FlowCache {
@@ -41,7 +43,7 @@ impl FlowCache {
     #[must_use]
     pub fn new(flows: usize, seed: u64) -> Self {
         let len = flows.next_power_of_two();
-        FlowCache { slots: (0..len).map(|_| None).collect(), hash: Hash::new(seed), hits: 0, misses: 0 }
+        FlowCache { slots: (0..len).map(|_| None).collect(), hash: Hash::new(seed), hits: 0, misses: 0, crowded: 0 }
     }
 
     /// How often a flow was there, and how often not.
@@ -57,16 +59,49 @@ impl FlowCache {
         (hash >> 20) as usize & (self.slots.len() - 1)
     }
 
-    fn is_fresh(&self, at: usize, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> bool {
+    fn fresh(&self, at: usize, changes: u64, leaving: &Leaving<'_>) -> Option<&Way> {
         let Leaving { flow, if_id, cpu, .. } = *leaving;
-        let same = |s: &Slot| s.changes == changes(spd, sad) && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
-        self.slots[at].as_ref().is_some_and(same)
+        let same = |s: &&Slot| s.changes == changes && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
+        self.slots[at].as_ref().filter(same).map(|slot| &slot.way)
     }
 
-    /// Whether [`Self::resolve`] will find the way of a packet here.
+    /// The way of a packet, if it is here.
+    #[must_use]
+    pub fn find(&mut self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> Option<&Way> {
+        let at = self.place(leaving.flow, leaving.if_id);
+        let changes = changes(spd, sad);
+        if self.fresh(at, changes, leaving).is_some() {
+            self.hits += 1;
+        } else {
+            self.misses += 1;
+        }
+        self.fresh(at, changes, leaving)
+    }
+
+    /// Whether the way of a packet is here.
     #[must_use]
     pub fn knows(&self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> bool {
-        self.is_fresh(self.place(leaving.flow, leaving.if_id), spd, sad, leaving)
+        self.fresh(self.place(leaving.flow, leaving.if_id), changes(spd, sad), leaving).is_some()
+    }
+
+    /// Remembers a way that has just been resolved: resolving may itself have changed the states.
+    pub fn put(&mut self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>, way: Way) -> &Way {
+        let Leaving { flow, if_id, cpu, .. } = *leaving;
+        let at = self.place(flow, if_id);
+        let changes = changes(spd, sad);
+        let other = |s: &Slot| s.changes == changes && (s.flow, s.if_id, s.cpu) != (*flow, if_id, cpu);
+        self.crowded += usize::from(self.slots[at].as_ref().is_some_and(other));
+        &self.slots[at].insert(Slot { flow: *flow, if_id, cpu, changes, way }).way
+    }
+
+    /// Makes the table larger where it is too small for its flows, up to `flows`; it is empty then. Whoever has many states does
+    /// so now and then.
+    pub fn grow(&mut self, flows: usize) {
+        if self.crowded > self.slots.len() && self.slots.len() < flows {
+            let len = (self.slots.len() * 4).min(flows.next_power_of_two());
+            self.slots = (0..len).map(|_| None).collect();
+            self.crowded = 0;
+        }
     }
 
     /// Asks for the memory of a flow: whoever has a burst does so for all of it before [`Self::resolve`].
@@ -80,7 +115,7 @@ impl FlowCache {
     ///
     /// # Errors
     /// As [`resolve`].
-    #[expect(clippy::missing_panics_doc, reason = "a slot that was refilled or found fresh is taken")]
+    #[expect(clippy::missing_panics_doc, reason = "a slot that was found or filled is taken")]
     pub fn resolve<'c>(
         &'c mut self,
         spd: &Spd,
@@ -88,17 +123,11 @@ impl FlowCache {
         leaving: &Leaving<'_>,
         events: &mut Vec<Event>,
     ) -> Result<&'c Way, DropReason> {
-        let at = self.place(leaving.flow, leaving.if_id);
-        if self.is_fresh(at, spd, sad, leaving) {
-            self.hits += 1;
-        } else {
-            self.misses += 1;
+        if self.find(spd, sad, leaving).is_none() {
             let way = resolve(spd, sad, leaving, events)?;
-            // Resolving may itself have changed the states.
-            let changes = changes(spd, sad);
-            let Leaving { flow, if_id, cpu, .. } = *leaving;
-            self.slots[at] = Some(Slot { flow: *flow, if_id, cpu, changes, way });
+            self.put(spd, sad, leaving, way);
         }
-        Ok(&self.slots[at].as_ref().expect("it has just been filled").way)
+        let at = self.place(leaving.flow, leaving.if_id);
+        Ok(&self.slots[at].as_ref().expect("it was found or filled").way)
     }
 }

@@ -2,16 +2,13 @@
 //! have a better one.
 
 use crate::ipsec::selector::Flow;
-use crate::ipsec::spd::{Dir, Group, NONE, PolicyId, Rank, Spd, Words, chains};
+use crate::ipsec::spd::{Dir, FRONT_LINES, Group, NONE, PolicyId, Rank, Spd, Words, chains};
 use crate::wire::ip::Family;
 use arrayvec::ArrayVec;
 use sealane_crypto::drivers::prefetch::prefetch;
 
 /// From how many policies on their memory is asked for ahead: fewer are in the caches anyway.
 const WARM_FROM: usize = 256;
-
-/// The cache lines of a policy whose first template is looked at.
-const POLICY_LINES: usize = 4;
 
 /// From how many policies on that is worth it for more groups than few.
 const VERY_MANY: usize = 400_000;
@@ -39,27 +36,34 @@ impl Spd {
         best.map(|(_, slot)| self.id(slot))
     }
 
-    /// The policies for a burst of flows: each step is taken for many of them before the next, so that their cache misses
-    /// overlap. What they say is asked for, too.
-    pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
-        out.clear();
-        if self.policies.len() < WARM_FROM {
-            out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
+    /// Whether there are so many that what a burst needs of them is asked for ahead.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.policies.len() >= WARM_FROM
+    }
+
+    /// The policies for a burst of flows, into the places of `out`: each step is taken for many of them before the next, so that
+    /// their cache misses overlap. What they say is asked for, too.
+    pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut [Option<PolicyId>]) {
+        let each = flows.iter().zip(&mut *out);
+        if !self.is_large() {
+            each.for_each(|(flow, found)| *found = self.lookup(dir, flow, if_id));
             return;
         }
         // A look-up in many groups has much to overlap by itself.
         let groups = self.groups[chains(dir, Family::V4)].len().max(self.groups[chains(dir, Family::V6)].len());
         if groups > FEW_GROUPS && self.policies.len() < VERY_MANY {
-            out.extend(flows.iter().map(|flow| self.lookup(dir, flow, if_id)));
+            each.for_each(|(flow, found)| *found = self.lookup(dir, flow, if_id));
         } else {
-            flows.chunks(FLOWS).for_each(|flows| self.lookup_some(dir, flows, if_id, out));
+            let chunks = flows.chunks(FLOWS).zip(out.chunks_mut(FLOWS));
+            chunks.for_each(|(flows, found)| self.lookup_some(dir, flows, if_id, found));
         }
-        for id in out.iter().flatten() {
-            prefetch(&self.policies[id.slot as usize], POLICY_LINES);
+        for id in out.iter().take(flows.len()).flatten() {
+            prefetch(&self.policies[id.slot as usize], FRONT_LINES);
         }
     }
 
-    fn lookup_some(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut Vec<Option<PolicyId>>) {
+    fn lookup_some(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut [Option<PolicyId>]) {
         let mut hashes = [[0; GROUPS]; FLOWS];
         let words: ArrayVec<Option<(Family, Words)>, FLOWS> = flows.iter().map(Words::of).collect();
         let each = || words.iter().enumerate().filter_map(|(i, words)| Some((i, words.as_ref()?)));
@@ -79,8 +83,8 @@ impl Spd {
                 prefetch(&self.places[slot as usize], 1);
             }
         }
-        for ((words, hashes), flow) in words.iter().zip(&hashes).zip(flows) {
-            let found = words.as_ref().and_then(|(family, words)| {
+        for (((words, hashes), flow), found) in words.iter().zip(&hashes).zip(flows).zip(out) {
+            *found = words.as_ref().and_then(|(family, words)| {
                 let mut best: Best = None;
                 for (at, group) in groups(*family).iter().enumerate() {
                     if cannot_win(best, group) {
@@ -91,7 +95,6 @@ impl Spd {
                 }
                 best.map(|(_, slot)| self.id(slot))
             });
-            out.push(found);
         }
     }
 

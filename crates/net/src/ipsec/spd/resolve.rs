@@ -74,7 +74,21 @@ pub fn resolve_error(
 /// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] when a state is missing, which the key manager hears of once;
 /// [`DropReason::OutDirection`].
 pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec<Event>) -> Result<Way, DropReason> {
-    let Some(id) = spd.lookup(Dir::Out, leaving.flow, leaving.if_id) else {
+    resolve_by(spd, sad, spd.lookup(Dir::Out, leaving.flow, leaving.if_id), leaving, events)
+}
+
+/// The same, with the flow's policy as [`Spd::lookup`] or [`Spd::lookup_burst`] has found it.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_by(
+    spd: &Spd,
+    sad: &mut Sad,
+    policy: Option<PolicyId>,
+    leaving: &Leaving<'_>,
+    events: &mut Vec<Event>,
+) -> Result<Way, DropReason> {
+    let Some(id) = policy else {
         return match spd.default_action(Dir::Out) {
             Action::Allow => Ok(Way::Clear(None)),
             Action::Block => Err(DropReason::OutBlock),
@@ -130,6 +144,20 @@ pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec
         }
     }
     if bundle.is_empty() { Ok(Way::Clear(Some(id))) } else { Ok(Way::Through(id, bundle)) }
+}
+
+/// Asks for the memory of the states that the first templates of policies of as many flows want, [`BURST`](crate::ipsec::burst::BURST) of them at most.
+/// Those of tunnels whose source is the route's are not known here.
+pub fn warm(spd: &Spd, sad: &Sad, flows: &[Flow], policies: &[Option<PolicyId>]) {
+    let wanted = flows.iter().zip(policies).filter_map(|(flow, id)| {
+        let template = spd.get((*id)?)?.templates.first()?;
+        let (from, to) = match template.mode {
+            Mode::Transport => (flow.source, flow.destination),
+            _ => (template.src, template.dst),
+        };
+        Some((from, to, template.reqid))
+    });
+    sad.warm_pairs(wanted);
 }
 
 /// Puts a state without keys in the place of the missing one, and tells the key manager (`xfrm_init_tempstate`).
