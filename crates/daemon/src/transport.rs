@@ -6,7 +6,8 @@
 //! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
 //! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
 //! `poll`. IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
-//! device, addresses, paths), `nft::ipsec`, `nft::ingress` (what the stack leaves to a ring).
+//! device, addresses, paths), `nft::ipsec`, `nft::ingress` (what the stack leaves to a ring); gateways: `xdp` (which frames go
+//! past the stack), `xsk` (the sockets that they go to), `hops` (whereto from there).
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;
@@ -15,6 +16,7 @@ pub(crate) mod esp;
 pub(crate) mod ethtool;
 pub(crate) mod frames;
 pub(crate) mod gone;
+pub(crate) mod hops;
 pub(crate) mod keys;
 pub(crate) mod link;
 pub(crate) mod mapping;
@@ -40,6 +42,8 @@ pub(crate) mod testing;
 pub(crate) mod tun;
 pub(crate) mod unix;
 pub(crate) mod usersock;
+pub(crate) mod xdp;
+pub(crate) mod xsk;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

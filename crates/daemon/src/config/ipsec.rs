@@ -1,4 +1,5 @@
-//! `[ipsec]`: where the daemon stands for the kernel's IPsec, and `[[ipsec.device]]`: its offload devices there.
+//! `[ipsec]`: where the daemon stands for the kernel's IPsec, `[[ipsec.device]]`: its offload devices there, and
+//! `[[ipsec.gateway]]`: the interfaces whose packets go past the stack.
 
 use super::section::{At, Mistakes, Section, kind, near};
 use crate::xfrm::lane::MAX_WORKERS;
@@ -10,6 +11,8 @@ pub struct Ipsec {
     pub netns: Vec<Option<String>>,
     /// The offload devices, each in one of these namespaces, with a name that no other has there.
     pub devices: Vec<OffloadDevice>,
+    /// The gateways, each in one of these namespaces, where no other is.
+    pub gateways: Vec<Gateway>,
     /// How many threads move the packets of each namespace's stack.
     pub workers: u32,
 }
@@ -17,8 +20,17 @@ pub struct Ipsec {
 impl Default for Ipsec {
     /// Nowhere.
     fn default() -> Self {
-        Ipsec { netns: Vec::new(), devices: Vec::new(), workers: 1 }
+        Ipsec { netns: Vec::new(), devices: Vec::new(), gateways: Vec::new(), workers: 1 }
     }
+}
+
+/// A gateway past the stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gateway {
+    /// The names of its interfaces, without repetition.
+    pub interfaces: Vec<String>,
+    /// Where they are: one of [`Ipsec::netns`].
+    pub netns: Option<String>,
 }
 
 /// What an offload device is made of.
@@ -98,8 +110,71 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         }
         devices.push(device);
     }
+    let mut gateways: Vec<Gateway> = Vec::new();
+    for table in section.sections("gateway", mistakes) {
+        let span = table.span.clone();
+        let Some(gateway) = gateway(table, &netns, mistakes) else { continue };
+        if gateways.iter().any(|g| g.netns == gateway.netns) {
+            mistakes.at(&span, "there are two gateways in one network namespace; one can have several interfaces");
+        }
+        gateways.push(gateway);
+    }
     section.finish(mistakes);
-    Some(Ipsec { netns, devices, workers })
+    Some(Ipsec { netns, devices, gateways, workers })
+}
+
+/// Reads `[[ipsec.gateway]]`; none where it has mistakes.
+fn gateway(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<Gateway> {
+    let mut interfaces: Vec<String> = Vec::new();
+    let mut wrong = false;
+    for at in section.one_or_many("interfaces") {
+        let what = match at.value.as_str() {
+            None => Some(format!("'interfaces' has to be strings, not {}", kind(at.value))),
+            Some(name) if interfaces.iter().any(|other| other == name) => {
+                Some("this interface is there twice".to_owned())
+            }
+            Some(name) => {
+                interfaces.push(name.to_owned());
+                wrong_name(name, Some(DeviceKind::Kernel)).map(|what| what.replace("'name'", "this"))
+            }
+        };
+        wrong |= what.is_some();
+        what.into_iter().for_each(|what| mistakes.at(&at.span, what));
+    }
+    if section.value("interfaces").is_none() {
+        section.missing("interfaces", mistakes);
+    } else if interfaces.is_empty() && !wrong {
+        mistakes.at(&section.span, "'interfaces' has none");
+    }
+    let netns = section.string("netns", mistakes);
+    let netns = place(netns, "a gateway", &section, served, mistakes);
+    section.finish(mistakes);
+    (!wrong && !interfaces.is_empty()).then_some(Gateway { interfaces, netns: netns? })
+}
+
+/// The namespace that something is in.
+fn place(
+    named: Option<At<&str>>,
+    what: &str,
+    section: &Section<'_>,
+    served: &[Option<String>],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Option<String>> {
+    match named {
+        Some(At { value, span }) => {
+            let name = namespace(value);
+            if !served.contains(&name) {
+                let which = if value.is_empty() { "the daemon's own" } else { "this" };
+                mistakes.at(&span, format!("'netns' of [ipsec] does not have {which} network namespace"));
+            }
+            Some(name)
+        }
+        None if served.is_empty() => {
+            mistakes.at(&section.span, format!("{what} needs a network namespace, and 'netns' of [ipsec] has none"));
+            None
+        }
+        None => served.first().cloned(),
+    }
 }
 
 /// The empty name is that of the namespace that needs none.
@@ -134,21 +209,7 @@ fn device(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mi
         }
         None => true,
     });
-    let netns = match netns {
-        Some(At { value, span }) => {
-            let name = namespace(value);
-            if !served.contains(&name) {
-                let which = if value.is_empty() { "the daemon's own" } else { "this" };
-                mistakes.at(&span, format!("'netns' of [ipsec] does not have {which} network namespace"));
-            }
-            Some(name)
-        }
-        None if served.is_empty() => {
-            mistakes.at(&section.span, "a device needs a network namespace, and 'netns' of [ipsec] has none");
-            None
-        }
-        None => served.first().cloned(),
-    };
+    let netns = place(netns, "a device", &section, served, mistakes);
     if let (Some(at), Some(DeviceKind::Inline | DeviceKind::Kernel)) = (&cpu, kind) {
         mistakes.at(&at.span, "'cpu' is for devices with a thread of their own: \"crypto\" and \"packet\"");
     }
@@ -258,6 +319,33 @@ mod tests {
             [device("x", DeviceKind::Inline, &None, None)],
             "[ipsec] is there when it has a device"
         );
+    }
+
+    #[test]
+    fn gateways() {
+        let a = Some("a".to_owned());
+        let found = |text: &str| ipsec(text).map(|i| i.unwrap().gateways);
+        let gateway = |names: &[&str], netns: &Option<String>| Gateway {
+            interfaces: names.iter().map(|n| (*n).to_owned()).collect(),
+            netns: netns.clone(),
+        };
+        let head = "[ipsec]\nnetns = [\"a\", \"\"]\n[[ipsec.gateway]]\n";
+        let two =
+            format!("{head}interfaces = [\"eth1\", \"eth2\"]\n[[ipsec.gateway]]\ninterfaces = \"eth1\"\nnetns = \"\"");
+        assert_eq!(found(&two), Ok(vec![gateway(&["eth1", "eth2"], &a), gateway(&["eth1"], &None)]));
+        for (settings, what) in [
+            ("", "3:1: 'interfaces' is missing"),
+            ("interfaces = []", "'interfaces' has none"),
+            ("interfaces = 1", "has to be strings, not a number"),
+            ("interfaces = [\"a b\"]", "4:15: this has a character"),
+            ("interfaces = [\"x\", \"x\"]", "4:20: this interface is there twice"),
+            ("interfaces = \"x\"\nnetns = \"c\"", "does not have this network namespace"),
+            ("interfaces = \"x\"\nnetn = \"a\"", "did you mean 'netns'"),
+            ("interfaces = \"x\"\n[[ipsec.gateway]]\ninterfaces = \"y\"", "two gateways in one"),
+        ] {
+            let said = found(&format!("{head}{settings}")).expect_err(settings);
+            assert!(said.contains(what), "{settings}: {said}");
+        }
     }
 
     #[test]

@@ -172,6 +172,19 @@ pub(crate) fn facts(index: u32) -> io::Result<Facts> {
     Ok(Facts { ethernet: hardware.sa_family == libc::ARPHRD_ETHER, address, mtu })
 }
 
+/// How many queues frames of a device come in by; 1 where it does not say.
+///
+/// # Errors
+/// The kernel's, when it cannot be asked.
+pub(crate) fn queues(name: &str) -> io::Result<u32> {
+    // ETHTOOL_GCHANNELS: the command; maxima of rx, tx, other, combined; what is in use of these.
+    let mut channels: [u32; 9] = [0x3c, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (fd, mut request) = (any_socket()?, request(name)?);
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    let asked = ioctl(&fd, super::ethtool::SIOCETHTOOL.into(), &mut request);
+    Ok(if asked.is_ok() { (channels[5] + channels[8]).max(1) } else { 1 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::testing;

@@ -323,6 +323,11 @@ impl Locals {
         self.dump()
     }
 
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        self.known.iter().copied()
+    }
+
     /// Whether packets to an address are for this host.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.known.contains(&address)

@@ -61,6 +61,14 @@ impl Tun {
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
     }
 
+    /// The same device for another thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Tun { file: self.file.try_clone()?, index: self.index })
+    }
+
     /// Its index.
     pub(crate) fn index(&self) -> u32 {
         self.index

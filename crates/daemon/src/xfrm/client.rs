@@ -173,12 +173,12 @@ impl Client {
     }
 }
 
-/// An offload device, as the daemon tells of it.
+/// An offload device, or an interface of a gateway, as the daemon tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceState {
     /// The name of its interface.
     pub name: String,
-    /// What it is made of, as the configuration says it.
+    /// What it is made of, as the configuration says it; of an interface, how it is served.
     pub kind: String,
     /// Whether it is up.
     pub up: bool,

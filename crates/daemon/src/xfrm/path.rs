@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -63,9 +63,11 @@ pub(crate) struct Shared {
     /// States of the kernel's own IPsec.
     pub(super) elsewhere: Elsewhere,
     /// Each worker's.
-    sockets: Vec<Sockets>,
+    pub(super) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(super) ports: Mutex<Vec<Arc<UdpEsp>>>,
+    /// Wakes the gateway's thread, if there is one.
+    pub(super) gateway: Mutex<Option<Arc<Waker>>>,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
     pub(crate) counters: Counters,
@@ -90,6 +92,7 @@ impl Shared {
             workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),
             elsewhere: Elsewhere::default(),
+            gateway: Mutex::default(),
             leftover: AtomicBool::new(false),
             counters: Counters::default(),
             bits,
@@ -113,6 +116,11 @@ impl Shared {
     /// Whether the stack has more than one worker.
     pub(super) fn has_several(&self) -> bool {
         self.workers.len() > 1
+    }
+
+    /// Whether other threads than one have packets for the stack's tables.
+    pub(super) fn is_contended(&self) -> bool {
+        self.has_several() || self.gateway.lock().is_some()
     }
 
     /// Wakes the stack's workers.
@@ -162,6 +170,30 @@ pub(super) struct Routes {
 }
 
 impl Routes {
+    /// Nothing known yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(narrow: Arc<Mutex<Narrow>>, exempt: u32) -> io::Result<Self> {
+        Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
+    }
+
+    /// What becomes readable when addresses change.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.locals.as_fd()
+    }
+
+    /// The addresses of this host.
+    pub(super) fn locals(&mut self) -> &mut Locals {
+        &mut self.locals
+    }
+
+    /// Another burst begins.
+    pub(super) fn tick(&mut self) -> Instant {
+        self.now = Instant::now();
+        self.now
+    }
+
     /// When the burst at hand began.
     pub(super) fn now(&self) -> Instant {
         self.now
@@ -246,8 +278,8 @@ pub(super) struct Post {
 /// Sockets of a worker of the stack, or of all of them.
 #[derive(Clone, Default)]
 pub(super) struct Sockets {
-    udp: Vec<Arc<UdpEsp>>,
-    raw: Vec<Arc<RawEsp>>,
+    pub(super) udp: Vec<Arc<UdpEsp>>,
+    pub(super) raw: Vec<Arc<RawEsp>>,
 }
 
 impl Sockets {
@@ -285,6 +317,8 @@ pub(crate) struct DataPath {
     leads: Mutex<Leads>,
     ways: Mutex<Ways>,
     mirror: Arc<Mirror>,
+    /// For who gives packets to the stack beside its threads.
+    tun: Tun,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -314,7 +348,8 @@ impl DataPath {
         } else {
             table.write(&wanted(shared.xfrm().spd(), &Leads::new(), &BTreeSet::new()))?;
         }
-        let index = workers.first().map_or(0, |worker| worker.tun.index());
+        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun.try_clone()?;
+        let index = tun.index();
         let mut ways = Ways::default();
         netns.run(|| {
             // Devices may have other numbers now; what these led, marks do.
@@ -328,6 +363,7 @@ impl DataPath {
             leads: Mutex::default(),
             ways: Mutex::new(ways),
             mirror: Arc::default(),
+            tun,
             threads: Mutex::default(),
         };
         match data.spawn(workers) {
@@ -357,6 +393,14 @@ impl DataPath {
             self.threads.lock().push(thread);
         }
         Ok(())
+    }
+
+    /// Its TUN device, for another thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn tun(&self) -> io::Result<Tun> {
+        self.tun.try_clone()
     }
 
     /// How many threads it has.
@@ -394,6 +438,9 @@ impl DataPath {
         }
         self.shared.choose_reader();
         self.shared.wake();
+        if let Some(gateway) = &*self.shared.gateway.lock() {
+            gateway.wake();
+        }
         Ok(result)
     }
 
@@ -515,6 +562,7 @@ impl Worker {
         let marks = Marks::new(exempt);
         let out = Raw::open(marks)?;
         out.ignore_learnt_mtu()?;
+        let routes = Routes::new(narrow, exempt)?;
         let Sockets { udp, raw } = sockets;
         Ok(Worker {
             shared: shared.clone(),
@@ -529,7 +577,7 @@ impl Worker {
             raw,
             fast_out: FastOut::new(&out, marks),
             out,
-            routes: Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() },
+            routes,
             intake: Intake::new(lane),
             cutting: None,
             received: vec![0; 65_536].into(),

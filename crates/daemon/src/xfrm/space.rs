@@ -1,6 +1,7 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
 
 use super::device::{Devices, Refused};
+use super::gateway::Gateway;
 use super::keepalive;
 use super::listeners::{LISTENERS, Listeners, Sysctls};
 use super::path::DataPath;
@@ -37,6 +38,7 @@ pub(crate) struct Space {
     waker: Arc<Waker>,
     data: DataPath,
     devices: Mutex<Devices>,
+    gateway: Mutex<Option<Gateway>>,
     /// Readable when an interface has changed.
     links: OwnedFd,
     stop: AtomicBool,
@@ -89,6 +91,7 @@ impl Space {
             waker,
             data,
             devices: Mutex::new(devices),
+            gateway: Mutex::default(),
             links,
             stop: AtomicBool::new(false),
             mark,
@@ -118,7 +121,10 @@ impl Space {
                 self.devices.lock().follow(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.engine().stat()),
-                    Question::Devices => self.devices.lock().describe(),
+                    Question::Devices => {
+                        let gateway = self.gateway.lock().as_ref().map(Gateway::describe);
+                        self.devices.lock().describe() + &gateway.unwrap_or_default()
+                    }
                     Question::Path => self.data.shared().describe(),
                 });
                 if let Some(answer) = answer {
@@ -197,6 +203,23 @@ impl Space {
         done
     }
 
+    /// Forwards between these interfaces past the stack, and between no others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn set_gateway(&self, interfaces: &[String]) -> io::Result<()> {
+        let mut gateway = self.gateway.lock();
+        if gateway.as_ref().map_or(&[][..], Gateway::names) == interfaces {
+            return Ok(());
+        }
+        // One program at a time.
+        *gateway = None;
+        if !interfaces.is_empty() {
+            *gateway = Some(Gateway::start(&self.netns, self.data.shared(), self.data.tun()?, interfaces)?);
+        }
+        Ok(())
+    }
+
     /// Ends it: in this namespace the kernel's own IPsec is asked from now on.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -204,6 +227,7 @@ impl Space {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+        *self.gateway.lock() = None;
         self.devices.lock().stop(&self.data);
         self.data.stop();
         self.mark.remove();

@@ -170,7 +170,7 @@ impl Shared {
             if xfrm.needs_device(jobs) {
                 return Some(Locked { shared: self, xfrm, now });
             }
-            if !self.has_several() {
+            if !self.is_contended() {
                 xfrm.tables(cpu, now).outbound_finish(packets, jobs);
                 Locked { shared: self, xfrm, now }.tell();
                 return None;
@@ -250,7 +250,7 @@ impl Shared {
                 if xfrm.needs_device(jobs) {
                     return Some(Locked { shared: self, xfrm, now });
                 }
-                if !self.has_several() {
+                if !self.is_contended() {
                     xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
                     Locked { shared: self, xfrm, now }.tell();
                 } else {

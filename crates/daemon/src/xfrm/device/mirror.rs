@@ -176,6 +176,11 @@ impl Elsewhere {
         self.any.store(!known.is_empty(), Ordering::Release);
     }
 
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Whether a packet of ESP is the kernel's.
     pub(crate) fn has(&self, packet: &[u8]) -> bool {
         if !self.any.load(Ordering::Acquire) {
