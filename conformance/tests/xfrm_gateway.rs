@@ -3,6 +3,8 @@
 //! ```text
 //! a 10.91.1.2, fd91:1::2 ── lan ── g ── wan 10.90.0.1, fd90::1 ── 10.90.0.2, fd90::2 ── p ── lan ── b 10.91.2.2, fd91:2::2
 //! ```
+//!
+//! The gateways go through the stack and their TUN devices, or past it (`[[ipsec.gateway]]`).
 
 use sealane_conformance::ipsec::{Host, LIMIT, program};
 use sealane_conformance::lab::Lab;
@@ -25,8 +27,14 @@ struct Net {
     gateways: [Host; 2],
 }
 
+/// A gateway that goes through the TUN device, and one that goes past the stack.
+const BY_TUN: &str = "[ipsec]\n";
+const BY_XDP: &str = "[[ipsec.gateway]]\ninterfaces = [\"lan\", \"wan\"]\n";
+
 impl Net {
-    fn new(test: &str, encap: &str) -> Option<Net> {
+    /// Gateways with these configurations; the second one's interface to its host is `lan` or, with `bridge`, a bridge of this
+    /// name around that.
+    fn new(test: &str, encap: &str, configs: [&str; 2], bridge: Option<&str>) -> Option<Net> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
         }
@@ -37,10 +45,21 @@ impl Net {
         lab.veth([&p, &b], ["lan", "lan"]);
         for (n, host, gateway) in [(1, &a, &g), (2, &b, &p)] {
             lab.address(host, "lan", &format!("10.91.{n}.2/24"), &format!("fd91:{n}::2/64"));
-            lab.address(gateway, "lan", &format!("10.91.{n}.1/24"), &format!("fd91:{n}::1/64"));
+            let inner = match bridge {
+                Some(bridge) if n == 2 => {
+                    lab.ip(gateway, &format!("link add {bridge} type bridge"));
+                    lab.ip(gateway, &format!("link set lan master {bridge}"));
+                    lab.ip(gateway, "link set lan up");
+                    bridge
+                }
+                _ => "lan",
+            };
+            lab.address(gateway, inner, &format!("10.91.{n}.1/24"), &format!("fd91:{n}::1/64"));
             lab.address(gateway, "wan", &format!("10.90.0.{n}/24"), &format!("fd90::{n}/64"));
             lab.ip(host, &format!("route add default via 10.91.{n}.1"));
             lab.ip(host, &format!("route add default via fd91:{n}::1"));
+            // XDP sees frames before veth would have had their checksums made.
+            assert_eq!(lab.start(host, &["ethtool", "-K", "lan", "tx", "off"]).finish(LIMIT).0, Some(0));
             let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
             assert_eq!(lab.start(gateway, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
         }
@@ -49,7 +68,8 @@ impl Net {
                 lab.ip(gateway, &format!("route add {} via {}", NETS[family][1 - side], OUTER[family][1 - side]));
             }
         }
-        let gateways = [&g, &p].map(|space| Host::new(&lab, space));
+        let gateways =
+            [(&g, configs[0]), (&p, configs[1])].map(|(space, config)| Host::configured(&lab, space, config));
         for (side, gateway) in gateways.iter().enumerate() {
             gateway.ip(&lab, &commands(side, encap));
         }
@@ -60,6 +80,13 @@ impl Net {
     fn sh(&self, space: &str, line: &str) -> (bool, String) {
         let (status, text) = self.lab.start(space, &["sh", "-c", line]).finish(LIMIT);
         (status == Some(0), text)
+    }
+
+    /// What a gateway says of its interfaces, a line each. It takes a second, for rates.
+    fn interfaces(&self, gateway: usize) -> String {
+        let (status, text) = self.gateways[gateway].sealane(&self.lab, "xfrm show");
+        assert_eq!(status, Some(0), "{text}");
+        text
     }
 
     /// Runs a shell line in `a` until it succeeds: new devices take IPv6 a while.
@@ -100,8 +127,18 @@ fn commands(side: usize, encap: &str) -> String {
 
 #[test]
 fn what_a_router_does() {
+    routes("xfrm_gateway::what_a_router_does", BY_TUN);
+}
+
+#[test]
+fn what_a_router_does_past_the_stack() {
+    routes("xfrm_gateway::what_a_router_does_past_the_stack", BY_XDP);
+}
+
+/// The first gateway has this configuration; the other one, whose device shows what was on the wire, goes through the TUN device.
+fn routes(test: &str, config: &str) {
     for encap in ["", "encap espinudp 4500 4500 0.0.0.0"] {
-        let Some(net) = Net::new("xfrm_gateway::what_a_router_does", encap) else { return };
+        let Some(net) = Net::new(test, encap, [config, BY_TUN], None) else { return };
         let mut watch = net.lab.start(&net.gateways[1].space, &["python3", &program("clear_watch.py"), "wan"]);
         watch.expect("watching", 1);
         for (family, far) in FAR.into_iter().enumerate() {
@@ -147,6 +184,11 @@ fn what_a_router_does() {
         assert!(digests.iter().all(|digest| received.contains(digest)), "{sent}\n{received}");
         let (_, seen) = watch.finish(LIMIT);
         assert!(seen.contains("clear 0 esp "), "{seen}");
+        if config == BY_XDP {
+            let text = net.interfaces(0);
+            let counted = |name| counted(&text, "lan", name);
+            assert!(counted("sealed") >= 10_000 && counted("opened") >= 1_000 && counted("sent") >= 10_000, "{text}");
+        }
         for gateway in &net.gateways {
             let states = gateway.ip(&net.lab, "ip -s xfrm state");
             assert_eq!(states.matches("replay 0 failed 0").count(), 4, "{states}");
@@ -154,9 +196,81 @@ fn what_a_router_does() {
     }
 }
 
+/// A number in what a gateway says of an interface.
+fn counted(text: &str, interface: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(&format!("device {interface}:")));
+    let line = line.unwrap_or_else(|| panic!("no {interface}: {text}"));
+    let value = line.split("; ").find_map(|part| part.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name}: {line}"))
+}
+
+#[test]
+fn interfaces_as_they_are() {
+    // One end has its outer interface with the stack, and one that has no frames; the other one an interface that knows nothing of
+    // XDP, and one that comes later.
+    let configs = [
+        "[[ipsec.gateway]]\ninterfaces = [\"lan\", \"lo\"]\n",
+        "[[ipsec.gateway]]\ninterfaces = [\"bridge\", \"wan\", \"late\"]\n",
+    ];
+    let Some(net) = Net::new("xfrm_gateway::interfaces_as_they_are", "", configs, Some("bridge")) else { return };
+    let [g, p] = [net.interfaces(0), net.interfaces(1)];
+    for (text, name, how) in [
+        (&g, "lan", "gateway-native-copied, up"),
+        (&g, "lo", "gateway, down"),
+        (&p, "bridge", "gateway-generic-copied, up"),
+        (&p, "wan", "gateway-native-copied, up"),
+        (&p, "late", "gateway, down"),
+    ] {
+        assert!(text.contains(&format!("device {name}: {how},")), "{name}: {text}");
+    }
+    let ping = |far: &str| format!("ping -q -c 200 -i 0.002 -W 2 -s 500 {far}");
+    let pings = || {
+        for far in FAR {
+            net.soon(&format!("ping -q -c 1 -W 1 {far}"));
+            let (_, text) = net.sh(&net.a, &ping(far));
+            assert!(text.contains(" 200 received"), "{text}");
+        }
+    };
+    pings();
+    let [g, p] = [net.interfaces(0), net.interfaces(1)];
+    for (text, name) in [(&g, "lan"), (&p, "bridge")] {
+        assert!(counted(text, name, "sealed") >= 300, "{text}");
+        assert!(counted(text, name, "not sent full") == 0 && counted(text, name, "received full") == 0, "{text}");
+    }
+    // What one sends by the stack the other one does itself.
+    assert!(counted(&g, "lan", "to stack") >= 300 && counted(&g, "lan", "opened") == 0, "{g}");
+    assert!(counted(&p, "bridge", "opened") >= 300 && counted(&p, "bridge", "sent") >= 600, "{p}");
+    // With another interface, or without it, all are opened anew.
+    let is_up = |up: bool| {
+        let start = Instant::now();
+        while net.interfaces(1).contains("device late: gateway-native-copied, up") != up {
+            assert!(start.elapsed() < LIMIT, "{}", net.interfaces(1));
+        }
+    };
+    net.lab.ip(&net.gateways[1].space, "link add late type veth peer name later");
+    net.lab.ip(&net.gateways[1].space, "link set late up");
+    is_up(true);
+    pings();
+    net.lab.ip(&net.gateways[1].space, "link del late");
+    is_up(false);
+    pings();
+    let after = counted(&net.interfaces(1), "bridge", "sent");
+    assert!(after >= counted(&p, "bridge", "sent") + 1200, "{after} after {p}");
+}
+
 #[test]
 fn nothing_is_forwarded_in_clear() {
-    let Some(mut net) = Net::new("xfrm_gateway::nothing_is_forwarded_in_clear", "") else { return };
+    clear("xfrm_gateway::nothing_is_forwarded_in_clear", BY_TUN);
+}
+
+#[test]
+fn nothing_is_forwarded_in_clear_past_the_stack() {
+    clear("xfrm_gateway::nothing_is_forwarded_in_clear_past_the_stack", BY_XDP);
+}
+
+/// The first gateway, which dies, has this configuration.
+fn clear(test: &str, config: &str) {
+    let Some(mut net) = Net::new(test, "", [config, BY_TUN], None) else { return };
     FAR.iter().for_each(|far| net.soon(&format!("ping -q -c 1 -W 1 {far}")));
     let watcher = program("clear_watch.py");
     let watch = |net: &Net| {
@@ -168,7 +282,14 @@ fn nothing_is_forwarded_in_clear() {
         |net: &Net| FAR.map(|far| net.sh(&net.a, &format!("ping -q -p {MARKER} -c 20 -i 0.01 -W 1 -s 500 {far}")).0);
     let before = watch(&net);
     assert_eq!(pings(&net), [true; 2]);
+    let programs = |net: &Net| net.sh(&net.gateways[0].space, "ip link").1.matches("xdp").count();
+    if config == BY_XDP {
+        let text = net.interfaces(0);
+        assert!(counted(&text, "lan", "sealed") >= 40, "{text}");
+        assert!(programs(&net) > 0);
+    }
     net.gateways[0].end(libc::SIGKILL);
+    assert_eq!(programs(&net), 0, "the stack has its frames again");
     assert_eq!(pings(&net), [false; 2], "what policies protect is dropped");
     let (_, seen) = before.finish(LIMIT);
     assert!(seen.contains("clear 0 esp ") && !seen.contains("esp 0"), "{seen}");
