@@ -7,7 +7,6 @@ use std::io;
 /// # Errors
 /// The kernel's: `EINVAL` for one that there is not, or that the process may not use.
 pub(crate) fn stay_on(cpu: u32) -> io::Result<()> {
-    const BITS: usize = u64::BITS as usize;
     // As many as the kernel may be built for.
     let mut set = [0u64; 8192 / BITS];
     let word = set.get_mut(cpu as usize / BITS).ok_or(io::ErrorKind::InvalidInput)?;
@@ -19,17 +18,32 @@ pub(crate) fn stay_on(cpu: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the calling thread may run elsewhere than on a CPU; without one, whether it may run on more than one.
-pub(crate) fn has_others(cpu: Option<u32>) -> bool {
-    const BITS: usize = u64::BITS as usize;
+const BITS: usize = u64::BITS as usize;
+
+/// The CPUs that the calling thread may run on.
+fn allowed() -> Option<[u64; 8192 / BITS]> {
     let mut set = [0u64; 8192 / BITS];
     // SAFETY: a set of the length told, which is written to.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr().cast()) } < 0 {
-        return false;
-    }
+    let r = unsafe { libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr().cast()) };
+    (r >= 0).then_some(set)
+}
+
+fn is_in(set: &[u64], cpu: u32) -> bool {
+    set.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 != 0)
+}
+
+/// Whether the calling thread may run elsewhere than on a CPU; without one, whether it may run on more than one.
+pub(crate) fn has_others(cpu: Option<u32>) -> bool {
+    let Some(set) = allowed() else { return false };
     let all: u32 = set.iter().map(|word| word.count_ones()).sum();
-    let is_in = |cpu: u32| set.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 != 0);
-    all > u32::from(cpu.is_none_or(is_in))
+    all > u32::from(cpu.is_none_or(|cpu| is_in(&set, cpu)))
+}
+
+/// Of the CPUs that the calling thread may run on, the one with this number, counted round and round.
+pub(crate) fn nth(number: u32) -> Option<u32> {
+    let set = allowed()?;
+    let cpus = || (0..8192).filter(|cpu| is_in(&set, *cpu));
+    cpus().cycle().nth(number as usize)
 }
 
 #[cfg(test)]
@@ -42,6 +56,7 @@ mod tests {
             stay_on(0).expect("there is a first CPU");
             // SAFETY: nothing is passed.
             assert_eq!(unsafe { libc::sched_getcpu() }, 0);
+            assert_eq!((nth(0), nth(1), nth(7)), (Some(0), Some(0), Some(0)));
             assert!(stay_on(8191).is_err() && stay_on(8192).is_err());
             assert!(!has_others(Some(0)) && !has_others(None) && has_others(Some(1)));
         })

@@ -1,6 +1,6 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
-use super::shard::{Shard, op, reckon};
+use super::shard::{Shard, op, peer, reckon};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
@@ -171,7 +171,7 @@ impl UdpEsp {
         UdpEsp::open_all(v6, port, mark, 1)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens several for a port, which share ESP by its SPI.
+    /// Opens several for a port, which share ESP by who sends it.
     ///
     /// # Errors
     /// As [`UdpEsp::open`].
@@ -191,8 +191,10 @@ impl UdpEsp {
         Ok(sockets)
     }
 
-    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2), and one state's packets from another's by
-    /// the SPI, which stands there. An index that there is not means any.
+    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2), and one peer's packets from another's. An
+    /// index that there is not means any.
+    ///
+    /// Not one state's from another's: the kernel puts datagrams of one peer together (GRO) before it looks at the first of them.
     fn steer(&self) -> io::Result<()> {
         use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
         let ours = self.ours.load(Ordering::Relaxed);
@@ -203,6 +205,7 @@ impl UdpEsp {
             op(BPF_RET | BPF_K, 0, 0, ike),
         ];
         if self.count > 1 {
+            program.extend(peer(self.v6));
             program.extend(reckon(self.count));
             program.extend([op(BPF_ALU | BPF_ADD | BPF_K, 0, 0, ours), op(BPF_RET | BPF_A, 0, 0, 0)]);
         } else {

@@ -1,4 +1,5 @@
-//! Which of several workers opens the packets of a state: reckoned by the kernel, from the SPI, with a classic program.
+//! Which of several workers opens the packets of a state: reckoned by the kernel with a classic program, from the SPI, or for ESP in
+//! UDP from the peer.
 //!
 //! Multiplied by the golden ratio, numbers that follow one another, or are a fixed distance apart, spread evenly over the workers;
 //! numbers that were drawn do so anyway.
@@ -35,6 +36,38 @@ pub(crate) fn reckon(of: u32) -> [libc::sock_filter; 4] {
         op(BPF_ALU | BPF_MUL | BPF_K, 0, 0, of),
         op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, HALF),
     ]
+}
+
+/// Puts a number of a datagram's sender into the accumulator: its address's words and its port, added up.
+pub(crate) fn peer(v6: bool) -> Vec<libc::sock_filter> {
+    use libc::{BPF_ABS, BPF_ADD, BPF_B, BPF_H, BPF_IMM, BPF_LD, BPF_MEM, BPF_MISC, BPF_ST, BPF_TAX, BPF_W, BPF_X};
+    /// The network header (`linux/filter.h`).
+    const NET: u32 = -0x10_0000i32 as u32;
+    const UDP: u32 = libc::IPPROTO_UDP as u32;
+    let at = |offset| NET.wrapping_add(offset);
+    // Behind options and extension headers the port is not looked for.
+    let (words, plain, port) = match v6 {
+        false => (12..16, (0, 0x45), 20),
+        true => (8..24, (6, UDP), 40),
+    };
+    let mut program = vec![
+        op(BPF_LD | BPF_B | BPF_ABS, 0, 0, at(plain.0)),
+        op(BPF_JMP | BPF_JEQ | BPF_K, 0, 2, plain.1),
+        op(BPF_LD | BPF_H | BPF_ABS, 0, 0, at(port)),
+        op(BPF_JMP | libc::BPF_JA, 0, 0, 1),
+        op(BPF_LD | BPF_IMM, 0, 0, 0),
+        op(BPF_ST, 0, 0, 0),
+    ];
+    for word in words.step_by(4) {
+        program.extend([
+            op(BPF_LD | BPF_MEM, 0, 0, 0),
+            op(BPF_MISC | BPF_TAX, 0, 0, 0),
+            op(BPF_LD | BPF_W | BPF_ABS, 0, 0, at(word)),
+            op(BPF_ALU | BPF_ADD | BPF_X, 0, 0, 0),
+            op(BPF_ST, 0, 0, 0),
+        ]);
+    }
+    program
 }
 
 impl Shard {
@@ -86,38 +119,54 @@ mod tests {
         assert!((0..1000u32).all(|n| shard(n.wrapping_mul(0x0101_1021), 1) == 0));
     }
 
-    /// A packet of an SPI arrives at the socket of its worker, and at no other.
+    /// A packet of a peer, or of an SPI, arrives at the socket of its worker, and at no other.
     #[test]
     fn the_kernel_reckons_as_we_do() {
-        use crate::transport::esp::{RawEsp, UdpEsp};
+        use crate::transport::esp::{self, Around, RawEsp, UdpEsp};
         use crate::transport::testing;
-        use std::net::UdpSocket;
+        use std::net::{IpAddr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;
         let Some(netns) = testing::namespace("transport::shard") else { return };
         let mut buf = [0; 2048];
+        let of_peer = |from: SocketAddr| {
+            let address = match from.ip() {
+                IpAddr::V4(v4) => v4.to_bits(),
+                IpAddr::V6(v6) => {
+                    v6.octets().as_chunks().0.iter().fold(0u32, |a, w| a.wrapping_add(u32::from_be_bytes(*w)))
+                }
+            };
+            address.wrapping_add(from.port().into())
+        };
         netns
             .run(|| {
-                // IKE's socket before ours, behind ours, and none.
-                for ike in [Some(true), Some(false), None] {
-                    let reuse = |port| {
-                        let fd = crate::transport::esp::bound(false, port, true)?;
-                        Ok::<_, std::io::Error>(UdpSocket::from(fd))
-                    };
-                    let before = if ike == Some(true) { Some(reuse(PORT)?) } else { None };
-                    let ours = UdpEsp::open_all(false, PORT, 0, OF)?;
-                    let behind = if ike == Some(false) { Some(reuse(PORT)?) } else { None };
-                    let from = UdpSocket::bind("127.0.0.1:0")?;
-                    for spi in (0x1000..0x1040u32).chain([0xc123_4567, u32::MAX]) {
-                        from.send_to(&spi.to_be_bytes(), ("127.0.0.1", PORT))?;
-                        let at: Vec<u32> =
-                            (0..OF).filter(|i| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)))).collect();
-                        assert_eq!(at, [shard(spi, OF)], "SPI {spi:#x}, IKE's socket before: {ike:?}");
-                    }
-                    if let Some(ike) = before.or(behind) {
-                        from.send_to(&[0, 0, 0, 0, 1], ("127.0.0.1", PORT))?;
-                        ike.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
-                        assert_eq!(ike.recv(&mut buf)?, 5, "IKE's own");
+                for (v6, host) in [(false, "127.0.0.1"), (true, "::1")] {
+                    let host: IpAddr = host.parse().expect("an address");
+                    // IKE's socket before ours, behind ours, and none.
+                    for ike in [Some(true), Some(false), None] {
+                        let reuse = || Ok::<_, std::io::Error>(UdpSocket::from(esp::bound(v6, PORT, true)?));
+                        let before = if ike == Some(true) { Some(reuse()?) } else { None };
+                        let ours = UdpEsp::open_all(v6, PORT, 0, OF)?;
+                        let behind = if ike == Some(false) { Some(reuse()?) } else { None };
+                        let mut seen = [false; OF as usize];
+                        for _ in 0..64 {
+                            let from = UdpSocket::bind((host, 0))?;
+                            let wanted = shard(of_peer(from.local_addr()?), OF);
+                            seen[wanted as usize] = true;
+                            for spi in [0x1000u32, 0x1001, u32::MAX] {
+                                from.send_to(&spi.to_be_bytes(), (host, PORT))?;
+                                let is = |i: &u32| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)));
+                                let at: Vec<u32> = (0..OF).filter(is).collect();
+                                assert_eq!(at, [wanted], "{from:?}, IKE's socket before: {ike:?}");
+                            }
+                        }
+                        assert_eq!(seen, [true; OF as usize], "64 ports");
+                        if let Some(ike) = before.or(behind) {
+                            let from = UdpSocket::bind((host, 0))?;
+                            from.send_to(&[0, 0, 0, 0, 1], (host, PORT))?;
+                            ike.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
+                            assert_eq!(ike.recv(&mut buf)?, 5, "IKE's own");
+                        }
                     }
                 }
                 for (v6, protocol, to) in
@@ -126,7 +175,7 @@ mod tests {
                     let open = |index| RawEsp::open(v6, protocol, 0, Shard { index, of: OF });
                     let ours: Vec<RawEsp> = (0..OF).map(open).collect::<Result<_, _>>()?;
                     let (around, spi_at) = (
-                        crate::transport::esp::Around {
+                        Around {
                             source: to.parse().expect("an address"),
                             destination: to.parse().expect("an address"),
                             tos: 0,

@@ -11,6 +11,7 @@ use super::join::Kept;
 use super::lane::{Counts, Intake, Lane};
 use super::policies::{Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
+use crate::transport::cpu;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
@@ -380,8 +381,13 @@ impl DataPath {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
             let alarm = Alarm(self.shared.clone());
+            // What a thread that moves from one CPU to another has sent before may arrive behind what it sends then: the kernel has
+            // a queue for each. Where several send that happens all the time.
+            let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let alarm = alarm;
+                // Where it may not stay it moves packets nevertheless.
+                let _ = cpu.map(cpu::stay_on);
                 // Paths and sockets of new ports are looked for from here.
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
                     eprintln!(

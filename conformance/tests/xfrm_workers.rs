@@ -1,0 +1,105 @@
+//! Several workers of one stack: the numbers of a state stay in order, whichever queues its flows come by.
+
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair};
+use sealane_conformance::lab::Lab;
+use sealane_conformance::target::root;
+
+const CONFIG: &str = "[ipsec]\nworkers = 2\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
+const FLOWS: u32 = 48;
+/// Datagrams of one case.
+const COUNT: u32 = 40_000;
+/// So many at least must arrive for the case to mean something: who sends may be faster than who receives.
+const ENOUGH: u32 = COUNT / 2;
+
+/// States each way, one of them for each port of the receiver's.
+struct Case {
+    what: &'static str,
+    states: u32,
+    more: &'static str,
+    offload: bool,
+}
+
+impl Case {
+    fn commands(&self, end: usize) -> String {
+        let mut script = "ip xfrm state flush; ip xfrm policy flush\n".to_owned();
+        let ([outer, _], [inner, _]) = (OUTER, INNER);
+        for from in 0..2 {
+            let (to, dir) = (1 - from, if from == end { "out" } else { "in" });
+            let offload = if self.offload { format!("offload dev sealane0 dir {dir}") } else { String::new() };
+            for n in 0..self.states {
+                let (spi, reqid) = (0x1000 * (from as u32 + 1) + n, 1 + n);
+                script += &format!(
+                    "ip xfrm state add src {} dst {} proto esp spi {spi:#x} reqid {reqid} mode tunnel replay-window 32 \
+                     aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f1011{spi:04x} 128 {} {offload}\n",
+                    outer[from], outer[to], self.more
+                );
+                // What goes back has the port as its source.
+                let port = if from == 0 { "dport" } else { "sport" };
+                script += &format!(
+                    "ip xfrm policy add dir {dir} src {} dst {} proto udp {port} {} \
+                     tmpl src {} dst {} proto esp reqid {reqid} mode tunnel\n",
+                    inner[from],
+                    inner[to],
+                    9001 + n,
+                    outer[from],
+                    outer[to]
+                );
+            }
+        }
+        script
+    }
+}
+
+/// What the daemon has counted of its packets' path, by a name.
+fn path(host: &Host, lab: &Lab, name: &str) -> u64 {
+    let (status, text) = host.sealane(lab, "xfrm --json show interval 0");
+    assert_eq!(status, Some(0), "{text}");
+    let value = text.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name}: {text}"));
+    let digits: String = value.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}"))
+}
+
+#[test]
+fn a_state_s_numbers_stay_in_order() {
+    let Some(Pair { hosts, lab }) = Pair::new("xfrm_workers::a_state_s_numbers_stay_in_order", CONFIG) else { return };
+    let program = root().join("conformance/programs/udp_flows.py").to_string_lossy().into_owned();
+    let ([from, to], nat) = (INNER[0], "encap espinudp 4500 4500 0.0.0.0");
+    for case in [
+        Case { what: "one state, ESP in UDP", states: 1, more: nat, offload: false },
+        Case { what: "one state, plain ESP", states: 1, more: "", offload: false },
+        Case { what: "several states, ESP in UDP", states: 4, more: nat, offload: false },
+        Case { what: "several states, plain ESP", states: 4, more: "", offload: false },
+        Case { what: "several states with a crypto core", states: 4, more: nat, offload: true },
+    ] {
+        println!("{}", case.what);
+        for (end, host) in hosts.iter().enumerate() {
+            host.ip(&lab, &case.commands(end));
+        }
+        let before = [0, 1].map(|i| path(&hosts[0], &lab, &format!("worker{i}_handed_over")));
+        let (ports, count, flows) = (case.states.to_string(), COUNT.to_string(), FLOWS.to_string());
+        let mut receiver = lab.start(&hosts[1].space, &["python3", &program, "receive", to, &ports, &count]);
+        receiver.expect("ready", 1);
+        let send = ["python3", &*program, "send", from, to, &*ports, &*flows, &*count];
+        let (status, text) = lab.start(&hosts[0].space, &send).finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+        let (_, text) = receiver.finish(LIMIT);
+        let number = |word: &str| -> u32 {
+            let mut words = text.split_whitespace().skip_while(|w| *w != word);
+            words.nth(1).and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+        };
+        assert!(number("came") >= ENOUGH, "{}: {text}", case.what);
+        assert_eq!(number("behind"), 0, "{}: {text}", case.what);
+        let states = hosts[1].ip(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
+        let good = states.matches("replay-window 0 replay 0 failed 0").count();
+        assert_eq!(good, 2 * case.states as usize, "{}: {states}", case.what);
+        assert!(states.contains("XfrmInStateSeqError     \t0"), "{}: {states}", case.what);
+        // Flows are spread over the queues by the kernel's hash, so each of the workers had some that were the other one's, or had
+        // all of its own.
+        let after = [0, 1].map(|i| path(&hosts[0], &lab, &format!("worker{i}_handed_over")));
+        let handed: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+        assert!(handed > u64::from(COUNT / 10), "{}: only {handed} were handed over", case.what);
+        for i in 0..2 {
+            assert!(path(&hosts[0], &lab, &format!("worker{i}_read")) > 0, "each reads its queue");
+        }
+    }
+}
