@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often it is looked for what is old.
 const TIDY: Duration = Duration::from_secs(60);
 /// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
-const NAP: Duration = Duration::from_micros(30);
+const NAP: Duration = Duration::from_micros(80);
 /// Bursts of a socket before others have their turn.
 const TURN: usize = 4;
 /// Descriptors that are waited for: those of a packet device, which reads what all workers of a stack do otherwise, and some.
@@ -599,6 +599,7 @@ impl Worker {
     /// The kernel's: nothing passes any more.
     pub(super) fn run(&mut self) -> io::Result<()> {
         sleep_precisely();
+        cpu::be_preferred();
         let (mut tidied, mut looked, mut worked) = (Instant::now(), Instant::now(), Instant::now());
         let mut again: Option<Source> = None;
         let (mut cutting, mut ringing) = (false, false);
