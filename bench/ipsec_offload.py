@@ -5,7 +5,8 @@ The table of Linux's packet offload series, with devices of software. A sender o
 datagrams at a rate through an ESP tunnel (ESP in UDP, AES-128-GCM) onto a veth device, whose other end counts and drops what
 arrives, so that all CPU time but the sender's is the sender's host's. The rate is searched at which not more than 2 % are
 lost (RFC 2544 section 26.1, with a loss that scheduling makes here in any case). At one CPU everything is on CPU 0; at two
-the device's thread has CPU 1; without a device the stack's thread has it, and in software it has both.
+the device's thread has CPU 1; without a device the stack's thread has it, and in software it has both. With two workers there
+are four flows and a state for each, because a state belongs to one worker; "software-4" is one worker with the same.
 
 CPU time is that of the threads: the stack's are the sender, the thread of the namespace's data path and ksoftirqd/0; the
 device's its own and ksoftirqd/1. It is told in TSC ticks a datagram, beside the payload's Gb/s.
@@ -23,12 +24,16 @@ What a datagram costs depends on how many come at a time: with --rate all rows r
 usage: ipsec_offload.py [--rounds N] [--seconds S] [--rate MBIT_S] [--size BYTES] [--superframe N] [--csv FILE] [--sealane FILE]
                         [--tsc-ghz F] [ROW...]
 
-ROW: none (no IPsec, straight to the wire), through (no IPsec, through the packet device), software, crypto, packet
+ROW: none (no IPsec, straight to the wire), through (no IPsec, through the packet device), software, software-4 (four flows and
+states), workers (the same with two workers; at two CPUs only), crypto, packet
 """
 import argparse, collections, os, pathlib, re, statistics, subprocess, sys, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROWS = ["none", "through", "software", "crypto", "packet"]
+ROWS = ["none", "through", "software", "software-4", "workers", "crypto", "packet"]
+# Flows, each with a state of its own.
+FLOWS = {"software-4": 4, "workers": 4}
+PORT = 9
 SPACES = ("ipsecoff-a", "ipsecoff-b")
 OUTER = ("10.87.0.1", "10.87.0.2")
 INNER = ("10.88.1.1", "10.88.2.1")
@@ -98,7 +103,7 @@ class Tunnel:
             return
         kind = DEVICE.get(row)
         config = pathlib.Path(folder) / "sealane.toml"
-        text = "[ipsec]\n"
+        text = "[ipsec]\n" + ("workers = 2\n" if row == "workers" else "")
         if kind:
             text += f'[[ipsec.device]]\nname = "{NAME}"\nkind = "{kind}"\ncpu = {cpus - 1}\n'
         config.write_text(text)
@@ -121,11 +126,14 @@ class Tunnel:
         offload = {"crypto": f"offload dev {NAME} dir out", "packet": f"offload packet dev {NAME} dir out"}.get(row, "")
         # Not every `ip` knows the words of packet offload.
         xfrm = f"{args.sealane} xfrm" if row == "packet" else "ip xfrm"
-        script = (f"{xfrm} state add src {OUTER[0]} dst {OUTER[1]} proto esp spi 0x1000 reqid 1 mode tunnel aead "
-                  f"'rfc4106(gcm(aes))' {KEY} 128 encap espinudp 4500 4500 0.0.0.0 {offload}\n"
-                  f"{xfrm} policy add dir out src {INNER[0]} dst {INNER[1]} "
-                  f"{f'offload packet dev {NAME} ' if row == 'packet' else ''}"
-                  f"tmpl src {OUTER[0]} dst {OUTER[1]} proto esp reqid 1 mode tunnel\n")
+        script, flows = "", FLOWS.get(row, 1)
+        for n in range(flows):
+            script += (f"{xfrm} state add src {OUTER[0]} dst {OUTER[1]} proto esp spi {0x1000 + n:#x} reqid {1 + n} mode tunnel aead "
+                       f"'rfc4106(gcm(aes))' {KEY} 128 encap espinudp 4500 4500 0.0.0.0 {offload}\n"
+                       f"{xfrm} policy add dir out src {INNER[0]} dst {INNER[1]} "
+                       f"{f'proto udp dport {PORT + n} ' if flows > 1 else ''}"
+                       f"{f'offload packet dev {NAME} ' if row == 'packet' else ''}"
+                       f"tmpl src {OUTER[0]} dst {OUTER[1]} proto esp reqid {1 + n} mode tunnel\n")
         subprocess.run([*argv, args.sealane, "run", "--", "sh", "-ec", script], check=True)
 
     def threads(self):
@@ -163,7 +171,7 @@ def softirqd():
     return found
 
 
-def trial(args, tunnel, cpus, mbit_s, per_byte):
+def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
     """One rate: what arrived, and the CPU time of both cores."""
     threads, kernel = tunnel.threads(), softirqd()
     device = [t for t, of in threads.items() if of]
@@ -174,10 +182,14 @@ def trial(args, tunnel, cpus, mbit_s, per_byte):
         stack.append(kernel[0])
         device.append(kernel[1])
     before_bytes, before = arrived_bytes(), {t: ran_s(t) for t in stack + device}
-    out = inside(0, "taskset", "-c", "0", args.load, f"{INNER[1]}:9", str(args.size), str(args.superframe), str(mbit_s),
-                 str(args.seconds), capture_output=True, text=True).stdout.split()
+    loads = [subprocess.Popen(["ip", "netns", "exec", SPACES[0], "taskset", "-c", "0", args.load, f"{INNER[1]}:{PORT + n}",
+                               str(args.size), str(args.superframe), str(mbit_s / flows), str(args.seconds)],
+                              stdout=subprocess.PIPE, text=True) for n in range(flows)]
+    out = [load.communicate()[0].split() for load in loads]
+    if any(load.returncode for load in loads):
+        raise SystemExit("the sender failed")
     time.sleep(0.1)
-    sent, seconds, sender = int(out[0]), float(out[1]), float(out[2])
+    sent, seconds, sender = sum(int(o[0]) for o in out), max(float(o[1]) for o in out), sum(float(o[2]) for o in out)
     came = (arrived_bytes() - before_bytes) / per_byte if per_byte else arrived_bytes() - before_bytes
     used = {t: ran_s(t) - before[t] for t in before}
     packets = max(came / args.size, 1)
@@ -189,20 +201,21 @@ def trial(args, tunnel, cpus, mbit_s, per_byte):
 def measure(args, row, cpus):
     """The trial at the highest rate without loss."""
     up()
+    flows = FLOWS.get(row, 1)
     with tempfile.TemporaryDirectory() as folder:
         tunnel = Tunnel(args, row, cpus, folder)
         try:
             # Headers: as many as there are at a rate at which nothing is lost.
-            slow = trial(args, tunnel, cpus, 200, None)
+            slow = trial(args, tunnel, cpus, 200, None, flows)
             if slow.gbit_s < 0.1:
                 raise SystemExit(f"{row}: nothing arrives")
             per_byte = 1 - slow.lost
             if args.rate:
-                return trial(args, tunnel, cpus, args.rate, per_byte)
+                return trial(args, tunnel, cpus, args.rate, per_byte, flows)
             low, high, best = 200, CEILING, None
             for _ in range(STEPS):
                 rate = (low * high) ** 0.5
-                at = trial(args, tunnel, cpus, rate, per_byte)
+                at = trial(args, tunnel, cpus, rate, per_byte, flows)
                 # The sender may not reach the rate: then it is the limit itself.
                 if at.lost <= LOSS:
                     low = rate
@@ -259,13 +272,13 @@ def main():
     args.tsc_ghz = args.tsc_ghz or tsc_ghz()
     if os.cpu_count() < 2:
         raise SystemExit("two CPUs are needed")
-    rows = [(row, cpus) for row in args.rows or ROWS for cpus in (1, 2)]
+    rows = [(row, cpus) for row in args.rows or ROWS for cpus in (1, 2) if cpus > 1 or row != "workers"]
     got = collections.defaultdict(list)
     for round_ in range(args.rounds):
         for row, cpus in rows:
             best = measure(args, row, cpus)
             got[row, cpus].append(best)
-            print(f"{round_} {row:9} {cpus} CPU {best.gbit_s:6.2f} Gb/s, ticks a datagram: stack {best.stack:6.0f} device "
+            print(f"{round_} {row:10} {cpus} CPU {best.gbit_s:6.2f} Gb/s, ticks a datagram: stack {best.stack:6.0f} device "
                   f"{best.device:6.0f}, lost {best.lost:.1%}", file=sys.stderr, flush=True)
     if args.csv:
         lines = [f"{round_},{row},{cpus},{t.gbit_s:.3f},{t.stack:.0f},{t.device:.0f},{t.lost:.4f}\n"
@@ -273,13 +286,13 @@ def main():
         head = "round,row,cpus,gbit_s,stack_ticks,device_ticks,lost\n"
         pathlib.Path(args.csv).write_text(head + "".join(lines))
     print(f"{args.superframe} datagrams of {args.size} bytes in a call; ticks of {args.tsc_ghz:.2f} GHz a datagram\n")
-    print(f"{'':9} {'CPUs':>4} {'Gb/s':>7} {'stack':>7} {'device':>7}")
+    print(f"{'':10} {'CPUs':>4} {'Gb/s':>7} {'stack':>7} {'device':>7}")
     costs = {}
     for (row, cpus), trials in got.items():
         gbit_s, stack, device = (statistics.median(t[i] for t in trials) for i in (0, 2, 3))
-        print(f"{row:9} {cpus:4} {gbit_s:7.2f} {stack:7.0f} {device:7.0f}")
+        print(f"{row:10} {cpus:4} {gbit_s:7.2f} {stack:7.0f} {device:7.0f}")
         # Where the device has a core of its own; what has none is dearer with two cores that share its work.
-        if (cpus > 1) == (row in DEVICE):
+        if (cpus > 1) == (row in DEVICE) and row not in FLOWS:
             costs[row] = stack, device
     if not args.rate:
         model(args, costs)

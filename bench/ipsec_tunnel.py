@@ -6,7 +6,9 @@ Needs root and iperf3. Rounds are interleaved and medians are told: throughput, 
 
 usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] [KIND...]
 
-KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), wireguard-go (needs
+KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), sealane-4 and sealane-esp-4 (the same
+with a state for each of four connections, iperf3 -P 4), sealane-4-workers and sealane-esp-4-workers (the same with two workers
+at each end; neither is among those that run without a KIND), wireguard-go (needs
 `wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
 kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
 openssl and gcm; --plugins FOLDER).
@@ -57,15 +59,23 @@ class Plain:
         pass
 
 
+# Ports of connections, each with a state of its own.
+PORT = 6001
+
+
+def flows(kind):
+    return 4 if "-4" in kind else 1
+
+
 class Sealane:
     def __init__(self, args, kind, folder):
         self.daemons = []
-        encap = "" if kind == "sealane-esp" else "encap espinudp 4500 4500 0.0.0.0"
+        encap = "" if "-esp" in kind else "encap espinudp 4500 4500 0.0.0.0"
         for i in range(2):
             inner_route(i, "veth")
             runtime = f"SEALANE_RUNTIME_DIR={folder}/{i}"
             config = pathlib.Path(folder) / f"{i}.toml"
-            config.write_text("[ipsec]\n")
+            config.write_text("[ipsec]\n" + ("workers = 2\n" if kind.endswith("-workers") else ""))
             argv = ["ip", "netns", "exec", SPACES[i], "env", runtime, args.sealane]
             log = open(f"{folder}/{i}.log", "w+")
             self.daemons.append(subprocess.Popen([*argv, "daemon", "--config", str(config)], stdout=log, stderr=log))
@@ -76,10 +86,13 @@ class Sealane:
             script = ""
             for a in range(2):
                 b = 1 - a
-                script += f"ip xfrm state add src {OUTER[a]} dst {OUTER[b]} proto esp spi {0x1000 + a} reqid 1 mode tunnel "
-                script += f"replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap}\n"
-                script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} "
-                script += f"tmpl src {OUTER[a]} dst {OUTER[b]} proto esp reqid 1 mode tunnel\n"
+                for n in range(flows(kind)):
+                    # Each connection's port is the client's; all else is the first one's.
+                    port = f"proto tcp {'sport' if a == 0 else 'dport'} {PORT + n} " if n else ""
+                    script += f"ip xfrm state add src {OUTER[a]} dst {OUTER[b]} proto esp spi {0x1000 * (a + 1) + n} reqid {1 + n} "
+                    script += f"mode tunnel replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap}\n"
+                    script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} {port}"
+                    script += f"priority {100 if n else 200} tmpl src {OUTER[a]} dst {OUTER[b]} proto esp reqid {1 + n} mode tunnel\n"
             subprocess.run([*argv, "run", "--", "sh", "-ec", script], check=True)
 
     def end(self):
@@ -154,7 +167,8 @@ class Libipsec:
             charon.wait(20)
 
 
-MAKERS = {"kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
+MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
+          "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
 
 
 def busy_s():
@@ -173,7 +187,9 @@ def measure(args, kind):
                                       stdout=subprocess.DEVNULL)
             time.sleep(0.5)
             before = busy_s()
-            text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], capture_output=True,
+            # Streams take ports that follow one another.
+            more = ["-P", str(flows(kind)), "--cport", str(PORT)] if flows(kind) > 1 else []
+            text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], *more, capture_output=True,
                        timeout=args.seconds + 60).stdout
             used = busy_s() - before
             server.wait(20)
@@ -218,15 +234,15 @@ def main():
         for kind in kinds:
             rate, cost = measure(args, kind)
             rows.append((round_, kind, rate, cost))
-            print(f"{round_} {kind:14} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB", file=sys.stderr, flush=True)
+            print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB", file=sys.stderr, flush=True)
     if args.csv:
         lines = [f"{r},{kind},{rate:.3f},{cost:.3f}\n" for r, kind, rate, cost in rows]
         pathlib.Path(args.csv).write_text("round,kind,gbit_s,cpu_s_per_gb\n" + "".join(lines))
-    print(f"{'':14} {'Gb/s':>7} {'CPU s/GB':>9}")
+    print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9}")
     for kind in kinds:
         of = [(rate, cost) for _, k, rate, cost in rows if k == kind]
         rate, cost = (statistics.median(column) for column in zip(*of))
-        print(f"{kind:14} {rate:7.2f} {cost:9.2f}")
+        print(f"{kind:21} {rate:7.2f} {cost:9.2f}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ step() { # NAME COMMAND...: shows and keeps what it prints
 }
 
 step tests cargo test --workspace --locked --no-fail-fast
+# Some of IPsec's once more, with several workers for a stack.
+step workers env SEALANE_TEST_WORKERS=2 cargo test -p sealane-conformance --locked --no-fail-fast \
+  --test xfrm_path --test xfrm_packet --test xfrm_devices -- replays nothing crypto_cores beside_software goes_down
 step matrix python3 scripts/matrix.py --check
 step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
 # 77: it has said what it lacks, and why.

@@ -414,6 +414,18 @@ impl DataPath {
         self.shared.workers.len() as u32
     }
 
+    /// Whether all of its threads have ended.
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.threads.lock().iter().all(JoinHandle::is_finished)
+    }
+
+    /// Does what a thread that ends does last.
+    #[cfg(test)]
+    pub(super) fn end_one(&self) {
+        drop(Alarm(self.shared.clone()));
+    }
+
     /// What its threads share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared

@@ -226,3 +226,20 @@ fn tunnels_and_transport() {
         }
     }
 }
+
+/// With one of several workers all end: what policies protect is dropped.
+#[test]
+fn workers_end_together() {
+    let Some(both) = both("xfrm::workers_end_together", OUTER4, INNER4, TUNNEL, true, 3) else { return };
+    both.transfer(1000);
+    let [path, other] = &both.paths;
+    assert!(!path.has_ended() && !other.has_ended());
+    path.end_one();
+    let start = std::time::Instant::now();
+    while !path.has_ended() {
+        assert!(start.elapsed() < Duration::from_secs(20), "the others go on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!other.has_ended());
+    both.stop();
+}
