@@ -128,10 +128,12 @@ impl Gateway {
                 kept: Kept::new(),
                 tried: Vec::new(),
                 open: None,
+                forwards_v6: false,
                 prefixes: (0, Vec::new()),
                 seen: None,
                 rest: Instant::now(),
             };
+            worker.forwards_v6 = forwards_v6();
             worker.reopen();
             Ok(worker)
         })?;
@@ -203,6 +205,8 @@ struct Worker {
     tried: Vec<Present>,
     /// None while no interface can be served.
     open: Option<Box<Opened>>,
+    /// Whether this host forwards IPv6, which routes do not say.
+    forwards_v6: bool,
     /// Outbound policies, as far as addresses say what they are for, and the changes of policies that they are of.
     prefixes: (u64, Vec<Rule>),
     /// Changes of policies and states, and whether there were rules of before, when the tables were made.
@@ -293,6 +297,7 @@ impl Worker {
 
     /// Opens interfaces anew that are others than before, and notes what sockets have lost.
     fn look(&mut self) {
+        self.forwards_v6 = forwards_v6();
         if opening::present(&self.names) != self.tried {
             self.reopen();
         }
@@ -347,4 +352,9 @@ impl Worker {
         let now = Instant::now();
         self.rest = now + (now - begun) * REST;
     }
+}
+
+/// Whether the calling thread's namespace forwards IPv6.
+fn forwards_v6() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding").is_ok_and(|text| text.trim() != "0")
 }

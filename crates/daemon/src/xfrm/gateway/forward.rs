@@ -53,7 +53,7 @@ impl Worker {
         let Opened { sockets, memory, ways, .. } = &mut **open;
         ways.begin();
         let mut refused: ArrayVec<Received, BURST> = ArrayVec::new();
-        let (mut last, protect) = (None, self.shared.bits.protect);
+        let (mut to, mut last, protect) = (None, None, self.shared.bits.protect);
         let read = sockets.receive(i, BURST, |mut got| {
             let bytes = memory.bytes(&mut got.frame);
             let Some((len, ends)) = whole(&bytes[(got.start + LINK_LEN).min(got.end)..got.end]) else {
@@ -62,14 +62,19 @@ impl Worker {
             };
             let at = (got.start + LINK_LEN, got.start + LINK_LEN + len);
             let packet = &mut bytes[at.0..at.1];
-            if self.routes.has(ends.1) {
+            if to.is_none_or(|(before, _)| before != ends.1) {
+                to = Some((ends.1, self.routes.has(ends.1)));
+            }
+            if to.is_some_and(|(_, here)| here) {
                 // The program took it for its state.
                 sealed.push(Taken { got, at });
                 return;
             }
             let (source, destination) = ends;
             if last.is_none_or(|(before, _)| before != source) {
-                last = Some((source, ways.admits(Asked { source, destination, iif, mark: protect }, now)));
+                let forwards = source.is_ipv4() || self.forwards_v6;
+                let asked = Asked { source, destination, iif, mark: protect };
+                last = Some((source, forwards && ways.admits(asked, now)));
             }
             if last.is_some_and(|(_, admitted)| admitted) && hop_less(packet) {
                 plain.push(Taken { got, at });
@@ -160,7 +165,7 @@ impl Worker {
 
     /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
     fn inbound(&mut self, i: usize, mut frames: Frames) {
-        let Worker { shared, counts, open, routes, tun, kept, prefixes, .. } = self;
+        let Worker { shared, counts, open, routes, tun, kept, prefixes, forwards_v6, .. } = self;
         let Some(open) = open else { return };
         let Opened { memory, ways, .. } = &mut **open;
         let now = routes.now();
@@ -190,7 +195,8 @@ impl Worker {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
                     let protected = || prefixes.1.iter().any(|rule| rule.is_for(source, destination));
-                    let own = !known || routes.has(destination) || protected();
+                    let stays = !known || destination.is_ipv6() && !*forwards_v6;
+                    let own = stays || routes.has(destination) || protected();
                     let asked = Asked { source, destination, iif: tun.index(), mark: 0 };
                     last = Some((ends, if own { None } else { ways.hop(asked, now) }));
                 }
