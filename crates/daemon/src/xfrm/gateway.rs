@@ -8,6 +8,9 @@
 //!  everything else ──────────────────────▶ stack, its rules, TUN ([`super::path`])
 //! ```
 //!
+//! It is worth it for packets that come one by one, as cards deliver them: the TUN device costs each of them a way through the stack, a
+//! read, and another way through the stack. A superframe pays that once for all of its packets, and is faster there.
+//!
 //! States, policies, windows and counters are those of the stack's thread. What the program takes has a policy that protects it
 //! ([`taken`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
 //! program is gone, and the rules of the stack, which outlive us, hold back what it sees.
@@ -127,6 +130,7 @@ impl Gateway {
                 tun,
                 kept: Kept::new(),
                 tried: Vec::new(),
+                refused: None,
                 open: None,
                 forwards_v6: false,
                 prefixes: (0, Vec::new()),
@@ -203,6 +207,8 @@ struct Worker {
     kept: Kept,
     /// The interfaces that were there when it was last tried to open them.
     tried: Vec<Present>,
+    /// Why they could not be.
+    refused: Option<String>,
     /// None while no interface can be served.
     open: Option<Box<Opened>>,
     /// Whether this host forwards IPv6, which routes do not say.
@@ -221,7 +227,18 @@ impl Worker {
         // One program at a time.
         (self.open, self.seen) = (None, None);
         self.tried = opening::present(&self.names);
-        let opened = opening::open(self.tried.clone());
+        let opened = opening::open(self.tried.clone()).unwrap_or_else(|e| {
+            // It is tried again each second, and said once.
+            let said = e.to_string();
+            if self.refused.as_ref() != Some(&said) {
+                eprintln!("sealane: xfrm: gateway: {e}; its packets go through the TUN device");
+            }
+            (self.refused, self.tried) = (Some(said), Vec::new());
+            None
+        });
+        if opened.is_some() {
+            self.refused = None;
+        }
         *self.shown.lock() = opened.as_ref().map(|opened| opened.states()).unwrap_or_default();
         self.open = opened.map(Box::new);
         self.follow();

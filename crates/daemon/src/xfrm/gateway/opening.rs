@@ -5,10 +5,11 @@ use super::taken::{Rule, Taken};
 use super::ways::{Device, Ways};
 use crate::transport::link::{self, Facts};
 use crate::transport::xdp::{Attached, Mode, Tables};
-use crate::transport::xsk::{Copying, Lost, Memory, Sockets};
+use crate::transport::xsk::{Copying, Lost, Memory, Queue, Sockets};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 /// An interface that is there and up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,15 +66,28 @@ pub(super) fn present(names: &[String]) -> Vec<Present> {
     names.iter().filter_map(|name| one(name).ok().flatten()).collect()
 }
 
-/// Opens those that are there; none, and said so, where it cannot be.
-pub(super) fn open(there: Vec<Present>) -> Option<Opened> {
-    if there.is_empty() {
-        return None;
+/// For how long the kernel may still have queues that were given back: it does that in a thread of its own.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens sockets for queues that may have been others' just now.
+fn sockets(queues: &[Queue], copying: Copying) -> io::Result<Sockets> {
+    let begun = Instant::now();
+    loop {
+        match Sockets::open(queues, copying) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
     }
-    try_open(there).unwrap_or_else(|e| {
-        eprintln!("sealane: xfrm: gateway: {e}; its packets go through the TUN device");
-        None
-    })
+}
+
+/// Opens those that are there; none, and said so, where no driver can.
+///
+/// # Errors
+/// The kernel's, of what they have in common: later it may be otherwise.
+pub(super) fn open(there: Vec<Present>) -> io::Result<Option<Opened>> {
+    if there.is_empty() { Ok(None) } else { try_open(there) }
 }
 
 fn try_open(there: Vec<Present>) -> io::Result<Option<Opened>> {
@@ -104,25 +118,24 @@ fn try_open(there: Vec<Present>) -> io::Result<Option<Opened>> {
     if interfaces.is_empty() {
         return Ok(None);
     }
-    let queues: Vec<(u32, u32)> =
-        interfaces.iter().flat_map(|(p, _)| (0..p.queues).map(|queue| (p.index, queue))).collect();
+    let queues: Vec<Queue> = interfaces.iter().flat_map(|(p, _)| (0..p.queues).map(|queue| (p.index, queue))).collect();
     let native = interfaces.iter().all(|(_, attached)| attached.mode == Mode::Native);
-    let zero = if native { Sockets::open(&queues, Copying::Zero).ok() } else { None };
-    let (sockets, copying) = match zero {
+    let zero = if native { sockets(&queues, Copying::Zero).ok() } else { None };
+    let (open, copying) = match zero {
         Some(sockets) => (sockets, Copying::Zero),
-        None => (Sockets::open(&queues, Copying::Once)?, Copying::Once),
+        None => (sockets(&queues, Copying::Once)?, Copying::Once),
     };
     let (mut slots, mut first) = (Vec::new(), Vec::new());
     for (present, attached) in &interfaces {
         first.push((slots.len(), present.queues as usize));
         for queue in 0..present.queues {
-            attached.give(queue, sockets.fd(slots.len()))?;
+            attached.give(queue, open.fd(slots.len()))?;
             slots.push(present.index);
         }
     }
     let device = |p: &Present| Device { ifindex: p.index, address: p.facts.address, mtu: p.facts.mtu };
     let devices = interfaces.iter().map(|(present, _)| device(present)).collect();
-    let memory = sockets.memory();
+    let (memory, sockets) = (open.memory(), open);
     let (ways, queues) = (Ways::new(devices)?, first);
     let (taken, states) = (Taken::default(), HashSet::new());
     let opened = Opened { interfaces, tables, sockets, memory, copying, slots, queues, ways, taken, states };
