@@ -7,6 +7,7 @@
 
 use super::flight::{ARENA_LEN, Begun, Origin};
 use super::inbound::{Source, Stack, deliver};
+use super::join::settle;
 use super::path::{Counters, Shared, Worker};
 use crate::transport::esp::{RawEsp, Received};
 use crate::transport::link;
@@ -512,7 +513,7 @@ impl Worker {
     fn ring(&mut self, device: u32) -> usize {
         let Worker { shared, tables, flights, tun, routes, fast_in: Some(fast), kept, .. } = self else { return 0 };
         if !flights.has_room() {
-            kept.give(tun, &shared.counters);
+            settle(kept, flights, tun, &shared.counters);
             return 0;
         }
         let FastIn { devices, ways, changing, .. } = fast;
@@ -570,7 +571,7 @@ impl Worker {
         }
         ring.release(ring.next());
         if read < most {
-            kept.give(tun, &shared.counters);
+            settle(kept, flights, tun, &shared.counters);
         }
         // That it had as many as could be read it is asked again for.
         if read == most { BURST } else { read }

@@ -2,7 +2,7 @@
 
 use super::fast_in::{FastIn, Given};
 use super::flight::{Begun, Origin};
-use super::join::{Joins, Kept};
+use super::join::{Joins, Kept, settle};
 use super::path::{Counters, Worker};
 use crate::transport::esp::{Around, Received, UdpEsp};
 use crate::transport::nft::ingress::EspWay;
@@ -41,7 +41,7 @@ impl Worker {
         let Worker { shared, tables, flights, tun, udp, raw, received, pending, routes, fast_in, kept, .. } = self;
         let empty = if flights.has_room() { flights.empty() } else { None };
         let Some(mut burst) = empty else {
-            kept.give(tun, &shared.counters);
+            settle(kept, flights, tun, &shared.counters);
             return Ok(true);
         };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
@@ -115,7 +115,7 @@ impl Worker {
             drop(packets);
             flights.put(burst);
             if !more {
-                kept.give(tun, &shared.counters);
+                settle(kept, flights, tun, &shared.counters);
             }
             return Ok(more);
         }

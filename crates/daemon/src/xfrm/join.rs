@@ -4,10 +4,12 @@
 //! be kept while more is at hand. Each that goes in costs the stack the same, wakes the reader and is acknowledged.
 
 use super::counters::Counters;
+use super::flight::Flights;
 use crate::transport::tap::Headers;
 use crate::transport::tun::Tun;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::data::BURST;
+use sealane_engine::xfrm::device::crypto::Direction;
 use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
 use sealane_net::wire::ip::tcp_checksum_ok;
 use sealane_net::wire::tcp::Segment;
@@ -67,6 +69,13 @@ impl Kept {
         {
             counters.refused_in.fetch_add(1, Relaxed);
         }
+    }
+}
+
+/// Gives to the stack what is kept, unless bursts that may continue it are with a device: the last of those does it.
+pub(super) fn settle(kept: &mut Kept, flights: &Flights, tun: &mut Tun, counters: &Counters) {
+    if flights.is_empty(Direction::Decrypt) {
+        kept.give(tun, counters);
     }
 }
 

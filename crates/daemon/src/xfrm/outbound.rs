@@ -3,6 +3,7 @@
 use super::counters::Counters;
 use super::flight::{Begun, Landed};
 use super::inbound::{Stack, arrived};
+use super::join::settle;
 use super::lane::Next;
 use super::path::Worker;
 use super::wire::{Wire, superframe};
@@ -137,12 +138,16 @@ impl Worker {
                     let ways = landed.ways();
                     let (mut packets, jobs, done) = landed.parts();
                     shared.inbound_end(&mut packets, routes, jobs, done);
-                    let mut stack = Stack { tun, kept, more: false };
+                    let more = !flights.is_empty(Direction::Decrypt);
+                    let mut stack = Stack { tun, kept, more };
                     arrived(&packets, &ways, origin, &mut stack, udp, fast_in, &shared.counters, routes.now());
                     drop(packets);
                     flights.put(landed.burst);
                 }
-                Landed::Lost(reasons) => shared.lost(&reasons),
+                Landed::Lost(reasons) => {
+                    shared.lost(&reasons);
+                    settle(kept, flights, tun, &shared.counters);
+                }
             }
         }
         any

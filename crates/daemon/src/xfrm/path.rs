@@ -7,7 +7,7 @@ use super::fast_in::FastIn;
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
-use super::join::Kept;
+use super::join::{Kept, settle};
 use super::lane::{Counts, Intake, Lane};
 use super::policies::{Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
@@ -683,7 +683,7 @@ impl Worker {
                 again = Some(source);
             }
             if again.is_none() && !ringing {
-                self.kept.give(&mut self.tun, &self.shared.counters);
+                settle(&mut self.kept, &self.flights, &mut self.tun, &self.shared.counters);
             }
         }
         Ok(())
