@@ -13,7 +13,7 @@ packages=(
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
   python3 golang-go                          # and two languages' own sockets
-  iproute2 nftables                          # network namespaces and rules, for TCP-AO and IPsec
+  iproute2 nftables ethtool                  # network namespaces and rules, for TCP-AO and IPsec
   iputils-ping iperf3                        # what goes through the tunnels of the demo
 )
 

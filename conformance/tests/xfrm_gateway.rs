@@ -8,7 +8,7 @@
 
 use sealane_conformance::ipsec::{Host, LIMIT, program};
 use sealane_conformance::lab::Lab;
-use sealane_conformance::skip::skip_without;
+use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::Target;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,13 @@ impl Net {
             return None;
         }
         let mut lab = Lab::new(test)?;
+        let probe = lab.space("xdp");
+        let socket = "import socket; socket.socket(44, socket.SOCK_RAW)";
+        let past_the_stack = configs.iter().any(|config| config.contains("gateway"));
+        if past_the_stack && lab.start(&probe, &["python3", "-c", socket]).finish(LIMIT).0 != Some(0) {
+            skip(test, "this kernel has no sockets of AF_XDP");
+            return None;
+        }
         let [a, g, p, b] = ["a", "g", "p", "b"].map(|which| lab.space(which));
         lab.veth([&a, &g], ["lan", "lan"]);
         lab.veth([&g, &p], ["wan", "wan"]);
