@@ -28,8 +28,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 pub(crate) const MAX_WORKERS: u32 = 16;
 /// Frames of one parcel at most.
 pub(super) const FRAMES: usize = 32;
-/// Parcels that may be under way from one worker to another: superframes of 4 MB.
-const DEPTH: usize = 32;
+/// Parcels that may be under way from one worker to all others, of 128 KB each.
+const DEPTH: usize = 64;
+/// The least from one to another.
+const LEAST: usize = 4;
 
 /// Frames of the TUN device.
 pub(super) struct Parcel {
@@ -156,14 +158,15 @@ impl Lane {
             counts: counts.clone(),
         };
         let mut lanes: Vec<Lane> = (0..).zip(workers).map(new).collect();
+        let depth = (DEPTH / workers.len().max(1)).max(LEAST);
         for from in 0..lanes.len() {
             for to in 0..lanes.len() {
                 if from == to {
                     lanes[from].there.push(None);
                     continue;
                 }
-                let (producer, consumer) = RingBuffer::new(DEPTH);
-                let (empty, back) = RingBuffer::new(DEPTH + 2);
+                let (producer, consumer) = RingBuffer::new(depth);
+                let (empty, back) = RingBuffer::new(depth + 2);
                 let waits = Arc::new(AtomicBool::new(false));
                 let seats = [lanes[from].seat.clone(), lanes[to].seat.clone()];
                 let [of_from, of_to] = seats;
@@ -233,6 +236,7 @@ impl Lane {
         if let Err(parcel) = self.push(to, parcel) {
             self.counts.full.fetch_add(1, Relaxed);
             self.parked.push((to, parcel));
+            self.post_parked();
         }
     }
 

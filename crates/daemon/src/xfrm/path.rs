@@ -665,7 +665,7 @@ impl Worker {
             if is(2) {
                 self.routes.locals.refresh()?;
             }
-            if is(1) || cutting || self.intake.has_mail() {
+            if is(1) || cutting || self.intake.has_mail() || self.intake.is_held() {
                 cutting = self.outbound()? && self.cutting.is_some();
             }
             ringing = self.rings((3..before).any(is), reads)?;
