@@ -317,3 +317,88 @@ fn counted_as_linux_counts() {
     }
     assert!(different.is_empty(), "{different}");
 }
+
+/// A destination behind the victim.
+const BEHIND: &str = "10.82.3.9";
+
+impl Scene {
+    /// Runs a script at the victim, or at its peer.
+    fn script(&mut self, at_kernel: bool, script: &str) -> String {
+        if at_kernel { self.guest.must(script) } else { self.host.ip(&self.lab, script) }
+    }
+
+    /// What a victim counts of packets that its peer has not sealed, step by step. A daemon is waited for until it is as a kernel
+    /// was.
+    fn clear(&mut self, victim: Victim, like: &[BTreeMap<String, u64>]) -> Vec<BTreeMap<String, u64>> {
+        let (own, other) = (victim.end(), 1 - victim.end());
+        let kernel = victim == Victim::Kernel;
+        let (from, to, next) = (INNER[0][other], INNER[0][own], OUTER[0]);
+        // Nobody else says anything.
+        const QUIET: &str =
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6\nip xfrm state flush\nip xfrm policy flush\n";
+        self.script(!kernel, &format!("{QUIET}ip route replace {BEHIND}/32 via {} src {from}", next[own]));
+        self.script(kernel, &format!("{QUIET}ip route replace {BEHIND}/32 via {}", next[other]));
+        let template = format!("tmpl src {} dst {} proto esp reqid 1 mode tunnel", next[other], next[own]);
+        let add =
+            |dir: &str, to: &str, rest: &str| format!("ip xfrm policy add dir {dir} src {from} dst {to} {rest}\n");
+        let policies = [
+            add("in", to, &format!("proto icmp {template}")),
+            add("in", to, "proto udp dport 1001 action block"),
+            add("in", to, &format!("proto udp dport 1002 {template}")),
+            add("in", to, &format!("proto udp dport 1003 {template} level use")),
+            add("in", to, "proto udp dport 1005"),
+            add("fwd", BEHIND, "proto udp dport 1001 action block"),
+            add("fwd", BEHIND, &format!("proto udp dport 1002 {template}")),
+        ]
+        .concat();
+        let send = |to: &str, port: u16, count: u16| {
+            format!(
+                "python3 -c \"import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('{from}', 0)); \
+                 [s.sendto(b'clear', ('{to}', {port})) for _ in range({count})]\"\n"
+            )
+        };
+        // What the victim is told, and what its peer sends then.
+        let steps = [
+            (policies, send(to, 1001, 2) + &send(to, 1002, 4) + &send(to, 1003, 1) + &send(to, 1005, 1)),
+            (String::new(), format!("ping -q -c 3 -i 0.01 -W 1 -I {from} {to} || true")),
+            // Rules are written anew: what those of before have counted stays.
+            (add("in", to, "proto udp dport 1004 action block"), send(to, 1004, 3) + &send(to, 1001, 1)),
+            (String::new(), send(BEHIND, 1001, 5) + &send(BEHIND, 1002, 6)),
+            ("ip xfrm policy setdefault in block\n".to_owned(), send(to, 1006, 7)),
+            ("ip xfrm policy setdefault in accept\n".to_owned(), send(to, 1006, 7)),
+            ("ip xfrm policy setdefault fwd block\n".to_owned(), send(BEHIND, 1006, 8)),
+            ("ip xfrm policy setdefault fwd accept\nip xfrm policy flush\n".to_owned(), send(to, 1001, 2)),
+        ];
+        let mut before = counters(&self.counted(victim));
+        let mut grown = Vec::new();
+        for (i, (told, sent)) in steps.iter().enumerate() {
+            if !told.is_empty() {
+                self.script(kernel, told);
+            }
+            self.script(!kernel, sent);
+            let start = Instant::now();
+            let (more, now) = loop {
+                let now = counters(&self.counted(victim));
+                let more = |(name, n): (&String, &u64)| (name.clone(), n.wrapping_sub(*before.get(name).unwrap_or(&0)));
+                let more: BTreeMap<String, u64> = now.iter().map(more).filter(|(_, n)| *n > 0).collect();
+                if like.get(i).is_none_or(|like| *like == more) || start.elapsed() > PATIENCE {
+                    break (more, now);
+                }
+            };
+            grown.push(more);
+            before = now;
+        }
+        grown
+    }
+}
+
+#[test]
+fn clear_packets_are_counted_as_linux_counts() {
+    let Some(mut scene) = Scene::new("xfrm_attacks::clear_packets_are_counted_as_linux_counts") else { return };
+    let wanted = scene.clear(Victim::Kernel, &[]);
+    let found = scene.clear(Victim::Daemon, &wanted);
+    assert_eq!(found, wanted);
+    let total = |name: &str| wanted.iter().filter_map(|step| step.get(name)).sum::<u64>();
+    let seen = ["XfrmInTmplMismatch", "XfrmInPolBlock", "XfrmInNoPols"].map(total);
+    assert_eq!(seen, [4 + 3 + 6, 2 + 3 + 1 + 5, 7 + 8], "{wanted:?}");
+}

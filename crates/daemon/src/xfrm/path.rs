@@ -15,7 +15,7 @@ use crate::transport::cpu;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
-use crate::transport::nft::ipsec::{Bits, PolicyTable};
+use crate::transport::nft::ipsec::{Bits, PolicyTable, Refused};
 use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
 use crate::transport::route::{self, Locals, Narrow, Path, PathTable, Way, Ways};
@@ -24,6 +24,7 @@ use crate::transport::tun::Tun;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_engine::xfrm::data::Paths;
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
+use sealane_net::ipsec::drop::{Counter, Stat};
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::wire::gso::Cutter;
@@ -460,6 +461,21 @@ impl DataPath {
             gateway.wake();
         }
         Ok(result)
+    }
+
+    /// What became of packets: those that the engine has judged, and those that the rules have dropped.
+    pub(crate) fn stat(&self) -> Stat {
+        let mut stat = self.shared.xfrm().stat();
+        let dropped = self.table.lock().dropped();
+        for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
+            let counter = match why {
+                Refused::Template => Counter::InTmplMismatch,
+                Refused::Block => Counter::InPolBlock,
+                Refused::Rest => Counter::InNoPols,
+            };
+            stat.count(counter, packets);
+        }
+        stat
     }
 
     /// Leads packets to their devices without a mark. Where that fails marks do it.

@@ -120,6 +120,7 @@ fn then(policy: &Policy, leads: &Leads, mirrored: &BTreeSet<u32>) -> Then {
         Some(Lead::Kernel) => Then::Pass,
         None if policy.device.is_none() && mirrored.contains(&policy.index) => Then::Pass,
         _ if policy.action != Action::Block && !required => Then::Pass,
+        _ if policy.action == Action::Block && policy.dir != Dir::Out => Then::Block,
         Some(Lead::Tun(number, _)) => Then::Protect(*number),
         // One of a device that is gone is the engine's to drop.
         None => Then::Protect(0),
@@ -173,10 +174,11 @@ mod tests {
                 let host = IpAddr::from([10, 0, 0, last]);
                 rules.list.iter().find(|(of, _)| of.destination.0 == host).map(|(_, then)| *then)
             };
-            assert_eq!(then(1), Some(Then::Protect(0)));
-            assert_eq!(then(2), Some(Then::Protect(2)));
+            let to = |number| if core::ptr::eq(rules, &wanted.output) { Then::Protect(number) } else { Then::Block };
+            assert_eq!(then(1), Some(to(0)));
+            assert_eq!(then(2), Some(to(2)));
             assert_eq!(then(3), Some(Then::Pass), "the kernel protects it");
-            assert_eq!(then(4), Some(Then::Protect(0)), "of a device that is not there");
+            assert_eq!(then(4), Some(to(0)), "of a device that is not there");
             assert_eq!(then(5), Some(Then::Pass));
         }
     }

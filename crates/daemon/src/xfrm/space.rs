@@ -120,7 +120,7 @@ impl Space {
                 // Who has put an interface down before it asks, as on Linux, finds nothing of it.
                 self.devices.lock().follow(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
-                    Question::Stat => proc_xfrm_stat(&self.engine().stat()),
+                    Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     Question::Devices => {
                         let gateway = self.gateway.lock().as_ref().map(Gateway::describe);
                         self.devices.lock().describe() + &gateway.unwrap_or_default()

@@ -89,6 +89,11 @@ impl Stat {
         }
     }
 
+    /// Adds packets of one counter that others have counted.
+    pub fn count(&mut self, counter: Counter, packets: u64) {
+        self.0[counter as usize] += packets;
+    }
+
     /// Adds what others have counted.
     pub fn add(&mut self, others: &Stat) {
         self.0.iter_mut().zip(others.0).for_each(|(ours, theirs)| *ours += theirs);

@@ -1,6 +1,7 @@
 //! Expressions of nftables rules (`linux/netfilter/nf_tables.h`), written as netlink attributes.
 
 use crate::transport::netlink::Attributes;
+use sealane_abi::netlink::Attrs;
 
 const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_EXPR_NAME: u16 = 1;
@@ -14,6 +15,18 @@ const NFTA_VERDICT_CHAIN: u16 = 2;
 const NF_ACCEPT: u32 = 1;
 /// A packet is gone.
 const NF_DROP: u32 = 0;
+
+const COUNTER: &str = "counter";
+const NFTA_COUNTER_BYTES: u16 = 1;
+const NFTA_COUNTER_PACKETS: u16 = 2;
+
+/// The packets that an expression has counted, if it is one that counts.
+pub(super) fn counted(expression: &[u8]) -> Option<u64> {
+    let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+    let name = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0])?;
+    let packets = of(of(expression, NFTA_EXPR_DATA).filter(|_| name == COUNTER.as_bytes())?, NFTA_COUNTER_PACKETS)?;
+    Some(u64::from_be_bytes(packets.try_into().ok()?))
+}
 
 /// How a rule hands packets to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +159,14 @@ impl Rule<'_, '_> {
     /// Ends here: the packet is dropped.
     pub(super) fn drop(&mut self) {
         self.verdict(NF_DROP);
+    }
+
+    /// Counts the packets that get here, from a number on.
+    pub(super) fn counter(&mut self, packets: u64) -> &mut Self {
+        self.expr(COUNTER, |a| {
+            a.put(NFTA_COUNTER_BYTES, &0u64.to_be_bytes());
+            a.put(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
+        })
     }
 
     /// Ends in a queue. Without a listener the packet is dropped: never `bypass`.

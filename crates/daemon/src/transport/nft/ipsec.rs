@@ -6,8 +6,9 @@
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
-//!                     policies 'in' in their order     pass: accept;   protect, block: drop
+//!                     policies 'in' in their order     pass: accept;   protect, block, the rest of a default: jump refused-...
 //!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd'
+//!   chain refused-template, refused-block, refused-rest      counter, drop
 //! ```
 //!
 //! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::transport::route`]). What a policy in packet
@@ -15,7 +16,7 @@
 //! that a rule may mark more than its policy says, never less. A policy that the kernel itself has, for a card, is not marked.
 //! Rules change in one transaction, and outlive us.
 
-use super::expr::Rule;
+use super::expr::{self, Rule};
 use super::write::{
     Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
     NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
@@ -80,6 +81,33 @@ pub(crate) enum Then {
     Pass,
     /// They must not: outbound they go to the TUN device of this number, where the engine decides; inbound they are dropped.
     Protect(u8),
+    /// Inbound: they are dropped, whichever way they came.
+    Block,
+}
+
+/// Why packets that come in in clear are dropped by the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A policy asks for states.
+    Template,
+    /// A policy blocks.
+    Block,
+    /// There is no policy, and the default blocks.
+    Rest,
+}
+
+impl Refused {
+    /// All of them.
+    pub(crate) const ALL: [Refused; 3] = [Refused::Template, Refused::Block, Refused::Rest];
+
+    /// The chain that counts and drops them.
+    fn chain(self) -> &'static str {
+        match self {
+            Refused::Template => "refused-template",
+            Refused::Block => "refused-block",
+            Refused::Rest => "refused-rest",
+        }
+    }
 }
 
 /// The rules of one direction.
@@ -112,6 +140,12 @@ pub(crate) struct PolicyTable {
     bits: Bits,
     flags: u32,
     there: bool,
+    /// Whether this kernel's rules can count.
+    counts: bool,
+    /// Whether the table is one that we have written, and what its rules had dropped when we looked last, in the order of
+    /// [`Refused::ALL`].
+    ours: bool,
+    dropped: [u64; 3],
 }
 
 const R1: i32 = libc::NFT_REG_1;
@@ -134,6 +168,9 @@ impl PolicyTable {
             bits,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             there: false,
+            counts: true,
+            ours: false,
+            dropped: [0; 3],
         };
         table.there = table.exists()?;
         Ok(table)
@@ -155,11 +192,48 @@ impl PolicyTable {
         self.there
     }
 
+    /// How many packets the rules have dropped since this table was made, in the order of [`Refused::ALL`]; what was known last
+    /// where the kernel does not say.
+    pub(crate) fn dropped(&mut self) -> [u64; 3] {
+        if self.ours && self.counts {
+            for (at, why) in Refused::ALL.into_iter().enumerate() {
+                if let Ok(Some(packets)) = self.counted(why.chain()) {
+                    self.dropped[at] = packets.max(self.dropped[at]);
+                }
+            }
+        }
+        self.dropped
+    }
+
+    /// The packets that the rule of a chain has counted.
+    fn counted(&mut self, chain: &str) -> io::Result<Option<u64>> {
+        let mut messages = Messages::new();
+        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETRULE) as u16;
+        messages.push(type_, nl::NLM_F_DUMP, &[INET, 0, 0, 0], |a| {
+            a.str(NFTA_RULE_TABLE, TABLE);
+            a.str(NFTA_RULE_CHAIN, chain);
+        });
+        let mut packets = None;
+        self.socket.request(&messages, |message| {
+            let of = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+            let attributes = message.payload.get(4..).unwrap_or_default();
+            // Older kernels filter nothing.
+            let is_it =
+                of(attributes, NFTA_RULE_CHAIN).and_then(|name| name.strip_suffix(&[0])) == Some(chain.as_bytes());
+            if let (true, Some(list)) = (is_it, of(attributes, NFTA_RULE_EXPRESSIONS)) {
+                packets = packets.or_else(|| nl::Attrs::new(list).find_map(|element| expr::counted(element.payload)));
+            }
+        })?;
+        Ok(packets)
+    }
+
     /// Replaces all rules in one transaction.
     ///
     /// # Errors
     /// The kernel's; nothing has changed then.
     pub(crate) fn write(&mut self, wanted: &Wanted) -> io::Result<()> {
+        // The new rules go on counting where those of before are; what these drop meanwhile is not counted.
+        self.dropped();
         loop {
             let mut batch = Batch::new();
             if self.there {
@@ -173,8 +247,10 @@ impl PolicyTable {
                 {
                     self.flags = 0;
                 }
+                // Rules that drop and do not count are better than none.
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
                 Ok(()) => {
-                    self.there = true;
+                    (self.there, self.ours) = (true, true);
                     return Ok(());
                 }
                 failed => return failed,
@@ -192,7 +268,8 @@ impl PolicyTable {
         }
         let mut batch = Batch::new();
         batch.push(INET, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
-        self.there = false;
+        self.dropped();
+        (self.there, self.ours) = (false, false);
         batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages))
     }
 
@@ -202,6 +279,15 @@ impl PolicyTable {
             a.be32(NFTA_TABLE_FLAGS, self.flags);
         });
         chain(batch, "leaving", None);
+        for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
+            chain(batch, why.chain(), None);
+            rule(batch, why.chain(), |r| {
+                if self.counts {
+                    r.counter(dropped);
+                }
+                r.drop();
+            });
+        }
         chain(batch, "output", Some(("route", libc::NF_INET_LOCAL_OUT)));
         chain(batch, "prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING)));
         chain(batch, "input", Some(("filter", libc::NF_INET_LOCAL_IN)));
@@ -267,23 +353,36 @@ impl PolicyTable {
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
             r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
         };
-        self.policies(batch, "leaving", &wanted.output, protect);
-        self.policies(batch, "input", &wanted.input, |r, _| r.drop());
-        self.policies(batch, "forward", &wanted.forward, |r, _| r.drop());
+        let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
+        self.policies(batch, "leaving", &wanted.output, protect, to_stack, to_stack);
+        let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(why.chain());
+        for (name, rules) in [("input", &wanted.input), ("forward", &wanted.forward)] {
+            let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
+            self.policies(batch, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
+        }
     }
 
-    fn policies(&self, batch: &mut Batch, chain: &str, rules: &Rules, protect: impl Fn(&mut Rule<'_, '_>, u8)) {
+    fn policies(
+        &self,
+        batch: &mut Batch,
+        chain: &str,
+        rules: &Rules,
+        protect: impl Fn(&mut Rule<'_, '_>, u8),
+        block: impl Fn(&mut Rule<'_, '_>),
+        rest: impl Fn(&mut Rule<'_, '_>),
+    ) {
         for (of, then) in &rules.list {
             rule(batch, chain, |r| {
                 write_match(r, of);
                 match then {
                     Then::Pass => r.accept(),
                     Then::Protect(number) => protect(r, *number),
+                    Then::Block => block(r),
                 }
             });
         }
         if rules.block_rest {
-            rule(batch, chain, |r| protect(r, 0));
+            rule(batch, chain, rest);
         }
     }
 }
