@@ -36,6 +36,7 @@ mod keepalive;
 mod migrate;
 pub mod numbers;
 mod offload;
+mod output_mark;
 pub mod packet;
 mod pieces;
 mod policies;
@@ -51,6 +52,7 @@ mod verify;
 mod tests;
 
 pub use keepalive::Keepalive;
+pub use output_mark::OutputMark;
 pub use proc::{STAT_QUERY, proc_xfrm_stat};
 
 use policies::Policies;

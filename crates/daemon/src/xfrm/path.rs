@@ -9,13 +9,13 @@ use super::flight::Flights;
 use super::inbound::Source;
 use super::join::{Kept, settle};
 use super::lane::{Counts, Intake, Lane};
-use super::policies::{Lead, Leads, wanted, ways};
+use super::policies::{self, Lead, Leads, wanted, ways};
 use super::tables::{Cores, Tables};
 use crate::transport::cpu;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;
-use crate::transport::nft::ipsec::{Bits, PolicyTable, Refused};
+use crate::transport::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
 use crate::transport::route::{self, Locals, Narrow, Path, PathTable, Way, Ways};
@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(super) gateway: Mutex<Option<Arc<Waker>>>,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
+    /// Whether rules give marks to what leaves through some states.
+    pub(super) marks: AtomicBool,
     pub(crate) counters: Counters,
     pub(super) bits: Bits,
     started: Instant,
@@ -96,6 +98,7 @@ impl Shared {
             elsewhere: Elsewhere::default(),
             gateway: Mutex::default(),
             leftover: AtomicBool::new(false),
+            marks: AtomicBool::new(false),
             counters: Counters::default(),
             bits,
             started: Instant::now(),
@@ -348,7 +351,7 @@ impl DataPath {
         if table.is_there() {
             shared.leftover.store(true, Ordering::Release);
         } else {
-            table.write(&wanted(shared.xfrm().spd(), &Leads::new(), &BTreeSet::new()))?;
+            table.write(&wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun.try_clone()?;
         let index = tun.index();
@@ -442,11 +445,13 @@ impl DataPath {
         let now = self.shared.now();
         let (result, rules) = {
             let mut xfrm = self.shared.xfrm();
-            let before = xfrm.spd().changes();
+            let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(&mut xfrm, now);
-            let changed = xfrm.spd().changes() != before || self.mirror.has_changed();
+            // Rules of a daemon before this one stay until somebody says what policies there are now.
+            let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
+            let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let leads = self.leads.lock();
-            let rules = || (wanted(xfrm.spd(), &leads, &self.mirror.put(&xfrm)), ways(xfrm.spd(), &leads));
+            let rules = || (self.wanted(&xfrm, &leads), ways(xfrm.spd(), &leads));
             (result, changed.then(rules))
         };
         if let Some((rules, ways)) = rules {
@@ -461,6 +466,13 @@ impl DataPath {
             gateway.wake();
         }
         Ok(result)
+    }
+
+    /// What the rules have to say.
+    fn wanted(&self, xfrm: &Xfrm, leads: &Leads) -> Wanted {
+        let marks = policies::marks(xfrm);
+        self.shared.marks.store(!marks.is_empty(), Ordering::Release);
+        wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm))
     }
 
     /// What became of packets: those that the engine has judged, and those that the rules have dropped.
@@ -526,7 +538,7 @@ impl DataPath {
         }
         let (rules, ways) = {
             let xfrm = self.shared.xfrm();
-            (wanted(xfrm.spd(), &after, &self.mirror.put(&xfrm)), ways(xfrm.spd(), &after))
+            (self.wanted(&xfrm, &after), ways(xfrm.spd(), &after))
         };
         table.write(&rules)?;
         self.shorten(ways);

@@ -2,6 +2,7 @@
 
 use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
 use crate::transport::route::Way;
+use sealane_engine::xfrm::{OutputMark, Xfrm};
 use sealane_net::ipsec::sa::Mode;
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
@@ -62,10 +63,18 @@ fn overlap(a: &Match, b: &Match) -> bool {
         && prefixes(a.destination, b.destination)
 }
 
-/// What the rules have to say for these policies.
+/// How many states' marks are set by rules, the oldest's: every packet that we send looks at each of them.
+const MAX_MARKS: usize = 1024;
+
+/// The marks that rules set.
+pub(super) fn marks(xfrm: &Xfrm) -> Vec<OutputMark> {
+    xfrm.output_marks().take(MAX_MARKS).collect()
+}
+
+/// What the rules have to say for these policies, and for states with marks.
 ///
 /// `mirrored` are the indices of those that the kernel has for states in crypto offload.
-pub(super) fn wanted(spd: &Spd, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
+pub(super) fn wanted(spd: &Spd, marks: Vec<OutputMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
     let rules = |dir| rules(spd, dir, leads, mirrored);
     let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
     Wanted {
@@ -73,6 +82,7 @@ pub(super) fn wanted(spd: &Spd, leads: &Leads, mirrored: &BTreeSet<u32>) -> Want
         output: rules(Dir::Out),
         forward: rules(Dir::Fwd),
         devices: leads.values().filter_map(name).collect(),
+        marks,
     }
 }
 
@@ -167,7 +177,7 @@ mod tests {
             }
         }
         let leads = Leads::from([(7, Lead::Tun(2, "sealane0".into())), (8, Lead::Kernel)]);
-        let wanted = wanted(&spd, &leads, &BTreeSet::new());
+        let wanted = wanted(&spd, Vec::new(), &leads, &BTreeSet::new());
         assert_eq!(wanted.devices, ["sealane0"]);
         for rules in [&wanted.output, &wanted.input] {
             let then = |last: u8| {
@@ -245,7 +255,7 @@ mod tests {
             spd.add(policy(Dir::Out, last, Action::Block, None), false).expect("a policy");
         }
         spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
-        let rules = wanted(&spd, &Leads::from([(7, Lead::Tun(1, "x".into()))]), &BTreeSet::new()).output;
+        let rules = wanted(&spd, Vec::new(), &Leads::from([(7, Lead::Tun(1, "x".into()))]), &BTreeSet::new()).output;
         let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
         assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
         assert_eq!(rules.list[1].0.source.1, 0);

@@ -15,7 +15,7 @@ use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::gso::ends;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Superframes' longest payload of UDP, in bytes: what an IPv4 packet carries.
 const MAX_SEND: usize = 65_535 - 20 - 8;
@@ -59,7 +59,9 @@ impl Wire<'_> {
                 }
                 Ok(()) => match Outer::of(bytes) {
                     Some(outer) if outer.ports.is_some() => {
-                        let group = group(&packets[i - 1..], &outer);
+                        // Rules give marks by the first packet of a superframe.
+                        let apart = shared.marks.load(Acquire).then_some(packet.sa);
+                        let group = group(&packets[i - 1..], &outer, apart);
                         i += group.len() - 1;
                         let port = outer.ports.unwrap_or_default().0;
                         let by = socket(udp, lent, shared, tables, outer.around.source.is_ipv6(), port);
@@ -179,13 +181,15 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// The datagrams that leave in one superframe: all of the first one's length but the last, which may be shorter.
-fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
+/// The datagrams that leave in one superframe: all of the first one's length but the last, which may be shorter. Where only those
+/// `of` one state may, they do.
+fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
     let mut group: ArrayVec<&[u8], MAX_SEGMENTS> = ArrayVec::new();
     let from = outer.len + UDP_LEN;
     let (mut total, mut len) = (0, 0);
     for packet in packets {
-        if packet.status.is_err() || packet.sa == SaId::NONE || group.is_full() {
+        if packet.status.is_err() || packet.sa == SaId::NONE || of.is_some_and(|of| of != packet.sa) || group.is_full()
+        {
             break;
         }
         let bytes = packet.packet.bytes();

@@ -30,6 +30,9 @@ pub(crate) struct States {
     last: Serial,
     /// How many have no keys yet.
     acquiring: usize,
+    /// Those that give marks to what leaves, and how often they have changed.
+    marked: BTreeSet<Serial>,
+    mark_changes: u64,
     buckets: Buckets,
 }
 
@@ -55,6 +58,16 @@ impl States {
 
     pub(crate) fn buckets(&self) -> Buckets {
         self.buckets
+    }
+
+    /// Those that give marks to what leaves, the oldest first.
+    pub(crate) fn marked(&self) -> impl Iterator<Item = &State> {
+        self.marked.iter().filter_map(|serial| self.get(*serial))
+    }
+
+    /// Counts changes of what [`Self::marked`] says.
+    pub(crate) fn mark_changes(&self) -> u64 {
+        self.mark_changes
     }
 
     /// The newest first.
@@ -90,6 +103,10 @@ impl States {
             self.by_name.insert((name_of(&state), serial));
         }
         self.acquiring += usize::from(state.km == Km::Acquiring);
+        if state.set_mark.m != 0 && state.info.id.spi.get() != 0 {
+            self.marked.insert(serial);
+            self.mark_changes += 1;
+        }
         self.by_pair.insert((pair_of(&state), serial));
         if state.info.seq != 0 {
             self.by_seq.insert((state.info.seq, serial));
@@ -111,6 +128,7 @@ impl States {
     pub(crate) fn remove(&mut self, serial: Serial) -> Option<Box<State>> {
         let state = self.states.remove(&serial)?;
         self.by_name.remove(&(name_of(&state), serial));
+        self.mark_changes += u64::from(self.marked.remove(&serial));
         self.by_pair.remove(&(pair_of(&state), serial));
         self.by_seq.remove(&(state.info.seq, serial));
         self.acquiring -= usize::from(state.km == Km::Acquiring);

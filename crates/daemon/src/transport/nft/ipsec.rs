@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! table inet sealane-ipsec
-//!   chain output      type route, hook output       ours, to a TUN device of ours, loopback, IKE, ND: accept;  jump leaving
+//!   chain output      type route, hook output       ours, of a state with a mark: set it, accept
+//!                                                   ours, to a TUN device of ours, loopback, IKE, ND: accept;  jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
@@ -22,8 +23,10 @@ use super::write::{
     NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
 };
 use super::{INET, Messages, Socket, errno, nl};
+use sealane_engine::xfrm::OutputMark;
+use sealane_net::ipsec::sa::Proto;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The name of the table.
 const TABLE: &str = "sealane-ipsec";
@@ -130,6 +133,8 @@ pub(crate) struct Wanted {
     pub(crate) forward: Rules,
     /// The TUN devices of packet offload: what comes out of them was protected, as with the stack's.
     pub(crate) devices: Vec<String>,
+    /// States whose sealed packets get a mark, by which they are routed anew.
+    pub(crate) marks: Vec<OutputMark>,
 }
 
 /// The table in the namespace of the thread that made it.
@@ -292,6 +297,9 @@ impl PolicyTable {
         chain(batch, "prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING)));
         chain(batch, "input", Some(("filter", libc::NF_INET_LOCAL_IN)));
         chain(batch, "forward", Some(("filter", libc::NF_INET_FORWARD)));
+        for of in &wanted.marks {
+            rule(batch, "output", |r| self.write_mark(r, of));
+        }
         for name in ["output", "prerouting", "input"] {
             let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             rule(batch, name, |r| {
@@ -360,6 +368,35 @@ impl PolicyTable {
             let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
             self.policies(batch, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
         }
+    }
+
+    /// What we send through a state gets its mark, but for the bits that lead to our devices.
+    fn write_mark(&self, r: &mut Rule<'_, '_>, of: &OutputMark) {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes());
+        let any = match of.destination {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let (proto, spi_at) = match (of.udp, of.proto) {
+            (true, _) => (libc::IPPROTO_UDP, 8),
+            (false, Proto::Esp) => (libc::IPPROTO_ESP, 0),
+            (false, Proto::Ah) => (libc::IPPROTO_AH, 4),
+        };
+        let bits = if of.destination.is_ipv4() { 32 } else { 128 };
+        let to = Match {
+            source: (any, 0),
+            destination: (of.destination, bits),
+            proto: proto as u8,
+            sport: (0, 0),
+            dport: (0, 0),
+            mark: (0, 0),
+        };
+        write_match(r, &to);
+        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, spi_at, 4, R1);
+        r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
+        let ours = self.bits.protect | self.bits.device;
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, of.mark & !ours).set_mark(R1).accept();
     }
 
     fn policies(

@@ -1,0 +1,124 @@
+//! `output-mark`: sealed packets are routed by the mark of their state, as a real kernel does it.
+
+use sealane_conformance::ipsec::{Guest, Host, INNER, LIMIT, OUTER, Tapped, program};
+use sealane_conformance::lab::Lab;
+
+/// A state of a sender, and what becomes of its packets.
+struct Case {
+    v6: bool,
+    proto: &'static str,
+    packets: u32,
+    /// Whether they leave by the other device.
+    other: bool,
+}
+
+const ESP: &str = "esp spi 0x1001 reqid 1 mode tunnel enc 'rfc3686(ctr(aes))' 0x0102030405060708090a0b0c0d0e0f1011121314 \
+                   auth-trunc 'hmac(sha256)' 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
+const AH: &str = "ah spi 0x1001 reqid 1 mode tunnel auth-trunc 'hmac(sha256)' \
+                  0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
+const UDP: &str = "encap espinudp 4500 4500 0.0.0.0";
+
+fn cases() -> Vec<(Case, String)> {
+    let case = |proto, more: &str, other| (Case { v6: false, proto, packets: 10, other }, more.to_owned());
+    let v6 = |(case, more): (Case, String)| (Case { v6: true, ..case }, more);
+    let many = |(case, more): (Case, String)| (Case { packets: 50, ..case }, more);
+    vec![
+        case(ESP, "", false),
+        many(case(ESP, "output-mark 0x1 mask 0xff", true)),
+        case(ESP, "output-mark 0x1", true),
+        case(ESP, "output-mark 0x2 mask 0xff", false),
+        case(ESP, "output-mark 0x101 mask 0xff00", false),
+        case(ESP, "output-mark 0x301 mask 0x1ff", true),
+        many(case(ESP, &format!("{UDP} output-mark 0x1 mask 0xff"), true)),
+        case(ESP, UDP, false),
+        case(AH, "output-mark 0x1 mask 0xff", true),
+        v6(case(ESP, "flag af-unspec output-mark 0x1 mask 0xff", true)),
+        v6(case(ESP, "flag af-unspec", false)),
+    ]
+}
+
+/// Commands of a sender.
+fn commands(end: usize, case: &Case, more: &str) -> String {
+    let outer = OUTER[usize::from(case.v6)];
+    let (own, other) = (outer[end], outer[1 - end]);
+    let (from, to) = (INNER[0][end], INNER[0][1 - end]);
+    let kind = case.proto.split(' ').next().unwrap_or_default();
+    format!(
+        "ip xfrm state flush\nip xfrm policy flush\n\
+         ip xfrm state add src {own} dst {other} proto {} {more}\n\
+         ip xfrm policy add dir out src {from} dst {to} proto icmp tmpl src {own} dst {other} proto {kind} reqid 1 mode tunnel\n",
+        case.proto
+    )
+}
+
+/// A device that swallows what a mark leads there.
+fn other_device(end: usize) -> String {
+    let [v4, v6] = OUTER.map(|outer| outer[1 - end]);
+    let way = |family: &str, to: &str, len: u8| {
+        format!(
+            "ip {family} neigh add {to} lladdr 02:00:00:00:00:99 dev other\n\
+             ip {family} rule add fwmark 1/0xff lookup 100\nip {family} route add {to}/{len} dev other table 100\n"
+        )
+    };
+    let device = "ip link add other type veth peer name nobody\nip link set nobody up\nip link set other up\n";
+    // The kernel at hand has no rules of IPv6.
+    let v6 = if end == 0 { way("-6", v6, 128) } else { String::new() };
+    format!("{device}{}{v6}", way("-4", v4, 32))
+}
+
+/// Sends more than are waited for: some may find no room under load.
+fn ping(end: usize, packets: u32) -> String {
+    let packets = packets * 4;
+    format!("ping -q -c {packets} -i 0.002 -W 0.1 -I {} {} || true", INNER[0][end], INNER[0][1 - end])
+}
+
+/// What left the daemon's end by which device.
+fn of_daemon(lab: &Lab, host: &Host, case: &Case, more: &str) -> String {
+    host.ip(lab, &commands(0, case, more));
+    let count = case.packets.to_string();
+    let mut watch = lab.start(&host.space, &["python3", &program("esp_ways.py"), "0x1001", &count]);
+    watch.expect("watching", 1);
+    host.ip(lab, &ping(0, case.packets));
+    watch.finish(LIMIT).1
+}
+
+/// The same of the kernel's end.
+fn of_kernel(lab: &Lab, guest: &mut Guest, case: &Case, more: &str) -> String {
+    guest.must(&commands(1, case, more));
+    let file = lab.folder().join("ways").to_string_lossy().into_owned();
+    let (program, count) = (program("esp_ways.py"), case.packets);
+    guest.must(&format!(
+        "(python3 {program} 0x1001 {count} > {file} 2>&1 &); while ! grep -q watching {file}; do sleep 0.02; done\n{}\n\
+         while ! grep -q -e done -e Error {file}; do sleep 0.02; done",
+        ping(1, count)
+    ));
+    std::fs::read_to_string(&file).expect("a file")
+}
+
+#[test]
+fn routed_as_linux_routes() {
+    const TEST: &str = "xfrm_output_mark::routed_as_linux_routes";
+    let Some(Tapped { mut guest, host, lab }) = Tapped::new(TEST, "[ipsec]\n") else { return };
+    let (status, text) = lab.start(&host.space, &["sh", "-ec", &other_device(0)]).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    guest.must(&other_device(1));
+    for (case, more) in cases() {
+        let way = |main: &str| format!("watching\n{} {} done\n", if case.other { "other" } else { main }, case.packets);
+        if !case.v6 {
+            let wanted = of_kernel(&lab, &mut guest, &case, &more);
+            assert_eq!(wanted, way("vec0"), "linux: {} {more}", case.proto);
+        }
+        let found = of_daemon(&lab, &host, &case, &more);
+        assert_eq!(found, way("kernel"), "here: {} {more}", case.proto);
+    }
+    // A state that takes another's place, and one that changes: the rules follow.
+    let marked = Case { v6: false, proto: ESP, packets: 10, other: true };
+    assert_eq!(of_daemon(&lab, &host, &marked, "output-mark 0x1 mask 0xff"), "watching\nother 10 done\n");
+    let update = commands(0, &marked, "output-mark 0x2 mask 0xff").replace("state add", "state update");
+    let update = update.lines().find(|line| line.contains("state update")).expect("a command").to_owned();
+    host.ip(&lab, &update);
+    let mut watch = lab.start(&host.space, &["python3", &program("esp_ways.py"), "0x1001", "10"]);
+    watch.expect("watching", 1);
+    host.ip(&lab, &ping(0, 10));
+    assert_eq!(watch.finish(LIMIT).1, "watching\nkernel 10 done\n");
+}

@@ -1,0 +1,42 @@
+//! Marks that states give to what leaves through them (`XFRMA_SET_MARK`, `xfrm_smark_get`).
+
+use super::{Xfrm, convert};
+use core::net::IpAddr;
+use sealane_net::ipsec::sa::Proto;
+
+/// The mark of the sealed packets of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputMark {
+    /// The state's destination.
+    pub destination: IpAddr,
+    /// ESP or AH.
+    pub proto: Proto,
+    /// Whether it is within UDP.
+    pub udp: bool,
+    /// The state's SPI.
+    pub spi: u32,
+    /// The mark, of packets that have none of their own.
+    pub mark: u32,
+}
+
+impl Xfrm {
+    /// Counts what may have changed [`Self::output_marks`].
+    #[must_use]
+    pub fn output_mark_changes(&self) -> u64 {
+        self.states.mark_changes()
+    }
+
+    /// The marks of states that have one.
+    pub fn output_marks(&self) -> impl Iterator<Item = OutputMark> {
+        self.states.marked().filter_map(|state| {
+            let (info, set) = (&state.info, state.set_mark);
+            Some(OutputMark {
+                destination: convert::ip(&info.id.daddr, info.family),
+                proto: convert::proto(info.id.proto)?,
+                udp: state.encap.is_some(),
+                spi: info.id.spi.get(),
+                mark: set.v & set.m,
+            })
+        })
+    }
+}
