@@ -273,6 +273,20 @@ for i, (shape, flags, mtu, padding, packet) in enumerate([
     seed("ipsec_seal", f"{i:02}", bytes([0, shape, flags]) + struct.pack("<HH", mtu, padding) + packet)
 
 
+# forward: packets as a gateway sees them, with the header's checksum put right, padded, cut.
+def summed(packet):
+    words = struct.unpack(f"!{(packet[0] & 15) * 2}H", packet[:(packet[0] & 15) * 4])
+    total = sum(words) - words[5]
+    while total > 0xffff:
+        total = (total & 0xffff) + (total >> 16)
+    return packet[:10] + struct.pack("!H", ~total & 0xffff) + packet[12:]
+
+
+for i, packet in enumerate([summed(inner4), summed(inner4) + bytes(14), inner4, summed(options4), inner6, inner6 + bytes(2), extended6,
+                            fragment6, inner6[:-1], summed(outer(50, esp(0x100, inner4, 4))), summed(inner4) * 2, inner6 * 2]):
+    seed("forward", f"{i:02}", packet)
+
+
 # xfrm_message: what iproute2 and a kernel said, a datagram for each combination of type and attributes.
 def shape(message):
     types, at = [], 16

@@ -1,5 +1,6 @@
 //! Headers as they lie in a packet.
 
+pub mod forward;
 pub mod gso;
 pub mod ip;
 pub mod tcp;

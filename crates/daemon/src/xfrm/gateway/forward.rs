@@ -16,8 +16,8 @@ use sealane_net::ipsec::open::{self, Inbound};
 use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
+use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
 use sealane_net::wire::gso::ends;
-use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -104,7 +104,9 @@ impl Worker {
         for Taken { got, at } in &mut frames {
             let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(&mut got.frame), at.0, at.1));
             match (packets.last(), runs.last_mut()) {
-                (Some(before), Some(run)) if is_same(before.packet.bytes(), packet.packet.bytes()) => run.packets += 1,
+                (Some(before), Some(run)) if is_same_flow(before.packet.bytes(), packet.packet.bytes()) => {
+                    run.packets += 1
+                }
                 _ => runs.push(Run::new(1)),
             }
             packets.push(packet);
@@ -264,43 +266,6 @@ fn add(counter: &AtomicU64, n: usize) {
     }
 }
 
-/// A packet's length and addresses, without what Ethernet pads short ones with; none where it is not all there.
-fn whole(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
-    let (least, len) = match packet.first()? >> 4 {
-        4 => (20, usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?))),
-        6 => (40, 40 + usize::from(u16::from_be_bytes(*packet.get(4..)?.first_chunk()?))),
-        _ => return None,
-    };
-    let packet = packet.get(..len).filter(|_| len >= least)?;
-    Some((len, ends(packet).ok()?))
-}
-
-/// Takes one of the hops away; whether there was one to take.
-fn hop_less(packet: &mut [u8]) -> bool {
-    let v6 = packet.first().is_some_and(|b| b >> 4 == 6);
-    let at = if v6 { 7 } else { 8 };
-    match packet.get(at) {
-        None | Some(0 | 1) => return false,
-        Some(_) => packet[at] -= 1,
-    }
-    if !v6 && packet.len() >= 20 {
-        // RFC 1624: what is summed has become 0x100 less.
-        let sum = u32::from(u16::from_be_bytes([packet[10], packet[11]])) + 0x100;
-        let sum = (sum & 0xffff) + (sum >> 16);
-        packet[10..12].copy_from_slice(&(sum as u16).to_be_bytes());
-    }
-    true
-}
-
-/// Whether a packet has nothing that a router has to look at.
-fn is_plain(packet: &[u8]) -> bool {
-    match packet.first() {
-        Some(0x45) => true,
-        Some(0x60..=0x6f) => packet.get(6).is_some_and(|next| *next != 0),
-        _ => false,
-    }
-}
-
 /// Whether a sealed packet leaves by a port of ours that is not IKE's.
 fn is_of_another_port(packet: &[u8]) -> bool {
     match packet.first() {
@@ -316,73 +281,5 @@ fn is_udp(packet: &[u8]) -> bool {
         Some(0x45) => packet.get(9) == Some(&17) && packet.get(22..24) == Some(&NAT_T),
         Some(0x60..=0x6f) => packet.get(6) == Some(&17) && packet.get(42..44) == Some(&NAT_T),
         _ => false,
-    }
-}
-
-/// Whether two packets are surely of one flow: addresses, protocol, the first four bytes behind the header, which are ports or
-/// type and code.
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let key = |p: &[u8]| -> Option<([u8; 36], u8)> {
-        let mut key = [0; 36];
-        match p.first()? {
-            0x45 => {
-                key[..12].copy_from_slice(p.get(12..24)?);
-                Some((key, *p.get(9)?))
-            }
-            0x60..=0x6f => {
-                key.copy_from_slice(p.get(8..44)?);
-                Some((key, *p.get(6)?))
-            }
-            _ => None,
-        }
-    };
-    let (a, b) = (key(a), key(b));
-    a.is_some() && a == b
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hop_less() {
-        let mut packet = [0x45, 0, 0, 20, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-        let sum = |p: &[u8]| {
-            let mut sum: u32 = p.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-            while sum > 0xffff {
-                sum = (sum & 0xffff) + (sum >> 16);
-            }
-            sum as u16
-        };
-        for tos in 0..=255 {
-            (packet[1], packet[8]) = (tos, 64);
-            packet[10..12].fill(0);
-            let checksum = !sum(&packet);
-            packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-            for hops in (1..64).rev() {
-                assert!(hop_less(&mut packet));
-                assert_eq!((packet[8], sum(&packet)), (hops, 0xffff), "{tos}");
-            }
-            assert!(!hop_less(&mut packet), "the last one is not taken");
-        }
-        let mut v6 = [0u8; 40];
-        (v6[0], v6[7]) = (0x60, 2);
-        assert!(hop_less(&mut v6) && v6[7] == 1 && !hop_less(&mut v6));
-        assert!(!hop_less(&mut []));
-    }
-
-    #[test]
-    fn short_packets_lose_their_padding_and_broken_ones_are_none() {
-        let mut frame = [0u8; 46];
-        (frame[0], frame[3]) = (0x45, 28);
-        assert_eq!(whole(&frame).map(|w| w.0), Some(28));
-        frame[3] = 47;
-        assert_eq!(whole(&frame), None);
-        frame[3] = 19;
-        assert_eq!(whole(&frame), None);
-        let mut v6 = [0u8; 60];
-        (v6[0], v6[5]) = (0x60, 8);
-        assert_eq!(whole(&v6).map(|w| w.0), Some(48));
-        assert_eq!(whole(&[]), None);
     }
 }

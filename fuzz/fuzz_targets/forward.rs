@@ -1,0 +1,27 @@
+//! What a gateway looks at in any frame before and after IPsec: length, hops, flow.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
+
+fuzz_target!(|data: &[u8]| {
+    is_plain(data);
+    let (front, back) = data.split_at(data.len() / 2);
+    assert_eq!(is_same_flow(front, back), is_same_flow(back, front));
+    let Some((len, ends)) = whole(data) else { return };
+    assert!(len <= data.len());
+    let packet = &data[..len];
+    let mut sent = packet.to_vec();
+    let at = if packet[0] >> 4 == 6 { 7 } else { 8 };
+    if !hop_less(&mut sent) {
+        assert!(packet[at] < 2 && sent == packet);
+        return;
+    }
+    assert_eq!(sent[at] + 1, packet[at]);
+    assert_eq!(whole(&sent), Some((len, ends)), "its checksum still holds");
+    let changed = sent.iter().zip(packet).filter(|(a, b)| a != b).count();
+    assert!(changed <= 3, "the hops, and the checksum of IPv4");
+    if is_plain(packet) && len >= 44 {
+        assert!(is_same_flow(packet, &sent));
+    }
+});
