@@ -90,6 +90,19 @@ impl Pair {
     }
 }
 
+/// A script's lines: pings of each of these lengths are answered, `count` of them sent. A machine that is so busy that all of
+/// them are lost gets two more chances.
+#[must_use]
+pub fn pings(to: &str, lens: &[u32], count: u32) -> String {
+    let one = |len| {
+        format!(
+            "n=0; until ping -q -c {count} -i 0.01 -W 5 -s {len} {to} > /dev/null; do\n\
+             n=$((n+1)); [ $n -lt 3 ] || {{ echo {len}; exit 1; }}\ndone\n"
+        )
+    };
+    lens.iter().map(one).collect()
+}
+
 /// Where a program of the tests is.
 #[must_use]
 pub fn program(name: &str) -> String {

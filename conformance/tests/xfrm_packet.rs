@@ -1,6 +1,6 @@
 //! Packet offload: a packet core of the daemon and a real kernel's own ESP over a tap, and two packet cores over a wire.
 
-use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped, program, protected};
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped, pings, program, protected};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::target::sealane;
 use std::time::Duration;
@@ -107,11 +107,8 @@ fn run(host: &Host, lab: &Lab, script: &str) -> String {
     host.ip(lab, &format!("sealane() {{ '{}' \"$@\"; }}\n{script}", sealane().display()))
 }
 
-/// Each way with packets of several lengths, so that the padding differs.
-fn pings(to: &str) -> String {
-    let one = |len| format!("ping -q -c 3 -i 0.01 -W 5 -s {len} {to} > /dev/null || {{ echo {len}; exit 1; }}\n");
-    [0, 1, 2, 3, 56, 1000, 1300].map(one).concat()
-}
+/// Several lengths of packets, so that the padding differs.
+const LENS: [u32; 7] = [0, 1, 2, 3, 56, 1000, 1300];
 
 /// The device's own numbers: packets that went each way, and no faults.
 fn counted(text: &str) -> bool {
@@ -128,10 +125,10 @@ fn with_a_kernel() {
         run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
         guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
         let inner = case.inner();
-        let there = guest.run(&pings(inner[0]));
+        let there = guest.run(&pings(inner[0], &LENS, 3));
         let states = || host.ip(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat; ip -s link show sealane0");
         assert_eq!(there.0, "0", "{}: from the kernel: {}\n{}", case.what, there.1, states());
-        let here = lab.start(&host.space, &["sh", "-c", &pings(inner[1])]).finish(LIMIT);
+        let here = lab.start(&host.space, &["sh", "-c", &pings(inner[1], &LENS, 3)]).finish(LIMIT);
         let theirs = guest.must("ip -s xfrm state; cat /proc/net/xfrm_stat");
         assert_eq!(here.0, Some(0), "{}: to the kernel: {}\n{}\n{theirs}", case.what, here.1, states());
         let text = host.ip(&lab, "sleep 1; ip -s xfrm state");
