@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use sealane_crypto::portable_registry;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
-use sealane_net::ipsec::lifetime::Limits;
+use sealane_net::ipsec::lifetime::{Limits, Usage};
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
@@ -581,6 +581,18 @@ fn limits_of_volume() {
     let sealed = ends.seal(&vec![plain(); 3]);
     assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 2, "the packet that reaches a limit is the last one");
     assert_eq!(ends.events, [Event::HardExpire(ends.id)], "straight past the soft limit");
+}
+
+/// A key manager may set what has been used to anything.
+#[test]
+fn what_is_used_wraps() {
+    let mut ends = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
+    let used = Usage { bytes: u64::MAX - 10, packets: u64::MAX - 1, add_time_s: 1, use_time_s: 2 };
+    ends.out.set_usage(ends.id, &used, 1000);
+    assert_eq!(ends.out.usage(ends.id), Some(used));
+    assert!(ends.seal(&vec![plain(); 3]).iter().all(Result::is_ok));
+    let told = ends.out.usage(ends.id).unwrap();
+    assert_eq!((told.packets, told.bytes), (1, 3 * 32 - 11), "as the kernel's counters do");
 }
 
 #[test]

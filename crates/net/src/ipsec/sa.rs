@@ -516,7 +516,8 @@ impl Sa {
         self.told_from = old.told_from;
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;
-        (self.bytes_mark, self.packets_mark) = (used.bytes + hot.bytes_left, used.packets + hot.packets_left);
+        (self.bytes_mark, self.packets_mark) =
+            (used.bytes.wrapping_add(hot.bytes_left), used.packets.wrapping_add(hot.packets_left));
         self.refill(hot);
     }
 
@@ -536,8 +537,8 @@ impl Sa {
 
     pub(crate) fn usage(&self, hot: &Hot) -> Usage {
         Usage {
-            bytes: self.bytes_mark - hot.bytes_left,
-            packets: self.packets_mark - hot.packets_left,
+            bytes: self.bytes_mark.wrapping_sub(hot.bytes_left),
+            packets: self.packets_mark.wrapping_sub(hot.packets_left),
             add_time_s: self.add_time_s,
             use_time_s: self.use_time_s,
         }
@@ -556,7 +557,13 @@ impl Sa {
             let stop = if self.told_lease { self.lease.end } else { self.lease.low() };
             packets = packets.min(stop.min(self.last_number()).saturating_sub(hot.number));
         }
-        (self.bytes_mark, self.packets_mark) = (used.bytes + bytes, used.packets + packets);
+        self.leave(hot, &used, bytes, packets);
+    }
+
+    /// So much is left of what there is to count. A key manager may say that nearly all of it has been used (XFRM_MSG_NEWAE): marks
+    /// only matter by what they are apart from what is left.
+    fn leave(&mut self, hot: &mut Hot, used: &Usage, bytes: u64, packets: u64) {
+        (self.bytes_mark, self.packets_mark) = (used.bytes.wrapping_add(bytes), used.packets.wrapping_add(packets));
         (hot.bytes_left, hot.packets_left) = (bytes, packets);
     }
 
@@ -595,10 +602,9 @@ impl Sa {
         self.refill(hot);
         if way == SaDir::In && hot.packets_left == 0 {
             // The numbers of the other direction are no limit here.
-            let (bytes, packets) = self.limits.left(&self.usage(hot), self.dying);
             let used = self.usage(hot);
-            (self.bytes_mark, self.packets_mark) = (used.bytes + bytes, used.packets + packets);
-            (hot.bytes_left, hot.packets_left) = (bytes, packets);
+            let (bytes, packets) = self.limits.left(&used, self.dying);
+            self.leave(hot, &used, bytes, packets);
         }
         Ok(())
     }
@@ -607,13 +613,13 @@ impl Sa {
     pub(crate) fn count(&mut self, hot: &mut Hot, bytes: usize, now_s: u64) {
         let bytes = bytes as u64;
         if bytes > hot.bytes_left {
-            self.bytes_mark += bytes - hot.bytes_left;
+            self.bytes_mark = self.bytes_mark.wrapping_add(bytes - hot.bytes_left);
             hot.bytes_left = 0;
         } else {
             hot.bytes_left -= bytes;
         }
         if hot.packets_left == 0 {
-            self.packets_mark += 1;
+            self.packets_mark = self.packets_mark.wrapping_add(1);
         } else {
             hot.packets_left -= 1;
         }
