@@ -177,9 +177,14 @@ fn open_end(sad: &mut Sad, mut flight: Flight, before: &[Result<Opened, DropReas
         .bufs
         .iter_mut()
         .zip(before)
-        .map(|((buf, s, e), status)| Inbound { status: *status, ..Inbound::new(Packet::new(buf, *s, *e)) })
+        .map(|((buf, s, e), status)| {
+            let packet = Packet::new(buf, *s, *e);
+            Inbound { udp_encap: true, status: *status, ..Inbound::new(packet) }
+        })
         .collect();
     open::end(sad, &mut packets, &flight.jobs, &flight.done, 1, &mut Vec::new());
+    // Some were to wait for others.
+    open::open(sad, &mut packets, 1, &mut Vec::new());
     packets.iter().map(|inn| inn.status.map(|opened| (opened, inn.packet.bytes().to_vec()))).collect()
 }
 

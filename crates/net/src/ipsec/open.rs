@@ -1,5 +1,8 @@
 //! Inbound: bursts of packets out of their associations.
 
+mod unsettled;
+
+use self::unsettled::Unsettled;
 use crate::ipsec::ah;
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
 use crate::ipsec::decap::{Payload, unwrap};
@@ -95,37 +98,43 @@ pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u
 
 /// The first phase of one layer of [`open`], for at most [`BURST`] packets: all that can be judged before the crypto. Each packet
 /// with a job is to be [`run`](burst::run) next, in this thread or another one; where there is none, nothing waits any more.
+/// A packet that those in front of it may decide about waits without a job, and is to be [`open`]ed after the end.
 ///
 /// # Panics
 /// When there are more packets.
 pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>, jobs: &mut Jobs) {
     assert!(packets.len() <= BURST, "a burst");
-    jobs.clear();
     let names =
         packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
     sad.warm_in(names);
+    let mut unsettled = Unsettled::new(jobs);
     for (at, Inbound { packet, mark, udp_encap, path, status }) in (0..).zip(packets) {
         if *status != Ok(Opened::Waiting) {
             continue;
         }
+        unsettled.packet = at;
+        let end = packet.end();
         let found = find(packet, *udp_encap && path.is_empty()).and_then(|found| match found {
-            Found::Ipsec(header) => prepare(sad, packet, &header, *mark, now_s, path, events, jobs).map(|()| None),
+            Found::Ipsec(header) => {
+                if !prepare(sad, packet, &header, *mark, now_s, path, events, &mut unsettled)? {
+                    // As it came, for the next time.
+                    packet.set(packet.start(), end);
+                }
+                Ok(Opened::Waiting)
+            }
             Found::Other(Opened::Clear) if !path.is_empty() => {
                 let natted = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.encap.is_some()));
-                Ok(Some(Opened::Packet { ignore_checksum: natted }))
+                Ok(Opened::Packet { ignore_checksum: natted })
             }
-            Found::Other(other) => Ok(Some(other)),
+            Found::Other(other) => Ok(other),
         });
-        match found {
-            Ok(None) => jobs.last_mut().expect("it was put there").at = at,
-            Ok(Some(opened)) => *status = Ok(opened),
-            Err(reason) => *status = Err(reason),
-        }
+        *status = found;
     }
 }
 
 /// The last phase of one layer of [`open`]: what only authentic packets change. What was seen by another burst meanwhile is a
-/// replay; an association that is gone or has expired meanwhile opens nothing. A packet that still waits may have another layer.
+/// replay; an association that is gone or has expired meanwhile opens nothing. A packet that still waits may have another layer,
+/// or was to wait for others: it is to be [`open`]ed next.
 pub fn end(
     sad: &mut Sad,
     packets: &mut [Inbound<'_>],
@@ -203,7 +212,7 @@ fn named(packet: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_be_bytes(spi), u32::from_be_bytes(seq)))
 }
 
-/// All that can be judged before the crypto, in the kernel's order.
+/// All that can be judged before the crypto, in the kernel's order; whether it was, or waits for others.
 fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
@@ -212,8 +221,8 @@ fn prepare(
     now_s: u64,
     path: &mut ArrayVec<SaId, MAX_DEPTH>,
     events: &mut Vec<Event>,
-    jobs: &mut Jobs,
-) -> Result<(), DropReason> {
+    unsettled: &mut Unsettled<'_>,
+) -> Result<bool, DropReason> {
     let bytes = packet.bytes();
     let at = header.at;
     let (least, spi_at) = match header.proto {
@@ -241,6 +250,9 @@ fn prepare(
     }
     if sa.encap.is_some() != header.port.is_some() {
         return Err(DropReason::Encap);
+    }
+    if unsettled.must_wait(id, hot, sa, seq) {
+        return Ok(false);
     }
     let number = sa.window.check(seq).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
     if hot.bytes_left == 0 || hot.packets_left == 0 {
@@ -276,7 +288,7 @@ fn prepare(
     };
     path.push(id);
     let head_at = packet.start() + at;
-    jobs.push(Job {
+    let job = Job {
         task,
         at: 0,
         icv_len: hot.icv_len,
@@ -293,8 +305,9 @@ fn prepare(
         udp6_at: 0,
         named: Named::new(spi, number),
         iv: [0; 16],
-    });
-    Ok(())
+    };
+    unsettled.push(job, sa, bytes.len());
+    Ok(true)
 }
 
 fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
@@ -346,7 +359,7 @@ fn settle(
     if hot.state != State::Valid {
         return Err(DropReason::InInvalid);
     }
-    // Others of the burst were counted meanwhile.
+    // Others of other bursts were counted meanwhile.
     if hot.bytes_left == 0 || hot.packets_left == 0 {
         sad.at_limit(job.sa, SaDir::In, events)?;
     }

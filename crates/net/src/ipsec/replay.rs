@@ -57,10 +57,14 @@ impl Window {
     /// The whole number that the low half `seq` stands for (RFC 4303 appendix A2.1, `xfrm_replay_seqhi`).
     #[must_use]
     pub fn extend(&self, seq: u32) -> u64 {
+        self.extend_at(self.top, seq)
+    }
+
+    fn extend_at(&self, top: u64, seq: u32) -> u64 {
         if !self.esn {
             return u64::from(seq);
         }
-        let (high, low) = ((self.top >> 32) as u32, self.top as u32);
+        let (high, low) = ((top >> 32) as u32, top as u32);
         let bottom = low.wrapping_sub(self.size).wrapping_add(1);
         let high = if low >= self.size - 1 {
             // The window lies in one subspace.
@@ -79,24 +83,42 @@ impl Window {
     /// # Errors
     /// [`DropReason::SeqZero`], [`DropReason::BehindWindow`], [`DropReason::Replayed`].
     pub fn check(&self, seq: u32) -> Result<u64, DropReason> {
-        let whole = self.extend(seq);
+        let whole = self.check_at(self.top, seq)?;
+        if self.is_seen(whole) { Err(DropReason::Replayed) } else { Ok(whole) }
+    }
+
+    /// The same with the window elsewhere, without what has been seen.
+    fn check_at(&self, top: u64, seq: u32) -> Result<u64, DropReason> {
+        let whole = self.extend_at(top, seq);
         if self.size == 0 {
             return Ok(whole);
         }
         // With extended numbers, a low half of 0 is a number like any other once the first subspace is over.
-        let zero = seq == 0 && (!self.esn || (self.top >> 32 == 0 && self.top < u64::from(self.size) - 1));
+        let zero = seq == 0 && (!self.esn || (top >> 32 == 0 && top < u64::from(self.size) - 1));
         if zero {
             return Err(DropReason::SeqZero);
         }
         // The window reaches below the very first number: such a high half is nobody's, which the ICV will show.
-        if whole > self.top {
-            return Ok(whole);
-        }
-        let behind = self.top - whole;
-        if behind >= u64::from(self.size) {
+        if whole <= top && top - whole >= u64::from(self.size) {
             return Err(DropReason::BehindWindow);
         }
-        if self.seen(whole) { Err(DropReason::Replayed) } else { Ok(whole) }
+        Ok(whole)
+    }
+
+    /// Whether [`Self::check`] would say the same of `seq` however far other packets move the window, up to `top`.
+    pub(crate) fn would_say_the_same(&self, seq: u32, top: u64) -> bool {
+        // On the way up no inferred number and no verdict comes back: what is the same at both ends is so between them.
+        self.check_at(self.top, seq) == self.check_at(top, seq)
+    }
+
+    /// Whether an authentic packet of this number would move the window there.
+    pub(crate) fn may_move_to(&self, whole: u64) -> bool {
+        self.size != 0 && whole > self.top && !self.is_below_the_first(whole)
+    }
+
+    /// A high half of all ones before the first number is below it, not above.
+    fn is_below_the_first(&self, whole: u64) -> bool {
+        self.esn && self.top >> 32 == 0 && whole >> 32 == u64::from(u32::MAX)
     }
 
     /// Checks again after a packet was found authentic, and moves on. `whole` is what [`Self::check`] said.
@@ -112,8 +134,7 @@ impl Window {
             return Err(DropReason::SeqHigh);
         }
         if whole > self.top {
-            // A high half of all ones before the first number is below it, not above.
-            if self.esn && self.top >> 32 == 0 && whole >> 32 == u64::from(u32::MAX) {
+            if self.is_below_the_first(whole) {
                 return Err(DropReason::BehindWindow);
             }
             let (from, to) = (self.top / 64, whole / 64);
