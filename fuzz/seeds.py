@@ -260,6 +260,21 @@ total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(to
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
 
+# ipsec_burst: window, 16 for extended numbers; high and low half of the window's top; hard limit of packets, 0 for none; then packets:
+# what is wrong (1 forged, 2 the other association, 4 one subspace up, 8 one down), low half of the number.
+def numbers(*packets):
+    return b"".join(struct.pack("<BI", wrong, low & 0xffffffff) for wrong, low in packets)
+
+
+for i, (how, high, low, limit, packets) in enumerate([
+        (1, 0, 0, 0, numbers((0, 1), (0, 2), (0, 2), (1, 2), (0, 40), (0, 3), (1, 3))),
+        (0x12, 0, 0xfffffff0, 0, numbers((0, -1), (4, 1), (4, 1), (1, -2), (0, -2), (0, 0x1000))),
+        (0x15, 0, 0xffffffce, 0, numbers((4, 5), (1, 0xffffffd0), (0, 0xffffffd0), (4, 0x2000), (0, 0xffffffff))),
+        (0x10, 5, 3, 0, numbers((8, 0xfffffff0), (0, 4), (8, 0xfffffff0), (0, 5000))),
+        (2, 0, 7, 3, numbers((0, 8), (0, 9), (2, 1), (1, 10), (0, 10), (0, 11), (1, 12), (0, 9))),
+        (6, 0, 0, 0, numbers((0, 1), (0, 1), (0, 0)))]):
+    seed("ipsec_burst", f"{i:02}", bytes([how]) + struct.pack("<HIB", high, low, limit) + packets)
+
 # ipsec_seal: whether lengths and addresses are put right (0), shape, flags, MTU, padding, inner packet.
 options4 = struct.pack("!BBHHHBBHII", 0x47, 0xb8, 40, 1, 0x4000, 64, 17, 0, 0x0A010005, 0x0A020005) + bytes([148, 4, 0, 0, 7, 3, 4, 0]) + udp
 extended6 = outer6(0, bytes([43, 0, 5, 2, 0, 0, 1, 0]) + bytes([60, 0, 0, 0, 0, 0, 0, 0]) + bytes([17, 0, 1, 4, 0, 0, 0, 0]) + udp)
