@@ -21,7 +21,10 @@ fn any_socket() -> io::Result<OwnedFd> {
 }
 
 /// A request about the device of this name.
-fn request(name: &str) -> io::Result<libc::ifreq> {
+///
+/// # Errors
+/// `ENODEV` for a name that is too long.
+pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -58,7 +61,12 @@ pub(crate) fn name(index: u32) -> io::Result<String> {
     let mut request = request("")?;
     request.ifr_ifru.ifru_ifindex = index as i32;
     ioctl(&any_socket()?, libc::SIOCGIFNAME, &mut request)?;
-    Ok(request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect())
+    Ok(name_in(&request))
+}
+
+/// The name that the kernel has put into a request.
+pub(super) fn name_in(request: &libc::ifreq) -> String {
+    request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect()
 }
 
 /// Sets a device up or down.

@@ -21,6 +21,9 @@ pub(crate) const MAX_PIECES: usize = 130;
 /// Length of `struct virtio_net_hdr` in bytes.
 pub(super) const VNET_HEADER_LEN: usize = 10;
 
+/// What crosses a device undone: checksums, superframes of TCP.
+pub(super) const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
 /// A packet's headers, without its link header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Headers<'a> {
@@ -42,14 +45,6 @@ pub(crate) struct Tap {
     link: [u8; LINK_HEADER_LEN],
 }
 
-/// A device's name and flags for `TUNSETIFF`.
-#[repr(C)]
-pub(super) struct Request {
-    pub(super) name: [u8; libc::IFNAMSIZ],
-    pub(super) flags: libc::c_short,
-    pub(super) rest: [u8; 22],
-}
-
 impl Tap {
     /// Makes one whose packets come in by `device`, which has these `facts`, with mark [`Marks::verified`].
     ///
@@ -57,30 +52,8 @@ impl Tap {
     /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN` or `CAP_BPF`, and what
     /// [`bpf::redirect`] says.
     pub(crate) fn open(device: u32, facts: &Facts, marks: Marks) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
-            .open("/dev/net/tun")?;
-        let mut request = Request {
-            name: [0; libc::IFNAMSIZ],
-            flags: (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
-            rest: [0; 22],
-        };
         // `sealane0` and the like are names that people give to IPsec devices.
-        request.name[..12].copy_from_slice(b"sealane-ao%d");
-        let offload = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-        // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the second takes a plain value.
-        let r = unsafe {
-            match libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) {
-                0 => libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offload),
-                refused => refused,
-            }
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let name: String = request.name.iter().take_while(|b| **b != 0).map(|b| *b as char).collect();
+        let (file, name) = open_device("sealane-ao%d", libc::IFF_TAP, &[OFFLOADS])?;
         let index = link::index(&name)?;
         // Without an address of its own it says nothing by itself. A kernel without IPv6 has nothing to be told.
         let _ = no_addresses(index);
@@ -108,6 +81,32 @@ impl Tap {
         front[VNET_HEADER_LEN + 12..].copy_from_slice(&(protocol as u16).to_be_bytes());
         write(&self.file, &front, headers.bytes, pieces)
     }
+}
+
+/// Opens a queue of a device of this name, made with its first queue, whose frames have vnet headers and which takes the first of
+/// `offloads` that it knows; and the name, in which the kernel has put a number for `%d`.
+///
+/// # Errors
+/// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this name;
+/// `ENODEV` for a name that is too long.
+pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> io::Result<(File, String)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open("/dev/net/tun")?;
+    let fd = file.as_raw_fd();
+    let mut request = link::request(name)?;
+    request.ifr_ifru.ifru_flags = (flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    // SAFETY: the ioctl reads and writes an `ifreq`.
+    if unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the ioctl takes a plain value.
+    if !offloads.iter().any(|offload| unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, *offload) } == 0) {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((file, link::name_in(&request)))
 }
 
 /// Writes one frame: what stands in front of its headers, these, and the pieces of its payload.

@@ -4,13 +4,12 @@
 
 use super::link;
 use super::netlink::{Messages, Socket};
-use super::tap::{self, Headers, Request, VNET_HEADER_LEN};
+use super::tap::{self, Headers, VNET_HEADER_LEN};
 use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The longest frame: a packet of 64 KB and its vnet header.
 pub(crate) const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
@@ -18,8 +17,8 @@ pub(crate) const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
 /// The MTU: what a path carries is the data path's to say, which tells each sender.
 const MTU: u32 = 65_535;
 
-/// `TUN_F_USO4` and `TUN_F_USO6` of `linux/if_tun.h`: superframes of UDP (6.2).
-const USO: u32 = 0x20 | 0x40;
+/// Superframes of UDP (6.2).
+const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// The dummy address of IPv4 (RFC 7600 section 4.8).
 const DUMMY: [u8; 4] = [192, 0, 0, 8];
@@ -106,30 +105,7 @@ impl Tun {
 
 /// Opens a queue of a device, which is made with the first of them.
 fn queue(name: &str, more: i32) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
-        .open("/dev/net/tun")?;
-    let mut request = Request {
-        name: [0; libc::IFNAMSIZ],
-        flags: (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | more) as libc::c_short,
-        rest: [0; 22],
-    };
-    for (to, from) in request.name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
-        *to = from;
-    }
-    let plain = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-    // SAFETY: the first ioctl reads and writes a request of `struct ifreq`'s size, the others take plain values.
-    let r = unsafe {
-        let fd = file.as_raw_fd();
-        match libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) {
-            0 if libc::ioctl(fd, libc::TUNSETOFFLOAD, plain | USO) == 0 => 0,
-            0 => libc::ioctl(fd, libc::TUNSETOFFLOAD, plain),
-            refused => refused,
-        }
-    };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(file) }
+    Ok(tap::open_device(name, libc::IFF_TUN | more, &[tap::OFFLOADS | USO, tap::OFFLOADS])?.0)
 }
 
 /// Makes a device ready and puts it up; its index.
