@@ -15,6 +15,10 @@
 //! ([`crate::xfrm::gateway`]). Program and sockets go with their descriptors: when we die the stack has all frames again, and
 //! its rules.
 
+mod prefix;
+
+pub(crate) use prefix::Prefix;
+
 use super::bpf::map::{Kind as MapKind, Map};
 use super::bpf::program::{If, Insn, Kind, Program, Size, bpf, load};
 use std::io;
@@ -35,43 +39,24 @@ pub(crate) struct Tables {
     from: Map,
 }
 
-/// A prefix; IPv4's are kept as those of IPv4-mapped addresses.
-pub(crate) type Prefix = (IpAddr, u8);
-
-/// An address with 128 bits.
-fn wide(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
-}
-
-/// A prefix of such addresses: its length, its bytes.
-fn wide_prefix((address, len): Prefix) -> (u32, [u8; 16]) {
-    let more = if address.is_ipv4() { 96 } else { 0 };
-    (u32::from(len) + more, wide(address))
-}
-
 fn to_key(prefix: Prefix) -> [u8; 20] {
-    let (len, bytes) = wide_prefix(prefix);
     let mut key = [0; 20];
-    key[..4].copy_from_slice(&len.to_ne_bytes());
-    key[4..].copy_from_slice(&bytes);
+    key[..4].copy_from_slice(&u32::from(prefix.len()).to_ne_bytes());
+    key[4..].copy_from_slice(&prefix.bytes());
     key
 }
 
 fn from_key(number: u32, prefix: Prefix) -> [u8; 24] {
-    let (len, bytes) = wide_prefix(prefix);
     let mut key = [0; 24];
-    key[..4].copy_from_slice(&(len + 32).to_ne_bytes());
+    key[..4].copy_from_slice(&(u32::from(prefix.len()) + 32).to_ne_bytes());
     key[4..8].copy_from_slice(&number.to_ne_bytes());
-    key[8..].copy_from_slice(&bytes);
+    key[8..].copy_from_slice(&prefix.bytes());
     key
 }
 
 fn state_key(destination: IpAddr, spi: u32) -> [u8; 20] {
     let mut key = [0; 20];
-    key[..16].copy_from_slice(&wide(destination));
+    key[..16].copy_from_slice(&prefix::wide(destination).to_be_bytes());
     key[16..].copy_from_slice(&spi.to_be_bytes());
     key
 }

@@ -106,7 +106,7 @@ impl Rig {
 fn only_what_is_ours_is_taken() {
     for mode in [Mode::Native, Mode::Generic] {
         let Some(mut rig) = Rig::new("transport::xdp", mode) else { return };
-        let prefix = |text: &str, len| (text.parse::<IpAddr>().unwrap(), len);
+        let prefix = |text: &str, len| Prefix::new(text.parse().unwrap(), len);
         let t = &rig.tables;
         t.to(prefix("10.99.0.0", 16), Some(1)).unwrap();
         t.to(prefix("10.99.7.0", 24), Some(0)).unwrap();

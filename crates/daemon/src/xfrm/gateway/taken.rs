@@ -5,7 +5,7 @@
 //! and sources are looked up one after the other, each by its longest prefix; for a destination's prefix there stand all sources
 //! of policies that are for it, those of wider ones too.
 
-use crate::transport::xdp;
+use crate::transport::xdp::{Prefix, Tables};
 use sealane_net::ipsec::sa::Mode;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
 use std::collections::{BTreeMap, HashMap};
@@ -17,16 +17,6 @@ pub(super) const MAX_POLICIES: usize = 2048;
 /// How many comparisons it may take.
 const MAX_WORK: usize = 4 << 20;
 
-/// A prefix of both families: IPv4's are those of IPv4-mapped addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Prefix {
-    bits: u128,
-    len: u8,
-}
-
-/// Everything.
-const ANY: Prefix = Prefix { bits: 0, len: 0 };
-
 /// What nobody forwards: groups, links, loopback, this network.
 const NEVER: [(IpAddr, u8); 7] = [
     (IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 0)), 3),
@@ -37,37 +27,6 @@ const NEVER: [(IpAddr, u8); 7] = [
     (IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
     (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
 ];
-
-fn wide(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits(),
-    }
-}
-
-fn mask(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
-}
-
-impl Prefix {
-    fn new(address: IpAddr, len: u8) -> Self {
-        let len = if address.is_ipv4() { 96 + len.min(32) } else { len.min(128) };
-        Prefix { bits: wide(address) & mask(len), len }
-    }
-
-    /// Whether it has all of another one.
-    fn covers(self, other: Prefix) -> bool {
-        self.len <= other.len && (self.bits ^ other.bits) & mask(self.len) == 0
-    }
-
-    fn has(self, address: IpAddr) -> bool {
-        (self.bits ^ wide(address)) & mask(self.len) == 0
-    }
-
-    fn ip(self) -> xdp::Prefix {
-        (IpAddr::V6(Ipv6Addr::from_bits(self.bits)), self.len)
-    }
-}
 
 /// What a policy is for, as far as addresses say, and whether what is for it may be taken.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +46,7 @@ impl Rule {
         let take = plain && protects && policy.device.is_none() && s.family.is_some();
         let (source, destination) = match s.family {
             Some(_) => (Prefix::new(s.source, s.source_len), Prefix::new(s.destination, s.destination_len)),
-            None => (ANY, ANY),
+            None => (Prefix::ANY, Prefix::ANY),
         };
         Rule { source, destination, take }
     }
@@ -124,7 +83,8 @@ fn wanted(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> Wanted {
         return Wanted::new();
     }
     let own = locals.map(|address| (address, 128)).chain(NEVER);
-    let own = own.map(|(address, len)| Rule { source: ANY, destination: Prefix::new(address, len), take: false });
+    let own =
+        own.map(|(address, len)| Rule { source: Prefix::ANY, destination: Prefix::new(address, len), take: false });
     let rules: Vec<Rule> = own.chain(rules.iter().copied()).collect();
     let mut wanted: Wanted = rules.iter().map(|rule| (rule.destination, BTreeMap::new())).collect();
     let mut work = 0;
@@ -158,7 +118,7 @@ impl Taken {
     /// The kernel's.
     pub(super) fn set(
         &mut self,
-        tables: &xdp::Tables,
+        tables: &Tables,
         rules: &[Rule],
         locals: impl Iterator<Item = IpAddr>,
     ) -> io::Result<()> {
@@ -179,22 +139,22 @@ impl Taken {
         let changed = |key: &(u32, Prefix), take: &bool, old: &BTreeMap<_, _>| old.get(key) != Some(take);
         // What is not to be taken any more first.
         for ((number, source), _) in from.iter().filter(|(key, take)| !**take && changed(key, take, &self.from)) {
-            tables.from(*number, source.ip(), Some(false))?;
+            tables.from(*number, *source, Some(false))?;
         }
         for (destination, _) in to.iter().filter(|(key, number)| **number == 0 && self.to.get(*key) != Some(&0)) {
-            tables.to(destination.ip(), Some(0))?;
+            tables.to(*destination, Some(0))?;
         }
         for ((number, source), _) in from.iter().filter(|(key, take)| **take && changed(key, take, &self.from)) {
-            tables.from(*number, source.ip(), Some(true))?;
+            tables.from(*number, *source, Some(true))?;
         }
         for (destination, number) in to.iter().filter(|(key, number)| self.to.get(*key) != Some(number)) {
-            tables.to(destination.ip(), Some(*number))?;
+            tables.to(*destination, Some(*number))?;
         }
         for destination in self.to.keys().filter(|key| !to.contains_key(key)) {
-            tables.to(destination.ip(), None)?;
+            tables.to(*destination, None)?;
         }
         for (number, source) in self.from.keys().filter(|key| !from.contains_key(key)) {
-            tables.from(*number, source.ip(), None)?;
+            tables.from(*number, *source, None)?;
         }
         self.numbers.retain(|destination, _| to.get(destination).is_some_and(|number| *number != 0));
         (self.to, self.from) = (to, from);
@@ -217,7 +177,7 @@ mod tests {
     /// What the program's two lookups say.
     fn takes(wanted: &Wanted, source: &str, destination: &str) -> bool {
         fn longest<T>(of: &BTreeMap<Prefix, T>, address: IpAddr) -> Option<&T> {
-            of.iter().filter(|(prefix, _)| prefix.has(address)).max_by_key(|(prefix, _)| prefix.len).map(|(_, of)| of)
+            of.iter().filter(|(prefix, _)| prefix.has(address)).max_by_key(|(prefix, _)| prefix.len()).map(|(_, of)| of)
         }
         let sources = longest(wanted, destination.parse().unwrap());
         sources.and_then(|s| longest(s, source.parse().unwrap())).copied().unwrap_or(false)
