@@ -1,29 +1,15 @@
 //! Whereto a packet goes from here, by the kernel's routes and neighbours: asked over netlink, kept up to date by what it tells.
 
-use super::netlink::{Messages, Socket};
+use super::netlink::{Messages, RTA_ENCAP, RTA_VIA, RTAX_MTU, Socket, family, ip};
 use sealane_abi::netlink as nl;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-const RTA_DST: u16 = 1;
-const RTA_SRC: u16 = 2;
-const RTA_IIF: u16 = 3;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_METRICS: u16 = 8;
-const RTA_MARK: u16 = 16;
-const RTA_VIA: u16 = 18;
-const RTA_ENCAP: u16 = 22;
-const RTAX_MTU: u16 = 2;
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-const NTF_USE: u8 = 1;
-
-/// States in which a neighbour's address is good to use: reachable, stale, delay, probe, permanent.
-const VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x80;
+/// States in which a neighbour's address is good to use.
+const VALID: u16 = SURE | libc::NUD_STALE;
 /// Those in which the kernel is sure of it, or is finding out.
-const SURE: u16 = 0x02 | 0x08 | 0x10 | 0x80;
+const SURE: u16 = libc::NUD_REACHABLE | libc::NUD_DELAY | libc::NUD_PROBE | libc::NUD_PERMANENT;
 
 /// A packet that looks for its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,25 +51,6 @@ pub(crate) struct Asker {
     told: Socket,
 }
 
-fn family(address: IpAddr) -> u8 {
-    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
-}
-
-fn put(a: &mut super::netlink::Attributes<'_>, type_: u16, address: IpAddr) {
-    match address {
-        IpAddr::V4(v4) => a.put(type_, &v4.octets()),
-        IpAddr::V6(v6) => a.put(type_, &v6.octets()),
-    }
-}
-
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
-        16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?)),
-        _ => None,
-    }
-}
-
 fn word(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
@@ -94,8 +61,16 @@ impl Asker {
     /// # Errors
     /// The kernel's.
     pub(crate) fn new() -> io::Result<Self> {
-        // RTNLGRP_LINK, _NEIGH, _IPV4_IFADDR, _IPV4_ROUTE, _IPV4_RULE, _IPV6_IFADDR, _IPV6_ROUTE, _IPV6_RULE.
-        const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
+        const GROUPS: [u32; 8] = [
+            libc::RTNLGRP_LINK,
+            libc::RTNLGRP_NEIGH,
+            libc::RTNLGRP_IPV4_IFADDR,
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV4_RULE,
+            libc::RTNLGRP_IPV6_IFADDR,
+            libc::RTNLGRP_IPV6_ROUTE,
+            libc::RTNLGRP_IPV6_RULE,
+        ];
         let told = Socket::open(libc::NETLINK_ROUTE)?;
         // A kernel without IPv6 has its groups all the same.
         GROUPS.iter().try_for_each(|group| told.join(*group))?;
@@ -110,12 +85,12 @@ impl Asker {
         // struct rtmsg: family, lengths of prefixes, TOS; table, protocol, scope, type; flags.
         let fixed = [family(asked.destination), bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         messages.push(libc::RTM_GETROUTE, 0, &fixed, |a| {
-            put(a, RTA_DST, asked.destination);
-            put(a, RTA_SRC, asked.source);
+            a.ip(libc::RTA_DST, asked.destination);
+            a.ip(libc::RTA_SRC, asked.source);
             if asked.iif != 0 {
-                a.u32(RTA_IIF, asked.iif);
+                a.u32(libc::RTA_IIF, asked.iif);
             }
-            a.u32(RTA_MARK, asked.mark);
+            a.u32(libc::RTA_MARK, asked.mark);
         });
         let mut route = None;
         let done = self.ask.request(&messages, |message| {
@@ -138,7 +113,7 @@ impl Asker {
             fixed
         };
         let mut messages = Messages::new();
-        messages.push(libc::RTM_GETNEIGH, 0, &fixed(0, 0), |a| put(a, NDA_DST, to));
+        messages.push(libc::RTM_GETNEIGH, 0, &fixed(0, 0), |a| a.ip(libc::NDA_DST, to));
         let mut found = None;
         let _ = self.ask.request(&messages, |message| {
             if let Some((_, _, state, hardware)) = read_neighbour(message) {
@@ -148,7 +123,7 @@ impl Asker {
         if found.is_none_or(|(state, _)| state & SURE == 0) {
             let mut messages = Messages::new();
             let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_REPLACE as u16;
-            messages.push(libc::RTM_NEWNEIGH, flags, &fixed(0, NTF_USE), |a| put(a, NDA_DST, to));
+            messages.push(libc::RTM_NEWNEIGH, flags, &fixed(0, libc::NTF_USE), |a| a.ip(libc::NDA_DST, to));
             // Who is not found out about is the stack's.
             let _ = self.ask.transact(&messages);
         }
@@ -185,12 +160,12 @@ fn read_route(payload: &[u8], destination: IpAddr) -> Option<Route> {
     let mut route = Route { oif: 0, via: destination, mtu: 0 };
     for attribute in nl::Attrs::new(payload.get(12..)?) {
         match attribute.type_ {
-            RTA_OIF => route.oif = word(attribute.payload)?,
-            RTA_GATEWAY => route.via = address(attribute.payload)?,
+            libc::RTA_OIF => route.oif = word(attribute.payload)?,
+            libc::RTA_GATEWAY => route.via = ip(attribute.payload)?,
             // A gateway of the other family: struct rtvia, family and address.
-            RTA_VIA => route.via = address(attribute.payload.get(2..)?)?,
+            RTA_VIA => route.via = ip(attribute.payload.get(2..)?)?,
             RTA_ENCAP => return None,
-            RTA_METRICS => {
+            libc::RTA_METRICS => {
                 let mtu = nl::Attrs::new(attribute.payload).find(|a| a.type_ == RTAX_MTU);
                 route.mtu = mtu.and_then(|a| word(a.payload)).unwrap_or(0);
             }
@@ -208,8 +183,8 @@ fn read_neighbour(message: &nl::Message<'_>) -> Option<(u32, IpAddr, u16, Option
     let (mut to, mut hardware) = (None, None);
     for attribute in nl::Attrs::new(message.payload.get(12..)?) {
         match attribute.type_ {
-            NDA_DST => to = address(attribute.payload),
-            NDA_LLADDR => hardware = <[u8; 6]>::try_from(attribute.payload).ok(),
+            libc::NDA_DST => to = ip(attribute.payload),
+            libc::NDA_LLADDR => hardware = <[u8; 6]>::try_from(attribute.payload).ok(),
             _ => {}
         }
     }

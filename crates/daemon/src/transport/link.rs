@@ -117,9 +117,8 @@ impl Links {
     /// # Errors
     /// The kernel's.
     pub(crate) fn new() -> io::Result<Self> {
-        const RTNLGRP_LINK: u32 = 1;
         let socket = Socket::open(libc::NETLINK_ROUTE)?;
-        socket.join(RTNLGRP_LINK)?;
+        socket.join(libc::RTNLGRP_LINK)?;
         Ok(Links { socket })
     }
 

@@ -5,6 +5,7 @@
 
 use sealane_abi::netlink as nl;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use zerocopy::IntoBytes;
 use zeroize::Zeroize;
@@ -17,6 +18,13 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// Flag of an answer that has attributes behind its fixed part (`NLM_F_ACK_TLVS`).
 const NLM_F_ACK_TLVS: u16 = 0x200;
+
+// What `libc` does not have of rtnetlink for every C library (`linux/rtnetlink.h`, `linux/if_addr.h`).
+pub(super) const RTA_VIA: u16 = 18;
+pub(super) const RTA_ENCAP: u16 = 22;
+pub(super) const RTAX_MTU: u16 = 2;
+pub(super) const IFA_ADDRESS: u16 = 1;
+pub(super) const IFA_LOCAL: u16 = 2;
 
 /// Bytes that one read may return: an NFQUEUE message with a packet of 64 KB is the longest one we read elsewhere;
 /// answers to requests are pages.
@@ -103,6 +111,14 @@ impl Attributes<'_> {
         self.put(type_, &value.to_ne_bytes());
     }
 
+    /// An address: 4 or 16 bytes.
+    pub(crate) fn ip(&mut self, type_: u16, address: IpAddr) {
+        match address {
+            IpAddr::V4(v4) => self.put(type_, &v4.octets()),
+            IpAddr::V6(v6) => self.put(type_, &v6.octets()),
+        }
+    }
+
     /// A string with its zero.
     pub(crate) fn str(&mut self, type_: u16, value: &str) {
         let at = self.buf.len();
@@ -124,6 +140,16 @@ impl Attributes<'_> {
         let len = u16::try_from(self.buf.len() - at).expect("lists are cut before they grow too long");
         self.buf[at..at + 2].copy_from_slice(&len.to_ne_bytes());
     }
+}
+
+/// The address in an attribute; none where its length is that of no family.
+pub(super) fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// The family of an address, as fixed headers say it.
+pub(super) fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
 }
 
 /// What the kernel said to a request that it refused.
@@ -363,6 +389,8 @@ mod tests {
             a.str(2, "abc");
             a.str(3, "abcd");
             a.nest(4, |a| a.u32(5, 9));
+            a.ip(6, IpAddr::from([192, 0, 2, 1]));
+            a.ip(7, IpAddr::from([7; 16]));
         });
         messages.push(8, 0, &[], |_| {});
         let read: Vec<_> = nl::Messages::new(messages.bytes()).collect();
@@ -376,6 +404,9 @@ mod tests {
         assert_eq!(attributes[2].payload, b"abcd\0");
         assert_eq!(attributes[3].type_, 4);
         assert_eq!(nl::Attrs::new(attributes[3].payload).next().expect("nested").payload, 9u32.to_ne_bytes());
+        assert_eq!(ip(attributes[4].payload), Some([192, 0, 2, 1].into()));
+        assert_eq!(ip(attributes[5].payload), Some([7; 16].into()));
+        assert_eq!((ip(&[1, 2, 3]), ip(&[])), (None, None));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Routes: what leads marked packets to the TUN device, which addresses are ours, and what a path carries.
 
-use super::netlink::{Messages, Socket, errno};
+use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -18,6 +18,7 @@ const PRIORITY: u32 = 97;
 /// Where the rules of [`Ways`] stand.
 const WAYS_PRIORITY: u32 = 95;
 
+// What `libc` does not have of `linux/fib_rules.h`.
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
@@ -25,13 +26,6 @@ const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PRIORITY: u16 = 6;
-const RTA_TABLE: u16 = 15;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
-const RTNLGRP_IPV4_IFADDR: u32 = 5;
-const RTNLGRP_IPV6_IFADDR: u32 = 9;
 
 const FAMILIES: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
@@ -75,13 +69,13 @@ fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) ->
     let fixed =
         [family, 0, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, libc::RT_SCOPE_UNIVERSE, kind, 0, 0, 0, 0];
     messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        a.u32(RTA_TABLE, table(number));
+        a.u32(libc::RTA_TABLE, table(number));
         match device {
             Some(index) => {
-                a.u32(RTA_PRIORITY, 1);
-                a.u32(RTA_OIF, index);
+                a.u32(libc::RTA_PRIORITY, 1);
+                a.u32(libc::RTA_OIF, index);
             }
-            None => a.u32(RTA_PRIORITY, u32::MAX - 1),
+            None => a.u32(libc::RTA_PRIORITY, u32::MAX - 1),
         }
     });
     messages
@@ -129,17 +123,12 @@ pub(crate) struct Way {
 impl Way {
     /// A rule for packets without a mark: ours have one.
     fn rule(&self, type_: u16, flags: u16) -> Messages {
-        let bytes = |address| match address {
-            IpAddr::V4(v4) => v4.octets().to_vec(),
-            IpAddr::V6(v6) => v6.octets().to_vec(),
-        };
-        let family = if self.source.0.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
-        let fixed = [family, self.destination.1, self.source.1, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
+        let fixed = [family(self.source.0), self.destination.1, self.source.1, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
         let mut messages = Messages::new();
         messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
             for ((address, bits), attribute) in [(self.destination, FRA_DST), (self.source, FRA_SRC)] {
                 if bits > 0 {
-                    a.put(attribute, &bytes(address));
+                    a.ip(attribute, address);
                 }
             }
             a.u32(FRA_PRIORITY, WAYS_PRIORITY);
@@ -250,22 +239,16 @@ impl Narrow {
     }
 
     fn change(&mut self, type_: u16, flags: u16, to: IpAddr, mtu: u32) -> io::Result<()> {
-        const RTA_DST: u16 = 1;
-        const RTA_METRICS: u16 = 8;
-        const RTAX_MTU: u16 = 2;
-        let (family, bits, bytes) = match to {
-            IpAddr::V4(v4) => (libc::AF_INET as u8, 32, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (libc::AF_INET6 as u8, 128, v6.octets().to_vec()),
-        };
+        let bits = if to.is_ipv4() { 32 } else { 128 };
         let mut messages = Messages::new();
         let (kind, scope) = (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE);
-        let fixed = [family, bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
+        let fixed = [family(to), bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
         messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-            a.u32(RTA_TABLE, table(self.number));
-            a.put(RTA_DST, &bytes);
-            a.u32(RTA_PRIORITY, 1);
-            a.u32(RTA_OIF, self.device);
-            a.nest(RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
+            a.u32(libc::RTA_TABLE, table(self.number));
+            a.ip(libc::RTA_DST, to);
+            a.u32(libc::RTA_PRIORITY, 1);
+            a.u32(libc::RTA_OIF, self.device);
+            a.nest(libc::RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
         });
         self.socket.transact(&messages)
     }
@@ -285,8 +268,8 @@ impl Locals {
     /// The kernel's.
     pub(crate) fn new() -> io::Result<Self> {
         let socket = Socket::open(libc::NETLINK_ROUTE)?;
-        socket.join(RTNLGRP_IPV4_IFADDR)?;
-        socket.join(RTNLGRP_IPV6_IFADDR)?;
+        socket.join(libc::RTNLGRP_IPV4_IFADDR)?;
+        socket.join(libc::RTNLGRP_IPV6_IFADDR)?;
         let mut locals = Locals { socket, known: HashSet::new() };
         locals.dump()?;
         Ok(locals)
@@ -337,14 +320,6 @@ impl Locals {
 impl AsFd for Locals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(IpAddr::from(*bytes.first_chunk::<4>()?)),
-        16 => Some(IpAddr::from(*bytes.first_chunk::<16>()?)),
-        _ => None,
     }
 }
 

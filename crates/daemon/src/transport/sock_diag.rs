@@ -1,6 +1,6 @@
 //! The kernel's sockets: which one a segment belongs to, and which ones go (`linux/inet_diag.h`, `linux/sock_diag.h`).
 
-use super::netlink::{Messages, Socket, errno};
+use super::netlink::{Messages, Socket, errno, family};
 use sealane_abi::netlink as nl;
 use sealane_abi::tcp::State;
 use std::io;
@@ -134,7 +134,7 @@ impl SockDiag {
         let Asked { local, remote, device, cookie, states } = *asked;
         // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
         let mut fixed = [0u8; 56];
-        fixed[0] = if local.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 };
+        fixed[0] = family(local.ip());
         fixed[1] = libc::IPPROTO_TCP as u8;
         fixed[4..8].copy_from_slice(&states.to_ne_bytes());
         fixed[8..10].copy_from_slice(&local.port().to_be_bytes());

@@ -1,7 +1,7 @@
 //! Namespaces and devices for tests, which need root; without it they are skipped, and say so.
 
 use super::link;
-use super::netlink::{Messages, Socket, errno};
+use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, Socket, errno, family};
 use super::netns::Netns;
 use sealane_abi::netlink as nl;
 use std::fs;
@@ -84,32 +84,26 @@ fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
 
 /// Gives a device an address, without duplicate address detection. Packets to it arrive when this returns.
 pub(crate) fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
-    const IFA_ADDRESS: u16 = 1;
-    const IFA_LOCAL: u16 = 2;
     const IFA_F_NODAD: u8 = 2;
     const RTF_LOCAL: u32 = 0x8000_0000;
     let index = link::index(name)?;
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
-    let mut fixed = vec![family, prefix_len, IFA_F_NODAD, 0];
+    let mut fixed = vec![family(address), prefix_len, IFA_F_NODAD, 0];
     fixed.extend_from_slice(&index.to_ne_bytes());
-    let bytes = match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
     let mut messages = Messages::new();
     messages.push(libc::RTM_NEWADDR, CREATE, &fixed, |a| {
-        a.put(IFA_LOCAL, &bytes);
-        a.put(IFA_ADDRESS, &bytes);
+        a.ip(IFA_LOCAL, address);
+        a.ip(IFA_ADDRESS, address);
     });
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
     // Of IPv6 the kernel makes the local route later, in a thread of its own.
     let until = Instant::now() + ROUTE_WAIT;
-    let named: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let IpAddr::V6(v6) = address else { return Ok(()) };
+    let named: String = v6.octets().iter().map(|b| format!("{b:02x}")).collect();
     let is_local = |line: &str| {
         let flags = line.split_whitespace().nth(8).and_then(|f| u32::from_str_radix(f, 16).ok());
         line.starts_with(&named) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
     };
-    while address.is_ipv6() && Instant::now() < until {
+    while Instant::now() < until {
         if fs::read_to_string("/proc/thread-self/net/ipv6_route")?.lines().any(is_local) {
             break;
         }

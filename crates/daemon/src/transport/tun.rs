@@ -3,7 +3,7 @@
 //! With vnet headers (`IFF_VNET_HDR`) superframes cross whole, both ways.
 
 use super::link;
-use super::netlink::{Messages, Socket};
+use super::netlink::{IFA_LOCAL, Messages, Socket};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
 use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
@@ -129,7 +129,6 @@ impl AsFd for Tun {
 
 /// Gives a device an address that is nobody's: even the loosest filter drops what comes in by a device without any.
 fn address(index: u32) -> io::Result<()> {
-    const IFA_LOCAL: u16 = 2;
     let [a, b, c, d] = index.to_ne_bytes();
     let mut messages = Messages::new();
     let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
