@@ -1,7 +1,7 @@
 //! Bursts of frames, in their chunks from one interface to the other.
 
 use super::opening::Opened;
-use super::ways::Hop;
+use super::ways::{Hop, Ways};
 use super::{Counts, Worker};
 use crate::transport::hops::Asked;
 use crate::transport::xsk::Received;
@@ -9,6 +9,7 @@ use crate::xfrm::inbound::{Stack, deliver};
 use crate::xfrm::tables::Tables;
 use crate::xfrm::wire::Wire;
 use arrayvec::ArrayVec;
+use core::ops::Range;
 use sealane_engine::xfrm::data::{BURST, Run};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::DropReason;
@@ -20,6 +21,7 @@ use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
 use sealane_net::wire::gso::ends;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 /// Length of Ethernet's header.
 const LINK_LEN: usize = 14;
@@ -32,12 +34,16 @@ struct Taken {
 }
 
 /// What becomes of a frame.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// Its packet lies there, and leaves by this hop.
     Send(Hop, usize, usize),
-    /// Nothing more.
-    Done,
+    /// Its packet is given to the stack.
+    Stack,
+    /// It is dropped, and the stack tells its sender.
+    Tell,
+    /// It is dropped.
+    Drop,
 }
 
 type Frames = ArrayVec<Taken, BURST>;
@@ -117,51 +123,18 @@ impl Worker {
             locked.xfrm.tables(0, shared.now()).outbound_finish(&mut packets, &jobs);
             locked.tell();
         }
-        let mut fates: Fates = ArrayVec::new();
-        let (mut sealed, mut dropped) = (0, 0);
+        let fates: Fates = packets
+            .iter()
+            .map(|packet| match fate(packet) {
+                Fate::Stack => onward(packet, ways, shared.bits.exempt, now).unwrap_or(Fate::Stack),
+                fate => fate,
+            })
+            .collect();
         let (lent, fast, tables) = (&mut Vec::new(), &mut None, &Tables::Stack);
         let mut wire = Wire { udp, lent, raw, out, fast, shared, tables, routes };
-        let mut stack = 0..0;
-        for (at, packet) in packets.iter().enumerate() {
-            let mut by_stack = false;
-            let fate = match packet.status {
-                // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a socket.
-                Ok(()) if packet.sa == SaId::NONE || is_of_another_port(packet.packet.bytes()) => {
-                    dropped += 1;
-                    Fate::Done
-                }
-                Ok(()) => {
-                    sealed += 1;
-                    let bytes = packet.packet.bytes();
-                    let asked = ends(bytes).ok().map(|(source, destination)| {
-                        let mark = shared.bits.exempt;
-                        Asked { source, destination, iif: 0, mark }
-                    });
-                    let hop =
-                        asked.and_then(|asked| ways.hop(asked, now)).filter(|hop| bytes.len() <= hop.mtu as usize);
-                    by_stack = hop.is_none();
-                    hop.map_or(Fate::Done, |hop| Fate::Send(hop, packet.packet.start(), packet.packet.end()))
-                }
-                Err(reason) => {
-                    dropped += 1;
-                    // Its sender is told.
-                    by_stack = reason == DropReason::TooBig;
-                    Fate::Done
-                }
-            };
-            fates.push(fate);
-            if by_stack && stack.end == at && !stack.is_empty() {
-                stack.end = at + 1;
-            } else if by_stack {
-                wire.send(&packets[stack], tun);
-                stack = at..at + 1;
-            }
-        }
-        add(&counts.to_stack, to_stack(&packets, &fates));
-        wire.send(&packets[stack], tun);
+        stretches(&fates).for_each(|stretch| wire.send(&packets[stretch], tun));
         drop(packets);
-        add(&counts.sealed, sealed);
-        add(&counts.dropped, dropped);
+        count(counts, &counts.sealed, &fates);
         leave(open, counts, i, frames, fates);
     }
 
@@ -185,14 +158,12 @@ impl Worker {
         // A policy that is new may be for what was opened: then it is the stack's.
         let known = shared.xfrm().spd().changes() == prefixes.0;
         let mut fates: Fates = ArrayVec::new();
-        let (mut opened, mut given, mut last) = (0, 0, None);
-        let mut stack = 0..0;
+        let mut last = None;
         for Inbound { packet, status, .. } in &mut packets {
             let Ok(open::Opened::Packet { .. }) = status else {
-                fates.push(Fate::Done);
+                fates.push(Fate::Drop);
                 continue;
             };
-            opened += 1;
             let hop = ends(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
@@ -207,29 +178,56 @@ impl Worker {
             let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
             fates.push(match hop {
                 Some(hop) if hop_less(packet.bytes_mut()) => Fate::Send(hop, packet.start(), packet.end()),
-                _ => Fate::Done,
+                _ => Fate::Stack,
             });
         }
         let mut to = Stack { tun, kept, more: false };
-        for at in 0..packets.len() {
-            let by_stack = matches!(fates[at], Fate::Done) && packets[at].status.is_ok();
-            if by_stack && stack.end == at && !stack.is_empty() {
-                stack.end = at + 1;
-            } else if by_stack {
-                given += stack.len();
-                deliver(&packets[stack], &mut to, &shared.counters);
-                stack = at..at + 1;
-            }
+        for stretch in stretches(&fates) {
+            deliver(&packets[stretch], &mut to, &shared.counters);
         }
-        given += stack.len();
-        deliver(&packets[stack], &mut to, &shared.counters);
-        let all = packets.len();
         drop(packets);
-        add(&counts.opened, opened);
-        add(&counts.to_stack, given);
-        add(&counts.dropped, all - opened);
+        count(counts, &counts.opened, &fates);
         leave(open, counts, i, frames, fates);
     }
+}
+
+/// What becomes of a packet that was to be sealed: the stack's is what may leave.
+fn fate(packet: &Outbound<'_>) -> Fate {
+    match packet.status {
+        // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a socket.
+        Ok(()) if packet.sa == SaId::NONE || is_of_another_port(packet.packet.bytes()) => Fate::Drop,
+        Ok(()) => Fate::Stack,
+        Err(DropReason::TooBig) => Fate::Tell,
+        Err(_) => Fate::Drop,
+    }
+}
+
+/// How a sealed packet leaves past the stack. `None` where it has to send it.
+fn onward(packet: &Outbound<'_>, ways: &mut Ways, mark: u32, now: Instant) -> Option<Fate> {
+    let Outbound { packet, .. } = packet;
+    let (source, destination) = ends(packet.bytes()).ok()?;
+    let hop = ways.hop(Asked { source, destination, iif: 0, mark }, now)?;
+    (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end()))
+}
+
+/// Which packets the stack has something to do for, as many of them together as follow one another.
+fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
+    let is = |fate: &Fate| matches!(fate, Fate::Stack | Fate::Tell);
+    let mut at = 0;
+    fates.chunk_by(move |a, b| is(a) == is(b)).filter_map(move |stretch| {
+        let from = at;
+        at += stretch.len();
+        stretch.first().is_some_and(is).then_some(from..at)
+    })
+}
+
+/// Counts each packet of a burst once, as dropped or as `passed`; of these, whose the stack's are.
+fn count(counts: &Counts, passed: &AtomicU64, fates: &[Fate]) {
+    let stack = fates.iter().filter(|fate| matches!(fate, Fate::Stack)).count();
+    let dropped = fates.iter().filter(|fate| matches!(fate, Fate::Tell | Fate::Drop)).count();
+    add(passed, fates.len() - dropped);
+    add(&counts.to_stack, stack);
+    add(&counts.dropped, dropped);
 }
 
 /// Puts link headers in front of packets that leave, and chunks back that nothing leaves in.
@@ -255,11 +253,6 @@ fn leave(open: &mut Opened, counts: &Counts, came: usize, frames: Frames, fates:
     add(&counts.full, full);
 }
 
-fn to_stack(packets: &[Outbound<'_>], fates: &[Fate]) -> usize {
-    let sealed = |packet: &Outbound<'_>| packet.status.is_ok() && packet.sa != SaId::NONE;
-    packets.iter().zip(fates).filter(|(packet, fate)| matches!(fate, Fate::Done) && sealed(packet)).count()
-}
-
 fn add(counter: &AtomicU64, n: usize) {
     if n > 0 {
         counter.fetch_add(n as u64, Relaxed);
@@ -281,5 +274,68 @@ fn is_udp(packet: &[u8]) -> bool {
         Some(0x45) => packet.get(9) == Some(&17) && packet.get(22..24) == Some(&NAT_T),
         Some(0x60..=0x6f) => packet.get(6) == Some(&17) && packet.get(42..44) == Some(&NAT_T),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_net::ipsec::sa::SaSpec;
+    use sealane_net::ipsec::sad::Sad;
+    use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
+    use std::sync::Arc;
+
+    /// A state's name.
+    fn state() -> SaId {
+        let mut transforms = Transforms::new(Arc::new(sealane_crypto::portable_registry()));
+        let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
+        let transform = transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there");
+        let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
+        Sad::new(1).add(SaSpec::tunnel(9, a, b, transform)).expect("it is the first")
+    }
+
+    #[test]
+    fn each_packet_has_one_fate_and_is_counted_once() {
+        let sa = state();
+        let hop = Hop { device: 0, link: [0; 12], mtu: 1500 };
+        let of = |v6: bool, sa, protocol, sport: u16, status| {
+            let mut packet = if v6 { vec![0; 60] } else { vec![0; 40] };
+            (packet[0], packet[if v6 { 6 } else { 9 }]) = (if v6 { 0x60 } else { 0x45 }, protocol);
+            let udp = if v6 { 40 } else { 20 };
+            packet[udp..udp + 2].copy_from_slice(&sport.to_be_bytes());
+            let end = packet.len();
+            let mut packet = Outbound::new(sa, Packet::new(&mut packet, 0, end));
+            packet.status = status;
+            fate(&packet)
+        };
+        for v6 in [false, true] {
+            let fates = [
+                of(v6, sa, 50, 0, Ok(())),
+                of(v6, sa, 17, 4500, Ok(())),
+                of(v6, SaId::NONE, 50, 0, Ok(())),
+                // Of another port: it is not sent at all.
+                of(v6, sa, 17, 4501, Ok(())),
+                of(v6, sa, 50, 0, Err(DropReason::TooBig)),
+                of(v6, sa, 50, 0, Err(DropReason::OutExpired)),
+                Fate::Send(hop, 14, 54),
+            ];
+            use Fate::{Drop, Stack, Tell};
+            assert_eq!(fates[..6], [Stack, Stack, Drop, Drop, Tell, Drop]);
+            let counts = Counts::default();
+            count(&counts, &counts.sealed, &fates);
+            let counted = |name| counts.all().into_iter().find(|(of, _)| *of == name).map(|(_, count)| count);
+            assert_eq!([counted("sealed"), counted("to_stack"), counted("dropped")], [Some(3), Some(2), Some(4)]);
+            assert_eq!(stretches(&fates).collect::<Vec<_>>(), [0..2, 4..5]);
+        }
+    }
+
+    #[test]
+    fn what_the_stack_gets_is_kept_together() {
+        let of = |fates: &[Fate]| stretches(fates).collect::<Vec<_>>();
+        use Fate::{Drop, Stack, Tell};
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[Drop, Drop]), []);
+        assert_eq!(of(&[Stack, Tell, Stack, Drop, Tell]), [0..3, 4..5]);
+        assert_eq!(of(&[Drop, Stack, Drop, Drop, Stack, Stack]), [1..2, 4..6]);
     }
 }
