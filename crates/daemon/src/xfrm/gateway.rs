@@ -141,15 +141,18 @@ impl Gateway {
             worker.reopen();
             Ok(worker)
         })?;
-        *shared.gateway.lock() = Some(waker.clone());
         let there = netns.try_clone()?;
+        shared.set_gateway(Some(waker.clone()));
+        // From here on its end undoes that.
+        let mut gateway =
+            Gateway { names: names.to_vec(), counts, shown, stop, waker, shared: shared.clone(), thread: None };
         let thread = std::thread::Builder::new().name("sealane-gateway".into()).spawn(move || {
             if let Err(e) = there.enter().and_then(|()| worker.run()) {
                 eprintln!("sealane: xfrm: the gateway has ended: {e}; the stack has its interfaces again");
             }
         })?;
-        let thread = Some(thread);
-        Ok(Gateway { names: names.to_vec(), counts, shown, stop, waker, shared: shared.clone(), thread })
+        gateway.thread = Some(thread);
+        Ok(gateway)
     }
 
     /// The interfaces that it was started with.
@@ -182,7 +185,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        *self.shared.gateway.lock() = None;
+        self.shared.set_gateway(None);
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {

@@ -68,8 +68,9 @@ pub(crate) struct Shared {
     pub(super) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(super) ports: Mutex<Vec<Arc<UdpEsp>>>,
-    /// Wakes the gateway's thread, if there is one.
-    pub(super) gateway: Mutex<Option<Arc<Waker>>>,
+    /// Wakes the gateway's thread, if there is one, and whether there is.
+    gateway: Mutex<Option<Arc<Waker>>>,
+    has_gateway: AtomicBool,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
     /// Whether rules give marks to what leaves through some states.
@@ -97,6 +98,7 @@ impl Shared {
             cores: Cores::default(),
             elsewhere: Elsewhere::default(),
             gateway: Mutex::default(),
+            has_gateway: AtomicBool::new(false),
             leftover: AtomicBool::new(false),
             marks: AtomicBool::new(false),
             counters: Counters::default(),
@@ -123,9 +125,16 @@ impl Shared {
         self.workers.len() > 1
     }
 
-    /// Whether other threads than one have packets for the stack's tables.
+    /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
     pub(super) fn is_contended(&self) -> bool {
-        self.has_several() || self.gateway.lock().is_some()
+        self.has_several() || self.has_gateway.load(Ordering::Relaxed)
+    }
+
+    /// A gateway's thread is there from now on, which this wakes, or none.
+    pub(super) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
+        let mut gateway = self.gateway.lock();
+        self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
+        *gateway = waker;
     }
 
     /// Wakes the stack's workers.
@@ -462,9 +471,7 @@ impl DataPath {
         }
         self.shared.choose_reader();
         self.shared.wake();
-        if let Some(gateway) = &*self.shared.gateway.lock() {
-            gateway.wake();
-        }
+        self.shared.gateway.lock().iter().for_each(|gateway| gateway.wake());
         Ok(result)
     }
 
