@@ -112,11 +112,12 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
         if *status != Ok(Opened::Waiting) {
             continue;
         }
-        unsettled.packet = at;
         let end = packet.end();
         let found = find(packet, *udp_encap && path.is_empty()).and_then(|found| match found {
             Found::Ipsec(header) => {
-                if !prepare(sad, packet, &header, *mark, now_s, path, events, &mut unsettled)? {
+                if prepare(sad, packet, &header, *mark, now_s, path, events, &mut unsettled)? {
+                    unsettled.jobs.last_mut().expect("it was put there").at = at;
+                } else {
                     // As it came, for the next time.
                     packet.set(packet.start(), end);
                 }
@@ -251,10 +252,11 @@ fn prepare(
     if sa.encap.is_some() != header.port.is_some() {
         return Err(DropReason::Encap);
     }
-    if unsettled.must_wait(id, hot, sa, seq) {
+    let number = sa.window.extend(seq);
+    if unsettled.must_wait(id, hot, &sa.window, seq, number) {
         return Ok(false);
     }
-    let number = sa.window.check(seq).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    sa.window.check_whole(seq, number).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
     if hot.bytes_left == 0 || hot.packets_left == 0 {
         sad.at_limit(id, SaDir::In, events)?;
     }
@@ -288,7 +290,8 @@ fn prepare(
     };
     path.push(id);
     let head_at = packet.start() + at;
-    let job = Job {
+    unsettled.push(id, &sa.window, number, bytes.len());
+    unsettled.jobs.push(Job {
         task,
         at: 0,
         icv_len: hot.icv_len,
@@ -305,8 +308,7 @@ fn prepare(
         udp6_at: 0,
         named: Named::new(spi, number),
         iv: [0; 16],
-    };
-    unsettled.push(job, sa, bytes.len());
+    });
     Ok(true)
 }
 

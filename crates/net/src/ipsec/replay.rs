@@ -56,6 +56,7 @@ impl Window {
 
     /// The whole number that the low half `seq` stands for (RFC 4303 appendix A2.1, `xfrm_replay_seqhi`).
     #[must_use]
+    #[inline]
     pub fn extend(&self, seq: u32) -> u64 {
         self.extend_at(self.top, seq)
     }
@@ -83,15 +84,20 @@ impl Window {
     /// # Errors
     /// [`DropReason::SeqZero`], [`DropReason::BehindWindow`], [`DropReason::Replayed`].
     pub fn check(&self, seq: u32) -> Result<u64, DropReason> {
-        let whole = self.check_at(self.top, seq)?;
+        self.check_whole(seq, self.extend(seq))
+    }
+
+    /// [`Self::check`] with the number that [`Self::extend`] said.
+    #[inline]
+    pub(crate) fn check_whole(&self, seq: u32, whole: u64) -> Result<u64, DropReason> {
+        self.place(self.top, seq, whole)?;
         if self.is_seen(whole) { Err(DropReason::Replayed) } else { Ok(whole) }
     }
 
-    /// The same with the window elsewhere, without what has been seen.
-    fn check_at(&self, top: u64, seq: u32) -> Result<u64, DropReason> {
-        let whole = self.extend_at(top, seq);
+    /// Whether a number is not behind the window when that has got to `top`.
+    fn place(&self, top: u64, seq: u32, whole: u64) -> Result<(), DropReason> {
         if self.size == 0 {
-            return Ok(whole);
+            return Ok(());
         }
         // With extended numbers, a low half of 0 is a number like any other once the first subspace is over.
         let zero = seq == 0 && (!self.esn || (top >> 32 == 0 && top < u64::from(self.size) - 1));
@@ -102,13 +108,25 @@ impl Window {
         if whole <= top && top - whole >= u64::from(self.size) {
             return Err(DropReason::BehindWindow);
         }
-        Ok(whole)
+        Ok(())
     }
 
     /// Whether [`Self::check`] would say the same of `seq` however far other packets move the window, up to `top`.
     pub(crate) fn would_say_the_same(&self, seq: u32, top: u64) -> bool {
+        let said = |top| {
+            let whole = self.extend_at(top, seq);
+            (whole, self.place(top, seq, whole))
+        };
         // On the way up no inferred number and no verdict comes back: what is the same at both ends is so between them.
-        self.check_at(self.top, seq) == self.check_at(top, seq)
+        said(self.top) == said(top)
+    }
+
+    /// Whether a number that [`Self::extend`] said is above the window, and still is the same number and above it when that has got
+    /// to `top`: nothing is to be asked then.
+    #[inline]
+    pub(crate) fn is_above(&self, whole: u64, top: u64) -> bool {
+        // Half a subspace away nothing is inferred otherwise, as windows are smaller.
+        whole > top && whole - self.top < 1 << 31
     }
 
     /// Whether an authentic packet of this number would move the window there.

@@ -6,14 +6,13 @@
 //! same association. In order, as packets come, none waits.
 
 use crate::ipsec::burst::{BURST, Job, Jobs};
-use crate::ipsec::sa::{Hot, Sa, SaId};
+use crate::ipsec::replay::Window;
+use crate::ipsec::sa::{Hot, SaId};
 use arrayvec::ArrayVec;
 
 /// Their jobs, and what they may change by association.
 pub(super) struct Unsettled<'j> {
-    /// Which packet is being judged.
-    pub(super) packet: u8,
-    jobs: &'j mut Jobs,
+    pub(super) jobs: &'j mut Jobs,
     ids: ArrayVec<SaId, BURST>,
     of: ArrayVec<Ahead, BURST>,
 }
@@ -33,43 +32,50 @@ impl<'j> Unsettled<'j> {
     /// None yet.
     pub(super) fn new(jobs: &'j mut Jobs) -> Self {
         jobs.clear();
-        Unsettled { packet: 0, jobs, ids: ArrayVec::new(), of: ArrayVec::new() }
+        Unsettled { jobs, ids: ArrayVec::new(), of: ArrayVec::new() }
     }
 
-    /// Whether the next packet, of the number `seq`, is to wait for what is in front of it.
-    pub(super) fn must_wait(&mut self, id: SaId, hot: &Hot, sa: &Sa, seq: u32) -> bool {
-        let Some(ahead) = self.find(id) else { return false };
-        let (jobs, ahead) = (&*self.jobs, &mut self.of[ahead]);
-        let window = &sa.window;
-        let whole = window.extend(seq);
-        let is_twice = || jobs.iter().any(|job| job.sa == id && job.named.number() == whole);
+    /// Whether the next packet, which carries `seq` and is taken for number `whole`, is to wait for what is in front of it.
+    #[inline]
+    pub(super) fn must_wait(&mut self, id: SaId, hot: &Hot, window: &Window, seq: u32, whole: u64) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let ahead = &mut self.of[at];
         ahead.waits = ahead.waits
             || hot.packets_left <= ahead.packets
             || hot.bytes_left <= ahead.bytes
-            || !window.would_say_the_same(seq, ahead.top)
-            // In order each number is above all others.
-            || window.size_pkts() != 0 && whole <= ahead.top && is_twice();
+            || !window.is_above(whole, ahead.top)
+                && (!window.would_say_the_same(seq, ahead.top) || is_twice(window, id, whole, self.jobs));
         ahead.waits
     }
 
-    /// The packet is going to be opened, of `len` bytes.
-    pub(super) fn push(&mut self, job: Job, sa: &Sa, len: usize) {
-        let (id, whole) = (job.sa, job.named.number());
-        self.jobs.push(Job { at: self.packet, ..job });
+    /// Another one is going to be opened, of `len` bytes; its job is there.
+    #[inline]
+    pub(super) fn push(&mut self, id: SaId, window: &Window, whole: u64, len: usize) {
         let at = self.find(id).unwrap_or_else(|| {
             self.ids.push(id);
-            self.of.push(Ahead { top: sa.window.top(), packets: 0, bytes: 0, waits: false });
+            self.of.push(Ahead { top: window.top(), packets: 0, bytes: 0, waits: false });
             self.of.len() - 1
         });
         let ahead = &mut self.of[at];
         ahead.packets += 1;
         ahead.bytes += len as u64;
-        if sa.window.may_move_to(whole) {
-            ahead.top = ahead.top.max(whole);
+        if whole > ahead.top && window.may_move_to(whole) {
+            ahead.top = whole;
         }
     }
 
+    #[inline]
     fn find(&self, id: SaId) -> Option<usize> {
+        // Mostly they are all of one.
+        if self.ids.last() == Some(&id) {
+            return Some(self.ids.len() - 1);
+        }
         self.ids.iter().rposition(|of| *of == id)
     }
+}
+
+/// Whether a job has this number already.
+#[cold]
+fn is_twice(window: &Window, id: SaId, whole: u64, jobs: &[Job]) -> bool {
+    window.size_pkts() != 0 && jobs.iter().any(|job| job.sa == id && job.named.number() == whole)
 }
