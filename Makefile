@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh Debian 12 machine, as root or with sudo:
 #   make demo   installs what is missing, builds, and shows unmodified programs at work
 #   make test   installs what is missing and passes the tests
-.PHONY: help demo test ci bench build deps check fuzz install clean
+.PHONY: help demo test bench build deps check fuzz install clean
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
@@ -10,7 +10,7 @@ export SEALANE_KERNELS
 
 help:
 	@sed -n '2,4s/^# \{0,1\}//p' Makefile
-	@echo "  make bench  runs the benches, rivals side by side (about 20 minutes); results in bench/runs/"
+	@echo "  make bench  runs the benches, rivals side by side (about 30 minutes); results in bench/runs/"
 	@echo "  make fuzz   runs each fuzz target for FUZZ_SECONDS (default 60)"
 	@echo "  make check  formatting, lints and documentation, warnings denied"
 	@echo "  make install PREFIX=/usr/local"

@@ -32,6 +32,11 @@ bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against opens
 rounds=5 bulk=2
 if [[ -n ${BENCH_QUICK:-} ]]; then rounds=1 bulk=0.5; fi
 bench ao-bulk python3 bench/ao_bulk.py --bin "$bin" --rounds "$rounds" --seconds "$bulk" --csv "$run/ao-bulk.csv"
+# Rivals that are on PATH, or at the place that WIREGUARD_GO and BORINGTUN say; the others' rows are left out.
+bench ipsec-tunnel python3 bench/ipsec_tunnel.py --rounds "$rounds" --seconds "$((rounds > 1 ? 3 : 1))" \
+  ${WIREGUARD_GO:+--wireguard-go "$WIREGUARD_GO"} ${BORINGTUN:+--boringtun "$BORINGTUN"} --csv "$run/ipsec-tunnel.csv"
+bench ipsec-offload python3 bench/ipsec_offload.py --rounds "$rounds" --rate 10000 --csv "$run/ipsec-offload.csv"
+bench ipsec-gateway python3 bench/ipsec_gateway.py --rounds "$rounds" --seconds "$bulk" --csv "$run/ipsec-gateway.csv"
 
 cat >"$run/README.md" <<EOF2
 # $(basename "$run")
