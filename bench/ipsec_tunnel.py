@@ -14,36 +14,26 @@ kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-syst
 openssl and gcm; --plugins FOLDER).
 A kind whose programs are not there is left out, and said so.
 """
-import argparse, json, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
+import json, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
+from ipsec_netns import ENCAP, KEY, Daemon, busy_s, delete, end, inside, kinds, make, parser, veth, write_csv
 
-HERE = pathlib.Path(__file__).resolve().parent
 KINDS = ["plain", "sealane", "sealane-esp", "wireguard-go", "boringtun", "kernel-libipsec"]
 SPACES = ("ipsectun-a", "ipsectun-b")
 OUTER = ("10.83.0.1", "10.83.0.2")
 INNER = ("10.84.1.1", "10.84.2.1")
-KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 
 
-def run(space, *words, **more):
-    return subprocess.run(["ip", "netns", "exec", SPACES[space], *words], check=True, **more)
+def run(i, *words, **more):
+    return inside(SPACES[i], *words, **more)
 
 
 def up():
-    down()
-    for space in SPACES:
-        subprocess.run(["ip", "netns", "add", space], check=True)
-        subprocess.run(["ip", "-n", space, "link", "set", "lo", "up"], check=True)
-    subprocess.run(["ip", "link", "add", "veth", "netns", SPACES[0], "type", "veth", "peer", "name", "veth", "netns", SPACES[1]],
-                   check=True)
+    make(SPACES)
+    veth(*SPACES, "veth")
     for i in range(2):
         run(i, "ip", "addr", "add", f"{OUTER[i]}/24", "dev", "veth")
         run(i, "ip", "link", "set", "veth", "up")
         run(i, "ip", "addr", "add", f"{INNER[i]}/32", "dev", "lo")
-
-
-def down():
-    for space in SPACES:
-        subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
 
 
 def inner_route(i, device):
@@ -70,19 +60,11 @@ def flows(kind):
 class Sealane:
     def __init__(self, args, kind, folder):
         self.daemons = []
-        encap = "" if "-esp" in kind else "encap espinudp 4500 4500 0.0.0.0"
+        encap = "" if "-esp" in kind else ENCAP
         for i in range(2):
             inner_route(i, "veth")
-            runtime = f"SEALANE_RUNTIME_DIR={folder}/{i}"
-            config = pathlib.Path(folder) / f"{i}.toml"
-            config.write_text("[ipsec]\n" + ("workers = 2\n" if kind.endswith("-workers") else ""))
-            argv = ["ip", "netns", "exec", SPACES[i], "env", runtime, args.sealane]
-            log = open(f"{folder}/{i}.log", "w+")
-            self.daemons.append(subprocess.Popen([*argv, "daemon", "--config", str(config)], stdout=log, stderr=log))
-            while "IPsec in" not in pathlib.Path(f"{folder}/{i}.log").read_text():
-                time.sleep(0.05)
-                if self.daemons[-1].poll() is not None:
-                    raise SystemExit(pathlib.Path(f"{folder}/{i}.log").read_text())
+            config = "[ipsec]\n" + ("workers = 2\n" if kind.endswith("-workers") else "")
+            self.daemons.append(Daemon(args.sealane, SPACES[i], folder, i, config))
             script = ""
             for a in range(2):
                 b = 1 - a
@@ -93,12 +75,11 @@ class Sealane:
                     script += f"mode tunnel replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap}\n"
                     script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} {port}"
                     script += f"priority {100 if n else 200} tmpl src {OUTER[a]} dst {OUTER[b]} proto esp reqid {1 + n} mode tunnel\n"
-            subprocess.run([*argv, "run", "--", "sh", "-ec", script], check=True)
+            self.daemons[-1].script(script)
 
     def end(self):
         for daemon in self.daemons:
-            daemon.terminate()
-            daemon.wait(20)
+            daemon.end()
 
 
 class WireGuard:
@@ -127,9 +108,7 @@ class WireGuard:
             inner_route(i, "wg0")
 
     def end(self):
-        for tunnel in self.tunnels:
-            tunnel.terminate()
-            tunnel.wait(20)
+        end(self.tunnels)
 
 
 class Libipsec:
@@ -162,18 +141,11 @@ class Libipsec:
                        stderr=subprocess.DEVNULL)
 
     def end(self):
-        for charon in self.charons:
-            charon.terminate()
-            charon.wait(20)
+        end(self.charons)
 
 
 MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
           "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
-
-
-def busy_s():
-    fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(args, kind):
@@ -193,11 +165,11 @@ def measure(args, kind):
                        timeout=args.seconds + 60).stdout
             used = busy_s() - before
             server.wait(20)
-            end = json.loads(text)["end"]["sum_received"]
-            return end["bits_per_second"] / 1e9, used / (end["bytes"] / 1e9)
+            got = json.loads(text)["end"]["sum_received"]
+            return got["bits_per_second"] / 1e9, used / (got["bytes"] / 1e9)
         finally:
             tunnel.end()
-            down()
+            delete(SPACES)
 
 
 def available(args, kind):
@@ -213,33 +185,21 @@ def available(args, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--csv")
-    parser.add_argument("--sealane", default=str(HERE.parent / "target/release/sealane"))
-    parser.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
-    parser.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
-    parser.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
-    parser.add_argument("kinds", nargs="*")
-    args = parser.parse_args()
-    kinds = []
-    for kind in args.kinds or KINDS:
-        if available(args, kind):
-            kinds.append(kind)
-        else:
-            print(f"{kind}: its programs are not here", file=sys.stderr)
+    of = parser(__doc__, rounds=5, seconds=5)
+    of.add_argument("--wireguard-go", default=shutil.which("wireguard-go") or shutil.which("wireguard"))
+    of.add_argument("--boringtun", default=shutil.which("boringtun-cli"))
+    of.add_argument("--plugins", default="/usr/lib/ipsec/plugins")
+    args = of.parse_args()
+    here = kinds(args, KINDS, available)
     rows = []
     for round_ in range(args.rounds):
-        for kind in kinds:
+        for kind in here:
             rate, cost = measure(args, kind)
             rows.append((round_, kind, rate, cost))
             print(f"{round_} {kind:21} {rate:7.2f} Gb/s {cost:6.2f} CPU s/GB", file=sys.stderr, flush=True)
-    if args.csv:
-        lines = [f"{r},{kind},{rate:.3f},{cost:.3f}\n" for r, kind, rate, cost in rows]
-        pathlib.Path(args.csv).write_text("round,kind,gbit_s,cpu_s_per_gb\n" + "".join(lines))
+    write_csv(args.csv, "round,kind,gbit_s,cpu_s_per_gb", [f"{r},{kind},{rate:.3f},{cost:.3f}" for r, kind, rate, cost in rows])
     print(f"{'':21} {'Gb/s':>7} {'CPU s/GB':>9}")
-    for kind in kinds:
+    for kind in here:
         of = [(rate, cost) for _, k, rate, cost in rows if k == kind]
         rate, cost = (statistics.median(column) for column in zip(*of))
         print(f"{kind:21} {rate:7.2f} {cost:9.2f}")

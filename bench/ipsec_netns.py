@@ -1,0 +1,100 @@
+"""What the benches of IPsec between network namespaces share: namespaces, daemons in them, CPU time, arguments, what is written."""
+import argparse, os, pathlib, subprocess, sys, time
+
+TARGET = pathlib.Path(__file__).resolve().parent.parent / "target/release"
+# Of rfc4106(gcm(aes)): 16 bytes and the salt.
+KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
+ENCAP = "encap espinudp 4500 4500 0.0.0.0"
+
+
+def inside(space, *words, **more):
+    """Runs something in a namespace, which has to succeed."""
+    return subprocess.run(["ip", "netns", "exec", space, *words], check=True, **more)
+
+
+def make(spaces):
+    """Namespaces with nothing but their loopback device; those of before go."""
+    delete(spaces)
+    for space in spaces:
+        subprocess.run(["ip", "netns", "add", space], check=True)
+        subprocess.run(["ip", "-n", space, "link", "set", "lo", "up"], check=True)
+
+
+def delete(spaces):
+    for space in spaces:
+        subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
+
+
+def veth(a, b, name):
+    """A pair of devices of one name, an end in each of two namespaces."""
+    subprocess.run(["ip", "link", "add", name, "netns", a, "type", "veth", "peer", "name", name, "netns", b], check=True)
+
+
+class Daemon:
+    """`sealane daemon` in a namespace, with a configuration; `folder` is for its files, whose names begin with `name`."""
+
+    def __init__(self, sealane, space, folder, name, config):
+        own = pathlib.Path(folder) / str(name)
+        file, log = own.with_suffix(".toml"), own.with_suffix(".log")
+        file.write_text(config)
+        file.chmod(0o600)
+        self.argv = ["ip", "netns", "exec", space, "env", f"SEALANE_RUNTIME_DIR={own}", sealane]
+        with open(log, "w") as to:
+            self.process = subprocess.Popen([*self.argv, "daemon", "--config", str(file)], stdout=to, stderr=to)
+        while "IPsec in" not in log.read_text():
+            time.sleep(0.05)
+            if self.process.poll() is not None:
+                raise SystemExit(log.read_text())
+
+    def script(self, lines):
+        """Has a shell under `sealane run` run these, each of which has to succeed."""
+        subprocess.run([*self.argv, "run", "--", "sh", "-ec", lines], check=True)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+def end(processes):
+    for process in processes:
+        process.terminate()
+        process.wait(20)
+
+
+def busy_s():
+    """CPU seconds of the whole machine since it was started."""
+    fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def used_s(process):
+    """CPU seconds of a process that runs."""
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def parser(usage, rounds, seconds):
+    """The arguments that all of them have."""
+    of = argparse.ArgumentParser(usage=usage)
+    of.add_argument("--rounds", type=int, default=rounds)
+    of.add_argument("--seconds", type=type(seconds), default=seconds)
+    of.add_argument("--csv")
+    of.add_argument("--sealane", default=str(TARGET / "sealane"))
+    of.add_argument("kinds", nargs="*")
+    return of
+
+
+def kinds(args, usual, available):
+    """Those that were asked for, or the usual ones, as far as they are here."""
+    here = []
+    for kind in args.kinds or usual:
+        if available(args, kind):
+            here.append(kind)
+        else:
+            print(f"{kind}: what it needs is not here", file=sys.stderr)
+    return here
+
+
+def write_csv(path, head, lines):
+    if path:
+        pathlib.Path(path).write_text("".join(line + "\n" for line in [head, *lines]))
