@@ -5,9 +5,13 @@ use crate::transport::netns::Netns;
 use crate::transport::testing;
 use sealane_engine::Caller;
 use sealane_engine::xfrm::{Sender, Setup, Xfrm};
+use sealane_net::ipsec::sa::{SaId, SaSpec};
+use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn put(buf: &mut [u8], at: usize, address: IpAddr) {
@@ -19,6 +23,15 @@ fn put(buf: &mut [u8], at: usize, address: IpAddr) {
 
 fn family(address: IpAddr) -> u16 {
     if address.is_ipv4() { 2 } else { 10 }
+}
+
+/// A state's name, of a database that is gone.
+pub(super) fn sa_id() -> SaId {
+    let mut transforms = Transforms::new(Arc::new(sealane_crypto::portable_registry()));
+    let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
+    let transform = transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there");
+    let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
+    Sad::new(1).add(SaSpec::tunnel(9, a, b, transform)).expect("it is the first")
 }
 
 pub(super) fn attribute(out: &mut Vec<u8>, kind: u16, payload: &[u8]) {

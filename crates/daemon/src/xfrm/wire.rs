@@ -192,16 +192,16 @@ fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer, of: Option<SaId>) -> Ar
         {
             break;
         }
-        let bytes = packet.packet.bytes();
+        // Another one may be shorter than the first one's headers.
+        let Some(datagram) = packet.packet.bytes().get(from..) else { break };
         if group.is_empty() {
-            len = bytes.len() - from;
-        } else if bytes.len() - from > len
-            || total + bytes.len() - from > MAX_SEND
-            || !is_same(packets[0].packet.bytes(), bytes)
+            len = datagram.len();
+        } else if datagram.len() > len
+            || total + datagram.len() > MAX_SEND
+            || !is_same(packets[0].packet.bytes(), packet.packet.bytes())
         {
             break;
         }
-        let datagram = &bytes[from..];
         group.push(datagram);
         total += datagram.len();
         if datagram.len() < len {
@@ -267,6 +267,47 @@ fn send_udp(socket: Option<&UdpEsp>, outer: &Outer, group: &[&[u8]], counters: &
         }
         Err(_) => {
             counters.refused.fetch_add(group.len() as u64, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_net::ipsec::packet::Packet;
+
+    /// A sealed packet, in UDP or not, with so many bytes of payload.
+    fn sealed(v6: bool, udp: bool, payload: usize) -> Vec<u8> {
+        let protocol = if udp { 17 } else { 50 };
+        let mut packet = vec![0; if v6 { 40 } else { 20 }];
+        (packet[0], packet[if v6 { 6 } else { 9 }]) = (if v6 { 0x60 } else { 0x45 }, protocol);
+        packet.extend_from_slice(&[0x11, 0x94, 0x11, 0x94, 0, 0, 0, 0]);
+        packet.resize(packet.len() + payload, 1);
+        packet
+    }
+
+    fn whole(bytes: &mut [u8]) -> Packet<'_> {
+        let end = bytes.len();
+        Packet::new(bytes, 0, end)
+    }
+
+    #[test]
+    fn what_leaves_in_one_superframe() {
+        let sa = crate::xfrm::tests::sa_id();
+        let lens = |packets: &[Vec<u8>]| {
+            let mut buffers = packets.to_vec();
+            let packets: Vec<_> = buffers.iter_mut().map(|bytes| Outbound::new(sa, whole(bytes))).collect();
+            let outer = Outer::of(packets[0].packet.bytes()).expect("in UDP");
+            group(&packets, &outer, None).iter().map(|d| d.len()).collect::<Vec<_>>()
+        };
+        for v6 in [false, true] {
+            let udp = |payload| sealed(v6, true, payload);
+            assert_eq!(lens(&[udp(100), udp(100), udp(40), udp(100)]), [100, 100, 40], "the last one may be shorter");
+            assert_eq!(lens(&[udp(100), udp(101)]), [100]);
+            assert_eq!(lens(&[udp(100), sealed(!v6, true, 100)]), [100]);
+            assert_eq!(lens(&[udp(100), sealed(v6, false, 100)]), [100]);
+            // Shorter than the headers of the first one.
+            assert_eq!(lens(&[udp(100), sealed(false, false, 0)]), [100]);
         }
     }
 }

@@ -280,23 +280,10 @@ fn is_udp(packet: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_net::ipsec::sa::SaSpec;
-    use sealane_net::ipsec::sad::Sad;
-    use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
-    use std::sync::Arc;
-
-    /// A state's name.
-    fn state() -> SaId {
-        let mut transforms = Transforms::new(Arc::new(sealane_crypto::portable_registry()));
-        let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
-        let transform = transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there");
-        let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());
-        Sad::new(1).add(SaSpec::tunnel(9, a, b, transform)).expect("it is the first")
-    }
 
     #[test]
     fn each_packet_has_one_fate_and_is_counted_once() {
-        let sa = state();
+        let sa = crate::xfrm::tests::sa_id();
         let hop = Hop { device: 0, link: [0; 12], mtu: 1500 };
         let of = |v6: bool, sa, protocol, sport: u16, status| {
             let mut packet = if v6 { vec![0; 60] } else { vec![0; 40] };
