@@ -12,7 +12,7 @@ use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine::xfrm::numbers::{Leased, Numbers, Series, Unleased};
 use sealane_net::ipsec::seq::Lease;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -51,7 +51,8 @@ struct Entry {
     slot: u32,
     /// The last number that may have been used.
     end: u64,
-    live: bool,
+    /// When it has ended: its place among those that have. `None`: it has a state.
+    ended: Option<u64>,
 }
 
 /// What the thread that synchronises shares.
@@ -68,8 +69,10 @@ pub(crate) struct Log {
     sync: Arc<Sync>,
     secret: MacTfm,
     entries: HashMap<Series, Entry>,
-    /// Series that have ended, the oldest first; some may have come back.
-    ended: VecDeque<Series>,
+    /// Series that have ended, and not come back, the oldest first.
+    ended: BTreeMap<u64, Series>,
+    /// How many have ended so far.
+    endings: u64,
     /// Slots of nobody.
     free: Vec<u32>,
     slots: u32,
@@ -99,8 +102,8 @@ impl Log {
         let mac = registry.lookup(Kind::Hash, "hmac(sha256)").map_err(|e| io::Error::other(e.to_string()))?;
         let secret = mac.mac(&secret[..SECRET_LEN]).map_err(|e| io::Error::other(e.to_string()))?;
         let sync = Arc::new(Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() });
-        let (entries, ended) = (HashMap::new(), VecDeque::new());
-        let mut log = Log { sync: sync.clone(), secret, entries, ended, free: Vec::new(), slots: 0, thread: None };
+        let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
+        let mut log = Log { sync: sync.clone(), secret, entries, ended, endings: 0, free, slots: 0, thread: None };
         log.read(len)?;
         log.thread = Some(std::thread::Builder::new().name("sealane-numbers".into()).spawn(move || sync.work())?);
         Ok(log)
@@ -118,12 +121,20 @@ impl Log {
                 self.free.push(slot);
                 continue;
             }
-            self.ended.push_back(series);
-            if let Some(older) = self.entries.insert(series, Entry { slot, end, live: false }) {
+            let ended = Some(self.is_over(series));
+            if let Some(older) = self.entries.insert(series, Entry { slot, end, ended }) {
                 self.free.push(older.slot);
+                older.ended.map(|at| self.ended.remove(&at));
             }
         }
         Ok(())
+    }
+
+    /// A series has ended, the last of all; its place among those that have.
+    fn is_over(&mut self, series: Series) -> u64 {
+        self.endings += 1;
+        self.ended.insert(self.endings, series);
+        self.endings
     }
 
     fn record(&self, series: Series, end: u64) -> [u8; RECORD_LEN] {
@@ -151,12 +162,8 @@ impl Log {
     /// A slot of nobody, by preference one that there is already.
     fn slot(&mut self) -> u32 {
         while self.free.is_empty() && self.ended.len() > REMEMBERED {
-            let Some(oldest) = self.ended.pop_front() else { break };
-            if self.entries.get(&oldest).is_some_and(|entry| !entry.live)
-                && let Some(entry) = self.entries.remove(&oldest)
-            {
-                self.free.push(entry.slot);
-            }
+            let Some((_, oldest)) = self.ended.pop_first() else { break };
+            self.free.extend(self.entries.remove(&oldest).map(|entry| entry.slot));
         }
         self.free.pop().unwrap_or_else(|| {
             self.slots += 1;
@@ -182,7 +189,7 @@ impl Numbers for Log {
     fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased> {
         let series = Series(first(&self.mac(&[identity]), 0));
         let known = self.entries.get(&series);
-        if known.is_some_and(|entry| entry.live) {
+        if known.is_some_and(|entry| entry.ended.is_none()) {
             return Err(Unleased::InUse);
         }
         let used = known.map_or(used, |entry| entry.end.max(used));
@@ -195,7 +202,8 @@ impl Numbers for Log {
             }
             return Err(Unleased::Storage);
         }
-        self.entries.insert(series, Entry { slot, end: lease.end, live: true });
+        let before = self.entries.insert(series, Entry { slot, end: lease.end, ended: None });
+        before.and_then(|entry| entry.ended).map(|at| self.ended.remove(&at));
         Ok(Leased { series, used, lease })
     }
 
@@ -208,11 +216,11 @@ impl Numbers for Log {
     }
 
     fn end(&mut self, series: Series, used: Option<u64>) {
-        let Some(entry) = self.entries.get_mut(&series) else { return };
-        entry.live = false;
+        let Some(entry) = self.entries.get(&series) else { return };
         let (slot, end) = (entry.slot, used.unwrap_or(entry.end).min(entry.end));
-        entry.end = end;
-        self.ended.push_back(series);
+        entry.ended.map(|at| self.ended.remove(&at));
+        let ended = Some(self.is_over(series));
+        self.entries.insert(series, Entry { slot, end, ended });
         if let Err(e) = self.write(slot, series, end) {
             // The lease stands in the file: what is left of it is skipped.
             say("given back", &e);
@@ -339,6 +347,18 @@ mod tests {
         assert_eq!(log.lease(&1000u64.to_le_bytes(), 0).unwrap().used, 1);
         assert_eq!(log.lease(&0u64.to_le_bytes(), 0).unwrap().used, 0);
         assert!(log.renew(kept.series, 9).is_some());
+        // A key that comes back again and again takes no more, and is the last to be forgotten.
+        let again = 700u64.to_le_bytes();
+        for _ in 0..1000 {
+            let leased = log.lease(&again, 0).unwrap();
+            log.end(leased.series, Some(1));
+        }
+        assert_eq!(log.ended.len() + 3, log.entries.len(), "three have a state");
+        for i in 0..1000u64 {
+            let leased = log.lease(&(1 << 40 | i).to_le_bytes(), 0).unwrap();
+            log.end(leased.series, Some(1));
+        }
+        assert_eq!((log.lease(&again, 0).unwrap().used, log.lease(&701u64.to_le_bytes(), 0).unwrap().used), (1, 0));
     }
 
     #[test]
