@@ -29,12 +29,30 @@ impl Sysctls {
         }
     }
 
+    /// What they say now.
+    pub(super) fn read(&self) -> Settings {
+        Settings {
+            acquire_s: value(&self.acq_expires),
+            aevents: value(&self.aevent_rseqth).zip(value(&self.aevent_etime)),
+        }
+    }
+}
+
+/// What the settings say that a kernel has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    acquire_s: Option<u32>,
+    /// Packets, and tenths of a second.
+    aevents: Option<(u32, u32)>,
+}
+
+impl Settings {
     /// Tells the engine, before it serves a request.
-    pub(super) fn tell(&self, engine: &mut Xfrm) {
-        if let Some(seconds) = value(&self.acq_expires) {
+    pub(super) fn tell(self, engine: &mut Xfrm) {
+        if let Some(seconds) = self.acquire_s {
             engine.set_acquire_s(seconds);
         }
-        if let (Some(thresh), Some(tenths)) = (value(&self.aevent_rseqth), value(&self.aevent_etime)) {
+        if let Some((thresh, tenths)) = self.aevents {
             engine.set_aevent_defaults(thresh, tenths);
         }
     }

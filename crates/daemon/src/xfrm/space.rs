@@ -109,10 +109,12 @@ impl Space {
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
         while !self.stop.load(Ordering::Acquire) {
+            // The kernel is asked before the engine is locked, which packets wait for.
+            let listen = listeners.have(XFRMNLGRP_AEVENTS);
             let timeout = {
                 let now = self.now();
                 let mut engine = self.engine();
-                engine.set_aevent_listeners(listeners.have(XFRMNLGRP_AEVENTS), now);
+                engine.set_aevent_listeners(listen, now);
                 let longest = if engine.has_states() { LISTENERS } else { LONGEST };
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)
             };
@@ -130,8 +132,9 @@ impl Space {
                 if let Some(answer) = answer {
                     return answer;
                 }
+                let settings = self.sysctls.read();
                 let done = self.data.with(|engine, now| {
-                    self.sysctls.tell(engine);
+                    settings.tell(engine);
                     engine.call(datagram, from, now)
                 });
                 done.unwrap_or_else(|e| {
