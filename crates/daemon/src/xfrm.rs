@@ -29,6 +29,7 @@ mod outbound;
 pub(crate) mod path;
 mod policies;
 pub(crate) mod questions;
+mod routes;
 pub(crate) mod socket;
 pub(crate) mod space;
 mod tables;

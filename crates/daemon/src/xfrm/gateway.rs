@@ -22,7 +22,8 @@ mod ways;
 
 use super::NAT_T;
 use super::join::Kept;
-use super::path::{Routes, Shared};
+use super::path::Shared;
+use super::routes::Routes;
 use crate::transport::esp::{RawEsp, UdpEsp};
 use crate::transport::netns::Netns;
 use crate::transport::nft::Marks;

@@ -10,6 +10,7 @@ use super::inbound::Source;
 use super::join::{Kept, settle};
 use super::lane::{Counts, Intake, Lane};
 use super::policies::{self, Lead, Leads, wanted, ways};
+use super::routes::Routes;
 use super::tables::{Cores, Tables};
 use crate::transport::cpu;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
@@ -18,21 +19,17 @@ use crate::transport::nft::Marks;
 use crate::transport::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
 use crate::transport::poll::{Waker, ready, sleep_precisely};
 use crate::transport::raw::Raw;
-use crate::transport::route::{self, Locals, Narrow, Path, PathTable, Way, Ways};
+use crate::transport::route::{self, Narrow, Way, Ways};
 use crate::transport::shard::Shard;
 use crate::transport::tun::Tun;
 use parking_lot::{Mutex, MutexGuard};
-use sealane_engine::xfrm::data::Paths;
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
 use sealane_net::ipsec::drop::{Counter, Stat};
-use sealane_net::ipsec::icmp;
-use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_net::wire::gso::Cutter;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -172,82 +169,6 @@ impl Shared {
         if !notices.is_empty() {
             (self.publish)(notices);
         }
-    }
-}
-
-/// What the kernel's routes say, as far as it is remembered.
-pub(super) struct Routes {
-    table: PathTable,
-    locals: Locals,
-    narrow: Arc<Mutex<Narrow>>,
-    now: Instant,
-}
-
-impl Routes {
-    /// Nothing known yet.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(super) fn new(narrow: Arc<Mutex<Narrow>>, exempt: u32) -> io::Result<Self> {
-        Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
-    }
-
-    /// What becomes readable when addresses change.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.locals.as_fd()
-    }
-
-    /// The addresses of this host.
-    pub(super) fn locals(&mut self) -> &mut Locals {
-        &mut self.locals
-    }
-
-    /// Another burst begins.
-    pub(super) fn tick(&mut self) -> Instant {
-        self.now = Instant::now();
-        self.now
-    }
-
-    /// When the burst at hand began.
-    pub(super) fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// Whether packets to an address are for this host.
-    pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.locals.has(address)
-    }
-
-    pub(super) fn path(&mut self, to: IpAddr) -> Path {
-        self.table.to(to, self.now)
-    }
-
-    pub(super) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
-        self.table.tell(to, mtu, self.now);
-        if !narrow {
-            return;
-        }
-        let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
-        // Without it the sender is told again.
-        let _ = self.narrow.lock().set(to, mtu.max(least), self.now);
-    }
-
-    pub(super) fn forget(&mut self, to: IpAddr) {
-        self.table.forget(to);
-    }
-}
-
-impl Paths for Routes {
-    fn mtu(&mut self, to: IpAddr) -> u32 {
-        self.path(to).mtu
-    }
-
-    fn source(&mut self, to: IpAddr) -> IpAddr {
-        self.path(to).source
-    }
-
-    fn is_local(&mut self, to: IpAddr) -> bool {
-        self.locals.has(to)
     }
 }
 
@@ -660,14 +581,14 @@ impl Worker {
             let room = self.flights.has_room();
             let busy = landed || room && (again.is_some() || cutting || ringing || self.intake.has_mail());
             if busy {
-                worked = self.routes.now;
+                worked = self.routes.now();
             }
-            let spins = !self.spin.is_zero() && self.routes.now.duration_since(worked) < self.spin;
+            let spins = !self.spin.is_zero() && self.routes.now().duration_since(worked) < self.spin;
             let worked_since = busy || spins || self.flights.arm() && self.land() || room && self.intake.arm();
             let wait = if worked_since { Duration::ZERO } else { TICK };
             // Nothing is read of its queue as long as others have no room for what is theirs.
             let queue = if self.intake.is_held() { self.post.waker.as_fd() } else { self.tun.as_fd() };
-            let fds = [self.post.waker.as_fd(), queue, self.routes.locals.as_fd()];
+            let fds = [self.post.waker.as_fd(), queue, self.routes.as_fd()];
             // The ports that it has alone it reads alone.
             let reads = self.shared.cores.reads(self.tables.number());
             let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
@@ -677,28 +598,28 @@ impl Worker {
             let all = fds.into_iter().chain(rings).chain(sockets).take(if room { FDS } else { 1 });
             let woken = ready::<FDS>(all, wait);
             self.intake.disarm();
-            self.routes.now = Instant::now();
+            self.routes.tick();
             if woken.contains(&true) {
-                worked = self.routes.now;
+                worked = self.routes.now();
             }
             if let Tables::Device(device) = &self.tables
-                && self.routes.now.duration_since(looked) >= TICK
+                && self.routes.now().duration_since(looked) >= TICK
             {
-                looked = self.routes.now;
+                looked = self.routes.now();
                 if device.core.handle_timeout(self.shared.now()) {
                     device.events.wake();
                 }
             }
-            if self.routes.now.duration_since(tidied) > TIDY {
-                tidied = self.routes.now;
-                self.routes.narrow.lock().tidy(tidied);
+            if self.routes.now().duration_since(tidied) > TIDY {
+                tidied = self.routes.now();
+                self.routes.tidy();
             }
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
             if is(0) {
                 self.post.waker.drain();
             }
             if is(2) {
-                self.routes.locals.refresh()?;
+                self.routes.locals().refresh()?;
             }
             if is(1) || cutting || self.intake.has_mail() || self.intake.is_held() {
                 cutting = self.outbound()? && self.cutting.is_some();

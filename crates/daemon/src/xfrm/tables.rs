@@ -5,7 +5,8 @@
 //! its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
 
 use super::lane::{FRAMES, Lane, Parcel};
-use super::path::{Routes, Shared};
+use super::path::Shared;
+use super::routes::Routes;
 use crate::transport::poll::Waker;
 use crate::transport::shard::shard;
 use arrayvec::ArrayVec;

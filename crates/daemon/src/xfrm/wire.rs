@@ -1,7 +1,8 @@
 //! What sealed packets leave by.
 
 use super::fast_out::FastOut;
-use super::path::{Counters, Routes, Shared};
+use super::path::{Counters, Shared};
+use super::routes::Routes;
 use super::tables::Tables;
 use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
 use crate::transport::raw::Raw;
