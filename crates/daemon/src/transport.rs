@@ -46,7 +46,23 @@ pub(crate) mod xdp;
 pub(crate) mod xsk;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Opens a socket, which no program that we start gets. `kind` may have `SOCK_NONBLOCK` in it.
+fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain values; the descriptor is new and ours.
+    unsafe {
+        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Binds a socket to an address, which is the structure of its family.
+fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads this many bytes of a live value.
+    let r = unsafe { libc::bind(fd.as_raw_fd(), (&raw const *address).cast(), size_of::<T>() as libc::socklen_t) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
 
 /// Sets a socket option to a value of plain memory.
 fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {

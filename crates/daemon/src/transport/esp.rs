@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -82,11 +82,7 @@ pub(crate) struct UdpEsp {
 }
 
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain values; the descriptor is new and ours.
-    unsafe {
-        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
+    super::socket(family, kind | libc::SOCK_NONBLOCK, protocol)
 }
 
 /// What both kinds of sockets need to tell and to be spared.

@@ -7,7 +7,7 @@ use super::nft::Marks;
 use super::raw::{BURST, Sent};
 use super::ring::LINK_HEADER_LEN;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Bytes that may wait in the socket for the device; the kernel counts what it allocates.
 const SEND_BUFFER: i32 = 8 << 20;
@@ -24,25 +24,13 @@ impl Frames {
     /// # Errors
     /// The kernel's.
     pub(crate) fn open(device: u32, marks: Marks) -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours. With protocol 0 it receives nothing.
-        let fd = unsafe {
-            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        // With protocol 0 it receives nothing.
+        let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         // SAFETY: all-zero is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_ifindex = device as i32;
-        // SAFETY: an address of this length.
-        let r = unsafe {
-            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        super::bind(fd.as_fd(), &address)?;
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &marks.signed())?;
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         Ok(Frames { fd })

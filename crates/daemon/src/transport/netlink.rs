@@ -6,7 +6,7 @@
 use sealane_abi::netlink as nl;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
 use zeroize::Zeroize;
 
@@ -201,22 +201,12 @@ impl Socket {
     /// # Errors
     /// The kernel's; `EPROTONOSUPPORT` where it lacks the protocol.
     pub(crate) fn open(protocol: i32) -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours.
-        let fd = unsafe {
-            let fd = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
-        let address = nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 };
-        // SAFETY: an address of this length; binding to port 0 gets us a port of our own.
-        let r = unsafe {
-            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        // Port 0: the kernel gives it one of its own.
+        super::bind(
+            fd.as_fd(),
+            &nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 },
+        )?;
         let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
         // Explanations of errors, and acknowledgements without the request: both are niceties of newer kernels.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);

@@ -84,7 +84,7 @@ impl Netns {
     /// # Errors
     /// The kernel's: `ENOPROTOOPT` before Linux 5.14.
     pub(crate) fn cookie(&self) -> io::Result<u64> {
-        self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC)?.as_fd()))
+        self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, 0)?.as_fd()))
     }
 
     /// Moves the calling thread into it, for good.

@@ -6,7 +6,7 @@
 use super::nft::Marks;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Packets of one call.
 pub(crate) const BURST: usize = 64;
@@ -34,15 +34,10 @@ pub(crate) struct Sent {
 
 /// Opens a raw socket of a family; none where the kernel lacks it.
 fn open(family: i32, mark: u32) -> io::Result<Option<OwnedFd>> {
-    // SAFETY: plain values; the descriptor is new and ours. IPPROTO_RAW says that headers come with the packets, and
-    // that nothing is received.
-    let fd = unsafe {
-        let fd = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW);
-        if fd < 0 {
-            let error = io::Error::last_os_error();
-            return if error.raw_os_error() == Some(libc::EAFNOSUPPORT) { Ok(None) } else { Err(error) };
-        }
-        OwnedFd::from_raw_fd(fd)
+    // IPPROTO_RAW says that headers come with the packets, and that nothing is received.
+    let fd = match super::socket(family, libc::SOCK_RAW, libc::IPPROTO_RAW) {
+        Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => return Ok(None),
+        fd => fd?,
     };
     super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;

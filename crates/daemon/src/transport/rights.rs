@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_its_process_and_its_socket() {
-        let socket = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC).expect("a socket");
+        let socket = usersock::open(libc::SOCK_RAW, 0).expect("a socket");
         usersock::bind(socket.as_fd(), 0, 0).expect("a port");
         let port = usersock::port(socket.as_fd()).expect("a name");
         let rows = ports(None).expect("a list");

@@ -7,7 +7,7 @@
 use super::nft::Marks;
 use super::shard::Shard;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frames of a ring: 10 ms of full segments at 5 Gbit/s.
@@ -140,14 +140,8 @@ impl Ring {
 
     /// Opens one; `only_in`: what leaves is not even looked at.
     fn filtered(device: u32, mtu: u32, filter: &[libc::sock_filter], only_in: bool) -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours. With protocol 0 it receives nothing yet.
-        let fd = unsafe {
-            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        // With protocol 0 it receives nothing yet.
+        let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
         if only_in {
             super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
@@ -170,13 +164,7 @@ impl Ring {
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = device as i32;
-        // SAFETY: an address of this length.
-        let r = unsafe {
-            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        super::bind(fd.as_fd(), &address)?;
         Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
     }
 

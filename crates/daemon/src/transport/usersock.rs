@@ -6,7 +6,7 @@
 use super::{int_option, set_option};
 use sealane_abi::netlink::{NETLINK_USERSOCK, SockaddrNl};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Option of netlink: a control message with the group of what is received.
 pub(crate) const NETLINK_PKTINFO: i32 = 3;
@@ -40,16 +40,12 @@ pub(crate) fn address(port: u32, groups: u32) -> SockaddrNl {
     SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: port, nl_groups: groups }
 }
 
-/// A socket in the calling thread's network namespace. `flags` are SOCK_CLOEXEC and SOCK_NONBLOCK.
+/// A socket in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain values; the descriptor is new and ours.
-    unsafe {
-        let fd = libc::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
+    super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
 }
 
 /// Gives a socket its port.
@@ -57,10 +53,7 @@ pub(crate) fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// `AddrInUse` when somebody has it.
 pub(crate) fn bind(fd: BorrowedFd<'_>, port: u32, groups: u32) -> io::Result<()> {
-    let to = address(port, groups);
-    // SAFETY: an address of this length.
-    let r = unsafe { libc::bind(fd.as_raw_fd(), (&raw const to).cast(), size_of_val(&to) as libc::socklen_t) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    super::bind(fd, &address(port, groups))
 }
 
 /// Lets a socket receive from one port only (as far as it is not sent to its groups).

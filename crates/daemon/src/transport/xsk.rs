@@ -8,7 +8,7 @@
 //! Each chunk is somebody's at any time: the kernel's, or ours as a [`Frame`], of which there is one for each chunk.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -375,14 +375,7 @@ impl Sockets {
 
 impl Socket {
     fn open((ifindex, queue): Queue, copying: Copying, memory: &Memory, first: Option<&Socket>) -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours.
-        let fd = unsafe {
-            let fd = libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(fd)
-        };
+        let fd = super::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         if first.is_none() {
             let region = libc::xdp_umem_reg {
@@ -415,13 +408,7 @@ impl Socket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: first.map_or(0, |first| first.fd.as_raw_fd() as u32),
         };
-        // SAFETY: an address of this length.
-        let r = unsafe {
-            libc::bind(fd.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as libc::socklen_t)
-        };
-        if r < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        super::bind(fd.as_fd(), &address)?;
         Ok(Socket { fd, rx, tx, fill, completion, unsent: false })
     }
 

@@ -41,7 +41,7 @@ impl Client {
     /// `ConnectionRefused` when no daemon serves the namespace; otherwise the kernel's.
     pub fn connect(netns: Option<&str>, groups: u32) -> io::Result<Client> {
         within(netns, || {
-            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
             usersock::pass_credentials(fd.as_fd())?;
             usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
             usersock::bind(fd.as_fd(), 0, groups)?;

@@ -53,7 +53,7 @@ impl Socket {
     /// `AddrInUse` when somebody has the port; otherwise the kernel's.
     pub(crate) fn open(netns: &Netns) -> io::Result<Self> {
         let fd = netns.run(|| {
-            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
             usersock::pass_credentials(fd.as_fd())?;
             usersock::set_receive_buffer(fd.as_fd(), RECEIVE_BUFFER)?;
             usersock::set_send_buffer(fd.as_fd(), SEND_BUFFER)?;
@@ -222,7 +222,7 @@ mod tests {
     fn client(netns: &Netns, groups: u32) -> OwnedFd {
         netns
             .run(|| {
-                let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+                let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
                 usersock::bind(fd.as_fd(), 0, groups)?;
                 usersock::pass_credentials(fd.as_fd())?;
                 Ok(fd)

@@ -56,7 +56,7 @@ fn meet() -> io::Result<Option<Daemon>> {
 
 /// The same, with the socket that it was asked by.
 fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
-    let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK)?;
+    let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
     // From now on nobody else's frames get here.
     usersock::connect(probe.as_fd(), PORT)?;
@@ -103,7 +103,7 @@ fn served() -> io::Result<Served> {
     match meet()? {
         Some(daemon) => Ok(Served::Daemon(daemon)),
         None => {
-            let socket = usersock::open(libc::SOCK_RAW, libc::SOCK_CLOEXEC)?;
+            let socket = usersock::open(libc::SOCK_RAW, 0)?;
             let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| mark::devices(cookie).is_some());
             Ok(if marked { Served::Died } else { Served::Kernel })
         }
@@ -151,7 +151,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
             Served::Died => None,
             Served::Daemon(daemon) => Some(daemon),
         };
-        let socket = usersock::open(type_ & !FLAGS, libc::SOCK_CLOEXEC | type_ & libc::SOCK_NONBLOCK)?;
+        let socket = usersock::open(type_ & !FLAGS, type_ & libc::SOCK_NONBLOCK)?;
         usersock::pass_credentials(socket.as_fd())?;
         Ok(Some((socket, daemon)))
     });

@@ -263,20 +263,13 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
 /// A raw socket that receives TCP of one device.
 fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
-    // SAFETY: plain values, and a name of the length given.
-    unsafe {
-        let fd = libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_TCP);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let fd = OwnedFd::from_raw_fd(fd);
-        let name = device.as_ptr().cast();
-        let len = device.len() as libc::socklen_t;
-        if libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, len) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(fd)
+    let fd = crate::transport::socket(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
+    let (name, len) = (device.as_ptr().cast(), device.len() as libc::socklen_t);
+    // SAFETY: a name of the length given.
+    if unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, len) } < 0 {
+        return Err(io::Error::last_os_error());
     }
+    Ok(fd)
 }
 
 /// The next packet of a raw socket within `ms` milliseconds, without our own answers to it.
