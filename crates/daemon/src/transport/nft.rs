@@ -35,8 +35,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use write::{
-    Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_TABLE_NAME, bits, chain,
-    write_change, write_device, write_flows,
+    Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, bits, chain, delete_chain, delete_table, exists, write_change,
+    write_device, write_flows,
 };
 
 /// The name of our tables.
@@ -150,15 +150,15 @@ impl Table {
         loop {
             let mut batch = Batch::new();
             for family in [INET, NETDEV] {
-                if self.exists(family)? {
-                    batch.push(family, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+                if exists(&mut self.socket, family, TABLE)? {
+                    delete_table(&mut batch, family, TABLE);
                 }
             }
             self.write_inet(&mut batch);
             if !self.devices.is_empty() {
                 self.write_netdev(&mut batch);
             }
-            match self.commit(batch) {
+            match batch.commit(&mut self.socket) {
                 // Each kernel lacks something else; what is lacking shows in the errno alone.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.kind == QueueKind::Native => {
                     self.kind = QueueKind::Compat;
@@ -220,7 +220,7 @@ impl Table {
             let of_family = peers.iter().map(|&(address, len)| bits(address, len)).filter(|b| b.0 == family);
             write_change(&mut batch, family, Change::all(of_family.map(|b| step(known, b.1))));
         }
-        self.commit(batch)
+        batch.commit(&mut self.socket)
     }
 
     /// Begins to take segments of [`Table::add_flow`] away from the stack at this device's ingress.
@@ -238,7 +238,7 @@ impl Table {
         } else {
             write_device(&mut batch, index, name);
         }
-        self.commit(batch).inspect_err(|_| {
+        batch.commit(&mut self.socket).inspect_err(|_| {
             self.devices.remove(&index);
         })
     }
@@ -252,11 +252,8 @@ impl Table {
             return Ok(());
         }
         let mut batch = Batch::new();
-        batch.push(NETDEV, libc::NFT_MSG_DELCHAIN, 0, |a| {
-            a.str(NFTA_CHAIN_TABLE, TABLE);
-            a.str(NFTA_CHAIN_NAME, &chain(index));
-        });
-        match self.commit(batch) {
+        delete_chain(&mut batch, (NETDEV, TABLE), &chain(index));
+        match batch.commit(&mut self.socket) {
             Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(()),
             done => done,
         }
@@ -277,7 +274,7 @@ impl Table {
         }
         let mut batch = Batch::new();
         write_flows(&mut batch, libc::NFT_MSG_NEWSETELEM, &[flow]);
-        self.commit(batch).inspect_err(|_| {
+        batch.commit(&mut self.socket).inspect_err(|_| {
             self.flows.remove(&flow);
         })
     }
@@ -292,7 +289,7 @@ impl Table {
         }
         let mut batch = Batch::new();
         write_flows(&mut batch, libc::NFT_MSG_DELSETELEM, &[flow]);
-        self.commit(batch)
+        batch.commit(&mut self.socket)
     }
 
     /// Takes all rules away: segments pass in clear. To be done last, and only at an orderly end.
@@ -302,30 +299,11 @@ impl Table {
     pub(crate) fn delete(mut self) -> io::Result<()> {
         let mut batch = Batch::new();
         for family in [NETDEV, INET] {
-            if self.exists(family)? {
-                batch.push(family, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+            if exists(&mut self.socket, family, TABLE)? {
+                delete_table(&mut batch, family, TABLE);
             }
         }
-        self.commit(batch)
-    }
-
-    /// Whether there is a table of our name.
-    fn exists(&mut self, family: u8) -> io::Result<bool> {
-        let mut messages = Messages::new();
-        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETTABLE) as u16;
-        messages.push(type_, nl::NLM_F_ACK, &[family, 0, 0, 0], |a| a.str(NFTA_TABLE_NAME, TABLE));
-        match self.socket.transact(&messages) {
-            Ok(()) => Ok(true),
-            Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn commit(&mut self, batch: Batch) -> io::Result<()> {
-        match batch.finish() {
-            Some(messages) => self.socket.transact(&messages),
-            None => Ok(()),
-        }
+        batch.commit(&mut self.socket)
     }
 }
 

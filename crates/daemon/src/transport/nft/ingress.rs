@@ -14,12 +14,9 @@
 //! owned by its socket and goes with it, so that nothing is dropped which nobody reads; a kernel that knows no owners (before
 //! 5.12) gets none.
 
-use super::expr::Rule;
 use super::write::{
-    Batch, NFT_TABLE_F_OWNER, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE, NFTA_DATA_VALUE,
-    NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_SET_ELEM_KEY,
-    NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_FLAGS, NFTA_SET_ID,
-    NFTA_SET_KEY_LEN, NFTA_SET_KEY_TYPE, NFTA_SET_NAME, NFTA_SET_TABLE, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, chain,
+    Base, Batch, NFT_TABLE_F_OWNER, chain, delete_chain, delete_table, push_address, write_chain, write_elements,
+    write_rule, write_set, write_table,
 };
 use super::{NETDEV, Socket, errno};
 use std::collections::BTreeMap;
@@ -79,7 +76,7 @@ impl IngressTable {
             self.write_table(&mut batch);
         }
         write_device(&mut batch, &self.name, index, name);
-        self.commit(batch)?;
+        batch.commit(&mut self.socket)?;
         self.devices.insert(index, name.to_owned());
         Ok(())
     }
@@ -94,14 +91,11 @@ impl IngressTable {
         }
         let mut batch = Batch::new();
         if self.devices.is_empty() {
-            batch.push(NETDEV, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, &self.name));
+            delete_table(&mut batch, NETDEV, &self.name);
         } else {
-            batch.push(NETDEV, libc::NFT_MSG_DELCHAIN, 0, |a| {
-                a.str(NFTA_CHAIN_TABLE, &self.name);
-                a.str(NFTA_CHAIN_NAME, &chain(index));
-            });
+            delete_chain(&mut batch, (NETDEV, &self.name), &chain(index));
         }
-        match self.commit(batch) {
+        match batch.commit(&mut self.socket) {
             Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(()),
             done => done,
         }
@@ -113,53 +107,28 @@ impl IngressTable {
     /// The kernel's.
     pub(crate) fn take(&mut self, way: EspWay, take: bool) -> io::Result<()> {
         let mut key = way.device.to_ne_bytes().to_vec();
-        match way.destination {
-            IpAddr::V4(v4) => key.extend_from_slice(&v4.octets()),
-            IpAddr::V6(v6) => key.extend_from_slice(&v6.octets()),
-        }
+        push_address(&mut key, way.destination);
         key.extend_from_slice(&way.spi.to_be_bytes());
-        let (type_, flags) =
-            if take { (libc::NFT_MSG_NEWSETELEM, libc::NLM_F_CREATE) } else { (libc::NFT_MSG_DELSETELEM, 0) };
+        let type_ = if take { libc::NFT_MSG_NEWSETELEM } else { libc::NFT_MSG_DELSETELEM };
+        let set = SETS[usize::from(way.destination.is_ipv6())].0;
         let mut batch = Batch::new();
-        batch.push(NETDEV, type_, flags, |a| {
-            a.str(NFTA_SET_ELEM_LIST_TABLE, &self.name);
-            a.str(NFTA_SET_ELEM_LIST_SET, SETS[usize::from(way.destination.is_ipv6())].0);
-            a.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |a| {
-                a.nest(NFTA_LIST_ELEM, |a| a.nest(NFTA_SET_ELEM_KEY, |a| a.put(NFTA_DATA_VALUE, &key)));
-            });
-        });
-        self.commit(batch)
+        write_elements(&mut batch, (NETDEV, &self.name), type_, set, &[(key, 0)]);
+        batch.commit(&mut self.socket)
     }
 
     fn write_table(&self, batch: &mut Batch) {
-        batch.push(NETDEV, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_TABLE_NAME, &self.name);
-            a.be32(NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER);
-        });
+        let of = (NETDEV, &*self.name);
+        write_table(batch, NETDEV, &self.name, NFT_TABLE_F_OWNER);
         for ((name, len), types) in SETS.into_iter().zip(TYPES) {
-            batch.push(NETDEV, libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
-                a.str(NFTA_SET_TABLE, &self.name);
-                a.str(NFTA_SET_NAME, name);
-                a.be32(NFTA_SET_FLAGS, 0);
-                a.be32(NFTA_SET_KEY_TYPE, types);
-                a.be32(NFTA_SET_KEY_LEN, len);
-                a.be32(NFTA_SET_ID, 1);
-            });
+            write_set(batch, of, name, types, len, 0);
         }
-        batch.push(NETDEV, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_CHAIN_TABLE, &self.name);
-            a.str(NFTA_CHAIN_NAME, TAKEN);
-        });
+        write_chain(batch, of, TAKEN, None);
         const R1: i32 = libc::NFT_REG_1;
-        rule(batch, &self.name, TAKEN, |r| {
+        write_rule(batch, of, TAKEN, |r| {
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 7, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[0]);
             r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, self.mark).set_mark(R1).accept();
         });
-        rule(batch, &self.name, TAKEN, |r| r.drop());
-    }
-
-    fn commit(&mut self, batch: Batch) -> io::Result<()> {
-        batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages))
+        write_rule(batch, of, TAKEN, |r| r.drop());
     }
 }
 
@@ -167,19 +136,11 @@ fn write_device(batch: &mut Batch, table: &str, index: u32, device: &str) {
     const R1: i32 = libc::NFT_REG_1;
     const PACKET_HOST: u8 = 0;
     let name = chain(index);
-    batch.push(NETDEV, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-        a.str(NFTA_CHAIN_TABLE, table);
-        a.str(NFTA_CHAIN_NAME, &name);
-        a.nest(NFTA_CHAIN_HOOK, |a| {
-            a.be32(1, libc::NF_NETDEV_INGRESS as u32);
-            a.be32(2, PRIORITY as u32);
-            a.str(3, device);
-        });
-        a.str(NFTA_CHAIN_TYPE, "filter");
-    });
+    let (hook, device) = (libc::NF_NETDEV_INGRESS, Some(device));
+    write_chain(batch, (NETDEV, table), &name, Some(Base { kind: "filter", hook, priority: PRIORITY, device }));
     for (v6, (set, _)) in [false, true].into_iter().zip(SETS) {
         let protocol = if v6 { libc::ETH_P_IPV6 } else { libc::ETH_P_IP } as u16;
-        rule(batch, table, &name, |r| {
+        write_rule(batch, (NETDEV, table), &name, |r| {
             r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             let (protocol_at, destination_at, words) = if v6 { (6, 24, 4) } else { (9, 16, 1) };
             r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, protocol_at, 1, R1);
@@ -198,14 +159,6 @@ fn write_device(batch: &mut Batch, table: &str, index: u32, device: &str) {
             r.lookup(set, libc::NFT_REG32_00).jump(TAKEN);
         });
     }
-}
-
-fn rule(batch: &mut Batch, table: &str, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
-    batch.push(NETDEV, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
-        a.str(NFTA_RULE_TABLE, table);
-        a.str(NFTA_RULE_CHAIN, chain);
-        a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
-    });
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@
 
 use super::expr::{self, Rule};
 use super::write::{
-    Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_CHAIN_HOOK, NFTA_CHAIN_NAME, NFTA_CHAIN_TABLE, NFTA_CHAIN_TYPE,
-    NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE, NFTA_TABLE_FLAGS, NFTA_TABLE_NAME,
+    Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
+    delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, errno, nl};
 use sealane_engine::xfrm::OutputMark;
@@ -177,19 +177,8 @@ impl PolicyTable {
             ours: false,
             dropped: [0; 3],
         };
-        table.there = table.exists()?;
+        table.there = exists(&mut table.socket, INET, TABLE)?;
         Ok(table)
-    }
-
-    fn exists(&mut self) -> io::Result<bool> {
-        let mut messages = Messages::new();
-        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETTABLE) as u16;
-        messages.push(type_, nl::NLM_F_ACK, &[INET, 0, 0, 0], |a| a.str(NFTA_TABLE_NAME, TABLE));
-        match self.socket.transact(&messages) {
-            Ok(()) => Ok(true),
-            Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(false),
-            Err(e) => Err(e),
-        }
     }
 
     /// Whether there is a table, of ours or of a predecessor that died.
@@ -242,11 +231,10 @@ impl PolicyTable {
         loop {
             let mut batch = Batch::new();
             if self.there {
-                batch.push(INET, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+                delete_table(&mut batch, INET, TABLE);
             }
             self.write_all(&mut batch, wanted);
-            let done = batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages));
-            match done {
+            match batch.commit(&mut self.socket) {
                 Err(e)
                     if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE)) && self.flags != 0 =>
                 {
@@ -268,21 +256,18 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub(crate) fn delete(&mut self) -> io::Result<()> {
-        if !self.exists()? {
+        if !exists(&mut self.socket, INET, TABLE)? {
             return Ok(());
         }
         let mut batch = Batch::new();
-        batch.push(INET, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, TABLE));
+        delete_table(&mut batch, INET, TABLE);
         self.dropped();
         (self.there, self.ours) = (false, false);
-        batch.finish().map_or(Ok(()), |messages| self.socket.transact(&messages))
+        batch.commit(&mut self.socket)
     }
 
     fn write_all(&self, batch: &mut Batch, wanted: &Wanted) {
-        batch.push(INET, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_TABLE_NAME, TABLE);
-            a.be32(NFTA_TABLE_FLAGS, self.flags);
-        });
+        write_table(batch, INET, TABLE, self.flags);
         chain(batch, "leaving", None);
         for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
             chain(batch, why.chain(), None);
@@ -486,23 +471,10 @@ impl Match {
 }
 
 fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
-    batch.push(INET, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-        a.str(NFTA_CHAIN_TABLE, TABLE);
-        a.str(NFTA_CHAIN_NAME, name);
-        if let Some((kind, hook)) = base {
-            a.nest(NFTA_CHAIN_HOOK, |a| {
-                a.be32(1, hook as u32);
-                a.be32(2, PRIORITY as u32);
-            });
-            a.str(NFTA_CHAIN_TYPE, kind);
-        }
-    });
+    let base = base.map(|(kind, hook)| Base { kind, hook, priority: PRIORITY, device: None });
+    write_chain(batch, (INET, TABLE), name, base);
 }
 
 fn rule(batch: &mut Batch, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
-    batch.push(INET, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
-        a.str(NFTA_RULE_TABLE, TABLE);
-        a.str(NFTA_RULE_CHAIN, chain);
-        a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
-    });
+    write_rule(batch, (INET, TABLE), chain, expressions);
 }

@@ -83,7 +83,7 @@ fn flush() -> io::Result<()> {
     let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
     let mut batch = Batch::new();
     batch.push(libc::AF_UNSPEC as u8, libc::NFT_MSG_DELTABLE, 0, |_| {});
-    socket.transact(&batch.finish().expect("a message"))
+    batch.commit(&mut socket)
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use super::cover::{Bits, Change};
 use super::expr::Rule;
 use super::{Flow, INET, NETDEV, Options, TABLE, Table};
-use crate::transport::netlink::{Attributes, Messages};
+use crate::transport::netlink::{Attributes, Messages, Socket, errno};
 use sealane_abi::netlink as nl;
+use std::io;
 use std::net::IpAddr;
 
 /// Option 29 of TCP (RFC 5925, section 2.2).
@@ -98,12 +99,20 @@ impl Batch {
     }
 
     /// The messages; none when nothing is to be done.
-    pub(super) fn finish(mut self) -> Option<Messages> {
+    fn finish(mut self) -> Option<Messages> {
         if self.messages.len() == 1 {
             return None;
         }
         self.messages.push(libc::NFNL_MSG_BATCH_END as u16, 0, &batch_header(), |_| {});
         Some(self.messages)
+    }
+
+    /// Does all of it, or nothing.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed then.
+    pub(super) fn commit(self, socket: &mut Socket) -> io::Result<()> {
+        self.finish().map_or(Ok(()), |messages| socket.transact(&messages))
     }
 }
 
@@ -113,33 +122,59 @@ fn batch_header() -> [u8; 4] {
     [libc::AF_UNSPEC as u8, 0, high, low]
 }
 
-impl Table {
-    fn write_table(&self, batch: &mut Batch, family: u8) {
-        batch.push(family, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
-            a.str(NFTA_TABLE_NAME, TABLE);
-            a.be32(NFTA_TABLE_FLAGS, self.flags);
-        });
+/// Whether there is a table of a name.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn exists(socket: &mut Socket, family: u8, table: &str) -> io::Result<bool> {
+    let mut messages = Messages::new();
+    let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETTABLE) as u16;
+    messages.push(type_, nl::NLM_F_ACK, &[family, 0, 0, 0], |a| a.str(NFTA_TABLE_NAME, table));
+    match socket.transact(&messages) {
+        Ok(()) => Ok(true),
+        Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(false),
+        Err(e) => Err(e),
     }
+}
 
+/// Takes a table away, with all that is in it.
+pub(super) fn delete_table(batch: &mut Batch, family: u8, table: &str) {
+    batch.push(family, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, table));
+}
+
+/// Makes an empty table.
+pub(super) fn write_table(batch: &mut Batch, family: u8, table: &str, flags: u32) {
+    batch.push(family, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
+        a.str(NFTA_TABLE_NAME, table);
+        a.be32(NFTA_TABLE_FLAGS, flags);
+    });
+}
+
+impl Table {
     pub(super) fn write_inet(&self, batch: &mut Batch) {
-        self.write_table(batch, INET);
+        write_table(batch, INET, TABLE, self.flags);
         for family in [0, 1] {
             let (sets, len, type_) = PEERS[family];
-            write_set(batch, INET, sets[0], type_, len, 0);
-            write_set(batch, INET, sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
+            write_set(batch, (INET, TABLE), sets[0], type_, len, 0);
+            write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
             write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
         }
         let Options { output_queue, input_queue, marks, any_option } = self.options;
         let kind = self.kind;
         for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
-            write_chain(batch, INET, name, hook, PRIORITY, None);
+            write_chain(
+                batch,
+                (INET, TABLE),
+                name,
+                Some(Base { kind: "filter", hook, priority: PRIORITY, device: None }),
+            );
         }
         const R1: i32 = libc::NFT_REG_1;
-        write_rule(batch, INET, "output", |r| {
+        write_rule(batch, (INET, TABLE), "output", |r| {
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
             r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes()).accept();
         });
-        write_rule(batch, INET, "input", |r| {
+        write_rule(batch, (INET, TABLE), "input", |r| {
             r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();
         });
         for (family, (source, destination)) in [(12, 16), (8, 24)].into_iter().enumerate() {
@@ -147,7 +182,7 @@ impl Table {
             let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
             let chains = [("output", destination, output_queue), ("input", source, input_queue)];
             for ((chain, offset, queue), set) in chains.into_iter().flat_map(|c| sets.map(|set| (c, set))) {
-                write_rule(batch, INET, chain, |r| {
+                write_rule(batch, (INET, TABLE), chain, |r| {
                     r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
                     r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
@@ -157,7 +192,7 @@ impl Table {
             self.write_icmp(batch, family);
         }
         if any_option {
-            write_rule(batch, INET, "input", |r| {
+            write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
                 r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue);
             });
@@ -176,7 +211,7 @@ impl Table {
         let (inner_protocol, inner_destination) = [(9, 16), (6, 24)][family];
         let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
         for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
-            write_rule(batch, INET, "input", |r| {
+            write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, code);
@@ -189,9 +224,9 @@ impl Table {
     }
 
     pub(super) fn write_netdev(&self, batch: &mut Batch) {
-        self.write_table(batch, NETDEV);
-        write_set(batch, NETDEV, FLOWS[0].0, flow_type(TYPE_IPADDR), FLOWS[0].1, 0);
-        write_set(batch, NETDEV, FLOWS[1].0, flow_type(TYPE_IP6ADDR), FLOWS[1].1, 0);
+        write_table(batch, NETDEV, TABLE, self.flags);
+        write_set(batch, (NETDEV, TABLE), FLOWS[0].0, flow_type(TYPE_IPADDR), FLOWS[0].1, 0);
+        write_set(batch, (NETDEV, TABLE), FLOWS[1].0, flow_type(TYPE_IP6ADDR), FLOWS[1].1, 0);
         let flows: Vec<Flow> = self.flows.iter().copied().collect();
         write_flows(batch, libc::NFT_MSG_NEWSETELEM, &flows);
         for (&index, name) in &self.devices {
@@ -200,9 +235,17 @@ impl Table {
     }
 }
 
-fn write_set(batch: &mut Batch, family: u8, name: &str, key_type: u32, key_len: u32, flags: u32) {
+/// Makes an empty set in a table. `key_type` is `nft`'s number, `key_len` in bytes.
+pub(super) fn write_set(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    name: &str,
+    key_type: u32,
+    key_len: u32,
+    flags: u32,
+) {
     batch.push(family, libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
-        a.str(NFTA_SET_TABLE, TABLE);
+        a.str(NFTA_SET_TABLE, table);
         a.str(NFTA_SET_NAME, name);
         a.be32(NFTA_SET_FLAGS, flags);
         a.be32(NFTA_SET_KEY_TYPE, key_type);
@@ -211,10 +254,22 @@ fn write_set(batch: &mut Batch, family: u8, name: &str, key_type: u32, key_len: 
     });
 }
 
-fn write_chain(batch: &mut Batch, family: u8, name: &str, hook: i32, priority: i32, device: Option<&str>) {
+/// Where a chain stands in the way of packets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub(super) kind: &'a str,
+    pub(super) hook: i32,
+    pub(super) priority: i32,
+    /// Of a hook that each device has.
+    pub(super) device: Option<&'a str>,
+}
+
+/// Makes an empty chain in a table, at a hook or for others to jump to.
+pub(super) fn write_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str, base: Option<Base<'_>>) {
     batch.push(family, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
-        a.str(NFTA_CHAIN_TABLE, TABLE);
+        a.str(NFTA_CHAIN_TABLE, table);
         a.str(NFTA_CHAIN_NAME, name);
+        let Some(Base { kind, hook, priority, device }) = base else { return };
         a.nest(NFTA_CHAIN_HOOK, |a| {
             a.be32(NFTA_HOOK_HOOKNUM, hook as u32);
             a.be32(NFTA_HOOK_PRIORITY, priority as u32);
@@ -222,23 +277,43 @@ fn write_chain(batch: &mut Batch, family: u8, name: &str, hook: i32, priority: i
                 a.str(NFTA_HOOK_DEV, device);
             }
         });
-        a.str(NFTA_CHAIN_TYPE, "filter");
+        a.str(NFTA_CHAIN_TYPE, kind);
     });
 }
 
-fn write_rule(batch: &mut Batch, family: u8, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
+/// Takes a chain away.
+pub(super) fn delete_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str) {
+    batch.push(family, libc::NFT_MSG_DELCHAIN, 0, |a| {
+        a.str(NFTA_CHAIN_TABLE, table);
+        a.str(NFTA_CHAIN_NAME, name);
+    });
+}
+
+/// Appends a rule to a chain of a table.
+pub(super) fn write_rule(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    chain: &str,
+    expressions: impl FnOnce(&mut Rule<'_, '_>),
+) {
     batch.push(family, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
-        a.str(NFTA_RULE_TABLE, TABLE);
+        a.str(NFTA_RULE_TABLE, table);
         a.str(NFTA_RULE_CHAIN, chain);
         a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
     });
 }
 
 /// Elements of a set: keys and their flags.
-fn write_elements(batch: &mut Batch, family: u8, type_: i32, set: &str, elements: &[(Vec<u8>, u32)]) {
+pub(super) fn write_elements(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    type_: i32,
+    set: &str,
+    elements: &[(Vec<u8>, u32)],
+) {
     for chunk in elements.chunks(ELEMENTS) {
         batch.push(family, type_, if type_ == libc::NFT_MSG_NEWSETELEM { libc::NLM_F_CREATE } else { 0 }, |a| {
-            a.str(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+            a.str(NFTA_SET_ELEM_LIST_TABLE, table);
             a.str(NFTA_SET_ELEM_LIST_SET, set);
             a.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |a| {
                 for (key, flags) in chunk {
@@ -263,7 +338,7 @@ pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
     for (type_, prefixes) in [(libc::NFT_MSG_DELSETELEM, change.remove), (libc::NFT_MSG_NEWSETELEM, change.add)] {
         let (hosts, nets): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|p| p.is_host(family));
         let hosts: Vec<_> = hosts.into_iter().map(|p| (key(p.first), 0)).collect();
-        write_elements(batch, INET, type_, sets[0], &hosts);
+        write_elements(batch, (INET, TABLE), type_, sets[0], &hosts);
         let mut elements = Vec::with_capacity(nets.len() * 2);
         for prefix in nets {
             elements.push((key(prefix.first), 0));
@@ -272,7 +347,7 @@ pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
                 elements.push((key(end), libc::NFT_SET_ELEM_INTERVAL_END as u32));
             }
         }
-        write_elements(batch, INET, type_, sets[1], &elements);
+        write_elements(batch, (INET, TABLE), type_, sets[1], &elements);
     }
 }
 
@@ -280,7 +355,15 @@ pub(super) fn write_flows(batch: &mut Batch, type_: i32, flows: &[Flow]) {
     for (family, (set, _)) in FLOWS.into_iter().enumerate() {
         let of_family = flows.iter().filter(|f| usize::from(f.source.is_ipv6()) == family);
         let elements: Vec<_> = of_family.map(|f| (flow_key(f), 0)).collect();
-        write_elements(batch, NETDEV, type_, set, &elements);
+        write_elements(batch, (NETDEV, TABLE), type_, set, &elements);
+    }
+}
+
+/// Appends an address to a key.
+pub(super) fn push_address(key: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => key.extend_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => key.extend_from_slice(&v6.octets()),
     }
 }
 
@@ -288,10 +371,7 @@ fn flow_key(flow: &Flow) -> Vec<u8> {
     let mut key = Vec::with_capacity(44);
     key.extend_from_slice(&flow.device.to_ne_bytes());
     for side in [flow.source, flow.destination] {
-        match side.ip() {
-            IpAddr::V4(v4) => key.extend_from_slice(&v4.octets()),
-            IpAddr::V6(v6) => key.extend_from_slice(&v6.octets()),
-        }
+        push_address(&mut key, side.ip());
         key.extend_from_slice(&side.port().to_be_bytes());
         key.extend_from_slice(&[0, 0]);
     }
@@ -303,11 +383,12 @@ fn flow_key(flow: &Flow) -> Vec<u8> {
 pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
     const R1: i32 = libc::NFT_REG_1;
     let name = chain(index);
-    write_chain(batch, NETDEV, &name, libc::NF_NETDEV_INGRESS, PRIORITY, Some(device));
+    let (hook, device) = (libc::NF_NETDEV_INGRESS, Some(device));
+    write_chain(batch, (NETDEV, TABLE), &name, Some(Base { kind: "filter", hook, priority: PRIORITY, device }));
     for (family, (set, _)) in FLOWS.into_iter().enumerate() {
         let protocol = [libc::ETH_P_IP, libc::ETH_P_IPV6][family] as u16;
         let (source, destination, words) = [(12, 16, 1), (8, 24, 4)][family];
-        write_rule(batch, NETDEV, &name, |r| {
+        write_rule(batch, (NETDEV, TABLE), &name, |r| {
             r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             if family == 0 {
                 // No fragment: neither MF nor an offset.
