@@ -96,6 +96,12 @@ for i, text in enumerate(
         + [f'[[key]]\n{KEY.replace(chr(34) + "s" + chr(34), secret)}' for secret in
            ['{ hex = "00ff" }', '{ base64 = "AAEC" }', '{ file = "k", encoding = "raw" }', '{ file = "/k" }', '{ text = "", hex = "" }', "5"]]):
     seed("config", f"{i:02}", text)
+gateway = '[[ipsec.gateway]]\ninterfaces = ["lan", "wan"]\n'
+for name, text in [("gateways", f'[ipsec]\nnetns = ["left", ""]\nworkers = 2\n{gateway}netns = "left"\n{gateway}'),
+                   ("gateway-mistakes", f'[ipsec]\nworkers = 17\n{gateway}{gateway}[[ipsec.gateway]]\ninterfaces = ["lan", "lan", "", 5]\n'
+                    '[[ipsec.gateway]]\ninterfaces = []\nnetns = "b"\nx = 1\n'),
+                   ("packet", '[[ipsec.device]]\nname = "sealane0"\nkind = "packet"\ncpu = 1\n' + gateway)]:
+    seed("config", f"ipsec-{name}", text)
 
 # capture: what a kernel signed and what RFC 9235 prints, in every file format and behind every link header.
 with open("../conformance/vectors/tcp-ao-linux.pcap", "rb") as f:
@@ -286,6 +292,19 @@ for i, (shape, flags, mtu, padding, packet) in enumerate([
         (0x1c, 0x41, 0, 9, inner4), (0x3c, 0, 0, 0, extended6), (0x02, 0, 0, 0, options4), (0x22, 0, 0, 0, inner4), (0x02, 0, 0, 0, extended6),
         (0x62, 0x01, 0, 0, inner6), (0x01, 0, 0, 0, fragment6), (0x00, 0x3e, 0, 0, fragment6), (0x00, 0, 0, 0, inner4[:21])]):
     seed("ipsec_seal", f"{i:02}", bytes([0, shape, flags]) + struct.pack("<HH", mtu, padding) + packet)
+
+
+# gso: 1 with a checksum that is open, 2 with the packet's length put right; payload of a piece, where the checksum starts and lies;
+# packet.
+segment = struct.pack("!HHIIBBHHH", 80, 5000, 7, 8, 0x50, 0x99, 100, 0, 0) + bytes(range(100))
+optioned = struct.pack("!HHIIBBHHH", 80, 5000, 0xffffffe0, 8, 0x80, 0x19, 100, 0, 0) + bytes([1, 1, 8, 10]) + bytes(8) + bytes(64)
+datagram = struct.pack("!HHHH", 9, 9, 108, 0) + bytes(range(100))
+for i, (how, size, start, offset, packet) in enumerate([
+        (3, 0, 20, 16, outer(6, segment)), (3, 40, 20, 16, outer(6, segment)), (3, 33, 40, 16, outer6(6, optioned)), (2, 100, 0, 0, outer(6, segment)),
+        (3, 30, 20, 6, outer(17, datagram)), (3, 1, 40, 6, outer6(17, datagram)), (3, 0, 40, 6, outer6(17, datagram)), (1, 0, 0xffff, 0xffff, inner4),
+        (3, 7, 0, 0, outer6(60, bytes([17, 0, 1, 4, 0, 0, 0, 0]) + datagram)), (3, 8, 0, 0, fragment6), (2, 0, 0, 0, inner4 + bytes(6)),
+        (2, 9, 0, 0, outer(1, datagram)), (2, 50, 0, 0, outer(6, segment[:20])), (0, 50, 0, 0, outer(17, datagram[:7]))]):
+    seed("gso", f"{i:02}", struct.pack("<BHHH", how, size, start, offset) + packet)
 
 
 # forward: packets as a gateway sees them, with the header's checksum put right, padded, cut.
