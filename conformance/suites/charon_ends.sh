@@ -1,0 +1,196 @@
+# Sourced by the suites of strongSwan, after `suite` is set: charon and swanctl, and two ends that run them over a daemon each.
+# CHARON_ROOT is a folder into which both are unpacked, by newer_charon.sh when they are not there yet (default target/charon).
+# Where it is empty, those that are installed are taken: Debian's charon-systemd, strongswan-swanctl and
+# libstrongswan-standard-plugins.
+# What the machine lacks makes the suite end with a SKIPPED line and status 77.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+CHARON_ROOT=${CHARON_ROOT-$root/target/charon}
+
+lacks() { echo "SKIPPED $suite: $1"; exit 77; }
+[[ $EUID -eq 0 ]] || lacks "only root may make network namespaces"
+for program in ping nft python3 unshare pkill; do
+  command -v "$program" >/dev/null || lacks "no $program here"
+done
+why=$(unshare -nm sh -ec 'ip tuntap add tap mode tap
+  nft "add table netdev t; add chain netdev t c { type filter hook egress device \"tap\" priority 0; }"' 2>&1) ||
+  lacks "no network namespace with a tap and an egress hook of nftables can be made: ${why##*$'\n'}"
+[[ -x $sealane ]] || { echo "$suite: no $sealane" >&2; exit 2; }
+
+charon=(charon-systemd) swanctl=(swanctl)
+if [[ -n $CHARON_ROOT ]]; then
+  why=$("$(dirname "${BASH_SOURCE[0]}")/newer_charon.sh" "$CHARON_ROOT" 2>&1) ||
+    lacks "strongSwan of Debian 13 could not be unpacked: ${why%%$'\n'*}"
+  CHARON_ROOT=$(realpath "$CHARON_ROOT")
+  version=$(<"$CHARON_ROOT/version")
+  lib=$(echo "$CHARON_ROOT"/usr/lib/*-linux-gnu*)
+  # The loader and the C library are newer than this system's, too.
+  launch=("$(echo "$lib"/ld-linux*.so.*)" --library-path "$lib:/usr/lib/ipsec")
+  charon=("${launch[@]}" "$CHARON_ROOT/usr/sbin/charon-systemd") swanctl=("${launch[@]}" "$CHARON_ROOT/usr/sbin/swanctl")
+else
+  version=$(dpkg-query -W -f '${Version}' charon-systemd 2>/dev/null) || lacks "no charon-systemd is installed"
+fi
+# The rest runs in mounts of its own. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to mount
+# over: /usr/lib becomes a folder of links to what is in it, and to the plugins that were unpacked.
+if [[ -n $CHARON_ROOT && ${CHARON_MOUNTS:-} != "$CHARON_ROOT" ]]; then
+  CHARON_MOUNTS=$CHARON_ROOT exec unshare -m --propagation private bash -ec '
+    new=$(mktemp -d)
+    mount -t tmpfs lib "$new"
+    mkdir "$new/machine"
+    mount --rbind /usr/lib "$new/machine"
+    (cd /usr/lib && find . -mindepth 1 -maxdepth 1 ! -name ipsec -printf "machine/%P\0") | xargs -0 ln -s -t "$new"
+    ln -s "$CHARON_MOUNTS/usr/lib/ipsec" "$new/ipsec"
+    mount --move "$new" /usr/lib
+    rmdir "$new"
+    exec "$@"' mounts "$0" "$@"
+fi
+. "$(dirname "${BASH_SOURCE[0]}")/two_ends.sh"
+echo "charon $version"
+
+# config END LOCAL REMOTE LOCAL-NET REMOTE-NET CONNECTION-LINES CHILD-LINES: strongswan.conf and swanctl.conf of an end.
+config() {
+  local end=$1
+  cat >"$dir/$end.strongswan" <<CONF
+charon-systemd {
+  load_modular = no
+  load = random nonce openssl drbg kernel-netlink socket-default vici updown
+  filelog { log { path = $dir/$end.log
+      flush_line = yes
+      default = 1
+      knl = 2 } }
+  syslog { daemon { default = -1 }
+    auth { default = -1 } }
+  plugins { vici { socket = unix://$dir/$end.vici }
+    openssl { load_legacy = no } }
+  retransmit_timeout = 1.0
+  retransmit_tries = 3
+  delete_rekeyed_delay = 3
+}
+CONF
+  # ESP's proposals are the kernel's affair.
+  cat >"$dir/$end.swanctl" <<CONF
+connections { net {
+    version = 2
+    local_addrs = $2
+    remote_addrs = $3
+    proposals = aes128-sha256-modp2048
+    $6
+    local { auth = psk
+      id = $end.example }
+    remote { auth = psk }
+    children { net {
+        local_ts = $4
+        remote_ts = $5
+        esp_proposals = aes128gcm128
+        $7
+      } } } }
+secrets { ike { secret = "what both know" } }
+CONF
+}
+
+daemon() { # END WORDS CONFIG-LINES: it is up when it says the words
+  printf '[ipsec]\n%s\n' "${3:-}" >"$dir/$1.toml"
+  chmod 600 "$dir/$1.toml"
+  : >"$dir/daemon-$1.log"
+  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" daemon --config "$dir/$1.toml" >"$dir/daemon-$1.log" 2>&1 &
+  pids+=($!)
+  declare -g "daemon_$1=$!"
+  within 30 grep -q "$2" "$dir/daemon-$1.log" || { cat "$dir/daemon-$1.log"; return 1; }
+}
+charon() { # END
+  rm -f "$dir/$1.vici"
+  STRONGSWAN_CONF=$dir/$1.strongswan SWANCTL_DIR=$dir SEALANE_RUNTIME_DIR=$dir/run-$1 \
+    ip netns exec "$name-$1" "$sealane" run -- "${charon[@]}" >"$dir/$1.out" 2>&1 &
+  pids+=($!)
+  declare -g "charon_$1=$!"
+  within 30 test -S "$dir/$1.vici" || { cat "$dir/$1.out"; return 1; }
+  load "$1"
+}
+load() { swan "$1" --load-all --clear --file "$dir/$1.swanctl" >"$dir/load-$1" 2>&1 || { cat "$dir/load-$1"; return 1; }; }
+end() { # daemon or charon, END [SIGNAL]
+  local pid=$1_$2 signal=${3:-TERM}
+  # A launcher hands all signals on but this one.
+  if [[ $1$signal == charonKILL ]]; then pkill -KILL -P "${!pid}" || true; else kill "-$signal" "${!pid}"; fi
+  { wait "${!pid}" || true; } 2>/dev/null
+}
+
+swan() { # END ARGUMENTS...
+  STRONGSWAN_CONF=$dir/$1.strongswan SWANCTL_DIR=$dir timeout 60 "${swanctl[@]}" "${@:2}" --uri "unix://$dir/$1.vici" \
+    2> >(grep -v 'failed to load' >&2)
+}
+# quietly COMMAND...: its output is shown when it fails.
+quietly() { local out; out=$("$@" 2>&1) || { echo "$out"; return 1; }; }
+initiate() { quietly swan "$1" --initiate --child net; }
+terminate() { quietly swan "$1" --terminate --ike net; }
+sas() { swan "$1" --list-sas 2>/dev/null; }
+says() { sas "$1" | grep -Eq "$2"; }
+installed() { says "$1" INSTALLED; }
+gone() { ! installed "$1"; }
+xfrm() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- ip xfrm "${@:2}"; }
+empty() { [[ -z $(xfrm "$1" state) ]]; }
+
+# newest END child|ike: the number of the newest SA that is up there.
+newest() {
+  local line='^  net: #([0-9]+),.* INSTALLED,.*'
+  [[ $2 == child ]] || line='^net: #([0-9]+), ESTABLISHED,.*'
+  sas "$1" | sed -nE "s/$line/\\1/p" | sort -n | tail -n 1
+}
+newer() { [[ $(newest "$1" "$2") -gt $3 ]]; }
+# rekey END child|ike ENDS...: the END has it rekeyed; over when all ENDS have the new one and packets have passed by it.
+rekey() {
+  local e; local -A before
+  for e in "${@:3}"; do before[$e]=$(newest "$e" "$2"); done
+  quietly swan "$1" --rekey "--$2" net || return 1
+  for e in "${@:3}"; do within 30 newer "$e" "$2" "${before[$e]}" || { sas "$e"; return 1; }; done
+  quietly ping_a 20 0.01
+}
+
+xfrm_counters() { # END: those that are not 0, and what each state has carried
+  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- awk '$2' /proc/net/xfrm_stat
+  SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" xfrm show interval 0
+}
+
+# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: all are answered, from network to network unless other addresses
+# are given. HOW-MANY may be a file: until it is there.
+inner=(10.82.1.1 10.82.2.1)
+ping_a() {
+  ip netns exec "$name-a" python3 "$root/conformance/programs/pings.py" "${4:-${inner[0]}}" "${5:-${inner[1]}}" "$1" "${2:-0.1}" "${3:-56}" \
+    "${6:-20}"
+}
+reached() { ping_a 1 1 56 "${inner[@]}" 1 >/dev/null; }
+no_answer() { # [DESTINATION]
+  local out target=(-I "${inner[@]}")
+  (($# == 0)) || target=("$1")
+  out=$(ip netns exec "$name-a" ping -q -n -c 3 -i 0.2 -W 1 "${target[@]}" 2>&1)
+  grep -q ' 0 received' <<<"$out" || { echo "$out"; return 1; }
+}
+# under_traffic COMMAND...: it succeeds, and all pings from before its begin to after its end are answered.
+under_traffic() {
+  local pings status=0
+  rm -f "$dir/over"
+  ping_a "$dir/over" 0.01 & pings=$!
+  pids+=($!)
+  "$@" || status=1
+  touch "$dir/over"
+  wait "$pings" || status=1
+  # Where a packet was dropped that was.
+  ((!status)) || xfrm_counters a
+  return "$status"
+}
+
+# watch_clear counts from now on what leaves either end; none_in_clear: nothing did that should have been protected.
+watch_clear() {
+  for end in a b; do
+    ip netns exec "$name-$end" nft "add table netdev clear
+      add chain netdev clear out { type filter hook egress device \"veth\" priority 0; }
+      add rule netdev clear out ip saddr 10.82.0.0/16 counter
+      add rule netdev clear out icmp type { echo-request, echo-reply } counter
+      add rule netdev clear out ip protocol esp counter comment \"esp\"
+      add rule netdev clear out udp sport 4500 counter comment \"esp\""
+  done
+}
+counted() { # esp or clear
+  local word=-v; [[ $1 != esp ]] || word=
+  for end in a b; do ip netns exec "$name-$end" nft list table netdev clear; done | grep counter | grep $word 'comment "esp"' |
+    sed -nE 's/.*packets ([0-9]+) .*/\1/p' | awk '{ n += $1 } END { print n + 0 }'
+}
+none_in_clear() { [[ $(counted clear) == 0 && $(counted esp) -gt 0 ]] || { echo "in clear: $(counted clear), ESP: $(counted esp)"; return 1; }; }
