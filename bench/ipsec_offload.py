@@ -21,13 +21,25 @@ shares).
 
 What a datagram costs depends on how many come at a time: with --rate all rows run at one rate, and their ticks compare.
 
+At two CPUs it depends on how far these are from each other too, which a virtual machine cannot choose: its host moves virtual
+CPUs between cores that share a last level cache and cores that do not, several times a minute, and what one CPU writes that
+the other one has read or written lately costs twice as much then. So the distance is measured before and after each trial, as
+the time in which a cache line goes to the other CPU and back (`cpu-distance`), and trials compare where it is the same: in the
+second table "near" is less than --far nanoseconds both times, "far" is not less both times, and trials that changed between the
+two are in neither. "No IPsec, through the device" is measured in the same way, with the other CPU as busy: the device's thread
+spins there, whatever it has to do. Rows take turns, so that what else the host does, and where the kernel's allocator takes
+pages from (which it gives back on the other CPU: out of the caches, or out of memory), is shared by all of them.
+
+All numbers of a table are medians, with the least and the most of all rounds behind them. A trial is made again (three times at
+most, and marked if that was in vain) where others used more than 5 % of the two CPUs meanwhile.
+
 usage: ipsec_offload.py [--rounds N] [--seconds S] [--rate MBIT_S] [--size BYTES] [--superframe N] [--csv FILE] [--sealane FILE]
-                        [--tsc-ghz F] [ROW...]
+                        [--tsc-ghz F] [--cpus 1|2] [--far NS] [ROW...]
 
 ROW: none (no IPsec, straight to the wire), through (no IPsec, through the packet device), software, software-4 (four flows and
 states), workers (the same with two workers; at two CPUs only), crypto, packet
 """
-import argparse, collections, os, pathlib, re, statistics, subprocess, sys, tempfile, time
+import argparse, collections, contextlib, os, pathlib, re, statistics, subprocess, sys, tempfile, time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = ["none", "through", "software", "software-4", "workers", "crypto", "packet"]
@@ -54,7 +66,11 @@ PUBLISHED = {
 CEILING = 90_000
 STEPS = 9
 
-Trial = collections.namedtuple("Trial", "gbit_s lost stack device")
+# What others may use of the CPUs in a trial, and how often it is made again where they use more.
+OTHERS = 0.05
+AGAIN = 3
+
+Trial = collections.namedtuple("Trial", "gbit_s lost stack device near_ns far_ns others")
 
 
 def ip(space, *words, check=True):
@@ -171,8 +187,34 @@ def softirqd():
     return found
 
 
+def busy_s():
+    """Seconds in which the two CPUs were not idle."""
+    with open("/proc/stat") as stat:
+        fields = [line.split() for line in stat if line.startswith(("cpu0 ", "cpu1 "))]
+    # Of user, nice, system, idle, iowait, irq, softirq, steal.
+    return sum(int(n) for f in fields for n in (*f[1:4], *f[6:8])) / os.sysconf("SC_CLK_TCK")
+
+
+def distance_ns(args):
+    """How long a cache line takes from one CPU to the other and back."""
+    return float(subprocess.run([args.distance, "0", "1"], check=True, capture_output=True, text=True).stdout)
+
+
 def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
-    """One rate: what arrived, and the CPU time of both cores."""
+    """One rate, when nobody else runs: what arrived, the CPU time of both cores, and how far they are from each other."""
+    for _ in range(AGAIN + 1):
+        before = distance_ns(args)
+        got = undisturbed(args, tunnel, cpus, mbit_s, per_byte, flows)
+        after = distance_ns(args)
+        got = got._replace(near_ns=min(before, after), far_ns=max(before, after))
+        if got.others <= OTHERS:
+            break
+        time.sleep(1)
+    return got
+
+
+def undisturbed(args, tunnel, cpus, mbit_s, per_byte, flows):
+    """The trial, and what others used of the two CPUs meanwhile."""
     threads, kernel = tunnel.threads(), softirqd()
     device = [t for t, of in threads.items() if of]
     stack = [t for t, of in threads.items() if not of]
@@ -182,12 +224,15 @@ def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
         stack.append(kernel[0])
         device.append(kernel[1])
     before_bytes, before = arrived_bytes(), {t: ran_s(t) for t in stack + device}
+    begun, busy = time.monotonic(), busy_s()
     loads = [subprocess.Popen(["ip", "netns", "exec", SPACES[0], "taskset", "-c", "0", args.load, f"{INNER[1]}:{PORT + n}",
                                str(args.size), str(args.superframe), str(mbit_s / flows), str(args.seconds)],
                               stdout=subprocess.PIPE, text=True) for n in range(flows)]
     out = [load.communicate()[0].split() for load in loads]
     if any(load.returncode for load in loads):
         raise SystemExit("the sender failed")
+    busy, passed = busy_s() - busy, time.monotonic() - begun
+    ours = sum(ran_s(t) - before[t] for t in before)
     time.sleep(0.1)
     sent, seconds, sender = sum(int(o[0]) for o in out), max(float(o[1]) for o in out), sum(float(o[2]) for o in out)
     came = (arrived_bytes() - before_bytes) / per_byte if per_byte else arrived_bytes() - before_bytes
@@ -195,7 +240,7 @@ def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
     packets = max(came / args.size, 1)
     ticks = args.tsc_ghz * 1e9 / packets
     return Trial(came * 8 / seconds / 1e9, 1 - came / sent, (sender + sum(used[t] for t in stack)) * ticks,
-                 sum(used[t] for t in device) * ticks)
+                 sum(used[t] for t in device) * ticks, 0, 0, (busy - ours - sender) / (2 * passed))
 
 
 def measure(args, row, cpus):
@@ -247,6 +292,39 @@ def model(args, costs):
             print(f"{'  published 2022':31}" + "".join(f"{v:7.1f}" if v else f"{'':7}" for v in PUBLISHED[row]))
 
 
+def spread(values):
+    """Median, least and most."""
+    return f"{statistics.median(values):6.0f} [{min(values):.0f}, {max(values):.0f}]"
+
+
+def table(got):
+    """All rounds of each row."""
+    print(f"{'':10} {'CPUs':>4} {'rounds':>6} {'Gb/s':>7} {'stack':>22} {'device':>22} {'disturbed':>9}")
+    for (row, cpus), trials in got.items():
+        print(f"{row:10} {cpus:4} {len(trials):6} {statistics.median(t.gbit_s for t in trials):7.2f} "
+              f"{spread([t.stack for t in trials]):>22} {spread([t.device for t in trials]):>22} "
+              f"{sum(t.others > OTHERS for t in trials):9}")
+
+
+def by_distance(args, got):
+    """The stack's ticks at two CPUs where these are near and where they are far, and beside no IPsec through the device."""
+    kinds = {"near": lambda t: t.far_ns < args.far, "far": lambda t: t.near_ns >= args.far,
+             "moved": lambda t: t.near_ns < args.far <= t.far_ns}
+    print(f"\nthe stack's ticks at two CPUs, by the distance of the CPUs (near: less than {args.far:.0f} ns there and back)\n")
+    print(f"{'':10}" + "".join(f" {f'{kind}: rounds':>14} {'ns':>5} {'stack':>22} {'of through':>10}" for kind in kinds))
+    for (row, cpus), trials in got.items():
+        if cpus < 2:
+            continue
+        line = f"{row:10}"
+        for is_kind in kinds.values():
+            of = [t for t in trials if is_kind(t)]
+            base = [t.stack for t in got.get(("through", 2), []) if is_kind(t)]
+            ns = f"{statistics.median(t.far_ns for t in of):.0f}" if of else "-"
+            ratio = f"{statistics.median(t.stack for t in of) / statistics.median(base):.2f}" if of and base else "-"
+            line += f" {len(of):14} {ns:>5} {spread([t.stack for t in of]) if of else '-':>22} {ratio:>10}"
+        print(line)
+
+
 def tsc_ghz():
     found = re.search(r"tsc: (?:Detected|Refined TSC clocksource calibration:) ([\d.]+) MHz",
                       subprocess.run(["dmesg"], capture_output=True, text=True).stdout)
@@ -267,34 +345,40 @@ def main():
     parser.add_argument("--sealane", default=str(HERE.parent / "target/release/sealane"))
     parser.add_argument("--load", default=str(HERE.parent / "target/release/udp-load"))
     parser.add_argument("--tsc-ghz", type=float, default=0)
+    parser.add_argument("--distance", default=str(HERE.parent / "target/release/cpu-distance"))
+    parser.add_argument("--cpus", type=int, choices=(1, 2))
+    parser.add_argument("--far", type=float, default=180)
     parser.add_argument("rows", nargs="*")
     args = parser.parse_args()
     args.tsc_ghz = args.tsc_ghz or tsc_ghz()
     if os.cpu_count() < 2:
         raise SystemExit("two CPUs are needed")
-    rows = [(row, cpus) for row in args.rows or ROWS for cpus in (1, 2) if cpus > 1 or row != "workers"]
+    rows = [(row, cpus) for row in args.rows or ROWS for cpus in (1, 2)
+            if (cpus > 1 or row != "workers") and args.cpus in (None, cpus)]
     got = collections.defaultdict(list)
-    for round_ in range(args.rounds):
-        for row, cpus in rows:
-            best = measure(args, row, cpus)
-            got[row, cpus].append(best)
-            print(f"{round_} {row:10} {cpus} CPU {best.gbit_s:6.2f} Gb/s, ticks a datagram: stack {best.stack:6.0f} device "
-                  f"{best.device:6.0f}, lost {best.lost:.1%}", file=sys.stderr, flush=True)
+    # Interrupted, it tells of the rounds so far.
+    with contextlib.suppress(KeyboardInterrupt):
+        for round_ in range(args.rounds):
+            for row, cpus in rows:
+                best = measure(args, row, cpus)
+                got[row, cpus].append(best)
+                print(f"{round_} {row:10} {cpus} CPU {best.gbit_s:6.2f} Gb/s, ticks a datagram: stack {best.stack:6.0f} device "
+                      f"{best.device:6.0f}, lost {best.lost:.1%}, CPUs {best.near_ns:.0f} to {best.far_ns:.0f} ns apart"
+                      f"{', disturbed' if best.others > OTHERS else ''}", file=sys.stderr, flush=True)
     if args.csv:
-        lines = [f"{round_},{row},{cpus},{t.gbit_s:.3f},{t.stack:.0f},{t.device:.0f},{t.lost:.4f}\n"
+        lines = [f"{round_},{row},{cpus},{t.gbit_s:.3f},{t.stack:.0f},{t.device:.0f},{t.lost:.4f},"
+                 f"{t.near_ns:.0f},{t.far_ns:.0f},{t.others:.3f}\n"
                  for (row, cpus), trials in got.items() for round_, t in enumerate(trials)]
-        head = "round,row,cpus,gbit_s,stack_ticks,device_ticks,lost\n"
+        head = "round,row,cpus,gbit_s,stack_ticks,device_ticks,lost,least_distance_ns,most_distance_ns,others\n"
         pathlib.Path(args.csv).write_text(head + "".join(lines))
     print(f"{args.superframe} datagrams of {args.size} bytes in a call; ticks of {args.tsc_ghz:.2f} GHz a datagram\n")
-    print(f"{'':10} {'CPUs':>4} {'Gb/s':>7} {'stack':>7} {'device':>7}")
-    costs = {}
-    for (row, cpus), trials in got.items():
-        gbit_s, stack, device = (statistics.median(t[i] for t in trials) for i in (0, 2, 3))
-        print(f"{row:10} {cpus:4} {gbit_s:7.2f} {stack:7.0f} {device:7.0f}")
-        # Where the device has a core of its own; what has none is dearer with two cores that share its work.
-        if (cpus > 1) == (row in DEVICE) and row not in FLOWS:
-            costs[row] = stack, device
-    if not args.rate:
+    table(got)
+    if args.cpus != 1:
+        by_distance(args, got)
+    # Where the device has a core of its own; what has none is dearer with two cores that share its work.
+    costs = {row: tuple(statistics.median(t[i] for t in trials) for i in (2, 3)) for (row, cpus), trials in got.items()
+             if (cpus > 1) == (row in DEVICE) and row not in FLOWS}
+    if not args.rate and args.cpus is None:
         model(args, costs)
 
 
