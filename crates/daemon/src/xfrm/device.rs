@@ -32,7 +32,6 @@ use std::time::Duration;
 const DEDICATED_SPIN: Duration = Duration::from_millis(1);
 
 /// Where a device is.
-#[allow(dead_code, reason = "devices with threads of their own need more of it than those without")]
 pub(crate) struct Place<'a> {
     /// Its network namespace.
     pub(crate) netns: &'a Netns,

@@ -31,7 +31,6 @@ use zeroize::Zeroizing;
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// One of them.
-#[allow(dead_code, reason = "the data path needs more of it than who asks")]
 pub(crate) struct Space {
     netns: Netns,
     socket: Arc<Socket>,
@@ -48,7 +47,6 @@ pub(crate) struct Space {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-#[allow(dead_code, reason = "the data path needs more of it than who asks")]
 impl Space {
     /// Serves a namespace of a name with so many workers. `folder` is where it says so.
     ///
@@ -164,8 +162,7 @@ impl Space {
         }
     }
 
-    /// The engine. Who brings a timer forward calls [`Space::changed`] afterwards; who changes policies, does so by
-    /// [`DataPath::with`].
+    /// The engine. Who changes policies does so by [`DataPath::with`].
     pub(crate) fn engine(&self) -> MutexGuard<'_, Xfrm> {
         self.data.shared().xfrm()
     }
@@ -173,11 +170,6 @@ impl Space {
     /// Where its packets go.
     pub(crate) fn data(&self) -> &DataPath {
         &self.data
-    }
-
-    /// The kernel's namespace.
-    pub(crate) fn netns(&self) -> &Netns {
-        &self.netns
     }
 
     /// The time, as the engine counts it here.
@@ -188,11 +180,6 @@ impl Space {
     /// Tells events to those who listen.
     pub(crate) fn publish(&self, events: &[Notice]) {
         self.socket.publish(events);
-    }
-
-    /// Looks anew when the engine's next timer is due.
-    pub(crate) fn changed(&self) {
-        self.waker.wake();
     }
 
     /// Makes these offload devices the ones that there are. Launchers tell programs that ask of them (`esp-hw-offload`).
