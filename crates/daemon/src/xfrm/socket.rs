@@ -24,8 +24,10 @@ const MAX_REQUEST: usize = 1 << 20;
 const RECEIVE_BUFFER: i32 = 8 << 20;
 /// The longest answer in bytes.
 const SEND_BUFFER: i32 = 4 << 20;
-/// Answers, of dumps most of all, that wait until their askers read: bytes in all.
+/// Answers, of dumps most of all, that wait until their askers read: bytes in all, with what keeping each takes.
 const MAX_WAITING: usize = 512 << 20;
+/// What keeping an answer takes beside its bytes: its place in the list, and what the allocator adds.
+const KEPT_LEN: usize = 64;
 /// How often an asker is looked after who has not read.
 const RETRY: Duration = Duration::from_millis(1);
 /// How long an asker may read nothing before its answers are given up.
@@ -86,7 +88,7 @@ pub(crate) struct Server<'a> {
     /// How many there may be before those that have ended are looked for.
     sweep_at: usize,
     waiting: HashMap<u32, Waiting>,
-    /// Bytes in all of them.
+    /// What all of them take, in bytes.
     waiting_len: usize,
     buf: Vec<u8>,
 }
@@ -180,10 +182,11 @@ impl<'a> Server<'a> {
                 _ => return,
             }
         }
-        if self.waiting_len + datagram.len() > MAX_WAITING {
+        let len = kept_len(&datagram);
+        if self.waiting_len + len > MAX_WAITING {
             return;
         }
-        self.waiting_len += datagram.len();
+        self.waiting_len += len;
         let waiting =
             (self.waiting.entry(port)).or_insert_with(|| Waiting { datagrams: VecDeque::new(), since: Instant::now() });
         waiting.datagrams.push_back(datagram);
@@ -196,7 +199,7 @@ impl<'a> Server<'a> {
                 match usersock::send(fd, *port, datagram, None) {
                     Ok(_) => {
                         waiting.since = Instant::now();
-                        *len -= datagram.len();
+                        *len -= kept_len(datagram);
                         waiting.datagrams.pop_front();
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock && waiting.since.elapsed() < PATIENCE => {
@@ -205,10 +208,15 @@ impl<'a> Server<'a> {
                     Err(_) => break,
                 }
             }
-            *len -= waiting.datagrams.iter().map(|d| d.len()).sum::<usize>();
+            *len -= waiting.datagrams.iter().map(kept_len).sum::<usize>();
             false
         });
     }
+}
+
+/// How much an answer that waits takes, in bytes.
+fn kept_len(datagram: &Zeroizing<Vec<u8>>) -> usize {
+    datagram.len() + KEPT_LEN
 }
 
 #[cfg(test)]
