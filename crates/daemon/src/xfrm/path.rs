@@ -3,7 +3,7 @@
 use super::NAT_T;
 pub(crate) use super::counters::Counters;
 use super::device::mirror::{Elsewhere, Mirror};
-use super::fast_in::FastIn;
+use super::fast_in::{FastIn, MAX_DEVICES};
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
@@ -47,6 +47,11 @@ const NAP: Duration = Duration::from_micros(80);
 const TURN: usize = 4;
 /// Descriptors that are waited for: those of a packet device, which reads what all workers of a stack do otherwise, and some.
 const FDS: usize = 128;
+
+/// How many sockets of UDP a thread with so many raw ones can wait for, beside its waker, its queue, addresses and rings.
+pub(super) fn most_udp(raw: usize) -> usize {
+    FDS.saturating_sub(3 + MAX_DEVICES + raw)
+}
 
 /// Tells key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;

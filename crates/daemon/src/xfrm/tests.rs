@@ -117,7 +117,7 @@ fn call(path: &DataPath, datagram: &[u8]) {
     assert_eq!(i32::from_ne_bytes(answer[16..20].try_into().unwrap()), 0, "{}", String::from_utf8_lossy(answer));
 }
 
-fn start(netns: &Netns, workers: u32) -> DataPath {
+pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
     let registry = crate::run::registry();
     let mut seed = 7u8;
     let random = move |bytes: &mut [u8]| {
