@@ -26,6 +26,10 @@ const RECEIVE_BUFFER: i32 = 8 << 20;
 const SEND_BUFFER: i32 = 4 << 20;
 /// Answers, of dumps most of all, that wait until their askers read: bytes in all, with what keeping each takes.
 const MAX_WAITING: usize = 512 << 20;
+/// The same of askers that may change nothing here, whom all is refused to: they must not take the room of others.
+const MAX_WAITING_UNPRIVILEGED: usize = 4 << 20;
+/// And of how many of them: each is looked after, again and again.
+const MAX_UNPRIVILEGED: usize = 64;
 /// What keeping an answer takes beside its bytes: its place in the list, and what the allocator adds.
 const KEPT_LEN: usize = 64;
 /// How often an asker is looked after who has not read.
@@ -79,6 +83,14 @@ impl Socket {
 struct Waiting {
     datagrams: VecDeque<Zeroizing<Vec<u8>>>,
     since: Instant,
+    privileged: bool,
+}
+
+/// How many askers have answers waiting, and what these take in bytes.
+#[derive(Default)]
+struct Kept {
+    askers: usize,
+    len: usize,
 }
 
 /// What serves a [`Socket`], in one thread.
@@ -88,8 +100,8 @@ pub(crate) struct Server<'a> {
     /// How many there may be before those that have ended are looked for.
     sweep_at: usize,
     waiting: HashMap<u32, Waiting>,
-    /// What all of them take, in bytes.
-    waiting_len: usize,
+    /// Of those without rights, and of those with them.
+    kept: [Kept; 2],
     buf: Vec<u8>,
 }
 
@@ -97,7 +109,14 @@ impl<'a> Server<'a> {
     /// Serves nobody yet.
     pub(crate) fn new(socket: &'a Socket) -> Self {
         let buf = vec![0; MAX_REQUEST];
-        Server { socket, askers: HashMap::new(), sweep_at: FIRST_SWEEP, waiting: HashMap::new(), waiting_len: 0, buf }
+        Server {
+            socket,
+            askers: HashMap::new(),
+            sweep_at: FIRST_SWEEP,
+            waiting: HashMap::new(),
+            kept: Default::default(),
+            buf,
+        }
     }
 
     /// Waits for requests, for `timeout` at most or until `waker` is woken or `other` can be read, and has them answered by
@@ -143,7 +162,7 @@ impl<'a> Server<'a> {
         self.buf[..frame.len].zeroize();
         self.socket.publish(&replies.events);
         for datagram in replies.unicast {
-            self.answer(frame.port, datagram);
+            self.answer(frame.port, privileged, datagram);
         }
     }
 
@@ -174,7 +193,7 @@ impl<'a> Server<'a> {
     }
 
     /// Sends an answer, or keeps it behind those that wait.
-    fn answer(&mut self, port: u32, datagram: Zeroizing<Vec<u8>>) {
+    fn answer(&mut self, port: u32, privileged: bool, datagram: Zeroizing<Vec<u8>>) {
         if !self.waiting.contains_key(&port) {
             match usersock::send(self.socket.fd.as_fd(), port, &datagram, None) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -182,24 +201,31 @@ impl<'a> Server<'a> {
                 _ => return,
             }
         }
+        // Whoever began to wait at this port decides whose room it takes.
+        let known = self.waiting.get(&port).map(|waiting| waiting.privileged);
+        let privileged = known.unwrap_or(privileged);
+        let kept = &mut self.kept[usize::from(privileged)];
+        let (most, askers) =
+            if privileged { (MAX_WAITING, usize::MAX) } else { (MAX_WAITING_UNPRIVILEGED, MAX_UNPRIVILEGED) };
         let len = kept_len(&datagram);
-        if self.waiting_len + len > MAX_WAITING {
+        if kept.len + len > most || known.is_none() && kept.askers >= askers {
             return;
         }
-        self.waiting_len += len;
-        let waiting =
-            (self.waiting.entry(port)).or_insert_with(|| Waiting { datagrams: VecDeque::new(), since: Instant::now() });
-        waiting.datagrams.push_back(datagram);
+        kept.len += len;
+        kept.askers += usize::from(known.is_none());
+        let new = || Waiting { datagrams: VecDeque::new(), since: Instant::now(), privileged };
+        self.waiting.entry(port).or_insert_with(new).datagrams.push_back(datagram);
     }
 
     fn send_waiting(&mut self) {
-        let (fd, len) = (self.socket.fd.as_fd(), &mut self.waiting_len);
+        let (fd, kept) = (self.socket.fd.as_fd(), &mut self.kept);
         self.waiting.retain(|port, waiting| {
+            let kept = &mut kept[usize::from(waiting.privileged)];
             while let Some(datagram) = waiting.datagrams.front() {
                 match usersock::send(fd, *port, datagram, None) {
                     Ok(_) => {
                         waiting.since = Instant::now();
-                        *len -= kept_len(datagram);
+                        kept.len -= kept_len(datagram);
                         waiting.datagrams.pop_front();
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock && waiting.since.elapsed() < PATIENCE => {
@@ -208,7 +234,8 @@ impl<'a> Server<'a> {
                     Err(_) => break,
                 }
             }
-            *len -= waiting.datagrams.iter().map(kept_len).sum::<usize>();
+            kept.len -= waiting.datagrams.iter().map(kept_len).sum::<usize>();
+            kept.askers -= 1;
             false
         });
     }
@@ -334,5 +361,50 @@ mod tests {
             send.send(()).expect("a receiver");
         });
         receive.recv().expect("it came to its end");
+    }
+
+    #[test]
+    fn who_has_no_rights_takes_no_room_from_others() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let dump = |request: &[u8], from: Sender| Replies {
+            unicast: match from.caller.privileged {
+                true => (0..2000u32).map(|n| Zeroizing::new([&n.to_ne_bytes()[..], &[0; 4000]].concat())).collect(),
+                false => vec![Zeroizing::new(request.repeat(2)); 64],
+            },
+            events: Vec::new(),
+        };
+        let socket = Socket::open(&netns).expect("the port");
+        let mut server = Server::new(&socket);
+        let waker = Waker::new().expect("a waker");
+        let stranger = || {
+            let fd = client(&netns, 0);
+            std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
+            fd
+        };
+        let strangers: Vec<OwnedFd> = (0..2 * MAX_UNPRIVILEGED).map(|_| stranger()).collect();
+        for round in 0..4 {
+            for stranger in &strangers {
+                usersock::send(stranger.as_fd(), PORT, &[round; 30_000], None).expect("a request");
+                server.turn(Duration::from_secs(1), &waker, None, dump);
+            }
+        }
+        let [unprivileged, privileged] = &server.kept;
+        assert!((1..=MAX_UNPRIVILEGED).contains(&unprivileged.askers), "{}", unprivileged.askers);
+        assert!(unprivileged.len <= MAX_WAITING_UNPRIVILEGED && unprivileged.len > 2 << 20, "{}", unprivileged.len);
+        assert_eq!((privileged.askers, privileged.len), (0, 0));
+        // Root has room.
+        let root = client(&netns, 0);
+        usersock::send(root.as_fd(), PORT, b"x", None).expect("a request");
+        for n in 0..2000u32 {
+            while !crate::transport::peer::readable(root.as_fd(), 0) {
+                server.turn(Duration::from_millis(10), &waker, None, dump);
+            }
+            assert_eq!(read(&root).1[..4], n.to_ne_bytes());
+        }
+        // Those who are gone are forgotten.
+        drop((strangers, root));
+        server.send_waiting();
+        let rest = server.kept.iter().map(|kept| (kept.askers, kept.len));
+        assert!(rest.eq([(0, 0), (0, 0)]) && server.waiting.is_empty());
     }
 }
