@@ -76,23 +76,19 @@ fn probe(test: &str, target: &Target, version: &str) {
     assert!(wrong.is_empty(), "{}: {} of {} lines\n{}", target.label(), wrong.len(), reference.len(), wrong.join("\n"));
 }
 
-/// The reader of transcripts itself: the kernel that they come from must pass.
+/// All at once: most of its time the probe waits for calls that block.
 #[test]
-fn the_kernel_itself() {
-    probe("probe::the_kernel_itself", &Target::kernel("linux-7.3"), "linux-7.3");
-}
-
-#[test]
-fn linux_6_1() {
-    probe("probe::linux_6_1", &Target::sealane("linux-6.1"), "linux-6.1");
-}
-
-#[test]
-fn linux_6_12() {
-    probe("probe::linux_6_12", &Target::sealane("linux-6.12"), "linux-6.12");
-}
-
-#[test]
-fn linux_7_3() {
-    probe("probe::linux_7_3", &Target::sealane("linux-7.3"), "linux-7.3");
+fn every_line_is_as_recorded() {
+    let runs = [
+        // The reader of transcripts itself: the kernel that they come from must pass.
+        ("probe::the_kernel_itself", Target::kernel("linux-7.3"), "linux-7.3"),
+        ("probe::linux_6_1", Target::sealane("linux-6.1"), "linux-6.1"),
+        ("probe::linux_6_12", Target::sealane("linux-6.12"), "linux-6.12"),
+        ("probe::linux_7_3", Target::sealane("linux-7.3"), "linux-7.3"),
+    ];
+    std::thread::scope(|scope| {
+        for (test, target, version) in &runs {
+            scope.spawn(move || probe(test, target, version));
+        }
+    });
 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 /// How long a daemon may need.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PROGRAM: &str = "esp_attack.py";
+/// Where numbers of 32 bits end.
+const WRAP: u64 = 1 << 32;
 
 /// A daemon and a kernel, and a bridge between them, in whose namespace the attacker sits.
 ///
@@ -274,44 +276,25 @@ impl Scene {
     }
 }
 
-fn cases() -> Vec<Case> {
-    let tunnel = |what| Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80 };
-    let esn = |what, flags, start| Case { flags, start, ..tunnel(what) };
-    const WRAP: u64 = 1 << 32;
-    vec![
-        tunnel("a window of 64"),
-        Case { flags: "replay-window 32", ..tunnel("a window of 32, in the old way") },
-        Case { flags: "replay-window 1024", packets: 200, ..tunnel("a window of 1024") },
-        Case { flags: "replay-window 0", ..tunnel("no window") },
-        Case { start: WRAP - 100, ..tunnel("numbers that are nearly used up") },
-        esn("extended numbers", "replay-window 64 flag esn", 0),
-        esn("extended numbers across 2^32", "replay-window 64 flag esn", WRAP - 40),
-        esn("the window's end at 2^32", "replay-window 128 flag esn", WRAP - 80),
-        esn("the window begins below 2^32", "replay-window 128 flag esn", WRAP - 1),
-        esn("a large window over 2^32", "replay-window 4096 flag esn", WRAP - 50),
-        esn("a high half of many", "replay-window 64 flag esn", 0x1234_5678_ffff_ffe0),
-        Case { flags: "replay-window 64 encap espinudp 4500 4500 0.0.0.0", ..tunnel("in UDP") },
-        Case { v6: true, flags: "replay-window 64 flag af-unspec", ..tunnel("in IPv6") },
-        Case { mode: "transport", ..tunnel("transport") },
-        Case { flags: "replay-window 64 limit packet-hard 84", ..tunnel("a hard limit of packets") },
-        Case { flags: "replay-window 64 limit byte-hard 6900", ..tunnel("a hard limit of bytes") },
-    ]
+/// In tunnel mode over IPv4, with a window of 64.
+fn tunnel(what: &'static str) -> Case {
+    Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80 }
 }
 
-#[test]
-fn counted_as_linux_counts() {
-    let Some(mut scene) = Scene::new("xfrm_attacks::counted_as_linux_counts") else { return };
+/// Runs all attacks on each of `cases`.
+fn counted_as_linux_counts(test: &str, cases: &[Case]) {
+    let Some(mut scene) = Scene::new(test) else { return };
     let (_, text) = scene.lab.start(&scene.wire, &["python3", &program(PROGRAM), "names"]).finish(LIMIT);
     let names: Vec<String> = text.lines().map(str::to_owned).collect();
     assert!(names.len() > 40, "{text}");
     let mut different = String::new();
     // One alone is looked at closer.
     let only = std::env::var("SEALANE_ATTACKS").unwrap_or_default();
-    for case in cases().into_iter().filter(|c| c.what.contains(&only)) {
+    for case in cases.iter().filter(|c| c.what.contains(&only)) {
         let at_a_time = if only.is_empty() { 8 } else { 1 };
         let groups: Vec<&[String]> = core::iter::once(&[][..]).chain(names.chunks(at_a_time)).collect();
-        let wanted = scene.attack(Victim::Kernel, &case, &groups, &[]);
-        let found = scene.attack(Victim::Daemon, &case, &groups, &wanted);
+        let wanted = scene.attack(Victim::Kernel, case, &groups, &[]);
+        let found = scene.attack(Victim::Daemon, case, &groups, &wanted);
         for (group, (wanted, found)) in groups.iter().zip(wanted.iter().zip(&found)) {
             if wanted != found {
                 different += &format!("{}: {group:?}:\n{}", case.what, difference(wanted, found));
@@ -322,6 +305,44 @@ fn counted_as_linux_counts() {
         assert!(dropped > 50, "the attacks did arrive: {wanted:?}");
     }
     assert!(different.is_empty(), "{different}");
+}
+
+#[test]
+fn on_windows() {
+    let cases = [
+        tunnel("a window of 64"),
+        Case { flags: "replay-window 32", ..tunnel("a window of 32, in the old way") },
+        Case { flags: "replay-window 1024", packets: 200, ..tunnel("a window of 1024") },
+        Case { flags: "replay-window 0", ..tunnel("no window") },
+        Case { start: WRAP - 100, ..tunnel("numbers that are nearly used up") },
+    ];
+    counted_as_linux_counts("xfrm_attacks::on_windows", &cases);
+}
+
+#[test]
+fn on_extended_numbers() {
+    let esn = |what, flags, start| Case { flags, start, ..tunnel(what) };
+    let cases = [
+        esn("extended numbers", "replay-window 64 flag esn", 0),
+        esn("extended numbers across 2^32", "replay-window 64 flag esn", WRAP - 40),
+        esn("the window's end at 2^32", "replay-window 128 flag esn", WRAP - 80),
+        esn("the window begins below 2^32", "replay-window 128 flag esn", WRAP - 1),
+        esn("a large window over 2^32", "replay-window 4096 flag esn", WRAP - 50),
+        esn("a high half of many", "replay-window 64 flag esn", 0x1234_5678_ffff_ffe0),
+    ];
+    counted_as_linux_counts("xfrm_attacks::on_extended_numbers", &cases);
+}
+
+#[test]
+fn on_ways_and_limits() {
+    let cases = [
+        Case { flags: "replay-window 64 encap espinudp 4500 4500 0.0.0.0", ..tunnel("in UDP") },
+        Case { v6: true, flags: "replay-window 64 flag af-unspec", ..tunnel("in IPv6") },
+        Case { mode: "transport", ..tunnel("transport") },
+        Case { flags: "replay-window 64 limit packet-hard 84", ..tunnel("a hard limit of packets") },
+        Case { flags: "replay-window 64 limit byte-hard 6900", ..tunnel("a hard limit of bytes") },
+    ];
+    counted_as_linux_counts("xfrm_attacks::on_ways_and_limits", &cases);
 }
 
 /// A destination behind the victim.
