@@ -3,7 +3,7 @@
 use sealane_conformance::ipsec::{LIMIT, Tapped};
 
 /// How often the same is tried.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 8;
 const ENDS: [&str; 2] = ["10.81.0.1", "10.81.0.2"];
 
 /// States and policies between the ends' addresses, for ping. The key is another one each time: where one is added again a
