@@ -28,8 +28,8 @@ step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result 
 step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be" || (($? == 77))'
 step demo-ipsec bash -c 'DEMO_SECONDS=1 python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be" || (($? == 77))'
 # strongSwan of Debian 13, unpacked under target/ and not installed. 77: as above.
-step charon bash -c 'timeout 600 conformance/suites/charon.sh || (($? == 77))'
-step charon-offload bash -c 'timeout 600 conformance/suites/charon_offload.sh || (($? == 77))'
+step charon bash -c 'timeout -k 30 600 conformance/suites/charon.sh || (($? == 77))'
+step charon-offload bash -c 'timeout -k 30 600 conformance/suites/charon_offload.sh || (($? == 77))'
 
 echo
 target/release/summary "${steps[@]}"

@@ -118,6 +118,7 @@ if [[ $kernel != none && -x $kernels/$kernel ]]; then
       ${swanctl[*]@Q} --list-sas --uri unix:///run/b.vici 2>/run/list; ip xfrm state count; awk '\$2' /proc/net/xfrm_stat
       tail -n 5 /run/load /run/b.out /run/b.log" >"$dir/kernel.log" 2>&1 &
     guest=$!
+    pids+=($guest)
     check "a charon inside $kernel (encap = $encap)" within 60 test -e "$dir/guest-$encap"
     check "a CHILD SA with it" initiate a
     check "packets pass" ping_a 5
