@@ -54,10 +54,14 @@ impl Host {
 
     /// A program under `sealane run`: its exit status and what it printed.
     fn run(&self, argv: &[&str]) -> (Option<i32>, String) {
+        self.begin(argv).finish(LIMIT)
+    }
+
+    fn begin(&self, argv: &[&str]) -> Running {
         let exe = sealane();
         let runtime = self.runtime();
         let launch = ["env", &runtime, &*exe.to_string_lossy(), "run", "--"];
-        self.lab.start(&self.space, &[&launch[..], argv].concat()).finish(LIMIT)
+        self.lab.start(&self.space, &[&launch[..], argv].concat())
     }
 }
 
@@ -158,6 +162,24 @@ fn without_the_daemon() {
 }
 
 /// `sealane xfrm` prints what `ip xfrm` prints, wherever `ip` does not refuse the command by itself.
+#[test]
+fn a_daemon_that_ends_leaves_nobody_waiting() {
+    let Some(mut host) = Host::new("xfrm::a_daemon_that_ends_leaves_nobody_waiting") else { return };
+    let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+    let add: Vec<&str> = add.split(' ').collect();
+    for signal in [libc::SIGTERM, libc::SIGKILL].into_iter().cycle().take(6) {
+        // So that it has something to take away.
+        assert_eq!(host.run(&add), (Some(0), String::new()));
+        let mut asking: Vec<_> = (0..3).map(|_| host.begin(&["python3", &file("programs/xfrm_asks.py")])).collect();
+        asking.iter_mut().for_each(|one| one.expect("busy", 1));
+        host.end(signal);
+        for one in asking {
+            assert_eq!(one.finish(LIMIT), (Some(0), "busy\nECONNREFUSED\n".to_owned()));
+        }
+        host.start();
+    }
+}
+
 #[test]
 fn the_same_grammar_without_ip() {
     let test = "xfrm::the_same_grammar_without_ip";

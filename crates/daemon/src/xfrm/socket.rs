@@ -9,12 +9,14 @@ use crate::transport::netns::Netns;
 use crate::transport::poll::{self, Waker};
 use crate::transport::rights::{self, Sender as Process};
 use crate::transport::usersock::{self, Credentials, Frame};
+use parking_lot::RwLock;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_engine::Caller;
 use sealane_engine::xfrm::{Notice, Replies, Sender};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -48,7 +50,8 @@ const TURN: usize = 64;
 /// The socket. Its events can be sent from any thread.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    fd: OwnedFd,
+    /// None when it has been closed.
+    fd: RwLock<Option<Arc<OwnedFd>>>,
     netns: Netns,
 }
 
@@ -66,13 +69,19 @@ impl Socket {
             usersock::bind(fd.as_fd(), PORT, 0)?;
             Ok(fd)
         })?;
-        Ok(Socket { fd, netns: netns.try_clone()? })
+        Ok(Socket { fd: RwLock::new(Some(Arc::new(fd))), netns: netns.try_clone()? })
+    }
+
+    /// Closes it, as soon as no [`Server`] uses it: who asks from then on is refused, who has asked hears of it from the launcher.
+    pub(crate) fn close(&self) {
+        *self.fd.write() = None;
     }
 
     /// Sends events to those who listen. Who has no room misses them, and is told by its socket, as with the kernel.
     pub(crate) fn publish(&self, events: &[Notice]) {
+        let Some(fd) = self.fd.read().clone() else { return };
         for event in events {
-            if let Err(e) = usersock::publish(self.fd.as_fd(), event.group, &event.bytes) {
+            if let Err(e) = usersock::publish(fd.as_fd(), event.group, &event.bytes) {
                 eprintln!("sealane: xfrm: an event of {} bytes is lost: {e}", event.bytes.len());
             }
         }
@@ -96,6 +105,7 @@ struct Kept {
 /// What serves a [`Socket`], in one thread.
 pub(crate) struct Server<'a> {
     socket: &'a Socket,
+    fd: Arc<OwnedFd>,
     askers: HashMap<(u32, u32), Process>,
     /// How many there may be before those that have ended are looked for.
     sweep_at: usize,
@@ -106,17 +116,17 @@ pub(crate) struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Serves nobody yet.
-    pub(crate) fn new(socket: &'a Socket) -> Self {
-        let buf = vec![0; MAX_REQUEST];
-        Server {
+    /// Serves nobody yet. None: the socket has been closed.
+    pub(crate) fn new(socket: &'a Socket) -> Option<Self> {
+        Some(Server {
             socket,
+            fd: socket.fd.read().clone()?,
             askers: HashMap::new(),
             sweep_at: FIRST_SWEEP,
             waiting: HashMap::new(),
             kept: Default::default(),
-            buf,
-        }
+            buf: vec![0; MAX_REQUEST],
+        })
     }
 
     /// Waits for requests, for `timeout` at most or until `waker` is woken or `other` can be read, and has them answered by
@@ -129,14 +139,14 @@ impl<'a> Server<'a> {
         mut call: impl FnMut(&[u8], Sender) -> Replies,
     ) {
         let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
-        let fds = [self.socket.fd.as_fd(), waker.as_fd()];
+        let fds = [self.fd.as_fd(), waker.as_fd()];
         let ready = poll::ready::<3>(fds.into_iter().chain(other), timeout);
         if ready[1] {
             waker.drain();
         }
         if ready[0] {
             for _ in 0..TURN {
-                match usersock::receive(self.socket.fd.as_fd(), &mut self.buf, 0) {
+                match usersock::receive(self.fd.as_fd(), &mut self.buf, 0) {
                     Ok(frame) => self.request(frame, &mut call),
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     // A full buffer: the sender has been told.
@@ -195,7 +205,7 @@ impl<'a> Server<'a> {
     /// Sends an answer, or keeps it behind those that wait.
     fn answer(&mut self, port: u32, privileged: bool, datagram: Zeroizing<Vec<u8>>) {
         if !self.waiting.contains_key(&port) {
-            match usersock::send(self.socket.fd.as_fd(), port, &datagram, None) {
+            match usersock::send(self.fd.as_fd(), port, &datagram, None) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 // Who is gone needs no answer.
                 _ => return,
@@ -218,7 +228,7 @@ impl<'a> Server<'a> {
     }
 
     fn send_waiting(&mut self) {
-        let (fd, kept) = (self.socket.fd.as_fd(), &mut self.kept);
+        let (fd, kept) = (self.fd.as_fd(), &mut self.kept);
         self.waiting.retain(|port, waiting| {
             let kept = &mut kept[usize::from(waiting.privileged)];
             while let Some(datagram) = waiting.datagrams.front() {
@@ -279,7 +289,7 @@ mod tests {
         let (stop, waker) = (AtomicBool::new(false), Waker::new().expect("a waker"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut server = Server::new(&socket);
+                let mut server = Server::new(&socket).expect("it is open");
                 while !stop.load(Ordering::Acquire) {
                     server.turn(Duration::from_secs(1), &waker, None, &call);
                 }
@@ -374,7 +384,7 @@ mod tests {
             events: Vec::new(),
         };
         let socket = Socket::open(&netns).expect("the port");
-        let mut server = Server::new(&socket);
+        let mut server = Server::new(&socket).expect("it is open");
         let waker = Waker::new().expect("a waker");
         let stranger = || {
             let fd = client(&netns, 0);

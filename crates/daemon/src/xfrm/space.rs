@@ -103,7 +103,7 @@ impl Space {
     }
 
     fn work(&self) {
-        let mut server = Server::new(&self.socket);
+        let Some(mut server) = Server::new(&self.socket) else { return };
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
         while !self.stop.load(Ordering::Acquire) {
@@ -217,6 +217,8 @@ impl Space {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+        // The rest takes a while, in which nobody answers.
+        self.socket.close();
         *self.gateway.lock() = None;
         self.devices.lock().stop(&self.data);
         self.data.stop();

@@ -181,6 +181,21 @@ impl Entry {
         *daemon = within(&netns, meet).map_err(|e| refused(&e))?;
         if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
     }
+
+    /// Whether the daemon that was met still lives and has its port.
+    pub(super) fn is_heard(&self, socket: BorrowedFd<'_>) -> bool {
+        let lives = |daemon: &Daemon| daemon.process.as_ref().is_none_or(process::Watch::lives);
+        if !self.daemon.lock().as_ref().is_some_and(lives) {
+            return false;
+        }
+        let word = answer::message(NLMSG_NOOP, NLM_F_REQUEST, 0, 0, &[]);
+        let say = || {
+            let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+            usersock::send(probe.as_fd(), PORT, &word, None)
+        };
+        let said = Netns::of_socket(socket).and_then(|netns| within(&netns, say));
+        !said.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
+    }
 }
 
 /// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an id.

@@ -1,7 +1,7 @@
 //! Sending: a datagram goes to the daemon's port, whatever the program calls it.
 //!
 //! The kernel works on a request while `sendmsg` runs. So that a program which relies on it finds its answer when the call
-//! returns, we wait until the answer is there.
+//! returns, we wait until the answer is there. A daemon that ends before it answers would leave it waiting for ever: we see that.
 
 use super::{Call, Done};
 use crate::serve::Verdict;
@@ -21,7 +21,7 @@ use zeroize::Zeroizing;
 const MAX_REQUEST: usize = 16 << 20;
 /// How long a daemon may be so busy that its receive buffer is full.
 const BUSY: Duration = Duration::from_secs(30);
-/// How long an answer is waited for, in milliseconds.
+/// How long an answer is waited for, in milliseconds, until it is looked whether the daemon is still there.
 const ANSWER_MS: i32 = 200;
 /// Whom the daemon is told when the program may not do what it asks for: nobody.
 const NOBODY: u32 = 65534;
@@ -140,13 +140,35 @@ impl Call<'_> {
             errno => errno.unwrap_or(libc::EIO),
         })?;
         if waits {
-            readable(fd, ANSWER_MS);
+            self.await_answer()?;
         } else if !expects_answer(&data) {
             // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it does the
             // daemon see whose request it is.
             super::link::settle(self.peer);
         }
         Ok(len as i64)
+    }
+
+    /// Waits for the answer to what has just been sent.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` when there will be none.
+    fn await_answer(&self) -> Result<(), Verdict> {
+        let fd = self.fd.as_fd();
+        if readable(fd, ANSWER_MS) {
+            return Ok(());
+        }
+        let (start, mut gone) = (Instant::now(), false);
+        let done = self.server.wait_until(|| {
+            gone = !self.entry.is_heard(fd);
+            gone || readable(fd, ANSWER_MS) || start.elapsed() >= BUSY
+        });
+        if done.is_err() {
+            // It has been sent, whatever comes between.
+            crate::serve::not_restarted();
+        }
+        // Its last words count.
+        if gone && !readable(fd, 0) { Err(libc::ECONNREFUSED.into()) } else { Ok(()) }
     }
 
     /// Gives the socket the port that it would get from the kernel when it sends before it is bound: that of the process, or
