@@ -52,7 +52,7 @@ config() {
   cat >"$dir/$end.strongswan" <<CONF
 charon-systemd {
   load_modular = no
-  load = random nonce openssl drbg kernel-netlink socket-default vici updown
+  load = random nonce openssl aes sha1 sha2 hmac kdf gmp drbg kernel-netlink socket-default vici updown
   filelog { log { path = $dir/$end.log
       flush_line = yes
       default = 1
