@@ -249,8 +249,8 @@ impl Flights {
     /// Hands a burst to the device that has the state of its first job that has one, or computes it here where that is none.
     /// Where the device does not work its jobs stay failures.
     ///
-    /// This is to be called in the same breath as its first phase: who deletes a state in between waits for what has been
-    /// handed over.
+    /// This is to be called in the same breath as its first phase: a state that is deleted afterwards still is there for what has
+    /// been handed over, and for nothing later.
     pub(super) fn depart(
         &mut self,
         mut burst: Box<CryptoBurst>,

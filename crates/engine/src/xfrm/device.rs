@@ -113,7 +113,7 @@ pub trait Device: Send {
     /// [`Refusal`].
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal>;
 
-    /// Gives a state back: no packet goes through it any more.
+    /// Gives a state back: no packet that is begun from now on goes through it. It does not wait for those from before.
     fn state_del(&mut self, key: StateKey);
 
     /// The high half of the sequence numbers of a state in crypto offload has changed: for a device that does not see them.

@@ -8,8 +8,9 @@
 //! its own copies of them: numbers, windows, headers and policies are the stack's. It spins for a moment when there is nothing,
 //! and sleeps then; both ends wake each other only when they sleep.
 //!
-//! The keys are locked while a burst is computed. So a state that is given back is used by nobody once its key is out of the
-//! map; what was begun under it before is computed first, because sealed packets with numbers may well leave.
+//! A state that is given back goes with the bursts that were submitted before: sealed packets with numbers may well leave. Each
+//! burst has the count of states that had been given back by then, by which no later one finds the key; nobody waits for it, and
+//! it is wiped when the last one before is done, also when no other comes.
 
 mod ring;
 
@@ -17,7 +18,7 @@ use super::{Place, Running};
 use crate::transport::cpu::{has_others, stay_on};
 use crate::transport::tun::Tun;
 use parking_lot::Mutex;
-use ring::{End, Line, Ring};
+use ring::{End, Ring};
 use sealane_engine::xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine::xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_net::ipsec::burst::Key;
@@ -31,8 +32,6 @@ use std::time::{Duration, Instant};
 
 /// How long it is looked for work before the thread sleeps: less than what sleeping and waking cost both sides.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long a state that is given back waits for what is in flight.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// What a core has counted.
 #[derive(Debug, Default)]
@@ -48,14 +47,23 @@ pub(super) struct Counters {
     full: AtomicU64,
 }
 
+/// What the thread is told.
+enum News {
+    /// There is another queue.
+    Queue(End),
+    /// There is another state.
+    State(StateKey, Key),
+    /// A state is given back, as the nth one.
+    Gone(StateKey, u64),
+}
+
 /// What the thread and its users share.
 pub(super) struct Core {
-    keys: Mutex<HashMap<StateKey, Key>>,
-    /// Queues that the thread has not seen yet.
-    inbox: Mutex<Vec<End>>,
+    /// What the thread has not heard yet.
+    inbox: Mutex<Vec<News>>,
     news: AtomicBool,
-    /// What is in flight, by queue.
-    lines: Mutex<Vec<Arc<Line>>>,
+    /// How many states have been given back. It is read and changed under the engine's lock, by which bursts are submitted too.
+    given_back: AtomicU64,
     thread: OnceLock<Thread>,
     sleeping: AtomicBool,
     stop: AtomicBool,
@@ -66,16 +74,12 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Starts a thread of this name, kept on `cpu` if told.
-    ///
-    /// # Errors
-    /// The kernel's.
-    fn start(name: &str, cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let core = Arc::new(Core {
-            keys: Mutex::default(),
+    /// One that has no thread yet, which is to be kept on `cpu` if told.
+    fn new(cpu: Option<u32>, counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Core {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
-            lines: Mutex::default(),
+            given_back: AtomicU64::new(0),
             thread: OnceLock::new(),
             sleeping: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -87,7 +91,15 @@ impl Core {
                 None => SPIN,
             },
             counters,
-        });
+        })
+    }
+
+    /// Starts a thread of this name, kept on `cpu` if told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn start(name: &str, cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let core = Core::new(cpu, counters);
         let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let pinned = cpu.map_or(Ok(()), stay_on);
@@ -103,6 +115,18 @@ impl Core {
             Ok(Err(e)) => Err(e),
             Err(_) => Err(io::Error::other("the thread ended")),
         }
+    }
+
+    /// Tells the thread, without waking it; whether it lives.
+    fn tell(&self, what: News) -> bool {
+        let mut inbox = self.inbox.lock();
+        // It is asked under the lock that whoever empties the inbox for the last time takes after it has said so.
+        let alive = self.alive.load(Acquire);
+        if alive {
+            inbox.push(what);
+            self.news.store(true, Release);
+        }
+        alive
     }
 
     /// Wakes the thread where it sleeps.
@@ -121,7 +145,7 @@ impl Core {
     }
 
     fn run(&self) {
-        let mut ends = Ends { core: self, list: Vec::new() };
+        let mut ends = Ends::new(self);
         while !self.stop.load(Acquire) {
             if ends.work() {
                 continue;
@@ -145,77 +169,116 @@ impl Core {
             self.sleeping.store(false, Relaxed);
         }
     }
+}
 
-    fn compute(&self, burst: &mut CryptoBurst) {
-        let from = Instant::now();
-        {
-            let keys = self.keys.lock();
-            burst.run(|name| keys.get(&name));
-            let missing = |name: &&StateKey| !keys.contains_key(name);
-            let missing = burst.keys.iter().flatten().filter(missing).count() as u64;
-            self.counters.no_key.fetch_add(missing, Relaxed);
+/// A state's key.
+struct Held {
+    key: Key,
+    /// Where it was given back, as which one.
+    gone: Option<u64>,
+}
+
+/// The thread's ends of the queues, and the keys. Whoever waits for them is woken when they go.
+struct Ends<'c> {
+    core: &'c Core,
+    list: Vec<End>,
+    keys: HashMap<StateKey, Held>,
+    /// States that were given back, each as which one, as long as there are bursts from before.
+    gone: Vec<(StateKey, u64)>,
+}
+
+impl<'c> Ends<'c> {
+    fn new(core: &'c Core) -> Self {
+        Ends { core, list: Vec::new(), keys: HashMap::new(), gone: Vec::new() }
+    }
+
+    /// Takes up what there is to hear.
+    fn hear(&mut self) {
+        if !self.core.news.swap(false, AcqRel) {
+            return;
         }
+        for news in self.core.inbox.lock().drain(..) {
+            match news {
+                News::Queue(end) => self.list.push(end),
+                News::State(name, key) => {
+                    self.keys.insert(name, Held { key, gone: None });
+                }
+                News::Gone(name, nth) => {
+                    if let Some(held) = self.keys.get_mut(&name) {
+                        held.gone = Some(nth);
+                        self.gone.push((name, nth));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computes a burst of each queue; whether there was any.
+    fn work(&mut self) -> bool {
+        self.hear();
+        let mut any = false;
+        for at in 0..self.list.len() {
+            if let Some((given_back, mut burst)) = self.list[at].take() {
+                any = true;
+                // Its states were told before it was submitted.
+                self.hear();
+                self.compute(given_back, &mut burst);
+                self.list[at].give(burst);
+            }
+        }
+        self.forget();
+        any
+    }
+
+    /// The key of a state, for a burst that was submitted when so many had been given back.
+    fn key(&self, name: StateKey, given_back: u64) -> Option<&Key> {
+        self.keys.get(&name).filter(|held| held.gone.is_none_or(|nth| given_back < nth)).map(|held| &held.key)
+    }
+
+    fn compute(&self, given_back: u64, burst: &mut CryptoBurst) {
+        let from = Instant::now();
+        burst.run(|name| self.key(name, given_back));
+        let missing = burst.keys.iter().flatten().filter(|name| self.key(**name, given_back).is_none()).count();
         let mine = burst.jobs.iter().zip(&burst.keys).filter(|(_, key)| key.is_some());
         let (mut packets, mut bytes) = (0, 0);
         for (job, _) in mine {
             let slot = &burst.slots[job.packet()];
             (packets, bytes) = (packets + 1, bytes + (slot.end - slot.start) as u64);
         }
-        self.counters.bursts.fetch_add(1, Relaxed);
-        self.counters.packets.fetch_add(packets, Relaxed);
-        self.counters.bytes.fetch_add(bytes, Relaxed);
-        self.counters.busy_ns.fetch_add(from.elapsed().as_nanos() as u64, Relaxed);
+        let counters = &self.core.counters;
+        counters.no_key.fetch_add(missing as u64, Relaxed);
+        counters.bursts.fetch_add(1, Relaxed);
+        counters.packets.fetch_add(packets, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+        counters.busy_ns.fetch_add(from.elapsed().as_nanos() as u64, Relaxed);
     }
 
-    /// Waits until what has been submitted by now is computed.
-    fn drain(&self) {
-        let lines: Vec<(Arc<Line>, u64)> = self.lines.lock().iter().map(|l| (l.clone(), l.submitted())).collect();
-        let until = Instant::now() + DRAIN;
-        for (line, submitted) in lines {
-            while line.done() < submitted && !line.is_over() && self.alive.load(Acquire) && Instant::now() < until {
-                std::thread::sleep(Duration::from_micros(20));
+    /// Wipes the keys of states that were given back before whatever is submitted was.
+    fn forget(&mut self) {
+        let Ends { list, keys, gone, .. } = self;
+        if !gone.is_empty() {
+            // That a state was given back is heard after what was submitted before it can be seen.
+            let oldest = list.iter().filter_map(End::next).min().unwrap_or(u64::MAX);
+            for (name, _) in gone.extract_if(.., |(_, nth)| *nth <= oldest) {
+                keys.remove(&name);
             }
         }
-    }
-}
-
-/// The thread's ends of the queues. Whoever waits for them is woken when they go.
-struct Ends<'c> {
-    core: &'c Core,
-    list: Vec<End>,
-}
-
-impl Ends<'_> {
-    /// Computes a burst of each queue; whether there was any.
-    fn work(&mut self) -> bool {
-        if self.core.news.swap(false, AcqRel) {
-            self.list.append(&mut self.core.inbox.lock());
-        }
-        let mut any = false;
-        for end in &mut self.list {
-            if let Some(mut burst) = end.take() {
-                any = true;
-                self.core.compute(&mut burst);
-                end.give(burst);
-            }
-        }
-        any
     }
 
     /// Whether there is nothing, now that those who submit know that they have to wake. Queues of workers that have gone are
     /// forgotten.
     fn is_idle(&mut self) -> bool {
         self.list.retain(|end| !end.is_over());
-        self.core.lines.lock().retain(|line| !line.is_over());
-        self.list.iter().all(|end| end.is_empty()) && !self.core.news.load(Acquire)
+        self.list.iter().all(|end| end.next().is_none()) && !self.core.news.load(Acquire)
     }
 }
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.core.alive.store(false, Release);
-        self.list.append(&mut self.core.inbox.lock());
-        self.list.drain(..).for_each(End::leave);
+        let news = core::mem::take(&mut *self.core.inbox.lock());
+        let unseen = news.into_iter().filter_map(|news| if let News::Queue(end) = news { Some(end) } else { None });
+        self.list.drain(..).chain(unseen).for_each(End::leave);
     }
 }
 
@@ -224,18 +287,8 @@ struct Queues(Arc<Core>);
 
 impl Crypto for Queues {
     fn queue(&self, wake: Box<dyn Fn() + Send>) -> Option<Box<dyn Queue>> {
-        let (ring, end, line) = Ring::new(self.0.clone(), wake);
-        let mut inbox = self.0.inbox.lock();
-        // It is asked under the lock that whoever empties the inbox for the last time takes after it has said so.
-        if !self.0.alive.load(Acquire) {
-            return None;
-        }
-        inbox.push(end);
-        drop(inbox);
-        self.0.lines.lock().push(line);
-        self.0.news.store(true, Release);
-        self.0.wake();
-        Some(Box::new(ring))
+        let (ring, end) = Ring::new(self.0.clone(), wake);
+        self.0.tell(News::Queue(end)).then(|| Box::new(ring) as Box<dyn Queue>)
     }
 }
 
@@ -249,13 +302,15 @@ impl Device for Half {
 
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
         let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
-        self.0.keys.lock().insert(state.key, spec.transform.key());
+        // Of a thread that has died packets are dropped.
+        self.0.tell(News::State(state.key, spec.transform.key()));
         Ok(())
     }
 
     fn state_del(&mut self, key: StateKey) {
-        self.0.drain();
-        self.0.keys.lock().remove(&key);
+        let before = self.0.given_back.fetch_add(1, Relaxed);
+        self.0.tell(News::Gone(key, before + 1));
+        self.0.wake();
     }
 
     fn crypto(&self) -> Option<Arc<dyn Crypto>> {

@@ -5,64 +5,49 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use sealane_engine::xfrm::device::crypto::{CryptoBurst, Polled, Queue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, fence};
 
 /// How many bursts a worker may have with a device. Two keep both busy; the others are for when one of them is late.
 pub(super) const DEPTH: usize = 4;
 
-/// What is in flight on a queue.
-pub(super) struct Line {
-    submitted: AtomicU64,
-    done: AtomicU64,
+/// What both ends know of each other.
+struct Line {
     /// Whether the worker is to be woken.
     armed: AtomicBool,
     /// Whether the worker has gone.
     over: AtomicBool,
 }
 
-impl Line {
-    pub(super) fn submitted(&self) -> u64 {
-        self.submitted.load(Acquire)
-    }
-
-    pub(super) fn done(&self) -> u64 {
-        self.done.load(Acquire)
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Acquire)
-    }
-}
-
 /// The device's end.
 pub(super) struct End {
-    bursts: Consumer<Box<CryptoBurst>>,
+    bursts: Consumer<(u64, Box<CryptoBurst>)>,
     back: Producer<Box<CryptoBurst>>,
     line: Arc<Line>,
     wake: Box<dyn Fn() + Send>,
 }
 
 impl End {
-    pub(super) fn take(&mut self) -> Option<Box<CryptoBurst>> {
+    /// The next burst, and how many states had been given back when it was submitted.
+    pub(super) fn take(&mut self) -> Option<(u64, Box<CryptoBurst>)> {
         self.bursts.pop().ok()
+    }
+
+    /// How many states had been given back when the next burst was submitted, where there is one.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.bursts.peek().ok().map(|(given_back, _)| *given_back)
     }
 
     pub(super) fn give(&mut self, burst: Box<CryptoBurst>) {
         // There is room: no more are in flight than fit.
         let _ = self.back.push(burst);
-        self.line.done.fetch_add(1, Release);
         fence(SeqCst);
         if self.line.armed.load(Relaxed) && self.line.armed.swap(false, AcqRel) {
             (self.wake)();
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.bursts.is_empty()
-    }
-
     pub(super) fn is_over(&self) -> bool {
-        self.line.is_over()
+        self.line.over.load(Acquire)
     }
 
     /// Goes, and tells the worker.
@@ -75,7 +60,7 @@ impl End {
 
 /// The worker's end.
 pub(super) struct Ring {
-    bursts: Producer<Box<CryptoBurst>>,
+    bursts: Producer<(u64, Box<CryptoBurst>)>,
     back: Consumer<Box<CryptoBurst>>,
     in_flight: usize,
     line: Arc<Line>,
@@ -84,17 +69,12 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Both ends.
-    pub(super) fn new(core: Arc<Core>, wake: Box<dyn Fn() + Send>) -> (Self, End, Arc<Line>) {
+    pub(super) fn new(core: Arc<Core>, wake: Box<dyn Fn() + Send>) -> (Self, End) {
         let (there, bursts) = RingBuffer::new(DEPTH);
         let (back, here) = RingBuffer::new(DEPTH);
-        let line = Arc::new(Line {
-            submitted: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            armed: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-        });
+        let line = Arc::new(Line { armed: AtomicBool::new(false), over: AtomicBool::new(false) });
         let end = End { bursts, back, line: line.clone(), wake };
-        (Ring { bursts: there, back: here, in_flight: 0, line: line.clone(), core }, end, line)
+        (Ring { bursts: there, back: here, in_flight: 0, line, core }, end)
     }
 }
 
@@ -107,9 +87,8 @@ impl Queue for Ring {
         if self.in_flight == DEPTH || self.bursts.is_abandoned() {
             return Err(burst);
         }
-        // Before it is there: whoever waits for all that was submitted waits for this one.
-        self.line.submitted.fetch_add(1, AcqRel);
-        self.bursts.push(burst).map_err(|rtrb::PushError::Full(burst)| burst)?;
+        let given_back = self.core.given_back.load(Relaxed);
+        self.bursts.push((given_back, burst)).map_err(|rtrb::PushError::Full((_, burst))| burst)?;
         self.in_flight += 1;
         self.core.wake();
         Ok(())

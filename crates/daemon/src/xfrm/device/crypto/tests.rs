@@ -37,13 +37,23 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        let counters = Arc::default();
+        let (core, thread) = Core::start("crypto-test", None, Arc::clone(&counters)).expect("a thread");
+        Bench::over(core, Some(thread), counters)
+    }
+
+    /// One whose thread is the test.
+    fn without_thread() -> Self {
+        let counters = Arc::default();
+        Bench::over(Core::new(None, Arc::clone(&counters)), None, counters)
+    }
+
+    fn over(core: Arc<Core>, thread: Option<JoinHandle<()>>, counters: Arc<Counters>) -> Self {
         let (mut out, mut inn) = (Sad::new(1), Sad::new(2));
         let id = out.add(spec()).expect("it is the first");
         inn.add(spec()).expect("it is the first");
-        let counters = Arc::default();
-        let (core, thread) = Core::start("crypto-test", None, Arc::clone(&counters)).expect("a thread");
-        core.keys.lock().insert(NAME, transform().key());
-        Bench { out, inn, id, half: Half(core), thread: Some(thread), counters }
+        core.tell(News::State(NAME, transform().key()));
+        Bench { out, inn, id, half: Half(core), thread, counters }
     }
 
     fn queue(&self) -> Box<dyn Queue> {
@@ -169,9 +179,10 @@ fn two_workers_have_queues_of_their_own() {
 fn a_full_ring_refuses() {
     let mut bench = Bench::new();
     let mut queue = bench.queue();
-    // Nothing is computed without keys.
+    // The thread has something to hear, and cannot.
     let core = bench.half.0.clone();
-    let held = core.keys.lock();
+    let held = core.inbox.lock();
+    core.news.store(true, Release);
     for left in (0..DEPTH).rev() {
         let burst = bench.burst(1);
         assert!(queue.submit(burst).is_ok());
@@ -198,9 +209,9 @@ fn a_state_that_is_given_back_seals_nothing_any_more() {
         assert!(queue.submit(burst).is_ok());
     }
     bench.half.state_del(NAME);
-    // What was in flight is sealed by now; what comes later is not.
+    // What was in flight is sealed; what comes later is not.
     for _ in 0..DEPTH {
-        let Polled::Burst(burst) = queue.poll() else { panic!("it did not wait") };
+        let burst = next(&mut *queue).expect("the thread lives");
         let sent = bench.end(burst);
         assert!(sent.len() == 40 && bench.opens(&sent));
     }
@@ -211,6 +222,66 @@ fn a_state_that_is_given_back_seals_nothing_any_more() {
     assert!(burst.done.iter().all(|done| *done == NOT_RUN) && burst.buffer == plain);
     assert!(bench.end(burst).is_empty());
     assert_eq!(bench.count(|c| &c.no_key), 4);
+}
+
+#[test]
+fn a_key_is_wiped_with_the_last_burst_from_before() {
+    let mut bench = Bench::without_thread();
+    let core = bench.half.0.clone();
+    let mut thread = Ends::new(&core);
+    let mut queues = [bench.queue(), bench.queue()];
+    for queue in [0, 0, 1] {
+        let burst = bench.burst(3);
+        assert!(queues[queue].submit(burst).is_ok());
+    }
+    // Nobody computes anything meanwhile.
+    bench.half.state_del(NAME);
+    for queue in [0, 1] {
+        let burst = bench.burst(3);
+        assert!(queues[queue].submit(burst).is_ok());
+    }
+    let mut sealed = |at: usize| {
+        let burst = next(&mut *queues[at]).expect("it is there");
+        bench.end(burst).len()
+    };
+    assert!(thread.work());
+    assert_eq!([sealed(0), sealed(1)], [3, 3]);
+    assert!(thread.keys.contains_key(&NAME), "a burst from before is there");
+    // One from before, and one from after while the key is there.
+    assert!(thread.work());
+    assert_eq!([sealed(0), sealed(1)], [3, 0]);
+    assert!(thread.keys.is_empty() && thread.gone.is_empty(), "what is there came later");
+    assert!(thread.work());
+    assert_eq!(sealed(0), 0);
+    assert_eq!(bench.count(|c| &c.no_key), 6);
+}
+
+#[test]
+fn a_key_is_wiped_without_bursts() {
+    let mut bench = Bench::without_thread();
+    let core = bench.half.0.clone();
+    let mut thread = Ends::new(&core);
+    let _idle = bench.queue();
+    assert!(!thread.work() && thread.keys.contains_key(&NAME));
+    // Another state stays, one that is not there is none.
+    core.tell(News::State(StateKey(8), transform().key()));
+    bench.half.state_del(NAME);
+    bench.half.state_del(StateKey(9));
+    assert!(!thread.work() && thread.gone.is_empty());
+    assert_eq!(thread.keys.keys().collect::<Vec<_>>(), [&StateKey(8)]);
+    // A thread that sleeps is woken for it.
+    let mut bench = Bench::new();
+    let core = bench.half.0.clone();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !core.sleeping.load(Acquire) {
+        assert!(Instant::now() < until, "it has nothing to do");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bench.half.state_del(NAME);
+    while core.news.load(Acquire) {
+        assert!(Instant::now() < until, "nobody hears of it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -235,8 +306,9 @@ fn a_thread_that_dies_seals_nothing_and_is_noticed() {
     assert!(bench.end(burst).is_empty());
     assert!(woken.load(Acquire), "whoever waits is told");
     assert!(crypto.queue(Box::new(|| {})).is_none());
-    // Nor does whoever takes its state back wait for it.
+    // Nor is there anything left for whoever takes its state back.
     bench.half.state_del(NAME);
+    assert!(bench.half.0.inbox.lock().is_empty());
 }
 
 #[test]
