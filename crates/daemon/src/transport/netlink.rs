@@ -13,11 +13,8 @@ use zeroize::Zeroize;
 /// An attribute that contains others.
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// Attributes of an extended acknowledgement (`enum nlmsgerr_attrs`).
-const NLMSGERR_ATTR_MSG: u16 = 1;
-
-/// Flag of an answer that has attributes behind its fixed part (`NLM_F_ACK_TLVS`).
-const NLM_F_ACK_TLVS: u16 = 0x200;
+/// How often a dump is asked for that others interrupt by their changes.
+const DUMPS: u32 = 16;
 
 // What `libc` does not have of rtnetlink for every C library (`linux/rtnetlink.h`, `linux/if_addr.h`).
 pub(super) const RTA_VIA: u16 = 18;
@@ -264,44 +261,37 @@ impl Socket {
     /// Sends one request or dump and gives every message of the answer to `each`.
     ///
     /// # Errors
-    /// As [`Socket::transact`].
+    /// As [`Socket::transact`], also where a dump ended early; `EINTR` when what is dumped changed meanwhile.
     pub(crate) fn request(&mut self, messages: &Messages, each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
         if messages.is_empty() { Ok(()) } else { self.exchange(messages.bytes(), each) }
+    }
+
+    /// Sends a dump whose messages `each` gathers: from the beginning where what is dumped changed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Socket::request`], when it goes on changing.
+    pub(crate) fn dump<T: Default>(
+        &mut self,
+        messages: &Messages,
+        mut each: impl FnMut(&mut T, &nl::Message<'_>),
+    ) -> io::Result<T> {
+        whole(|all| self.request(messages, |message| each(all, message)))
     }
 
     /// [`Socket::request`] with messages that somebody else has written.
     ///
     /// # Errors
-    /// As [`Socket::transact`].
+    /// As [`Socket::request`].
     pub(crate) fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
         super::send(self.fd.as_fd(), messages, 0)?;
-        let (mut refused, mut answers) = (None::<Refusal>, 0u32);
+        let mut answer = Answer::default();
         while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
-            let mut done = false;
-            for message in nl::Messages::new(&self.buf[..n]) {
-                answers += 1;
-                match message.header.nlmsg_type {
-                    nl::NLMSG_ERROR => {
-                        if let Some(refusal) = refusal(&message)
-                            && refused.as_ref().is_none_or(|r| refusal.message < r.message)
-                        {
-                            refused = Some(refusal);
-                        }
-                    }
-                    nl::NLMSG_DONE => done = true,
-                    nl::NLMSG_NOOP => {}
-                    _ => each(&message),
-                }
-            }
-            if done {
+            answer.read(&self.buf[..n], &mut each);
+            if answer.done {
                 break;
             }
         }
-        match refused {
-            Some(refusal) => Err(refusal.into()),
-            None if answers == 0 => Err(io::Error::from_raw_os_error(libc::ENODATA)),
-            None => Ok(()),
-        }
+        answer.outcome()
     }
 
     /// Gives messages that came unasked, of groups, to `each`, until there are no more. Does not wait.
@@ -347,24 +337,72 @@ impl AsFd for Socket {
     }
 }
 
-/// The refusal in an `NLMSG_ERROR`; none in an acknowledgement.
-fn refusal(message: &nl::Message<'_>) -> Option<Refusal> {
-    let (code, rest) = message.payload.split_first_chunk::<4>()?;
-    let errno = i32::from_ne_bytes(*code).checked_neg().filter(|&e| e != 0)?;
-    // The offending message's header follows, capped or not.
-    let (theirs, _) = <nl::Nlmsghdr as zerocopy::FromBytes>::read_from_prefix(rest).ok()?;
-    let echoed = match message.header.nlmsg_flags & nl::NLM_F_CAPPED {
-        0 => nl::align(theirs.nlmsg_len as usize),
-        _ => nl::NLMSG_HDRLEN,
-    };
-    let mut hint = String::new();
-    if message.header.nlmsg_flags & NLM_F_ACK_TLVS != 0 {
-        let attributes = nl::Attrs::new(rest.get(echoed..).unwrap_or_default());
-        for attribute in attributes.filter(|a| a.type_ == NLMSGERR_ATTR_MSG) {
-            hint = String::from_utf8_lossy(attribute.payload).trim_end_matches('\0').to_owned();
+/// What a dump gathers that was not interrupted, of some.
+fn whole<T: Default>(mut dump: impl FnMut(&mut T) -> io::Result<()>) -> io::Result<T> {
+    let mut rest = DUMPS;
+    loop {
+        let mut all = T::default();
+        rest -= 1;
+        match dump(&mut all) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && rest > 0 => {}
+            done => return done.map(|()| all),
         }
     }
-    Some(Refusal { message: theirs.nlmsg_seq, errno, hint })
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+struct Answer {
+    refused: Option<Refusal>,
+    /// Whether there was anything.
+    any: bool,
+    /// Whether what is dumped changed meanwhile.
+    interrupted: bool,
+    /// Whether a dump is at its end.
+    done: bool,
+}
+
+impl Answer {
+    /// Takes up a datagram of it, and gives what is no outcome to `each`.
+    fn read(&mut self, datagram: &[u8], mut each: impl FnMut(&nl::Message<'_>)) {
+        for message in nl::Messages::new(datagram) {
+            self.any = true;
+            self.interrupted |= message.header.nlmsg_flags & nl::NLM_F_DUMP_INTR != 0;
+            match message.header.nlmsg_type {
+                nl::NLMSG_ERROR | nl::NLMSG_DONE => {
+                    self.done |= message.header.nlmsg_type == nl::NLMSG_DONE;
+                    let earlier = |r: &Refusal| self.refused.as_ref().is_none_or(|known| r.message < known.message);
+                    if let Some(refusal) = refusal(&message).filter(earlier) {
+                        self.refused = Some(refusal);
+                    }
+                }
+                nl::NLMSG_NOOP => {}
+                _ => each(&message),
+            }
+        }
+    }
+
+    fn outcome(self) -> io::Result<()> {
+        match self.refused {
+            Some(refusal) => Err(refusal.into()),
+            None if !self.any => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            None if self.interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The refusal in an `NLMSG_ERROR` or an `NLMSG_DONE`; none in an acknowledgement and at the end of a whole dump.
+fn refusal(message: &nl::Message<'_>) -> Option<Refusal> {
+    let (code, rest) = message.payload.split_first_chunk::<4>()?;
+    let errno = i32::from_ne_bytes(*code).checked_neg().filter(|&e| e > 0)?;
+    // An error has the header of the message that it is about.
+    let about = match message.header.nlmsg_type {
+        nl::NLMSG_ERROR => <nl::Nlmsghdr as zerocopy::FromBytes>::read_from_prefix(rest).ok()?.0,
+        _ => message.header,
+    };
+    let hint = nl::answer::text(message).unwrap_or_default().to_owned();
+    Some(Refusal { message: about.nlmsg_seq, errno, hint })
 }
 
 #[cfg(test)]
@@ -408,6 +446,49 @@ mod tests {
         messages.push(libc::RTM_GETLINK, nl::NLM_F_ACK, &fixed, |a| a.str(libc::IFLA_IFNAME, "no-such-link"));
         let error = socket.transact(&messages).expect_err("refused");
         assert_eq!(errno(&error), Some(libc::ENODEV), "{error}");
+    }
+
+    #[test]
+    fn an_answer_is_what_the_kernel_said() {
+        use nl::answer::{AckOptions, ExtAck, done, message};
+        use sealane_abi::Errno;
+        let item = || message(0x10, nl::NLM_F_MULTI, 0, 0, b"item");
+        let end =
+            |flags, outcome| done(0, 0, flags, outcome, AckOptions { ext: true, cap: true }, &ExtAck::text("why"));
+        let read = |datagrams: &[Vec<u8>]| {
+            let (mut answer, mut items) = (Answer::default(), 0);
+            datagrams.iter().for_each(|datagram| answer.read(datagram, |_| items += 1));
+            (answer.done, items, answer.outcome().map_err(|e| (errno(&e), e.to_string())))
+        };
+        assert_eq!(read(&[[item(), item()].concat(), end(0, Ok(()))]), (true, 2, Ok(())));
+        assert_eq!(read(&[item()]), (false, 1, Ok(())), "more is to come");
+        // One that ended early, whatever came before.
+        let (ended, items, outcome) = read(&[[item(), end(0, Err(Errno::ENOENT))].concat()]);
+        let (number, text) = outcome.expect_err("the rest is missing");
+        assert_eq!((ended, items, number), (true, 1, Some(libc::ENOENT)));
+        assert!(text.ends_with(": why"), "{text}");
+        // One that was interrupted, whichever message says so.
+        let mut told = item();
+        told[6] |= nl::NLM_F_DUMP_INTR as u8;
+        for datagram in [[told, end(0, Ok(()))].concat(), end(nl::NLM_F_DUMP_INTR, Ok(()))] {
+            assert_eq!(read(&[datagram]).2.expect_err("it may be wrong").0, Some(libc::EINTR));
+        }
+        assert_eq!(read(&[]).2.expect_err("nobody answered").0, Some(libc::ENODATA));
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_begun_anew() {
+        let mut times = 0;
+        let mut dump = |interrupted: u32, all: &mut Vec<u32>| {
+            times += 1;
+            all.push(times);
+            let error = if times <= interrupted { libc::EINTR } else { libc::ENOENT };
+            if times == interrupted + 1 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+        };
+        assert_eq!(whole(|all| dump(2, all)).expect("the third one is whole"), [3]);
+        assert_eq!(whole(|all| dump(0, all)).expect_err("not interrupted").raw_os_error(), Some(libc::ENOENT));
+        let endless = whole(|all| dump(u32::MAX - 1, all)).expect_err("it goes on changing");
+        assert_eq!((endless.raw_os_error(), times), (Some(libc::EINTR), 4 + DUMPS));
     }
 
     #[test]

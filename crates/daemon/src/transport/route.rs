@@ -278,9 +278,8 @@ impl Locals {
     fn dump(&mut self) -> io::Result<()> {
         let mut messages = Messages::new();
         messages.push(libc::RTM_GETADDR, libc::NLM_F_DUMP as u16, &[0; 8], |_| {});
-        let mut known = HashSet::new();
         // A socket of its own: notifications and answers do not mix.
-        Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
+        self.known = Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |known: &mut HashSet<_>, message| {
             let attributes = nl::Attrs::new(message.payload.get(8..).unwrap_or_default());
             let (mut local, mut address) = (None, None);
             for attribute in attributes {
@@ -292,7 +291,6 @@ impl Locals {
             }
             known.extend(local.or(address));
         })?;
-        self.known = known;
         Ok(())
     }
 
@@ -303,7 +301,11 @@ impl Locals {
     pub(crate) fn refresh(&mut self) -> io::Result<()> {
         // What was lost is in the dump too.
         let _ = self.socket.receive(|_| {});
-        self.dump()
+        match self.dump() {
+            // What goes on changing is told again.
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            done => done,
+        }
     }
 
     /// All of them.

@@ -17,11 +17,10 @@ pub(crate) fn left() -> io::Result<Vec<(IpAddr, u8)>> {
     let mut peers = Vec::new();
     for (family, (sets, _, _)) in PEERS.into_iter().enumerate() {
         for set in sets {
-            let mut elements = Vec::new();
-            match elements_of(&mut socket, set, &mut elements) {
+            let elements = match elements_of(&mut socket, set) {
                 Err(e) if errno(&e) == Some(libc::ENOENT) => return Ok(Vec::new()),
                 done => done?,
-            }
+            };
             if set == sets[0] {
                 let width = [32, 128][family];
                 peers.extend(elements.iter().map(|e| (address(family, e.first), width)));
@@ -41,14 +40,14 @@ struct Element {
     begins: bool,
 }
 
-fn elements_of(socket: &mut Socket, set: &str, out: &mut Vec<Element>) -> io::Result<()> {
+fn elements_of(socket: &mut Socket, set: &str) -> io::Result<Vec<Element>> {
     let mut messages = Messages::new();
     let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETSETELEM) as u16;
     messages.push(type_, nl::NLM_F_DUMP, &[INET, 0, 0, 0], |a| {
         a.str(NFTA_SET_ELEM_LIST_TABLE, TABLE);
         a.str(NFTA_SET_ELEM_LIST_SET, set);
     });
-    socket.request(&messages, |message| {
+    socket.dump(&messages, |out: &mut Vec<Element>, message| {
         let within = |bytes, type_| nl::Attrs::new(bytes).find(|a: &nl::Attr<'_>| a.type_ == type_).map(|a| a.payload);
         let list = message.payload.get(4..).and_then(|b| within(b, NFTA_SET_ELEM_LIST_ELEMENTS)).unwrap_or_default();
         for element in nl::Attrs::new(list).filter(|a| a.type_ == NFTA_LIST_ELEM) {
