@@ -58,6 +58,15 @@ impl Messages {
         self.count += 1;
     }
 
+    /// Asks for an acknowledgement of the message that begins at a byte.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn acknowledge(&mut self, at: usize) {
+        let flags = &mut self.buf[at + 6..at + 8];
+        flags.copy_from_slice(&(u16::from_ne_bytes([flags[0], flags[1]]) | nl::NLM_F_ACK).to_ne_bytes());
+    }
+
     /// The bytes to send.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buf
@@ -250,7 +259,7 @@ impl Socket {
         super::send(self.fd.as_fd(), messages.bytes(), 0).map(drop)
     }
 
-    /// Sends messages that ask for an acknowledgement each.
+    /// Sends messages of which the last one at least asks for an acknowledgement.
     ///
     /// # Errors
     /// The first refusal, as a [`Refusal`]; `ENODATA` when the kernel said nothing at all.

@@ -286,7 +286,7 @@ impl DataPath {
         if table.is_there() {
             shared.leftover.store(true, Ordering::Release);
         } else {
-            table.write(&wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
+            table.write(wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun.try_clone()?;
         let index = tun.index();
@@ -390,7 +390,7 @@ impl DataPath {
             (result, changed.then(rules))
         };
         if let Some((rules, ways)) = rules {
-            table.write(&rules)?;
+            table.write(rules)?;
             self.shorten(ways);
             self.mirror.settle();
             self.shared.leftover.store(false, Ordering::Release);
@@ -473,7 +473,7 @@ impl DataPath {
             let xfrm = self.shared.xfrm();
             (self.wanted(&xfrm, &after), ways(xfrm.spd(), &after))
         };
-        table.write(&rules)?;
+        table.write(rules)?;
         self.shorten(ways);
         self.mirror.settle();
         Ok(())

@@ -15,14 +15,16 @@
 //! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::transport::route`]). What a policy in packet
 //! offload protects has its device's number in the mark and goes to the TUN device of that. The engine judges it there again, so
 //! that a rule may mark more than its policy says, never less. A policy that the kernel itself has, for a card, is not marked.
-//! Rules change in one transaction, and outlive us.
+//! Rules change in one transaction, and outlive us. Where nobody else can touch the table, chains stay that are to have the rules
+//! which they have, and those that count go on counting.
 
 use super::expr::{self, Rule};
 use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
-    delete_table, exists, write_chain, write_rule, write_table,
+    delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, errno, nl};
+use arrayvec::ArrayVec;
 use sealane_engine::xfrm::OutputMark;
 use sealane_net::ipsec::sa::Proto;
 use std::io;
@@ -151,9 +153,19 @@ pub(crate) struct PolicyTable {
     /// [`Refused::ALL`].
     ours: bool,
     dropped: [u64; 3],
+    /// What its rules say, where it is ours.
+    written: Wanted,
 }
 
 const R1: i32 = libc::NFT_REG_1;
+/// The chains whose rules follow policies, states and devices, and their hooks.
+const CHANGING: [(&str, Option<(&str, i32)>); 5] = [
+    ("leaving", None),
+    ("output", Some(("route", libc::NF_INET_LOCAL_OUT))),
+    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING))),
+    ("input", Some(("filter", libc::NF_INET_LOCAL_IN))),
+    ("forward", Some(("filter", libc::NF_INET_FORWARD))),
+];
 /// Before filters of others, and before NAT.
 const PRIORITY: i32 = -150;
 /// Types of neighbour discovery (RFC 4861).
@@ -176,6 +188,7 @@ impl PolicyTable {
             counts: true,
             ours: false,
             dropped: [0; 3],
+            written: Wanted::default(),
         };
         table.there = exists(&mut table.socket, INET, TABLE)?;
         Ok(table)
@@ -221,11 +234,23 @@ impl PolicyTable {
         Ok(packets)
     }
 
-    /// Replaces all rules in one transaction.
+    /// Makes the rules say this, in one transaction.
     ///
     /// # Errors
     /// The kernel's; nothing has changed then.
-    pub(crate) fn write(&mut self, wanted: &Wanted) -> io::Result<()> {
+    pub(crate) fn write(&mut self, wanted: Wanted) -> io::Result<()> {
+        // A table without an owner may not be what it was.
+        if self.ours && self.flags != 0 {
+            let mut batch = Batch::new();
+            let stale: ArrayVec<&str, 5> = self.written.differ(&wanted).collect();
+            stale.iter().for_each(|name| delete_rules(&mut batch, (INET, TABLE), name));
+            self.write_rules(&mut Chains { batch: &mut batch, names: &stale }, &wanted);
+            if batch.commit(&mut self.socket).is_ok() {
+                self.written = wanted;
+                return Ok(());
+            }
+            self.there = exists(&mut self.socket, INET, TABLE)?;
+        }
         // The new rules go on counting where those of before are; what these drop meanwhile is not counted.
         self.dropped();
         loop {
@@ -233,17 +258,20 @@ impl PolicyTable {
             if self.there {
                 delete_table(&mut batch, INET, TABLE);
             }
-            self.write_all(&mut batch, wanted);
+            self.write_all(&mut batch, &wanted);
             match batch.commit(&mut self.socket) {
+                // Of the first one: later it is not that.
                 Err(e)
-                    if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE)) && self.flags != 0 =>
+                    if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE))
+                        && self.flags != 0
+                        && !self.ours =>
                 {
                     self.flags = 0;
                 }
                 // Rules that drop and do not count are better than none.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
                 Ok(()) => {
-                    (self.there, self.ours) = (true, true);
+                    (self.there, self.ours, self.written) = (true, true, wanted);
                     return Ok(());
                 }
                 failed => return failed,
@@ -268,29 +296,30 @@ impl PolicyTable {
 
     fn write_all(&self, batch: &mut Batch, wanted: &Wanted) {
         write_table(batch, INET, TABLE, self.flags);
-        chain(batch, "leaving", None);
         for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
             chain(batch, why.chain(), None);
-            rule(batch, why.chain(), |r| {
+            write_rule(batch, (INET, TABLE), why.chain(), |r| {
                 if self.counts {
                     r.counter(dropped);
                 }
                 r.drop();
             });
         }
-        chain(batch, "output", Some(("route", libc::NF_INET_LOCAL_OUT)));
-        chain(batch, "prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING)));
-        chain(batch, "input", Some(("filter", libc::NF_INET_LOCAL_IN)));
-        chain(batch, "forward", Some(("filter", libc::NF_INET_FORWARD)));
+        CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
+        self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
+    }
+
+    /// The rules of chains that follow policies, states and devices.
+    fn write_rules(&self, to: &mut Chains<'_>, wanted: &Wanted) {
         for of in &wanted.marks {
-            rule(batch, "output", |r| self.write_mark(r, of));
+            to.rule("output", |r| self.write_mark(r, of));
         }
         for name in ["output", "prerouting", "input"] {
             let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
-            rule(batch, name, |r| {
+            to.rule(name, |r| {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
             });
-            rule(batch, name, |r| {
+            to.rule(name, |r| {
                 r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
                 r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
             });
@@ -301,24 +330,24 @@ impl PolicyTable {
                 *to = from;
             }
             for name in ["input", "forward"] {
-                rule(batch, name, |r| {
+                to.rule(name, |r| {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
                 });
             }
             // Where it is judged anyway.
-            rule(batch, "output", |r| {
+            to.rule("output", |r| {
                 r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
             });
         }
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
-            rule(batch, "input", |r| {
+            to.rule("input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
             });
         }
         // Neighbours find one another on the link, whatever policies say of hosts: what came out of the TUN device is of no
         // use for that.
         for name in ["input", "output"] {
-            rule(batch, name, |r| {
+            to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
                 r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]).accept();
@@ -326,12 +355,12 @@ impl PolicyTable {
         }
         // An IKE daemon makes the policies: none of them is for its own messages.
         for port in IKE_PORTS {
-            rule(batch, "input", |r| {
+            to.rule("input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
                 r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
             });
-            rule(batch, "output", |r| {
+            to.rule("output", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                 r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
@@ -339,7 +368,7 @@ impl PolicyTable {
             });
         }
         for name in ["output", "prerouting"] {
-            rule(batch, name, |r| r.jump("leaving"));
+            to.rule(name, |r| r.jump("leaving"));
         }
         let protect = |r: &mut Rule<'_, '_>, number: u8| {
             // A program's own mark must not lead to another device.
@@ -347,11 +376,11 @@ impl PolicyTable {
             r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
         };
         let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
-        self.policies(batch, "leaving", &wanted.output, protect, to_stack, to_stack);
+        self.policies(to, "leaving", &wanted.output, protect, to_stack, to_stack);
         let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(why.chain());
         for (name, rules) in [("input", &wanted.input), ("forward", &wanted.forward)] {
             let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
-            self.policies(batch, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
+            self.policies(to, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
         }
     }
 
@@ -386,7 +415,7 @@ impl PolicyTable {
 
     fn policies(
         &self,
-        batch: &mut Batch,
+        to: &mut Chains<'_>,
         chain: &str,
         rules: &Rules,
         protect: impl Fn(&mut Rule<'_, '_>, u8),
@@ -394,7 +423,7 @@ impl PolicyTable {
         rest: impl Fn(&mut Rule<'_, '_>),
     ) {
         for (of, then) in &rules.list {
-            rule(batch, chain, |r| {
+            to.rule(chain, |r| {
                 write_match(r, of);
                 match then {
                     Then::Pass => r.accept(),
@@ -404,7 +433,7 @@ impl PolicyTable {
             });
         }
         if rules.block_rest {
-            rule(batch, chain, rest);
+            to.rule(chain, rest);
         }
     }
 }
@@ -475,6 +504,34 @@ fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
     write_chain(batch, (INET, TABLE), name, base);
 }
 
-fn rule(batch: &mut Batch, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
-    write_rule(batch, (INET, TABLE), chain, expressions);
+/// Chains that are written. The rules of others are those that they have.
+struct Chains<'a> {
+    batch: &'a mut Batch,
+    names: &'a [&'a str],
 }
+
+impl Chains<'_> {
+    fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
+        if self.names.contains(&chain) {
+            write_rule(self.batch, (INET, TABLE), chain, expressions);
+        }
+    }
+}
+
+impl Wanted {
+    /// The chains whose rules are others than with `that`.
+    fn differ<'a>(&'a self, that: &'a Wanted) -> impl Iterator<Item = &'static str> + 'a {
+        let devices = self.devices != that.devices;
+        CHANGING.into_iter().map(|(name, _)| name).filter(move |name| match *name {
+            "leaving" => self.output != that.output,
+            "output" => devices || self.marks != that.marks,
+            "input" => devices || self.input != that.input,
+            "forward" => devices || self.forward != that.forward,
+            // Always the same.
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -81,21 +81,24 @@ pub(super) fn bits(address: IpAddr, len: u8) -> (usize, Bits) {
     }
 }
 
-/// A transaction: messages between a begin and an end.
+/// A transaction: messages between a begin and an end. The kernel tells what it refuses, and that the last one was fine.
 pub(super) struct Batch {
     messages: Messages,
+    /// Where the last message begins.
+    last: usize,
 }
 
 impl Batch {
     pub(super) fn new() -> Self {
         let mut messages = Messages::new();
         messages.push(libc::NFNL_MSG_BATCH_BEGIN as u16, 0, &batch_header(), |_| {});
-        Batch { messages }
+        Batch { messages, last: 0 }
     }
 
     pub(super) fn push(&mut self, family: u8, type_: i32, flags: i32, attributes: impl FnOnce(&mut Attributes<'_>)) {
         let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | type_) as u16;
-        self.messages.push(type_, nl::NLM_F_ACK | flags as u16, &[family, 0, 0, 0], attributes);
+        self.last = self.messages.bytes().len();
+        self.messages.push(type_, flags as u16, &[family, 0, 0, 0], attributes);
     }
 
     /// The messages; none when nothing is to be done.
@@ -103,6 +106,7 @@ impl Batch {
         if self.messages.len() == 1 {
             return None;
         }
+        self.messages.acknowledge(self.last);
         self.messages.push(libc::NFNL_MSG_BATCH_END as u16, 0, &batch_header(), |_| {});
         Some(self.messages)
     }
@@ -286,6 +290,14 @@ pub(super) fn delete_chain(batch: &mut Batch, (family, table): (u8, &str), name:
     batch.push(family, libc::NFT_MSG_DELCHAIN, 0, |a| {
         a.str(NFTA_CHAIN_TABLE, table);
         a.str(NFTA_CHAIN_NAME, name);
+    });
+}
+
+/// Takes all rules out of a chain of a table.
+pub(super) fn delete_rules(batch: &mut Batch, (family, table): (u8, &str), chain: &str) {
+    batch.push(family, libc::NFT_MSG_DELRULE, 0, |a| {
+        a.str(NFTA_RULE_TABLE, table);
+        a.str(NFTA_RULE_CHAIN, chain);
     });
 }
 
