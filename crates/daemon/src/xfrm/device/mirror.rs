@@ -14,7 +14,7 @@ use sealane_engine::xfrm::device::StateKey;
 use sealane_net::ipsec::sa::{Mode, Proto, SaSpec};
 use sealane_net::ipsec::spd::{Action, Dir, Policy};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,8 +71,8 @@ impl Mirror {
 
     /// A policy of the kernel's is wanted, also if it was to go.
     pub(super) fn kept(&self, message: &Message) {
-        let of = take(message).map(|m| m.encode(0, 0, 0));
-        self.stale.lock().retain(|old| take(old).map(|m| m.encode(0, 0, 0)) != of);
+        let of = name(message);
+        self.stale.lock().retain(|old| name(old) != of);
     }
 
     /// A policy of the kernel's is to go when our rules are in force.
@@ -109,16 +109,14 @@ impl Mirror {
         for (index, message) in wanted {
             let there = old.get(&index).is_some_and(|old| same(old, &message));
             if there || asker.as_mut().is_some_and(|asker| asker.act(&message, 0).is_ok()) {
-                self.kept(&message);
                 held.insert(index, message);
             }
         }
-        for (index, message) in old {
-            let named = |m: &Message| take(m).map(|m| m.encode(0, 0, 0));
-            if !held.contains_key(&index) && !held.values().any(|kept| named(kept) == named(&message)) {
-                self.stale.lock().push(message);
-            }
-        }
+        let kept: HashSet<_> = held.values().map(name).collect();
+        let gone = old.into_iter().filter(|(index, _)| !held.contains_key(index)).map(|(_, message)| message);
+        let mut stale = self.stale.lock();
+        stale.extend(gone);
+        stale.retain(|message| !kept.contains(&name(message)));
         held.keys().copied().collect()
     }
 
@@ -132,6 +130,11 @@ impl Mirror {
             }
         }
     }
+}
+
+/// What the kernel knows a policy by.
+fn name(message: &Message) -> Option<Vec<u8>> {
+    take(message).map(|m| m.encode(0, 0, 0).to_vec())
 }
 
 /// Whether states of the kernel's are what a policy asks for.
