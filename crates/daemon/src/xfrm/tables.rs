@@ -100,7 +100,7 @@ impl Tables {
 /// The packet devices of a namespace.
 #[derive(Default)]
 pub(super) struct Cores {
-    list: RwLock<Vec<DeviceTables>>,
+    list: RwLock<Arc<[DeviceTables]>>,
     /// Whose thread reads what comes from the wire: the first device's that has inbound states, as packets come in by a card,
     /// or the stack's.
     reader: AtomicU8,
@@ -133,12 +133,15 @@ impl Locked<'_> {
 impl Shared {
     /// A packet device is there from now on.
     pub(super) fn add_core(&self, tables: DeviceTables) {
-        self.cores.list.write().push(tables);
+        let mut list = self.cores.list.write();
+        *list = list.iter().cloned().chain([tables]).collect();
     }
 
     /// It is not any more.
     pub(super) fn remove_core(&self, number: u8) {
-        self.cores.list.write().retain(|tables| tables.number != number);
+        let mut list = self.cores.list.write();
+        *list = list.iter().filter(|tables| tables.number != number).cloned().collect();
+        drop(list);
         self.choose_reader();
     }
 
@@ -283,27 +286,27 @@ impl Shared {
     /// Opens packets of states that these tables do not know. What a crypto device has is opened here and now: it has no other
     /// key than the stack.
     fn elsewhere(&self, by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes) {
-        let open = |by: &Tables, packets: &mut [Inbound<'_>], routes: &mut Routes| match by {
-            Tables::Stack => {
+        let open = |device: Option<&DeviceTables>, packets: &mut [Inbound<'_>], routes: &mut Routes| match device {
+            None => {
                 let now = self.now();
                 let notices = self.xfrm().inbound(packets, routes, now);
                 self.tell(notices);
             }
-            Tables::Device(device) => device.inbound(packets, routes, self.now()),
+            Some(device) => device.inbound(packets, routes, self.now()),
         };
         if !packets.iter().any(is_unknown) {
             return;
         }
-        let devices: Vec<Tables> = self.cores.list.read().iter().cloned().map(Tables::Device).collect();
-        let all = core::iter::once(Tables::Stack).chain(devices);
-        for other in all.filter(|other| other.number() != by.number()) {
+        let devices = self.cores.list.read().clone();
+        let all = core::iter::once(None).chain(devices.iter().map(Some));
+        for other in all.filter(|other| other.map_or(0, |device| device.number) != by.number()) {
             for these in packets.chunk_by_mut(|a, b| is_unknown(a) == is_unknown(b)) {
                 if !these.first().is_some_and(is_unknown) {
                     continue;
                 }
                 let before: ArrayVec<_, BURST> = these.iter().map(|packet| packet.status).take(BURST).collect();
                 these.iter_mut().for_each(|packet| packet.status = Ok(Opened::Waiting));
-                open(&other, these, routes);
+                open(other, these, routes);
                 for (packet, before) in these.iter_mut().zip(before) {
                     // Who has the state says more of it than who has not.
                     if packet.status == Err(DropReason::NoState) && is_unknown(packet) {
