@@ -2,6 +2,7 @@
 
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
+use arrayvec::ArrayVec;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -192,6 +193,8 @@ impl Ways {
 const NARROW_FOR: Duration = Duration::from_secs(600);
 /// How many are remembered.
 const MAX_NARROW: usize = 4096;
+/// How many are forgotten at a time: whoever has another one waits for it.
+const FORGET: usize = 64;
 
 /// Destinations whose packets the kernel has to cut before they come to the TUN device: the sender's stack has not heard of
 /// it, or forgets it when its packet is led here.
@@ -224,33 +227,41 @@ impl Narrow {
             return Ok(());
         }
         self.known.insert(to, (mtu, now));
-        self.change(libc::RTM_NEWROUTE, (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16, to, mtu)
-    }
-
-    /// Forgets what is old.
-    pub(crate) fn tidy(&mut self, now: Instant) {
-        let old = self.known.iter().filter(|(_, known)| now.duration_since(known.1) > NARROW_FOR);
-        let old: Vec<(IpAddr, u32)> = old.map(|(to, known)| (*to, known.0)).collect();
-        for (to, mtu) in old {
-            self.known.remove(&to);
-            // Gone already is as good.
-            let _ = self.change(libc::RTM_DELROUTE, 0, to, mtu);
-        }
-    }
-
-    fn change(&mut self, type_: u16, flags: u16, to: IpAddr, mtu: u32) -> io::Result<()> {
-        let bits = if to.is_ipv4() { 32 } else { 128 };
         let mut messages = Messages::new();
+        let flags = nl::NLM_F_ACK | (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+        self.push(&mut messages, libc::RTM_NEWROUTE, flags, to, mtu);
+        self.socket.transact(&messages)
+    }
+
+    /// Forgets some of what is old; whether there is no more of it.
+    pub(crate) fn tidy(&mut self, now: Instant) -> bool {
+        let old = self.known.extract_if(|_, known| now.duration_since(known.1) > NARROW_FOR);
+        let old: ArrayVec<(IpAddr, (u32, Instant)), FORGET> = old.take(FORGET).collect();
+        let mut messages = Messages::new();
+        let mut last = 0;
+        for (to, (mtu, _)) in &old {
+            last = messages.bytes().len();
+            self.push(&mut messages, libc::RTM_DELROUTE, 0, *to, *mtu);
+        }
+        if !old.is_empty() {
+            messages.acknowledge(last);
+            // Gone already is as good.
+            let _ = self.socket.transact(&messages);
+        }
+        !old.is_full()
+    }
+
+    fn push(&self, messages: &mut Messages, type_: u16, flags: u16, to: IpAddr, mtu: u32) {
+        let bits = if to.is_ipv4() { 32 } else { 128 };
         let (kind, scope) = (libc::RTN_UNICAST, libc::RT_SCOPE_UNIVERSE);
         let fixed = [family(to), bits, 0, 0, libc::RT_TABLE_UNSPEC, libc::RTPROT_STATIC, scope, kind, 0, 0, 0, 0];
-        messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
+        messages.push(type_, flags, &fixed, |a| {
             a.u32(libc::RTA_TABLE, table(self.number));
             a.ip(libc::RTA_DST, to);
             a.u32(libc::RTA_PRIORITY, 1);
             a.u32(libc::RTA_OIF, self.device);
             a.nest(libc::RTA_METRICS, |a| a.u32(RTAX_MTU, mtu));
         });
-        self.socket.transact(&messages)
     }
 }
 
@@ -415,4 +426,44 @@ fn ask(to: IpAddr, any: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
         return Err(io::Error::last_os_error());
     }
     Ok((mtu as u32, socket.local_addr()?.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{link, testing};
+
+    /// How many routes the tables of devices have.
+    fn routes() -> io::Result<usize> {
+        let mut messages = Messages::new();
+        messages.push(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &[0; 12], |_| {});
+        Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |ours: &mut usize, message| {
+            let mut attributes = nl::Attrs::new(message.payload.get(12..).unwrap_or_default());
+            let is = |a: nl::Attr<'_>| a.type_ == libc::RTA_TABLE && a.payload == table(1).to_ne_bytes();
+            *ours += usize::from(attributes.any(is));
+        })
+    }
+
+    #[test]
+    fn narrow_paths_are_forgotten_some_at_a_time() {
+        let Some((a, _b)) = testing::pair("transport::route::narrow") else { return };
+        a.run(|| {
+            let mut narrow = Narrow::new(1, link::index("a")?)?;
+            let (start, more) = (Instant::now(), FORGET as u8 + 10);
+            for last in 0..more {
+                narrow.set([192, 0, 2, last].into(), 1300, start)?;
+            }
+            let later = start + NARROW_FOR / 2;
+            narrow.set("fd78::1".parse().unwrap(), 1300, later)?;
+            assert_eq!((routes()?, narrow.tidy(later)), (usize::from(more) + 1, true), "none is old");
+            let old = start + NARROW_FOR + Duration::from_secs(1);
+            assert_eq!((narrow.tidy(old), routes()?), (false, 11));
+            assert_eq!((narrow.tidy(old), routes()?, narrow.known.len()), (true, 1, 1));
+            // One that was forgotten is set anew.
+            narrow.set([192, 0, 2, 1].into(), 1300, old)?;
+            assert_eq!(routes()?, 2);
+            Ok(())
+        })
+        .expect("routes");
+    }
 }

@@ -615,9 +615,8 @@ impl Worker {
                     device.events.wake();
                 }
             }
-            if self.routes.now().duration_since(tidied) > TIDY {
+            if self.routes.now().duration_since(tidied) > TIDY && self.routes.tidy() {
                 tidied = self.routes.now();
-                self.routes.tidy();
             }
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
             if is(0) {

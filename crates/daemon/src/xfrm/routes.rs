@@ -49,9 +49,9 @@ impl Routes {
         self.now
     }
 
-    /// Forgets narrow paths that are old.
-    pub(super) fn tidy(&mut self) {
-        self.narrow.lock().tidy(self.now);
+    /// Forgets some narrow paths that are old; whether there are no more of them.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.narrow.lock().tidy(self.now)
     }
 
     /// Whether packets to an address are for this host.
