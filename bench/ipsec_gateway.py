@@ -8,16 +8,16 @@ no checksums. Needs root, ethtool, target/release/udp-load. Rounds are interleav
 when as many are sent as the sender can, and at a fixed rate what arrives of it, and CPU microseconds a packet of both gateways'
 daemons and of the whole machine (busy ticks of /proc/stat, so a quiet machine is needed for that one; it has the sender too).
 
-usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--csv FILE] [--sealane FILE] [KIND...]
+usage: ipsec_gateway.py [--rounds N] [--seconds S] [--rate PPS] [--sizes N,N] [--flows N] [--csv FILE] [--sealane FILE] [KIND...]
 
 KIND: plain (the kernel forwards, no IPsec), tun (sealane, through its TUN device), xdp (sealane, [[ipsec.gateway]], plain ESP),
-tun-udp and xdp-udp (the same with ESP in UDP), kernel (`ip xfrm` without sealane: the kernel's own ESP). Sizes are those of the IP
-packet inside. A kind that is not there is left out, and said so.
+xdp-2 (by two threads, on interfaces of two queues), tun-udp and xdp-udp (as tun and xdp, with ESP in UDP), kernel (`ip xfrm` without
+sealane: the kernel's own ESP). Sizes are those of the IP packet inside, flows are programs that send. A kind that is not there is left out, and said so.
 """
 import json, os, statistics, subprocess, sys, tempfile, time
 from ipsec_netns import ENCAP, KEY, TARGET, Daemon, busy_s, delete, inside, kinds, make, parser, used_s, veth, write_csv
 
-KINDS = ["plain", "kernel", "tun", "xdp", "tun-udp", "xdp-udp"]
+KINDS = ["plain", "kernel", "tun", "xdp", "xdp-2", "tun-udp", "xdp-udp"]
 A, G, P, B = SPACES = ["ipsecgw-a", "ipsecgw-g", "ipsecgw-p", "ipsecgw-b"]
 HEADERS = 28
 
@@ -26,10 +26,10 @@ def sh(space, line, **more):
     return inside(space, "sh", "-ec", line, **more)
 
 
-def up():
+def up(queues=1):
     make(SPACES)
     for a, b, name in [(A, G, "lan"), (G, P, "wan"), (P, B, "lan")]:
-        veth(a, b, name)
+        veth(a, b, name, queues)
     for n, host, gateway in [(1, A, G), (2, B, P)]:
         sh(host, f"ip addr add 10.95.{n}.2/24 dev lan; ip link set lan up; ip route add default via 10.95.{n}.1")
         sh(gateway, f"ip addr add 10.95.{n}.1/24 dev lan; ip addr add 10.94.0.{n}/24 dev wan; ip link set lan up; ip link set wan up;"
@@ -54,6 +54,11 @@ def script(side, encap):
     return text
 
 
+def queues(kind):
+    """Of each interface, and threads."""
+    return 2 if kind == "xdp-2" else 1
+
+
 class Nothing:
     def __init__(self, args, kind, folder):
         self.daemons = []
@@ -72,7 +77,9 @@ class Nothing:
 class Sealane(Nothing):
     def __init__(self, args, kind, folder):
         self.daemons = []
-        config = "[ipsec]\n" if kind.startswith("tun") else '[[ipsec.gateway]]\ninterfaces = ["lan", "wan"]\n'
+        config = f"[ipsec]\nworkers = {queues(kind)}\n"
+        if kind.startswith("xdp"):
+            config += '[[ipsec.gateway]]\ninterfaces = ["lan", "wan"]\n'
         for side, space in enumerate([G, P]):
             self.daemons.append(Daemon(args.sealane, space, folder, side, config))
             self.daemons[-1].script(script(side, ENCAP if kind.endswith("udp") else ""))
@@ -90,14 +97,16 @@ def received():
 def load(args, size, rate, seconds):
     payload = size - HEADERS
     burst = max(1, min(32, 60000 // payload))
-    mbit = rate * payload * 8 / 1e6
-    out = inside(A, args.load, "10.95.2.2:9", str(payload), str(burst), str(mbit), str(seconds), capture_output=True).stdout.split()
-    return int(out[0]) / payload, float(out[1])
+    mbit = rate * payload * 8 / 1e6 / args.flows
+    line = ["ip", "netns", "exec", A, args.load, "10.95.2.2:9", str(payload), str(burst), str(mbit), str(seconds)]
+    flows = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(args.flows)]
+    outs = [flow.communicate()[0].split() for flow in flows]
+    return sum(int(out[0]) for out in outs) / payload, max(float(out[1]) for out in outs)
 
 
 def measure(args, kind, size):
     """Packets/s when overloaded; then at the rate: the part that arrived, us a packet of the daemons, and of the machine."""
-    up()
+    up(queues(kind))
     with tempfile.TemporaryDirectory() as folder:
         ways = (Sealane if "-" in kind or kind in ("tun", "xdp") else Nothing)(args, kind, folder)
         try:
@@ -134,6 +143,7 @@ def main():
     of = parser(__doc__, rounds=5, seconds=2.0)
     of.add_argument("--rate", type=float, default=100e3)
     of.add_argument("--sizes", default="64,512,1420")
+    of.add_argument("--flows", type=int, default=1)
     of.add_argument("--show", action="store_true", help="what the daemons counted")
     of.add_argument("--load", default=str(TARGET / "udp-load"))
     args = of.parse_args()

@@ -25,9 +25,10 @@ def delete(spaces):
         subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL)
 
 
-def veth(a, b, name):
-    """A pair of devices of one name, an end in each of two namespaces."""
-    subprocess.run(["ip", "link", "add", name, "netns", a, "type", "veth", "peer", "name", name, "netns", b], check=True)
+def veth(a, b, name, queues=1):
+    """A pair of devices of one name with so many queues, an end in each of two namespaces."""
+    of = ["numtxqueues", str(queues), "numrxqueues", str(queues)]
+    subprocess.run(["ip", "link", "add", name, *of, "netns", a, "type", "veth", "peer", "name", name, *of, "netns", b], check=True)
 
 
 class Daemon:
