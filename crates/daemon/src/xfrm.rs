@@ -30,6 +30,7 @@ pub(crate) mod path;
 mod policies;
 pub(crate) mod questions;
 mod routes;
+mod seat;
 pub(crate) mod socket;
 pub(crate) mod space;
 mod tables;

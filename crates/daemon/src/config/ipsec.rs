@@ -13,7 +13,7 @@ pub struct Ipsec {
     pub devices: Vec<OffloadDevice>,
     /// The gateways, each in one of these namespaces, where no other is.
     pub gateways: Vec<Gateway>,
-    /// How many threads move the packets of each namespace's stack.
+    /// How many threads move the packets of each namespace's stack, and of its gateway, where its interfaces have so many queues.
     pub workers: u32,
 }
 

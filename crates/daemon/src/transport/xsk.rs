@@ -67,6 +67,14 @@ pub(crate) struct Frame(NonNull<u8>);
 // SAFETY: it stands for memory, with no tie to a thread.
 unsafe impl Send for Frame {}
 
+#[cfg(test)]
+impl Frame {
+    /// So many of no memory, to be passed round.
+    pub(crate) fn some(count: usize) -> Vec<Frame> {
+        (0..count).map(|_| Frame(NonNull::dangling())).collect()
+    }
+}
+
 /// The memory that frames lie in (`UMEM`).
 #[derive(Clone)]
 pub(crate) struct Memory(Arc<Mapping>);
@@ -233,35 +241,54 @@ struct Socket {
     unsent: bool,
 }
 
-/// Sockets that share their memory.
+/// One thread's share of the sockets that have their memory in common, and of its chunks. A chunk may go over to another thread,
+/// leave or be given back there, and is that thread's [`Self::stray`] then.
 pub(crate) struct Sockets {
     list: Vec<Socket>,
     memory: Memory,
     free: Vec<Frame>,
+    /// Where the chunks of each share end, in bytes, and which share this one is.
+    ends: Arc<[usize]>,
+    share: usize,
+    strays: Vec<Frame>,
 }
 
 /// A queue of an interface: its index, its number.
 pub(crate) type Queue = (u32, u32);
 
 impl Sockets {
-    /// Opens a socket for each queue, of interfaces of the calling thread's namespace, all of them in the same way.
+    /// Opens a socket for each queue of each share, of interfaces of the calling thread's namespace, all of them in the same way.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without `AF_XDP`, `EOPNOTSUPP` and others where a driver cannot
     /// do it, `ENOBUFS` where memory may not be locked.
-    pub(crate) fn open(queues: &[Queue], copying: Copying) -> io::Result<Self> {
-        let chunks = queues.len() * CHUNKS;
-        let memory = Memory(Arc::new(Mapping::new(None, chunks * CHUNK)?));
-        let mut list: Vec<Socket> = Vec::with_capacity(queues.len());
-        for queue in queues {
-            let socket = Socket::open(*queue, copying, &memory, list.first())?;
-            list.push(socket);
+    pub(crate) fn open(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Self>> {
+        let mut end = 0;
+        let ends: Arc<[usize]> = shares
+            .iter()
+            .map(|queues| {
+                end += queues.len() * CHUNKS * CHUNK;
+                end
+            })
+            .collect();
+        let memory = Memory(Arc::new(Mapping::new(None, end)?));
+        let mut all: Vec<Sockets> = Vec::with_capacity(shares.len());
+        for (share, queues) in shares.iter().enumerate() {
+            let mut list = Vec::with_capacity(queues.len());
+            for queue in queues {
+                let first = all.first().and_then(|of| of.list.first()).or(list.first());
+                let socket = Socket::open(*queue, copying, &memory, first)?;
+                list.push(socket);
+            }
+            let start = if share == 0 { 0 } else { ends[share - 1] };
+            // SAFETY: within the mapping. Nobody else has a chunk yet.
+            let free = (start..ends[share]).step_by(CHUNK).map(|at| Frame(unsafe { memory.0.at.add(at) })).collect();
+            all.push(Sockets { list, memory: memory.clone(), free, ends: ends.clone(), share, strays: Vec::new() });
         }
-        // SAFETY: within the mapping. Nobody else has a chunk yet.
-        let free = (0..chunks).map(|i| Frame(unsafe { memory.0.at.add(i * CHUNK) })).collect();
-        let mut sockets = Sockets { list, memory, free };
-        (0..queues.len()).for_each(|i| sockets.refill(i));
-        Ok(sockets)
+        for sockets in &mut all {
+            (0..sockets.list.len()).for_each(|i| sockets.refill(i));
+        }
+        Ok(all)
     }
 
     /// The memory that the frames lie in.
@@ -309,14 +336,48 @@ impl Sockets {
             *unsent = true;
             // From here on it is the kernel's.
         } else {
-            self.free.push(frame);
+            self.put(frame);
         }
         room
     }
 
     /// Takes a chunk back that is not needed.
     pub(crate) fn put(&mut self, frame: Frame) {
-        self.free.push(frame);
+        let of = if self.home(&frame) == self.share { &mut self.free } else { &mut self.strays };
+        of.push(frame);
+    }
+
+    /// Which share a chunk is of.
+    fn home(&self, frame: &Frame) -> usize {
+        let at = self.memory.offset(frame) as usize;
+        self.ends.partition_point(|end| *end <= at)
+    }
+
+    /// A chunk that came from another share, and which: it is missing there.
+    pub(crate) fn stray(&mut self) -> Option<(usize, Frame)> {
+        let frame = self.strays.pop()?;
+        Some((self.home(&frame), frame))
+    }
+
+    /// How many chunks a share has.
+    pub(crate) fn chunks(&self, share: usize) -> usize {
+        let before = if share == 0 { 0 } else { self.ends[share - 1] };
+        (self.ends[share] - before) / CHUNK
+    }
+
+    /// Takes all chunks that nobody has.
+    #[cfg(test)]
+    pub(crate) fn all_free(&mut self) -> Vec<Frame> {
+        core::mem::take(&mut self.free)
+    }
+
+    /// Whether a socket will soon have no room for what comes.
+    pub(crate) fn is_short(&self) -> bool {
+        let low = |fill: &Ring<u64>| {
+            let left = fill.ours.wrapping_sub(fill.word(fill.consumer).load(Ordering::Relaxed));
+            left < ENTRIES / 4
+        };
+        self.free.is_empty() && self.list.iter().any(|socket| low(&socket.fill))
     }
 
     /// Sends what was queued, takes back what was sent, and gives the kernel room for what comes.
@@ -328,11 +389,12 @@ impl Sockets {
                 // The next time, when there is no room now.
                 socket.unsent = socket.tx.is_pending();
             }
-            while let Some(address) = socket.completion.read() {
+            while let Some(address) = self.list[i].completion.read() {
                 // SAFETY: the kernel has sent it and gives it back.
-                self.free.push(unsafe { self.memory.frame(address) });
+                let frame = unsafe { self.memory.frame(address) };
+                self.put(frame);
             }
-            socket.completion.release();
+            self.list[i].completion.release();
             self.refill(i);
         }
     }
@@ -343,7 +405,7 @@ impl Sockets {
     }
 
     fn refill(&mut self, i: usize) {
-        let Sockets { list, memory, free } = self;
+        let Sockets { list, memory, free, .. } = self;
         let fill = &mut list[i].fill;
         let mut any = false;
         // So much that each look at the other side is worth it.

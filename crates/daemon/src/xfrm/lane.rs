@@ -13,6 +13,7 @@
 //! ring has one producer and one consumer. When it is full its producer reads no more of its queue, which fills up then as any
 //! device's does, and goes on with what others hand over to it: nobody waits for anybody.
 
+use super::seat::Seat;
 use crate::transport::poll::Waker;
 use crate::transport::tun::{FRAME_LEN, Tun};
 use arrayvec::ArrayVec;
@@ -95,23 +96,6 @@ pub(super) struct Counts {
     pub(super) full: AtomicU64,
 }
 
-/// What others need to wake a worker.
-struct Seat {
-    waker: Arc<Waker>,
-    sleeping: AtomicBool,
-}
-
-impl Seat {
-    /// Wakes it where it sleeps. What was put into its ring is seen by a worker that is about to sleep, or that it sleeps is seen
-    /// here.
-    fn tell(&self) {
-        fence(SeqCst);
-        if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
-            self.waker.wake();
-        }
-    }
-}
-
 /// A worker's way to another one.
 struct There {
     to: Producer<Box<Parcel>>,
@@ -150,7 +134,7 @@ impl Lane {
         let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<Counts>))| Lane {
             index,
             of: workers.len() as u32,
-            seat: Arc::new(Seat { waker: waker.clone(), sleeping: AtomicBool::new(false) }),
+            seat: Arc::new(Seat::new(waker.clone())),
             there: Vec::new(),
             here: Vec::new(),
             next: 0,
@@ -201,7 +185,7 @@ impl Lane {
             let _ = here.back.push(core::mem::replace(parcel, full));
             fence(SeqCst);
             if here.waits.load(Relaxed) && here.waits.swap(false, AcqRel) {
-                here.seat.waker.wake();
+                here.seat.wake();
             }
             self.counts.taken_over.fetch_add(parcel.frames.len() as u64, Relaxed);
             return true;
@@ -327,14 +311,13 @@ impl Intake {
     /// The worker is about to wait: from now on it is woken when others hand something over. Whether they have already.
     pub(super) fn arm(&self) -> bool {
         let Some(lane) = &self.lane else { return false };
-        lane.seat.sleeping.store(true, Relaxed);
-        fence(SeqCst);
+        lane.seat.arm();
         lane.has_mail()
     }
 
     /// It is awake.
     pub(super) fn disarm(&self) {
-        self.lane.iter().for_each(|lane| lane.seat.sleeping.store(false, Relaxed));
+        self.lane.iter().for_each(|lane| lane.seat.disarm());
     }
 
     /// The next frame. `begun` is the CPU of those before it, if it is to have the same one; `owners` says which worker has each of

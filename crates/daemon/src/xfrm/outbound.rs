@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::flight::{Begun, Landed};
 use super::inbound::{Stack, arrived};
 use super::join::settle;
-use super::lane::Next;
+use super::lane::{Lane, Next, Parcel};
 use super::path::Worker;
 use super::wire::{Wire, superframe};
 use arrayvec::ArrayVec;
@@ -43,7 +43,8 @@ impl Worker {
         while packets.len() < most {
             if cutting.is_none() {
                 let begun = (!packets.is_empty()).then_some(cpu);
-                let owners = |lane: &_, parcel: &_| shared.owners(lane, parcel, routes);
+                let owners =
+                    |lane: &Lane, parcel: &Parcel| shared.owners(lane.index(), lane.of(), parcel.packets(), routes);
                 let (range, offload) = match intake.next(tun, begun, owners)? {
                     Next::Frame(range, offload) => (range, offload),
                     Next::Other => break,

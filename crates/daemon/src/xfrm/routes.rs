@@ -33,7 +33,7 @@ impl Routes {
         self.locals.as_fd()
     }
 
-    /// The addresses of this host.
+    /// What the kernel says of them.
     pub(super) fn locals(&mut self) -> &mut Locals {
         &mut self.locals
     }
@@ -57,6 +57,11 @@ impl Routes {
     /// Whether packets to an address are for this host.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.locals.has(address)
+    }
+
+    /// The addresses of this host.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.locals.iter()
     }
 
     /// The path to an address.

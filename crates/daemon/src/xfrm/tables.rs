@@ -4,7 +4,6 @@
 //! it is anybody who has the state. Nothing is sealed in software that a policy gives to a device: the stack's own tables have
 //! its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
 
-use super::lane::{FRAMES, Lane, Parcel};
 use super::path::Shared;
 use super::routes::Routes;
 use crate::transport::poll::Waker;
@@ -206,18 +205,25 @@ impl Shared {
         None
     }
 
-    /// Which of several workers has each frame of a parcel, by the state that it goes through.
-    pub(super) fn owners(&self, lane: &Lane, parcel: &Parcel, routes: &mut Routes) -> ArrayVec<u32, FRAMES> {
+    /// Which of so many threads has each of some packets, by the state that it goes through; those that go through none are the
+    /// asker's, which is number `mine`.
+    pub(super) fn owners<'p, const N: usize>(
+        &self,
+        mine: u32,
+        of: u32,
+        packets: impl Iterator<Item = &'p [u8]>,
+        routes: &mut Routes,
+    ) -> ArrayVec<u32, N> {
         let now = self.now();
         let mut xfrm = self.contended();
-        let mut tables = xfrm.tables(lane.index(), now);
+        let mut tables = xfrm.tables(mine, now);
         let owner = |packet| match tables.owner(packet, &Run::new(1), routes) {
-            None => lane.index(),
+            None => mine,
             Some(Owned::First) => 0,
-            Some(Owned::Cpu(cpu)) => cpu % lane.of(),
-            Some(Owned::Number(number)) => shard(number, lane.of()),
+            Some(Owned::Cpu(cpu)) => cpu % of,
+            Some(Owned::Number(number)) => shard(number, of),
         };
-        let owners = parcel.packets().map(owner).collect();
+        let owners = packets.map(owner).collect();
         Locked { shared: self, xfrm, now }.tell();
         owners
     }

@@ -61,7 +61,7 @@ impl Rig {
             let tables = Tables::new()?;
             let address = link::facts(index)?.address;
             let attached = Attached::new(index, address, 1, &tables, mode)?;
-            let sockets = Sockets::open(&[(index, 0)], Copying::Once)?;
+            let sockets = Sockets::open(&[vec![(index, 0)]], Copying::Once)?.remove(0);
             attached.give(0, sockets.fd(0))?;
             Ok((address, tables, attached, sockets))
         });
@@ -176,6 +176,35 @@ fn only_what_is_ours_is_taken() {
         rig.send(&now);
         assert_eq!(rig.next(), now);
     }
+}
+
+#[test]
+fn a_chunk_is_known_by_its_share() {
+    let Some((a, _b)) = testing::pair("transport::xsk") else { return };
+    let made = a.run(|| Sockets::open(&[vec![], vec![(link::index("a")?, 0)], vec![]], Copying::Once));
+    let mut all = match made {
+        Err(e) if testing::missing("transport::xsk", &e) => return,
+        made => made.expect("sockets"),
+    };
+    let [first, second, third] = &mut all[..] else { unreachable!("three shares") };
+    assert_eq!([0, 1, 2].map(|share| first.chunks(share)), [0, second.chunks(1), 0]);
+    assert!(second.chunks(1) >= 2048 && !second.is_short());
+    // What is not in the fill ring, by way of another share.
+    let mut frames = second.all_free();
+    assert!(frames.len() >= 1024, "{}", frames.len());
+    assert!(!second.is_short(), "the kernel has a ring of them");
+    let mine = frames.split_off(frames.len() / 2);
+    mine.into_iter().for_each(|frame| second.put(frame));
+    assert!(second.stray().is_none());
+    let count = frames.len();
+    frames.into_iter().for_each(|frame| third.put(frame));
+    let mut back = 0;
+    while let Some((share, frame)) = third.stray() {
+        assert_eq!(share, 1);
+        second.put(frame);
+        back += 1;
+    }
+    assert_eq!((back, second.all_free().len()), (count, second.chunks(1) - 1024));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Bursts of frames, in their chunks from one interface to the other.
 
-use super::opening::Opened;
+use super::Counts;
+use super::opening::Part;
+use super::relay::Taken;
 use super::ways::{Hop, Ways};
-use super::{Counts, Worker};
+use super::worker::Worker;
 use crate::transport::hops::Asked;
 use crate::transport::xsk::Received;
 use crate::xfrm::inbound::{Stack, deliver};
@@ -27,17 +29,11 @@ use std::time::Instant;
 const LINK_LEN: usize = 14;
 const NAT_T: [u8; 2] = crate::xfrm::NAT_T.to_be_bytes();
 
-/// A frame, and where its packet lies in its chunk.
-struct Taken {
-    got: Received,
-    at: (usize, usize),
-}
-
 /// What becomes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Its packet lies there, and leaves by this hop.
-    Send(Hop, usize, usize),
+    /// Its packet lies there, and leaves by this hop, behind others with this number.
+    Send(Hop, usize, usize, u32),
     /// Its packet is given to the stack.
     Stack,
     /// It is dropped, and the stack tells its sender.
@@ -52,14 +48,16 @@ type Fates = ArrayVec<Fate, BURST>;
 impl Worker {
     /// Moves a burst of what a socket has; how many frames it had.
     pub(super) fn turn(&mut self, i: usize) -> usize {
-        let Some(open) = &mut self.open else { return 0 };
+        let Worker { common, part, routes, .. } = self;
+        let Some(part) = part else { return 0 };
         let (mut plain, mut sealed): (Frames, Frames) = (ArrayVec::new(), ArrayVec::new());
-        let now = self.routes.now();
-        let iif = open.slots[i];
-        let Opened { sockets, memory, ways, .. } = &mut **open;
+        let now = routes.now();
+        let forwards_v6 = common.forwards_v6.load(Relaxed);
+        let iif = part.slots[i];
+        let Part { sockets, memory, ways, .. } = &mut **part;
         ways.begin();
         let mut refused: ArrayVec<Received, BURST> = ArrayVec::new();
-        let (mut to, mut last, protect) = (None, None, self.shared.bits.protect);
+        let (mut to, mut last, protect) = (None, None, common.shared.bits.protect);
         let read = sockets.receive(i, BURST, |mut got| {
             let bytes = memory.bytes(&mut got.frame);
             let Some((len, ends)) = whole(&bytes[(got.start + LINK_LEN).min(got.end)..got.end]) else {
@@ -69,29 +67,30 @@ impl Worker {
             let at = (got.start + LINK_LEN, got.start + LINK_LEN + len);
             let packet = &mut bytes[at.0..at.1];
             if to.is_none_or(|(before, _)| before != ends.1) {
-                to = Some((ends.1, self.routes.has(ends.1)));
+                to = Some((ends.1, routes.has(ends.1)));
             }
             if to.is_some_and(|(_, here)| here) {
                 // The program took it for its state.
-                sealed.push(Taken { got, at });
+                sealed.push(Taken { frame: got.frame, at });
                 return;
             }
             let (source, destination) = ends;
             if last.is_none_or(|(before, _)| before != source) {
-                let forwards = source.is_ipv4() || self.forwards_v6;
+                let forwards = source.is_ipv4() || forwards_v6;
                 let asked = Asked { source, destination, iif, mark: protect };
                 last = Some((source, forwards && ways.admits(asked, now)));
             }
             if last.is_some_and(|(_, admitted)| admitted) && hop_less(packet) {
-                plain.push(Taken { got, at });
+                plain.push(Taken { frame: got.frame, at });
             } else {
                 refused.push(got);
             }
         });
-        add(&self.counts.dropped, refused.len());
+        add(&common.counts.dropped, refused.len());
         refused.into_iter().for_each(|got| sockets.put(got.frame));
+        self.sort(&mut plain);
         if !plain.is_empty() {
-            self.outbound(i, plain);
+            self.outbound(plain);
         }
         if !sealed.is_empty() {
             self.inbound(i, sealed);
@@ -99,16 +98,50 @@ impl Worker {
         read
     }
 
+    /// Hands over what goes through the states of other threads.
+    fn sort(&mut self, frames: &mut Frames) {
+        let Worker { common, part, routes, index, .. } = self;
+        let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
+        let Part { sockets, memory, relay, .. } = &mut **part;
+        let packets: ArrayVec<&[u8], BURST> =
+            frames.iter_mut().map(|Taken { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
+        // Packets of a flow that follow one another go through one state.
+        let flows = || packets.chunk_by(|a, b| is_same_flow(a, b));
+        let asked = flows().map(|flow| flow[0]);
+        let owners: ArrayVec<u32, BURST> = common.shared.owners(*index as u32, relay.of(), asked, routes);
+        let owners: ArrayVec<u32, BURST> =
+            flows().zip(owners).flat_map(|(flow, owner)| core::iter::repeat_n(owner, flow.len())).collect();
+        drop(packets);
+        if owners.iter().all(|owner| relay.is_mine(*owner)) {
+            return;
+        }
+        let (mut passed, mut full) = (0, 0);
+        for (packet, owner) in core::mem::take(frames).into_iter().zip(owners) {
+            if relay.is_mine(owner) {
+                frames.push(packet);
+            } else if let Err(packet) = relay.pass(owner, packet) {
+                sockets.put(packet.frame);
+                full += 1;
+            } else {
+                passed += 1;
+            }
+        }
+        relay.tell();
+        add(&common.counts.handed_over, passed);
+        add(&common.counts.not_handed_over, full);
+    }
+
     /// Seals packets and sends them on.
-    fn outbound(&mut self, i: usize, mut frames: Frames) {
-        let Worker { shared, counts, open, routes, udp, raw, out, tun, .. } = self;
-        let Some(open) = open else { return };
-        let Opened { memory, ways, .. } = &mut **open;
+    pub(super) fn outbound(&mut self, mut frames: Frames) {
+        let Worker { common, part, index, routes, udp, raw, out, tun, .. } = self;
+        let Some(part) = part else { return };
+        let Part { memory, ways, .. } = &mut **part;
+        let (shared, counts) = (&common.shared, &common.counts);
         let now = routes.now();
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
-        for Taken { got, at } in &mut frames {
-            let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(&mut got.frame), at.0, at.1));
+        for Taken { frame, at } in &mut frames {
+            let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(frame), at.0, at.1));
             match (packets.last(), runs.last_mut()) {
                 (Some(before), Some(run)) if is_same_flow(before.packet.bytes(), packet.packet.bytes()) => {
                     run.packets += 1
@@ -117,10 +150,10 @@ impl Worker {
             }
             packets.push(packet);
         }
-        let mut jobs = Jobs::new();
+        let (mut jobs, cpu) = (Jobs::new(), *index as u32);
         // Nothing is handed over to a device.
-        if let Some(mut locked) = shared.outbound(&Tables::Stack, 0, &runs, &mut packets, routes, &mut jobs) {
-            locked.xfrm.tables(0, shared.now()).outbound_finish(&mut packets, &jobs);
+        if let Some(mut locked) = shared.outbound(&Tables::Stack, cpu, &runs, &mut packets, routes, &mut jobs) {
+            locked.xfrm.tables(cpu, shared.now()).outbound_finish(&mut packets, &jobs);
             locked.tell();
         }
         let fates: Fates = packets
@@ -135,18 +168,19 @@ impl Worker {
         stretches(&fates).for_each(|stretch| wire.send(&packets[stretch], tun));
         drop(packets);
         count(counts, &counts.sealed, &fates);
-        leave(open, counts, i, frames, fates);
+        leave(part, counts, frames, fates);
     }
 
     /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
     fn inbound(&mut self, i: usize, mut frames: Frames) {
-        let Worker { shared, counts, open, routes, tun, kept, prefixes, forwards_v6, .. } = self;
-        let Some(open) = open else { return };
-        let Opened { memory, ways, .. } = &mut **open;
+        let Worker { common, part, routes, tun, kept, .. } = self;
+        let Some(part) = part else { return };
+        let Part { memory, ways, leaving, .. } = &mut **part;
+        let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
         let now = routes.now();
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
-        for Taken { got, at } in &mut frames {
-            let mut packet = Inbound::new(Packet::new(memory.bytes(&mut got.frame), at.0, at.1));
+        for Taken { frame, at } in &mut frames {
+            let mut packet = Inbound::new(Packet::new(memory.bytes(frame), at.0, at.1));
             packet.udp_encap = is_udp(packet.packet.bytes());
             packets.push(packet);
         }
@@ -156,7 +190,7 @@ impl Worker {
             locked.tell();
         }
         // A policy that is new may be for what was opened: then it is the stack's.
-        let known = shared.xfrm().spd().changes() == prefixes.0;
+        let known = shared.xfrm().spd().changes() == leaving.changes;
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
         for Inbound { packet, status, .. } in &mut packets {
@@ -167,8 +201,8 @@ impl Worker {
             let hop = ends(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
-                    let protected = || prefixes.1.iter().any(|rule| rule.is_for(source, destination));
-                    let stays = !known || destination.is_ipv6() && !*forwards_v6;
+                    let protected = || leaving.rules.iter().any(|rule| rule.is_for(source, destination));
+                    let stays = !known || destination.is_ipv6() && !forwards_v6;
                     let own = stays || routes.has(destination) || protected();
                     let asked = Asked { source, destination, iif: tun.index(), mark: 0 };
                     last = Some((ends, if own { None } else { ways.hop(asked, now) }));
@@ -177,7 +211,8 @@ impl Worker {
             });
             let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
             fates.push(match hop {
-                Some(hop) if hop_less(packet.bytes_mut()) => Fate::Send(hop, packet.start(), packet.end()),
+                // In the order of its queue.
+                Some(hop) if hop_less(packet.bytes_mut()) => Fate::Send(hop, packet.start(), packet.end(), i as u32),
                 _ => Fate::Stack,
             });
         }
@@ -187,7 +222,7 @@ impl Worker {
         }
         drop(packets);
         count(counts, &counts.opened, &fates);
-        leave(open, counts, i, frames, fates);
+        leave(part, counts, frames, fates);
     }
 }
 
@@ -204,10 +239,10 @@ fn fate(packet: &Outbound<'_>) -> Fate {
 
 /// How a sealed packet leaves past the stack. `None` where it has to send it.
 fn onward(packet: &Outbound<'_>, ways: &mut Ways, mark: u32, now: Instant) -> Option<Fate> {
-    let Outbound { packet, .. } = packet;
+    let Outbound { packet, sa, .. } = packet;
     let (source, destination) = ends(packet.bytes()).ok()?;
     let hop = ways.hop(Asked { source, destination, iif: 0, mark }, now)?;
-    (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end()))
+    (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end(), sa.index()))
 }
 
 /// Which packets the stack has something to do for, as many of them together as follow one another.
@@ -231,23 +266,23 @@ fn count(counts: &Counts, passed: &AtomicU64, fates: &[Fate]) {
 }
 
 /// Puts link headers in front of packets that leave, and chunks back that nothing leaves in.
-fn leave(open: &mut Opened, counts: &Counts, came: usize, frames: Frames, fates: Fates) {
+fn leave(part: &mut Part, counts: &Counts, frames: Frames, fates: Fates) {
     let (mut sent, mut full) = (0, 0);
-    for (Taken { mut got, .. }, fate) in frames.into_iter().zip(fates) {
-        let Fate::Send(hop, start, end) = fate else {
-            open.sockets.put(got.frame);
+    for (Taken { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
+        let Fate::Send(hop, start, end, number) = fate else {
+            part.sockets.put(frame);
             continue;
         };
-        let bytes = open.memory.bytes(&mut got.frame);
+        let bytes = part.memory.bytes(&mut frame);
         let Some(link_at) = start.checked_sub(LINK_LEN) else {
-            open.sockets.put(got.frame);
+            part.sockets.put(frame);
             continue;
         };
         let protocol: [u8; 2] = if bytes[start] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
         bytes[link_at..link_at + 12].copy_from_slice(&hop.link);
         bytes[link_at + 12..start].copy_from_slice(&protocol);
-        let by = open.leaving(hop.device, came);
-        if open.sockets.send(by, got.frame, link_at, end) { sent += 1 } else { full += 1 }
+        let by = part.leaving_by(hop.device, number);
+        if part.sockets.send(by, frame, link_at, end) { sent += 1 } else { full += 1 }
     }
     add(&counts.sent, sent);
     add(&counts.full, full);
@@ -304,7 +339,7 @@ mod tests {
                 of(v6, sa, 17, 4501, Ok(())),
                 of(v6, sa, 50, 0, Err(DropReason::TooBig)),
                 of(v6, sa, 50, 0, Err(DropReason::OutExpired)),
-                Fate::Send(hop, 14, 54),
+                Fate::Send(hop, 14, 54, 0),
             ];
             use Fate::{Drop, Stack, Tell};
             assert_eq!(fates[..6], [Stack, Stack, Drop, Drop, Tell, Drop]);
