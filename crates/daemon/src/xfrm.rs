@@ -28,6 +28,7 @@ mod numbers;
 mod outbound;
 pub(crate) mod path;
 mod policies;
+mod ports;
 pub(crate) mod questions;
 mod routes;
 mod seat;

@@ -10,6 +10,7 @@ use super::inbound::Source;
 use super::join::{Kept, settle};
 use super::lane::{Counts, Intake, Lane};
 use super::policies::{self, Lead, Leads, wanted, ways};
+use super::ports::{Lent, Port, close_unused};
 use super::routes::Routes;
 use super::tables::{Cores, Tables};
 use crate::transport::cpu;
@@ -23,6 +24,7 @@ use crate::transport::route::{self, Narrow, Way, Ways};
 use crate::transport::shard::Shard;
 use crate::transport::tun::Tun;
 use parking_lot::{Mutex, MutexGuard};
+use sealane_engine::xfrm::device::crypto::Direction;
 use sealane_engine::xfrm::{Notice, Now, Xfrm};
 use sealane_net::ipsec::drop::{Counter, Stat};
 use sealane_net::wire::gso::Cutter;
@@ -69,7 +71,7 @@ pub(crate) struct Shared {
     /// Each worker's.
     pub(super) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
-    pub(super) ports: Mutex<Vec<Arc<UdpEsp>>>,
+    pub(super) ports: Mutex<Lent>,
     /// Wakes the gateway's thread, if there is one, and whether there is.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
@@ -186,7 +188,9 @@ pub(super) struct Worker {
     pub(super) tun: Tun,
     pub(super) udp: Vec<Arc<UdpEsp>>,
     /// Sockets of other ports that other workers read.
-    pub(super) lent: Vec<Arc<UdpEsp>>,
+    pub(super) lent: Lent,
+    /// Its own that no state had when it looked last.
+    unused: BTreeSet<Port>,
     pub(super) raw: Vec<Arc<RawEsp>>,
     /// How many of the sockets of UDP all threads have: one of them reads them.
     common: usize,
@@ -551,7 +555,8 @@ impl Worker {
             tun,
             common: udp.len(),
             udp,
-            lent: Vec::new(),
+            lent: Lent::new(),
+            unused: BTreeSet::new(),
             fast_in: FastIn::new(&raw, marks.verified(), shard),
             raw,
             fast_out: FastOut::new(&out, marks),
@@ -573,7 +578,7 @@ impl Worker {
     pub(super) fn run(&mut self) -> io::Result<()> {
         sleep_precisely();
         cpu::be_preferred();
-        let (mut tidied, mut looked, mut worked) = (Instant::now(), Instant::now(), Instant::now());
+        let [mut tidied, mut looked, mut worked, mut closed] = [Instant::now(); 4];
         let mut again: Option<Source> = None;
         let (mut cutting, mut ringing) = (false, false);
         while !self.post.stop.load(Ordering::Acquire) {
@@ -582,6 +587,15 @@ impl Worker {
                 std::thread::sleep(NAP);
             }
             let landed = self.land();
+            // While nobody says by its place which socket something came from.
+            if self.udp.len() > self.common
+                && self.routes.now().duration_since(closed) > TIDY
+                && again.is_none()
+                && self.flights.is_empty(Direction::Decrypt)
+            {
+                closed = self.routes.now();
+                close_unused(&mut self.udp, self.common, &self.shared, &mut self.unused);
+            }
             // What a device takes no more of waits in the kernel.
             let room = self.flights.has_room();
             let busy = landed || room && (again.is_some() || cutting || ringing || self.intake.has_mail());

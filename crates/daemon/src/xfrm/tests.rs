@@ -110,7 +110,7 @@ pub(super) fn policy(dir: u8, src: (IpAddr, u8), dst: (IpAddr, u8), ends: (IpAdd
     message(19, &body)
 }
 
-fn call(path: &DataPath, datagram: &[u8]) {
+pub(super) fn call(path: &DataPath, datagram: &[u8]) {
     let from = Sender { caller: Caller { privileged: true }, ..Sender::default() };
     let replies = path.with(|xfrm, now| xfrm.call(datagram, from, now)).expect("rules");
     let answer = &replies.unicast[0];

@@ -2,6 +2,7 @@
 
 use super::fast_out::FastOut;
 use super::path::{Counters, Shared, most_udp};
+use super::ports::{Lent, socket};
 use super::routes::Routes;
 use super::tables::Tables;
 use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
@@ -33,7 +34,7 @@ pub(super) fn superframe(len: usize) -> usize {
 pub(super) struct Wire<'w> {
     pub(super) udp: &'w mut Vec<Arc<UdpEsp>>,
     /// Those that others read.
-    pub(super) lent: &'w mut Vec<Arc<UdpEsp>>,
+    pub(super) lent: &'w mut Lent,
     pub(super) raw: &'w [Arc<RawEsp>],
     pub(super) out: &'w Raw,
     /// Past the stack, where that can be.
@@ -66,8 +67,9 @@ impl Wire<'_> {
                         i += group.len() - 1;
                         let port = outer.ports.unwrap_or_default().0;
                         let most = most_udp(raw.len());
-                        let by = socket(udp, lent, most, shared, tables, outer.around.source.is_ipv6(), port);
-                        send_udp(by, &outer, &group, counters, routes);
+                        let port = (outer.around.source.is_ipv6(), port);
+                        let by = socket(udp, lent, most, shared, tables, port);
+                        send_udp(by.as_deref(), &outer, &group, counters, routes);
                     }
                     Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
                         let mtu = routes.path(outer.around.destination).mtu as usize;
@@ -213,43 +215,6 @@ fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer, of: Option<SaId>) -> Ar
     group
 }
 
-/// The socket of a port, which is opened where there is none yet: a worker's own, of which it may have so many, or another one's of
-/// the same stack.
-fn socket<'s>(
-    own: &'s mut Vec<Arc<UdpEsp>>,
-    lent: &'s mut Vec<Arc<UdpEsp>>,
-    most: usize,
-    shared: &Shared,
-    tables: &Tables,
-    v6: bool,
-    port: u16,
-) -> Option<&'s UdpEsp> {
-    let is = |s: &Arc<UdpEsp>| s.is_v6() == v6 && s.port() == port;
-    if let Some(at) = own.iter().position(is) {
-        return Some(&own[at]);
-    }
-    if let Some(at) = lent.iter().position(is) {
-        return Some(&lent[at]);
-    }
-    let room = own.len() < most;
-    let open = || if room { UdpEsp::open(v6, port, shared.bits.exempt).ok().map(Arc::new) } else { None };
-    if let Tables::Device(_) = tables {
-        own.push(open()?);
-        return own.last().map(|s| &**s);
-    }
-    let mut all = shared.ports.lock();
-    let (to, socket) = match all.iter().find(|s| is(s)) {
-        Some(socket) => (lent, socket.clone()),
-        None => {
-            let socket = open()?;
-            all.push(socket.clone());
-            (own, socket)
-        }
-    };
-    to.push(socket);
-    to.last().map(|s| &**s)
-}
-
 fn send_udp(socket: Option<&UdpEsp>, outer: &Outer, group: &[&[u8]], counters: &Counters, routes: &mut Routes) {
     let (_, dport) = outer.ports.unwrap_or_default();
     let Some(socket) = socket else {
@@ -289,28 +254,6 @@ mod tests {
         packet.extend_from_slice(&[0x11, 0x94, 0x11, 0x94, 0, 0, 0, 0]);
         packet.resize(packet.len() + payload, 1);
         packet
-    }
-
-    #[test]
-    fn a_thread_has_no_more_ports_than_it_can_wait_for() {
-        let Some(netns) = crate::transport::testing::namespace("xfrm::wire") else { return };
-        let path = crate::xfrm::tests::start(&netns, 1);
-        let (mut own, mut lent) = (Vec::new(), Vec::new());
-        netns
-            .run(|| {
-                let (shared, tables, most) = (path.shared(), Tables::Stack, 3);
-                let mut has = |port, most| socket(&mut own, &mut lent, most, shared, &tables, false, port).is_some();
-                assert_eq!([5000, 5001, 5002, 5003, 5001].map(|port| has(port, most)), [true, true, true, false, true]);
-                // What another worker has it can have.
-                shared.ports.lock().push(Arc::new(UdpEsp::open(false, 5004, 0)?));
-                assert_eq!([5004, 5005].map(|port| has(port, most)), [true, false]);
-                assert!(has(5005, most + 1));
-                Ok(())
-            })
-            .expect("sockets");
-        assert_eq!((own.len(), lent.len()), (4, 1));
-        path.stop();
-        assert!(most_udp(4) > 100 && most_udp(64) > 32, "16 workers have 32 of port 4500, whose device reads them all");
     }
 
     fn whole(bytes: &mut [u8]) -> Packet<'_> {

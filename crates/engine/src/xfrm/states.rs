@@ -75,6 +75,11 @@ impl States {
         self.states.iter().rev().map(|(serial, state)| (*serial, &**state))
     }
 
+    /// Those from a number on, the oldest first.
+    fn since(&self, serial: Serial) -> impl Iterator<Item = (Serial, &State)> {
+        self.states.range(serial..).map(|(serial, state)| (*serial, &**state))
+    }
+
     pub(crate) fn get(&self, serial: Serial) -> Option<&State> {
         self.states.get(&serial).map(|state| &**state)
     }
@@ -219,6 +224,19 @@ fn next_look(state: &State, now_s: u64) -> Option<u64> {
 }
 
 impl Xfrm {
+    /// Tells `each` the ports of UDP that states have, at either end: whether it is IPv6's, and the port. It looks at so many states
+    /// `from` one on, 0 at first, and returns which is the next to be looked at.
+    pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
+        let mut states = self.states.since(from);
+        for (_, state) in states.by_ref().take(most) {
+            if let Some(encap) = &state.encap {
+                let v6 = state.info.family == sealane_abi::xfrm::AF_INET6;
+                [encap.encap_sport, encap.encap_dport].iter().for_each(|port| each(v6, port.get()));
+            }
+        }
+        states.next().map(|(serial, _)| serial)
+    }
+
     /// Limits of time of states that no packet goes through.
     pub(super) fn states_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
         while let Some(serial) = self.states.due(now.wall_s) {
