@@ -19,6 +19,7 @@ mod fast_out;
 mod flight;
 pub(crate) mod gateway;
 mod inbound;
+mod interface;
 mod join;
 mod keepalive;
 pub(crate) mod lane;
@@ -64,7 +65,7 @@ impl Spaces {
     /// Which one cannot be served, and why; those before it are.
     pub(crate) fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
-        let Ipsec { netns: names, devices, gateways, workers } = config.unwrap_or(&nothing);
+        let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);
         device::check(devices)?;
         if self.by_name.values().any(|space| space.data().workers() != *workers) {
             let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
@@ -86,6 +87,8 @@ impl Spaces {
         for (name, space) in &self.by_name {
             let here: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
             space.set_devices(&here).map_err(|(device, e)| (format!("{}: device '{device}'", of(name)), e))?;
+            let here: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
+            space.set_interfaces(&here).map_err(|(which, e)| (format!("{}: interface '{which}'", of(name)), e))?;
             let gateway = gateways.iter().find(|g| g.netns == *name);
             let interfaces = gateway.map_or(&[][..], |g| &g.interfaces);
             space.set_gateway(interfaces).map_err(|e| (format!("{}: the gateway", of(name)), e))?;

@@ -34,12 +34,12 @@ struct State {
     not_authentic: u32,
 }
 
-/// An offload device, or an interface of a gateway.
+/// An offload device, an xfrm interface, or an interface of a gateway.
 #[derive(Serialize)]
 struct Device {
     name: String,
-    /// `inline`, `crypto`, `packet` or `kernel`; `gateway-` with `native` or `generic` XDP, `zero-copy` or `copied`, and `gateway`
-    /// for one that is not served.
+    /// `inline`, `crypto`, `packet` or `kernel`; `interface`; `gateway-` with `native` or `generic` XDP, `zero-copy` or `copied`, and
+    /// `gateway` for one that is not served.
     kind: String,
     up: bool,
     /// How many of the states are offloaded to it.

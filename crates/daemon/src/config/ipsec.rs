@@ -11,6 +11,8 @@ pub struct Ipsec {
     pub netns: Vec<Option<String>>,
     /// The offload devices, each in one of these namespaces, with a name that no other has there.
     pub devices: Vec<OffloadDevice>,
+    /// The xfrm interfaces, each in one of these namespaces, with a name and an interface id that no other has there.
+    pub interfaces: Vec<XfrmInterface>,
     /// The gateways, each in one of these namespaces, where no other is.
     pub gateways: Vec<Gateway>,
     /// How many threads move the packets of each namespace's stack, and of its gateway, where its interfaces have so many queues.
@@ -20,8 +22,19 @@ pub struct Ipsec {
 impl Default for Ipsec {
     /// Nowhere.
     fn default() -> Self {
-        Ipsec { netns: Vec::new(), devices: Vec::new(), gateways: Vec::new(), workers: 1 }
+        Ipsec { netns: Vec::new(), devices: Vec::new(), interfaces: Vec::new(), gateways: Vec::new(), workers: 1 }
     }
+}
+
+/// An xfrm interface: what is routed to it goes through the states with its interface id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XfrmInterface {
+    /// Its name.
+    pub name: String,
+    /// The interface id of its policies and states, not 0.
+    pub if_id: u32,
+    /// Where it is: one of [`Ipsec::netns`].
+    pub netns: Option<String>,
 }
 
 /// A gateway past the stack.
@@ -110,6 +123,20 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         }
         devices.push(device);
     }
+    let mut interfaces: Vec<XfrmInterface> = Vec::new();
+    for table in section.sections("interface", mistakes) {
+        let span = table.span.clone();
+        let Some(one) = interface(table, &netns, mistakes) else { continue };
+        let here = || interfaces.iter().filter(|i| i.netns == one.netns);
+        if here().any(|i| i.name == one.name) || devices.iter().any(|d| d.name == one.name && d.netns == one.netns) {
+            mistakes.at(&span, format!("there are two interfaces '{}' in one network namespace", one.name));
+        }
+        if here().any(|i| i.if_id == one.if_id) {
+            mistakes
+                .at(&span, format!("there are two interfaces with the 'if_id' {} in one network namespace", one.if_id));
+        }
+        interfaces.push(one);
+    }
     let mut gateways: Vec<Gateway> = Vec::new();
     for table in section.sections("gateway", mistakes) {
         let span = table.span.clone();
@@ -120,7 +147,31 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
         gateways.push(gateway);
     }
     section.finish(mistakes);
-    Some(Ipsec { netns, devices, gateways, workers })
+    Some(Ipsec { netns, devices, interfaces, gateways, workers })
+}
+
+/// Reads `[[ipsec.interface]]`; none where it has mistakes.
+fn interface(
+    mut section: Section<'_>,
+    served: &[Option<String>],
+    mistakes: &mut Mistakes<'_>,
+) -> Option<XfrmInterface> {
+    let name = section.string("name", mistakes);
+    let if_id = section.integer::<u32>("if_id", 1..=u32::MAX.into(), mistakes);
+    let netns = section.string("netns", mistakes);
+    for needed in ["name", "if_id"] {
+        if section.value(needed).is_none() {
+            section.missing(needed, mistakes);
+        }
+    }
+    let name = name.filter(|at| {
+        let wrong = wrong_name(at.value, None);
+        wrong.iter().for_each(|what| mistakes.at(&at.span, what.clone()));
+        wrong.is_none()
+    });
+    let netns = place(netns, "an interface", &section, served, mistakes);
+    section.finish(mistakes);
+    Some(XfrmInterface { name: name?.value.to_owned(), if_id: if_id?.value, netns: netns? })
 }
 
 /// Reads `[[ipsec.gateway]]`; none where it has mistakes.
@@ -342,6 +393,39 @@ mod tests {
             ("interfaces = \"x\"\nnetns = \"c\"", "does not have this network namespace"),
             ("interfaces = \"x\"\nnetn = \"a\"", "did you mean 'netns'"),
             ("interfaces = \"x\"\n[[ipsec.gateway]]\ninterfaces = \"y\"", "two gateways in one"),
+        ] {
+            let said = found(&format!("{head}{settings}")).expect_err(settings);
+            assert!(said.contains(what), "{settings}: {said}");
+        }
+    }
+
+    #[test]
+    fn interfaces() {
+        let a = Some("a".to_owned());
+        let found = |text: &str| ipsec(text).map(|i| i.unwrap().interfaces);
+        let one = |name: &str, if_id, netns: &Option<String>| XfrmInterface {
+            name: name.to_owned(),
+            if_id,
+            netns: netns.clone(),
+        };
+        let head =
+            "[ipsec]\nnetns = [\"a\", \"\"]\n[[ipsec.device]]\nname = \"d\"\nkind = \"inline\"\n[[ipsec.interface]]\n";
+        let two = format!(
+            "{head}name = \"x\"\nif_id = 0x2a\n[[ipsec.interface]]\nname = \"x\"\nif_id = 4294967295\nnetns = \"\""
+        );
+        assert_eq!(found(&two), Ok(vec![one("x", 42, &a), one("x", u32::MAX, &None)]));
+        for (settings, what) in [
+            ("", "6:1: 'name' is missing"),
+            ("name = \"x\"", "6:1: 'if_id' is missing"),
+            ("name = \"x\"\nif_id = 0", "'if_id' has to be a whole number from 1 to 4294967295"),
+            ("name = \"x\"\nif_id = \"1\"", "'if_id' has to be a whole number"),
+            ("name = \"a b\"\nif_id = 1", "7:8: 'name' has a character"),
+            ("name = \"x%d\"\nif_id = 1", "'name' has a %"),
+            ("name = \"d\"\nif_id = 1", "there are two interfaces 'd'"),
+            ("name = \"x\"\nif_id = 1\nnetns = \"c\"", "does not have this network namespace"),
+            ("name = \"x\"\nifid = 1", "did you mean 'if_id'"),
+            ("name = \"x\"\nif_id = 1\n[[ipsec.interface]]\nname = \"x\"\nif_id = 2", "there are two interfaces 'x'"),
+            ("name = \"x\"\nif_id = 1\n[[ipsec.interface]]\nname = \"y\"\nif_id = 1", "with the 'if_id' 1"),
         ] {
             let said = found(&format!("{head}{settings}")).expect_err(settings);
             assert!(said.contains(what), "{settings}: {said}");

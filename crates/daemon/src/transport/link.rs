@@ -1,6 +1,7 @@
 //! Network devices of the calling thread's namespace: `ioctl`s of `netdevice(7)`.
 
-use super::netlink::Socket;
+use super::netlink::{Messages, Socket};
+use sealane_abi::netlink as nl;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -150,6 +151,36 @@ impl Links {
     }
 }
 
+/// What somebody has written about a device (`ip link set DEVICE alias`).
+///
+/// # Errors
+/// The kernel's: `ENODEV` when there is none.
+pub(crate) fn alias(name: &str) -> io::Result<Option<String>> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_GETLINK, 0, &[0; 16], |a| a.str(libc::IFLA_IFNAME, name));
+    let mut alias = None;
+    Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
+        let attributes = nl::Attrs::new(message.payload.get(16..).unwrap_or_default());
+        for attribute in attributes.filter(|a| a.type_ == libc::IFLA_IFALIAS) {
+            let text = attribute.payload.split(|b| *b == 0).next().unwrap_or_default();
+            alias = Some(String::from_utf8_lossy(text).into_owned());
+        }
+    })?;
+    Ok(alias)
+}
+
+/// Writes something about a device.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set_alias(index: u32, alias: &str) -> io::Result<()> {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &fixed, |a| a.str(libc::IFLA_IFALIAS, alias));
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
 /// Sets a device's MTU.
 ///
 /// # Errors
@@ -212,7 +243,7 @@ mod tests {
             assert!(!told(&mut links)?.is_empty() && !is_up("a")?);
             set_up("a", true)?;
             assert!(told(&mut links)?.last() == Some(&(true, false)) && is_up("a")?);
-            let mut messages = crate::transport::netlink::Messages::new();
+            let mut messages = Messages::new();
             let mut fixed = [0; 16];
             fixed[4..8].copy_from_slice(&index.to_ne_bytes());
             messages.push(libc::RTM_DELLINK, sealane_abi::netlink::NLM_F_ACK, &fixed, |_| {});

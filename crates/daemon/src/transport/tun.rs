@@ -9,7 +9,7 @@ use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// The longest frame: a packet of 64 KB and its vnet header.
 pub(crate) const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
@@ -22,6 +22,12 @@ const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// The dummy address of IPv4 (RFC 7600 section 4.8).
 const DUMMY: [u8; 4] = [192, 0, 0, 8];
+
+/// What stands at devices that outlive us (`ip link show`), so that they are known again.
+const KEPT: &str = "sealane: an xfrm interface";
+
+/// The MTU of an xfrm interface, as the kernel makes it (`xfrmi_dev_setup`).
+const KEPT_MTU: u32 = 1500;
 
 /// The device. It goes with this value.
 #[derive(Debug)]
@@ -38,8 +44,42 @@ impl Tun {
     /// name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let file = queue(name, 0)?;
-        let index = prepare(name)?;
+        let index = prepare(name, MTU)?;
         Ok(Tun { file, index })
+    }
+
+    /// The same with a device that stays when we die, and drops then what is routed to it; after that it is taken up again as it is.
+    /// It goes with this value after [`Self::let_go`].
+    ///
+    /// # Errors
+    /// As [`Tun::open`]; `EEXIST` when there is another interface of this name.
+    pub(crate) fn open_kept(name: &str) -> io::Result<Self> {
+        let there = link::index(name).is_ok();
+        if there && link::alias(name)?.as_deref() != Some(KEPT) {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        let file = queue(name, 0)?;
+        let tun = Tun { file, index: link::index(name)? };
+        if !there {
+            prepare(name, KEPT_MTU)?;
+            link::set_alias(tun.index, KEPT)?;
+            tun.persist(true)?;
+        }
+        Ok(tun)
+    }
+
+    /// The device goes with the last value of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn let_go(&self) -> io::Result<()> {
+        self.persist(false)
+    }
+
+    fn persist(&self, stays: bool) -> io::Result<()> {
+        // SAFETY: the ioctl takes a plain value.
+        let r = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, libc::c_int::from(stays)) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// The same with several queues, a value for each: the stack spreads flows over them, and leads what belongs to a flow that
@@ -56,7 +96,7 @@ impl Tun {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
         let files: Vec<File> = (0..count).map(|_| queue(name, libc::IFF_MULTI_QUEUE)).collect::<io::Result<_>>()?;
-        let index = prepare(name)?;
+        let index = prepare(name, MTU)?;
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
     }
 
@@ -109,11 +149,11 @@ fn queue(name: &str, more: i32) -> io::Result<File> {
 }
 
 /// Makes a device ready and puts it up; its index.
-fn prepare(name: &str) -> io::Result<u32> {
+fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     let index = link::index(name)?;
     // It says nothing by itself. A kernel without IPv6 has nothing to be told.
     let _ = tap::no_addresses(index);
-    link::set_mtu(name, MTU)?;
+    link::set_mtu(name, mtu)?;
     // What comes out of a tunnel may come from anywhere; strict filters of all devices are loosened for this one.
     let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2");
     address(index)?;

@@ -537,7 +537,7 @@ impl Worker {
             match shared.inbound(tables, &mut packets, routes, &mut jobs) {
                 None if flights.is_empty(Direction::Decrypt) => {
                     // What a full burst began the next one may continue.
-                    let mut stack = Stack { tun, kept, more: read == most };
+                    let mut stack = Stack { tun, kept, gates: &shared.gates, more: read == most };
                     deliver(&packets, &mut stack, &shared.counters);
                     let mut all = 0;
                     for (_, way) in

@@ -40,6 +40,7 @@ struct KeptIn {
     mark: u32,
     udp_encap: bool,
     path: ArrayVec<SaId, MAX_DEPTH>,
+    if_id: u32,
     status: Result<Opened, DropReason>,
     way: Option<EspWay>,
 }
@@ -120,8 +121,8 @@ impl LandedBurst<InKept> {
     pub(super) fn parts(&mut self) -> Parts<'_, Inbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
-            let KeptIn { mark, udp_encap, path, status, .. } = kept.clone();
-            Inbound { packet, mark, udp_encap, path, status }
+            let KeptIn { mark, udp_encap, path, if_id, status, .. } = kept.clone();
+            Inbound { packet, mark, udp_encap, path, if_id, status }
         });
         (packets.collect(), jobs, done)
     }
@@ -182,8 +183,9 @@ impl Begun {
 
 fn kept_in(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> Kept {
     let kept = |(inn, way): (&Inbound<'_>, &Option<EspWay>)| {
-        let Inbound { mark, udp_encap, path, status, .. } = inn;
-        KeptIn { mark: *mark, udp_encap: *udp_encap, path: path.clone(), status: *status, way: *way }
+        let Inbound { mark, udp_encap, path, if_id, status, .. } = inn;
+        let (mark, udp_encap, if_id, status) = (*mark, *udp_encap, *if_id, *status);
+        KeptIn { mark, udp_encap, path: path.clone(), if_id, status, way: *way }
     };
     Kept::In(packets.iter().zip(ways).map(kept).collect(), origin)
 }

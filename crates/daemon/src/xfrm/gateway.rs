@@ -140,7 +140,7 @@ impl Gateway {
             let worker = |index| {
                 let out = Raw::open(Marks::new(exempt))?;
                 out.ignore_learnt_mtu()?;
-                let routes = Routes::new(narrow.clone(), exempt)?;
+                let routes = Routes::new(Some(narrow.clone()), exempt)?;
                 Ok(Worker::new(&common, index, lead.take(), out, routes, tun.try_clone()?))
             };
             let mut workers: Vec<Worker> = (0..count).map(worker).collect::<io::Result<_>>()?;

@@ -2,6 +2,7 @@
 
 use super::fast_in::{FastIn, Given};
 use super::flight::{Begun, Origin};
+use super::interface::Gates;
 use super::join::{Joins, Kept, settle};
 use super::path::{Counters, Worker};
 use crate::transport::esp::{Around, Received, UdpEsp};
@@ -123,7 +124,7 @@ impl Worker {
         let origin = Origin::Socket(source);
         match shared.inbound(tables, &mut packets, routes, &mut jobs) {
             None if flights.is_empty(Direction::Decrypt) => {
-                let mut stack = Stack { tun, kept, more };
+                let mut stack = Stack { tun, kept, gates: &shared.gates, more };
                 arrived(&packets, &ways, origin, &mut stack, udp, fast_in, &shared.counters, routes.now());
                 drop(packets);
                 flights.put(burst);
@@ -148,18 +149,20 @@ impl Worker {
 pub(super) struct Stack<'w> {
     pub(super) tun: &'w mut Tun,
     pub(super) kept: &'w mut Kept,
+    pub(super) gates: &'w Gates,
     /// Whether another burst is looked for at once.
     pub(super) more: bool,
 }
 
 /// Gives what was opened to the stack; whether there were messages of IKE among it.
 pub(super) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: &Counters) -> bool {
-    let Stack { tun, kept, more } = stack;
+    let Stack { tun, kept, gates, more } = stack;
     let mut joins = Joins::new(kept);
     let mut lost = 0;
-    let mut ike = false;
+    let (mut ike, mut elsewhere) = (false, false);
     for packet in packets {
         match packet.status {
+            Ok(Opened::Packet { .. }) if packet.if_id != 0 => elsewhere = true,
             Ok(Opened::Packet { .. }) => lost += u64::from(joins.push(packet.packet.bytes(), *tun).is_err()),
             // What is shorter than the marker the program cannot tell, and anybody can send it.
             Ok(Opened::Ike) => ike |= is_marked(packet.packet.bytes()),
@@ -167,6 +170,9 @@ pub(super) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: 
         }
     }
     lost += u64::from(joins.finish(*more, *tun).is_err());
+    if elsewhere {
+        lost += gates.deliver(packets);
+    }
     counters.refused_in.fetch_add(lost, Relaxed);
     ike
 }

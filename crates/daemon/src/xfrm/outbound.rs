@@ -140,7 +140,7 @@ impl Worker {
                     let (mut packets, jobs, done) = landed.parts();
                     shared.inbound_end(&mut packets, routes, jobs, done);
                     let more = !flights.is_empty(Direction::Decrypt);
-                    let mut stack = Stack { tun, kept, more };
+                    let mut stack = Stack { tun, kept, gates: &shared.gates, more };
                     arrived(&packets, &ways, origin, &mut stack, udp, fast_in, &shared.counters, routes.now());
                     drop(packets);
                     flights.put(landed.burst);

@@ -7,6 +7,7 @@ use super::fast_in::{FastIn, MAX_DEVICES};
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
+use super::interface::Gates;
 use super::join::{Kept, settle};
 use super::lane::{Counts, Intake, Lane};
 use super::policies::{self, Lead, Leads, wanted, ways};
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(super) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(super) ports: Mutex<Lent>,
+    /// Where packets of xfrm interfaces come out.
+    pub(super) gates: Gates,
     /// Wakes the gateway's thread, if there is one, and whether there is.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
@@ -101,6 +104,7 @@ impl Shared {
             workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),
             elsewhere: Elsewhere::default(),
+            gates: Gates::default(),
             gateway: Mutex::default(),
             has_gateway: AtomicBool::new(false),
             leftover: AtomicBool::new(false),
@@ -131,7 +135,7 @@ impl Shared {
 
     /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
     pub(super) fn is_contended(&self) -> bool {
-        self.has_several() || self.has_gateway.load(Ordering::Relaxed)
+        self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
     }
 
     /// A gateway's thread is there from now on, which this wakes, or none.
@@ -259,6 +263,8 @@ pub(crate) struct DataPath {
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
     leads: Mutex<Leads>,
+    /// The names of xfrm interfaces.
+    interfaces: Mutex<Vec<String>>,
     ways: Mutex<Ways>,
     mirror: Arc<Mirror>,
     /// For who gives packets to the stack beside its threads.
@@ -305,6 +311,7 @@ impl DataPath {
             shared,
             table: Mutex::new(table),
             leads: Mutex::default(),
+            interfaces: Mutex::default(),
             ways: Mutex::new(ways),
             mirror: Arc::default(),
             tun,
@@ -405,11 +412,28 @@ impl DataPath {
         Ok(result)
     }
 
+    /// From now on these are the xfrm interfaces, whose devices are there.
+    ///
+    /// # Errors
+    /// The kernel's, when the rules could not be changed.
+    pub(super) fn set_interfaces(&self, interfaces: &[(String, u32)]) -> io::Result<()> {
+        let mut table = self.table.lock();
+        *self.interfaces.lock() = interfaces.iter().map(|(name, _)| name.clone()).collect();
+        let rules = {
+            let mut xfrm = self.shared.xfrm();
+            xfrm.set_interfaces(interfaces.iter().map(|(_, if_id)| *if_id).collect());
+            self.wanted(&xfrm, &self.leads.lock())
+        };
+        // Rules of a daemon before this one stay until somebody says what policies there are now.
+        if self.shared.is_leftover() { Ok(()) } else { table.write(rules) }
+    }
+
     /// What the rules have to say.
     fn wanted(&self, xfrm: &Xfrm, leads: &Leads) -> Wanted {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
-        wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm))
+        let interfaces = self.interfaces.lock().clone();
+        Wanted { interfaces, ..wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm)) }
     }
 
     /// What became of packets: those that the engine has judged, and those that the rules have dropped.
@@ -512,13 +536,13 @@ impl Worker {
     fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
         let queues = Tun::open_queues(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
-        let narrow = Arc::new(Mutex::new(Narrow::new(0, index)?));
+        let narrow = Some(Arc::new(Mutex::new(Narrow::new(0, index)?)));
         let lanes = Lane::all(&shared.workers).into_iter().map(|lane| Some(lane).filter(|_| shared.has_several()));
         let each = lanes.zip(queues).zip(shared.workers.iter().zip(&shared.sockets));
         each.map(|((lane, tun), ((waker, _), sockets))| {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
             let post = Post { waker: waker.clone(), stop: shared.stop.clone() };
-            Worker::make(shared, tun, narrow.clone(), post, sockets.clone(), shard, lane)
+            Worker::make(shared, tun, narrow.clone(), post, sockets.clone(), Some(shard), lane)
         })
         .collect()
     }
@@ -528,17 +552,29 @@ impl Worker {
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
-        let narrow = Arc::new(Mutex::new(Narrow::new(number, tun.index())?));
-        Worker::make(shared, tun, narrow, post, Sockets::all(&shared.sockets), Shard::ALL, None)
+        let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
+        Worker::make(shared, tun, narrow, post, Sockets::all(&shared.sockets), Some(Shard::ALL), None)
+    }
+
+    /// An xfrm interface's, between its TUN device and the wire, in the calling thread's namespace. What comes in the stack's
+    /// threads open.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
+        // For sending any socket of the port will do.
+        let sockets = shared.sockets.first().cloned().unwrap_or_default();
+        let worker = Worker::make(shared, tun, None, post, sockets, None, None)?;
+        Ok(Worker { tables: Tables::Interface(if_id), ..worker })
     }
 
     fn make(
         shared: &Arc<Shared>,
         tun: Tun,
-        narrow: Arc<Mutex<Narrow>>,
+        narrow: Option<Arc<Mutex<Narrow>>>,
         post: Post,
         sockets: Sockets,
-        shard: Shard,
+        shard: Option<Shard>,
         lane: Option<Lane>,
     ) -> io::Result<Self> {
         let exempt = shared.bits.exempt;
@@ -557,7 +593,7 @@ impl Worker {
             udp,
             lent: Lent::new(),
             unused: BTreeSet::new(),
-            fast_in: FastIn::new(&raw, marks.verified(), shard),
+            fast_in: shard.and_then(|shard| FastIn::new(&raw, marks.verified(), shard)),
             raw,
             fast_out: FastOut::new(&out, marks),
             out,
@@ -609,7 +645,7 @@ impl Worker {
             let queue = if self.intake.is_held() { self.post.waker.as_fd() } else { self.tun.as_fd() };
             let fds = [self.post.waker.as_fd(), queue, self.routes.as_fd()];
             // The ports that it has alone it reads alone.
-            let reads = self.shared.cores.reads(self.tables.number());
+            let reads = !matches!(self.tables, Tables::Interface(_)) && self.shared.cores.reads(self.tables.number());
             let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
             let sockets = self.udp[first..].iter().map(|s| s.as_fd()).chain(self.raw[..raw].iter().map(|s| s.as_fd()));
             let rings = self.fast_in.iter().flat_map(FastIn::fds);

@@ -82,13 +82,14 @@ pub(super) fn wanted(spd: &Spd, marks: Vec<OutputMark>, leads: &Leads, mirrored:
         output: rules(Dir::Out),
         forward: rules(Dir::Fwd),
         devices: leads.values().filter_map(name).collect(),
+        interfaces: Vec::new(),
         marks,
     }
 }
 
 fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
-    // Those of xfrm interfaces, which there are none of here.
+    // Those of xfrm interfaces are for what is routed to these, and judged there.
     policies.retain(|p| p.if_id == 0);
     let block_rest = spd.default_action(dir) == Action::Block;
     let mut all = None;

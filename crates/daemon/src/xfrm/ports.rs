@@ -40,7 +40,7 @@ pub(super) fn socket(
     }
     let room = own.len() < most;
     let open = || if room { UdpEsp::open(port.0, port.1, shared.bits.exempt).ok().map(Arc::new) } else { None };
-    let stack = matches!(tables, Tables::Stack);
+    let stack = !matches!(tables, Tables::Device(_));
     let mut all = shared.ports.lock();
     let mut others = all.iter().filter(|(of, _)| stack && *of == port);
     if let Some(socket) = others.find_map(|(_, socket)| socket.upgrade()) {

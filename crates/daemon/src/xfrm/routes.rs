@@ -15,16 +15,16 @@ use std::time::Instant;
 pub(super) struct Routes {
     table: PathTable,
     locals: Locals,
-    narrow: Arc<Mutex<Narrow>>,
+    narrow: Option<Arc<Mutex<Narrow>>>,
     now: Instant,
 }
 
 impl Routes {
-    /// Nothing known yet.
+    /// Nothing known yet. Where the kernel is to be told of narrow paths, `narrow` is who does it.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(narrow: Arc<Mutex<Narrow>>, exempt: u32) -> io::Result<Self> {
+    pub(super) fn new(narrow: Option<Arc<Mutex<Narrow>>>, exempt: u32) -> io::Result<Self> {
         Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
     }
 
@@ -51,7 +51,7 @@ impl Routes {
 
     /// Forgets some narrow paths that are old; whether there are no more of them.
     pub(super) fn tidy(&mut self) -> bool {
-        self.narrow.lock().tidy(self.now)
+        self.narrow.as_ref().is_none_or(|narrow| narrow.lock().tidy(self.now))
     }
 
     /// Whether packets to an address are for this host.
@@ -73,12 +73,10 @@ impl Routes {
     /// heed it.
     pub(super) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
         self.table.tell(to, mtu, self.now);
-        if !narrow {
-            return;
-        }
+        let Some(to_tell) = self.narrow.as_ref().filter(|_| narrow) else { return };
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
         // Without it the sender is told again.
-        let _ = self.narrow.lock().set(to, mtu.max(least), self.now);
+        let _ = to_tell.lock().set(to, mtu.max(least), self.now);
     }
 
     /// What was said about an address is not so any more.

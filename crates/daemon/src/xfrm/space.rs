@@ -2,13 +2,14 @@
 
 use super::device::{Devices, Refused};
 use super::gateway::Gateway;
+use super::interface::Interfaces;
 use super::keepalive;
 use super::listeners::{LISTENERS, Listeners, Sysctls};
 use super::path::DataPath;
 use super::questions::{self, Question};
 use super::socket::{Server, Socket};
 use super::{mark, numbers};
-use crate::config::OffloadDevice;
+use crate::config::{OffloadDevice, XfrmInterface};
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
 use parking_lot::{Mutex, MutexGuard};
@@ -38,6 +39,7 @@ pub(crate) struct Space {
     data: DataPath,
     devices: Mutex<Devices>,
     gateway: Mutex<Option<Gateway>>,
+    interfaces: Mutex<Interfaces>,
     /// Readable when an interface has changed.
     links: OwnedFd,
     stop: AtomicBool,
@@ -83,6 +85,7 @@ impl Space {
         let links = devices.links()?;
         let mark = mark::Mark::write(folder, &netns)?;
         let sysctls = netns.run(|| Ok(Sysctls::open()))?;
+        let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
         let space = Arc::new(Space {
             netns,
             socket,
@@ -90,6 +93,7 @@ impl Space {
             data,
             devices: Mutex::new(devices),
             gateway: Mutex::default(),
+            interfaces,
             links,
             stop: AtomicBool::new(false),
             mark,
@@ -123,7 +127,8 @@ impl Space {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     Question::Devices => {
                         let gateway = self.gateway.lock().as_ref().map(Gateway::describe);
-                        self.devices.lock().describe() + &gateway.unwrap_or_default()
+                        let interfaces = self.interfaces.lock().describe();
+                        self.devices.lock().describe() + &interfaces + &gateway.unwrap_or_default()
                     }
                     Question::Path => self.data.shared().describe(),
                 });
@@ -193,6 +198,14 @@ impl Space {
         done
     }
 
+    /// Makes these xfrm interfaces the ones that there are.
+    ///
+    /// # Errors
+    /// Which one cannot be, and why; those before it are there.
+    pub(crate) fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
+        self.interfaces.lock().set(wanted, &self.data)
+    }
+
     /// Forwards between these interfaces past the stack, and between no others.
     ///
     /// # Errors
@@ -220,6 +233,7 @@ impl Space {
         // The rest takes a while, in which nobody answers.
         self.socket.close();
         *self.gateway.lock() = None;
+        self.interfaces.lock().stop(&self.data);
         self.devices.lock().stop(&self.data);
         self.data.stop();
         self.mark.remove();

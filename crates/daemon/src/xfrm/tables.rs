@@ -51,6 +51,8 @@ pub(super) struct DeviceTables {
 pub(super) enum Tables {
     /// The stack's.
     Stack,
+    /// The stack's, for what leaves by the xfrm interface with this interface id.
+    Interface(u32),
     /// A packet device's.
     Device(DeviceTables),
 }
@@ -90,9 +92,14 @@ impl Tables {
     /// The number of the TUN device that goes with them.
     pub(super) fn number(&self) -> u8 {
         match self {
-            Tables::Stack => 0,
+            Tables::Stack | Tables::Interface(_) => 0,
             Tables::Device(device) => device.number,
         }
+    }
+
+    /// The interface id of what leaves by them; 0 for none.
+    fn if_id(&self) -> u32 {
+        if let Tables::Interface(if_id) = self { *if_id } else { 0 }
     }
 }
 
@@ -169,7 +176,7 @@ impl Shared {
         let now = self.now();
         let Tables::Device(device) = by else {
             let mut xfrm = self.contended();
-            xfrm.tables(cpu, now).outbound_begin(runs, packets, routes, jobs);
+            xfrm.tables(cpu, now).of_interface(by.if_id()).outbound_begin(runs, packets, routes, jobs);
             if xfrm.needs_device(jobs) {
                 return Some(Locked { shared: self, xfrm, now });
             }
@@ -253,7 +260,7 @@ impl Shared {
         jobs: &mut Jobs,
     ) -> Option<Locked<'_>> {
         match by {
-            Tables::Stack => {
+            Tables::Stack | Tables::Interface(_) => {
                 let now = self.now();
                 let mut xfrm = self.contended();
                 xfrm.tables(0, now).inbound_begin(packets, jobs);
@@ -330,7 +337,7 @@ impl Shared {
     pub(super) fn mode(&self, by: &Tables, sa: SaId) -> Option<Mode> {
         let stack = || self.xfrm().sad().get(sa).map(|sa| sa.mode);
         match by {
-            Tables::Stack => stack(),
+            Tables::Stack | Tables::Interface(_) => stack(),
             Tables::Device(device) => device.core.mode(sa).or_else(stack),
         }
     }

@@ -99,7 +99,7 @@ impl Tables<'_> {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        Leaving { flow, if_id: 0, cpu: self.cpu, local, now_s: self.now_s }
+        Leaving { flow, if_id: self.if_id, cpu: self.cpu, local, now_s: self.now_s }
     }
 
     /// The flows of a burst's runs: their ways are asked for, or their policies and states where no way is known.
@@ -114,7 +114,7 @@ impl Tables<'_> {
             Ahead { flow, policy: None }
         }));
         self.cache.grow(self.sad.len());
-        all.iter().flat_map(|ahead| &ahead.flow).for_each(|flow| self.cache.warm(flow, 0));
+        all.iter().flat_map(|ahead| &ahead.flow).for_each(|flow| self.cache.warm(flow, self.if_id));
         let (mut flows, mut at) = (ArrayVec::<Flow, BURST>::new(), ArrayVec::<usize, BURST>::new());
         for (i, ahead) in all.iter().enumerate() {
             if let Ok(flow) = ahead.flow
@@ -126,7 +126,7 @@ impl Tables<'_> {
         }
         if !flows.is_empty() {
             let mut found = [None; BURST];
-            self.spd.lookup_burst(Dir::Out, &flows, 0, &mut found);
+            self.spd.lookup_burst(Dir::Out, &flows, self.if_id, &mut found);
             resolve::warm(self.spd, self.sad, &flows, &found);
             at.iter().zip(found).for_each(|(i, found)| all[*i].policy = Some(found));
         }

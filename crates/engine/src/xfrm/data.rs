@@ -61,6 +61,8 @@ pub struct Databases {
     /// What packets brought about, until it is told.
     pub events: Vec<Event>,
     pub(crate) owner: Owner,
+    /// The interface ids that there are xfrm interfaces of.
+    interfaces: Vec<u32>,
     /// Ways of outbound flows.
     cache: FlowCache,
     /// Fragments that leave, and that came in.
@@ -108,6 +110,7 @@ impl Databases {
             spd,
             stat: Stat::default(),
             events: Vec::new(),
+            interfaces: Vec::new(),
             cache: FlowCache::new(CACHED_FLOWS, seed()),
             pieces: Default::default(),
             hints: Hints::default(),
@@ -117,8 +120,9 @@ impl Databases {
 
     /// What a burst is done with that is sent by a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Databases { sad, spd, cache, pieces, hints, scratch, stat, events, owner } = self;
-        Tables { owner: *owner, sad, spd, cache, pieces, hints, scratch, stat, events, now_s: now.wall_s, cpu }
+        let Databases { sad, spd, cache, pieces, hints, scratch, stat, events, owner, interfaces } = self;
+        let (owner, now_s, if_id) = (*owner, now.wall_s, 0);
+        Tables { owner, interfaces, if_id, sad, spd, cache, pieces, hints, scratch, stat, events, now_s, cpu }
     }
 }
 
@@ -205,6 +209,13 @@ impl Xfrm {
         self.data.owner = Owner::Stack;
     }
 
+    /// From now on there are xfrm interfaces with these interface ids: what comes through states with one of them comes out of its
+    /// interface ([`Inbound::if_id`]), and has the policies of that.
+    pub fn set_interfaces(&mut self, mut if_ids: Vec<u32>) {
+        if_ids.retain(|if_id| *if_id != 0);
+        self.data.interfaces = if_ids;
+    }
+
     /// Counts packets whose state nobody has, or is not valid.
     pub fn count_unknown(&mut self, packets: &[Inbound<'_>]) {
         let unknown = packets.iter().filter(|packet| is_unknown(packet));
@@ -265,9 +276,19 @@ pub struct Tables<'a> {
     /// The CPU that this runs on.
     pub cpu: u32,
     owner: Owner,
+    interfaces: &'a [u32],
+    /// The interface id of the xfrm interface that packets leave by; 0 for none.
+    pub(super) if_id: u32,
 }
 
 impl Tables<'_> {
+    /// The same for packets that leave by the xfrm interface with this id: policies and states with that id are theirs, and what
+    /// none of these protects is dropped ([`DropReason::NoWay`]).
+    #[must_use]
+    pub fn of_interface(self, if_id: u32) -> Self {
+        Tables { if_id, ..self }
+    }
+
     /// Seals each packet that a policy protects. `runs` says which packets, one behind another, are of one flow.
     ///
     /// A packet whose status is good and whose [`Outbound::sa`] is [`SaId::NONE`] may leave as it is, because a policy says
@@ -438,7 +459,7 @@ impl Tables<'_> {
         let way = match self.cache.find(self.spd, self.sad, &leaving) {
             Some(way) => way,
             None => {
-                let policy = policy.unwrap_or_else(|| self.spd.lookup(Dir::Out, flow, 0));
+                let policy = policy.unwrap_or_else(|| self.spd.lookup(Dir::Out, flow, self.if_id));
                 if let Some(to) = self.wants_source(policy) {
                     leaving.local = paths.source(to);
                 }
@@ -458,6 +479,8 @@ impl Tables<'_> {
                 }
                 // Its first part may have been protected.
                 Way::Clear(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
+                // It is what leaves through states, and nothing else (`xfrmi_xmit2`).
+                Way::Clear(_) if self.if_id != 0 => return Err(DropReason::NoWay),
                 Way::Clear(policy) => policy,
             },
         };
@@ -541,9 +564,12 @@ impl Tables<'_> {
             }
             for (at, arrived) in packets.iter_mut().enumerate() {
                 if let Ok(Opened::Packet { .. }) = arrived.status {
+                    arrived.if_id = self.came_by(arrived);
                     let judged = match scratch.judged.get(at) {
+                        // Those of interfaces have other policies.
                         Some(Some((flow, dir, policy))) => {
-                            self.judge(arrived, flow, Some((*dir, *policy)), &mut last, paths)
+                            let ahead = Some((*dir, *policy)).filter(|_| arrived.if_id == 0);
+                            self.judge(arrived, flow, ahead, &mut last, paths)
                         }
                         _ => match &Flow::of(arrived.packet.bytes(), arrived.mark, 0) {
                             Ok(flow) => self.judge(arrived, flow, None, &mut last, paths),
@@ -560,6 +586,15 @@ impl Tables<'_> {
             }
             *self.scratch = Some(scratch);
         }
+    }
+
+    /// The interface id of the xfrm interface that a packet comes out of, that of the last state it came through.
+    fn came_by(&self, arrived: &Inbound<'_>) -> u32 {
+        if self.interfaces.is_empty() {
+            return 0;
+        }
+        let last = arrived.path.last().and_then(|id| self.sad.get(*id));
+        last.map(|sa| sa.if_id).filter(|if_id| self.interfaces.contains(if_id)).unwrap_or(0)
     }
 
     /// Whether a packet came the way that its policy asks for, which may be known already. The one before it often is of the same
@@ -581,9 +616,9 @@ impl Tables<'_> {
         }
         let (dir, policy) = ahead.unwrap_or_else(|| {
             let dir = direction(flow, paths);
-            (dir, self.spd.lookup(dir, flow, 0))
+            (dir, self.spd.lookup(dir, flow, arrived.if_id))
         });
-        let came = Arrived { dir, flow, if_id: 0, path: &arrived.path, verified: 0 };
+        let came = Arrived { dir, flow, if_id: arrived.if_id, path: &arrived.path, verified: 0 };
         let (policy, _) = judge(self.spd, self.sad, &came, policy, quoted.as_ref())?;
         if let Some(policy) = policy {
             self.spd.used(policy, self.now_s);

@@ -127,3 +127,50 @@ fn a_state_that_packets_cannot_go_through_lets_none_pass() {
     ok(&mut xfrm, &order, at(0));
     assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
 }
+
+/// Sends one packet by an xfrm interface, or by none.
+fn send_by(xfrm: &mut Xfrm, if_id: u32) -> Result<Vec<u8>, DropReason> {
+    let packet = datagram();
+    let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
+    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
+    let mut burst = [Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()))];
+    xfrm.tables(0, at(1)).of_interface(if_id).outbound(&[Run::new(1)], &mut burst, &mut Local);
+    burst[0].status.map(|()| burst[0].packet.bytes().to_vec())
+}
+
+#[test]
+fn an_xfrm_interface_has_its_own_policies_and_states() {
+    let spi = |packet: &[u8]| u32::from_be_bytes(*packet[20..].first_chunk().unwrap());
+    let with_id = |message: Message, if_id| if if_id == 0 { message } else { message.with(Attribute::IfId(if_id)) };
+    let (mut left, mut right) = (xfrm(), xfrm());
+    // Two interfaces, and what is of none.
+    for if_id in [0, 42, 43] {
+        for (end, dir) in [(&mut left, XFRM_POLICY_OUT), (&mut right, XFRM_POLICY_IN)] {
+            ok(end, &with_id(new_state(state(0x100 + if_id)), if_id), at(0));
+            ok(end, &with_id(Message::new(Body::NewPolicy(policy(dir))).with(tmpl()), if_id), at(0));
+        }
+    }
+    right.set_interfaces(vec![42]);
+    for (if_id, out_of) in [(0, 0), (42, 42), (43, 0)] {
+        let sealed = send_by(&mut left, if_id).expect("it is protected");
+        assert_eq!(spi(&sealed), 0x100 + if_id);
+        let mut buffer = [&[0; HEADROOM][..], &sealed].concat();
+        let end = buffer.len();
+        let mut burst = [Inbound::new(Packet::new(&mut buffer, HEADROOM, end))];
+        assert!(right.inbound(&mut burst, &mut Local, at(2)).is_empty());
+        assert!(matches!(burst[0].status, Ok(Opened::Packet { .. })));
+        // One that there is no interface of has the policies of none, as in Linux.
+        assert_eq!(burst[0].if_id, out_of, "{if_id}");
+    }
+    // What no policy with a template is for leaves by none of them, not in clear either, and is not counted.
+    assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
+    let allow = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::IfId(44));
+    ok(&mut left, &allow, at(0));
+    assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
+    assert_eq!(left.stat(), Stat::default());
+    // Of what came by an interface the policies are asked that are its own.
+    let id = UserpolicyId { sel: policy(0).sel, index: 0, dir: XFRM_POLICY_IN, pad: [0; 3] };
+    ok(&mut right, &with_id(Message::new(Body::DelPolicy(id)), 42), at(3));
+    assert_eq!(receive(&mut right, &send_by(&mut left, 42).unwrap(), at(4)), Err(DropReason::InNoPolicy));
+    assert!(receive(&mut right, &send_by(&mut left, 43).unwrap(), at(4)).is_ok());
+}

@@ -184,6 +184,8 @@ reasons! {
     OutBlock, "The policy blocks.", "out-block", Some(C::OutPolBlock), "a policy blocks this traffic";
     OutNoState, "The policy wants a state, and there is none.", "out-no-state", Some(C::OutNoStates),
         "no state for the policy's template: the key manager was asked";
+    NoWay, "An xfrm interface has no policy that protects it.", "no-way", None,
+        "no outbound policy with the interface's id and a template is for this traffic";
     OutDirection, "The state is for input only.", "out-direction", Some(C::OutStateDirError), "the state was added with 'dir in'";
     OutInvalid, "The state is not valid.", "out-invalid", Some(C::OutStateInvalid), "the state has expired or is being deleted";
     OutExpired, "The state has reached its hard limit.", "out-expired", Some(C::OutStateExpired), "the state's hard limit is reached";

@@ -49,6 +49,8 @@ pub struct Inbound<'b> {
     pub udp_encap: bool,
     /// The associations that it has come through, outermost first.
     pub path: ArrayVec<SaId, MAX_DEPTH>,
+    /// The interface id of the xfrm interface that it comes out of; 0 for none. Set by who judges it.
+    pub if_id: u32,
     /// Set by [`open`].
     pub status: Result<Opened, DropReason>,
 }
@@ -57,7 +59,7 @@ impl<'b> Inbound<'b> {
     /// A packet that has not been looked at.
     #[must_use]
     pub fn new(packet: Packet<'b>) -> Self {
-        Inbound { packet, mark: 0, udp_encap: false, path: ArrayVec::new(), status: Ok(Opened::Waiting) }
+        Inbound { packet, mark: 0, udp_encap: false, path: ArrayVec::new(), if_id: 0, status: Ok(Opened::Waiting) }
     }
 }
 
@@ -108,7 +110,7 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
         packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
     sad.warm_in(names);
     let mut unsettled = Unsettled::new(jobs);
-    for (at, Inbound { packet, mark, udp_encap, path, status }) in (0..).zip(packets) {
+    for (at, Inbound { packet, mark, udp_encap, path, status, .. }) in (0..).zip(packets) {
         if *status != Ok(Opened::Waiting) {
             continue;
         }

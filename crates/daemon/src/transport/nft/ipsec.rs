@@ -135,6 +135,8 @@ pub(crate) struct Wanted {
     pub(crate) forward: Rules,
     /// The TUN devices of packet offload: what comes out of them was protected, as with the stack's.
     pub(crate) devices: Vec<String>,
+    /// Xfrm interfaces: what comes out of them was judged, by policies of theirs; what is sealed does not enter them again.
+    pub(crate) interfaces: Vec<String>,
     /// States whose sealed packets get a mark, by which they are routed anew.
     pub(crate) marks: Vec<OutputMark>,
 }
@@ -314,6 +316,14 @@ impl PolicyTable {
         for of in &wanted.marks {
             to.rule("output", |r| self.write_mark(r, of));
         }
+        // Where the route to the peer goes through its own tunnel it would be sealed again and again.
+        for of in &wanted.interfaces {
+            to.rule("output", |r| {
+                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of));
+                r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
+                r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).drop();
+            });
+        }
         for name in ["output", "prerouting", "input"] {
             let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             to.rule(name, |r| {
@@ -325,10 +335,7 @@ impl PolicyTable {
             });
         }
         for of in core::iter::once(&self.device).chain(&wanted.devices) {
-            let mut device = [0; libc::IFNAMSIZ];
-            for (to, from) in device[..libc::IFNAMSIZ - 1].iter_mut().zip(of.bytes()) {
-                *to = from;
-            }
+            let device = padded(of);
             for name in ["input", "forward"] {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
@@ -338,6 +345,13 @@ impl PolicyTable {
             to.rule("output", |r| {
                 r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
             });
+        }
+        for of in &wanted.interfaces {
+            for name in ["input", "forward"] {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
+                });
+            }
         }
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
             to.rule("input", |r| {
@@ -438,6 +452,15 @@ impl PolicyTable {
     }
 }
 
+/// An interface's name as rules compare it.
+fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
+    let mut padded = [0; libc::IFNAMSIZ];
+    for (to, from) in padded[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    padded
+}
+
 fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
     let (protocol, source_at, destination_at, len) = match of.source.0 {
         IpAddr::V4(_) => (libc::NFPROTO_IPV4, 12, 16, 4),
@@ -521,7 +544,7 @@ impl Chains<'_> {
 impl Wanted {
     /// The chains whose rules are others than with `that`.
     fn differ<'a>(&'a self, that: &'a Wanted) -> impl Iterator<Item = &'static str> + 'a {
-        let devices = self.devices != that.devices;
+        let devices = self.devices != that.devices || self.interfaces != that.interfaces;
         CHANGING.into_iter().map(|(name, _)| name).filter(move |name| match *name {
             "leaving" => self.output != that.output,
             "output" => devices || self.marks != that.marks,

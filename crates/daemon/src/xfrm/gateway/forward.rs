@@ -193,11 +193,15 @@ impl Worker {
         let known = shared.xfrm().spd().changes() == leaving.changes;
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
-        for Inbound { packet, status, .. } in &mut packets {
+        for Inbound { packet, if_id, status, .. } in &mut packets {
             let Ok(open::Opened::Packet { .. }) = status else {
                 fates.push(Fate::Drop);
                 continue;
             };
+            if *if_id != 0 {
+                fates.push(Fate::Stack);
+                continue;
+            }
             let hop = ends(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
@@ -216,7 +220,7 @@ impl Worker {
                 _ => Fate::Stack,
             });
         }
-        let mut to = Stack { tun, kept, more: false };
+        let mut to = Stack { tun, kept, gates: &shared.gates, more: false };
         for stretch in stretches(&fates) {
             deliver(&packets[stretch], &mut to, &shared.counters);
         }

@@ -152,6 +152,7 @@ impl Lead {
                 sa.proto == Proto::Esp
                     && sa.dir != Some(SaDir::Out)
                     && sa.mark.mask == 0
+                    && sa.if_id == 0
                     && sa.spi != 0
                     && sad.state(*id) == sa::State::Valid
                     && sad.crypto_device(*id).is_none()

@@ -1,0 +1,289 @@
+//! Xfrm interfaces: what is routed to one goes through the policies and states with its interface id, as in a real kernel.
+
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Tapped, pings, program, protected};
+use sealane_conformance::lab::Lab;
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = "[ipsec]\n\
+    [[ipsec.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
+    [[ipsec.interface]]\nname = \"ipsec1\"\nif_id = 43\n";
+
+/// An address of an end on one of its interfaces.
+fn address(end: usize, interface: usize, v6: bool) -> String {
+    if v6 { format!("fd85:{interface}::{}", end + 1) } else { format!("10.85.{interface}.{}", end + 1) }
+}
+
+/// Commands that give an end's interfaces their addresses; the names are the same at both.
+fn addresses(end: usize) -> String {
+    let each = |n: usize| {
+        let [v4, v6] = [false, true].map(|v6| address(end, n, v6));
+        format!("ip link set ipsec{n} up\nip addr add {v4}/24 dev ipsec{n}\nip addr add {v6}/64 dev ipsec{n} nodad\n")
+    };
+    each(0) + &each(1)
+}
+
+/// States and policies of an end: the selectors of both interfaces are everything.
+fn commands(end: usize) -> String {
+    let mut script = String::new();
+    for n in 0..2 {
+        let (if_id, reqid) = (42 + n, 1 + n);
+        for (from, src) in OUTER[0].into_iter().enumerate() {
+            let (dst, spi) = (OUTER[0][1 - from], 0x1000 + 16 * n + from);
+            script += &format!(
+                "ip xfrm state add src {src} dst {dst} proto esp spi {spi:#x} reqid {reqid} mode tunnel replay-window 64 \
+                 flag af-unspec aead 'rfc4106(gcm(aes))' 0x{spi:08x}02030405060708090a0b0c0d0e0f1011 128 if_id {if_id}\n"
+            );
+            for direction in if from == end { &["out"][..] } else { &["in", "fwd"] } {
+                for any in ["0.0.0.0/0", "::/0"] {
+                    script += &format!(
+                        "ip xfrm policy add dir {direction} src {any} dst {any} if_id {if_id} \
+                         tmpl src {src} dst {dst} proto esp reqid {reqid} mode tunnel\n"
+                    );
+                }
+            }
+        }
+    }
+    script
+}
+
+/// A real kernel's end and the daemon's, with two interfaces each.
+struct Net(Tapped);
+
+impl Net {
+    fn new(test: &str) -> Option<Net> {
+        let mut tapped = Tapped::new(test, CONFIG)?;
+        tapped.guest.must(&format!(
+            "for n in 0 1; do ip link add ipsec$n type xfrm dev vec0 if_id $((42+n)); done\n{}{}",
+            addresses(1),
+            commands(1)
+        ));
+        tapped.host.ip(&tapped.lab, &(addresses(0) + &commands(0)));
+        Some(Net(tapped))
+    }
+
+    /// Runs a shell line at an end: its exit status, and what it printed.
+    fn at(&mut self, end: usize, line: &str) -> (bool, String) {
+        let Tapped { guest, host, lab } = &mut self.0;
+        if end == 1 {
+            let (status, text) = guest.run(line);
+            return (status == "0", text);
+        }
+        let (status, text) = host.run(lab, &["sh", "-c", line]);
+        (status == Some(0), text)
+    }
+
+    /// What each end says to the same line.
+    fn both(&mut self, line: impl Fn(usize) -> String) -> [(bool, String); 2] {
+        [0, 1].map(|end| self.at(end, &line(end)))
+    }
+
+    /// The counters that a line makes move, by name.
+    fn moved(&mut self, end: usize, line: &str) -> Vec<String> {
+        let stat = "cat /proc/net/xfrm_stat";
+        let before = self.at(end, stat).1;
+        self.at(end, line);
+        let after = self.at(end, stat).1;
+        let changed =
+            |(a, b): (&str, &str)| (a != b).then(|| b.split_whitespace().next().unwrap_or_default().to_owned());
+        before.lines().zip(after.lines()).filter_map(changed).collect()
+    }
+
+    /// Pings an address of the other end's from this one; whether it was answered.
+    fn answers(&mut self, end: usize, interface: usize) -> bool {
+        let to = address(1 - end, interface, false);
+        self.at(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}")).0
+    }
+}
+
+/// How many packets have gone through the states of an end, by SPI.
+fn used(lab: &Lab, host: &Host) -> Vec<(u32, u64)> {
+    let text = host.ip(lab, "ip -s xfrm state");
+    let mut list = Vec::new();
+    for state in text.split("\nsrc ") {
+        let after = |what: &str| state.split_once(what).map(|(_, rest)| rest);
+        let spi = after("spi 0x").and_then(|rest| u32::from_str_radix(rest.get(..8)?, 16).ok());
+        let packets = after("lifetime current:\n")
+            .and_then(|rest| rest.split_once("(bytes), ")?.1.split('(').next()?.parse().ok());
+        list.extend(spi.zip(packets));
+    }
+    list.sort_unstable();
+    list
+}
+
+#[test]
+fn routes_lead_through_the_states_of_an_interface() {
+    let Some(mut net) = Net::new("xfrm_interface::routes_lead_through_the_states_of_an_interface") else { return };
+    let mut watch = net.0.lab.start(&net.0.host.space, &["python3", &program("clear_watch.py"), "kernel"]);
+    watch.expect("watching", 1);
+    const LENS: [u32; 4] = [10, 500, 1300, 4000];
+    let count = 5;
+    for end in 0..2 {
+        for interface in 0..2 {
+            for v6 in [false, true] {
+                let script = pings(&address(1 - end, interface, v6), &LENS, count);
+                let (done, text) = net.at(end, &script);
+                assert!(done, "end {end}, ipsec{interface}: {text}");
+            }
+        }
+    }
+    // Each of the four states has had its own: two ends' pings and answers, of four lengths and two families, one in pieces.
+    let used = used(&net.0.lab, &net.0.host);
+    let least = u64::from(2 * 2 * count * LENS.len() as u32);
+    assert_eq!(used.iter().map(|(spi, _)| *spi).collect::<Vec<_>>(), [0x1000, 0x1001, 0x1010, 0x1011]);
+    assert!(used.iter().all(|(_, packets)| *packets >= least && *packets < 3 * least), "{used:?}");
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(u64::from(protected(&seen)) >= 4 * least, "{seen}");
+    // Each end tells its senders what fits.
+    for (v6, len) in [(false, 1472), (true, 1452)] {
+        let told = net.both(|end| format!("ping -c 2 -i 0.2 -W 1 -M do -s {len} {}", address(1 - end, 0, v6)));
+        let mtu = told.each_ref().map(|(_, text)| {
+            let of = text.split_once("mtu").map(|(_, rest)| rest.trim_start_matches([' ', '=']));
+            of.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+        });
+        assert!(mtu[0].is_some() && mtu[0] == mtu[1], "{told:?}");
+    }
+    // A stream, in superframes where they are.
+    let stream = "import socket,hashlib,sys,threading\n\
+        l=socket.create_server((sys.argv[1],7007))\n\
+        print('ready',flush=True)\n\
+        c,_=l.accept()\nh=hashlib.sha256();n=0\n\
+        while b:=c.recv(1<<20): h.update(b);n+=len(b)\n\
+        print(n,h.hexdigest(),flush=True)";
+    let to = address(0, 1, false);
+    let mut serving = net.0.lab.start(&net.0.host.space, &["python3", "-c", stream, &to]);
+    serving.expect("ready", 1);
+    let send = format!(
+        "python3 -c \"import socket,hashlib\ns=socket.create_connection(('{to}',7007))\nd=bytes(range(256))*4096\nh=hashlib.sha256()\n\
+         for _ in range(20): s.sendall(d);h.update(d)\ns.close()\nprint(20*len(d),h.hexdigest())\""
+    );
+    let (done, sent) = net.at(1, &send);
+    assert!(done, "{sent}");
+    let (_, received) = serving.finish(LIMIT);
+    assert!(received.contains(sent.trim()), "{sent}\n{received}");
+}
+
+#[test]
+fn each_has_policies_of_its_own() {
+    let Some(mut net) = Net::new("xfrm_interface::each_has_policies_of_its_own") else { return };
+    const ANY: &str = "src 0.0.0.0/0 dst 0.0.0.0/0";
+    const BLOCK: &str = "src 10.85.0.0/24 dst 10.85.0.0/24";
+    let template = |reqid| format!("{ANY} if_id 42 tmpl proto esp reqid {reqid} mode tunnel");
+    for end in 0..2 {
+        let (own, other) = (OUTER[0][end], OUTER[0][1 - end]);
+        // What is done, and undone; by which interface is asked, whether that is answered; which counters it moves.
+        let cases: [(String, String, usize, bool, &[&str]); 5] = [
+            // Without a policy nothing leaves, not in clear either. The device counts it.
+            (
+                format!("ip xfrm policy delete dir out {ANY} if_id 43"),
+                format!(
+                    "ip xfrm policy add dir out {ANY} if_id 43 tmpl src {own} dst {other} proto esp reqid 2 mode tunnel"
+                ),
+                1,
+                false,
+                &[],
+            ),
+            (
+                format!("ip xfrm policy delete dir in {ANY} if_id 42"),
+                format!("ip xfrm policy add dir in {}", template(1)),
+                0,
+                false,
+                &["XfrmInNoPols"],
+            ),
+            (
+                format!("ip xfrm policy update dir in {}", template(9)),
+                format!("ip xfrm policy update dir in {}", template(1)),
+                0,
+                false,
+                &["XfrmInTmplMismatch"],
+            ),
+            // Policies without an id are not for what comes out of an interface,
+            (
+                format!("ip xfrm policy add dir in {BLOCK} action block"),
+                format!("ip xfrm policy delete dir in {BLOCK}"),
+                0,
+                true,
+                &[],
+            ),
+            // but for what is routed there, before it gets there.
+            (
+                format!("ip xfrm policy add dir out {BLOCK} action block"),
+                format!("ip xfrm policy delete dir out {BLOCK}"),
+                0,
+                false,
+                &["XfrmOutPolBlock"],
+            ),
+        ];
+        for (script, undo, interface, answered, counters) in cases {
+            let (done, text) = net.at(end, &script);
+            assert!(done, "{script}: {text}");
+            let to = address(1 - end, interface, false);
+            let moved = net.moved(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}"));
+            assert_eq!(moved, counters, "{script}, end {end}");
+            assert_eq!(net.answers(end, interface), answered, "{script}, end {end}");
+            assert!(net.answers(end, 1 - interface), "{script}, end {end}: the other interface");
+            let (done, text) = net.at(end, &undo);
+            assert!(done && net.answers(end, interface), "{undo}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
+    let Some(mut net) = Net::new("xfrm_interface::an_interface_outlives_its_daemon_and_lets_nothing_pass") else {
+        return;
+    };
+    assert!(net.answers(0, 0) && net.answers(0, 1));
+    let Tapped { host, lab, guest } = &mut net.0;
+    let show = |lab: &Lab, host: &Host, line: &str| lab.start(&host.space, &["sh", "-c", line]).finish(LIMIT);
+    // What the daemon says of them.
+    let (_, text) = host.sealane(lab, "xfrm show");
+    assert!(text.contains("device ipsec0: interface, up") && text.contains("if id 43"), "{text}");
+    // A route to the peer through its own tunnel leads nowhere, and not round and round.
+    let packets = |lab: &Lab, host: &Host| used(lab, host).iter().find(|(spi, _)| *spi == 0x1000).expect("a state").1;
+    let before = packets(lab, host);
+    let peer = OUTER[0][1];
+    host.ip(
+        lab,
+        &format!("ip route add {peer}/32 dev ipsec0\nping -q -c 3 -i 0.05 -W 1 {} || true", address(1, 0, false)),
+    );
+    let after = packets(lab, host);
+    assert!(after > before && after <= before + 8, "{before} {after}");
+    host.ip(lab, &format!("ip route del {peer}/32 dev ipsec0"));
+    // It dies: what is routed there is dropped.
+    host.end(libc::SIGKILL);
+    let mut watch = lab.start(&host.space, &["python3", &program("clear_watch.py"), "kernel"]);
+    watch.expect("watching", 1);
+    let marked = format!(
+        "ip route add default dev kernel; ping -q -p 6e6576657220696e20636c656172 -c 5 -i 0.05 -W 1 {}",
+        address(1, 0, false)
+    );
+    let (status, text) = show(lab, host, &marked);
+    assert!(status != Some(0) && text.contains(" 0 received"), "{text}");
+    let (_, seen) = watch.finish(LIMIT);
+    assert!(seen.contains("clear 0"), "{seen}");
+    // And is back, with the addresses of before, and new keys.
+    host.start(lab);
+    host.ip(lab, &commands(0));
+    guest.must(&format!("ip xfrm state flush\nip xfrm policy flush\n{}", commands(1)));
+    let start = Instant::now();
+    while !host.ip(lab, &format!("ping -q -c 1 -W 1 {} || true", address(1, 1, true))).contains(" 1 received") {
+        assert!(start.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // One goes, the other one stays.
+    let one = CONFIG.split("[[ipsec.interface]]\nname = \"ipsec1\"").next().expect("a part");
+    let said = host.reload(lab, one);
+    let (_, links) = show(lab, host, "ip -o link");
+    assert!(links.contains("ipsec0") && !links.contains("ipsec1"), "{said}\n{links}");
+    assert!(host.ip(lab, &format!("ping -q -c 1 -W 5 {}", address(1, 0, false))).contains(" 1 received"));
+    // Another's interface of the name is not touched.
+    let (_, text) = show(lab, host, "ip link add ipsec1 type veth peer name other");
+    let said = host.reload(lab, CONFIG);
+    assert!(said.contains("ipsec1") && said.contains("exists"), "{text}{said}");
+    let [[own, _], _] = INNER;
+    assert!(show(lab, host, &format!("ip -d link show ipsec1 | grep -q veth && ping -q -c 1 {own}")).0 == Some(0));
+    // In good order they go with it.
+    host.end(libc::SIGTERM);
+    let (_, links) = show(lab, host, "ip -o link");
+    assert!(!links.contains("ipsec0"), "{links}");
+}
