@@ -34,7 +34,7 @@ done
 watch_clear
 ends 10.80.0.1 10.80.0.2 'encap = yes'
 for end in a b; do
-  check "daemon $end" daemon $end IPsec
+  check "daemon $end" daemon $end IPsec $'[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42'
   check "charon $end" charon $end
 done
 
@@ -81,6 +81,26 @@ check "none in clear" none_in_clear
 ends 10.80.0.1 10.80.0.2 'encap = yes'
 load a
 terminate a || true
+
+# Route-based: the selectors are everything, routes say what enters the tunnel.
+config a 10.80.0.1 10.80.0.2 0.0.0.0/0 0.0.0.0/0 'encap = yes' 'if_id_in = 42
+        if_id_out = 42'
+config b 10.80.0.2 10.80.0.1 0.0.0.0/0 0.0.0.0/0 'encap = yes' 'if_id_in = 42
+        if_id_out = 42'
+loaded
+ip -n "$name-a" route add 10.82.2.1/32 dev ipsec0 src 10.82.1.1
+ip -n "$name-b" route add 10.82.1.1/32 dev ipsec0 src 10.82.2.1
+check "nothing enters an xfrm interface without an SA" no_answer
+check "a CHILD SA with an interface id" initiate a
+id() { xfrm a state | grep -q 'if_id 0x2a'; }
+check "so it is" id
+check "packets pass" ping_a 5
+check "no packet is lost while it is rekeyed" under_traffic rekeyed 2 child a b
+check "terminated" terminate a
+check "nothing passes any more" no_answer
+check "none in clear" none_in_clear
+ip -n "$name-a" route del 10.82.2.1/32 dev ipsec0
+ip -n "$name-b" route del 10.82.1.1/32 dev ipsec0
 
 # Transport mode, plain ESP.
 config a 10.80.0.1 10.80.0.2 '10.80.0.1/32[icmp]' '10.80.0.2/32[icmp]' 'encap = no' 'mode = transport'
