@@ -78,7 +78,7 @@ pub(super) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &S
 mod tests {
     use super::*;
     use crate::xfrm::path::most_udp;
-    use crate::xfrm::tests::{attribute, call, message, start, state};
+    use crate::xfrm::tests::{TUNNEL, call, start, state_in_udp};
     use std::net::UdpSocket;
 
     #[test]
@@ -111,11 +111,7 @@ mod tests {
         let path = start(&netns, 1);
         let [a, b] = [1, 2].map(|last| [192, 0, 2, last].into());
         for (spi, ports) in [(7, [5000, 4500]), (8, [4500, 5001])] {
-            let mut body = state(a, b, spi, 1, false).split_off(16);
-            let template =
-                [&2u16.to_ne_bytes()[..], &u16::to_be_bytes(ports[0]), &u16::to_be_bytes(ports[1]), &[0; 18]];
-            attribute(&mut body, 4, &template.concat());
-            call(&path, &message(16, &body));
+            call(&path, &state_in_udp(a, b, spi, TUNNEL, Some(ports)));
         }
         let (mut own, mut lent, mut before) = (Vec::new(), Vec::new(), BTreeSet::new());
         netns
@@ -129,10 +125,7 @@ mod tests {
                 close_unused(&mut own, 1, shared, &mut before);
                 assert_eq!(ports(&own), [4999, 5000, 5001, 5002, 5003], "a rekey may be under way");
                 // One that begins to be used meanwhile; what is common stays.
-                let mut body = state(a, b, 9, 1, false).split_off(16);
-                let template = [&2u16.to_ne_bytes()[..], &5003u16.to_be_bytes(), &[0; 20]];
-                attribute(&mut body, 4, &template.concat());
-                call(&path, &message(16, &body));
+                call(&path, &state_in_udp(a, b, 9, TUNNEL, Some([5003, 0])));
                 let held = own[3].clone();
                 close_unused(&mut own, 1, shared, &mut before);
                 assert_eq!((ports(&own), shared.ports.lock().len()), (vec![4999, 5000, 5001, 5003], 4));

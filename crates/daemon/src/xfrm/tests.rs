@@ -58,6 +58,11 @@ fn lifetime(out: &mut [u8]) {
 
 /// `XFRM_MSG_NEWSA`: ESP with AES-GCM-128.
 pub(super) fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -> Vec<u8> {
+    state_in_udp(src, dst, spi, mode, encap.then_some([4500; 2]))
+}
+
+/// The same in UDP between these ports, if it is.
+pub(super) fn state_in_udp(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, ports: Option<[u16; 2]>) -> Vec<u8> {
     let mut body = vec![0; 224];
     put(&mut body, 56, dst);
     body[72..76].copy_from_slice(&spi.to_be_bytes());
@@ -77,11 +82,11 @@ pub(super) fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -
     aead.extend_from_slice(&128u32.to_ne_bytes());
     aead.extend((0..20).map(|i| i ^ spi as u8));
     attribute(&mut body, 18, &aead);
-    if encap {
+    if let Some([from, to]) = ports {
         let mut template = vec![0; 24];
         template[..2].copy_from_slice(&2u16.to_ne_bytes());
-        template[2..4].copy_from_slice(&4500u16.to_be_bytes());
-        template[4..6].copy_from_slice(&4500u16.to_be_bytes());
+        template[2..4].copy_from_slice(&from.to_be_bytes());
+        template[4..6].copy_from_slice(&to.to_be_bytes());
         attribute(&mut body, 4, &template);
     }
     message(16, &body)
@@ -137,7 +142,7 @@ struct Both {
     inner: [IpAddr; 2],
 }
 
-fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool, workers: u32) -> Option<Both> {
+fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, udp: Option<[u16; 2]>, workers: u32) -> Option<Both> {
     let (a, b) = testing::pair(test)?;
     let outer: [IpAddr; 2] = outer.map(|a| a.parse().unwrap());
     let inner: [IpAddr; 2] = inner.map(|a| a.parse().unwrap());
@@ -157,7 +162,8 @@ fn both(test: &str, outer: [&str; 2], inner: [&str; 2], mode: u8, encap: bool, w
     let paths = [start(&spaces[0], workers), start(&spaces[1], workers)];
     for path in &paths {
         for (i, spi) in [(0, 0x1000), (1, 0x2000)] {
-            call(path, &state(outer[i], outer[1 - i], spi, mode, encap));
+            let ports = udp.map(|ports| [ports[i], ports[1 - i]]);
+            call(path, &state_in_udp(outer[i], outer[1 - i], spi, mode, ports));
         }
     }
     for (i, path) in paths.iter().enumerate() {
@@ -233,7 +239,8 @@ fn tunnels_and_transport() {
     ] {
         for workers in [1, 3] {
             println!("{outer:?} {inner:?} {mode} {encap} {workers}");
-            let Some(both) = both("xfrm::tunnels_and_transport", outer, inner, mode, encap, workers) else { return };
+            let udp = encap.then_some([4500; 2]);
+            let Some(both) = both("xfrm::tunnels_and_transport", outer, inner, mode, udp, workers) else { return };
             both.transfer(1_000_000);
             both.stop();
         }
@@ -243,7 +250,7 @@ fn tunnels_and_transport() {
 /// With one of several workers all end: what policies protect is dropped.
 #[test]
 fn workers_end_together() {
-    let Some(both) = both("xfrm::workers_end_together", OUTER4, INNER4, TUNNEL, true, 3) else { return };
+    let Some(both) = both("xfrm::workers_end_together", OUTER4, INNER4, TUNNEL, Some([4500; 2]), 3) else { return };
     both.transfer(1000);
     let [path, other] = &both.paths;
     assert!(!path.has_ended() && !other.has_ended());
@@ -255,4 +262,27 @@ fn workers_end_together() {
     }
     assert!(!other.has_ended());
     both.stop();
+}
+
+/// By other ports, which no rule knows: between hosts, whose policies are for what is sealed as well.
+#[test]
+fn other_ports() {
+    for workers in [1, 3] {
+        let ports = Some([5000, 6000]);
+        let Some(both) = both("xfrm::other_ports", OUTER4, OUTER4, TRANSPORT, ports, workers) else { return };
+        // Who has not sent does not listen yet.
+        for (us, them, port) in [(0, 1, 5000), (1, 0, 6000)] {
+            let start = std::time::Instant::now();
+            let to = std::net::SocketAddr::new(both.inner[them], 9);
+            let socket = both.spaces[us].run(|| UdpSocket::bind("0.0.0.0:0")).expect("a socket");
+            // Each look has the port for a moment.
+            while both.spaces[us].run(|| UdpSocket::bind(("0.0.0.0", port))).is_ok() {
+                assert!(start.elapsed() < Duration::from_secs(20), "nothing leaves");
+                socket.send_to(b"x", to).expect("sent");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        both.transfer(1_000_000);
+        both.stop();
+    }
 }

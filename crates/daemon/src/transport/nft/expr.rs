@@ -122,6 +122,15 @@ impl Rule<'_, '_> {
         })
     }
 
+    /// Loads the mark of the socket that a packet is for; ends the rule where there is none.
+    pub(super) fn socket_mark(&mut self, register: i32) -> &mut Self {
+        const NFT_SOCKET_MARK: u32 = 1;
+        self.expr("socket", |a| {
+            a.be32(1, NFT_SOCKET_MARK);
+            a.be32(2, register as u32);
+        })
+    }
+
     /// Goes on in another chain and comes back.
     pub(super) fn jump(&mut self, chain: &str) {
         self.expr("immediate", |a| {

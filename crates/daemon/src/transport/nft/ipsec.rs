@@ -7,8 +7,9 @@
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
-//!                     policies 'in' in their order     pass: accept;   protect, block, the rest of a default: jump refused-...
-//!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd'
+//!                     policies 'in' in their order     pass: accept;   protect, block, the rest of a default: jump input-...
+//!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd':  jump refused-...
+//!   chain input-template, input-block, input-rest            for a socket of ours: accept;   jump refused-...
 //!   chain refused-template, refused-block, refused-rest      counter, drop
 //! ```
 //!
@@ -105,6 +106,15 @@ impl Refused {
     /// All of them.
     pub(crate) const ALL: [Refused; 3] = [Refused::Template, Refused::Block, Refused::Rest];
 
+    /// The chain of what is for this host: ESP in UDP, by a port that is no IKE daemon's, is not dropped.
+    fn input(self) -> &'static str {
+        match self {
+            Refused::Template => "input-template",
+            Refused::Block => "input-block",
+            Refused::Rest => "input-rest",
+        }
+    }
+
     /// The chain that counts and drops them.
     fn chain(self) -> &'static str {
         match self {
@@ -149,7 +159,8 @@ pub(crate) struct PolicyTable {
     bits: Bits,
     flags: u32,
     there: bool,
-    /// Whether this kernel's rules can count.
+    /// Whether this kernel's rules can tell sockets, and can count.
+    sockets: bool,
     counts: bool,
     /// Whether the table is one that we have written, and what its rules had dropped when we looked last, in the order of
     /// [`Refused::ALL`].
@@ -187,6 +198,7 @@ impl PolicyTable {
             bits,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             there: false,
+            sockets: true,
             counts: true,
             ours: false,
             dropped: [0; 3],
@@ -270,7 +282,8 @@ impl PolicyTable {
                 {
                     self.flags = 0;
                 }
-                // Rules that drop and do not count are better than none.
+                // Rules that drop more, or do not count, are better than none.
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.sockets => self.sockets = false,
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
                 Ok(()) => {
                     (self.there, self.ours, self.written) = (true, true, wanted);
@@ -306,6 +319,14 @@ impl PolicyTable {
                 }
                 r.drop();
             });
+            chain(batch, why.input(), None);
+            if self.sockets {
+                write_rule(batch, (INET, TABLE), why.input(), |r| {
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                    r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
+                });
+            }
+            write_rule(batch, (INET, TABLE), why.input(), |r| r.jump(why.chain()));
         }
         CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
         self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
@@ -391,8 +412,9 @@ impl PolicyTable {
         };
         let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
         self.policies(to, "leaving", &wanted.output, protect, to_stack, to_stack);
-        let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(why.chain());
-        for (name, rules) in [("input", &wanted.input), ("forward", &wanted.forward)] {
+        let ways = [("input", &wanted.input, Refused::input as fn(Refused) -> &'static str)];
+        for (name, rules, way) in ways.into_iter().chain([("forward", &wanted.forward, Refused::chain as _)]) {
+            let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(way(why));
             let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
             self.policies(to, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
         }

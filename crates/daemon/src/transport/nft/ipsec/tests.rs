@@ -84,7 +84,8 @@ fn what_is_counted_stays_when_rules_change() {
     scene.send(7002, 3);
     scene.dropped(3);
     // What leaves is another chain's matter, and the same again is nothing.
-    let both = Wanted { output: rules(&[(to_port(9), Then::Protect(0))]), ..block.clone() };
+    let [output, forward] = [Then::Protect(0), Then::Block].map(|then| rules(&[(to_port(9), then)]));
+    let both = Wanted { output, forward, ..block.clone() };
     scene.table.write(both.clone()).expect("rules");
     scene.table.write(both.clone()).expect("rules");
     scene.send(7002, 2);
