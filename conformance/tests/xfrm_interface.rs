@@ -137,8 +137,8 @@ fn routes_lead_through_the_states_of_an_interface() {
     for (v6, len) in [(false, 1472), (true, 1452)] {
         let told = net.both(|end| format!("ping -c 2 -i 0.2 -W 1 -M do -s {len} {}", address(1 - end, 0, v6)));
         let mtu = told.each_ref().map(|(_, text)| {
-            let of = text.split_once("mtu").map(|(_, rest)| rest.trim_start_matches([' ', '=']));
-            of.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>())
+            let of = text.split_once("mtu").map(|(_, rest)| rest.trim_start_matches([' ', '=', ':']));
+            of.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok())
         });
         assert!(mtu[0].is_some() && mtu[0] == mtu[1], "{told:?}");
     }
