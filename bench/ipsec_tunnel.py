@@ -8,8 +8,8 @@ usage: ipsec_tunnel.py [--rounds N] [--seconds S] [--csv FILE] [--sealane FILE] 
 
 KIND: plain (no tunnel), sealane (ESP in UDP, AES-128-GCM), sealane-esp (the same without UDP), sealane-4 and sealane-esp-4 (the same
 with a state for each of four connections, iperf3 -P 4), sealane-4-workers and sealane-esp-4-workers (the same with two workers
-at each end; neither is among those that run without a KIND), wireguard-go (needs
-`wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
+at each end), sealane-interface (as sealane, by an xfrm interface; these kinds are not among those that run without a KIND), wireguard-go
+(needs `wireguard-go` or `wireguard`, and `wg`; --wireguard-go FILE), boringtun (needs `boringtun-cli`, and `wg`; --boringtun FILE),
 kernel-libipsec (strongSwan's ESP of user space, AES-128-GCM: needs `charon-systemd`, `swanctl` and its plugins kernel-libipsec,
 openssl and gcm; --plugins FOLDER).
 A kind whose programs are not there is left out, and said so.
@@ -61,10 +61,14 @@ class Sealane:
     def __init__(self, args, kind, folder):
         self.daemons = []
         encap = "" if "-esp" in kind else ENCAP
+        interface = kind.endswith("-interface")
+        id_ = "if_id 42" if interface else ""
         for i in range(2):
-            inner_route(i, "veth")
             config = "[ipsec]\n" + ("workers = 2\n" if kind.endswith("-workers") else "")
+            if interface:
+                config += '[[ipsec.interface]]\nname = "ipsec0"\nif_id = 42\n'
             self.daemons.append(Daemon(args.sealane, SPACES[i], folder, i, config))
+            inner_route(i, "ipsec0" if interface else "veth")
             script = ""
             for a in range(2):
                 b = 1 - a
@@ -72,8 +76,8 @@ class Sealane:
                     # Each connection's port is the client's; all else is the first one's.
                     port = f"proto tcp {'sport' if a == 0 else 'dport'} {PORT + n} " if n else ""
                     script += f"ip xfrm state add src {OUTER[a]} dst {OUTER[b]} proto esp spi {0x1000 * (a + 1) + n} reqid {1 + n} "
-                    script += f"mode tunnel replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap}\n"
-                    script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} {port}"
+                    script += f"mode tunnel replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap} {id_}\n"
+                    script += f"ip xfrm policy add dir {'out' if a == i else 'in'} src {INNER[a]} dst {INNER[b]} {port}{id_} "
                     script += f"priority {100 if n else 200} tmpl src {OUTER[a]} dst {OUTER[b]} proto esp reqid {1 + n} mode tunnel\n"
             self.daemons[-1].script(script)
 
@@ -145,7 +149,8 @@ class Libipsec:
 
 
 MAKERS = {"sealane-4": Sealane, "sealane-4-workers": Sealane, "sealane-esp-4": Sealane, "sealane-esp-4-workers": Sealane,
-          "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane, "wireguard-go": WireGuard, "boringtun": WireGuard}
+          "sealane-interface": Sealane, "kernel-libipsec": Libipsec, "plain": Plain, "sealane": Sealane, "sealane-esp": Sealane,
+          "wireguard-go": WireGuard, "boringtun": WireGuard}
 
 
 def measure(args, kind):
