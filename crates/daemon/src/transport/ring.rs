@@ -4,6 +4,7 @@
 //! timer of a jiffy (4 ms), which no request-response survives. The ring is filled before the `ingress` hook of the
 //! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
 
+use super::mapping::Mapping;
 use super::nft::Marks;
 use super::shard::Shard;
 use std::io;
@@ -158,7 +159,7 @@ impl Ring {
             frame_nr: frames,
         };
         super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, &request)?;
-        let map = Mapping::new(&fd, frames as usize * frame_len as usize)?;
+        let map = Mapping::of(&fd, 0, frames as usize * frame_len as usize)?;
         // SAFETY: all-zero is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -186,18 +187,20 @@ impl Ring {
     /// Hands the next packets to `each`, at most `max`, and says how many there were. Their frames stay ours until
     /// [`Ring::release`]. Does not wait.
     pub(crate) fn read<'a>(&'a mut self, max: usize, mut each: impl FnMut(Frame<'a>)) -> usize {
-        let frames = (self.map.len / self.frame_len) as u64;
+        let frames = (self.map.len() / self.frame_len) as u64;
         let mut count = 0;
         while count < max && self.next - self.held < frames {
             let at = (self.next % frames) as usize * self.frame_len;
             // SAFETY: a frame within the mapping, aligned to its own length; the status is shared with the kernel.
-            let status = unsafe { AtomicU32::from_ptr(self.map.at.add(at).cast()) }.load(Ordering::Acquire);
+            let status =
+                unsafe { AtomicU32::from_ptr(self.map.start().as_ptr().add(at).cast()) }.load(Ordering::Acquire);
             if status & TP_STATUS_USER == 0 {
                 break;
             }
             // SAFETY: as above. The kernel has given the frame to us and does not touch it before it is given back, and
             // each frame is handed out once until then: the slices do not overlap, and live no longer than the mapping.
-            let frame: &'a mut [u8] = unsafe { core::slice::from_raw_parts_mut(self.map.at.add(at), self.frame_len) };
+            let frame: &'a mut [u8] =
+                unsafe { core::slice::from_raw_parts_mut(self.map.start().as_ptr().add(at), self.frame_len) };
             if let Some(frame) = parse(self.next, status, frame) {
                 each(frame);
             }
@@ -213,10 +216,10 @@ impl Ring {
     /// When it has been given back, or is not that long.
     pub(crate) fn bytes(&self, number: u64, range: core::ops::Range<usize>) -> &[u8] {
         assert!((self.held..self.next).contains(&number), "the frame is ours");
-        let frames = (self.map.len / self.frame_len) as u64;
+        let frames = (self.map.len() / self.frame_len) as u64;
         let at = (number % frames) as usize * self.frame_len;
         // SAFETY: the frame is ours until it is given back, which needs `&mut self`.
-        let frame = unsafe { core::slice::from_raw_parts(self.map.at.add(at), self.frame_len) };
+        let frame = unsafe { core::slice::from_raw_parts(self.map.start().as_ptr().add(at), self.frame_len) };
         let net = usize::from(u16::from_ne_bytes([frame[14], frame[15]]));
         &frame[net..][range]
     }
@@ -227,11 +230,11 @@ impl Ring {
     /// When `number` has not been read.
     pub(crate) fn release(&mut self, number: u64) {
         assert!(number <= self.next, "only what has been read is given back");
-        let frames = (self.map.len / self.frame_len) as u64;
+        let frames = (self.map.len() / self.frame_len) as u64;
         while self.held < number {
             let at = (self.held % frames) as usize * self.frame_len;
             // SAFETY: as in `read`; no slice of the frame is alive, because this needs `&mut self`.
-            let status = unsafe { AtomicU32::from_ptr(self.map.at.add(at).cast()) };
+            let status = unsafe { AtomicU32::from_ptr(self.map.start().as_ptr().add(at).cast()) };
             status.store(TP_STATUS_KERNEL, Ordering::Release);
             self.held += 1;
         }
@@ -297,33 +300,6 @@ fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
         buffer,
         packet: net - HEADER_LEN..end - HEADER_LEN,
     })
-}
-
-/// Memory that is shared with the kernel.
-struct Mapping {
-    at: *mut u8,
-    len: usize,
-}
-
-// SAFETY: it is memory, with no tie to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(fd: &OwnedFd, len: usize) -> io::Result<Self> {
-        // SAFETY: a new mapping of the ring, whose length this is.
-        let at = unsafe {
-            let prot = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(core::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0)
-        };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: at.cast(), len }) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; slices of it do not outlive the ring.
-        unsafe { libc::munmap(self.at.cast(), self.len) };
-    }
 }
 
 /// Where a classic program finds what is not in the packet (`linux/filter.h`).

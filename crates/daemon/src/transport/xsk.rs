@@ -7,6 +7,7 @@
 //!
 //! Each chunk is somebody's at any time: the kernel's, or ours as a [`Frame`], of which there is one for each chunk.
 
+use super::mapping::Mapping;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -25,40 +26,6 @@ const CHUNKS: usize = 3 * ENTRIES as usize;
 const SEND_BUFFER: i32 = 8 << 20;
 /// How often the kernel is asked to send what is in a ring before others have their turn: each time it sends up to 32 frames.
 const KICKS: usize = 64;
-
-/// Memory that goes with its value.
-struct Mapping {
-    at: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: it is memory, with no tie to a thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; what is in it is only touched by [`Frame`]s' owners and by rings, each of which has one.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// Maps a ring of a socket, or memory of our own.
-    fn new(fd: Option<(&OwnedFd, libc::off_t)>, len: usize) -> io::Result<Self> {
-        let (raw, at, flags) = match fd {
-            Some((fd, at)) => (fd.as_raw_fd(), at, libc::MAP_SHARED | libc::MAP_POPULATE),
-            None => (-1, 0, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE),
-        };
-        // SAFETY: a new mapping of this length.
-        let at = unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, raw, at) };
-        match NonNull::new(at.cast::<u8>()) {
-            Some(start) if at != libc::MAP_FAILED => Ok(Mapping { at: start, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping. Of rings no reference outlives the socket; frames are reached through the memory itself.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
-    }
-}
 
 /// A chunk of memory that is ours: there is no other value for the same one.
 #[derive(Debug)]
@@ -85,15 +52,15 @@ impl Memory {
     /// # Panics
     /// When it is one of another memory.
     pub(crate) fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
-        let at = frame.0.as_ptr().addr().wrapping_sub(self.0.at.as_ptr().addr());
-        assert!(at < self.0.len, "a frame of this memory");
+        let at = frame.0.as_ptr().addr().wrapping_sub(self.0.start().as_ptr().addr());
+        assert!(at < self.0.len(), "a frame of this memory");
         // SAFETY: a whole chunk of this memory, which lives as long as the slice; the kernel does not touch it as long as its
         // only `Frame` is here, and that is borrowed.
         unsafe { core::slice::from_raw_parts_mut(frame.0.as_ptr(), CHUNK) }
     }
 
     fn offset(&self, frame: &Frame) -> u64 {
-        (frame.0.as_ptr().addr() - self.0.at.as_ptr().addr()) as u64
+        (frame.0.as_ptr().addr() - self.0.start().as_ptr().addr()) as u64
     }
 
     /// The chunk that an address of the kernel's is in.
@@ -102,9 +69,9 @@ impl Memory {
     /// The kernel has just given it back.
     unsafe fn frame(&self, address: u64) -> Frame {
         let at = address as usize / CHUNK * CHUNK;
-        assert!(at + CHUNK <= self.0.len, "the kernel gives back what it was given");
+        assert!(at + CHUNK <= self.0.len(), "the kernel gives back what it was given");
         // SAFETY: within the mapping.
-        Frame(unsafe { self.0.at.add(at) })
+        Frame(unsafe { self.0.start().add(at) })
     }
 }
 
@@ -126,15 +93,14 @@ unsafe impl<T: Send> Send for Ring<T> {}
 impl<T: Copy> Ring<T> {
     fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &libc::xdp_ring_offset) -> io::Result<Self> {
         super::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
-        let map =
-            Mapping::new(Some((fd, at as libc::off_t)), offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
+        let map = Mapping::of(fd, at as libc::off_t, offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
         // SAFETY: the kernel's offsets into its own mapping, aligned for what they are of.
         unsafe {
             Ok(Ring {
-                producer: map.at.add(offsets.producer as usize).cast(),
-                consumer: map.at.add(offsets.consumer as usize).cast(),
-                flags: map.at.add(offsets.flags as usize).cast(),
-                entries: map.at.add(offsets.desc as usize).cast(),
+                producer: map.start().add(offsets.producer as usize).cast(),
+                consumer: map.start().add(offsets.consumer as usize).cast(),
+                flags: map.start().add(offsets.flags as usize).cast(),
+                entries: map.start().add(offsets.desc as usize).cast(),
                 _map: map,
                 ours: 0,
                 theirs: 0,
@@ -271,7 +237,7 @@ impl Sockets {
                 end
             })
             .collect();
-        let memory = Memory(Arc::new(Mapping::new(None, end)?));
+        let memory = Memory(Arc::new(Mapping::anonymous(end)?));
         let mut all: Vec<Sockets> = Vec::with_capacity(shares.len());
         for (share, queues) in shares.iter().enumerate() {
             let mut list = Vec::with_capacity(queues.len());
@@ -282,7 +248,8 @@ impl Sockets {
             }
             let start = if share == 0 { 0 } else { ends[share - 1] };
             // SAFETY: within the mapping. Nobody else has a chunk yet.
-            let free = (start..ends[share]).step_by(CHUNK).map(|at| Frame(unsafe { memory.0.at.add(at) })).collect();
+            let free =
+                (start..ends[share]).step_by(CHUNK).map(|at| Frame(unsafe { memory.0.start().add(at) })).collect();
             all.push(Sockets { list, memory: memory.clone(), free, ends: ends.clone(), share, strays: Vec::new() });
         }
         for sockets in &mut all {
@@ -441,8 +408,8 @@ impl Socket {
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         if first.is_none() {
             let region = libc::xdp_umem_reg {
-                addr: memory.0.at.as_ptr().addr() as u64,
-                len: memory.0.len as u64,
+                addr: memory.0.start().as_ptr().addr() as u64,
+                len: memory.0.len() as u64,
                 chunk_size: CHUNK as u32,
                 headroom: HEADROOM,
                 flags: 0,

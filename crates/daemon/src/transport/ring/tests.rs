@@ -65,7 +65,7 @@ fn until(mut done: impl FnMut() -> bool) {
 fn is_filled(ring: &Ring, number: u64) -> bool {
     let at = number as usize * ring.frame_len;
     // SAFETY: a frame within the mapping, as in `Ring::read`.
-    let status = unsafe { AtomicU32::from_ptr(ring.map.at.add(at).cast()) };
+    let status = unsafe { AtomicU32::from_ptr(ring.map.start().as_ptr().add(at).cast()) };
     status.load(Ordering::Acquire) & TP_STATUS_USER != 0
 }
 
