@@ -46,7 +46,7 @@ state() { ask "$1" show protocols all peer | sed -nE 's/^ +BGP state: +//p'; }
 since() { ask "$1" show protocols peer | awk '$1 == "peer" { print $5, $6 }'; }
 show() { SEALANE_RUNTIME_DIR=$dir/run-$1 "$sealane" tcp-ao show 2>/dev/null | sed -n '1,14p' || true; }
 established() { [[ $(state "$1") == Established ]]; }
-route() { ask "$1" show route | grep -q "$2"; }
+route() { ask "$1" show route | has "$2"; }
 same_session() { [[ -n $2 && $(since "$1") == "$2" ]] && established "$1"; }
 
 # keys_of_a [TIME]: what the daemon of end a knows; with a time, another key follows the first, which ends then.

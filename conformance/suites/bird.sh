@@ -19,7 +19,7 @@ wrong='key { id 1; secret "another key"; algorithm hmac sha256; };'
 
 info() { ask "$1" show protocols all peer | grep -E "$2" || true; }
 
-uses() { info "$1" 'Current key|RNext key' | awk '{ print $NF }' | tr '\n' ' ' | grep -qx "$2 $3 "; }
+uses() { info "$1" 'Current key|RNext key' | awk '{ print $NF }' | tr '\n' ' ' | has "^$2 $3 \$"; }
 
 "$bird" --version 2>&1
 wire

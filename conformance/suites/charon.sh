@@ -65,7 +65,7 @@ check "terminated" terminate a
 # A trap: the first packet brings the SA about.
 ends 10.80.0.1 10.80.0.2 'encap = yes' 'start_action = trap'
 load a
-trapped() { xfrm a policy | grep -q 'dst 10.82.2.0/24'; }
+trapped() { xfrm a policy | has 'dst 10.82.2.0/24'; }
 check "a trap policy is there" within 20 trapped
 ip netns exec "$name-a" ping -q -n -c 1 -W 1 -I "${inner[@]}" >"$dir/ping" || true
 check "a packet has the SA made" within 30 installed a
@@ -92,7 +92,7 @@ ip -n "$name-a" route add 10.82.2.1/32 dev ipsec0 src 10.82.1.1
 ip -n "$name-b" route add 10.82.1.1/32 dev ipsec0 src 10.82.2.1
 check "nothing enters an xfrm interface without an SA" no_answer
 check "a CHILD SA with an interface id" initiate a
-id() { xfrm a state | grep -q 'if_id 0x2a'; }
+id() { xfrm a state | has 'if_id 0x2a'; }
 check "so it is" id
 check "packets pass" ping_a 5
 check "no packet is lost while it is rekeyed" under_traffic rekeyed 2 child a b

@@ -122,7 +122,7 @@ quietly() { local out; out=$("$@" 2>&1) || { echo "$out"; return 1; }; }
 initiate() { quietly swan "$1" --initiate --child net; }
 terminate() { quietly swan "$1" --terminate --ike net; }
 sas() { swan "$1" --list-sas 2>/dev/null; }
-says() { sas "$1" | grep -Eq "$2"; }
+says() { sas "$1" | has "$2"; }
 installed() { says "$1" INSTALLED; }
 gone() { ! installed "$1"; }
 xfrm() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- ip xfrm "${@:2}"; }

@@ -9,6 +9,9 @@ mkdir -p "$work"
 # More options of `sealane run` that a suite needs.
 run_flags=()
 
+# has PATTERN: whether its input has a line like that. It reads all of it: who writes must not fail because nobody listens any more.
+has() { local text; text=$(cat); grep -Eq -- "$1" <<<"$text"; }
+
 # What a guest needs first: the allowlist lifted, and what udev would have made in its bare /dev.
 guest='f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f
 [ -e /dev/fd ] || ! grep -q "^devtmpfs /dev " /proc/mounts || ln -s /proc/self/fd /dev/fd; exec "$@"'

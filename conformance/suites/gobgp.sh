@@ -53,7 +53,7 @@ keepalive-interval = 1
 local-address = "10.80.0.1"
 TOML
 go_bgp() { ip netns exec "$name-a" "$gobgp/gobgp" "$@" 2>&1; }
-knows() { go_bgp global rib | grep -q "$1"; }
+knows() { go_bgp global rib | has "$1"; }
 keys_of_a
 check "wire-watch" watch
 check "sealane daemon" daemon
