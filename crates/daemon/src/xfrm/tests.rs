@@ -236,6 +236,7 @@ fn tunnels_and_transport() {
         (OUTER4, OUTER4, TRANSPORT, false),
         (OUTER4, OUTER4, TRANSPORT, true),
         (OUTER6, OUTER6, TRANSPORT, false),
+        (OUTER6, OUTER6, TRANSPORT, true),
     ] {
         for workers in [1, 3] {
             println!("{outer:?} {inner:?} {mode} {encap} {workers}");

@@ -122,6 +122,16 @@ impl Rule<'_, '_> {
         })
     }
 
+    /// Loads the fragment offset and flags of IPv6 (RFC 8200 section 4.5); ends the rule where there are none.
+    pub(super) fn v6_fragment(&mut self, register: i32) -> &mut Self {
+        self.expr("exthdr", |a| {
+            a.be32(1, register as u32);
+            a.put(2, &[libc::IPPROTO_FRAGMENT as u8]);
+            a.be32(3, 2);
+            a.be32(4, 2);
+        })
+    }
+
     /// Loads the mark of the socket that a packet is for; ends the rule where there is none.
     pub(super) fn socket_mark(&mut self, register: i32) -> &mut Self {
         const NFT_SOCKET_MARK: u32 = 1;

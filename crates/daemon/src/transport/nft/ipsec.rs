@@ -9,7 +9,8 @@
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
 //!                     policies 'in' in their order     pass: accept;   protect, block, the rest of a default: jump input-...
 //!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd':  jump refused-...
-//!   chain input-template, input-block, input-rest            for a socket of ours: accept;   jump refused-...
+//!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
+//!                                                            jump refused-...
 //!   chain refused-template, refused-block, refused-rest      counter, drop
 //! ```
 //!
@@ -326,6 +327,11 @@ impl PolicyTable {
                     r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
                 });
             }
+            // IPv6's are put together behind this hook: of no use without the first one, which is judged.
+            write_rule(batch, (INET, TABLE), why.input(), |r| {
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::NFPROTO_IPV6 as u8]);
+                r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]).accept();
+            });
             write_rule(batch, (INET, TABLE), why.input(), |r| r.jump(why.chain()));
         }
         CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
