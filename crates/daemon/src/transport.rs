@@ -48,6 +48,11 @@ pub(crate) mod xsk;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// The first `len` of 128 bits, all of them where that is more.
+fn mask(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
+}
+
 /// Opens a socket, which no program that we start gets. `kind` may have `SOCK_NONBLOCK` in it.
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain values; the descriptor is new and ours.

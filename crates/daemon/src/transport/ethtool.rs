@@ -1,5 +1,6 @@
 //! The features of a device, as `ethtool -k` asks for them.
 
+use super::link;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,20 +13,13 @@ const GSTRINGS: u32 = 0x1b;
 const SET_FEATURES: u32 = 4;
 const STRING_LEN: usize = 32;
 
-#[repr(C)]
-struct Ifreq {
-    name: [u8; 16],
-    data: *mut u8,
-    rest: [u64; 2],
-}
-
 fn ask(fd: BorrowedFd<'_>, name: &[u8], command: &mut [u8]) -> Result<(), i32> {
-    let mut request = Ifreq { name: [0; 16], data: command.as_mut_ptr(), rest: [0; 2] };
-    let n = name.len().min(15);
-    request.name[..n].copy_from_slice(&name[..n]);
+    let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
+    let mut request = link::request(name).map_err(errno)?;
+    request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
     // SAFETY: a structure of the kernel's layout, and a buffer that is as long as the command in it says.
     let r = unsafe { libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(SIOCETHTOOL), &raw mut request) };
-    if r < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)) } else { Ok(()) }
+    if r < 0 { Err(errno(io::Error::last_os_error())) } else { Ok(()) }
 }
 
 fn words(list: &[u32]) -> Vec<u8> {

@@ -25,14 +25,15 @@ fn any_socket() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `ENODEV` for a name that is too long.
-pub(super) fn request(name: &str) -> io::Result<libc::ifreq> {
+pub(super) fn request(name: impl AsRef<[u8]>) -> io::Result<libc::ifreq> {
+    let name = name.as_ref();
     // SAFETY: all-zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
     }
     Ok(request)
 }

@@ -3,6 +3,7 @@
 //! Keys may name 10.0.0.0/8 and 10.1.0.0/16, several times each; an interval set of nftables refuses overlaps. The set
 //! gets the prefixes that no other one contains, and a change of prefixes becomes the change of the set.
 
+use crate::transport::mask;
 use std::collections::BTreeMap;
 
 /// A prefix of either family: its address in the upper bits, 32 or 128 of them.
@@ -33,10 +34,6 @@ impl Bits {
     fn contains(self, other: Bits) -> bool {
         self.len <= other.len && other.first & mask(self.len) == self.first
     }
-}
-
-fn mask(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
 /// What becomes of the set.

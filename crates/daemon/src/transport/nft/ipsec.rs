@@ -26,6 +26,7 @@ use super::write::{
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, errno, nl};
+use crate::transport::mask;
 use arrayvec::ArrayVec;
 use sealane_engine::xfrm::OutputMark;
 use sealane_net::ipsec::sa::Proto;
@@ -504,7 +505,7 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
             IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
             IpAddr::V6(v6) => bytes.copy_from_slice(&v6.octets()),
         }
-        let mask = (u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0)).to_be_bytes();
+        let mask = mask(bits).to_be_bytes();
         bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
         r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, at, len, R1);
         if u32::from(bits) < len * 8 {

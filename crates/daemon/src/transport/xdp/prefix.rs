@@ -1,5 +1,6 @@
 //! Prefixes of addresses as the program's tables have them, of both families in one space.
 
+use crate::transport::mask;
 use std::net::IpAddr;
 
 /// A prefix of both families: IPv4's are those of IPv4-mapped addresses.
@@ -15,10 +16,6 @@ pub(super) fn wide(address: IpAddr) -> u128 {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
         IpAddr::V6(v6) => v6.to_bits(),
     }
-}
-
-fn mask(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
 impl Prefix {
