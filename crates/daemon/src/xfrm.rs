@@ -37,6 +37,7 @@ pub(crate) mod socket;
 pub(crate) mod space;
 mod tables;
 mod wire;
+mod worker;
 
 use crate::config::Ipsec;
 use sealane_crypto::Registry;

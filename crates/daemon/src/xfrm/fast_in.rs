@@ -5,10 +5,12 @@
 //! packet in 256 goes to the stack as well, marked: its copy is not looked at, but shows that filters would let all of them
 //! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
 
+use super::counters::Counters;
 use super::flight::{ARENA_LEN, Begun, Origin};
 use super::inbound::{Source, Stack, deliver};
 use super::join::settle;
-use super::path::{Counters, Shared, Worker};
+use super::path::Shared;
+use super::worker::Worker;
 use crate::transport::esp::{RawEsp, Received};
 use crate::transport::link;
 use crate::transport::nft::ingress::{EspWay, IngressTable};

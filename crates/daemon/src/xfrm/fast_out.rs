@@ -5,7 +5,7 @@
 //! the same header, if that packet left as it was sent. Wherever that fails, and on devices that are not Ethernet, all go
 //! through the stack.
 
-use super::path::Counters;
+use super::counters::Counters;
 use crate::transport::frames::Frames;
 use crate::transport::link;
 use crate::transport::nft::Marks;

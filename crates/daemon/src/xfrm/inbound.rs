@@ -1,10 +1,11 @@
 //! From the wire to the TUN device.
 
+use super::counters::Counters;
 use super::fast_in::{FastIn, Given};
 use super::flight::{Begun, Origin};
 use super::interface::Gates;
 use super::join::{Joins, Kept, settle};
-use super::path::{Counters, Worker};
+use super::worker::Worker;
 use crate::transport::esp::{Around, Received, UdpEsp};
 use crate::transport::nft::ingress::EspWay;
 use crate::transport::tun::Tun;

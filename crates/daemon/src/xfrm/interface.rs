@@ -9,7 +9,8 @@
 //! The interface stays when we die, so that what is routed to it goes nowhere else.
 
 use super::join::{Joins, Kept};
-use super::path::{DataPath, Post, Worker};
+use super::path::DataPath;
+use super::worker::{Post, Worker};
 use crate::config::XfrmInterface;
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;

@@ -77,8 +77,8 @@ pub(super) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xfrm::path::most_udp;
     use crate::xfrm::tests::{TUNNEL, call, start, state_in_udp};
+    use crate::xfrm::worker::most_udp;
     use std::net::UdpSocket;
 
     #[test]

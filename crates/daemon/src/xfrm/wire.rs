@@ -1,10 +1,12 @@
 //! What sealed packets leave by.
 
+use super::counters::Counters;
 use super::fast_out::FastOut;
-use super::path::{Counters, Shared, most_udp};
+use super::path::Shared;
 use super::ports::{Lent, socket};
 use super::routes::Routes;
 use super::tables::Tables;
+use super::worker::most_udp;
 use crate::transport::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
 use crate::transport::raw::Raw;
 use crate::transport::tap::Headers;
