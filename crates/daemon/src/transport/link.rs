@@ -152,13 +152,20 @@ impl Links {
     }
 }
 
+/// `struct ifinfomsg` of zeros, or of an index.
+pub(crate) fn ifinfomsg(index: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed
+}
+
 /// What somebody has written about a device (`ip link set DEVICE alias`).
 ///
 /// # Errors
 /// The kernel's: `ENODEV` when there is none.
 pub(crate) fn alias(name: &str) -> io::Result<Option<String>> {
     let mut messages = Messages::new();
-    messages.push(libc::RTM_GETLINK, 0, &[0; 16], |a| a.str(libc::IFLA_IFNAME, name));
+    messages.push(libc::RTM_GETLINK, 0, &ifinfomsg(0), |a| a.str(libc::IFLA_IFNAME, name));
     let mut alias = None;
     Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
         let attributes = nl::Attrs::new(message.payload.get(16..).unwrap_or_default());
@@ -175,10 +182,8 @@ pub(crate) fn alias(name: &str) -> io::Result<Option<String>> {
 /// # Errors
 /// The kernel's.
 pub(crate) fn set_alias(index: u32, alias: &str) -> io::Result<()> {
-    let mut fixed = [0; 16];
-    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     let mut messages = Messages::new();
-    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &fixed, |a| a.str(libc::IFLA_IFALIAS, alias));
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &ifinfomsg(index), |a| a.str(libc::IFLA_IFALIAS, alias));
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
@@ -245,9 +250,7 @@ mod tests {
             set_up("a", true)?;
             assert!(told(&mut links)?.last() == Some(&(true, false)) && is_up("a")?);
             let mut messages = Messages::new();
-            let mut fixed = [0; 16];
-            fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-            messages.push(libc::RTM_DELLINK, sealane_abi::netlink::NLM_F_ACK, &fixed, |_| {});
+            messages.push(libc::RTM_DELLINK, nl::NLM_F_ACK, &ifinfomsg(index), |_| {});
             Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
             assert_eq!(told(&mut links)?.last(), Some(&(false, true)));
             Ok(())

@@ -164,10 +164,8 @@ pub(super) fn vnet_header(headers: &Headers<'_>, link_len: usize) -> [u8; VNET_H
 pub(super) fn no_addresses(index: u32) -> io::Result<()> {
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
     const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
-    let mut fixed = [0; 16];
-    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     let mut messages = Messages::new();
-    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &fixed, |a| {
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &link::ifinfomsg(index), |a| {
         a.nest(libc::IFLA_AF_SPEC, |a| {
             a.nest(libc::AF_INET6 as u16, |a| a.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
         });

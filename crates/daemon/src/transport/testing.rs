@@ -53,26 +53,19 @@ pub(crate) fn pair(test: &str) -> Option<(Netns, Netns)> {
     Some((a, b))
 }
 
-/// `struct ifinfomsg` of zeros, or of an index.
-fn ifinfomsg(index: u32) -> [u8; 16] {
-    let mut fixed = [0; 16];
-    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-    fixed
-}
-
 const CREATE: u16 = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_EXCL as u16;
 
 /// Makes a veth pair, one end here, the other in `there`.
 fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
     const VETH_INFO_PEER: u16 = 1;
     let mut messages = Messages::new();
-    messages.push(libc::RTM_NEWLINK, CREATE, &ifinfomsg(0), |a| {
+    messages.push(libc::RTM_NEWLINK, CREATE, &link::ifinfomsg(0), |a| {
         a.str(libc::IFLA_IFNAME, here);
         a.nest(libc::IFLA_LINKINFO, |a| {
             a.str(libc::IFLA_INFO_KIND, "veth");
             a.nest(libc::IFLA_INFO_DATA, |a| {
                 a.nest(VETH_INFO_PEER, |a| {
-                    a.raw(&ifinfomsg(0));
+                    a.raw(&link::ifinfomsg(0));
                     a.str(libc::IFLA_IFNAME, name);
                     a.u32(libc::IFLA_NET_NS_FD, there.as_fd().as_raw_fd() as u32);
                 });

@@ -89,6 +89,10 @@ impl Interface {
         Ok(Interface { config: config.clone(), gate, post, thread: Some(thread) })
     }
 
+    fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Ends it, and its device.
     fn end(self) {
         // It may be gone already.
@@ -162,11 +166,5 @@ impl Interfaces {
     pub(super) fn stop(&mut self, data: &DataPath) {
         data.shared().gates.set(Vec::new());
         self.list.drain(..).for_each(Interface::end);
-    }
-}
-
-impl Interface {
-    fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }

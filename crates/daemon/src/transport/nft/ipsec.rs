@@ -348,8 +348,7 @@ impl PolicyTable {
         for of in &wanted.interfaces {
             to.rule("output", |r| {
                 r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of));
-                r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
-                r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).drop();
+                self.ours(r).drop();
             });
         }
         for name in ["output", "prerouting", "input"] {
@@ -358,8 +357,7 @@ impl PolicyTable {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
             });
             to.rule(name, |r| {
-                r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
-                r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
+                self.ours(r).accept();
             });
         }
         for of in core::iter::once(&self.device).chain(&wanted.devices) {
@@ -427,10 +425,15 @@ impl PolicyTable {
         }
     }
 
+    /// Goes on with what has our own mark alone, or a key manager's.
+    fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
+    }
+
     /// What we send through a state gets its mark, but for the bits that lead to our devices.
     fn write_mark(&self, r: &mut Rule<'_, '_>, of: &OutputMark) {
-        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
-        r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes());
+        self.ours(r);
         let any = match of.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),

@@ -194,10 +194,13 @@ impl<'c> Ends<'c> {
 
     /// Takes up what there is to hear.
     fn hear(&mut self) {
-        if !self.core.news.swap(false, AcqRel) {
+        // It is written where there is something alone: those who submit read what lies beside it.
+        if !self.core.news.load(Acquire) {
             return;
         }
-        for news in self.core.inbox.lock().drain(..) {
+        let mut inbox = self.core.inbox.lock();
+        self.core.news.store(false, Relaxed);
+        for news in inbox.drain(..) {
             match news {
                 News::Queue(end) => self.list.push(end),
                 News::State(name, key) => {

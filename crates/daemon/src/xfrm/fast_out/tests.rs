@@ -117,9 +117,7 @@ fn the_neighbour_and_the_device_change() {
             link::set_up("a", false)?;
             let index = link::index("a")?;
             let mut messages = Messages::new();
-            let mut fixed = [0; 16];
-            fixed[4..8].copy_from_slice(&index.to_ne_bytes());
-            messages.push(libc::RTM_NEWLINK, nl::NLM_F_ACK, &fixed, |to| {
+            messages.push(libc::RTM_NEWLINK, nl::NLM_F_ACK, &link::ifinfomsg(index), |to| {
                 to.put(libc::IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
             });
             Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;

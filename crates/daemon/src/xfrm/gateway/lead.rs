@@ -123,10 +123,10 @@ impl Lead {
 
     /// Makes the tables of the program follow policies, states and addresses, where something is to be done and it is time.
     pub(super) fn follow(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
-        let begun = Instant::now();
-        if !self.changed || begun < self.rest {
+        if !self.changed || routes.now() < self.rest {
             return;
         }
+        let begun = Instant::now();
         self.changed = false;
         let Some(program) = &mut self.program else { return };
         let shared = &common.shared;
