@@ -24,6 +24,7 @@ use std::thread::JoinHandle;
 
 /// Where what has come through states with an interface id comes out.
 struct Gate {
+    name: String,
     if_id: u32,
     to: Mutex<(Tun, Kept)>,
 }
@@ -45,6 +46,16 @@ impl Gates {
         let mut list = self.list.write();
         self.any.store(!gates.is_empty(), Ordering::Relaxed);
         *list = gates;
+    }
+
+    /// The names of the interfaces.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.list.read().iter().map(|gate| gate.name.clone()).collect()
+    }
+
+    /// Their interface ids.
+    pub(super) fn if_ids(&self) -> Vec<u32> {
+        self.list.read().iter().map(|gate| gate.if_id).collect()
     }
 
     /// Gives opened packets of interfaces to the stack; how many it did not take, or are of none.
@@ -78,7 +89,8 @@ impl Interface {
     fn start(config: &XfrmInterface, netns: &Netns, data: &DataPath) -> io::Result<Self> {
         let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
         let tun = netns.run(|| Tun::open_kept(&config.name))?;
-        let gate = Arc::new(Gate { if_id: config.if_id, to: Mutex::new((tun.try_clone()?, Kept::new())) });
+        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Kept::new())));
+        let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name) = (netns.try_clone()?, config.name.clone());
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
@@ -149,8 +161,7 @@ impl Interfaces {
 
     fn tell(&self, data: &DataPath) -> io::Result<()> {
         data.shared().gates.set(self.list.iter().map(|there| there.gate.clone()).collect());
-        let names: Vec<_> = self.list.iter().map(|i| (i.config.name.clone(), i.config.if_id)).collect();
-        data.set_interfaces(&names)
+        data.follow_interfaces()
     }
 
     /// A line for each: its name, what it is, whether it runs, its interface id.

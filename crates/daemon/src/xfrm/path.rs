@@ -161,8 +161,6 @@ pub(crate) struct DataPath {
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
     leads: Mutex<Leads>,
-    /// The names of xfrm interfaces.
-    interfaces: Mutex<Vec<String>>,
     ways: Mutex<Ways>,
     mirror: Arc<Mirror>,
     /// For who gives packets to the stack beside its threads.
@@ -209,7 +207,6 @@ impl DataPath {
             shared,
             table: Mutex::new(table),
             leads: Mutex::default(),
-            interfaces: Mutex::default(),
             ways: Mutex::new(ways),
             mirror: Arc::default(),
             tun,
@@ -310,16 +307,15 @@ impl DataPath {
         Ok(result)
     }
 
-    /// From now on these are the xfrm interfaces, whose devices are there.
+    /// Has engine and rules follow the xfrm interfaces.
     ///
     /// # Errors
     /// The kernel's, when the rules could not be changed.
-    pub(super) fn set_interfaces(&self, interfaces: &[(String, u32)]) -> io::Result<()> {
+    pub(super) fn follow_interfaces(&self) -> io::Result<()> {
         let mut table = self.table.lock();
-        *self.interfaces.lock() = interfaces.iter().map(|(name, _)| name.clone()).collect();
         let rules = {
             let mut xfrm = self.shared.xfrm();
-            xfrm.set_interfaces(interfaces.iter().map(|(_, if_id)| *if_id).collect());
+            xfrm.set_interfaces(self.shared.gates.if_ids());
             self.wanted(&xfrm, &self.leads.lock())
         };
         // Rules of a daemon before this one stay until somebody says what policies there are now.
@@ -330,7 +326,7 @@ impl DataPath {
     fn wanted(&self, xfrm: &Xfrm, leads: &Leads) -> Wanted {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
-        let interfaces = self.interfaces.lock().clone();
+        let interfaces = self.shared.gates.names();
         Wanted { interfaces, ..wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm)) }
     }
 
