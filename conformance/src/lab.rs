@@ -26,9 +26,15 @@ impl Lab {
     #[must_use]
     pub fn new(test: &str) -> Option<Lab> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("lab{}n{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(&name);
-        std::fs::create_dir_all(&folder).expect("a folder");
+        // What a run left that was ended, under a process id that comes again, is nobody's outcome.
+        let (name, folder) = loop {
+            let name = format!("lab{}n{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let folder = std::env::temp_dir().join(&name);
+            match std::fs::create_dir(&folder) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => break made.map(|()| (name, folder)).expect("a folder"),
+            }
+        };
         let mut lab = Lab { name, spaces: Vec::new(), folder };
         let refused = lab.try_space("probe").err().or_else(|| {
             let probe = lab.spaces[0].clone();
