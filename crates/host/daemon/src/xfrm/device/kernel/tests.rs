@@ -17,7 +17,7 @@ const TEST: &str = "xfrm::device::kernel::tests::a_kernel_has_states_and_policie
 #[test]
 fn with_a_kernel_that_has_esp() {
     let kernels = std::env::var_os("SEALANE_KERNELS").map(PathBuf::from);
-    let shared = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/kernel");
+    let shared = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/kernel");
     let boot = kernels.unwrap_or_else(shared).join("boot");
     if !boot.exists() {
         return testing::skip("xfrm::device::kernel", &format!("there is no {}", boot.display()));

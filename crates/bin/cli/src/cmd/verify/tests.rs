@@ -5,9 +5,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 /// Linux 7.3's own signatures (conformance/vectors/tcp_ao_capture.py).
-const KERNEL: &[u8] = include_bytes!("../../../../../conformance/vectors/tcp-ao-linux.pcap");
-const KERNEL_KEYS: &str = include_str!("../../../../../conformance/vectors/tcp-ao-linux.toml");
-const RFC_9235: &str = include_str!("../../../../net/vectors/rfc9235.json");
+const KERNEL: &[u8] = include_bytes!("../../../../../../conformance/vectors/tcp-ao-linux.pcap");
+const KERNEL_KEYS: &str = include_str!("../../../../../../conformance/vectors/tcp-ao-linux.toml");
+const RFC_9235: &str = include_str!("../../../../../protocol/net/vectors/rfc9235.json");
 
 /// The keys of RFC 9235, which uses the same ids for all of them.
 fn rfc_keys() -> String {

@@ -186,7 +186,7 @@ mod tests {
     use std::path::PathBuf;
 
     fn example() -> PathBuf {
-        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../etc/sealane.toml"))
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../etc/sealane.toml"))
     }
 
     /// A copy of `text` that only we can read: a checkout has whatever modes it has.

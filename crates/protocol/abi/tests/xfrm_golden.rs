@@ -11,9 +11,9 @@ use sealane_abi::xfrm::{self, Attributes, Body, Message, Reason, Request};
 use std::collections::BTreeSet;
 
 const RECORDS: [&str; 3] = [
-    include_str!("../../../conformance/vectors/xfrm-linux-7.3.txt"),
-    include_str!("../../../conformance/vectors/xfrm-linux-6.18-migrate.txt"),
-    include_str!("../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt"),
+    include_str!("../../../../conformance/vectors/xfrm-linux-7.3.txt"),
+    include_str!("../../../../conformance/vectors/xfrm-linux-6.18-migrate.txt"),
+    include_str!("../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt"),
 ];
 
 /// One command with the datagrams that it sent and received, and the events that it caused.

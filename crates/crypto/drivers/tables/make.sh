@@ -4,7 +4,7 @@
 #   make.sh [SEALANE] [MILLISECONDS_A_CELL]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-sealane=${1:-$here/../../../target/release/sealane}
+sealane=${1:-$here/../../../../target/release/sealane}
 ms=${2:-5}
 grep -qw vaes /proc/cpuinfo && grep -qw avx512vl /proc/cpuinfo && grep -qw sha_ni /proc/cpuinfo ||
   { echo "make.sh: this CPU lacks AVX-512, VAES or SHA-NI" >&2; exit 1; }

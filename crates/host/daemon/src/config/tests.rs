@@ -2,7 +2,7 @@ use super::*;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 
-const EXAMPLE: &str = include_str!("../../../../etc/sealane.toml");
+const EXAMPLE: &str = include_str!("../../../../../etc/sealane.toml");
 
 fn no_files(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("no {}", path.display())))

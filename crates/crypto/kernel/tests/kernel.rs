@@ -25,7 +25,7 @@ impl Entropy for NoEntropy {
 fn kernels() -> PathBuf {
     match std::env::var_os("SEALANE_KERNELS") {
         Some(path) => path.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/kernel"),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../../shared/kernel"),
     }
 }
 
