@@ -65,6 +65,17 @@ pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
         .build()
 }
 
+/// A registry of every driver, choosing by this machine's table and with the system's entropy. A table that cannot be used
+/// is returned as an error beside it; the shipped one stands in for it.
+#[must_use]
+pub fn system_registry() -> (Registry, Option<tables::LoadError>) {
+    let (table, error) = match tables::load() {
+        Ok((table, _)) => (table, None),
+        Err(error) => (tables::shipped().0, Some(error)),
+    };
+    (registry(table, Arc::new(SystemEntropy)), error)
+}
+
 /// The libraries that this build or this CPU lacks, in words: what is missing and how to get it.
 #[must_use]
 pub fn left_out() -> Vec<String> {

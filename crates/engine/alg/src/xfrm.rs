@@ -53,7 +53,7 @@ mod tests;
 
 pub use keepalive::Keepalive;
 pub use output_mark::OutputMark;
-pub use proc::{STAT_QUERY, proc_xfrm_stat};
+pub use proc::proc_xfrm_stat;
 
 use policies::Policies;
 use states::States;

@@ -4,12 +4,12 @@
 //! Only root and the user whom the instance runs as are answered, whatever the file modes say.
 
 use crate::metrics;
-use crate::transport::{process, unix};
+use crate::transport::{process, runtime, unix};
 use sealane_abi::admin::{Request, Snapshot, Socket};
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,19 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request in bytes.
 const MAX_REQUEST: u64 = 256;
 
-/// The runtime folder of this user. `None`: there is no place for one.
-#[must_use]
-pub fn runtime_folder() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("SEALANE_RUNTIME_DIR") {
-        return Some(folder.into());
-    }
-    if process::effective_user() == 0 {
-        return Some("/run/sealane".into());
-    }
-    let base = std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty())?;
-    Some(Path::new(&base).join("sealane"))
-}
-
 /// A listening admin socket. Its file goes when it is dropped.
 pub struct Server {
     path: PathBuf,
@@ -52,7 +39,7 @@ impl Server {
     /// # Errors
     /// When the folder belongs to somebody else or others could change it, or the socket cannot be made.
     pub fn start(folder: &Path, source: Source) -> io::Result<Server> {
-        make_private(folder)?;
+        runtime::make_private(folder)?;
         let path = folder.join(format!("{}.sock", std::process::id()));
         // What an earlier process with our id left behind.
         match fs::remove_file(&path) {
@@ -99,20 +86,6 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let meta = fs::symlink_metadata(folder)?;
-    let ours = meta.uid() == process::effective_user();
-    if !meta.is_dir() || !ours || meta.mode() & 0o022 != 0 {
-        let what = format!("{} is not a folder that only we can change", folder.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-    }
-    Ok(())
-}
-
 fn answer(stream: UnixStream, source: &Source) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -143,7 +116,7 @@ pub struct Instance {
 /// # Errors
 /// When a runtime folder is there and cannot be read.
 pub fn instances() -> io::Result<Vec<Instance>> {
-    let mut folders: Vec<PathBuf> = runtime_folder().into_iter().collect();
+    let mut folders: Vec<PathBuf> = runtime::folder().into_iter().collect();
     if std::env::var_os("SEALANE_RUNTIME_DIR").is_none() && process::effective_user() != 0 {
         folders.push("/run/sealane".into());
     }

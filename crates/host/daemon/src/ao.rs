@@ -8,5 +8,4 @@ mod protected;
 mod space;
 mod state;
 
-pub(crate) use path::wall_ms;
 pub(crate) use space::{Space, Spaces};

@@ -13,7 +13,7 @@ mod secret;
 mod section;
 mod time;
 
-pub use ipsec::{DeviceKind, Gateway, Ipsec, OffloadDevice, XfrmInterface};
+pub use ipsec::{DEVICE, DeviceKind, Gateway, Ipsec, MAX_WORKERS, OffloadDevice, XfrmInterface};
 pub use keys::{Key, KeyChain, MAX_KEY_LEN, WhenExpired};
 pub use keys_file::{KeysFile, Known};
 pub use peer::{Flow, Peer, Ports, Prefix};

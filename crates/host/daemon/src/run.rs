@@ -4,10 +4,12 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::admin;
-use crate::ao::{Spaces, wall_ms};
+use crate::ao::Spaces;
 use crate::audit::{Ledger, Usage};
 use crate::serve::{Counting, Server};
+use crate::transport::clock::wall_ms;
 use crate::transport::process::{self, Change, Signal, Signals};
+use crate::transport::runtime;
 use crate::transport::seccomp::{Filter, Listener, Numbers};
 use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_crypto::Registry;
@@ -154,7 +156,7 @@ fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option
 
 /// The socket over which `sealane tcp-ao show` asks. Without it the program runs all the same.
 fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
-    let folder = admin::runtime_folder()?;
+    let folder = runtime::folder()?;
     let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let started_s = wall_ms() / 1000;
     let server = server.clone();
@@ -172,16 +174,13 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
     started.inspect_err(|e| complain(format_args!("tcp-ao show will not find us: {}: {e}", folder.display()))).ok()
 }
 
-/// Every driver of this build, with this machine's table.
+/// Every driver of this build, with this machine's table; says so where that cannot be used.
 pub(crate) fn registry() -> Arc<Registry> {
-    let table = match sealane_drivers::tables::load() {
-        Ok((table, _)) => table,
-        Err(e) => {
-            complain(format_args!("calibration: {e}; using the shipped table"));
-            sealane_drivers::tables::shipped().0
-        }
-    };
-    Arc::new(sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy)))
+    let (registry, error) = sealane_drivers::system_registry();
+    if let Some(e) = error {
+        complain(format_args!("calibration: {e}; using the shipped table"));
+    }
+    Arc::new(registry)
 }
 
 /// Passes signals on until the program has ended.

@@ -11,6 +11,7 @@
 #![allow(unsafe_code, reason = "the one place of this crate where system calls are made")]
 
 pub(crate) mod bpf;
+pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod esp;
 pub(crate) mod ethtool;
@@ -26,11 +27,14 @@ pub(crate) mod nfqueue;
 pub(crate) mod nft;
 pub(crate) mod peer;
 pub(crate) mod poll;
+pub(crate) mod presence;
 pub(crate) mod process;
+pub(crate) mod random;
 pub(crate) mod raw;
 pub(crate) mod rights;
 pub(crate) mod ring;
 pub(crate) mod route;
+pub(crate) mod runtime;
 pub(crate) mod seccomp;
 pub(crate) mod shard;
 pub(crate) mod sleep;

@@ -24,7 +24,6 @@ mod join;
 mod keepalive;
 pub(crate) mod lane;
 mod listeners;
-pub(crate) mod mark;
 mod numbers;
 mod outbound;
 pub(crate) mod path;
@@ -40,6 +39,7 @@ mod wire;
 mod worker;
 
 use crate::config::Ipsec;
+use crate::transport::netns::Netns;
 use sealane_crypto::Registry;
 use space::Space;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl Spaces {
         }
         let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
-            let netns = crate::host::open_netns(name.as_deref()).map_err(|e| (of(name), e))?;
+            let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
             let space = Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder, *workers)
                 .map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
@@ -104,17 +104,6 @@ impl Spaces {
         }
     }
 }
-
-/// The port at which the daemon answers in each network namespace that it serves: "XF", and a version.
-///
-/// It does not look like the process id that other programs take as their port, and is none: ids end at 4,194,304.
-pub const PORT: u32 = 0x5846_0001;
-
-/// The port of ESP in UDP, which is also IKE's (RFC 3948).
-pub(crate) const NAT_T: u16 = 4500;
-
-/// The mark (`SO_MARK`) of sockets whose packets no policy concerns: a key manager's own, and ours.
-pub(crate) const BYPASS_MARK: u32 = PORT;
 
 #[cfg(test)]
 mod tests;

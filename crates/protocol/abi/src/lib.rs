@@ -1,7 +1,7 @@
 //! Linux's user-space interfaces: structs, constants and the walking of byte strings, without any state.
 //!
 //! One module for each kernel header, constants under their kernel names. All layouts are those of 64-bit Linux.
-//! What the kernel's interfaces cannot say is in [`admin`].
+//! What the kernel's interfaces cannot say is in [`admin`]; numbers of our own are in [`sealane`].
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -10,6 +10,7 @@ pub mod errno;
 pub mod if_alg;
 pub mod netlink;
 pub mod poll;
+pub mod sealane;
 pub mod socket;
 pub mod tcp;
 pub mod xfrm;

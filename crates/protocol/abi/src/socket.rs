@@ -107,6 +107,15 @@ pub const MSG_MORE: u32 = 0x8000;
 /// Read from the error queue.
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 
+/// The option of a UDP socket that has ESP in UDP decapsulated (`linux/udp.h`).
+pub const UDP_ENCAP: i32 = 100;
+/// The option by which a socket has an IPv4 policy of its own (`linux/in.h`).
+pub const IP_XFRM_POLICY: i32 = 17;
+/// The same of IPv6 (`linux/in6.h`).
+pub const IPV6_XFRM_POLICY: i32 = 35;
+/// The port of ESP in UDP, which is also IKE's (RFC 3948).
+pub const NAT_T: u16 = 4500;
+
 /// Page size of the imitated machine: the granule of AF_ALG's buffers.
 pub const PAGE_SIZE: usize = 4096;
 

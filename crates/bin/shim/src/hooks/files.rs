@@ -7,6 +7,7 @@ use crate::sys::{check, raw};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use libc::FILE;
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 
 /// A file whose text is ours.
 #[derive(Clone, Copy)]
@@ -68,8 +69,8 @@ fn listing(which: Ours, flags: c_int) -> Option<Result<isize, i32>> {
         Ours::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
         Ours::Crypto => system::get().map(|s| sealane_engine::proc_crypto(&s).into_bytes()),
         Ours::Netstat(_) | Ours::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
-        Ours::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, sealane_engine::tcp_ao::netstat::QUERY))?),
-        Ours::XfrmStat(whose) => Ok(asked(whose, sealane_engine::xfrm::STAT_QUERY)?),
+        Ours::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, NETSTAT_QUERY))?),
+        Ours::XfrmStat(whose) => Ok(asked(whose, XFRM_STAT_QUERY)?),
     };
     Some(text.and_then(|text| memory_file(&text, flags & libc::O_CLOEXEC != 0)))
 }

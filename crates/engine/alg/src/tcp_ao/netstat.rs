@@ -2,10 +2,6 @@
 
 use sealane_net::ao::drop::{Counter, Netstat};
 
-/// Not a socket option of Linux: getsockopt() with it at level `IPPROTO_TCP`, the thread in place of the descriptor, is how
-/// the preloaded library asks the launcher for the text of `/proc/net/netstat`. The kernel fails it.
-pub const QUERY: i32 = 0x5ea1;
-
 /// The head of the two lines that hold TCP-AO's counters: names, then values.
 const HEAD: &str = "TcpExt:";
 

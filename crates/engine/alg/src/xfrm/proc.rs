@@ -3,9 +3,6 @@
 use core::fmt::Write as _;
 use sealane_net::ipsec::drop::{Counter, Stat};
 
-/// Level and name of the socket option by which the preloaded library asks the launcher for the text; no kernel has this level.
-pub const STAT_QUERY: (i32, i32) = (50, 0x5846);
-
 /// `/proc/net/xfrm_stat` of a network namespace with these counters.
 #[must_use]
 pub fn proc_xfrm_stat(stat: &Stat) -> String {

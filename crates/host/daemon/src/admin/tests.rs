@@ -2,6 +2,8 @@ use super::*;
 use sealane_abi::admin::{
     Counters, Drop as Dropped, DropCount, Key, Namespace, Path, Role, Socket, SocketState, VERSION,
 };
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
 /// A launcher with a listener and a connection.
 pub(crate) fn example() -> Snapshot {

@@ -2,14 +2,16 @@
 //! configuration.
 
 use super::leftover;
-use super::path::{Keep, Policy, Shared, complain, wall_ms};
+use super::path::{Keep, Policy, Shared, complain};
 use super::space::{Space, Spaces};
 use super::state;
 use crate::admin;
 use crate::config::{Config, Flow, LoadError, Peer};
 use crate::metrics::http;
+use crate::transport::clock::wall_ms;
 use crate::transport::netns::Netns;
 use crate::transport::process::{self, Signal, Signals};
+use crate::transport::runtime;
 use crate::transport::sock_diag::{Entry, SockDiag};
 use sealane_abi::admin::{Role, Snapshot, VERSION};
 use sealane_abi::tcp::State;
@@ -111,8 +113,8 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     let config = Arc::new(Config::load(path).map_err(Error::Config)?);
     process::no_core_for_us();
     let signals = Signals::block();
-    let folder = admin::runtime_folder().unwrap_or_else(|| "/run/sealane".into());
-    admin::make_private(&folder).map_err(system(folder.display().to_string()))?;
+    let folder = runtime::folder().unwrap_or_else(|| "/run/sealane".into());
+    runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let registry = crate::run::registry();
     let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path);
     let ipsec = crate::xfrm::Spaces::new(registry, folder.clone());
@@ -196,16 +198,8 @@ fn source(host: &Arc<parking_lot::Mutex<Host>>) -> admin::Source {
 /// # Errors
 /// When a running instance owns them, or the kernel's.
 pub fn clear(netns: Option<&str>) -> Result<(), Error> {
-    let ns = open_netns(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
+    let ns = Netns::named(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
     ns.run(super::path::clear).and_then(|()| ns.run(crate::xfrm::path::clear)).map_err(system("the rules"))
-}
-
-pub(crate) fn open_netns(name: Option<&str>) -> io::Result<Netns> {
-    match name {
-        None => Netns::current(),
-        Some(path) if path.contains('/') => Netns::open(path),
-        Some(name) => Netns::open(&format!("/run/netns/{name}")),
-    }
 }
 
 impl Host {
@@ -235,7 +229,7 @@ impl Host {
                 }
                 None => {
                     let name = netns.as_deref();
-                    let ns = open_netns(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
+                    let ns = Netns::named(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
                     let file = state::path(&self.folder, ns.id().map_err(system("a network namespace"))?.inode());
                     let there = ns.try_clone().map_err(system("a network namespace"))?;
                     let prepare = |shared: &Shared| {

@@ -6,9 +6,8 @@
 
 use super::path::FIRST_QUEUE;
 use super::state;
-use crate::admin;
-use crate::transport::nft;
 use crate::transport::sock_diag::{Entry, SockDiag};
+use crate::transport::{nft, runtime};
 use sealane_abi::tcp::State;
 use sealane_net::ao::mkt::Prefix;
 use std::io;
@@ -36,7 +35,7 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
         std::thread::sleep(Duration::from_millis(20));
     }
     // Its connections go on when it is back, and its rules are no matter of a program's end.
-    if admin::runtime_folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
+    if runtime::folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
         return refuse("the rules of this network namespace are the daemon's: start it, or `sealane tcp-ao clear`");
     }
     // What is in TIME_WAIT sends no data, and not every kernel ends it.

@@ -2,6 +2,7 @@
 
 use super::fast::{Fast, MAX_DEVICES, Pass};
 use super::protected::Protected;
+use crate::transport::clock::wall_ms;
 use crate::transport::link;
 use crate::transport::netns::Netns;
 use crate::transport::nfqueue::{BATCH, Queue, Verdict as Fate};
@@ -127,12 +128,6 @@ impl Shared {
             keep(&engine.save());
         }
     }
-}
-
-/// The time of day, in milliseconds since 1970.
-pub(crate) fn wall_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// One thread's view of it.

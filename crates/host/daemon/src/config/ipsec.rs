@@ -2,7 +2,11 @@
 //! `[[ipsec.gateway]]`: the interfaces whose packets go past the stack.
 
 use super::section::{At, Mistakes, Section, kind, near};
-use crate::xfrm::lane::MAX_WORKERS;
+
+/// The most threads that move packets of one network namespace.
+pub const MAX_WORKERS: u32 = 16;
+/// The interface by which packets go from the stack to the daemon and back.
+pub const DEVICE: &str = "sealane-ipsec";
 
 /// What `[ipsec]` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -282,7 +286,7 @@ fn wrong_name(name: &str, kind: Option<DeviceKind>) -> Option<String> {
         }
         // The kernel would put a number there.
         _ if made && name.contains('%') => Some("'name' has a %, which no interface that is made has".to_owned()),
-        crate::xfrm::path::DEVICE => Some(format!("'{name}' is the daemon's own interface")),
+        DEVICE => Some(format!("'{name}' is the daemon's own interface")),
         "lo" if made => Some("'lo' is there already; a device is an interface of its own".to_owned()),
         _ => None,
     }

@@ -63,7 +63,7 @@ pub(super) fn check_private(file: &File) -> io::Result<()> {
     if !meta.is_file() {
         return Ok(());
     }
-    let us = crate::transport::process::effective_user();
+    let us = rustix::process::geteuid().as_raw();
     let refuse = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     match meta.mode() & 0o777 {
         mode if mode & 0o077 != 0 => refuse(format!("its mode is {mode:04o}, so that others can use it: make it 0600")),

@@ -10,6 +10,7 @@ use crate::transport::netns::Netns;
 use crate::transport::peer::{Peer, Span};
 use crate::transport::seccomp::Notification;
 use crate::transport::tcp_socket as sock;
+use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 use sealane_engine::Errno;
 use sealane_engine::tcp_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
@@ -35,7 +36,7 @@ pub(super) fn concerns(n: &Notification) -> bool {
                     n.args[2] as i32,
                     tcp::TCP_MD5SIG | tcp::TCP_MD5SIG_EXT | tcp::TCP_AO_ADD_KEY..=tcp::TCP_AO_REPAIR
                 )
-                || n.nr == libc::SYS_getsockopt && n.args[2] as i32 == netstat::QUERY
+                || n.nr == libc::SYS_getsockopt && n.args[2] as i32 == NETSTAT_QUERY
         }
         _ => false,
     }
@@ -44,7 +45,7 @@ pub(super) fn concerns(n: &Notification) -> bool {
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification) -> Done {
     let peer = Peer(n.tid);
-    if n.nr == libc::SYS_getsockopt && n.args[2] as i32 == netstat::QUERY {
+    if n.nr == libc::SYS_getsockopt && n.args[2] as i32 == NETSTAT_QUERY {
         return counters(spaces, peer, n);
     }
     if n.nr == libc::SYS_connect && spaces.is_empty() {

@@ -12,25 +12,17 @@ mod socket;
 use super::{Server, Verdict};
 use crate::transport::gone::Watched;
 use crate::transport::peer::Peer;
-use crate::transport::seccomp::Notification;
+use crate::transport::seccomp::{Notification, XFRM_OPTIONS};
 use crate::transport::{tcp_socket, usersock};
 use parking_lot::Mutex;
 use sealane_abi::netlink::NETLINK_XFRM;
+use sealane_abi::sealane::XFRM_STAT_QUERY;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 type Done = Result<i64, Verdict>;
-
-/// `UDP_ENCAP`, `IP_XFRM_POLICY`, `IPV6_XFRM_POLICY`.
-pub(super) const UDP_ENCAP: i32 = 100;
-const IP_XFRM_POLICY: i32 = 17;
-const IPV6_XFRM_POLICY: i32 = 35;
-
-/// Options of other sockets that the daemon has to do with: level and name.
-pub(crate) const OPTIONS: [(i32, i32); 3] =
-    [(libc::IPPROTO_UDP, UDP_ENCAP), (libc::IPPROTO_IP, IP_XFRM_POLICY), (libc::IPPROTO_IPV6, IPV6_XFRM_POLICY)];
 
 /// Looks for closed sockets when there are this many, or twice as many as last time.
 const FIRST_SWEEP: usize = 64;
@@ -110,13 +102,13 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
         let ours = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == NETLINK_XFRM;
         return ours.then(|| link::socket(server, peer, n));
     }
-    if n.nr == libc::SYS_setsockopt && OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
+    if n.nr == libc::SYS_setsockopt && XFRM_OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
         return Some(link::option(server, peer, n));
     }
     if n.nr == libc::SYS_bind {
         link::bind(server, peer, n);
     }
-    if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == sealane_engine::xfrm::STAT_QUERY {
+    if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == XFRM_STAT_QUERY {
         return Some(link::counters(peer, n));
     }
     let fd = n.args[0] as u32;

@@ -58,6 +58,22 @@ impl Netns {
         }
     }
 
+    /// The one that `ip netns` knows by a name, or of a path; without a name that of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's: `NotFound` when there is none.
+    pub(crate) fn named(name: Option<&str>) -> io::Result<Self> {
+        match name {
+            None => Netns::current(),
+            Some(path) if path.contains('/') => Netns::open(path),
+            Some(name) => Netns::open(&format!("/run/netns/{name}")),
+        }
+    }
+
+    /// The one whose file this is.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub(crate) fn open(path: &str) -> io::Result<Self> {
         Ok(Netns { fd: File::open(path)?.into() })
     }

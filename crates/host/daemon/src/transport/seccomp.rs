@@ -1,9 +1,8 @@
 //! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
 
-use crate::serve::xfrm;
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
-use sealane_engine::tcp_ao::netstat;
-use sealane_engine::xfrm::STAT_QUERY;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -11,6 +10,10 @@ const AF_ALG: u32 = 38;
 const AF_NETLINK: u32 = 16;
 const NETLINK_XFRM: u32 = 6;
 const NETLINK_CRYPTO: u32 = 21;
+
+/// Options of other sockets that concern the IPsec daemon: level and name.
+pub(crate) const XFRM_OPTIONS: [(i32, i32); 3] =
+    [(libc::IPPROTO_UDP, UDP_ENCAP), (libc::IPPROTO_IP, IP_XFRM_POLICY), (libc::IPPROTO_IPV6, IPV6_XFRM_POLICY)];
 
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
@@ -155,7 +158,7 @@ impl Filter {
         c.jump(libc::BPF_JEQ, NETLINK_XFRM, To::Ask, To::Next);
         c.jump(libc::BPF_JEQ, NETLINK_CRYPTO, To::Ask, To::Allow);
         c.label(To::Option);
-        for (level, name) in xfrm::OPTIONS {
+        for (level, name) in XFRM_OPTIONS {
             c.arg(1);
             c.skip_unless(level as u32);
             c.arg(2);
@@ -164,7 +167,7 @@ impl Filter {
         c.goto(if tcp_ao { To::Tcp } else { To::First });
         c.label(To::Stat);
         c.arg(1);
-        c.jump(libc::BPF_JEQ, STAT_QUERY.0 as u32, To::Ask, To::Next);
+        c.jump(libc::BPF_JEQ, XFRM_STAT_QUERY.0 as u32, To::Ask, To::Next);
         if !tcp_ao {
             c.goto(To::First);
         } else {
@@ -173,7 +176,7 @@ impl Filter {
             c.jump(libc::BPF_JEQ, tcp::IPPROTO_TCP as u32, To::Next, To::First);
             c.arg(2);
             // TCP-MD5 is what TCP-AO has to get along with.
-            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, netstat::QUERY] {
+            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
                 c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::Next);
             }
             c.jump(libc::BPF_JGT, tcp::TCP_AO_REPAIR as u32, To::First, To::Next);

@@ -12,7 +12,7 @@
 //!
 //! Prefixes are kept so that two lookups decide: `to` gives the longest destination prefix of any policy a number, and `from`
 //! says for this number and the longest prefix of the source whether the first policy that is for both protects
-//! ([`crate::xfrm::gateway`]). Program and sockets go with their descriptors: when we die the stack has all frames again, and
+//! (the gateway of the crate `ipsec`). Program and sockets go with their descriptors: when we die the stack has all frames again, and
 //! its rules.
 
 mod prefix;

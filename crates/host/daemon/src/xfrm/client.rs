@@ -1,9 +1,9 @@
 //! Asking the daemon of this network namespace, without a launcher.
 
-use super::PORT;
-use super::questions::{self, Question};
+use crate::transport::netns::Netns;
 use crate::transport::{link, peer, process, usersock};
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
+use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::xfrm::Message as Request;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,7 +45,7 @@ impl Client {
             usersock::pass_credentials(fd.as_fd())?;
             usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
             usersock::bind(fd.as_fd(), 0, groups)?;
-            usersock::connect(fd.as_fd(), PORT)?;
+            usersock::connect(fd.as_fd(), XFRM_PORT)?;
             let mut client = Client { fd, seq: 0 };
             // It has to say who it is before it is told a key.
             client.send(&sealane_abi::netlink::answer::message(
@@ -63,7 +63,7 @@ impl Client {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = Instant::now();
         loop {
-            match usersock::send(self.fd.as_fd(), PORT, bytes, None) {
+            match usersock::send(self.fd.as_fd(), XFRM_PORT, bytes, None) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -91,12 +91,12 @@ impl Client {
             }
             usersock::receive(self.fd.as_fd(), &mut [], 0)?;
             let uid = frame.sender.map(|s| s.uid);
-            let ours = frame.port == PORT && uid.is_some_and(|u| u == 0 || u == process::effective_user());
+            let ours = frame.port == XFRM_PORT && uid.is_some_and(|u| u == 0 || u == process::effective_user());
             if ours && frame.len <= bytes.len() && wanted(frame.groups == 0) {
                 bytes.truncate(frame.len);
                 return Ok(bytes);
             }
-            if frame.port == PORT && !ours && frame.groups == 0 {
+            if frame.port == XFRM_PORT && !ours && frame.groups == 0 {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
         }
@@ -159,7 +159,7 @@ impl Client {
         let flags = sealane_abi::netlink::NLM_F_REQUEST;
         self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;
         let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
-        questions::text(&answer, question).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        question.text(&answer).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Waits for the next event, and hands its messages to `each`.
@@ -213,7 +213,7 @@ fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
 fn within<T: Send>(netns: Option<&str>, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     match netns {
         None => f(),
-        Some(_) => crate::host::open_netns(netns)?.run(f),
+        Some(_) => Netns::named(netns)?.run(f),
     }
 }
 

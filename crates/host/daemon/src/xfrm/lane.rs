@@ -14,6 +14,7 @@
 //! device's does, and goes on with what others hand over to it: nobody waits for anybody.
 
 use super::seat::Seat;
+use crate::config::MAX_WORKERS;
 use crate::transport::poll::Waker;
 use crate::transport::tun::{FRAME_LEN, Tun};
 use arrayvec::ArrayVec;
@@ -25,8 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-/// The most workers of a stack.
-pub(crate) const MAX_WORKERS: u32 = 16;
 /// Frames of one parcel at most.
 pub(super) const FRAMES: usize = 32;
 /// Parcels that may be under way from one worker to all others, of 128 KB each.

@@ -8,6 +8,7 @@ use super::policies::{self, Lead, Leads, wanted, ways};
 use super::ports::Lent;
 use super::tables::Cores;
 use super::worker::{Sockets, Worker};
+use crate::config::DEVICE;
 use crate::transport::cpu;
 use crate::transport::netns::Netns;
 use crate::transport::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
@@ -24,9 +25,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
-
-/// The TUN device's name.
-pub(crate) const DEVICE: &str = "sealane-ipsec";
 
 /// Tells key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;

@@ -1,9 +1,9 @@
 //! The rules that follow from policies.
 
-use crate::transport::nft::ipsec::{Match, Rules, Then, Wanted};
+use crate::transport::nft::ipsec::{Match, Rules, StateMark, Then, Wanted};
 use crate::transport::route::Way;
 use sealane_engine::xfrm::{OutputMark, Xfrm};
-use sealane_net::ipsec::sa::Mode;
+use sealane_net::ipsec::sa::{Mode, Proto};
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,14 +67,24 @@ fn overlap(a: &Match, b: &Match) -> bool {
 const MAX_MARKS: usize = 1024;
 
 /// The marks that rules set.
-pub(super) fn marks(xfrm: &Xfrm) -> Vec<OutputMark> {
-    xfrm.output_marks().take(MAX_MARKS).collect()
+pub(super) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
+    let rule = |of: OutputMark| StateMark {
+        destination: of.destination,
+        proto: match (of.udp, of.proto) {
+            (true, _) => libc::IPPROTO_UDP,
+            (false, Proto::Esp) => libc::IPPROTO_ESP,
+            (false, Proto::Ah) => libc::IPPROTO_AH,
+        } as u8,
+        spi: of.spi,
+        mark: of.mark,
+    };
+    xfrm.output_marks().take(MAX_MARKS).map(rule).collect()
 }
 
 /// What the rules have to say for these policies, and for states with marks.
 ///
 /// `mirrored` are the indices of those that the kernel has for states in crypto offload.
-pub(super) fn wanted(spd: &Spd, marks: Vec<OutputMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
+pub(super) fn wanted(spd: &Spd, marks: Vec<StateMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
     let rules = |dir| rules(spd, dir, leads, mirrored);
     let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
     Wanted {
@@ -199,7 +209,7 @@ mod tests {
         let template = |src: &str, dst: &str, mode| Template {
             src: src.parse().unwrap(),
             dst: dst.parse().unwrap(),
-            proto: sealane_net::ipsec::sa::Proto::Esp,
+            proto: Proto::Esp,
             mode,
             reqid: 1,
             spi: 0,

@@ -1,16 +1,16 @@
-//! The daemon's end: NETLINK_XFRM over NETLINK_USERSOCK, at the port [`super::PORT`] of a network namespace.
+//! The daemon's end: NETLINK_XFRM over NETLINK_USERSOCK, at the port [`XFRM_PORT`] of a network namespace.
 //!
 //! Requests are datagrams as for the kernel. Answers go to the asker's port, events to the groups of NETLINK_XFRM. The
 //! askers' rights come from the credentials that the kernel attaches and from what /proc says of that process, which has
 //! to have the socket of the port: not from anything in the datagram.
 
-use super::PORT;
 use crate::transport::netns::Netns;
 use crate::transport::poll::{self, Waker};
 use crate::transport::rights::{self, Sender as Process};
 use crate::transport::usersock::{self, Credentials, Frame};
 use parking_lot::RwLock;
 use sealane_abi::netlink::answer::AckOptions;
+use sealane_abi::sealane::XFRM_PORT;
 use sealane_engine::Caller;
 use sealane_engine::xfrm::{Notice, Replies, Sender};
 use std::collections::{HashMap, VecDeque};
@@ -66,7 +66,7 @@ impl Socket {
             usersock::pass_credentials(fd.as_fd())?;
             usersock::set_receive_buffer(fd.as_fd(), RECEIVE_BUFFER)?;
             usersock::set_send_buffer(fd.as_fd(), SEND_BUFFER)?;
-            usersock::bind(fd.as_fd(), PORT, 0)?;
+            usersock::bind(fd.as_fd(), XFRM_PORT, 0)?;
             Ok(fd)
         })?;
         Ok(Socket { fd: RwLock::new(Some(Arc::new(fd))), netns: netns.try_clone()? })
@@ -159,7 +159,8 @@ impl<'a> Server<'a> {
 
     fn request(&mut self, frame: Frame, call: &mut impl FnMut(&[u8], Sender) -> Replies) {
         // What was sent to a group is none, nor what nobody vouches for.
-        let Some(credentials) = frame.sender.filter(|c| c.pid != 0 && frame.groups == 0 && frame.port != PORT) else {
+        let Some(credentials) = frame.sender.filter(|c| c.pid != 0 && frame.groups == 0 && frame.port != XFRM_PORT)
+        else {
             return;
         };
         if frame.len > self.buf.len() {
@@ -315,15 +316,20 @@ mod tests {
         };
         served(&netns, echo, |socket| {
             let (asker, listener, other) = (client(&netns, 0), client(&netns, 1 << 2), client(&netns, 1 << 3));
-            usersock::send(asker.as_fd(), PORT, b"hello", None).expect("a request");
+            usersock::send(asker.as_fd(), XFRM_PORT, b"hello", None).expect("a request");
             let (frame, bytes) = read(&asker);
-            assert_eq!((frame.port, &bytes[..]), (PORT, &b"hello\x01"[..]), "privileged, as we are");
+            assert_eq!((frame.port, &bytes[..]), (XFRM_PORT, &b"hello\x01"[..]), "privileged, as we are");
             assert_eq!(read(&asker).1, [2]);
             let (frame, bytes) = read(&listener);
             assert_eq!((frame.groups, &bytes[..]), (1 << 2, &b"hello"[..]));
             // Somebody else's credentials, where we may name them, are not ours.
-            usersock::send(asker.as_fd(), PORT, b"hello", Some(Credentials { pid: std::process::id(), uid: 65534 }))
-                .expect("a request");
+            usersock::send(
+                asker.as_fd(),
+                XFRM_PORT,
+                b"hello",
+                Some(Credentials { pid: std::process::id(), uid: 65534 }),
+            )
+            .expect("a request");
             assert_eq!(read(&asker).1, b"hello\x00");
             socket.publish(&[Notice { group: 4, bytes: Zeroizing::new(vec![7]) }]);
             assert_eq!(read(&other).1, [7]);
@@ -343,7 +349,7 @@ mod tests {
             // Made by nobody, used by us.
             let fd = client(&netns, 0);
             std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
-            usersock::send(fd.as_fd(), PORT, b"x", None).expect("a request");
+            usersock::send(fd.as_fd(), XFRM_PORT, b"x", None).expect("a request");
             assert_eq!(read(&fd).1, [0]);
         });
     }
@@ -358,10 +364,10 @@ mod tests {
         let (send, receive) = mpsc::channel();
         served(&netns, dump, |_| {
             let (slow, quick) = (client(&netns, 0), client(&netns, 0));
-            usersock::send(slow.as_fd(), PORT, b"x", None).expect("a request");
+            usersock::send(slow.as_fd(), XFRM_PORT, b"x", None).expect("a request");
             read(&slow);
             // Others do not wait for it.
-            usersock::send(quick.as_fd(), PORT, b"x", None).expect("a request");
+            usersock::send(quick.as_fd(), XFRM_PORT, b"x", None).expect("a request");
             for n in 0..2000u32 {
                 assert_eq!(read(&quick).1[..4], n.to_ne_bytes());
             }
@@ -394,7 +400,7 @@ mod tests {
         let strangers: Vec<OwnedFd> = (0..2 * MAX_UNPRIVILEGED).map(|_| stranger()).collect();
         for round in 0..4 {
             for stranger in &strangers {
-                usersock::send(stranger.as_fd(), PORT, &[round; 30_000], None).expect("a request");
+                usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000], None).expect("a request");
                 server.turn(Duration::from_secs(1), &waker, None, dump);
             }
         }
@@ -404,7 +410,7 @@ mod tests {
         assert_eq!((privileged.askers, privileged.len), (0, 0));
         // Root has room.
         let root = client(&netns, 0);
-        usersock::send(root.as_fd(), PORT, b"x", None).expect("a request");
+        usersock::send(root.as_fd(), XFRM_PORT, b"x", None).expect("a request");
         for n in 0..2000u32 {
             while !crate::transport::peer::readable(root.as_fd(), 0) {
                 server.turn(Duration::from_millis(10), &waker, None, dump);

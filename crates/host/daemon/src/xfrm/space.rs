@@ -1,21 +1,24 @@
-//! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`super::PORT`].
+//! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
 
 use super::device::{Devices, Refused};
 use super::gateway::Gateway;
 use super::interface::Interfaces;
 use super::keepalive;
 use super::listeners::{LISTENERS, Listeners, Sysctls};
+use super::numbers;
 use super::path::DataPath;
-use super::questions::{self, Question};
+use super::questions;
 use super::socket::{Server, Socket};
-use super::{mark, numbers};
 use crate::config::{OffloadDevice, XfrmInterface};
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
+use crate::transport::presence::Presence;
+use crate::transport::random;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
+use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_crypto::Registry;
 use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
@@ -43,8 +46,8 @@ pub(crate) struct Space {
     /// Readable when an interface has changed.
     links: OwnedFd,
     stop: AtomicBool,
-    /// Says that we serve, also when we have died.
-    mark: mark::Mark,
+    /// Tells launchers that a daemon serves the namespace, even after it has died.
+    presence: Presence,
     sysctls: Sysctls,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -61,15 +64,12 @@ impl Space {
         folder: &Path,
         workers: u32,
     ) -> io::Result<Arc<Self>> {
-        let random = |bytes: &mut [u8]| {
-            use sealane_crypto::rng::Entropy;
-            sealane_drivers::SystemEntropy.fill(bytes).expect("the system has random bytes")
-        };
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let path = numbers::path(&numbers::folder(folder), name);
-        let numbers = numbers::Log::open(&path, &registry, random)
+        let numbers = numbers::Log::open(&path, &registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-        let engine = Xfrm::new(Setup { registry, random: Box::new(random), cpus, numbers: Some(Box::new(numbers)) });
+        let engine =
+            Xfrm::new(Setup { registry, random: Box::new(random::fill), cpus, numbers: Some(Box::new(numbers)) });
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
         let publish = {
@@ -83,7 +83,7 @@ impl Space {
         let data = DataPath::start(netns.try_clone()?, engine, publish, workers)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
-        let mark = mark::Mark::write(folder, &netns)?;
+        let presence = Presence::write(folder, &netns)?;
         let sysctls = netns.run(|| Ok(Sysctls::open()))?;
         let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
         let space = Arc::new(Space {
@@ -96,7 +96,7 @@ impl Space {
             interfaces,
             links,
             stop: AtomicBool::new(false),
-            mark,
+            presence,
             sysctls,
             thread: Mutex::default(),
         });
@@ -194,7 +194,7 @@ impl Space {
     pub(crate) fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
         let mut devices = self.devices.lock();
         let done = devices.configure(wanted, &self.data);
-        self.mark.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
+        self.presence.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
         done
     }
 
@@ -236,7 +236,7 @@ impl Space {
         self.interfaces.lock().stop(&self.data);
         self.devices.lock().stop(&self.data);
         self.data.stop();
-        self.mark.remove();
+        self.presence.remove();
     }
 }
 

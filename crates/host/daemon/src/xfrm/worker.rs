@@ -1,16 +1,16 @@
 //! The threads of a data path: each moves packets between a TUN device and the wire.
 
-use super::NAT_T;
 use super::fast_in::{FastIn, MAX_DEVICES};
 use super::fast_out::FastOut;
 use super::flight::Flights;
 use super::inbound::Source;
 use super::join::{Kept, settle};
 use super::lane::{Intake, Lane};
-use super::path::{DEVICE, Shared};
+use super::path::Shared;
 use super::ports::{Lent, Port, close_unused};
 use super::routes::Routes;
 use super::tables::Tables;
+use crate::config::DEVICE;
 use crate::transport::cpu;
 use crate::transport::esp::{RawEsp, Received, UdpEsp};
 use crate::transport::nft::Marks;
@@ -20,6 +20,7 @@ use crate::transport::route::Narrow;
 use crate::transport::shard::Shard;
 use crate::transport::tun::Tun;
 use parking_lot::Mutex;
+use sealane_abi::socket::NAT_T;
 use sealane_engine::xfrm::device::crypto::Direction;
 use sealane_net::wire::gso::Cutter;
 use std::collections::BTreeSet;

@@ -1,17 +1,16 @@
 //! Which daemon a program's socket speaks to, if any; making sockets; options of other sockets that are for it.
 
-use super::{Done, Entry, UDP_ENCAP};
-use crate::admin;
+use super::{Done, Entry};
 use crate::serve::{Server, Verdict, calls};
 use crate::transport::netns::{self, Netns};
 use crate::transport::peer::{Peer, Span, readable};
 use crate::transport::rights;
 use crate::transport::seccomp::Notification;
-use crate::transport::{process, tcp_socket, usersock};
-use crate::xfrm::questions::{self, Question};
-use crate::xfrm::{BYPASS_MARK, NAT_T, PORT, mark};
+use crate::transport::{presence, process, runtime, tcp_socket, usersock};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
+use sealane_abi::sealane::{BYPASS_MARK, Question, XFRM_PORT};
+use sealane_abi::socket::{NAT_T, UDP_ENCAP};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,9 +58,9 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
     // From now on nobody else's frames get here.
-    usersock::connect(probe.as_fd(), PORT)?;
+    usersock::connect(probe.as_fd(), XFRM_PORT)?;
     let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
-    match usersock::send(probe.as_fd(), PORT, &hello, None) {
+    match usersock::send(probe.as_fd(), XFRM_PORT, &hello, None) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
         sent => sent?,
     };
@@ -70,7 +69,7 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     }
     let frame = usersock::receive(probe.as_fd(), &mut [0; 64], 0)?;
     match frame.sender {
-        Some(sender) if frame.port == PORT && trusted(sender.uid) => {
+        Some(sender) if frame.port == XFRM_PORT && trusted(sender.uid) => {
             let process = process::Watch::new(sender.pid);
             if sender.pid != 0 && process.is_none() {
                 // It has ended.
@@ -86,6 +85,11 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
 pub(super) fn settle(peer: Peer) {
     // Whatever is wrong, the request has been sent.
     let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
+}
+
+/// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good order.
+pub(super) fn devices(cookie: u64) -> Option<Vec<String>> {
+    presence::devices(&runtime::folders(), cookie)
 }
 
 /// What answers for NETLINK_XFRM in a namespace.
@@ -104,7 +108,7 @@ fn served() -> io::Result<Served> {
         Some(daemon) => Ok(Served::Daemon(daemon)),
         None => {
             let socket = usersock::open(libc::SOCK_RAW, 0)?;
-            let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| mark::devices(cookie).is_some());
+            let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| devices(cookie).is_some());
             Ok(if marked { Served::Died } else { Served::Kernel })
         }
     }
@@ -112,8 +116,8 @@ fn served() -> io::Result<Served> {
 
 /// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
 fn perhaps(peer: Peer) -> bool {
-    let has_port = rights::ports(Some(peer)).is_ok_and(|ports| ports.iter().any(|(port, _)| *port == PORT));
-    has_port || admin::runtime_folder().is_some_and(|folder| mark::any(&folder)) || mark::any("/run/sealane".as_ref())
+    let has_port = rights::ports(Some(peer)).is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT));
+    has_port || presence::any(&runtime::folders())
 }
 
 fn peer_netns(peer: Peer) -> io::Result<Netns> {
@@ -191,7 +195,7 @@ impl Entry {
         let word = answer::message(NLMSG_NOOP, NLM_F_REQUEST, 0, 0, &[]);
         let say = || {
             let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::send(probe.as_fd(), PORT, &word, None)
+            usersock::send(probe.as_fd(), XFRM_PORT, &word, None)
         };
         let said = Netns::of_socket(socket).and_then(|netns| within(&netns, say));
         !said.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
@@ -210,12 +214,12 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
         within(&netns, || {
             let Some((socket, _)) = probe()? else { return Ok(None) };
             let question = answer::message(Question::Stat.kind(), NLM_F_REQUEST, 0, 0, &[]);
-            usersock::send(socket.as_fd(), PORT, &question, None)?;
+            usersock::send(socket.as_fd(), XFRM_PORT, &question, None)?;
             readable(socket.as_fd(), PATIENCE_MS);
             let mut bytes = vec![0; 16 << 10];
             let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
             bytes.truncate(frame.len);
-            Ok(questions::text(&bytes, Question::Stat).map(str::to_owned))
+            Ok(Question::Stat.text(&bytes).map(str::to_owned))
         })
     });
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;

@@ -5,9 +5,9 @@ use super::{Call, Done};
 use crate::serve::{LOOK_MS, Verdict};
 use crate::transport::peer::{Span, readable};
 use crate::transport::usersock::{self, Frame, NETLINK_PKTINFO};
-use crate::xfrm::PORT;
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
+use sealane_abi::sealane::XFRM_PORT;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -141,7 +141,7 @@ impl Call<'_> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 frame => frame.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?,
             };
-            let ours = frame.port == PORT && frame.sender.is_some_and(|s| trusted(s.uid));
+            let ours = frame.port == XFRM_PORT && frame.sender.is_some_and(|s| trusted(s.uid));
             if ours && frame.len > bytes.len() {
                 bytes = Zeroizing::new(vec![0; frame.len]);
                 continue;

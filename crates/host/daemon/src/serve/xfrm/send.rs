@@ -8,8 +8,8 @@ use crate::serve::Verdict;
 use crate::transport::peer::{Span, readable};
 use crate::transport::rights;
 use crate::transport::usersock::{self, Credentials};
-use crate::xfrm::PORT;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
+use sealane_abi::sealane::XFRM_PORT;
 use sealane_abi::xfrm;
 use std::io;
 use std::os::fd::AsFd;
@@ -123,7 +123,7 @@ impl Call<'_> {
         let start = Instant::now();
         let mut sent = Err(io::ErrorKind::WouldBlock.into());
         self.server.wait_until(|| {
-            sent = usersock::send(fd, PORT, &data, sender);
+            sent = usersock::send(fd, XFRM_PORT, &data, sender);
             let refused = sent.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
             if refused && may && sender.take().is_some() {
                 return false;

@@ -1,13 +1,13 @@
 //! What else a program does with its socket: options, names, ioctls.
 
-use super::{Call, Done};
+use super::{Call, Done, link};
 use crate::serve::Verdict;
 use crate::transport::ethtool;
 use crate::transport::netns;
 use crate::transport::peer::Span;
 use crate::transport::usersock;
-use crate::xfrm::{PORT, mark};
 use sealane_abi::netlink::{NETLINK_XFRM, SockaddrNl};
+use sealane_abi::sealane::XFRM_PORT;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use zerocopy::FromBytes;
@@ -24,7 +24,7 @@ impl Call<'_> {
             libc::AF_NETLINK if to.nl_pid == 0 && to.nl_groups == 0 => {
                 self.ensure_port()?;
                 // Connected to the kernel, it receives from it alone.
-                usersock::connect(self.fd.as_fd(), PORT).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+                usersock::connect(self.fd.as_fd(), XFRM_PORT).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
                 Ok(0)
             }
             libc::AF_NETLINK => Err(libc::ECONNREFUSED.into()),
@@ -72,7 +72,7 @@ impl Call<'_> {
         }
         let request: [u8; 24] = self.peer.bytes(self.n.arg(2))?;
         let name = request[..16].split(|b| *b == 0).next().unwrap_or_default();
-        let devices = netns::cookie(self.fd.as_fd()).ok().and_then(mark::devices).unwrap_or_default();
+        let devices = netns::cookie(self.fd.as_fd()).ok().and_then(link::devices).unwrap_or_default();
         let ours = devices.iter().any(|d| d.as_bytes() == name);
         let at = u64::from_ne_bytes(*request[16..].first_chunk().expect("inside the structure"));
         let command = u32::from_ne_bytes(self.peer.bytes(at)?);

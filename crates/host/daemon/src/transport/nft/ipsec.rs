@@ -28,8 +28,7 @@ use super::write::{
 use super::{INET, Messages, Socket, errno, nl};
 use crate::transport::mask;
 use arrayvec::ArrayVec;
-use sealane_engine::xfrm::OutputMark;
-use sealane_net::ipsec::sa::Proto;
+use sealane_abi::sealane::BYPASS_MARK;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -49,7 +48,7 @@ pub(crate) struct Bits {
 
 impl Default for Bits {
     fn default() -> Self {
-        Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: crate::xfrm::BYPASS_MARK & !3 }
+        Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: BYPASS_MARK & !3 }
     }
 }
 
@@ -150,7 +149,20 @@ pub(crate) struct Wanted {
     /// Xfrm interfaces: what comes out of them was judged, by policies of theirs; what is sealed does not enter them again.
     pub(crate) interfaces: Vec<String>,
     /// States whose sealed packets get a mark, by which they are routed anew.
-    pub(crate) marks: Vec<OutputMark>,
+    pub(crate) marks: Vec<StateMark>,
+}
+
+/// The mark that sealed packets of a state get (`XFRMA_SET_MARK`), by which they are routed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StateMark {
+    /// The state's destination.
+    pub(crate) destination: IpAddr,
+    /// The protocol that follows the IP header: ESP, AH, or UDP where ESP is inside it.
+    pub(crate) proto: u8,
+    /// The state's SPI.
+    pub(crate) spi: u32,
+    /// The mark.
+    pub(crate) mark: u32,
 }
 
 /// The table in the namespace of the thread that made it.
@@ -432,22 +444,22 @@ impl PolicyTable {
     }
 
     /// What we send through a state gets its mark, but for the bits that lead to our devices.
-    fn write_mark(&self, r: &mut Rule<'_, '_>, of: &OutputMark) {
+    fn write_mark(&self, r: &mut Rule<'_, '_>, of: &StateMark) {
         self.ours(r);
         let any = match of.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let (proto, spi_at) = match (of.udp, of.proto) {
-            (true, _) => (libc::IPPROTO_UDP, 8),
-            (false, Proto::Esp) => (libc::IPPROTO_ESP, 0),
-            (false, Proto::Ah) => (libc::IPPROTO_AH, 4),
+        let spi_at = match i32::from(of.proto) {
+            libc::IPPROTO_UDP => 8,
+            libc::IPPROTO_AH => 4,
+            _ => 0,
         };
         let bits = if of.destination.is_ipv4() { 32 } else { 128 };
         let to = Match {
             source: (any, 0),
             destination: (of.destination, bits),
-            proto: proto as u8,
+            proto: of.proto,
             sport: (0, 0),
             dport: (0, 0),
             mark: (0, 0),

@@ -12,11 +12,11 @@ use super::{Place, Running};
 use crate::transport::cpu;
 use crate::transport::netns::Netns;
 use crate::transport::poll::Waker;
+use crate::transport::random;
 use crate::transport::tun::Tun;
 use crate::xfrm::path::Shared;
 use crate::xfrm::tables::{Counts, DeviceTables, Tables};
 use crate::xfrm::worker::{Post, Worker};
-use sealane_crypto::rng::Entropy;
 use sealane_engine::xfrm::device::Device;
 use sealane_engine::xfrm::packet::PacketDevice;
 use std::io;
@@ -89,7 +89,7 @@ impl Running for Packet {
         let mut worker = self.idle.take().ok_or_else(gone)?;
         let device = PacketDevice::new(|| {
             let mut bytes = [0; 8];
-            sealane_drivers::SystemEntropy.fill(&mut bytes).expect("the system has random bytes");
+            random::fill(&mut bytes);
             u64::from_ne_bytes(bytes)
         });
         let tables = DeviceTables {

@@ -27,7 +27,7 @@ use std::time::Instant;
 
 /// Length of Ethernet's header.
 const LINK_LEN: usize = 14;
-const NAT_T: [u8; 2] = crate::xfrm::NAT_T.to_be_bytes();
+const NAT_T: [u8; 2] = sealane_abi::socket::NAT_T.to_be_bytes();
 
 /// What becomes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

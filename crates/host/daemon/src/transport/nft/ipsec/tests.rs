@@ -30,7 +30,7 @@ fn only_chains_that_say_something_else_are_written() {
     assert_eq!(differ(&more), ["forward"]);
     assert_eq!(differ(&Wanted { devices: vec!["x".into()], ..one.clone() }), ["output", "input", "forward"]);
     let destination = IpAddr::from([10, 77, 0, 2]);
-    let mark = OutputMark { destination, proto: Proto::Esp, udp: false, spi: 1, mark: 1 };
+    let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
     assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output"]);
 }
 

@@ -1,15 +1,16 @@
-//! The file that says that a network namespace's IPsec is a daemon's, and stays when that dies: a launcher then refuses what
-//! would otherwise reach the kernel's own IPsec, which knows nothing of the states and policies that are in force.
+//! The file that says that a daemon serves IPsec in a network namespace.
+//!
+//! It stays when the daemon dies: a launcher then refuses requests that would otherwise reach the kernel's own IPsec, which
+//! knows nothing of the SAs and policies in force.
 
-use crate::admin;
-use crate::transport::netns::Netns;
+use super::netns::Netns;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file of ours.
+/// The file of a namespace that this daemon serves.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct Presence {
     path: PathBuf,
 }
 
@@ -23,15 +24,15 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-impl Mark {
+impl Presence {
     /// Writes it.
     ///
     /// # Errors
     /// The file system's, the kernel's.
-    pub(crate) fn write(folder: &Path, netns: &Netns) -> io::Result<Mark> {
-        let mark = Mark { path: path(folder, netns.cookie()?) };
-        mark.set_devices(&[])?;
-        Ok(mark)
+    pub(crate) fn write(folder: &Path, netns: &Netns) -> io::Result<Presence> {
+        let presence = Presence { path: path(folder, netns.cookie()?) };
+        presence.set_devices(&[])?;
+        Ok(presence)
     }
 
     /// Writes it anew, with the names of devices that programs may ask for.
@@ -52,40 +53,40 @@ impl Mark {
     }
 }
 
-/// The devices of the daemon that serves, or served, a namespace; none where there was none, or it ended in good order.
-pub(crate) fn devices(cookie: u64) -> Option<Vec<String>> {
-    let folders = admin::runtime_folder().into_iter().chain([PathBuf::from("/run/sealane")]);
-    folders.into_iter().find_map(|folder| {
-        let text = fs::read_to_string(path(&folder, cookie)).ok()?;
+/// The devices of the daemon that serves, or served, a namespace, by its file in one of `folders`; none where there was no
+/// daemon, or it ended in good order.
+pub(crate) fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
+    folders.iter().find_map(|folder| {
+        let text = fs::read_to_string(path(folder, cookie)).ok()?;
         let mut lines = text.lines().map(str::to_owned);
         (lines.next()? == boot()).then(|| lines.collect())
     })
 }
 
-/// Whether there is a file for any namespace.
-pub(crate) fn any(folder: &Path) -> bool {
+/// Whether one of `folders` has such a file, of any namespace.
+pub(crate) fn any(folders: &[PathBuf]) -> bool {
     let ours = |e: fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"xfrm.");
-    fs::read_dir(folder).is_ok_and(|list| list.flatten().any(ours))
+    folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|list| list.flatten().any(ours)))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing;
     use super::*;
-    use crate::transport::testing;
 
     #[test]
-    fn a_mark_is_one_namespace_s() {
-        let Some(netns) = testing::namespace("xfrm::mark") else { return };
-        let folder = std::env::temp_dir().join(format!("sealane-mark-{}", std::process::id()));
+    fn a_presence_is_one_namespace_s() {
+        let Some(netns) = testing::namespace("sys::presence") else { return };
+        let folder = std::env::temp_dir().join(format!("sealane-presence-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let mark = Mark::write(&folder, &netns).unwrap();
+        let presence = Presence::write(&folder, &netns).unwrap();
         let cookie = netns.cookie().unwrap();
         assert_ne!(cookie, Netns::current().and_then(|n| n.cookie()).unwrap());
         let text = fs::read_to_string(path(&folder, cookie)).unwrap();
         assert_eq!(text.trim(), boot());
-        mark.set_devices(&["sealane0".into()]).unwrap();
+        presence.set_devices(&["sealane0".into()]).unwrap();
         assert!(fs::read_to_string(path(&folder, cookie)).unwrap().ends_with("\nsealane0\n"));
-        mark.remove();
+        presence.remove();
         assert!(!path(&folder, cookie).exists());
         fs::remove_dir_all(&folder).unwrap();
     }

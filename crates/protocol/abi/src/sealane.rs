@@ -1,0 +1,54 @@
+//! Numbers of Sealane's own in number spaces of the kernel: a netlink port and message types, a packet mark, socket options.
+//!
+//! Launcher, preloaded library and daemon agree on them; no kernel gives them a meaning.
+
+use crate::netlink::{Messages, NLMSG_HDRLEN};
+
+/// The NETLINK_USERSOCK port at which the IPsec daemon answers in each network namespace that it serves: "XF", and a version.
+///
+/// Programs take their process id as port; those end at 4,194,304, so none collides with this number.
+pub const XFRM_PORT: u32 = 0x5846_0001;
+
+/// The mark (`SO_MARK`) of sockets whose packets are exempt from all policies: a key manager's, and the daemon's own.
+pub const BYPASS_MARK: u32 = XFRM_PORT;
+
+/// The option of `getsockopt` at level `IPPROTO_TCP` by which the preloaded library asks the launcher for the text of
+/// `/proc/net/netstat`, with the thread id in place of the descriptor. The kernel refuses it.
+pub const NETSTAT_QUERY: i32 = 0x5ea1;
+
+/// Level and name of the option by which the preloaded library asks the launcher for the text of `/proc/net/xfrm_stat`;
+/// no kernel has this level.
+pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);
+
+/// A question that NETLINK_XFRM does not have: a message type of Sealane's, answered by one message with a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Asks for the text of /proc/net/xfrm_stat.
+    Stat,
+    /// Asks for the offload devices: one line each of name, kind, `up` or `down`, and counters by name and number.
+    Devices,
+    /// Asks for what became of packets between daemon and kernel: one line each of a name and a number.
+    Path,
+}
+
+impl Question {
+    /// Every question.
+    pub const ALL: [Question; 3] = [Question::Stat, Question::Devices, Question::Path];
+
+    /// The type of the message, of the question as of its answer.
+    #[must_use]
+    pub fn kind(self) -> u16 {
+        match self {
+            Question::Stat => 0xff00,
+            Question::Devices => 0xff01,
+            Question::Path => 0xff02,
+        }
+    }
+
+    /// The text of an answer; none where `datagram` does not answer this question.
+    #[must_use]
+    pub fn text(self, datagram: &[u8]) -> Option<&str> {
+        let message = Messages::new(datagram).next().filter(|m| m.header.nlmsg_type == self.kind())?;
+        str::from_utf8(&message.bytes[NLMSG_HDRLEN..]).ok()
+    }
+}
