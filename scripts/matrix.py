@@ -76,7 +76,7 @@ def shim_symbols():
 
 def seccomp_calls():
     served = set()
-    for path in ("crates/host/daemon/src/serve/calls.rs", "crates/host/daemon/src/transport/seccomp.rs"):
+    for path in ("crates/host/launch/src/serve/calls.rs", "crates/host/sys/src/seccomp.rs"):
         served |= set(re.findall(r"libc::SYS_([a-z0-9_]+)", (ROOT / path).read_text()))
     return served
 

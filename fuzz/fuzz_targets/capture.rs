@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_daemon::capture::{Reader, Writer};
+use sealane_capture::{Reader, Writer};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_net::ao::observe::{Observer, Verdict, WatchKey};
@@ -41,7 +41,7 @@ fn observer() -> Observer {
 fuzz_target!(|data: &[u8]| {
     let Ok(mut reader) = Reader::new(data) else { return };
     let (mut watcher, mut signer, mut checker) = (observer(), observer(), observer());
-    let mut writer = Writer::new(Vec::new(), sealane_daemon::capture::LinkType::RAW).expect("memory");
+    let mut writer = Writer::new(Vec::new(), sealane_capture::LinkType::RAW).expect("memory");
     let mut out = Vec::new();
     for number in 1..=MAX_FRAMES {
         let Ok(Some(frame)) = reader.next_frame() else { break };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_daemon::config::{Config, Flow, KeyChain, KeysFile, Mistake};
+use sealane_config::{Config, Flow, KeyChain, KeysFile, Mistake};
 use std::path::Path;
 use zeroize::Zeroizing;
 

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use print::Printer;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_DUMP};
 use sealane_abi::xfrm::Message;
-use sealane_daemon::xfrm::client::{self, Client, Refusal};
+use sealane_admin::xfrm::{self as client, Client, Refusal};
 use std::io::Write;
 use words::Words;
 

@@ -1,24 +1,169 @@
-//! The host of the engine: what opens descriptors, reads clocks and starts threads.
+//! `sealane daemon`: TCP-AO for programs that know nothing of it, and IPsec for those that speak NETLINK_XFRM, from a
+//! configuration.
 //!
-//! - [`run`]: the launcher, `sealane run -- PROGRAM`;
-//! - [`config`]: the configuration of the daemon, and which key is used when;
-//! - [`admin`], [`metrics`]: what runs here, for `sealane tcp-ao show` and for Prometheus;
-//! - [`capture`]: pcap and pcapng;
-//! - [`audit`]: the counters that a launched program and its children share;
-//! - `xfrm`: IPsec, for programs that speak NETLINK_XFRM;
-//! - `serve`: the engine in the launcher, for programs that no preloaded library reaches;
-//! - `transport`: system calls. The only place with `unsafe`.
-#![deny(unsafe_code)]
+//! This crate puts the data paths together; it handles signals and reloads, and owns neither packets nor keys.
+#![forbid(unsafe_code)]
 
-pub mod admin;
-mod ao;
-pub mod audit;
-pub mod capture;
-pub mod config;
-pub mod metrics;
-pub mod run;
-mod serve;
-mod transport;
-pub mod xfrm;
+use parking_lot::Mutex;
+use sealane_abi::admin::{Role, Snapshot, VERSION};
+use sealane_admin::metrics::http;
+use sealane_admin::{Source, socket};
+use sealane_config::{Config, LoadError};
+use sealane_engine::Profile;
+use sealane_net::ao::alg::Algorithms;
+use sealane_sys::clock::wall_ms;
+use sealane_sys::netns::Netns;
+use sealane_sys::process::{self, Signal, Signals};
+use sealane_sys::runtime;
+use sealane_tcp_ao::{Configured, Spaces};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-pub use ao::host;
+/// Why the daemon does not start.
+#[derive(Debug)]
+pub enum Error {
+    /// The configuration.
+    Config(LoadError),
+    /// A peer of the configuration, which cannot be served here.
+    TcpAo(sealane_tcp_ao::Error),
+    /// The system, and what was wanted of it.
+    System(String, io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Config(e) => e.fmt(f),
+            Error::TcpAo(e) => e.fmt(f),
+            Error::System(what, e) => write!(f, "{what}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    move |e| Error::System(what, e)
+}
+
+/// How often the time of day is compared with key chains.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the daemon serves.
+struct Host {
+    tcp_ao: Configured,
+    ipsec: sealane_ipsec::Spaces,
+}
+
+impl Host {
+    /// Makes a configuration the one in force.
+    fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
+        self.tcp_ao.apply(config).map_err(Error::TcpAo)?;
+        self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
+    }
+}
+
+/// Runs until it is told to end. `ready` is called when all peers are protected.
+///
+/// When it ends, whether told or not, the rules stay: what was protected is dropped until the daemon is back or
+/// [`clear`] is called.
+///
+/// # Errors
+/// Why it does not start.
+pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
+    let config = Arc::new(Config::load(path).map_err(Error::Config)?);
+    process::no_core_for_us();
+    let signals = Signals::block();
+    let folder = runtime::folder().unwrap_or_else(|| "/run/sealane".into());
+    runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
+    let (registry, error) = sealane_drivers::system_registry();
+    if let Some(e) = error {
+        eprintln!("sealane: calibration: {e}; using the shipped table");
+    }
+    let registry = Arc::new(registry);
+    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path);
+    let ipsec = sealane_ipsec::Spaces::new(registry, folder.clone());
+    let mut host = Host { tcp_ao: Configured::new(spaces, folder.clone()), ipsec };
+    host.apply(&config)?;
+    let host = Arc::new(Mutex::new(host));
+    let source = source(&host);
+    let server = socket::Server::start(&folder, source.clone()).map_err(system("the admin socket"))?;
+    let mut told = format!("{} peers protected", config.peers().len());
+    if let Some(ipsec) = &config.ipsec {
+        told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
+        if !ipsec.devices.is_empty() {
+            told = format!("{told} with {} offload devices", ipsec.devices.len());
+        }
+    }
+    if let Some(addr) = config.daemon.metrics {
+        let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
+        told = format!("{told}, metrics on http://{addr}/metrics");
+    }
+    for warning in config.warnings(wall_ms() / 1000) {
+        eprintln!("sealane: warning: {warning}");
+    }
+    process::notify("READY=1");
+    ready(&told);
+    let clock = host.clone();
+    std::thread::Builder::new()
+        .name("sealane-keys".into())
+        .spawn(move || {
+            loop {
+                std::thread::sleep(TICK);
+                clock.lock().tcp_ao.follow_the_time();
+            }
+        })
+        .map_err(system("a thread for key chains"))?;
+    loop {
+        match signals.wait() {
+            Signal::Sent(libc::SIGHUP) => reload(path, &host),
+            Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal => break,
+            Signal::Sent(_) | Signal::Child => {}
+        }
+    }
+    process::notify("STOPPING=1");
+    let mut host = host.lock();
+    host.tcp_ao.save();
+    host.ipsec.stop();
+    drop(server);
+    Ok(())
+}
+
+/// Reads the configuration again; a wrong one changes nothing.
+fn reload(path: &Path, host: &Mutex<Host>) {
+    process::notify("RELOADING=1");
+    let done = Config::load(path).map_err(Error::Config).and_then(|config| host.lock().apply(&Arc::new(config)));
+    match done {
+        Ok(()) => eprintln!("sealane: {}: read again", path.display()),
+        Err(e) => eprintln!("sealane: {e}; everything stays as it was"),
+    }
+    process::notify("READY=1");
+}
+
+fn source(host: &Arc<Mutex<Host>>) -> Source {
+    let host = host.clone();
+    let started_s = wall_ms() / 1000;
+    Arc::new(move || Snapshot {
+        version: VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        role: Role::Daemon,
+        pid: std::process::id(),
+        program: String::new(),
+        started_s,
+        taken_s: wall_ms() / 1000,
+        namespaces: host.lock().tcp_ao.describe(),
+    })
+}
+
+/// Takes the rules of a network namespace away, those of a daemon that has ended: what was protected passes in clear.
+///
+/// # Errors
+/// When a running instance owns them, or the kernel's.
+pub fn clear(netns: Option<&str>) -> Result<(), Error> {
+    let ns = Netns::named(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
+    ns.run(sealane_tcp_ao::clear).and_then(|()| ns.run(sealane_ipsec::clear)).map_err(system("the rules"))
+}

@@ -5,8 +5,8 @@ use crate::args::Audit;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
 use sealane_crypto::Kind;
-use sealane_daemon::audit::Usage;
 use sealane_engine::{Caller, catalog};
+use sealane_launch::audit::Usage;
 use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
@@ -73,7 +73,7 @@ pub(crate) fn audit(args: &Audit) -> Result<Answer> {
         None => Box::new(std::io::stderr()),
     };
     let options = super::run::options(&args.launch)?;
-    let (exit_status, usage) = sealane_daemon::run::audit(&options).context("cannot make the counters")?;
+    let (exit_status, usage) = sealane_launch::run::audit(&options).context("cannot make the counters")?;
     // What did not start was told on standard error; "no use of AF_ALG" would be said of nothing.
     let Some(usage) = usage else { return Ok(super::run::status(exit_status)) };
     let report = Report {

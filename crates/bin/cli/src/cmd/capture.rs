@@ -1,8 +1,8 @@
 //! What `sealane tcp-ao verify` and `sign` share: keys for an observer, and the segments of a capture.
 
 use anyhow::{Context, Result, bail};
-use sealane_daemon::capture::Reader;
-use sealane_daemon::config::{KeysFile, Known, Peer};
+use sealane_capture::Reader;
+use sealane_config::{KeysFile, Known, Peer};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_net::ao::observe::{Observer, WatchKey};

@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
-use sealane_daemon::config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
+use sealane_config::{Config, KeyChain, LoadError, Mistake, parse_time, rfc3339};
 use serde::Serialize;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -93,7 +93,7 @@ fn refused(file: String, list: &[Mistake], now_s: i64) -> Report {
 }
 
 fn report(file: String, config: &Config, now_s: i64) -> Report {
-    let peer = |p: &sealane_daemon::config::Peer| PeerRow {
+    let peer = |p: &sealane_config::Peer| PeerRow {
         name: p.name.clone(),
         prefixes: p.prefixes.iter().map(ToString::to_string).collect(),
         chain: p.chain.name.clone(),

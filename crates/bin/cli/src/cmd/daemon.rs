@@ -3,7 +3,7 @@
 use crate::Answer;
 use crate::args::{Clear, Daemon};
 use anyhow::Result;
-use sealane_daemon::host;
+use sealane_daemon as host;
 
 pub(crate) fn daemon(args: &Daemon) -> Result<Answer> {
     host::run(&args.config, |told| eprintln!("sealane: {told}"))?;

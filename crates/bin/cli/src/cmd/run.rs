@@ -4,7 +4,7 @@ use crate::Answer;
 use crate::args::{Intercept, Launch, Run, TcpAoPath};
 use anyhow::{Context, Result};
 use sealane_abi::admin::DataPath;
-use sealane_daemon::run::{self, Options};
+use sealane_launch::run::{self, Options};
 
 pub(crate) fn run(args: &Run) -> Result<Answer> {
     let options = Options { tcp_ao: args.tcp_ao, data_path: data_path(args.tcp_ao_path)?, ..options(&args.launch)? };

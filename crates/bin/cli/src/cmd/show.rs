@@ -5,8 +5,8 @@ use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail};
 use sealane_abi::admin::{Counters, DataPath, Drop, Key, Path, Request, Role, Snapshot, Socket};
-use sealane_daemon::admin;
-use sealane_daemon::config::{Prefix, rfc3339};
+use sealane_admin::socket as admin;
+use sealane_config::{Prefix, rfc3339};
 use std::io::Write;
 
 /// Keys of a socket that are shown without being asked for.

@@ -4,7 +4,7 @@ use super::capture::{self, Watch};
 use crate::Answer;
 use crate::args::Sign;
 use anyhow::{Context, Result, bail};
-use sealane_daemon::capture::{Frame, LinkType, Reader, Writer};
+use sealane_capture::{Frame, LinkType, Reader, Writer};
 use sealane_net::ao::drop::DropReason;
 use sealane_net::wire::ip::NotTcp;
 use sealane_net::wire::tcp::Segment;

@@ -447,6 +447,6 @@ fn time(seconds: u64) -> String {
     if seconds == 0 {
         return "-".into();
     }
-    let text = sealane_daemon::config::rfc3339(seconds as i64);
+    let text = sealane_config::rfc3339(seconds as i64);
     text.replace('T', " ").replace('Z', "")
 }

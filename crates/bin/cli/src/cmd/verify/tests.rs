@@ -24,7 +24,7 @@ fn rfc_keys() -> String {
 fn rfc_capture() -> Vec<u8> {
     let file: Value = serde_json::from_str(RFC_9235).unwrap();
     let mut out = Vec::new();
-    let mut writer = sealane_daemon::capture::Writer::new(&mut out, sealane_daemon::capture::LinkType::RAW).unwrap();
+    let mut writer = sealane_capture::Writer::new(&mut out, sealane_capture::LinkType::RAW).unwrap();
     for (i, vector) in file["vectors"].as_array().unwrap().iter().enumerate() {
         let hex = vector["ip_packet"].as_str().unwrap();
         let byte = |i: usize| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap();
@@ -131,8 +131,7 @@ fn without_the_handshake_numbers_are_given() {
     let mut reader = Reader::new(KERNEL).unwrap();
     let mut isns = Vec::new();
     let mut rest = Vec::new();
-    let mut writer =
-        sealane_daemon::capture::Writer::new(&mut rest, sealane_daemon::capture::LinkType::ETHERNET).unwrap();
+    let mut writer = sealane_capture::Writer::new(&mut rest, sealane_capture::LinkType::ETHERNET).unwrap();
     let mut ends = String::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         let segment = Segment::parse(&frame.data[14..]).unwrap();

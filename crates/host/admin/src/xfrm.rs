@@ -1,0 +1,238 @@
+//! Asking the daemon of this network namespace, without a launcher.
+
+use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
+use sealane_abi::sealane::{Question, XFRM_PORT};
+use sealane_abi::xfrm::Message as Request;
+use sealane_sys::netns::Netns;
+use sealane_sys::{link, peer, process, usersock};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
+
+/// How long the daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// No frame of the daemon's is longer.
+const MAX_FRAME: usize = 4 << 20;
+
+/// A question that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The error number.
+    pub errno: i32,
+    /// What the extended acknowledgement says.
+    pub text: Option<String>,
+    /// Whether a dump ended with it.
+    pub dump: bool,
+}
+
+/// A socket at the daemon's port.
+#[derive(Debug)]
+pub struct Client {
+    fd: OwnedFd,
+    seq: u32,
+}
+
+impl Client {
+    /// In the network namespace of this process, or in the one of this name or path. `groups` are those of XFRM whose events
+    /// it wants, as a mask.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` when no daemon serves the namespace; otherwise the kernel's.
+    pub fn connect(netns: Option<&str>, groups: u32) -> io::Result<Client> {
+        within(netns, || {
+            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+            usersock::pass_credentials(fd.as_fd())?;
+            usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
+            usersock::bind(fd.as_fd(), 0, groups)?;
+            usersock::connect(fd.as_fd(), XFRM_PORT)?;
+            let mut client = Client { fd, seq: 0 };
+            // It has to say who it is before it is told a key.
+            client.send(&sealane_abi::netlink::answer::message(
+                sealane_abi::netlink::NLMSG_NOOP,
+                sealane_abi::netlink::NLM_F_REQUEST | sealane_abi::netlink::NLM_F_ACK,
+                0,
+                0,
+                &[],
+            ))?;
+            client.frame(Some(PATIENCE), |_| true)?;
+            Ok(client)
+        })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let start = Instant::now();
+        loop {
+            match usersock::send(self.fd.as_fd(), XFRM_PORT, bytes, None) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                sent => return sent.map(drop),
+            }
+        }
+    }
+
+    /// The next frame of the daemon's that is `wanted` (by whether it is for our port alone).
+    fn frame(&mut self, patience: Option<Duration>, wanted: impl Fn(bool) -> bool) -> io::Result<Zeroizing<Vec<u8>>> {
+        let until = patience.map(|p| Instant::now() + p);
+        let mut bytes = Zeroizing::new(vec![0; 32 << 10]);
+        loop {
+            if until.is_some_and(|t| Instant::now() >= t) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            peer::readable(self.fd.as_fd(), 1000);
+            let frame = match usersock::receive(self.fd.as_fd(), &mut bytes, libc::MSG_PEEK) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                frame => frame?,
+            };
+            if frame.len > bytes.len() && frame.len <= MAX_FRAME {
+                bytes = Zeroizing::new(vec![0; frame.len]);
+                continue;
+            }
+            usersock::receive(self.fd.as_fd(), &mut [], 0)?;
+            let uid = frame.sender.map(|s| s.uid);
+            let ours = frame.port == XFRM_PORT && uid.is_some_and(|u| u == 0 || u == process::effective_user());
+            if ours && frame.len <= bytes.len() && wanted(frame.groups == 0) {
+                bytes.truncate(frame.len);
+                return Ok(bytes);
+            }
+            if frame.port == XFRM_PORT && !ours && frame.groups == 0 {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
+    }
+
+    /// Asks, and hands each message of the answer to `each`. `flags` are beside `NLM_F_REQUEST`; without `NLM_F_DUMP` and
+    /// `NLM_F_ACK` the answer is one message.
+    ///
+    /// # Errors
+    /// Those of the system. What the daemon refuses is the inner result.
+    pub fn ask(
+        &mut self,
+        request: &Request,
+        flags: u16,
+        mut each: impl FnMut(&Message<'_>),
+    ) -> io::Result<Result<(), Refusal>> {
+        self.seq += 1;
+        self.send(&request.encode(flags | sealane_abi::netlink::NLM_F_REQUEST, self.seq, 0))?;
+        let many = flags & (sealane_abi::netlink::NLM_F_DUMP | sealane_abi::netlink::NLM_F_ACK) != 0;
+        loop {
+            let frame = self.frame(Some(PATIENCE), |unicast| unicast)?;
+            for message in Messages::new(&frame).filter(|m| m.header.nlmsg_seq == self.seq) {
+                match message.header.nlmsg_type {
+                    NLMSG_ERROR | NLMSG_DONE => return Ok(outcome(&message)),
+                    _ => each(&message),
+                }
+                if !many {
+                    return Ok(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// The counters of packets: the text of /proc/net/xfrm_stat.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn stat(&mut self) -> io::Result<String> {
+        self.question(Question::Stat)
+    }
+
+    /// The offload devices of the daemon.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn devices(&mut self) -> io::Result<Vec<DeviceState>> {
+        Ok(self.question(Question::Devices)?.lines().filter_map(DeviceState::parse).collect())
+    }
+
+    /// What became of packets between the daemon and the kernel, by name.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn path(&mut self) -> io::Result<Vec<(String, u64)>> {
+        let row = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
+        Ok(self.question(Question::Path)?.lines().filter_map(row).collect())
+    }
+
+    fn question(&mut self, question: Question) -> io::Result<String> {
+        let flags = sealane_abi::netlink::NLM_F_REQUEST;
+        self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;
+        let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
+        question.text(&answer).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Waits for the next event, and hands its messages to `each`.
+    ///
+    /// # Errors
+    /// Those of the system; `ENOBUFS` when events were lost, after which there are more.
+    pub fn event(&mut self, each: impl FnMut(Message<'_>)) -> io::Result<()> {
+        let frame = self.frame(None, |unicast| !unicast)?;
+        Messages::new(&frame).for_each(each);
+        Ok(())
+    }
+}
+
+/// An offload device, or an interface of a gateway, as the daemon tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The name of its interface.
+    pub name: String,
+    /// What it is made of, as the configuration says it; of an interface, how it is served.
+    pub kind: String,
+    /// Whether it is up.
+    pub up: bool,
+    /// What it has counted, by name.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl DeviceState {
+    fn parse(line: &str) -> Option<DeviceState> {
+        let mut words = line.split(' ');
+        let (name, kind, up) = (words.next()?.to_owned(), words.next()?.to_owned(), words.next()? == "up");
+        let mut counters = Vec::new();
+        while let (Some(counter), Some(value)) = (words.next(), words.next()) {
+            counters.push((counter.to_owned(), value.parse().ok()?));
+        }
+        Some(DeviceState { name, kind, up, counters })
+    }
+}
+
+/// What an acknowledgement or the end of a dump says.
+fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
+    let errno = message.payload.first_chunk().map_or(0, |b| -i32::from_ne_bytes(*b));
+    let text = || sealane_abi::netlink::answer::text(message).map(str::to_owned);
+    if errno == 0 {
+        Ok(())
+    } else {
+        Err(Refusal { errno, text: text(), dump: message.header.nlmsg_type == NLMSG_DONE })
+    }
+}
+
+/// Runs something in a namespace: here, where it is our own, which takes no rights.
+fn within<T: Send>(netns: Option<&str>, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    match netns {
+        None => f(),
+        Some(_) => Netns::named(netns)?.run(f),
+    }
+}
+
+/// The index of an interface of this network namespace.
+///
+/// # Errors
+/// The kernel's: `NotFound` when there is none of this name.
+pub fn interface_index(netns: Option<&str>, name: &str) -> io::Result<u32> {
+    within(netns, || link::index(name))
+}
+
+/// The names of the interfaces of this network namespace by index.
+///
+/// # Errors
+/// The kernel's.
+pub fn interface_names(netns: Option<&str>) -> io::Result<std::collections::HashMap<u32, String>> {
+    within(netns, || {
+        let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+        let names = text.lines().skip(2).filter_map(|l| l.split_once(':').map(|(n, _)| n.trim().to_owned()));
+        Ok(names.filter_map(|n| link::index(&n).ok().map(|i| (i, n))).collect())
+    })
+}

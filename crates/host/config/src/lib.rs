@@ -1,0 +1,187 @@
+//! The configuration of `sealane daemon`: whom it protects with TCP-AO, and with which keys when; where it serves IPsec.
+//!
+//! `etc/sealane.toml` is the commented example. [`Config::parse`] is pure but for the key files, which it reads through a
+//! function that it is given; [`Config::load`] reads the real ones. Which key of a chain is used when says [`schedule`].
+#![forbid(unsafe_code)]
+
+mod ipsec;
+mod keys;
+mod keys_file;
+mod parse;
+mod peer;
+mod schedule;
+mod secret;
+mod section;
+mod time;
+
+pub use ipsec::{DEVICE, DeviceKind, Gateway, Ipsec, MAX_WORKERS, OffloadDevice, XfrmInterface};
+pub use keys::{Key, KeyChain, MAX_KEY_LEN, WhenExpired};
+pub use keys_file::{KeysFile, Known};
+pub use peer::{Flow, Peer, Ports, Prefix};
+pub use secret::{ReadKeyFile, read_private};
+pub use section::Mistake;
+pub use time::{Window, parse_time, rfc3339};
+
+use sealane_abi::admin::DataPath;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// No configuration is longer: 100,000 keys need about 20 MiB.
+const MAX_LEN: u64 = 64 << 20;
+
+/// What the daemon itself is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Daemon {
+    /// Where Prometheus may ask for metrics over HTTP. `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// How segments may travel. It counts for a network namespace from the moment that it is served.
+    pub data_path: DataPath,
+}
+
+/// A configuration without mistakes.
+pub struct Config {
+    /// Settings of the daemon itself.
+    pub daemon: Daemon,
+    /// Where IPsec is served. `None`: nowhere.
+    pub ipsec: Option<Ipsec>,
+    peers: peer::Peers,
+    /// Every chain, those of single peers last, and whether a peer uses it.
+    pub chains: Vec<(Arc<KeyChain>, bool)>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The file cannot be read, or should not be.
+    Read(PathBuf, io::Error),
+    /// It has mistakes, in the order of the text.
+    Mistakes(PathBuf, Vec<Mistake>),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Read(path, e) => write!(f, "{}: {e}", path.display()),
+            LoadError::Mistakes(path, list) => {
+                for (i, mistake) in list.iter().enumerate() {
+                    let end = if i + 1 < list.len() { "\n" } else { "" };
+                    write!(f, "{}:{mistake}{end}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::Read(_, e) => Some(e),
+            LoadError::Mistakes(..) => None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the configuration in `path` and its key files. Relative key files are relative to its folder.
+    ///
+    /// # Errors
+    /// [`LoadError`]. A file with a secret in it that others can read is an error.
+    pub fn load(path: &Path) -> Result<Config, LoadError> {
+        load(path, parse::config)
+    }
+
+    /// The meaning of `text`. Key files are read with `read`.
+    ///
+    /// # Errors
+    /// Every mistake, in the order of the text.
+    pub fn parse(text: &str, read: ReadKeyFile<'_>) -> Result<Config, Vec<Mistake>> {
+        parse::config(text, read).map(|(config, _)| config)
+    }
+
+    /// Peers to protect, in the order of the file.
+    #[must_use]
+    pub fn peers(&self) -> &[Peer] {
+        self.peers.list()
+    }
+
+    /// The peer whose keys a connection has: the one with the longest prefix.
+    #[must_use]
+    pub fn peer_of(&self, flow: &Flow<'_>) -> Option<&Peer> {
+        self.peers.lookup(flow)
+    }
+
+    /// What can be meant, but seldom is, at `now_s`.
+    #[must_use]
+    pub fn warnings(&self, now_s: i64) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (chain, used) in &self.chains {
+            let name = &chain.name;
+            if !used {
+                warnings.push(format!("key chain '{name}' is used by no peer"));
+            }
+            for gap in chain.gaps() {
+                warnings.push(format!("key chain '{name}' has no key to send with: {gap}"));
+            }
+            if chain.preferred(now_s).is_none() {
+                warnings.push(format!("key chain '{name}' has no key to send with now: its peers are cut off"));
+            } else if let Some(end) = chain.end_s() {
+                let then = match chain.when_expired {
+                    WhenExpired::Stop => "its peers are cut off",
+                    WhenExpired::KeepLast => "its last key stays in use",
+                };
+                warnings.push(format!("key chain '{name}' ends {}: then {then}", rfc3339(end)));
+            }
+        }
+        for peer in self.peers() {
+            if let Some(wide) = peer.prefixes.iter().find(|p| p.len == 0 && peer.ports.0.is_empty()) {
+                warnings.push(format!("peer '{}' is every connection there is ({wide}, all ports)", peer.name));
+            }
+        }
+        warnings
+    }
+}
+
+/// Reads a document with its key files, and holds it to the rules for secrets when it has one itself.
+fn load<T>(
+    path: &Path,
+    parse: impl FnOnce(&str, ReadKeyFile<'_>) -> Result<(T, Option<usize>), Vec<Mistake>>,
+) -> Result<T, LoadError> {
+    let unread = |e| LoadError::Read(path.to_owned(), e);
+    let mut file = File::open(path).map_err(unread)?;
+    let text = text(&mut file).map_err(unread)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let result = parse(&text, &mut |key: &Path| secret::key_file(folder, key));
+    let (value, inline) = result.map_err(|list| LoadError::Mistakes(path.to_owned(), list))?;
+    if let Some(line) = inline {
+        secret::check_private(&file).map_err(|e| {
+            let what = format!("the file has a secret here, and {e}");
+            LoadError::Mistakes(path.to_owned(), vec![Mistake { line, column: 1, what }])
+        })?;
+    }
+    Ok(value)
+}
+
+fn text(file: &mut File) -> io::Result<Zeroizing<String>> {
+    use std::io::Read;
+    // A file's length is known; anything else (a pipe) grows, in steps that leave few copies behind.
+    let len = file.metadata()?.len().min(MAX_LEN);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(len).unwrap_or(0) + (64 << 10)));
+    file.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_LEN {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {MAX_LEN} bytes")));
+    }
+    let text = str::from_utf8(&bytes).map_err(|e| {
+        let line = section::place(&String::from_utf8_lossy(&bytes), e.valid_up_to()).0;
+        io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
+    })?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! The offload devices of a network namespace: opened by their kind, watched by their interface's state.
+//!
+//! A device has two halves. The engine has the one that takes states and policies ([`engine::Device`], what Linux calls
+//! `xfrmdev_ops`), as long as the interface is up. The other one ([`Running`]) stays here as long as the device is configured:
+//! its interface, its threads, its counters.
+//!
+//! ```text
+//!  configuration ─▶ Devices::configure ─▶ open(kind) ─▶ Running ── up() ──▶ Box<dyn engine::Device> ─▶ Xfrm::add_device
+//!  RTNLGRP_LINK  ─▶ Devices::follow    ─▶ down: Xfrm::device_down, which drops the engine's half;  up: another one
+//! ```
+
+mod crypto;
+mod inline;
+mod kernel;
+pub(crate) mod mirror;
+mod packet;
+
+use super::path::{DataPath, Shared};
+use super::policies::Lead;
+use mirror::Mirror;
+use sealane_config::{DeviceKind, OffloadDevice};
+use sealane_engine::xfrm::device as engine;
+use sealane_sys::link::{self, Links};
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a thread that has a CPU for itself looks for work before it sleeps: waking it costs the stack's core several
+/// microseconds for each superframe.
+const DEDICATED_SPIN: Duration = Duration::from_millis(1);
+
+/// Where a device is.
+pub(crate) struct Place<'a> {
+    /// Its network namespace.
+    pub(crate) netns: &'a Netns,
+    /// What the data path's threads share: the engine, its clock, what tells key managers.
+    pub(crate) shared: &'a Arc<Shared>,
+    /// To be woken when [`engine::Device::events`] has something.
+    pub(crate) waker: &'a Arc<Waker>,
+    /// The kernel's policies that stand for ours.
+    pub(crate) mirror: &'a Arc<Mirror>,
+    /// The number that leads packets to its TUN device, for packet offload; otherwise 0.
+    pub(crate) number: u8,
+}
+
+/// The half of a device that stays here. It goes, and what it has, with its value.
+pub(crate) trait Running: Send {
+    /// The index of its interface.
+    fn ifindex(&self) -> u32;
+
+    /// Its interface is up: the half for the engine, without states and policies. The one before it is gone.
+    ///
+    /// # Errors
+    /// Why it cannot work; it is as if it were down then.
+    fn up(&mut self) -> io::Result<Box<dyn engine::Device>>;
+
+    /// Its interface is down, and the engine has dropped its half.
+    fn down(&mut self) {}
+
+    /// What it has counted, each by its name, a word, in the order in which it is shown.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// Whether devices can be here at all, before anything is changed for them.
+///
+/// # Errors
+/// Which one cannot, and why.
+pub(crate) fn check(devices: &[OffloadDevice]) -> Result<(), Refused> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    let missing = |cpu: u32| online.as_ref().is_ok_and(|list| !in_list(list, cpu));
+    match devices.iter().find_map(|d| Some((d, d.cpu.filter(|cpu| missing(*cpu))?))) {
+        None => Ok(()),
+        Some((device, cpu)) => {
+            let there = online.as_ref().map_or("", |list| list.trim());
+            let what = format!("there is no CPU {cpu} here; online: {there}");
+            Err((format!("device '{}'", device.name), io::Error::new(io::ErrorKind::InvalidInput, what)))
+        }
+    }
+}
+
+/// Whether a number is in a list as the kernel writes it: "0-3,8".
+fn in_list(list: &str, number: u32) -> bool {
+    list.trim().split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
+        range.is_some_and(|(first, last)| (first..=last).contains(&number))
+    })
+}
+
+/// Opens a device. Its interface is there and up when it is done.
+///
+/// # Errors
+/// The kernel's; `Unsupported` for what this build or this kernel cannot do.
+fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running>> {
+    match config.kind {
+        DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
+        DeviceKind::Crypto => Ok(Box::new(crypto::CryptoCore::open(&config.name, config.cpu, place)?)),
+        DeviceKind::Packet => Ok(Box::new(packet::Packet::open(&config.name, config.cpu, place)?)),
+        DeviceKind::Kernel => Ok(Box::new(kernel::Kernel::open(&config.name, place)?)),
+    }
+}
+
+/// A configured device.
+struct Entry {
+    config: OffloadDevice,
+    running: Box<dyn Running>,
+    /// Where what its policies protect goes, where it takes policies.
+    lead: Option<Lead>,
+    up: bool,
+}
+
+/// The devices of a namespace.
+pub(crate) struct Devices {
+    netns: Netns,
+    waker: Arc<Waker>,
+    links: Links,
+    list: Vec<Entry>,
+}
+
+/// Which of the configured devices cannot be, and why.
+pub(crate) type Refused = (String, io::Error);
+
+impl Devices {
+    /// None yet. `waker` is woken when one of them has events.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(netns: Netns, waker: Arc<Waker>) -> io::Result<Self> {
+        let links = netns.run(Links::new)?;
+        Ok(Devices { netns, waker, links, list: Vec::new() })
+    }
+
+    /// Makes these devices the ones that there are; those that stay the same are left alone.
+    ///
+    /// # Errors
+    /// The first one that cannot be opened. Those before it are there, those that are not wanted any more are gone.
+    pub(crate) fn configure(&mut self, wanted: &[OffloadDevice], data: &DataPath) -> Result<(), Refused> {
+        self.follow(data);
+        let (stay, go) = core::mem::take(&mut self.list).into_iter().partition(|e: &Entry| wanted.contains(&e.config));
+        self.list = stay;
+        for entry in go {
+            end(entry, data);
+        }
+        for config in wanted {
+            if !self.list.iter().any(|e| e.config == *config) {
+                self.open(config, data).map_err(|e| (config.name.clone(), e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, config: &OffloadDevice, data: &DataPath) -> io::Result<()> {
+        let number = match config.kind {
+            DeviceKind::Packet => data.free_number().ok_or_else(|| {
+                let most = format!("there can be {} devices for packet offload", data.shared().bits.last_device());
+                io::Error::new(io::ErrorKind::InvalidInput, most)
+            })?,
+            _ => 0,
+        };
+        let place =
+            Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, mirror: data.mirror(), number };
+        let running = open(config, &place)?;
+        // What is told of its making is not about the time from now on.
+        self.follow(data);
+        let name = &config.name;
+        let is_up = self.netns.run(|| link::is_up(name))?;
+        let lead = match config.kind {
+            DeviceKind::Inline | DeviceKind::Crypto => None,
+            DeviceKind::Packet => Some(Lead::Tun(number, config.name.clone())),
+            DeviceKind::Kernel => Some(Lead::Kernel),
+        };
+        let mut entry = Entry { config: config.clone(), running, lead, up: false };
+        match if is_up { put_up(&mut entry, data) } else { Ok(()) } {
+            Ok(()) => {
+                self.list.push(entry);
+                Ok(())
+            }
+            Err(e) => {
+                end(entry, data);
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes up what has become of the interfaces. Does not wait.
+    pub(crate) fn follow(&mut self, data: &DataPath) {
+        let Devices { netns, links, list, .. } = self;
+        let mut gone = Vec::new();
+        let all_told = links.changes(|change| {
+            let Some(entry) = list.iter_mut().find(|e| e.running.ifindex() == change.ifindex) else { return };
+            match change.up {
+                true => complain(entry, data),
+                false => put_down(entry, data),
+            }
+            if change.gone {
+                gone.push(change.ifindex);
+            }
+        });
+        if all_told.is_err() {
+            // Some may have been down in between.
+            for entry in list.iter_mut() {
+                put_down(entry, data);
+                let name = &entry.config.name;
+                match netns.run(|| Ok((link::index(name)?, link::is_up(name)?))) {
+                    Ok((index, true)) if index == entry.running.ifindex() => complain(entry, data),
+                    Ok((index, _)) if index == entry.running.ifindex() => {}
+                    _ => gone.push(entry.running.ifindex()),
+                }
+            }
+        }
+        for entry in list.extract_if(.., |e| gone.contains(&e.running.ifindex())) {
+            eprintln!("sealane: xfrm: {}: the device is gone until the configuration is read again", entry.config.name);
+            end(entry, data);
+        }
+    }
+
+    /// What becomes readable when there is something to [`Devices::follow`].
+    pub(crate) fn links(&self) -> io::Result<std::os::fd::OwnedFd> {
+        self.links.try_clone()
+    }
+
+    /// Those that programs may ask for `esp-hw-offload`: of an interface that is not ours the kernel knows it.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let ours = self.list.iter().filter(|e| e.config.kind != DeviceKind::Kernel);
+        ours.map(|e| e.config.name.clone()).collect()
+    }
+
+    /// A line for each: its name, its kind, whether it is up, and what it has counted.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = String::new();
+        for entry in &self.list {
+            let (name, kind) = (&entry.config.name, entry.config.kind.name());
+            text += &format!("{name} {kind} {}", if entry.up { "up" } else { "down" });
+            for (counter, value) in entry.running.counters() {
+                text += &format!(" {counter} {value}");
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Ends all of them.
+    pub(crate) fn stop(&mut self, data: &DataPath) {
+        self.list.drain(..).for_each(|entry| end(entry, data));
+    }
+}
+
+/// Puts one up that nobody waits for.
+fn complain(entry: &mut Entry, data: &DataPath) {
+    if let Err(e) = put_up(entry, data) {
+        eprintln!("sealane: xfrm: {}: {e}: the device stays down", entry.config.name);
+    }
+}
+
+fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
+    if entry.up {
+        return Ok(());
+    }
+    let half = entry.running.up()?;
+    let ifindex = entry.running.ifindex();
+    if let Some(lead) = &entry.lead {
+        // Each time: the kernel takes the routes of an interface that goes down away.
+        data.lead(ifindex, Some(lead.clone()))?;
+    }
+    data.with(|xfrm, _| xfrm.add_device(ifindex as i32, half))?;
+    entry.up = true;
+    Ok(())
+}
+
+/// Ends one.
+fn end(mut entry: Entry, data: &DataPath) {
+    put_down(&mut entry, data);
+    if entry.lead.is_some()
+        && let Err(e) = data.lead(entry.running.ifindex(), None)
+    {
+        eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
+    }
+}
+
+fn put_down(entry: &mut Entry, data: &DataPath) {
+    if !core::mem::take(&mut entry.up) {
+        return;
+    }
+    let ifindex = entry.running.ifindex() as i32;
+    if let Err(e) = data.with(|xfrm, _| xfrm.device_down(ifindex)) {
+        // What they protect is dropped: the rules are those of before.
+        eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
+    }
+    entry.running.down();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_the_kernel() {
+        assert!([0, 3, 8].into_iter().all(|n| in_list("0-3,8\n", n)));
+        assert!(![4, 7, 9].into_iter().any(|n| in_list("0-3,8\n", n)));
+        assert!(!in_list("\n", 0));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_here_is_told() {
+        let device = |cpu| OffloadDevice { name: "x".into(), kind: DeviceKind::Packet, netns: None, cpu };
+        assert!(check(&[device(None), device(Some(0))]).is_ok());
+        let (what, e) = check(&[device(Some(8191))]).expect_err("so many there are not");
+        assert!(what.contains("'x'") && e.to_string().contains("no CPU 8191"));
+    }
+}

@@ -1,0 +1,384 @@
+//! The crypto core: a thread that seals and opens bursts for the workers of the stack (crypto offload).
+//!
+//! ```text
+//!  worker ══ ring ══▶ the core's thread: keys by StateKey, one burst of crypto at a time ══ ring ══▶ worker
+//! ```
+//!
+//! A worker has a queue of its own, two rings of one producer and one consumer each ([`ring`]). The thread has nothing but keys,
+//! its own copies of them: numbers, windows, headers and policies are the stack's. It spins for a moment when there is nothing,
+//! and sleeps then; both ends wake each other only when they sleep.
+//!
+//! A state that is given back goes with the bursts that were submitted before: sealed packets with numbers may well leave. Each
+//! burst has the count of states that had been given back by then, by which no later one finds the key; nobody waits for it, and
+//! it is wiped when the last one before is done, also when no other comes.
+
+mod ring;
+
+use super::{Place, Running};
+use parking_lot::Mutex;
+use ring::{End, Ring};
+use sealane_engine::xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
+use sealane_engine::xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
+use sealane_net::ipsec::burst::Key;
+use sealane_sys::cpu::{has_others, stay_on};
+use sealane_sys::tun::Tun;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long it is looked for work before the thread sleeps: less than what sleeping and waking cost both sides.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// What a core has counted.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    bursts: AtomicU64,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    /// Time of the thread, waiting aside.
+    busy_ns: AtomicU64,
+    /// Jobs whose state had been given back.
+    no_key: AtomicU64,
+    /// Bursts of workers that had to wait.
+    full: AtomicU64,
+}
+
+/// What the thread is told.
+enum News {
+    /// There is another queue.
+    Queue(End),
+    /// There is another state.
+    State(StateKey, Key),
+    /// A state is given back, as the nth one.
+    Gone(StateKey, u64),
+}
+
+/// What the thread and its users share.
+pub(super) struct Core {
+    /// What the thread has not heard yet.
+    inbox: Mutex<Vec<News>>,
+    news: AtomicBool,
+    /// How many states have been given back. It is read and changed under the engine's lock, by which bursts are submitted too.
+    given_back: AtomicU64,
+    thread: OnceLock<Thread>,
+    sleeping: AtomicBool,
+    stop: AtomicBool,
+    alive: AtomicBool,
+    /// How long it is looked for work.
+    spin: Duration,
+    counters: Arc<Counters>,
+}
+
+impl Core {
+    /// One that has no thread yet, which is to be kept on `cpu` if told.
+    fn new(cpu: Option<u32>, counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Core {
+            inbox: Mutex::default(),
+            news: AtomicBool::new(false),
+            given_back: AtomicU64::new(0),
+            thread: OnceLock::new(),
+            sleeping: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            alive: AtomicBool::new(true),
+            // Where the stack's thread has no other CPU whoever spins keeps it from its work.
+            spin: match cpu {
+                _ if !has_others(cpu) => Duration::ZERO,
+                Some(_) => super::DEDICATED_SPIN,
+                None => SPIN,
+            },
+            counters,
+        })
+    }
+
+    /// Starts a thread of this name, kept on `cpu` if told.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn start(name: &str, cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let core = Core::new(cpu, counters);
+        let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let pinned = cpu.map_or(Ok(()), stay_on);
+            let fine = pinned.is_ok();
+            let _ = tell.send(pinned);
+            if fine {
+                there.run();
+            }
+        })?;
+        let _ = core.thread.set(thread.thread().clone());
+        match told.recv() {
+            Ok(Ok(())) => Ok((core, thread)),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(io::Error::other("the thread ended")),
+        }
+    }
+
+    /// Tells the thread, without waking it; whether it lives.
+    fn tell(&self, what: News) -> bool {
+        let mut inbox = self.inbox.lock();
+        // It is asked under the lock that whoever empties the inbox for the last time takes after it has said so.
+        let alive = self.alive.load(Acquire);
+        if alive {
+            inbox.push(what);
+            self.news.store(true, Release);
+        }
+        alive
+    }
+
+    /// Wakes the thread where it sleeps.
+    fn wake(&self) {
+        // What was submitted is seen by a thread that is about to sleep, or that it sleeps is seen here.
+        fence(SeqCst);
+        if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
+            self.thread.get().inspect(|thread| thread.unpark());
+        }
+    }
+
+    fn end(&self) {
+        self.stop.store(true, Release);
+        self.sleeping.store(false, Release);
+        self.thread.get().inspect(|thread| thread.unpark());
+    }
+
+    fn run(&self) {
+        let mut ends = Ends::new(self);
+        while !self.stop.load(Acquire) {
+            if ends.work() {
+                continue;
+            }
+            let from = Instant::now();
+            let mut worked = false;
+            while !worked && from.elapsed() < self.spin && !self.stop.load(Relaxed) {
+                (0..64).for_each(|_| core::hint::spin_loop());
+                // To a thread that wants this CPU.
+                std::thread::yield_now();
+                worked = ends.work();
+            }
+            if worked {
+                continue;
+            }
+            self.sleeping.store(true, Relaxed);
+            fence(SeqCst);
+            if ends.is_idle() && !self.stop.load(Acquire) {
+                std::thread::park();
+            }
+            self.sleeping.store(false, Relaxed);
+        }
+    }
+}
+
+/// A state's key.
+struct Held {
+    key: Key,
+    /// Where it was given back, as which one.
+    gone: Option<u64>,
+}
+
+/// The thread's ends of the queues, and the keys. Whoever waits for them is woken when they go.
+struct Ends<'c> {
+    core: &'c Core,
+    list: Vec<End>,
+    keys: HashMap<StateKey, Held>,
+    /// States that were given back, each as which one, as long as there are bursts from before.
+    gone: Vec<(StateKey, u64)>,
+}
+
+impl<'c> Ends<'c> {
+    fn new(core: &'c Core) -> Self {
+        Ends { core, list: Vec::new(), keys: HashMap::new(), gone: Vec::new() }
+    }
+
+    /// Takes up what there is to hear.
+    fn hear(&mut self) {
+        // It is written where there is something alone: those who submit read what lies beside it.
+        if !self.core.news.load(Acquire) {
+            return;
+        }
+        let mut inbox = self.core.inbox.lock();
+        self.core.news.store(false, Relaxed);
+        for news in inbox.drain(..) {
+            match news {
+                News::Queue(end) => self.list.push(end),
+                News::State(name, key) => {
+                    self.keys.insert(name, Held { key, gone: None });
+                }
+                News::Gone(name, nth) => {
+                    if let Some(held) = self.keys.get_mut(&name) {
+                        held.gone = Some(nth);
+                        self.gone.push((name, nth));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computes a burst of each queue; whether there was any.
+    fn work(&mut self) -> bool {
+        self.hear();
+        let mut any = false;
+        for at in 0..self.list.len() {
+            if let Some((given_back, mut burst)) = self.list[at].take() {
+                any = true;
+                // Its states were told before it was submitted.
+                self.hear();
+                self.compute(given_back, &mut burst);
+                self.list[at].give(burst);
+            }
+        }
+        self.forget();
+        any
+    }
+
+    /// The key of a state, for a burst that was submitted when so many had been given back.
+    fn key(&self, name: StateKey, given_back: u64) -> Option<&Key> {
+        self.keys.get(&name).filter(|held| held.gone.is_none_or(|nth| given_back < nth)).map(|held| &held.key)
+    }
+
+    fn compute(&self, given_back: u64, burst: &mut CryptoBurst) {
+        let from = Instant::now();
+        burst.run(|name| self.key(name, given_back));
+        let missing = burst.keys.iter().flatten().filter(|name| self.key(**name, given_back).is_none()).count();
+        let mine = burst.jobs.iter().zip(&burst.keys).filter(|(_, key)| key.is_some());
+        let (mut packets, mut bytes) = (0, 0);
+        for (job, _) in mine {
+            let slot = &burst.slots[job.packet()];
+            (packets, bytes) = (packets + 1, bytes + (slot.end - slot.start) as u64);
+        }
+        let counters = &self.core.counters;
+        counters.no_key.fetch_add(missing as u64, Relaxed);
+        counters.bursts.fetch_add(1, Relaxed);
+        counters.packets.fetch_add(packets, Relaxed);
+        counters.bytes.fetch_add(bytes, Relaxed);
+        counters.busy_ns.fetch_add(from.elapsed().as_nanos() as u64, Relaxed);
+    }
+
+    /// Wipes the keys of states that were given back before whatever is submitted was.
+    fn forget(&mut self) {
+        let Ends { list, keys, gone, .. } = self;
+        if !gone.is_empty() {
+            // That a state was given back is heard after what was submitted before it can be seen.
+            let oldest = list.iter().filter_map(End::next).min().unwrap_or(u64::MAX);
+            for (name, _) in gone.extract_if(.., |(_, nth)| *nth <= oldest) {
+                keys.remove(&name);
+            }
+        }
+    }
+
+    /// Whether there is nothing, now that those who submit know that they have to wake. Queues of workers that have gone are
+    /// forgotten.
+    fn is_idle(&mut self) -> bool {
+        self.list.retain(|end| !end.is_over());
+        self.list.iter().all(|end| end.next().is_none()) && !self.core.news.load(Acquire)
+    }
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.core.alive.store(false, Release);
+        let news = core::mem::take(&mut *self.core.inbox.lock());
+        let unseen = news.into_iter().filter_map(|news| if let News::Queue(end) = news { Some(end) } else { None });
+        self.list.drain(..).chain(unseen).for_each(End::leave);
+    }
+}
+
+/// Queues for workers.
+struct Queues(Arc<Core>);
+
+impl Crypto for Queues {
+    fn queue(&self, wake: Box<dyn Fn() + Send>) -> Option<Box<dyn Queue>> {
+        let (ring, end) = Ring::new(self.0.clone(), wake);
+        self.0.tell(News::Queue(end)).then(|| Box::new(ring) as Box<dyn Queue>)
+    }
+}
+
+/// The engine's half.
+struct Half(Arc<Core>);
+
+impl Device for Half {
+    fn caps(&self) -> Caps {
+        Caps { states: true, esn: true, policies: false }
+    }
+
+    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+        let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
+        // Of a thread that has died packets are dropped.
+        self.0.tell(News::State(state.key, spec.transform.key()));
+        Ok(())
+    }
+
+    fn state_del(&mut self, key: StateKey) {
+        let before = self.0.given_back.fetch_add(1, Relaxed);
+        self.0.tell(News::Gone(key, before + 1));
+        self.0.wake();
+    }
+
+    fn crypto(&self) -> Option<Arc<dyn Crypto>> {
+        Some(Arc::new(Queues(self.0.clone())))
+    }
+}
+
+/// The device: its interface, and the core as long as that is up. What somebody routes to the interface goes nowhere.
+pub(super) struct CryptoCore {
+    name: String,
+    tun: Tun,
+    cpu: Option<u32>,
+    counters: Arc<Counters>,
+    running: Option<(Arc<Core>, JoinHandle<()>)>,
+}
+
+impl CryptoCore {
+    /// Makes the interface.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
+        let tun = place.netns.run(|| Tun::open(name))?;
+        Ok(CryptoCore { name: name.to_owned(), tun, cpu, counters: Arc::default(), running: None })
+    }
+}
+
+impl Running for CryptoCore {
+    fn ifindex(&self) -> u32 {
+        self.tun.index()
+    }
+
+    fn up(&mut self) -> io::Result<Box<dyn Device>> {
+        self.down();
+        let (core, thread) = Core::start(&self.name, self.cpu, self.counters.clone())?;
+        self.running = Some((core.clone(), thread));
+        Ok(Box::new(Half(core)))
+    }
+
+    fn down(&mut self) {
+        if let Some((core, thread)) = self.running.take() {
+            core.end();
+            let _ = thread.join();
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counters { bursts, packets, bytes, busy_ns, no_key, full } = &*self.counters;
+        let all = [
+            ("bursts", bursts),
+            ("packets", packets),
+            ("bytes", bytes),
+            ("busy_ns", busy_ns),
+            ("no_key", no_key),
+            ("full", full),
+        ];
+        all.map(|(name, count)| (name, count.load(Relaxed))).into()
+    }
+}
+
+impl Drop for CryptoCore {
+    fn drop(&mut self) {
+        self.down();
+    }
+}
+
+#[cfg(test)]
+mod tests;

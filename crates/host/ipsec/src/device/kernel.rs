@@ -1,0 +1,375 @@
+//! The kernel's own IPsec, for an interface whose card can offload it.
+//!
+//! States and policies are handed on to NETLINK_XFRM of the namespace with their offload attribute: the kernel's answer is the
+//! device's. What the kernel has it does itself, packets never come here. In crypto offload the stack behind the card is the
+//! kernel's too, so that the policies which such states are for are the kernel's as well: [`Mirror`] sees to it.
+//!
+//! A kernel takes a state in crypto offload for an interface that cannot do it, and does it in software, as Linux always has.
+
+use super::mirror::Mirror;
+use super::{Place, Running};
+use crate::path::Shared;
+use parking_lot::Mutex;
+use sealane_abi::Errno;
+use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
+use sealane_abi::xfrm::{
+    Attribute, Body, Message, UserpolicyId, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
+};
+use sealane_engine::xfrm::Notice;
+use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_net::ipsec::lifetime::Usage;
+use sealane_net::ipsec::sa::SaStat;
+use sealane_net::ipsec::spd::Policy;
+use sealane_sys::link;
+use sealane_sys::netlink::{Refusal as Refused, Socket};
+use sealane_sys::poll::{Waker, ready};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// So many texts of the kernel's refusals are kept: it has about 150.
+const MAX_TEXTS: usize = 512;
+const TICK: Duration = Duration::from_secs(60);
+
+/// What names a state to the kernel: with its mark.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name {
+    id: UsersaId,
+    mark: Option<sealane_abi::xfrm::Mark>,
+}
+
+impl Name {
+    fn of(info: &UsersaInfo, message: &Message) -> Self {
+        let id = UsersaId { daddr: info.id.daddr, spi: info.id.spi, family: info.family, proto: info.id.proto, pad: 0 };
+        Name { id, mark: mark(message) }
+    }
+
+    fn ask(&self, body: fn(UsersaId) -> Body) -> Message {
+        Message { body: body(self.id), attrs: self.mark.map(Attribute::Mark).into_iter().collect() }
+    }
+}
+
+fn mark(message: &Message) -> Option<sealane_abi::xfrm::Mark> {
+    message.attrs.iter().find_map(|a| if let Attribute::Mark(mark) = a { Some(*mark) } else { None })
+}
+
+/// A socket of NETLINK_XFRM, and what was asked of it.
+pub(super) struct Asker {
+    socket: Socket,
+}
+
+impl Asker {
+    /// In the calling thread's namespace.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT` where the kernel has no IPsec.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Asker { socket: Socket::open(libc::NETLINK_XFRM)? })
+    }
+
+    /// Asks for something to be done.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(super) fn act(&mut self, message: &Message, flags: u16) -> Result<(), Refusal> {
+        self.answer(message, flags | NLM_F_ACK).map(drop)
+    }
+
+    /// Asks a question with one answer.
+    fn answer(&mut self, message: &Message, flags: u16) -> Result<Option<Message>, Refusal> {
+        let bytes = message.encode(NLM_F_REQUEST | flags, 0, 0);
+        let mut found = None;
+        let done = self.socket.exchange(&bytes, |m| found = Message::decode(m).ok());
+        // Keys may be in the answer.
+        self.socket.wipe();
+        done.map(|()| found).map_err(|e| refusal(&e))
+    }
+}
+
+/// A text that stays: refusals are told to many, and there are not many.
+fn kept(text: &str) -> Option<&'static str> {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock();
+    if let Some(known) = texts.get(text) {
+        return Some(known);
+    }
+    if text.is_empty() || texts.len() >= MAX_TEXTS {
+        return None;
+    }
+    let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.insert(new);
+    Some(new)
+}
+
+/// A number of the kernel's; one that Linux does not have is an error all the same.
+fn errno(number: i32) -> Errno {
+    Errno::new(number).unwrap_or(Errno::EIO)
+}
+
+fn refusal(e: &io::Error) -> Refusal {
+    match e.get_ref().and_then(|e| e.downcast_ref::<Refused>()) {
+        Some(said) => Refusal { errno: errno(said.errno), text: kept(&said.hint) },
+        None => Refusal { errno: errno(e.raw_os_error().unwrap_or(libc::EIO)), text: None },
+    }
+}
+
+/// What both halves and the thread share.
+struct Inner {
+    asker: Mutex<Asker>,
+    states: Mutex<BTreeMap<StateKey, Name>>,
+    policies: Mutex<BTreeMap<PolicyKey, Message>>,
+    events: Mutex<Vec<DeviceEvent>>,
+    mirror: Arc<Mirror>,
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    stop: AtomicBool,
+    stopper: Waker,
+    refused: AtomicU64,
+}
+
+/// The interface, which is not ours, and the thread that hears of limits.
+pub(super) struct Kernel {
+    ifindex: u32,
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Kernel {
+    /// Takes an interface that is there.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV` without the interface, `EPROTONOSUPPORT` without IPsec.
+    pub(super) fn open(name: &str, place: &Place<'_>) -> io::Result<Self> {
+        let (ifindex, asker, mut listener) = place.netns.run(|| {
+            let listener = Socket::open(libc::NETLINK_XFRM)?;
+            listener.join(XFRMNLGRP_EXPIRE)?;
+            listener.join(XFRMNLGRP_ACQUIRE)?;
+            Ok((link::index(name)?, Asker::open()?, listener))
+        })?;
+        place.mirror.open(place.netns)?;
+        let inner = Arc::new(Inner {
+            asker: Mutex::new(asker),
+            states: Mutex::default(),
+            policies: Mutex::default(),
+            events: Mutex::default(),
+            mirror: place.mirror.clone(),
+            shared: place.shared.clone(),
+            waker: place.waker.clone(),
+            stop: AtomicBool::new(false),
+            stopper: Waker::new()?,
+            refused: AtomicU64::new(0),
+        });
+        let heard = inner.clone();
+        let thread = std::thread::Builder::new().name("sealane-kernel".into()).spawn(move || {
+            while !heard.stop.load(Ordering::Acquire) {
+                ready::<2>([heard.stopper.as_fd(), listener.as_fd()].into_iter(), TICK);
+                heard.hear(&mut listener);
+            }
+        })?;
+        Ok(Kernel { ifindex, inner, thread: Some(thread) })
+    }
+}
+
+impl Running for Kernel {
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn up(&mut self) -> io::Result<Box<dyn Device>> {
+        Ok(Box::new(Half { ifindex: self.ifindex, inner: self.inner.clone() }))
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let inner = &self.inner;
+        let policies = inner.policies.lock().len() + inner.mirror.len();
+        vec![
+            ("kernel_states", inner.states.lock().len() as u64),
+            ("kernel_policies", policies as u64),
+            ("refused", inner.refused.load(Ordering::Relaxed)),
+        ]
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.inner.stop.store(true, Ordering::Release);
+        self.inner.stopper.wake();
+        if let Some(thread) = self.thread.take() {
+            // It ends with its loop.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Inner {
+    /// Takes up what the kernel tells.
+    fn hear(&self, listener: &mut Socket) {
+        let mut told = Vec::new();
+        // What was lost the kernel has done all the same: a state past its hard limit is gone.
+        let _ = listener.receive(|m| told.extend(Message::decode(m).ok()));
+        listener.wipe();
+        for message in told {
+            match &message.body {
+                Body::Expire(expire) => {
+                    let name = Name::of(&expire.state, &message);
+                    let states = self.states.lock();
+                    let keys = states.iter().filter(|(_, held)| held.id == name.id).map(|(key, _)| *key);
+                    let event = if expire.hard == 0 { DeviceEvent::Soft } else { DeviceEvent::Hard };
+                    self.events.lock().extend(keys.map(event));
+                }
+                // Of a policy that it has from us: nobody else tells our key managers.
+                Body::Acquire(acquire) if self.has_policy(&acquire.policy) => {
+                    let bytes = message.encode(0, 0, 0);
+                    self.shared.tell(vec![Notice { group: XFRMNLGRP_ACQUIRE, bytes }]);
+                }
+                _ => {}
+            }
+        }
+        if !self.events.lock().is_empty() {
+            self.waker.wake();
+        }
+    }
+
+    fn has_policy(&self, asked: &UserpolicyInfo) -> bool {
+        let same = |message: &Message| match &message.body {
+            Body::NewPolicy(info) => (info.dir, info.sel.as_bytes()) == (asked.dir, asked.sel.as_bytes()),
+            _ => false,
+        };
+        self.policies.lock().values().any(same)
+    }
+
+    fn refused(&self, refusal: Refusal) -> Refusal {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        refusal
+    }
+}
+
+/// The engine's half.
+struct Half {
+    ifindex: u32,
+    inner: Arc<Inner>,
+}
+
+impl Device for Half {
+    fn caps(&self) -> Caps {
+        // What it can is the kernel's to say.
+        Caps { states: true, esn: true, policies: true }
+    }
+
+    fn is_stack(&self) -> bool {
+        true
+    }
+
+    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+        let Body::NewSa(info) = state.message.body else { return Ok(()) };
+        // What stands for an answer of a key manager the kernel makes itself.
+        let Some(spec) = &state.spec else { return Ok(()) };
+        if spec.encap.is_some() {
+            // The port of ESP in UDP is ours, and its packets with it.
+            let text = Some("ESP in UDP does not go to the kernel");
+            return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
+        }
+        let name = Name::of(&info, state.message);
+        // One that is to take the place of another leaves it as it is, as on Linux, and one that is there twice is refused.
+        if !self.inner.states.lock().values().any(|held| *held == name) {
+            // What comes in for it while it is being made is no stray either.
+            self.inner.shared.elsewhere.add(spec.dst, spec.spi);
+            if let Err(refused) = self.inner.asker.lock().act(state.message, 0) {
+                self.inner.shared.elsewhere.remove(spec.dst, spec.spi);
+                return Err(self.inner.refused(refused));
+            }
+        }
+        self.inner.states.lock().insert(state.key, name);
+        if state.mode == Mode::Crypto {
+            self.inner.mirror.state(self.ifindex, state.key, state.inbound, spec);
+        }
+        Ok(())
+    }
+
+    fn state_del(&mut self, key: StateKey) {
+        self.inner.mirror.state_gone(self.ifindex, key);
+        let name = {
+            let mut states = self.inner.states.lock();
+            let Some(name) = states.remove(&key) else { return };
+            // One that was put in the place of another is still there.
+            if states.values().any(|held| *held == name) {
+                return;
+            }
+            name
+        };
+        // One past its hard limit is gone already.
+        let _ = self.inner.asker.lock().act(&name.ask(Body::DelSa), 0);
+        let info = name.id;
+        if let Some(to) = info.daddr.ip(info.family) {
+            self.inner.shared.elsewhere.remove(to, info.spi.get());
+        }
+    }
+
+    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal> {
+        if !crate::policies::is_exact(policy) {
+            let text = Some("The rules for packets cannot tell which ones this policy is for");
+            return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
+        }
+        let message = put(message);
+        self.inner.asker.lock().act(&message, 0).map_err(|refused| self.inner.refused(refused))?;
+        self.inner.mirror.kept(&message);
+        self.inner.policies.lock().insert(key, message);
+        Ok(())
+    }
+
+    fn policy_del(&mut self, key: PolicyKey) {
+        if let Some(message) = self.inner.policies.lock().remove(&key) {
+            // It stays until our rules say what is so without it.
+            self.inner.mirror.stale(message);
+        }
+    }
+
+    fn counters(&self, key: StateKey) -> Option<(Usage, SaStat)> {
+        let name = *self.inner.states.lock().get(&key)?;
+        let answer = self.inner.asker.lock().answer(&name.ask(Body::GetSa), 0).ok()??;
+        let Body::NewSa(UsersaInfo { curlft, stats, .. }) = answer.body else { return None };
+        let used = Usage {
+            bytes: curlft.bytes,
+            packets: curlft.packets,
+            add_time_s: curlft.add_time,
+            use_time_s: curlft.use_time,
+        };
+        let stat = SaStat {
+            replay_window: stats.replay_window,
+            replay: stats.replay,
+            integrity_failed: stats.integrity_failed,
+        };
+        Some((used, stat))
+    }
+
+    fn events(&mut self, events: &mut Vec<DeviceEvent>) {
+        events.append(&mut self.inner.events.lock());
+    }
+}
+
+/// A policy as it is put into the kernel: the number is the kernel's to give, what it was used for as well.
+pub(super) fn put(message: &Message) -> Message {
+    let mut message = message.clone();
+    if let Body::NewPolicy(info) = &mut message.body {
+        (info.index, info.curlft) = (0, sealane_abi::xfrm::LifetimeCur::default());
+        // One of before that was left behind is replaced.
+        message.body = Body::UpdPolicy(*info);
+    }
+    message
+}
+
+/// What takes it out again.
+pub(super) fn take(message: &Message) -> Option<Message> {
+    let Body::UpdPolicy(info) = &message.body else { return None };
+    let id = UserpolicyId { sel: info.sel, index: 0, dir: info.dir, ..UserpolicyId::default() };
+    let named = |a: &&Attribute| matches!(a, Attribute::Mark(_) | Attribute::IfId(_));
+    Some(Message { body: Body::DelPolicy(id), attrs: message.attrs.iter().filter(named).cloned().collect() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The packet core: a thread with states and policies of its own, between its TUN device and the wire.
+//!
+//! ```text
+//!  stack ─ mark (nft) ─ rule ─ TUN sealane0 ─▶ the thread: policy, length, headers, crypto ─▶ wire
+//!  stack ◀──────────────────── TUN sealane0 ◀─ the thread: crypto, window, policy ◀─────────── wire
+//! ```
+//!
+//! As long as it has inbound states it reads what comes from the wire, as packets come in by a card: those that are not its own
+//! it opens with the tables of whom they are for ([`crate::tables`]).
+
+use super::{Place, Running};
+use crate::path::Shared;
+use crate::tables::{Counts, DeviceTables, Tables};
+use crate::worker::{Post, Worker};
+use sealane_engine::xfrm::device::Device;
+use sealane_engine::xfrm::packet::PacketDevice;
+use sealane_sys::cpu;
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
+use sealane_sys::random;
+use sealane_sys::tun::Tun;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// The interface, and the thread while it is up.
+pub(super) struct Packet {
+    name: String,
+    ifindex: u32,
+    number: u8,
+    cpu: Option<u32>,
+    netns: Netns,
+    shared: Arc<Shared>,
+    events: Arc<Waker>,
+    counts: Arc<Counts>,
+    post: Post,
+    /// What the thread has, while there is none.
+    idle: Option<Worker>,
+    thread: Option<JoinHandle<Option<Worker>>>,
+}
+
+impl Packet {
+    /// Makes the interface. The thread is to stay on a CPU, if one is given.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
+        let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
+        let mut worker =
+            place.netns.run(|| Worker::open(place.shared, Tun::open(name)?, place.number, post.clone()))?;
+        if cpu.is_some() && cpu::has_others(cpu) {
+            worker.spin = super::DEDICATED_SPIN;
+        }
+        Ok(Packet {
+            name: name.to_owned(),
+            ifindex: worker.tun.index(),
+            number: place.number,
+            cpu,
+            netns: place.netns.try_clone()?,
+            shared: place.shared.clone(),
+            events: place.waker.clone(),
+            counts: Arc::default(),
+            post,
+            idle: Some(worker),
+            thread: None,
+        })
+    }
+
+    fn halt(&mut self) {
+        self.shared.remove_core(self.number);
+        self.post.stop.store(true, Ordering::Release);
+        self.post.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            self.idle = thread.join().ok().flatten();
+        }
+    }
+}
+
+impl Running for Packet {
+    fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    fn up(&mut self) -> io::Result<Box<dyn Device>> {
+        self.halt();
+        let there = self.netns.try_clone()?;
+        let gone = || io::Error::other("its thread has ended with an error");
+        let mut worker = self.idle.take().ok_or_else(gone)?;
+        let device = PacketDevice::new(|| {
+            let mut bytes = [0; 8];
+            random::fill(&mut bytes);
+            u64::from_ne_bytes(bytes)
+        });
+        let tables = DeviceTables {
+            core: device.core(),
+            counts: self.counts.clone(),
+            number: self.number,
+            events: self.events.clone(),
+            thread: self.post.waker.clone(),
+        };
+        worker.tables = Tables::Device(tables.clone());
+        self.post.stop.store(false, Ordering::Release);
+        let (name, cpu) = (self.name.clone(), self.cpu);
+        let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            if let Some(cpu) = cpu
+                && let Err(e) = cpu::stay_on(cpu)
+            {
+                eprintln!("sealane: xfrm: {name}: its thread does not stay on CPU {cpu}: {e}");
+            }
+            match there.enter().and_then(|()| worker.run()) {
+                Ok(()) => Some(worker),
+                Err(e) => {
+                    // The interface goes with it, so that all that is led there is dropped.
+                    eprintln!("sealane: xfrm: {name}: the device has ended: {e}");
+                    None
+                }
+            }
+        })?;
+        self.thread = Some(thread);
+        self.shared.add_core(tables);
+        Ok(Box::new(device))
+    }
+
+    fn down(&mut self) {
+        self.halt();
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let Counts { sealed, opened, dropped, asked } = &*self.counts;
+        let all = [("sealed", sealed), ("opened", opened), ("dropped", dropped), ("asked", asked)];
+        all.map(|(name, count)| (name, count.load(Ordering::Relaxed))).into()
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}

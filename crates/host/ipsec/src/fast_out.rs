@@ -1,0 +1,203 @@
+//! ESP and AH on their way out past the stack: behind the link header that the stack gave to a packet of the same kind.
+//!
+//! Every [`FRESH`] one packet of a way goes through the stack, which looks for the route, asks the rules of filters and finds
+//! the neighbour; the kernel keeps a copy of its frame ([`Raw::keep_frames`]). What follows it leaves by the same device behind
+//! the same header, if that packet left as it was sent. Wherever that fails, and on devices that are not Ethernet, all go
+//! through the stack.
+
+use super::counters::Counters;
+use sealane_sys::frames::Frames;
+use sealane_sys::link;
+use sealane_sys::nft::Marks;
+use sealane_sys::raw::{Raw, Sent};
+use sealane_sys::ring::LINK_HEADER_LEN;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// How long a link header is good: then the stack is asked again, whose routes, neighbours and rules may have changed.
+const FRESH: Duration = Duration::from_millis(100);
+/// A way is worth it that has so many packets in that time.
+const WORTH: u32 = 16;
+/// Ways that are remembered.
+const MAX_WAYS: usize = 4096;
+/// How often it is looked for what nobody uses any more.
+const TIDY: Duration = Duration::from_secs(10);
+
+const ESP: u8 = 50;
+const AH: u8 = 51;
+
+/// What filters and routes can tell packets apart by, beside their length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Way {
+    /// Source and destination, IPv4's in the first four bytes of each.
+    ends: [[u8; 16]; 2],
+    v6: bool,
+    protocol: u8,
+    /// Traffic class without ECN.
+    dscp: u8,
+    spi: u32,
+}
+
+impl Way {
+    /// Of a packet of IPv4 without options or IPv6 without extension headers that is no fragment; none of others.
+    fn of(packet: &[u8]) -> Option<Self> {
+        let mut ends = [[0; 16]; 2];
+        let (v6, protocol, dscp, spi_at) = match packet.first()? {
+            0x45 => {
+                ends[0][..4].copy_from_slice(packet.get(12..16)?);
+                ends[1][..4].copy_from_slice(packet.get(16..20)?);
+                if packet[6] & 0x3f != 0 || packet[7] != 0 {
+                    return None;
+                }
+                (false, packet[9], packet[1] & 0xfc, 20)
+            }
+            0x60..=0x6f => {
+                ends[0].copy_from_slice(packet.get(8..24)?);
+                ends[1].copy_from_slice(packet.get(24..40)?);
+                (true, packet[6], (packet[0] << 4 | packet[1] >> 4) & 0xfc, 40)
+            }
+            _ => return None,
+        };
+        let spi_at = match protocol {
+            ESP => spi_at,
+            AH => spi_at + 4,
+            _ => return None,
+        };
+        let spi = u32::from_be_bytes(*packet.get(spi_at..)?.first_chunk()?);
+        Some(Way { ends, v6, protocol, dscp, spi })
+    }
+}
+
+/// The front of a packet that the stack must leave as it is: headers, SPI, sequence number.
+type Front = [u8; 48];
+
+/// That of a packet, less what the stack writes itself: IPv4's identification and checksum.
+fn front(packet: &[u8]) -> Option<Front> {
+    let mut front = [0; 48];
+    if packet.first()? >> 4 == 4 {
+        front[..32].copy_from_slice(packet.get(..32)?);
+        front[4..6].fill(0);
+        front[10..12].fill(0);
+    } else {
+        front.copy_from_slice(packet.get(..48)?);
+    }
+    Some(front)
+}
+
+/// What is known of a way.
+struct Known {
+    /// Since when packets are counted, and the link header is believed.
+    since: Instant,
+    packets: u32,
+    /// The packet that the stack was asked with.
+    asked: Option<Front>,
+    /// Device and link header.
+    link: Option<(u32, [u8; LINK_HEADER_LEN])>,
+}
+
+/// The ways of one data path.
+pub(super) struct FastOut {
+    marks: Marks,
+    ways: HashMap<Way, Known>,
+    /// Devices with a socket; none where there cannot be one.
+    devices: HashMap<u32, Option<Frames>>,
+    tidied: Instant,
+}
+
+impl FastOut {
+    /// Without any; `raw` is what packets go through the stack by. None where the kernel is too old.
+    pub(super) fn new(raw: &Raw, marks: Marks) -> Option<Self> {
+        raw.keep_frames().ok()?;
+        Some(FastOut { marks, ways: HashMap::new(), devices: HashMap::new(), tidied: Instant::now() })
+    }
+
+    /// Sends packets of one family in their order.
+    pub(super) fn send(&mut self, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
+        let mut sent = Sent::default();
+        let mut rest = packets;
+        while let Some(first) = rest.first() {
+            let way = Way::of(first);
+            let len = 1 + rest[1..].iter().take_while(|packet| Way::of(packet) == way).count();
+            let (group, others) = rest.split_at(len);
+            rest = others;
+            let one = match way {
+                Some(way) => self.send_way(way, raw, group, counters, now),
+                None => raw.send(group, 0, false),
+            };
+            sent.taken += one.taken;
+            sent.refused += one.refused;
+        }
+        if now.duration_since(self.tidied) > TIDY {
+            self.tidied = now;
+            self.ways.retain(|_, known| now.duration_since(known.since) < TIDY);
+            let ways = &self.ways;
+            self.devices.retain(|device, _| ways.values().any(|w| w.link.is_some_and(|link| link.0 == *device)));
+        }
+        sent
+    }
+
+    fn send_way(&mut self, way: Way, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
+        if self.ways.len() >= MAX_WAYS && !self.ways.contains_key(&way) {
+            return raw.send(packets, 0, false);
+        }
+        let new = || Known { since: now, packets: 0, asked: None, link: None };
+        let known = self.ways.entry(way).or_insert_with(new);
+        let mut rest = packets;
+        let mut sent = Sent::default();
+        if now.duration_since(known.since) > FRESH {
+            let worth = known.packets >= WORTH;
+            // The old header is not used any more while the new one is asked for: a new answer, or none.
+            *known = new();
+            if worth && let Some(front) = front(packets[0]) {
+                known.asked = Some(front);
+                let (first, others) = packets.split_at(1);
+                sent = raw.send(first, 0, true);
+                rest = others;
+                raw.frames(way.v6, |device, frame| self.learn(device, frame));
+            }
+        }
+        let Some(known) = self.ways.get_mut(&way) else { return sent };
+        known.packets = known.packets.saturating_add(packets.len() as u32);
+        let by = known.link.and_then(|(device, header)| Some((self.devices.get(&device)?.as_ref()?, header)));
+        let more = match by {
+            Some((frames, header)) => {
+                let more = frames.send(&header, rest);
+                if more.refused > 0 {
+                    // The device may be gone, or carry less.
+                    known.link = None;
+                }
+                counters.fast_out.fetch_add(more.taken as u64, Relaxed);
+                more
+            }
+            None => raw.send(rest, 0, false),
+        };
+        Sent { taken: sent.taken + more.taken, refused: sent.refused + more.refused }
+    }
+
+    /// Learns from a frame that the stack handed to a device, if its packet is as we sent it: rules may translate or change it,
+    /// and then every packet has to pass them.
+    fn learn(&mut self, device: u32, frame: &[u8]) {
+        let Some((header, packet)) = frame.split_first_chunk::<LINK_HEADER_LEN>() else { return };
+        let protocol = match packet.first().map(|b| b >> 4) {
+            Some(4) => libc::ETH_P_IP,
+            Some(6) => libc::ETH_P_IPV6,
+            _ => return,
+        };
+        if header[12..] != (protocol as u16).to_be_bytes() || device == 0 {
+            return;
+        }
+        let Some(known) = Way::of(packet).and_then(|way| self.ways.get_mut(&way)) else { return };
+        if known.asked.is_none() || known.asked != front(packet) {
+            return;
+        }
+        let marks = self.marks;
+        let open = || link::facts(device).is_ok_and(|f| f.ethernet).then(|| Frames::open(device, marks).ok()).flatten();
+        if self.devices.entry(device).or_insert_with(open).is_some() {
+            known.link = Some((device, *header));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

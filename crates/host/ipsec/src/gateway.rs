@@ -1,0 +1,209 @@
+//! A gateway between interfaces, past the stack: frames that are surely ours go from the driver to us and back to a driver.
+//!
+//! ```text
+//!  lan ─ XDP program: policies' prefixes ─▶ AF_XDP ─▶ hop limit, seal ─▶ route, neighbour known ─▶ AF_XDP ─▶ wan
+//!                                                                     └─ else: raw and UDP sockets ─▶ stack
+//!  wan ─ XDP program: states of ours ────▶ AF_XDP ─▶ open, policies ─▶ nobody's policy, route, neighbour known ─▶ AF_XDP ─▶ lan
+//!                                                                     └─ else: TUN ─▶ stack
+//!  everything else ──────────────────────▶ stack, its rules, TUN ([`super::path`])
+//! ```
+//!
+//! It is worth it for packets that come one by one, as cards deliver them: the TUN device costs each of them a way through the stack, a
+//! read, and another way through the stack. A superframe pays that once for all of its packets, and is faster there.
+//!
+//! It has as many threads as the stack, where each of its interfaces has so many queues. What comes in sealed is opened by the thread
+//! of its queue: cards choose that by the packet's addresses. What is to be sealed goes to the thread of its state ([`relay`]), so that
+//! numbers leave in order, by one queue for each state.
+//!
+//! States, policies, windows and counters are those of the stack's threads. What the program takes has a policy that protects it
+//! ([`taken`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
+//! program is gone, and the rules of the stack, which outlive us, hold back what it sees.
+
+mod forward;
+mod lead;
+mod opening;
+mod relay;
+mod taken;
+mod ways;
+mod worker;
+
+use super::path::Shared;
+use super::routes::Routes;
+use lead::{Lead, State};
+use parking_lot::Mutex;
+use sealane_sys::cpu;
+use sealane_sys::netns::Netns;
+use sealane_sys::nft::Marks;
+use sealane_sys::poll::Waker;
+use sealane_sys::raw::Raw;
+use sealane_sys::route::Narrow;
+use sealane_sys::tun::Tun;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use worker::{Post, Worker};
+
+/// What it has done to packets.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Packets sealed, packets opened and let pass.
+    sealed: AtomicU64,
+    opened: AtomicU64,
+    /// Those of both that left past the stack, and those that it was given.
+    sent: AtomicU64,
+    to_stack: AtomicU64,
+    /// Packets dropped for what policies and states say, or that nobody may send so.
+    dropped: AtomicU64,
+    /// Packets dropped because the interface that they were to leave by took no more.
+    full: AtomicU64,
+    /// Packets handed over to another thread, and those dropped because it had no room for them.
+    handed_over: AtomicU64,
+    not_handed_over: AtomicU64,
+}
+
+impl Counts {
+    fn all(&self) -> [(&'static str, u64); 8] {
+        let Counts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
+        let all = [
+            ("sealed", sealed),
+            ("opened", opened),
+            ("sent", sent),
+            ("to_stack", to_stack),
+            ("dropped", dropped),
+            ("not_sent_full", full),
+            ("handed_over", handed_over),
+            ("not_handed_over_full", not_handed_over),
+        ];
+        all.map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+    }
+}
+
+/// What the threads of a gateway share.
+struct Common {
+    shared: Arc<Shared>,
+    counts: Counts,
+    stop: AtomicBool,
+    /// Whether this host forwards IPv6, which routes do not say.
+    forwards_v6: AtomicBool,
+    /// Each thread's; the first one leads.
+    posts: Vec<Post>,
+}
+
+impl Common {
+    /// Ends all threads.
+    fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.posts.iter().for_each(Post::wake);
+    }
+}
+
+/// Ends all threads with the first of them that ends, however it does: the stack has the interfaces again.
+struct Alarm(Arc<Common>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The gateway of a namespace. It ends with its value.
+pub(crate) struct Gateway {
+    names: Vec<String>,
+    common: Arc<Common>,
+    shown: Arc<Mutex<Vec<State>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Starts one between interfaces of a namespace, some of which may come later. `tun` gives packets to the stack.
+    ///
+    /// # Errors
+    /// The kernel's; an interface that cannot be done like this is told, and the stack's.
+    pub(super) fn start(netns: &Netns, shared: &Arc<Shared>, tun: Tun, names: &[String]) -> io::Result<Self> {
+        let count = shared.sockets.len().max(1);
+        let wakers: Vec<Arc<Waker>> = (0..count).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
+        let (common, shown) = (
+            Arc::new(Common {
+                shared: shared.clone(),
+                counts: Counts::default(),
+                stop: AtomicBool::new(false),
+                forwards_v6: AtomicBool::new(false),
+                posts: wakers.iter().cloned().map(Post::new).collect(),
+            }),
+            Arc::default(),
+        );
+        let mut lead = Some(Lead::new(names, &shown));
+        let exempt = shared.bits.exempt;
+        let workers = netns.run(|| {
+            let narrow = Arc::new(Mutex::new(Narrow::new(0, tun.index())?));
+            let worker = |index| {
+                let out = Raw::open(Marks::new(exempt))?;
+                out.ignore_learnt_mtu()?;
+                let routes = Routes::new(Some(narrow.clone()), exempt)?;
+                Ok(Worker::new(&common, index, lead.take(), out, routes, tun.try_clone()?))
+            };
+            let mut workers: Vec<Worker> = (0..count).map(worker).collect::<io::Result<_>>()?;
+            workers.iter_mut().for_each(Worker::begin);
+            Ok(workers)
+        })?;
+        shared.set_gateway(wakers.into_iter().next());
+        // From here on its end undoes that.
+        let mut gateway = Gateway { names: names.to_vec(), common, shown, threads: Vec::new() };
+        for (i, mut worker) in workers.into_iter().enumerate() {
+            let (there, alarm) = (netns.try_clone()?, Alarm(gateway.common.clone()));
+            let name = if i == 0 { "sealane-gateway".to_owned() } else { format!("sealane-gateway{i}") };
+            // As with the stack's threads, what one sends is to stay in order.
+            let cpu = if count > 1 { cpu::nth(i as u32) } else { None };
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                let alarm = alarm;
+                // Where it may not stay it moves packets nevertheless.
+                let _ = cpu.map(cpu::stay_on);
+                if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                    eprintln!("sealane: xfrm: the gateway has ended: {e}; the stack has its interfaces again");
+                }
+                drop(alarm);
+            })?;
+            gateway.threads.push(thread);
+        }
+        Ok(gateway)
+    }
+
+    /// The interfaces that it was started with.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// A line for each interface: its name, how it is served, whether it is, and what was counted. The gateway's own numbers
+    /// stand with the first one.
+    pub(crate) fn describe(&self) -> String {
+        let shown = self.shown.lock();
+        let mut text = String::new();
+        for (i, name) in self.names.iter().enumerate() {
+            let state = shown.iter().enumerate().find(|(_, state)| state.name == *name);
+            let (how, up) = state.map_or(("gateway".to_owned(), "down"), |(_, state)| (state.how(), "up"));
+            text += &format!("{name} {how} {up}");
+            if let Some((device, state)) = state {
+                let lost = self.common.posts.iter().map(|post| post.lost(device));
+                let (full, dropped) = lost.fold((0, 0), |sum, lost| (sum.0 + lost.full, sum.1 + lost.dropped));
+                let (queues, threads) = (state.queues, state.threads);
+                text += &format!(" queues {queues} threads {threads} received_full {full} received_dropped {dropped}");
+            }
+            if i == 0 {
+                self.common.counts.all().iter().for_each(|(name, count)| text += &format!(" {name} {count}"));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.common.shared.set_gateway(None);
+        self.common.end();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

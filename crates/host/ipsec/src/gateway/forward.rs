@@ -1,0 +1,367 @@
+//! Bursts of frames, in their chunks from one interface to the other.
+
+use super::Counts;
+use super::opening::Part;
+use super::relay::Taken;
+use super::ways::{Hop, Ways};
+use super::worker::Worker;
+use crate::inbound::{Stack, deliver};
+use crate::tables::Tables;
+use crate::wire::Wire;
+use arrayvec::ArrayVec;
+use core::ops::Range;
+use sealane_engine::xfrm::data::{BURST, Run};
+use sealane_net::ipsec::burst::Jobs;
+use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::open::{self, Inbound};
+use sealane_net::ipsec::packet::Packet;
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::seal::Outbound;
+use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
+use sealane_net::wire::gso::ends;
+use sealane_sys::hops::Asked;
+use sealane_sys::xsk::Received;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Length of Ethernet's header.
+const LINK_LEN: usize = 14;
+const NAT_T: [u8; 2] = sealane_abi::socket::NAT_T.to_be_bytes();
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Its packet lies there, and leaves by this hop, behind others with this number.
+    Send(Hop, usize, usize, u32),
+    /// Its packet is given to the stack.
+    Stack,
+    /// It is dropped, and the stack tells its sender.
+    Tell,
+    /// It is dropped.
+    Drop,
+}
+
+type Frames = ArrayVec<Taken, BURST>;
+type Fates = ArrayVec<Fate, BURST>;
+
+impl Worker {
+    /// Moves a burst of what a socket has; how many frames it had.
+    pub(super) fn turn(&mut self, i: usize) -> usize {
+        let Worker { common, part, routes, .. } = self;
+        let Some(part) = part else { return 0 };
+        let (mut plain, mut sealed): (Frames, Frames) = (ArrayVec::new(), ArrayVec::new());
+        let now = routes.now();
+        let forwards_v6 = common.forwards_v6.load(Relaxed);
+        let iif = part.slots[i];
+        let Part { sockets, memory, ways, .. } = &mut **part;
+        ways.begin();
+        let mut refused: ArrayVec<Received, BURST> = ArrayVec::new();
+        let (mut to, mut last, protect) = (None, None, common.shared.bits.protect);
+        let read = sockets.receive(i, BURST, |mut got| {
+            let bytes = memory.bytes(&mut got.frame);
+            let Some((len, ends)) = whole(&bytes[(got.start + LINK_LEN).min(got.end)..got.end]) else {
+                refused.push(got);
+                return;
+            };
+            let at = (got.start + LINK_LEN, got.start + LINK_LEN + len);
+            let packet = &mut bytes[at.0..at.1];
+            if to.is_none_or(|(before, _)| before != ends.1) {
+                to = Some((ends.1, routes.has(ends.1)));
+            }
+            if to.is_some_and(|(_, here)| here) {
+                // The program took it for its state.
+                sealed.push(Taken { frame: got.frame, at });
+                return;
+            }
+            let (source, destination) = ends;
+            if last.is_none_or(|(before, _)| before != source) {
+                let forwards = source.is_ipv4() || forwards_v6;
+                let asked = Asked { source, destination, iif, mark: protect };
+                last = Some((source, forwards && ways.admits(asked, now)));
+            }
+            if last.is_some_and(|(_, admitted)| admitted) && hop_less(packet) {
+                plain.push(Taken { frame: got.frame, at });
+            } else {
+                refused.push(got);
+            }
+        });
+        add(&common.counts.dropped, refused.len());
+        refused.into_iter().for_each(|got| sockets.put(got.frame));
+        self.sort(&mut plain);
+        if !plain.is_empty() {
+            self.outbound(plain);
+        }
+        if !sealed.is_empty() {
+            self.inbound(i, sealed);
+        }
+        read
+    }
+
+    /// Hands over what goes through the states of other threads.
+    fn sort(&mut self, frames: &mut Frames) {
+        let Worker { common, part, routes, index, .. } = self;
+        let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
+        let Part { sockets, memory, relay, .. } = &mut **part;
+        let packets: ArrayVec<&[u8], BURST> =
+            frames.iter_mut().map(|Taken { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
+        // Packets of a flow that follow one another go through one state.
+        let flows = || packets.chunk_by(|a, b| is_same_flow(a, b));
+        let asked = flows().map(|flow| flow[0]);
+        let owners: ArrayVec<u32, BURST> = common.shared.owners(*index as u32, relay.of(), asked, routes);
+        let owners: ArrayVec<u32, BURST> =
+            flows().zip(owners).flat_map(|(flow, owner)| core::iter::repeat_n(owner, flow.len())).collect();
+        drop(packets);
+        if owners.iter().all(|owner| relay.is_mine(*owner)) {
+            return;
+        }
+        let (mut passed, mut full) = (0, 0);
+        for (packet, owner) in core::mem::take(frames).into_iter().zip(owners) {
+            if relay.is_mine(owner) {
+                frames.push(packet);
+            } else if let Err(packet) = relay.pass(owner, packet) {
+                sockets.put(packet.frame);
+                full += 1;
+            } else {
+                passed += 1;
+            }
+        }
+        relay.tell();
+        add(&common.counts.handed_over, passed);
+        add(&common.counts.not_handed_over, full);
+    }
+
+    /// Seals packets and sends them on.
+    pub(super) fn outbound(&mut self, mut frames: Frames) {
+        let Worker { common, part, index, routes, udp, raw, out, tun, .. } = self;
+        let Some(part) = part else { return };
+        let Part { memory, ways, .. } = &mut **part;
+        let (shared, counts) = (&common.shared, &common.counts);
+        let now = routes.now();
+        let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
+        let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
+        for Taken { frame, at } in &mut frames {
+            let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(frame), at.0, at.1));
+            match (packets.last(), runs.last_mut()) {
+                (Some(before), Some(run)) if is_same_flow(before.packet.bytes(), packet.packet.bytes()) => {
+                    run.packets += 1
+                }
+                _ => runs.push(Run::new(1)),
+            }
+            packets.push(packet);
+        }
+        let (mut jobs, cpu) = (Jobs::new(), *index as u32);
+        // Nothing is handed over to a device.
+        if let Some(mut locked) = shared.outbound(&Tables::Stack, cpu, &runs, &mut packets, routes, &mut jobs) {
+            locked.xfrm.tables(cpu, shared.now()).outbound_finish(&mut packets, &jobs);
+            locked.tell();
+        }
+        let fates: Fates = packets
+            .iter()
+            .map(|packet| match fate(packet) {
+                Fate::Stack => onward(packet, ways, shared.bits.exempt, now).unwrap_or(Fate::Stack),
+                fate => fate,
+            })
+            .collect();
+        let (lent, fast, tables) = (&mut Vec::new(), &mut None, &Tables::Stack);
+        let mut wire = Wire { udp, lent, raw, out, fast, shared, tables, routes };
+        stretches(&fates).for_each(|stretch| wire.send(&packets[stretch], tun));
+        drop(packets);
+        count(counts, &counts.sealed, &fates);
+        leave(part, counts, frames, fates);
+    }
+
+    /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
+    fn inbound(&mut self, i: usize, mut frames: Frames) {
+        let Worker { common, part, routes, tun, kept, .. } = self;
+        let Some(part) = part else { return };
+        let Part { memory, ways, leaving, .. } = &mut **part;
+        let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
+        let now = routes.now();
+        let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+        for Taken { frame, at } in &mut frames {
+            let mut packet = Inbound::new(Packet::new(memory.bytes(frame), at.0, at.1));
+            packet.udp_encap = is_udp(packet.packet.bytes());
+            packets.push(packet);
+        }
+        let mut jobs = Jobs::new();
+        if let Some(mut locked) = shared.inbound(&Tables::Stack, &mut packets, routes, &mut jobs) {
+            locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, routes, &jobs);
+            locked.tell();
+        }
+        // A policy that is new may be for what was opened: then it is the stack's.
+        let known = shared.xfrm().spd().changes() == leaving.changes;
+        let mut fates: Fates = ArrayVec::new();
+        let mut last = None;
+        for Inbound { packet, if_id, status, .. } in &mut packets {
+            let Ok(open::Opened::Packet { .. }) = status else {
+                fates.push(Fate::Drop);
+                continue;
+            };
+            if *if_id != 0 {
+                fates.push(Fate::Stack);
+                continue;
+            }
+            let hop = ends(packet.bytes()).ok().and_then(|ends| {
+                if last.is_none_or(|(before, _)| before != ends) {
+                    let (source, destination) = ends;
+                    let protected = || leaving.rules.iter().any(|rule| rule.is_for(source, destination));
+                    let stays = !known || destination.is_ipv6() && !forwards_v6;
+                    let own = stays || routes.has(destination) || protected();
+                    let asked = Asked { source, destination, iif: tun.index(), mark: 0 };
+                    last = Some((ends, if own { None } else { ways.hop(asked, now) }));
+                }
+                last.and_then(|(_, hop)| hop)
+            });
+            let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
+            fates.push(match hop {
+                // In the order of its queue.
+                Some(hop) if hop_less(packet.bytes_mut()) => Fate::Send(hop, packet.start(), packet.end(), i as u32),
+                _ => Fate::Stack,
+            });
+        }
+        let mut to = Stack { tun, kept, gates: &shared.gates, more: false };
+        for stretch in stretches(&fates) {
+            deliver(&packets[stretch], &mut to, &shared.counters);
+        }
+        drop(packets);
+        count(counts, &counts.opened, &fates);
+        leave(part, counts, frames, fates);
+    }
+}
+
+/// What becomes of a packet that was to be sealed: the stack's is what may leave.
+fn fate(packet: &Outbound<'_>) -> Fate {
+    match packet.status {
+        // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a socket.
+        Ok(()) if packet.sa == SaId::NONE || is_of_another_port(packet.packet.bytes()) => Fate::Drop,
+        Ok(()) => Fate::Stack,
+        Err(DropReason::TooBig) => Fate::Tell,
+        Err(_) => Fate::Drop,
+    }
+}
+
+/// How a sealed packet leaves past the stack. `None` where it has to send it.
+fn onward(packet: &Outbound<'_>, ways: &mut Ways, mark: u32, now: Instant) -> Option<Fate> {
+    let Outbound { packet, sa, .. } = packet;
+    let (source, destination) = ends(packet.bytes()).ok()?;
+    let hop = ways.hop(Asked { source, destination, iif: 0, mark }, now)?;
+    (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end(), sa.index()))
+}
+
+/// Which packets the stack has something to do for, as many of them together as follow one another.
+fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
+    let is = |fate: &Fate| matches!(fate, Fate::Stack | Fate::Tell);
+    let mut at = 0;
+    fates.chunk_by(move |a, b| is(a) == is(b)).filter_map(move |stretch| {
+        let from = at;
+        at += stretch.len();
+        stretch.first().is_some_and(is).then_some(from..at)
+    })
+}
+
+/// Counts each packet of a burst once, as dropped or as `passed`; of these, whose the stack's are.
+fn count(counts: &Counts, passed: &AtomicU64, fates: &[Fate]) {
+    let stack = fates.iter().filter(|fate| matches!(fate, Fate::Stack)).count();
+    let dropped = fates.iter().filter(|fate| matches!(fate, Fate::Tell | Fate::Drop)).count();
+    add(passed, fates.len() - dropped);
+    add(&counts.to_stack, stack);
+    add(&counts.dropped, dropped);
+}
+
+/// Puts link headers in front of packets that leave, and chunks back that nothing leaves in.
+fn leave(part: &mut Part, counts: &Counts, frames: Frames, fates: Fates) {
+    let (mut sent, mut full) = (0, 0);
+    for (Taken { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
+        let Fate::Send(hop, start, end, number) = fate else {
+            part.sockets.put(frame);
+            continue;
+        };
+        let bytes = part.memory.bytes(&mut frame);
+        let Some(link_at) = start.checked_sub(LINK_LEN) else {
+            part.sockets.put(frame);
+            continue;
+        };
+        let protocol: [u8; 2] = if bytes[start] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+        bytes[link_at..link_at + 12].copy_from_slice(&hop.link);
+        bytes[link_at + 12..start].copy_from_slice(&protocol);
+        let by = part.leaving_by(hop.device, number);
+        if part.sockets.send(by, frame, link_at, end) { sent += 1 } else { full += 1 }
+    }
+    add(&counts.sent, sent);
+    add(&counts.full, full);
+}
+
+fn add(counter: &AtomicU64, n: usize) {
+    if n > 0 {
+        counter.fetch_add(n as u64, Relaxed);
+    }
+}
+
+/// Whether a sealed packet leaves by a port of ours that is not IKE's.
+fn is_of_another_port(packet: &[u8]) -> bool {
+    match packet.first() {
+        Some(0x45) => packet.get(9) == Some(&17) && packet.get(20..22) != Some(&NAT_T),
+        Some(0x60..=0x6f) => packet.get(6) == Some(&17) && packet.get(40..42) != Some(&NAT_T),
+        _ => false,
+    }
+}
+
+/// Whether a packet of ESP comes in UDP.
+fn is_udp(packet: &[u8]) -> bool {
+    match packet.first() {
+        Some(0x45) => packet.get(9) == Some(&17) && packet.get(22..24) == Some(&NAT_T),
+        Some(0x60..=0x6f) => packet.get(6) == Some(&17) && packet.get(42..44) == Some(&NAT_T),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_packet_has_one_fate_and_is_counted_once() {
+        let sa = crate::tests::sa_id();
+        let hop = Hop { device: 0, link: [0; 12], mtu: 1500 };
+        let of = |v6: bool, sa, protocol, sport: u16, status| {
+            let mut packet = if v6 { vec![0; 60] } else { vec![0; 40] };
+            (packet[0], packet[if v6 { 6 } else { 9 }]) = (if v6 { 0x60 } else { 0x45 }, protocol);
+            let udp = if v6 { 40 } else { 20 };
+            packet[udp..udp + 2].copy_from_slice(&sport.to_be_bytes());
+            let end = packet.len();
+            let mut packet = Outbound::new(sa, Packet::new(&mut packet, 0, end));
+            packet.status = status;
+            fate(&packet)
+        };
+        for v6 in [false, true] {
+            let fates = [
+                of(v6, sa, 50, 0, Ok(())),
+                of(v6, sa, 17, 4500, Ok(())),
+                of(v6, SaId::NONE, 50, 0, Ok(())),
+                // Of another port: it is not sent at all.
+                of(v6, sa, 17, 4501, Ok(())),
+                of(v6, sa, 50, 0, Err(DropReason::TooBig)),
+                of(v6, sa, 50, 0, Err(DropReason::OutExpired)),
+                Fate::Send(hop, 14, 54, 0),
+            ];
+            use Fate::{Drop, Stack, Tell};
+            assert_eq!(fates[..6], [Stack, Stack, Drop, Drop, Tell, Drop]);
+            let counts = Counts::default();
+            count(&counts, &counts.sealed, &fates);
+            let counted = |name| counts.all().into_iter().find(|(of, _)| *of == name).map(|(_, count)| count);
+            assert_eq!([counted("sealed"), counted("to_stack"), counted("dropped")], [Some(3), Some(2), Some(4)]);
+            assert_eq!(stretches(&fates).collect::<Vec<_>>(), [0..2, 4..5]);
+        }
+    }
+
+    #[test]
+    fn what_the_stack_gets_is_kept_together() {
+        let of = |fates: &[Fate]| stretches(fates).collect::<Vec<_>>();
+        use Fate::{Drop, Stack, Tell};
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[Drop, Drop]), []);
+        assert_eq!(of(&[Stack, Tell, Stack, Drop, Tell]), [0..3, 4..5]);
+        assert_eq!(of(&[Drop, Stack, Drop, Drop, Stack, Stack]), [1..2, 4..6]);
+    }
+}

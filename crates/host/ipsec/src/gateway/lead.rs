@@ -1,0 +1,184 @@
+//! What a gateway's first thread does for all of them: opens interfaces, and has the program follow policies and states.
+
+use super::Common;
+use super::opening::{self, Leaving, Part, Present, Program};
+use super::taken::{self, Rule};
+use crate::routes::Routes;
+use parking_lot::Mutex;
+use sealane_abi::socket::NAT_T;
+use sealane_net::ipsec::sa::{self, Proto, SaDir};
+use sealane_net::ipsec::spd::{Action, Dir};
+use sealane_sys::xdp;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// So many times longer than it took the tables of the program are left alone.
+const REST: u32 = 8;
+
+/// How an interface is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) name: String,
+    pub(super) native: bool,
+    pub(super) zero_copy: bool,
+    pub(super) queues: u32,
+    /// By how many threads.
+    pub(super) threads: usize,
+}
+
+impl State {
+    /// In a word.
+    pub(super) fn how(&self) -> String {
+        let mode = if self.native { "native" } else { "generic" };
+        let copying = if self.zero_copy { "zero-copy" } else { "copied" };
+        format!("gateway-{mode}-{copying}")
+    }
+}
+
+/// What the first thread knows.
+pub(super) struct Lead {
+    names: Vec<String>,
+    shown: Arc<Mutex<Vec<State>>>,
+    /// The interfaces that were there when it was last tried to open them.
+    tried: Option<Vec<Present>>,
+    /// Why they could not be.
+    refused: Option<String>,
+    /// None while no interface can be served.
+    program: Option<Program>,
+    /// Changes of policies and states, and whether there were rules of before, when the tables were made.
+    seen: Option<(u64, u64, bool)>,
+    /// Whether something may be otherwise now, and when the tables may be made again.
+    changed: bool,
+    rest: Instant,
+}
+
+impl Lead {
+    /// Of a gateway between interfaces, none of which is open.
+    pub(super) fn new(names: &[String], shown: &Arc<Mutex<Vec<State>>>) -> Self {
+        Lead {
+            names: names.to_vec(),
+            shown: shown.clone(),
+            tried: None,
+            refused: None,
+            program: None,
+            seen: None,
+            changed: true,
+            rest: Instant::now(),
+        }
+    }
+
+    /// Whether there is something to follow that has to wait.
+    pub(super) fn rests(&self, now: Instant) -> bool {
+        self.changed && self.rest > now
+    }
+
+    /// Somebody has said that policies or states changed, or addresses did.
+    pub(super) fn note(&mut self, states: bool, addresses: bool) {
+        if addresses {
+            self.seen = None;
+        }
+        self.changed |= states || addresses;
+    }
+
+    /// Opens interfaces anew that are others than before, and looks at what nobody tells of.
+    pub(super) fn look(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
+        common.forwards_v6.store(forwards_v6(), Ordering::Relaxed);
+        let there = opening::present(&self.names);
+        if self.tried.as_ref() != Some(&there) {
+            self.reopen(there, common, part);
+        }
+        self.changed = true;
+        self.follow(common, part, routes);
+    }
+
+    /// Opens the interfaces that are there.
+    fn reopen(&mut self, there: Vec<Present>, common: &Common, part: &mut Option<Box<Part>>) {
+        // One program at a time, and one socket for each queue.
+        (self.program, self.seen) = (None, None);
+        let others = common.posts.get(1..).unwrap_or_default();
+        others.iter().for_each(|post| post.take());
+        *part = None;
+        others.iter().for_each(|post| post.wait(&common.stop));
+        self.tried = Some(there.clone());
+        let wakers: Vec<_> = common.posts.iter().map(|post| post.waker().clone()).collect();
+        let opened = opening::open(there, &wakers).unwrap_or_else(|e| {
+            // It is tried again each second, and said once.
+            let said = e.to_string();
+            if self.refused.as_ref() != Some(&said) {
+                eprintln!("sealane: xfrm: gateway: {e}; its packets go through the TUN device");
+            }
+            (self.refused, self.tried) = (Some(said), None);
+            None
+        });
+        *self.shown.lock() = opened.as_ref().map(|(program, parts)| program.states(parts.len())).unwrap_or_default();
+        let Some((program, parts)) = opened else { return };
+        (self.refused, self.program) = (None, Some(program));
+        let mut parts = parts.into_iter();
+        *part = parts.next().map(Box::new);
+        others.iter().zip(parts).for_each(|(post, part)| post.give(part));
+    }
+
+    /// Makes the tables of the program follow policies, states and addresses, where something is to be done and it is time.
+    pub(super) fn follow(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
+        if !self.changed || routes.now() < self.rest {
+            return;
+        }
+        let begun = Instant::now();
+        self.changed = false;
+        let Some(program) = &mut self.program else { return };
+        let shared = &common.shared;
+        let is_leftover = shared.is_leftover();
+        let (seen, [arrived, leaving], states) = {
+            let xfrm = shared.xfrm();
+            let seen = (xfrm.spd().changes(), xfrm.sad().changes(), is_leftover);
+            if self.seen == Some(seen) {
+                return;
+            }
+            self.seen = Some(seen);
+            let blocks = |dir| xfrm.spd().default_action(dir) == Action::Block;
+            // While the kernel has policies in our place, and while rules are in force whose policies nobody knows, it is all
+            // the stack's.
+            let few = xfrm.spd().len() <= taken::MAX_POLICIES;
+            let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.elsewhere.any();
+            let sad = xfrm.sad();
+            // ESP in UDP of another port of ours has a socket that a thread of the stack opens and reads.
+            let elsewhere = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
+            let simple = simple && !sad.iter().any(|(_, sa)| elsewhere(sa));
+            let rules = [taken::arrived, taken::leaving].map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
+            let ours = sad.iter().filter(|(id, sa)| {
+                sa.proto == Proto::Esp
+                    && sa.dir != Some(SaDir::Out)
+                    && sa.mark.mask == 0
+                    && sa.if_id == 0
+                    && sa.spi != 0
+                    && sad.state(*id) == sa::State::Valid
+                    && sad.crypto_device(*id).is_none()
+            });
+            let here = |dst: IpAddr| routes.has(dst) && !dst.is_multicast();
+            let ours = ours.filter(|(_, sa)| here(sa.dst)).map(|(_, sa)| (sa.dst, sa.spi));
+            let most = if simple { xdp::MAX_STATES as usize } else { 0 };
+            let states: HashSet<(IpAddr, u32)> = ours.take(most).collect();
+            (seen, rules, states)
+        };
+        let taken: Vec<Rule> = arrived.into_iter().chain(leaving.iter().copied()).collect();
+        let leaving = Arc::new(Leaving { changes: seen.0, rules: leaving });
+        for post in common.posts.get(1..).unwrap_or_default() {
+            post.follow(leaving.clone());
+        }
+        part.iter_mut().for_each(|part| part.leaving = leaving.clone());
+        if let Err(e) = program.set(&taken, routes.addresses(), states) {
+            eprintln!("sealane: xfrm: gateway: the tables of its program: {e}");
+            self.seen = None;
+        }
+        let now = Instant::now();
+        self.rest = now + (now - begun) * REST;
+    }
+}
+
+/// Whether the calling thread's namespace forwards IPv6.
+fn forwards_v6() -> bool {
+    std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding").is_ok_and(|text| text.trim() != "0")
+}

@@ -1,0 +1,212 @@
+//! The interfaces of a gateway: opened in the best way that their drivers know, all with the same memory.
+
+use super::lead::State;
+use super::relay::Relay;
+use super::taken::{Rule, Taken};
+use super::ways::{Device, Ways};
+use sealane_sys::link::{self, Facts};
+use sealane_sys::poll::Waker;
+use sealane_sys::xdp::{Attached, Mode, Tables};
+use sealane_sys::xsk::{Copying, Lost, Memory, Queue, Sockets};
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The most sockets.
+pub(super) const MAX_SOCKETS: usize = 16;
+
+/// An interface that is there and up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Present {
+    name: String,
+    index: u32,
+    facts: Facts,
+    queues: u32,
+}
+
+/// What the program on the interfaces has to go with it.
+pub(super) struct Program {
+    interfaces: Vec<(Present, Attached)>,
+    tables: Tables,
+    copying: Copying,
+    taken: Taken,
+    states: HashSet<(IpAddr, u32)>,
+}
+
+/// A thread's part of what is open.
+pub(super) struct Part {
+    pub(super) sockets: Sockets,
+    pub(super) memory: Memory,
+    /// The interface of each socket.
+    pub(super) slots: Vec<u32>,
+    /// The first socket of each device, and how many it has.
+    queues: Vec<(usize, usize)>,
+    pub(super) ways: Ways,
+    pub(super) relay: Relay,
+    pub(super) leaving: Arc<Leaving>,
+}
+
+/// Outbound policies, as far as addresses say what they are for, and the changes of policies that they are of.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    pub(super) changes: u64,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// Which of the interfaces are there, in the calling thread's namespace.
+pub(super) fn present(names: &[String]) -> Vec<Present> {
+    let one = |name: &String| -> io::Result<Option<Present>> {
+        let index = link::index(name)?;
+        let facts = link::facts(index)?;
+        let fit = facts.ethernet && link::is_up(name)?;
+        Ok(fit.then_some(Present { name: name.clone(), index, facts, queues: link::queues(name)? }))
+    };
+    names.iter().filter_map(|name| one(name).ok().flatten()).collect()
+}
+
+/// For how long the kernel may still have queues that were given back: it does that in a thread of its own.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens sockets for queues that may have been others' just now.
+fn sockets(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Sockets>> {
+    let begun = Instant::now();
+    loop {
+        match Sockets::open(shares, copying) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Opens those that are there, for threads that are woken by `wakers`: as many of them as each interface has queues have a part.
+/// None, and said so, where no driver can.
+///
+/// # Errors
+/// The kernel's, of what they have in common: later it may be otherwise.
+pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Option<(Program, Vec<Part>)>> {
+    if there.is_empty() {
+        return Ok(None);
+    }
+    let tables = Tables::new()?;
+    let interfaces = attach(there, &tables);
+    if interfaces.is_empty() {
+        return Ok(None);
+    }
+    let native = interfaces.iter().all(|(_, attached)| attached.mode == Mode::Native);
+    let least = interfaces.iter().map(|(present, _)| present.queues as usize).min().unwrap_or(1);
+    let threads = wakers.len().min(least).max(1);
+    // Each thread has a queue of each interface, or several.
+    let of = |thread: usize| {
+        let queues = move |p: &Present| (0..p.queues).skip(thread).step_by(threads);
+        interfaces.iter().map(move |(p, _)| (p.index, queues(p)))
+    };
+    let queues = |thread| of(thread).flat_map(|(index, queues)| queues.map(move |queue| (index, queue))).collect();
+    let shares: Vec<Vec<Queue>> = (0..threads).map(queues).collect();
+    let zero = if native { sockets(&shares, Copying::Zero).ok() } else { None };
+    let (all, copying) = match zero {
+        Some(all) => (all, Copying::Zero),
+        None => (sockets(&shares, Copying::Once)?, Copying::Once),
+    };
+    let devices = interfaces.iter().map(|(p, _)| {
+        let Present { index, facts, .. } = p;
+        Device { ifindex: *index, address: facts.address, mtu: facts.mtu }
+    });
+    let devices: Vec<Device> = devices.collect();
+    let relays = Relay::all(&wakers[..threads], &all);
+    let mut parts = Vec::with_capacity(threads);
+    for (thread, (sockets, relay)) in all.into_iter().zip(relays).enumerate() {
+        let (mut slots, mut queues) = (Vec::new(), Vec::new());
+        for ((_, attached), (index, numbers)) in interfaces.iter().zip(of(thread)) {
+            queues.push((slots.len(), numbers.len()));
+            for queue in numbers {
+                attached.give(queue, sockets.fd(slots.len()))?;
+                slots.push(index);
+            }
+        }
+        let (memory, ways) = (sockets.memory(), Ways::new(devices.clone())?);
+        parts.push(Part { sockets, memory, slots, queues, ways, relay, leaving: Arc::default() });
+    }
+    let (taken, states) = (Taken::default(), HashSet::new());
+    let program = Program { interfaces, tables, copying, taken, states };
+    for state in program.states(threads) {
+        let (name, how, queues) = (&state.name, state.how(), state.queues);
+        eprintln!("sealane: xfrm: {name}: {how}, {queues} queues, {threads} threads");
+    }
+    Ok(Some((program, parts)))
+}
+
+/// Puts the program on interfaces, in the best mode that each knows; those that know none are the stack's.
+fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
+    let mut interfaces: Vec<(Present, Attached)> = Vec::new();
+    let mut free = MAX_SOCKETS as u32;
+    for mut present in there {
+        // Frames of queues without a socket go to the stack.
+        present.queues = present.queues.min(free);
+        let Present { name, index, facts, queues } = &present;
+        let attach = |mode| Attached::new(*index, facts.address, *queues, tables, mode);
+        let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM | libc::EACCES));
+        let attached = match attach(Mode::Native) {
+            Err(e) if !refused(&e) => attach(Mode::Generic),
+            done => done,
+        };
+        match attached {
+            Ok(attached) if *queues > 0 => {
+                free -= queues;
+                interfaces.push((present, attached));
+            }
+            Ok(_) => {
+                eprintln!("sealane: xfrm: gateway: {name}: there are {MAX_SOCKETS} queues in all: it is the stack's")
+            }
+            Err(e) => eprintln!("sealane: xfrm: gateway: {name}: no XDP: {e}: it is the stack's"),
+        }
+    }
+    interfaces
+}
+
+impl Program {
+    /// How interfaces are served, by so many threads.
+    pub(super) fn states(&self, threads: usize) -> Vec<State> {
+        let state = |(present, attached): &(Present, Attached)| {
+            let (native, zero_copy) = (attached.mode == Mode::Native, self.copying == Copying::Zero);
+            State { name: present.name.clone(), native, zero_copy, queues: present.queues, threads }
+        };
+        self.interfaces.iter().map(state).collect()
+    }
+
+    /// Makes the program's tables say what rules do, and take the packets of these states.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn set(
+        &mut self,
+        rules: &[Rule],
+        locals: impl Iterator<Item = IpAddr>,
+        states: HashSet<(IpAddr, u32)>,
+    ) -> io::Result<()> {
+        self.states.difference(&states).try_for_each(|(dst, spi)| self.tables.state(*dst, *spi, false))?;
+        states.difference(&self.states).try_for_each(|(dst, spi)| self.tables.state(*dst, *spi, true))?;
+        self.states = states;
+        self.taken.set(&self.tables, rules, locals)
+    }
+}
+
+impl Part {
+    /// What was lost of each device's frames.
+    pub(super) fn lost(&self) -> Vec<Lost> {
+        let of = |(first, count): &(usize, usize)| {
+            let all = (*first..first + count).map(|i| self.sockets.lost(i));
+            all.fold(Lost::default(), |sum, one| Lost { full: sum.full + one.full, dropped: sum.dropped + one.dropped })
+        };
+        self.queues.iter().map(of).collect()
+    }
+
+    /// The socket that a packet for a device leaves by: the same for all packets with the same number.
+    pub(super) fn leaving_by(&self, device: usize, number: u32) -> usize {
+        let (first, count) = self.queues[device];
+        first + number as usize % count
+    }
+}

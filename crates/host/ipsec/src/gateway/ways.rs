@@ -1,0 +1,189 @@
+//! By which interface of the gateway a packet leaves, and behind which link header: what the kernel said, remembered.
+
+use sealane_sys::hops::{Asked, Asker, Change, Route};
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// For how long an answer is believed that nothing was said about since; neighbours are made sure of as often.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// How many answers are kept.
+const MAX_KNOWN: usize = 65_536;
+/// How many questions a second the kernel is asked: strangers can make up addresses.
+const MAX_QUESTIONS: u32 = 20_000;
+
+/// An interface of the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Device {
+    /// Its index.
+    pub(super) ifindex: u32,
+    /// Its hardware address.
+    pub(super) address: [u8; 6],
+    /// Its MTU in bytes.
+    pub(super) mtu: u32,
+}
+
+/// Where a packet leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hop {
+    /// Which of the devices.
+    pub(super) device: usize,
+    /// The link header's addresses: to whom, from us.
+    pub(super) link: [u8; 12],
+    /// The longest packet in bytes.
+    pub(super) mtu: u32,
+}
+
+/// Answers, and when they were given.
+type Known<K, A> = HashMap<K, (A, Instant)>;
+
+/// What is known.
+pub(super) struct Ways {
+    asker: Asker,
+    devices: Vec<Device>,
+    routes: Known<Asked, Option<Route>>,
+    neighbours: Known<(u32, IpAddr), Option<[u8; 6]>>,
+    /// Whether packets from an address may come by an interface.
+    admitted: Known<(u32, IpAddr), bool>,
+    /// The last answer: packets of a burst often have the same way.
+    last: Option<(Asked, Option<Hop>)>,
+    questions: u32,
+    since: Instant,
+}
+
+impl Ways {
+    /// Nothing yet, between these devices of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(devices: Vec<Device>) -> io::Result<Self> {
+        Ok(Ways {
+            asker: Asker::new()?,
+            devices,
+            routes: HashMap::new(),
+            neighbours: HashMap::new(),
+            admitted: HashMap::new(),
+            last: None,
+            questions: 0,
+            since: Instant::now(),
+        })
+    }
+
+    /// Where a packet leaves. `None` where the stack has to send it.
+    pub(super) fn hop(&mut self, asked: Asked, now: Instant) -> Option<Hop> {
+        if let Some((before, hop)) = self.last
+            && before == asked
+        {
+            return hop;
+        }
+        let hop = self.find(asked, now);
+        self.last = Some((asked, hop));
+        hop
+    }
+
+    fn find(&mut self, asked: Asked, now: Instant) -> Option<Hop> {
+        let route = self.route(asked, now)?;
+        let device = self.devices.iter().position(|device| device.ifindex == route.oif)?;
+        let Device { address, mtu, .. } = self.devices[device];
+        let to = self.neighbour(route, now)?;
+        let mut link = [0; 12];
+        link[..6].copy_from_slice(&to);
+        link[6..].copy_from_slice(&address);
+        Some(Hop { device, link, mtu: if route.mtu == 0 { mtu } else { mtu.min(route.mtu) } })
+    }
+
+    /// Whether the stack would forward a packet that came by an interface and is marked to go to the TUN device: it may not
+    /// forward at all there, or find the source strange (`rp_filter`). Where it goes makes no difference.
+    pub(super) fn admits(&mut self, asked: Asked, now: Instant) -> bool {
+        let key = (asked.iif, asked.source);
+        if let Some((admitted, at)) = self.admitted.get(&key)
+            && now.duration_since(*at) < BELIEVED
+        {
+            return *admitted;
+        }
+        let admitted = self.may_ask(now) && self.asker.route(&asked).is_some();
+        if self.admitted.len() >= MAX_KNOWN {
+            self.admitted.clear();
+        }
+        self.admitted.insert(key, (admitted, now));
+        admitted
+    }
+
+    /// The route of a packet.
+    fn route(&mut self, asked: Asked, now: Instant) -> Option<Route> {
+        if let Some((route, at)) = self.routes.get(&asked)
+            && now.duration_since(*at) < BELIEVED
+        {
+            return *route;
+        }
+        if !self.may_ask(now) {
+            return None;
+        }
+        let route = self.asker.route(&asked);
+        if self.routes.len() >= MAX_KNOWN {
+            self.routes.clear();
+        }
+        self.routes.insert(asked, (route, now));
+        route
+    }
+
+    fn neighbour(&mut self, Route { oif, via, .. }: Route, now: Instant) -> Option<[u8; 6]> {
+        if let Some((hardware, at)) = self.neighbours.get(&(oif, via))
+            && now.duration_since(*at) < BELIEVED
+        {
+            return *hardware;
+        }
+        if !self.may_ask(now) {
+            return None;
+        }
+        let hardware = self.asker.neighbour(oif, via);
+        if self.neighbours.len() >= MAX_KNOWN {
+            self.neighbours.clear();
+        }
+        self.neighbours.insert((oif, via), (hardware, now));
+        hardware
+    }
+
+    fn may_ask(&mut self, now: Instant) -> bool {
+        if now.duration_since(self.since) > Duration::from_secs(1) {
+            (self.since, self.questions) = (now, 0);
+        }
+        self.questions += 1;
+        self.questions <= MAX_QUESTIONS
+    }
+
+    /// A burst begins: what was said of the one before may be old.
+    pub(super) fn begin(&mut self) {
+        self.last = None;
+    }
+
+    /// Takes up what has changed.
+    pub(super) fn refresh(&mut self) {
+        let Ways { asker, routes, neighbours, admitted, last, .. } = self;
+        *last = None;
+        let told = asker.changes(|change| match change {
+            Change::Routes => {
+                routes.clear();
+                admitted.clear();
+            }
+            Change::Neighbour(ifindex, to, hardware) => {
+                if let Some(known) = neighbours.get_mut(&(ifindex, to)) {
+                    known.0 = hardware;
+                }
+            }
+        });
+        if told.is_err() {
+            routes.clear();
+            neighbours.clear();
+            admitted.clear();
+        }
+    }
+}
+
+impl AsFd for Ways {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.asker.as_fd()
+    }
+}

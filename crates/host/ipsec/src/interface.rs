@@ -1,0 +1,181 @@
+//! Xfrm interfaces: what is routed to one is protected by the policies and states with its interface id (`if_id`), or dropped; what
+//! comes through states with it comes out of the interface.
+//!
+//! ```text
+//!  stack ─ route ─▶ TUN ipsec0 ─▶ its thread: policies, states with the id ─▶ wire
+//!  stack ◀───────── TUN ipsec0 ◀─ stack's threads: policies with the id ◀──── wire
+//! ```
+//!
+//! The interface stays when we die, so that what is routed to it goes nowhere else.
+
+use super::join::{Joins, Kept};
+use super::path::DataPath;
+use super::worker::{Post, Worker};
+use parking_lot::{Mutex, RwLock};
+use sealane_config::XfrmInterface;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
+use sealane_sys::tun::Tun;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Where what has come through states with an interface id comes out.
+struct Gate {
+    name: String,
+    if_id: u32,
+    to: Mutex<(Tun, Kept)>,
+}
+
+/// Those of all interfaces of a namespace.
+#[derive(Default)]
+pub(super) struct Gates {
+    list: RwLock<Vec<Arc<Gate>>>,
+    any: AtomicBool,
+}
+
+impl Gates {
+    /// Whether there are any. Who is wrong about it for a burst only holds tables longer.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, gates: Vec<Arc<Gate>>) {
+        let mut list = self.list.write();
+        self.any.store(!gates.is_empty(), Ordering::Relaxed);
+        *list = gates;
+    }
+
+    /// The names of the interfaces.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.list.read().iter().map(|gate| gate.name.clone()).collect()
+    }
+
+    /// Their interface ids.
+    pub(super) fn if_ids(&self) -> Vec<u32> {
+        self.list.read().iter().map(|gate| gate.if_id).collect()
+    }
+
+    /// Gives opened packets of interfaces to the stack; how many it did not take, or are of none.
+    pub(super) fn deliver(&self, packets: &[Inbound<'_>]) -> u64 {
+        let list = self.list.read();
+        let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet { .. })) && packet.if_id != 0;
+        let all = || packets.iter().filter(opened);
+        let mut lost = all().filter(|packet| !list.iter().any(|gate| gate.if_id == packet.if_id)).count() as u64;
+        for gate in list.iter().filter(|gate| all().any(|packet| packet.if_id == gate.if_id)) {
+            let (tun, kept) = &mut *gate.to.lock();
+            let mut joins = Joins::new(kept);
+            for packet in all().filter(|packet| packet.if_id == gate.if_id) {
+                lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
+            }
+            // Several threads have packets for it: none knows what comes next.
+            lost += u64::from(joins.finish(false, tun).is_err());
+        }
+        lost
+    }
+}
+
+/// An interface that is there.
+struct Interface {
+    config: XfrmInterface,
+    gate: Arc<Gate>,
+    post: Post,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Interface {
+    fn start(config: &XfrmInterface, netns: &Netns, data: &DataPath) -> io::Result<Self> {
+        let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
+        let tun = netns.run(|| Tun::open_kept(&config.name))?;
+        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Kept::new())));
+        let gate = Arc::new(Gate { name, if_id: config.if_id, to });
+        let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
+        let (there, name) = (netns.try_clone()?, config.name.clone());
+        let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+            if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                eprintln!("sealane: xfrm: the interface {name} has ended: {e}; what is routed to it is dropped");
+            }
+        })?;
+        Ok(Interface { config: config.clone(), gate, post, thread: Some(thread) })
+    }
+
+    fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends it, and its device.
+    fn end(self) {
+        // It may be gone already.
+        let _ = self.gate.to.lock().0.let_go();
+    }
+}
+
+impl Drop for Interface {
+    fn drop(&mut self) {
+        self.post.stop.store(true, Ordering::Release);
+        self.post.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The xfrm interfaces of a namespace.
+pub(super) struct Interfaces {
+    netns: Netns,
+    list: Vec<Interface>,
+}
+
+impl Interfaces {
+    /// None yet.
+    pub(super) fn new(netns: Netns) -> Self {
+        Interfaces { netns, list: Vec::new() }
+    }
+
+    /// Makes these the ones that there are.
+    ///
+    /// # Errors
+    /// Which one cannot be, and why; those before it are there.
+    pub(super) fn set(&mut self, wanted: &[XfrmInterface], data: &DataPath) -> Result<(), (String, io::Error)> {
+        let (stay, gone): (Vec<_>, Vec<_>) =
+            self.list.drain(..).partition(|there| wanted.contains(&there.config) && there.is_running());
+        self.list = stay;
+        if !gone.is_empty() {
+            // Nothing comes out of them any more, and then they go.
+            let told = self.tell(data);
+            gone.into_iter().for_each(Interface::end);
+            told.map_err(|e| ("the rules".to_owned(), e))?;
+        }
+        for config in wanted {
+            if self.list.iter().any(|there| there.config == *config) {
+                continue;
+            }
+            let started = Interface::start(config, &self.netns, data);
+            self.list.push(started.map_err(|e| (config.name.clone(), e))?);
+            self.tell(data).map_err(|e| (config.name.clone(), e))?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, data: &DataPath) -> io::Result<()> {
+        data.shared().gates.set(self.list.iter().map(|there| there.gate.clone()).collect());
+        data.follow_interfaces()
+    }
+
+    /// A line for each: its name, what it is, whether it runs, its interface id.
+    pub(super) fn describe(&self) -> String {
+        let line = |there: &Interface| {
+            let up = if there.is_running() { "up" } else { "down" };
+            format!("{} interface {up} if_id {}\n", there.config.name, there.config.if_id)
+        };
+        self.list.iter().map(line).collect()
+    }
+
+    /// Ends all of them.
+    pub(super) fn stop(&mut self, data: &DataPath) {
+        data.shared().gates.set(Vec::new());
+        self.list.drain(..).for_each(Interface::end);
+    }
+}

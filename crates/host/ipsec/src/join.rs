@@ -1,0 +1,170 @@
+//! Opened packets on their way into the TUN device: segments that follow one another go in together (GRO).
+//!
+//! A superframe may begin in one burst and end in a later one, as the sender's superframes are not those of its tunnel: one may
+//! be kept while more is at hand. Each that goes in costs the stack the same, wakes the reader and is acknowledged.
+
+use super::counters::Counters;
+use super::flight::Flights;
+use arrayvec::ArrayVec;
+use sealane_engine::xfrm::data::BURST;
+use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
+use sealane_net::wire::ip::tcp_checksum_ok;
+use sealane_net::wire::tcp::Segment;
+use sealane_sys::tap::Headers;
+use sealane_sys::tun::Tun;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Connections whose superframes grow at a time, as in the kernel (`MAX_GRO_SKBS`).
+const MAX_OPEN: usize = 8;
+
+/// Where packets go: the TUN device.
+pub(super) trait Sink {
+    /// Takes a packet: its headers, then the pieces of its payload.
+    ///
+    /// # Errors
+    /// The stack's, which has not got it then.
+    fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()>;
+}
+
+impl Sink for Tun {
+    fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+        Tun::give(self, headers, pieces)
+    }
+}
+
+/// A superframe in the making.
+struct Open<'p> {
+    join: Join,
+    /// Payload that bursts before this one had, in bytes: the first of what is [`Kept`].
+    kept: usize,
+    payloads: ArrayVec<&'p [u8], BURST>,
+}
+
+/// A superframe of bursts before.
+pub(super) struct Kept {
+    join: Option<Join>,
+    payload: Box<[u8]>,
+    /// How much of it there is.
+    len: usize,
+}
+
+impl Kept {
+    /// Nothing yet.
+    pub(super) fn new() -> Self {
+        Kept { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
+    }
+
+    /// Whether there is one.
+    #[cfg(test)]
+    fn is_some(&self) -> bool {
+        self.join.is_some()
+    }
+
+    /// Gives it to the stack as it is.
+    pub(super) fn give(&mut self, tun: &mut impl Sink, counters: &Counters) {
+        if let Some(join) = self.join.take()
+            && give(Open { join, kept: self.len, payloads: ArrayVec::new() }, &self.payload, tun).is_err()
+        {
+            counters.refused_in.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Gives to the stack what is kept, unless bursts that may continue it are with a device: the last of those does it.
+pub(super) fn settle(kept: &mut Kept, flights: &Flights, tun: &mut Tun, counters: &Counters) {
+    if flights.is_empty(Direction::Decrypt) {
+        kept.give(tun, counters);
+    }
+}
+
+/// The superframes of one burst.
+pub(super) struct Joins<'k, 'p> {
+    before: &'k mut Kept,
+    open: ArrayVec<Open<'p>, MAX_OPEN>,
+}
+
+impl<'k, 'p> Joins<'k, 'p> {
+    /// Those of a burst, the first of which may have begun before.
+    pub(super) fn new(before: &'k mut Kept) -> Self {
+        let begun = before.join.take().map(|join| Open { join, kept: before.len, payloads: ArrayVec::new() });
+        Joins { before, open: begun.into_iter().collect() }
+    }
+
+    /// Takes a packet, and gives to the stack what is complete by that.
+    ///
+    /// # Errors
+    /// The stack's, which has lost something then.
+    pub(super) fn push(&mut self, packet: &'p [u8], tun: &mut impl Sink) -> io::Result<()> {
+        // Whoever sealed it need not have made its checksum; once joined, nobody looks at that any more.
+        let Ok(segment) = Segment::parse(packet) else { return alone(packet, tun) };
+        let at = segment.layout();
+        let good = at.payload_len() > 0 && tcp_checksum_ok(packet, at);
+        let mut done = Ok(());
+        if let Some(i) = self.open.iter().position(|open| open.join.is_of(&segment)) {
+            let open = &mut self.open[i];
+            let pushed = if good && !open.payloads.is_full() { open.join.push(&segment) } else { Pushed::No };
+            if pushed != Pushed::No {
+                open.payloads.push(&packet[at.payload_at..at.end]);
+            }
+            match pushed {
+                Pushed::Yes => return Ok(()),
+                Pushed::Last => return give(self.open.remove(i), &self.before.payload, tun),
+                Pushed::No => done = give(self.open.remove(i), &self.before.payload, tun),
+            }
+        }
+        if good && let Some(join) = Join::start(&segment) {
+            if self.open.is_full() {
+                done = done.and(give(self.open.remove(0), &self.before.payload, tun));
+            }
+            let payloads = core::iter::once(&packet[at.payload_at..at.end]).collect();
+            self.open.push(Open { join, kept: 0, payloads });
+            return done;
+        }
+        done.and(alone(packet, tun))
+    }
+
+    /// Gives the rest to the stack; the one begun last only if nothing is about to follow, or this burst had nothing of it.
+    ///
+    /// # Errors
+    /// The stack's.
+    pub(super) fn finish(mut self, more: bool, tun: &mut impl Sink) -> io::Result<()> {
+        let grows = more && self.open.last().is_some_and(|open| !open.payloads.is_empty());
+        let last = if grows { self.open.pop() } else { None };
+        let mut done = Ok(());
+        for open in self.open {
+            done = done.and(give(open, &self.before.payload, tun));
+        }
+        if let Some(Open { join, kept, payloads }) = last {
+            let mut len = kept;
+            for payload in payloads {
+                self.before.payload[len..len + payload.len()].copy_from_slice(payload);
+                len += payload.len();
+            }
+            (self.before.join, self.before.len) = (Some(join), len);
+        }
+        done
+    }
+}
+
+/// Gives a packet as it is.
+fn alone(packet: &[u8], tun: &mut impl Sink) -> io::Result<()> {
+    let headers = Headers { bytes: packet, tcp_at: 0, partial_checksum: false, gso_size: None };
+    tun.give(headers, core::iter::empty())
+}
+
+fn give(mut open: Open<'_>, before: &[u8], tun: &mut impl Sink) -> io::Result<()> {
+    let (count, size, tcp_at) = (open.join.count(), open.join.gso_size(), open.join.layout().tcp_at);
+    let headers = Headers {
+        bytes: open.join.header(),
+        tcp_at,
+        partial_checksum: true,
+        gso_size: (count > 1).then_some(size as u16),
+    };
+    let before = (open.kept > 0).then(|| &before[..open.kept]);
+    tun.give(headers, before.into_iter().chain(open.payloads))
+}
+
+#[cfg(test)]
+mod tests;

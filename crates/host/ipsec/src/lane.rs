@@ -1,0 +1,372 @@
+//! Several workers of one stack: each reads a queue of the TUN device, and hands what goes through another's states over to that
+//! one.
+//!
+//! ```text
+//!  queue 0 ─▶ worker 0: whose? ─ own ─▶ cut, seal, send
+//!                  │  ▲
+//!               ring  ring      parcels of frames, superframes whole, in the order of their queue
+//!                  ▼  │
+//!  queue 1 ─▶ worker 1: whose? ─ own ─▶ cut, seal, send
+//! ```
+//!
+//! So the packets of one state get their numbers and leave in one order, and windows of replay may be as small as they like. A
+//! ring has one producer and one consumer. When it is full its producer reads no more of its queue, which fills up then as any
+//! device's does, and goes on with what others hand over to it: nobody waits for anybody.
+
+use super::seat::Seat;
+use arrayvec::ArrayVec;
+use core::ops::Range;
+use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use sealane_config::MAX_WORKERS;
+use sealane_net::wire::gso::Offload;
+use sealane_sys::poll::Waker;
+use sealane_sys::tun::{FRAME_LEN, Tun};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+
+/// Frames of one parcel at most.
+pub(super) const FRAMES: usize = 32;
+/// Parcels that may be under way from one worker to all others, of 128 KB each.
+const DEPTH: usize = 64;
+/// The least from one to another.
+const LEAST: usize = 4;
+
+/// Frames of the TUN device.
+pub(super) struct Parcel {
+    buffer: Box<[u8]>,
+    frames: ArrayVec<(Range<usize>, Offload), FRAMES>,
+    /// How many of them have been taken.
+    taken: usize,
+    /// Whose queue they came by, which is their CPU.
+    cpu: u32,
+}
+
+impl Parcel {
+    fn new(len: usize) -> Self {
+        Parcel { buffer: vec![0; len].into(), frames: ArrayVec::new(), taken: 0, cpu: 0 }
+    }
+
+    /// The packets of its frames.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames.iter().map(|(range, _)| &self.buffer[range.clone()])
+    }
+
+    fn clear(&mut self, cpu: u32) {
+        self.frames.clear();
+        (self.taken, self.cpu) = (0, cpu);
+    }
+
+    fn is_done(&self) -> bool {
+        self.taken == self.frames.len()
+    }
+
+    /// Reads at most so many frames, as far as there is room for another one.
+    fn fill(&mut self, tun: &mut Tun, most: usize) -> io::Result<()> {
+        let mut at = 0;
+        while self.frames.len() < most && self.buffer.len() - at >= FRAME_LEN {
+            let Some((range, offload)) = tun.read(&mut self.buffer[at..at + FRAME_LEN])? else { break };
+            self.frames.push((at + range.start..at + range.end, offload));
+            at += range.end;
+        }
+        Ok(())
+    }
+
+    /// Appends a frame of another one that is as long.
+    fn copy(&mut self, from: &Parcel, frame: usize) {
+        let (range, offload) = &from.frames[frame];
+        let at = self.frames.last().map_or(0, |(last, _)| last.end);
+        self.buffer[at..at + range.len()].copy_from_slice(&from.buffer[range.clone()]);
+        self.frames.push((at..at + range.len(), *offload));
+    }
+}
+
+/// What a worker has counted.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Frames that it read from its queue.
+    pub(super) read: AtomicU64,
+    /// Those of them that it handed over to others.
+    pub(super) handed_over: AtomicU64,
+    /// Frames that others handed over to it.
+    pub(super) taken_over: AtomicU64,
+    /// How often it had to wait with what it was to hand over.
+    pub(super) full: AtomicU64,
+}
+
+/// A worker's way to another one.
+struct There {
+    to: Producer<Box<Parcel>>,
+    /// Empty ones.
+    back: Consumer<Box<Parcel>>,
+    seat: Arc<Seat>,
+    /// Whether it waits for room.
+    waits: Arc<AtomicBool>,
+}
+
+/// A worker's way from another one.
+struct Here {
+    from: Consumer<Box<Parcel>>,
+    back: Producer<Box<Parcel>>,
+    seat: Arc<Seat>,
+    waits: Arc<AtomicBool>,
+}
+
+/// What one of several workers has to do with the others.
+pub(super) struct Lane {
+    index: u32,
+    of: u32,
+    seat: Arc<Seat>,
+    there: Vec<Option<There>>,
+    here: Vec<Here>,
+    /// Whom it is to take from next.
+    next: usize,
+    /// What rings had no room for. Nothing is read from the queue meanwhile.
+    parked: ArrayVec<(u32, Box<Parcel>), { MAX_WORKERS as usize }>,
+    counts: Arc<Counts>,
+}
+
+impl Lane {
+    /// Those of all workers of a stack, which are woken by `wakers`.
+    pub(super) fn all(workers: &[(Arc<Waker>, Arc<Counts>)]) -> Vec<Lane> {
+        let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<Counts>))| Lane {
+            index,
+            of: workers.len() as u32,
+            seat: Arc::new(Seat::new(waker.clone())),
+            there: Vec::new(),
+            here: Vec::new(),
+            next: 0,
+            parked: ArrayVec::new(),
+            counts: counts.clone(),
+        };
+        let mut lanes: Vec<Lane> = (0..).zip(workers).map(new).collect();
+        let depth = (DEPTH / workers.len().max(1)).max(LEAST);
+        for from in 0..lanes.len() {
+            for to in 0..lanes.len() {
+                if from == to {
+                    lanes[from].there.push(None);
+                    continue;
+                }
+                let (producer, consumer) = RingBuffer::new(depth);
+                let (empty, back) = RingBuffer::new(depth + 2);
+                let waits = Arc::new(AtomicBool::new(false));
+                let seats = [lanes[from].seat.clone(), lanes[to].seat.clone()];
+                let [of_from, of_to] = seats;
+                lanes[from].there.push(Some(There { to: producer, back, seat: of_to, waits: waits.clone() }));
+                lanes[to].here.push(Here { from: consumer, back: empty, seat: of_from, waits });
+            }
+        }
+        lanes
+    }
+
+    /// Which worker.
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// How many there are.
+    pub(super) fn of(&self) -> u32 {
+        self.of
+    }
+
+    fn has_mail(&self) -> bool {
+        self.here.iter().any(|here| !here.from.is_empty())
+    }
+
+    /// Exchanges an empty parcel for one of another worker, in turns.
+    fn take(&mut self, parcel: &mut Box<Parcel>) -> bool {
+        for _ in 0..self.here.len() {
+            self.next = (self.next + 1) % self.here.len();
+            let here = &mut self.here[self.next];
+            let Ok(full) = here.from.pop() else { continue };
+            // Where there are too many of them already it may go.
+            let _ = here.back.push(core::mem::replace(parcel, full));
+            fence(SeqCst);
+            if here.waits.load(Relaxed) && here.waits.swap(false, AcqRel) {
+                here.seat.wake();
+            }
+            self.counts.taken_over.fetch_add(parcel.frames.len() as u64, Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// An empty parcel, of those that came back or a new one: no more are made than rings have room for.
+    fn empty(&mut self) -> Box<Parcel> {
+        let back = self.there.iter_mut().flatten().find_map(|there| there.back.pop().ok());
+        let mut parcel = back.unwrap_or_else(|| Box::new(Parcel::new(2 * FRAME_LEN)));
+        parcel.clear(self.index);
+        parcel
+    }
+
+    /// Hands a parcel over; back where there is no room.
+    fn push(&mut self, to: u32, parcel: Box<Parcel>) -> Result<(), Box<Parcel>> {
+        let Some(there) = self.there.get_mut(to as usize).and_then(Option::as_mut) else { return Ok(()) };
+        let frames = parcel.frames.len() as u64;
+        match there.to.push(parcel) {
+            Ok(()) => {
+                self.counts.handed_over.fetch_add(frames, Relaxed);
+                there.seat.tell();
+                Ok(())
+            }
+            Err(PushError::Full(parcel)) => Err(parcel),
+        }
+    }
+
+    /// Hands a parcel over, now or as soon as there is room.
+    fn post(&mut self, to: u32, parcel: Box<Parcel>) {
+        if let Err(parcel) = self.push(to, parcel) {
+            self.counts.full.fetch_add(1, Relaxed);
+            self.parked.push((to, parcel));
+            self.post_parked();
+        }
+    }
+
+    /// Hands over what waits for room; whether nothing does any more. Otherwise the worker is woken for it.
+    fn post_parked(&mut self) -> bool {
+        for (to, parcel) in core::mem::take(&mut self.parked) {
+            let waits = self.there.get(to as usize).and_then(Option::as_ref).map(|there| there.waits.clone());
+            let Err(parcel) = self.push(to, parcel) else { continue };
+            waits.inspect(|waits| waits.store(true, Relaxed));
+            fence(SeqCst);
+            // Room that came before it was said is not told.
+            if let Err(parcel) = self.push(to, parcel) {
+                self.parked.push((to, parcel));
+            }
+        }
+        self.parked.is_empty()
+    }
+
+    /// Hands over what is others', and leaves the rest, in its order. `owners` has a worker for each frame.
+    fn sort(&mut self, parcel: &mut Box<Parcel>, owners: &[u32]) {
+        let mine = self.index;
+        if owners.iter().all(|owner| *owner == mine) {
+            return;
+        }
+        if let [first, rest @ ..] = owners
+            && rest.iter().all(|owner| owner == first)
+        {
+            let empty = self.empty();
+            self.post(*first, core::mem::replace(parcel, empty));
+            return;
+        }
+        for to in (0..self.of).filter(|to| *to != mine && owners.contains(to)) {
+            let mut part = self.empty();
+            let theirs = owners.iter().enumerate().filter(|(_, owner)| **owner == to);
+            theirs.for_each(|(frame, _)| part.copy(parcel, frame));
+            self.post(to, part);
+        }
+        let mut owners = owners.iter();
+        parcel.frames.retain(|_| owners.next() == Some(&mine));
+    }
+}
+
+/// What a worker takes frames from: its queue, and what others hand over.
+pub(super) struct Intake {
+    parcel: Box<Parcel>,
+    lane: Option<Lane>,
+    /// Whether the queue's turn is next.
+    queue: bool,
+}
+
+/// What is next.
+pub(super) enum Next {
+    /// A frame: where its packet lies in [`Intake::buffer`], and what is left to do for it.
+    Frame(Range<usize>, Offload),
+    /// One of another CPU than those before it.
+    Other,
+    /// Nothing.
+    Nothing,
+}
+
+impl Intake {
+    /// That of a worker, one of several if it has a lane.
+    pub(super) fn new(lane: Option<Lane>) -> Self {
+        let len = if lane.is_some() { 2 * FRAME_LEN } else { FRAME_LEN };
+        Intake { parcel: Box::new(Parcel::new(len)), lane, queue: false }
+    }
+
+    /// Where frames lie.
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.parcel.buffer
+    }
+
+    /// The CPU of the frame at hand.
+    pub(super) fn cpu(&self) -> u32 {
+        self.parcel.cpu
+    }
+
+    /// Whether there are frames that need no reading.
+    pub(super) fn has_mail(&self) -> bool {
+        !self.parcel.is_done() || self.lane.as_ref().is_some_and(Lane::has_mail)
+    }
+
+    /// Whether nothing is to be read from the queue.
+    pub(super) fn is_held(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| !lane.parked.is_empty())
+    }
+
+    /// The worker is about to wait: from now on it is woken when others hand something over. Whether they have already.
+    pub(super) fn arm(&self) -> bool {
+        let Some(lane) = &self.lane else { return false };
+        lane.seat.arm();
+        lane.has_mail()
+    }
+
+    /// It is awake.
+    pub(super) fn disarm(&self) {
+        self.lane.iter().for_each(|lane| lane.seat.disarm());
+    }
+
+    /// The next frame. `begun` is the CPU of those before it, if it is to have the same one; `owners` says which worker has each of
+    /// them.
+    ///
+    /// # Errors
+    /// The TUN device's.
+    pub(super) fn next(
+        &mut self,
+        tun: &mut Tun,
+        begun: Option<u32>,
+        mut owners: impl FnMut(&Lane, &Parcel) -> ArrayVec<u32, FRAMES>,
+    ) -> io::Result<Next> {
+        loop {
+            let Intake { parcel, lane, queue } = self;
+            if let Some((range, offload)) = parcel.frames.get(parcel.taken).cloned() {
+                if begun.is_some_and(|cpu| cpu != parcel.cpu) {
+                    return Ok(Next::Other);
+                }
+                parcel.taken += 1;
+                return Ok(Next::Frame(range, offload));
+            }
+            let Some(lane) = lane else {
+                parcel.clear(0);
+                parcel.fill(tun, 1)?;
+                if parcel.frames.is_empty() {
+                    return Ok(Next::Nothing);
+                }
+                continue;
+            };
+            *queue = !*queue;
+            if !*queue && lane.take(parcel) {
+                continue;
+            }
+            parcel.clear(lane.index);
+            if lane.post_parked() {
+                parcel.fill(tun, FRAMES)?;
+            }
+            if parcel.frames.is_empty() {
+                if lane.take(parcel) {
+                    continue;
+                }
+                return Ok(Next::Nothing);
+            }
+            lane.counts.read.fetch_add(parcel.frames.len() as u64, Relaxed);
+            let owners = owners(lane, parcel);
+            lane.sort(parcel, &owners);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

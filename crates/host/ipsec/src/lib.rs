@@ -1,0 +1,110 @@
+//! IPsec on this host: an engine for each network namespace that the configuration names, and what it is reached by.
+//!
+//! Programs speak NETLINK_XFRM. Under `sealane run` the launcher (`serve::xfrm`) gives them a socket of NETLINK_USERSOCK
+//! instead, whose frames go to the port of [`socket`]; whoever wants to can speak to that port without a launcher. [`space`]
+//! is what one namespace has: the engine, its clock, and the thread that answers.
+//!
+//! Packets go another way ([`path`]), in a thread of their own for each namespace:
+//!
+//! ```text
+//!  stack ─ mark (nft) ─ rule ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
+//!  stack ◀──────────────────── TUN ◀─ join ◀─ open in bursts, check policies ◀─ sockets of ESP ◀──────────── wire
+//! ```
+#![forbid(unsafe_code)]
+
+mod counters;
+pub(crate) mod device;
+mod fast_in;
+mod fast_out;
+mod flight;
+pub(crate) mod gateway;
+mod inbound;
+mod interface;
+mod join;
+mod keepalive;
+pub(crate) mod lane;
+mod listeners;
+mod numbers;
+mod outbound;
+pub(crate) mod path;
+mod policies;
+mod ports;
+pub(crate) mod questions;
+mod routes;
+mod seat;
+pub(crate) mod socket;
+pub(crate) mod space;
+mod tables;
+mod wire;
+mod worker;
+
+pub use path::clear;
+use sealane_config::Ipsec;
+use sealane_crypto::Registry;
+use sealane_sys::netns::Netns;
+use space::Space;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// All namespaces that are served, by name; `None` is the daemon's own.
+pub struct Spaces {
+    registry: Arc<Registry>,
+    folder: PathBuf,
+    by_name: BTreeMap<Option<String>, Arc<Space>>,
+}
+
+impl Spaces {
+    /// None yet. `folder` is where the daemon says that it serves.
+    pub fn new(registry: Arc<Registry>, folder: PathBuf) -> Self {
+        Spaces { registry, folder, by_name: BTreeMap::new() }
+    }
+
+    /// Serves the namespaces of a configuration and no others, with its devices and no others.
+    ///
+    /// # Errors
+    /// Which one cannot be served, and why; those before it are.
+    pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
+        let nothing = Ipsec::default();
+        let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);
+        device::check(devices)?;
+        if self.by_name.values().any(|space| space.data().workers() != *workers) {
+            let what = "'workers' is taken up at the start: another number needs the daemon to be started again";
+            return Err(("IPsec".to_owned(), io::Error::new(io::ErrorKind::InvalidInput, what)));
+        }
+        let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
+        for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
+            let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
+            let space = Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder, *workers)
+                .map_err(|e| (of(name), e))?;
+            self.by_name.insert(name.clone(), space);
+        }
+        let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
+        for name in gone {
+            if let Some(space) = self.by_name.remove(&name) {
+                space.stop();
+            }
+        }
+        for (name, space) in &self.by_name {
+            let here: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
+            space.set_devices(&here).map_err(|(device, e)| (format!("{}: device '{device}'", of(name)), e))?;
+            let here: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
+            space.set_interfaces(&here).map_err(|(which, e)| (format!("{}: interface '{which}'", of(name)), e))?;
+            let gateway = gateways.iter().find(|g| g.netns == *name);
+            let interfaces = gateway.map_or(&[][..], |g| &g.interfaces);
+            space.set_gateway(interfaces).map_err(|e| (format!("{}: the gateway", of(name)), e))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all of them.
+    pub fn stop(&mut self) {
+        for space in core::mem::take(&mut self.by_name).into_values() {
+            space.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

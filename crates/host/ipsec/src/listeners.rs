@@ -1,0 +1,121 @@
+//! What a namespace's kernel says beside: settings that key managers change, and whether anybody listens to events.
+
+use sealane_engine::xfrm::Xfrm;
+use sealane_sys::netns::Netns;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether anybody listens.
+pub(super) const LISTENERS: Duration = Duration::from_secs(1);
+
+/// The kernel's settings of XFRM (`net.core.xfrm_*`); those are `None` that it does not have.
+#[derive(Debug)]
+pub(super) struct Sysctls {
+    acq_expires: Option<File>,
+    aevent_rseqth: Option<File>,
+    aevent_etime: Option<File>,
+}
+
+impl Sysctls {
+    /// Those of the calling thread's namespace.
+    pub(super) fn open() -> Self {
+        let open = |name: &str| File::open(format!("/proc/sys/net/core/xfrm_{name}")).ok();
+        Sysctls {
+            acq_expires: open("acq_expires"),
+            aevent_rseqth: open("aevent_rseqth"),
+            aevent_etime: open("aevent_etime"),
+        }
+    }
+
+    /// What they say now.
+    pub(super) fn read(&self) -> Settings {
+        Settings {
+            acquire_s: value(&self.acq_expires),
+            aevents: value(&self.aevent_rseqth).zip(value(&self.aevent_etime)),
+        }
+    }
+}
+
+/// What the settings say that a kernel has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    acquire_s: Option<u32>,
+    /// Packets, and tenths of a second.
+    aevents: Option<(u32, u32)>,
+}
+
+impl Settings {
+    /// Tells the engine, before it serves a request.
+    pub(super) fn tell(self, engine: &mut Xfrm) {
+        if let Some(seconds) = self.acquire_s {
+            engine.set_acquire_s(seconds);
+        }
+        if let Some((thresh, tenths)) = self.aevents {
+            engine.set_aevent_defaults(thresh, tenths);
+        }
+    }
+}
+
+fn value(file: &Option<File>) -> Option<u32> {
+    let mut text = [0; 16];
+    let len = file.as_ref()?.read_at(&mut text, 0).ok()?;
+    core::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
+}
+
+/// Who listens to multicast groups of NETLINK_USERSOCK in a namespace: the kernel says so in a table only.
+#[derive(Debug)]
+pub(super) struct Listeners<'n> {
+    netns: &'n Netns,
+    groups: u32,
+    looked: Option<Instant>,
+    text: String,
+}
+
+impl<'n> Listeners<'n> {
+    pub(super) fn new(netns: &'n Netns) -> Self {
+        Listeners { netns, groups: 0, looked: None, text: String::new() }
+    }
+
+    /// Whether anybody listens to a group, or did a moment ago.
+    pub(super) fn have(&mut self, group: u32) -> bool {
+        if self.looked.is_none_or(|at| at.elapsed() >= LISTENERS) {
+            self.text.clear();
+            let text = &mut self.text;
+            let read = self.netns.run(|| File::open("/proc/thread-self/net/netlink")?.read_to_string(text));
+            self.groups = read.map_or(0, |_| groups(&self.text));
+            self.looked = Some(Instant::now());
+        }
+        self.groups >> (group - 1) & 1 != 0
+    }
+}
+
+/// The groups that any socket of NETLINK_USERSOCK is in, by `/proc/net/netlink`: a line each, the protocol second, the first
+/// 32 groups in hexadecimals fourth.
+fn groups(table: &str) -> u32 {
+    let of = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let ours = words.next()?.parse() == Ok(libc::NETLINK_USERSOCK);
+        let groups = u32::from_str_radix(words.nth(1)?, 16).ok()?;
+        ours.then_some(groups)
+    };
+    table.lines().filter_map(of).fold(0, |all, groups| all | groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_table() {
+        let table = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n\
+                     00000000ba5f1ca2 0   5183       00000550 0        0        0     2        0        1\n\
+                     0000000024c3d5ea 2   1476788225 00000000 0        0        0     2        0        2\n\
+                     0000000024c3d5eb 2   7000       00000011 0        0        0     2        0        3\n\
+                     0000000024c3d5eb 2   7001       ffffffff 0        0        0     2        0        3\n";
+        assert_eq!(groups(table), u32::MAX);
+        assert_eq!(groups(&table.lines().take(4).collect::<Vec<_>>().join("\n")), 0x11);
+        assert_eq!(groups("what"), 0);
+    }
+}

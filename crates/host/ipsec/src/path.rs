@@ -1,0 +1,436 @@
+//! The data path of one network namespace: what its threads ([`super::worker`]) share, and the rules that lead packets to them.
+
+use super::counters::Counters;
+use super::device::mirror::{Elsewhere, Mirror};
+use super::interface::Gates;
+use super::lane::Counts;
+use super::policies::{self, Lead, Leads, wanted, ways};
+use super::ports::Lent;
+use super::tables::Cores;
+use super::worker::{Sockets, Worker};
+use parking_lot::{Mutex, MutexGuard};
+use sealane_config::DEVICE;
+use sealane_engine::xfrm::{Notice, Now, Xfrm};
+use sealane_net::ipsec::drop::{Counter, Stat};
+use sealane_sys::cpu;
+use sealane_sys::netns::Netns;
+use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
+use sealane_sys::poll::Waker;
+use sealane_sys::route::{self, Way, Ways};
+use sealane_sys::tun::Tun;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime};
+
+/// Tells key managers.
+pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
+
+/// What the threads of a namespace share.
+pub(crate) struct Shared {
+    xfrm: Mutex<Xfrm>,
+    publish: Publish,
+    pub(super) stop: Arc<AtomicBool>,
+    /// What wakes the stack's workers, and what each of them has counted.
+    pub(super) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
+    pub(super) cores: Cores,
+    /// States of the kernel's own IPsec.
+    pub(super) elsewhere: Elsewhere,
+    /// Each worker's.
+    pub(super) sockets: Vec<Sockets>,
+    /// Sockets of other ports, each of which one of the stack's workers reads.
+    pub(super) ports: Mutex<Lent>,
+    /// Where packets of xfrm interfaces come out.
+    pub(super) gates: Gates,
+    /// Wakes the gateway's thread, if there is one, and whether there is.
+    gateway: Mutex<Option<Arc<Waker>>>,
+    has_gateway: AtomicBool,
+    /// Whether rules of a daemon that died are in force: their policies are not known here.
+    leftover: AtomicBool,
+    /// Whether rules give marks to what leaves through some states.
+    pub(super) marks: AtomicBool,
+    pub(crate) counters: Counters,
+    pub(super) bits: Bits,
+    started: Instant,
+}
+
+impl Shared {
+    /// What the threads of a namespace are to share, of which so many are the stack's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+        let bits = Bits::default();
+        let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
+        Ok(Shared {
+            xfrm: Mutex::new(xfrm),
+            publish,
+            stop: Arc::default(),
+            sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
+            ports: Mutex::default(),
+            workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
+            cores: Cores::default(),
+            elsewhere: Elsewhere::default(),
+            gates: Gates::default(),
+            gateway: Mutex::default(),
+            has_gateway: AtomicBool::new(false),
+            leftover: AtomicBool::new(false),
+            marks: AtomicBool::new(false),
+            counters: Counters::default(),
+            bits,
+            started: Instant::now(),
+        })
+    }
+
+    /// The engine.
+    pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.lock()
+    }
+
+    /// The engine, for a worker: that it was another's is counted.
+    pub(super) fn contended(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.try_lock().unwrap_or_else(|| {
+            self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
+            self.xfrm.lock()
+        })
+    }
+
+    /// Whether the stack has more than one worker.
+    pub(super) fn has_several(&self) -> bool {
+        self.workers.len() > 1
+    }
+
+    /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
+    pub(super) fn is_contended(&self) -> bool {
+        self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
+    }
+
+    /// A gateway's thread is there from now on, which this wakes, or none.
+    pub(super) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
+        let mut gateway = self.gateway.lock();
+        self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
+        *gateway = waker;
+    }
+
+    /// Wakes the stack's workers.
+    pub(super) fn wake(&self) {
+        self.workers.iter().for_each(|(waker, _)| waker.wake());
+    }
+
+    /// What the path of packets has counted: a line each of a name and a number.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = self.counters.describe();
+        for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
+            let Counts { read, handed_over, taken_over, full } = &**counts;
+            for (name, counter) in
+                [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
+            {
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "worker{i}_{name} {}", counter.load(Ordering::Relaxed));
+            }
+        }
+        text
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
+    }
+
+    /// Whether rules of a daemon before this one are in force.
+    pub(super) fn is_leftover(&self) -> bool {
+        self.leftover.load(Ordering::Acquire)
+    }
+
+    pub(super) fn tell(&self, notices: Vec<Notice>) {
+        if !notices.is_empty() {
+            (self.publish)(notices);
+        }
+    }
+}
+
+/// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
+pub(crate) struct DataPath {
+    netns: Netns,
+    shared: Arc<Shared>,
+    table: Mutex<PolicyTable>,
+    leads: Mutex<Leads>,
+    ways: Mutex<Ways>,
+    mirror: Arc<Mirror>,
+    /// For who gives packets to the stack beside its threads.
+    tun: Tun,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Ends all workers with the first of them that ends, however it does: nothing of what policies protect passes then.
+struct Alarm(Arc<Shared>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Release);
+        self.0.wake();
+    }
+}
+
+impl DataPath {
+    /// Starts one with so many workers. From now on what the policies protect goes through it, or nowhere.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
+    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
+        let bits = shared.bits;
+        shared.xfrm().look_elsewhere();
+        let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
+        // What policies protected before a crash stays protected until somebody says what is so now.
+        if table.is_there() {
+            shared.leftover.store(true, Ordering::Release);
+        } else {
+            table.write(wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
+        }
+        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun.try_clone()?;
+        let index = tun.index();
+        let mut ways = Ways::default();
+        netns.run(|| {
+            // Devices may have other numbers now; what these led, marks do.
+            ways.clear(bits)?;
+            route::lead(bits, 0, index)
+        })?;
+        let data = DataPath {
+            netns,
+            shared,
+            table: Mutex::new(table),
+            leads: Mutex::default(),
+            ways: Mutex::new(ways),
+            mirror: Arc::default(),
+            tun,
+            threads: Mutex::default(),
+        };
+        match data.spawn(workers) {
+            Ok(()) => Ok(data),
+            Err(e) => {
+                data.halt();
+                Err(e)
+            }
+        }
+    }
+
+    fn spawn(&self, workers: Vec<Worker>) -> io::Result<()> {
+        for (i, mut worker) in workers.into_iter().enumerate() {
+            let there = self.netns.try_clone()?;
+            let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
+            let alarm = Alarm(self.shared.clone());
+            // What a thread that moves from one CPU to another has sent before may arrive behind what it sends then: the kernel has
+            // a queue for each. Where several send that happens all the time.
+            let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                let alarm = alarm;
+                // Where it may not stay it moves packets nevertheless.
+                let _ = cpu.map(cpu::stay_on);
+                // Paths and sockets of new ports are looked for from here.
+                if let Err(e) = there.enter().and_then(|()| worker.run()) {
+                    eprintln!(
+                        "sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on"
+                    );
+                }
+                drop(alarm);
+            })?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Its TUN device, for another thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn tun(&self) -> io::Result<Tun> {
+        self.tun.try_clone()
+    }
+
+    /// How many threads it has.
+    pub(super) fn workers(&self) -> u32 {
+        self.shared.workers.len() as u32
+    }
+
+    /// Whether all of its threads have ended.
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.threads.lock().iter().all(JoinHandle::is_finished)
+    }
+
+    /// Does what a thread that ends does last.
+    #[cfg(test)]
+    pub(super) fn end_one(&self) {
+        drop(Alarm(self.shared.clone()));
+    }
+
+    /// What its threads share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Does something with the engine and makes the rules follow before it returns: what a policy says is in force when
+    /// its sender hears of it.
+    ///
+    /// # Errors
+    /// The kernel's, when the rules could not be changed: nothing of what they protect passes then.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Xfrm, Now) -> R) -> io::Result<R> {
+        let mut table = self.table.lock();
+        let now = self.shared.now();
+        let (result, rules) = {
+            let mut xfrm = self.shared.xfrm();
+            let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
+            let result = f(&mut xfrm, now);
+            // Rules of a daemon before this one stay until somebody says what policies there are now.
+            let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
+            let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
+            let leads = self.leads.lock();
+            let rules = || (self.wanted(&xfrm, &leads), ways(xfrm.spd(), &leads));
+            (result, changed.then(rules))
+        };
+        if let Some((rules, ways)) = rules {
+            table.write(rules)?;
+            self.shorten(ways);
+            self.mirror.settle();
+            self.shared.leftover.store(false, Ordering::Release);
+        }
+        self.shared.choose_reader();
+        self.shared.wake();
+        self.shared.gateway.lock().iter().for_each(|gateway| gateway.wake());
+        Ok(result)
+    }
+
+    /// Has engine and rules follow the xfrm interfaces.
+    ///
+    /// # Errors
+    /// The kernel's, when the rules could not be changed.
+    pub(super) fn follow_interfaces(&self) -> io::Result<()> {
+        let mut table = self.table.lock();
+        let rules = {
+            let mut xfrm = self.shared.xfrm();
+            xfrm.set_interfaces(self.shared.gates.if_ids());
+            self.wanted(&xfrm, &self.leads.lock())
+        };
+        // Rules of a daemon before this one stay until somebody says what policies there are now.
+        if self.shared.is_leftover() { Ok(()) } else { table.write(rules) }
+    }
+
+    /// What the rules have to say.
+    fn wanted(&self, xfrm: &Xfrm, leads: &Leads) -> Wanted {
+        let marks = policies::marks(xfrm);
+        self.shared.marks.store(!marks.is_empty(), Ordering::Release);
+        let interfaces = self.shared.gates.names();
+        Wanted { interfaces, ..wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm)) }
+    }
+
+    /// What became of packets: those that the engine has judged, and those that the rules have dropped.
+    pub(crate) fn stat(&self) -> Stat {
+        let mut stat = self.shared.xfrm().stat();
+        let dropped = self.table.lock().dropped();
+        for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
+            let counter = match why {
+                Refused::Template => Counter::InTmplMismatch,
+                Refused::Block => Counter::InPolBlock,
+                Refused::Rest => Counter::InNoPols,
+            };
+            stat.count(counter, packets);
+        }
+        stat
+    }
+
+    /// Leads packets to their devices without a mark. Where that fails marks do it.
+    fn shorten(&self, wanted: BTreeSet<Way>) {
+        let ways = &mut *self.ways.lock();
+        if !ways.are(&wanted)
+            && let Err(e) = self.netns.run(|| ways.set(wanted))
+        {
+            eprintln!("sealane: the routing rules of offload devices: {e}");
+            let _ = self.netns.run(|| ways.clear(self.shared.bits));
+        }
+    }
+
+    /// The policies that the kernel has in our place.
+    pub(super) fn mirror(&self) -> &Arc<Mirror> {
+        &self.mirror
+    }
+
+    /// The number of a TUN device that has none yet, for packet offload; `None` when there are too many.
+    pub(crate) fn free_number(&self) -> Option<u8> {
+        let leads = self.leads.lock();
+        let taken = |n: u8| leads.values().any(|lead| matches!(lead, Lead::Tun(number, _) if *number == n));
+        (1..=self.shared.bits.last_device()).find(|n| !taken(*n))
+    }
+
+    /// Leads what the policies of an offload device protect there, from now on: to a TUN device, or nowhere when that is gone.
+    /// `None` when it has no policies any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn lead(&self, ifindex: u32, lead: Option<Lead>) -> io::Result<()> {
+        if let Some(Lead::Tun(number, _)) = lead {
+            self.netns.run(|| route::lead(self.shared.bits, number, ifindex))?;
+        }
+        let mut table = self.table.lock();
+        let (before, after) = {
+            let mut leads = self.leads.lock();
+            let before = leads.clone();
+            match lead {
+                Some(lead) => leads.insert(ifindex, lead),
+                None => leads.remove(&ifindex),
+            };
+            (before, leads.clone())
+        };
+        // Rules of a daemon before this one stay until somebody says what is so now.
+        if before == after || self.shared.is_leftover() {
+            return Ok(());
+        }
+        let (rules, ways) = {
+            let xfrm = self.shared.xfrm();
+            (self.wanted(&xfrm, &after), ways(xfrm.spd(), &after))
+        };
+        table.write(rules)?;
+        self.shorten(ways);
+        self.mirror.settle();
+        Ok(())
+    }
+
+    /// Ends it in good order: rules and routes go, and what was protected passes in clear.
+    pub(crate) fn stop(&self) {
+        self.halt();
+        let done = self.table.lock().delete().and_then(|()| {
+            self.netns.run(|| {
+                self.ways.lock().clear(self.shared.bits)?;
+                route::lead_no_more(self.shared.bits)
+            })
+        });
+        if let Err(e) = done {
+            eprintln!("sealane: taking the rules of IPsec away: {e}");
+        }
+    }
+
+    /// Ends its threads alone: nothing of what policies protect passes any more.
+    pub(crate) fn halt(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
+        for thread in core::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Takes rules and routes of a daemon that has ended away, in the calling thread's namespace: what was protected passes in
+/// clear.
+///
+/// # Errors
+/// When a running daemon owns them, or the kernel's.
+pub fn clear() -> io::Result<()> {
+    let bits = Bits::default();
+    PolicyTable::new(DEVICE, bits)?.delete()?;
+    Ways::default().clear(bits)?;
+    route::lead_no_more(bits)
+}

@@ -1,0 +1,274 @@
+//! The rules that follow from policies.
+
+use sealane_engine::xfrm::{OutputMark, Xfrm};
+use sealane_net::ipsec::sa::{Mode, Proto};
+use sealane_net::ipsec::selector::equal_in;
+use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
+use sealane_sys::nft::ipsec::{Match, Rules, StateMark, Then, Wanted};
+use sealane_sys::route::Way;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// How many policies of a direction get a rule each. Beyond that one rule takes all of a family, and the engine decides.
+const MAX_RULES: usize = 1024;
+
+/// Where what the policies of an offload device protect goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lead {
+    /// To its own TUN device, which has this number and this name.
+    Tun(u8, String),
+    /// Where the kernel's own policies lead it.
+    Kernel,
+}
+
+/// Where it goes, by the device's interface.
+pub(crate) type Leads = BTreeMap<u32, Lead>;
+
+/// How many ways are led to devices by the routes themselves: every packet of the host looks at each of them.
+const MAX_WAYS: usize = 16;
+
+/// What packet devices protect of traffic between prefixes, where no policy of somebody else has a say.
+///
+/// Marks do the same for all traffic, at the cost of a second look at the routes for each packet. What an IKE daemon says to
+/// the other end is not between these prefixes.
+pub(super) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
+    let policies = spd.ordered(Dir::Out);
+    if policies.len() > MAX_RULES || spd.default_action(Dir::Out) == Action::Block {
+        return BTreeSet::new();
+    }
+    let way = |policy: &&Policy| {
+        let Some(Lead::Tun(number, _)) = leads.get(&policy.device?) else { return None };
+        let of = of(policy);
+        let holds = |prefix: (IpAddr, u8), address| equal_in(prefix.0, address, prefix.1);
+        let ends = |t: &Template| holds(of.source, t.src) && holds(of.destination, t.dst);
+        let plain = Match { proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0), ..of } == of
+            && policy.selector.ifindex == 0
+            && policy.if_id == 0
+            && policy.action == Action::Allow
+            && !policy.templates.is_empty()
+            && !policy.templates.iter().any(|t| t.mode == Mode::Transport || ends(t))
+            && of.destination.1 > 0;
+        let others = || policies.iter().filter(|other| other.device != policy.device);
+        let alone = plain && !others().any(|other| overlap(&self::of(other), &of));
+        alone.then_some(Way { source: of.source, destination: of.destination, number: *number })
+    };
+    policies.iter().filter_map(way).take(MAX_WAYS).collect()
+}
+
+/// Whether there may be packets that both are for.
+fn overlap(a: &Match, b: &Match) -> bool {
+    let prefixes = |a: (IpAddr, u8), b: (IpAddr, u8)| equal_in(a.0, b.0, a.1.min(b.1));
+    a.source.0.is_ipv4() == b.source.0.is_ipv4()
+        && prefixes(a.source, b.source)
+        && prefixes(a.destination, b.destination)
+}
+
+/// How many states' marks are set by rules, the oldest's: every packet that we send looks at each of them.
+const MAX_MARKS: usize = 1024;
+
+/// The marks that rules set.
+pub(super) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
+    let rule = |of: OutputMark| StateMark {
+        destination: of.destination,
+        proto: match (of.udp, of.proto) {
+            (true, _) => libc::IPPROTO_UDP,
+            (false, Proto::Esp) => libc::IPPROTO_ESP,
+            (false, Proto::Ah) => libc::IPPROTO_AH,
+        } as u8,
+        spi: of.spi,
+        mark: of.mark,
+    };
+    xfrm.output_marks().take(MAX_MARKS).map(rule).collect()
+}
+
+/// What the rules have to say for these policies, and for states with marks.
+///
+/// `mirrored` are the indices of those that the kernel has for states in crypto offload.
+pub(super) fn wanted(spd: &Spd, marks: Vec<StateMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
+    let rules = |dir| rules(spd, dir, leads, mirrored);
+    let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
+    Wanted {
+        input: rules(Dir::In),
+        output: rules(Dir::Out),
+        forward: rules(Dir::Fwd),
+        devices: leads.values().filter_map(name).collect(),
+        interfaces: Vec::new(),
+        marks,
+    }
+}
+
+fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules {
+    let mut policies = spd.ordered(dir);
+    // Those of xfrm interfaces are for what is routed to these, and judged there.
+    policies.retain(|p| p.if_id == 0);
+    let block_rest = spd.default_action(dir) == Action::Block;
+    let mut all = None;
+    if policies.len() > MAX_RULES {
+        // Inbound there is no second look. Those of devices come first, and nobody else looks at them.
+        policies.retain(|p| {
+            p.device.is_some()
+                || mirrored.contains(&p.index)
+                || dir != Dir::Out && then(p, leads, mirrored) != Then::Pass
+        });
+        all = (dir == Dir::Out).then(|| {
+            [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
+                let (source, destination) = ((any, 0), (any, 0));
+                let of = Match { source, destination, proto: 0, sport: (0, 0), dport: (0, 0), mark: (0, 0) };
+                (of, Then::Protect(0))
+            })
+        });
+    }
+    let list = policies.into_iter().filter_map(|policy| {
+        let (of, then) = (of(policy), then(policy, leads, mirrored));
+        // A rule that lets more pass than its policy does must not be; one that protects more may.
+        (then != Then::Pass || is_exact(policy)).then_some((of, then))
+    });
+    Rules { list: list.chain(all.into_iter().flatten()).collect(), block_rest }
+}
+
+/// Whether a rule says exactly what a policy does.
+pub(crate) fn is_exact(policy: &Policy) -> bool {
+    of(policy).is_exact() && policy.selector.ifindex == 0
+}
+
+fn then(policy: &Policy, leads: &Leads, mirrored: &BTreeSet<u32>) -> Then {
+    let required = match policy.dir {
+        Dir::Out => !policy.templates.is_empty(),
+        // What is optional may be missing.
+        Dir::In | Dir::Fwd => policy.templates.iter().any(|t| !t.optional),
+    };
+    match policy.device.and_then(|device| leads.get(&device)) {
+        Some(Lead::Kernel) => Then::Pass,
+        None if policy.device.is_none() && mirrored.contains(&policy.index) => Then::Pass,
+        _ if policy.action != Action::Block && !required => Then::Pass,
+        _ if policy.action == Action::Block && policy.dir != Dir::Out => Then::Block,
+        Some(Lead::Tun(number, _)) => Then::Protect(*number),
+        // One of a device that is gone is the engine's to drop.
+        None => Then::Protect(0),
+    }
+}
+
+fn of(policy: &Policy) -> Match {
+    let s = &policy.selector;
+    Match {
+        source: (s.source, s.source_len),
+        destination: (s.destination, s.destination_len),
+        proto: s.proto,
+        sport: (s.sport, s.sport_mask),
+        dport: (s.dport, s.dport_mask),
+        mark: (policy.mark.value, policy.mark.mask),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_net::ipsec::selector::Selector;
+
+    const ANY: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+    fn policy(dir: Dir, last: u16, action: Action, device: Option<u32>) -> Policy {
+        let [a, b] = last.to_be_bytes();
+        let host = (IpAddr::from([10, 0, a, b]), 32);
+        Policy { action, device, ..Policy::allow(dir, Selector::between(ANY, host)) }
+    }
+
+    #[test]
+    fn what_devices_have_goes_to_them() {
+        let mut spd = Spd::new(1);
+        for (last, action, device) in [
+            (1, Action::Block, None),
+            (2, Action::Block, Some(7)),
+            (3, Action::Block, Some(8)),
+            (4, Action::Block, Some(9)),
+            (5, Action::Allow, Some(7)),
+        ] {
+            for dir in [Dir::Out, Dir::In] {
+                spd.add(policy(dir, last, action, device), false).expect("a policy");
+            }
+        }
+        let leads = Leads::from([(7, Lead::Tun(2, "sealane0".into())), (8, Lead::Kernel)]);
+        let wanted = wanted(&spd, Vec::new(), &leads, &BTreeSet::new());
+        assert_eq!(wanted.devices, ["sealane0"]);
+        for rules in [&wanted.output, &wanted.input] {
+            let then = |last: u8| {
+                let host = IpAddr::from([10, 0, 0, last]);
+                rules.list.iter().find(|(of, _)| of.destination.0 == host).map(|(_, then)| *then)
+            };
+            let to = |number| if core::ptr::eq(rules, &wanted.output) { Then::Protect(number) } else { Then::Block };
+            assert_eq!(then(1), Some(to(0)));
+            assert_eq!(then(2), Some(to(2)));
+            assert_eq!(then(3), Some(Then::Pass), "the kernel protects it");
+            assert_eq!(then(4), Some(to(0)), "of a device that is not there");
+            assert_eq!(then(5), Some(Then::Pass));
+        }
+    }
+
+    #[test]
+    fn routes_lead_what_only_one_device_protects() {
+        let template = |src: &str, dst: &str, mode| Template {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            proto: Proto::Esp,
+            mode,
+            reqid: 1,
+            spi: 0,
+            optional: false,
+        };
+        let net = |text: &str, bits| (text.parse::<IpAddr>().unwrap(), bits);
+        let tunnel = |from, to, device| {
+            let mut policy = Policy { device, ..Policy::allow(Dir::Out, Selector::between(from, to)) };
+            policy.templates.push(template("192.0.2.1", "192.0.2.2", Mode::Tunnel));
+            policy
+        };
+        let (a, b, c) = (net("10.1.0.0", 16), net("10.2.0.0", 16), net("10.3.0.0", 16));
+        let leads = Leads::from([(7, Lead::Tun(2, "x".into())), (8, Lead::Tun(3, "y".into())), (9, Lead::Kernel)]);
+        let found = |policies: Vec<Policy>| {
+            let mut spd = Spd::new(1);
+            for policy in policies {
+                spd.add(policy, false).expect("a policy");
+            }
+            ways(&spd, &leads).into_iter().map(|w| (w.source.0, w.destination.0, w.number)).collect::<Vec<_>>()
+        };
+        let way = |(from, _): (IpAddr, u8), (to, _): (IpAddr, u8), number| (from, to, number);
+        assert_eq!(found(vec![tunnel(a, b, Some(7))]), [way(a, b, 2)]);
+        assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(a, c, Some(8))]), [way(a, b, 2), way(a, c, 3)]);
+        // Others that are for some of it, whoever's.
+        for other in [None, Some(8), Some(9)] {
+            let narrow = (net("10.1.7.0", 24), net("10.0.0.0", 8));
+            assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(narrow.0, narrow.1, other)]), []);
+        }
+        // What is not the traffic between prefixes, all of it, through a tunnel between other addresses.
+        let with = |change: fn(&mut Policy)| {
+            let mut policy = tunnel(a, b, Some(7));
+            change(&mut policy);
+            policy
+        };
+        for policy in [
+            with(|p| p.selector.proto = 6),
+            with(|p| p.mark = sealane_net::ipsec::selector::Mark { value: 1, mask: 1 }),
+            with(|p| p.action = Action::Block),
+            with(|p| p.templates.clear()),
+            with(|p| p.templates[0].mode = Mode::Transport),
+            with(|p| (p.templates[0].src, p.templates[0].dst) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into())),
+            tunnel(a, ANY, Some(7)),
+            tunnel(a, b, Some(9)),
+            tunnel(a, b, None),
+        ] {
+            assert_eq!(found(vec![policy]), []);
+        }
+    }
+
+    #[test]
+    fn of_many_policies_only_those_of_devices_are_rules() {
+        let mut spd = Spd::new(1);
+        for last in 0..=MAX_RULES as u16 {
+            spd.add(policy(Dir::Out, last, Action::Block, None), false).expect("a policy");
+        }
+        spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
+        let rules = wanted(&spd, Vec::new(), &Leads::from([(7, Lead::Tun(1, "x".into()))]), &BTreeSet::new()).output;
+        let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
+        assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
+        assert_eq!(rules.list[1].0.source.1, 0);
+    }
+}

@@ -1,0 +1,426 @@
+//! The daemon's end: NETLINK_XFRM over NETLINK_USERSOCK, at the port [`XFRM_PORT`] of a network namespace.
+//!
+//! Requests are datagrams as for the kernel. Answers go to the asker's port, events to the groups of NETLINK_XFRM. The
+//! askers' rights come from the credentials that the kernel attaches and from what /proc says of that process, which has
+//! to have the socket of the port: not from anything in the datagram.
+
+use parking_lot::RwLock;
+use sealane_abi::netlink::answer::AckOptions;
+use sealane_abi::sealane::XFRM_PORT;
+use sealane_engine::Caller;
+use sealane_engine::xfrm::{Notice, Replies, Sender};
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::{self, Waker};
+use sealane_sys::rights::{self, Sender as Process};
+use sealane_sys::usersock::{self, Credentials, Frame};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zeroize::{Zeroize, Zeroizing};
+
+/// The longest request in bytes; the kernel's limit is the sender's buffer, 208 KiB unless raised.
+const MAX_REQUEST: usize = 1 << 20;
+/// Requests that wait for us, in bytes; who sends more waits.
+const RECEIVE_BUFFER: i32 = 8 << 20;
+/// The longest answer in bytes.
+const SEND_BUFFER: i32 = 4 << 20;
+/// Answers, of dumps most of all, that wait until their askers read: bytes in all, with what keeping each takes.
+const MAX_WAITING: usize = 512 << 20;
+/// The same of askers that may change nothing here, whom all is refused to: they must not take the room of others.
+const MAX_WAITING_UNPRIVILEGED: usize = 4 << 20;
+/// And of how many of them: each is looked after, again and again.
+const MAX_UNPRIVILEGED: usize = 64;
+/// What keeping an answer takes beside its bytes: its place in the list, and what the allocator adds.
+const KEPT_LEN: usize = 64;
+/// How often an asker is looked after who has not read.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long an asker may read nothing before its answers are given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many askers are remembered, each with a descriptor. More are looked up anew.
+const MAX_ASKERS: usize = 128;
+/// Askers that have ended are forgotten when there are this many, or twice as many as there were then.
+const FIRST_SWEEP: usize = 16;
+/// Acknowledgements say all that they can: what an asker's socket did not want is taken out where it reads.
+const ACK: AckOptions = AckOptions { cap: false, ext: true };
+/// How many requests are served before events and timers have their turn.
+const TURN: usize = 64;
+
+/// The socket. Its events can be sent from any thread.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// None when it has been closed.
+    fd: RwLock<Option<Arc<OwnedFd>>>,
+    netns: Netns,
+}
+
+impl Socket {
+    /// The one of a namespace.
+    ///
+    /// # Errors
+    /// `AddrInUse` when somebody has the port; otherwise the kernel's.
+    pub(crate) fn open(netns: &Netns) -> io::Result<Self> {
+        let fd = netns.run(|| {
+            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+            usersock::pass_credentials(fd.as_fd())?;
+            usersock::set_receive_buffer(fd.as_fd(), RECEIVE_BUFFER)?;
+            usersock::set_send_buffer(fd.as_fd(), SEND_BUFFER)?;
+            usersock::bind(fd.as_fd(), XFRM_PORT, 0)?;
+            Ok(fd)
+        })?;
+        Ok(Socket { fd: RwLock::new(Some(Arc::new(fd))), netns: netns.try_clone()? })
+    }
+
+    /// Closes it, as soon as no [`Server`] uses it: who asks from then on is refused, who has asked hears of it from the launcher.
+    pub(crate) fn close(&self) {
+        *self.fd.write() = None;
+    }
+
+    /// Sends events to those who listen. Who has no room misses them, and is told by its socket, as with the kernel.
+    pub(crate) fn publish(&self, events: &[Notice]) {
+        let Some(fd) = self.fd.read().clone() else { return };
+        for event in events {
+            if let Err(e) = usersock::publish(fd.as_fd(), event.group, &event.bytes) {
+                eprintln!("sealane: xfrm: an event of {} bytes is lost: {e}", event.bytes.len());
+            }
+        }
+    }
+}
+
+/// Answers that their asker has no room for yet.
+struct Waiting {
+    datagrams: VecDeque<Zeroizing<Vec<u8>>>,
+    since: Instant,
+    privileged: bool,
+}
+
+/// How many askers have answers waiting, and what these take in bytes.
+#[derive(Default)]
+struct Kept {
+    askers: usize,
+    len: usize,
+}
+
+/// What serves a [`Socket`], in one thread.
+pub(crate) struct Server<'a> {
+    socket: &'a Socket,
+    fd: Arc<OwnedFd>,
+    askers: HashMap<(u32, u32), Process>,
+    /// How many there may be before those that have ended are looked for.
+    sweep_at: usize,
+    waiting: HashMap<u32, Waiting>,
+    /// Of those without rights, and of those with them.
+    kept: [Kept; 2],
+    buf: Vec<u8>,
+}
+
+impl<'a> Server<'a> {
+    /// Serves nobody yet. None: the socket has been closed.
+    pub(crate) fn new(socket: &'a Socket) -> Option<Self> {
+        Some(Server {
+            socket,
+            fd: socket.fd.read().clone()?,
+            askers: HashMap::new(),
+            sweep_at: FIRST_SWEEP,
+            waiting: HashMap::new(),
+            kept: Default::default(),
+            buf: vec![0; MAX_REQUEST],
+        })
+    }
+
+    /// Waits for requests, for `timeout` at most or until `waker` is woken or `other` can be read, and has them answered by
+    /// `call`.
+    pub(crate) fn turn(
+        &mut self,
+        timeout: Duration,
+        waker: &Waker,
+        other: Option<BorrowedFd<'_>>,
+        mut call: impl FnMut(&[u8], Sender) -> Replies,
+    ) {
+        let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
+        let fds = [self.fd.as_fd(), waker.as_fd()];
+        let ready = poll::ready::<3>(fds.into_iter().chain(other), timeout);
+        if ready[1] {
+            waker.drain();
+        }
+        if ready[0] {
+            for _ in 0..TURN {
+                match usersock::receive(self.fd.as_fd(), &mut self.buf, 0) {
+                    Ok(frame) => self.request(frame, &mut call),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    // A full buffer: the sender has been told.
+                    Err(_) => {}
+                }
+            }
+        }
+        self.send_waiting();
+    }
+
+    fn request(&mut self, frame: Frame, call: &mut impl FnMut(&[u8], Sender) -> Replies) {
+        // What was sent to a group is none, nor what nobody vouches for.
+        let Some(credentials) = frame.sender.filter(|c| c.pid != 0 && frame.groups == 0 && frame.port != XFRM_PORT)
+        else {
+            return;
+        };
+        if frame.len > self.buf.len() {
+            return;
+        }
+        let privileged = self.may_administer(frame.port, credentials);
+        let from = Sender { port: frame.port, caller: Caller { privileged }, ack: ACK };
+        let replies = call(&self.buf[..frame.len], from);
+        // The request may have had keys in it.
+        self.buf[..frame.len].zeroize();
+        self.socket.publish(&replies.events);
+        for datagram in replies.unicast {
+            self.answer(frame.port, privileged, datagram);
+        }
+    }
+
+    /// Whether the sender of a frame may change this namespace.
+    fn may_administer(&mut self, port: u32, credentials: Credentials) -> bool {
+        let key = (port, credentials.pid);
+        if self.askers.get(&key).is_none_or(|known| !known.lives()) {
+            if self.askers.len() >= self.sweep_at {
+                self.askers.retain(|_, known| known.lives());
+                if self.askers.len() >= MAX_ASKERS {
+                    self.askers.clear();
+                }
+                self.sweep_at = (2 * self.askers.len()).clamp(FIRST_SWEEP, MAX_ASKERS);
+            }
+            let inode = self
+                .socket
+                .netns
+                .run(|| rights::ports(None))
+                .ok()
+                .and_then(|list| list.into_iter().find(|(other, _)| *other == port).map(|(_, inode)| inode));
+            let Some(process) = inode.and_then(|inode| Process::find(credentials.pid, inode)) else {
+                self.askers.remove(&key);
+                return false;
+            };
+            self.askers.insert(key, process);
+        }
+        self.askers[&key].may_administer(credentials, self.socket.netns.as_fd())
+    }
+
+    /// Sends an answer, or keeps it behind those that wait.
+    fn answer(&mut self, port: u32, privileged: bool, datagram: Zeroizing<Vec<u8>>) {
+        if !self.waiting.contains_key(&port) {
+            match usersock::send(self.fd.as_fd(), port, &datagram, None) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                // Who is gone needs no answer.
+                _ => return,
+            }
+        }
+        // Whoever began to wait at this port decides whose room it takes.
+        let known = self.waiting.get(&port).map(|waiting| waiting.privileged);
+        let privileged = known.unwrap_or(privileged);
+        let kept = &mut self.kept[usize::from(privileged)];
+        let (most, askers) =
+            if privileged { (MAX_WAITING, usize::MAX) } else { (MAX_WAITING_UNPRIVILEGED, MAX_UNPRIVILEGED) };
+        let len = kept_len(&datagram);
+        if kept.len + len > most || known.is_none() && kept.askers >= askers {
+            return;
+        }
+        kept.len += len;
+        kept.askers += usize::from(known.is_none());
+        let new = || Waiting { datagrams: VecDeque::new(), since: Instant::now(), privileged };
+        self.waiting.entry(port).or_insert_with(new).datagrams.push_back(datagram);
+    }
+
+    fn send_waiting(&mut self) {
+        let (fd, kept) = (self.fd.as_fd(), &mut self.kept);
+        self.waiting.retain(|port, waiting| {
+            let kept = &mut kept[usize::from(waiting.privileged)];
+            while let Some(datagram) = waiting.datagrams.front() {
+                match usersock::send(fd, *port, datagram, None) {
+                    Ok(_) => {
+                        waiting.since = Instant::now();
+                        kept.len -= kept_len(datagram);
+                        waiting.datagrams.pop_front();
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && waiting.since.elapsed() < PATIENCE => {
+                        return true;
+                    }
+                    Err(_) => break,
+                }
+            }
+            kept.len -= waiting.datagrams.iter().map(kept_len).sum::<usize>();
+            kept.askers -= 1;
+            false
+        });
+    }
+}
+
+/// How much an answer that waits takes, in bytes.
+fn kept_len(datagram: &Zeroizing<Vec<u8>>) -> usize {
+    datagram.len() + KEPT_LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_sys::testing;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    /// A socket of a client in a namespace.
+    fn client(netns: &Netns, groups: u32) -> OwnedFd {
+        netns
+            .run(|| {
+                let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+                usersock::bind(fd.as_fd(), 0, groups)?;
+                usersock::pass_credentials(fd.as_fd())?;
+                Ok(fd)
+            })
+            .expect("a client")
+    }
+
+    fn read(fd: &OwnedFd) -> (Frame, Vec<u8>) {
+        assert!(sealane_sys::peer::readable(fd.as_fd(), 5000), "an answer");
+        let mut buf = vec![0; 1 << 17];
+        let frame = usersock::receive(fd.as_fd(), &mut buf, 0).expect("a frame");
+        buf.truncate(frame.len);
+        (frame, buf)
+    }
+
+    /// Runs `test` beside a server that answers with `call`.
+    fn served(netns: &Netns, call: impl Fn(&[u8], Sender) -> Replies + Sync, test: impl FnOnce(&Socket)) {
+        let socket = Socket::open(netns).expect("the port");
+        let (stop, waker) = (AtomicBool::new(false), Waker::new().expect("a waker"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut server = Server::new(&socket).expect("it is open");
+                while !stop.load(Ordering::Acquire) {
+                    server.turn(Duration::from_secs(1), &waker, None, &call);
+                }
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
+            stop.store(true, Ordering::Release);
+            waker.wake();
+            if let Err(panic) = done {
+                std::panic::resume_unwind(panic);
+            }
+        });
+    }
+
+    #[test]
+    fn answers_go_to_the_asker_and_events_to_the_groups() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let echo = |request: &[u8], from: Sender| Replies {
+            unicast: vec![
+                Zeroizing::new([request, &[u8::from(from.caller.privileged)]].concat()),
+                Zeroizing::new(vec![2]),
+            ],
+            events: vec![Notice { group: 3, bytes: Zeroizing::new(request.to_vec()) }],
+        };
+        served(&netns, echo, |socket| {
+            let (asker, listener, other) = (client(&netns, 0), client(&netns, 1 << 2), client(&netns, 1 << 3));
+            usersock::send(asker.as_fd(), XFRM_PORT, b"hello", None).expect("a request");
+            let (frame, bytes) = read(&asker);
+            assert_eq!((frame.port, &bytes[..]), (XFRM_PORT, &b"hello\x01"[..]), "privileged, as we are");
+            assert_eq!(read(&asker).1, [2]);
+            let (frame, bytes) = read(&listener);
+            assert_eq!((frame.groups, &bytes[..]), (1 << 2, &b"hello"[..]));
+            // Somebody else's credentials, where we may name them, are not ours.
+            usersock::send(
+                asker.as_fd(),
+                XFRM_PORT,
+                b"hello",
+                Some(Credentials { pid: std::process::id(), uid: 65534 }),
+            )
+            .expect("a request");
+            assert_eq!(read(&asker).1, b"hello\x00");
+            socket.publish(&[Notice { group: 4, bytes: Zeroizing::new(vec![7]) }]);
+            assert_eq!(read(&other).1, [7]);
+            assert!(!sealane_sys::peer::readable(other.as_fd(), 0));
+            assert_eq!(Socket::open(&netns).expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+        });
+    }
+
+    #[test]
+    fn a_socket_given_away_has_not_its_new_owner_s_rights() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let tell = |_: &[u8], from: Sender| Replies {
+            unicast: vec![Zeroizing::new(vec![u8::from(from.caller.privileged)])],
+            events: Vec::new(),
+        };
+        served(&netns, tell, |_| {
+            // Made by nobody, used by us.
+            let fd = client(&netns, 0);
+            std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
+            usersock::send(fd.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+            assert_eq!(read(&fd).1, [0]);
+        });
+    }
+
+    #[test]
+    fn an_asker_that_does_not_read_gets_everything_later() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let dump = |_: &[u8], _: Sender| Replies {
+            unicast: (0..2000u32).map(|n| Zeroizing::new([&n.to_ne_bytes()[..], &[0; 4000]].concat())).collect(),
+            events: Vec::new(),
+        };
+        let (send, receive) = mpsc::channel();
+        served(&netns, dump, |_| {
+            let (slow, quick) = (client(&netns, 0), client(&netns, 0));
+            usersock::send(slow.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+            read(&slow);
+            // Others do not wait for it.
+            usersock::send(quick.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+            for n in 0..2000u32 {
+                assert_eq!(read(&quick).1[..4], n.to_ne_bytes());
+            }
+            for n in 1..2000u32 {
+                assert_eq!(read(&slow).1[..4], n.to_ne_bytes());
+            }
+            send.send(()).expect("a receiver");
+        });
+        receive.recv().expect("it came to its end");
+    }
+
+    #[test]
+    fn who_has_no_rights_takes_no_room_from_others() {
+        let Some(netns) = testing::namespace("xfrm::socket") else { return };
+        let dump = |request: &[u8], from: Sender| Replies {
+            unicast: match from.caller.privileged {
+                true => (0..2000u32).map(|n| Zeroizing::new([&n.to_ne_bytes()[..], &[0; 4000]].concat())).collect(),
+                false => vec![Zeroizing::new(request.repeat(2)); 64],
+            },
+            events: Vec::new(),
+        };
+        let socket = Socket::open(&netns).expect("the port");
+        let mut server = Server::new(&socket).expect("it is open");
+        let waker = Waker::new().expect("a waker");
+        let stranger = || {
+            let fd = client(&netns, 0);
+            std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
+            fd
+        };
+        let strangers: Vec<OwnedFd> = (0..2 * MAX_UNPRIVILEGED).map(|_| stranger()).collect();
+        for round in 0..4 {
+            for stranger in &strangers {
+                usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000], None).expect("a request");
+                server.turn(Duration::from_secs(1), &waker, None, dump);
+            }
+        }
+        let [unprivileged, privileged] = &server.kept;
+        assert!((1..=MAX_UNPRIVILEGED).contains(&unprivileged.askers), "{}", unprivileged.askers);
+        assert!(unprivileged.len <= MAX_WAITING_UNPRIVILEGED && unprivileged.len > 2 << 20, "{}", unprivileged.len);
+        assert_eq!((privileged.askers, privileged.len), (0, 0));
+        // Root has room.
+        let root = client(&netns, 0);
+        usersock::send(root.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+        for n in 0..2000u32 {
+            while !sealane_sys::peer::readable(root.as_fd(), 0) {
+                server.turn(Duration::from_millis(10), &waker, None, dump);
+            }
+            assert_eq!(read(&root).1[..4], n.to_ne_bytes());
+        }
+        // Those who are gone are forgotten.
+        drop((strangers, root));
+        server.send_waiting();
+        let rest = server.kept.iter().map(|kept| (kept.askers, kept.len));
+        assert!(rest.eq([(0, 0), (0, 0)]) && server.waiting.is_empty());
+    }
+}

@@ -1,0 +1,248 @@
+//! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
+
+use super::device::{Devices, Refused};
+use super::gateway::Gateway;
+use super::interface::Interfaces;
+use super::keepalive;
+use super::listeners::{LISTENERS, Listeners, Sysctls};
+use super::numbers;
+use super::path::DataPath;
+use super::questions;
+use super::socket::{Server, Socket};
+use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::Errno;
+use sealane_abi::netlink::answer::{ExtAck, ack};
+use sealane_abi::netlink::{Message, Messages};
+use sealane_abi::sealane::Question;
+use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
+use sealane_config::{OffloadDevice, XfrmInterface};
+use sealane_crypto::Registry;
+use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_sys::netns::Netns;
+use sealane_sys::poll::Waker;
+use sealane_sys::presence::Presence;
+use sealane_sys::random;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// How long the thread sleeps at most: what changes the engine elsewhere wakes it.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// One of them.
+pub(crate) struct Space {
+    netns: Netns,
+    socket: Arc<Socket>,
+    waker: Arc<Waker>,
+    data: DataPath,
+    devices: Mutex<Devices>,
+    gateway: Mutex<Option<Gateway>>,
+    interfaces: Mutex<Interfaces>,
+    /// Readable when an interface has changed.
+    links: OwnedFd,
+    stop: AtomicBool,
+    /// Tells launchers that a daemon serves the namespace, even after it has died.
+    presence: Presence,
+    sysctls: Sysctls,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Space {
+    /// Serves a namespace of a name with so many workers. `folder` is where it says so.
+    ///
+    /// # Errors
+    /// `AddrInUse` when another daemon does; otherwise the kernel's.
+    pub(crate) fn start(
+        netns: Netns,
+        name: Option<&str>,
+        registry: Arc<Registry>,
+        folder: &Path,
+        workers: u32,
+    ) -> io::Result<Arc<Self>> {
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        let path = numbers::path(&numbers::folder(folder), name);
+        let numbers = numbers::Log::open(&path, &registry, random::fill)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let engine =
+            Xfrm::new(Setup { registry, random: Box::new(random::fill), cpus, numbers: Some(Box::new(numbers)) });
+        let socket = Arc::new(Socket::open(&netns)?);
+        let waker = Arc::new(Waker::new()?);
+        let publish = {
+            let (socket, waker) = (socket.clone(), waker.clone());
+            Box::new(move |events: Vec<Notice>| {
+                socket.publish(&events);
+                // There may be a timer now that is due before the others.
+                waker.wake();
+            })
+        };
+        let data = DataPath::start(netns.try_clone()?, engine, publish, workers)?;
+        let devices = Devices::new(netns.try_clone()?, waker.clone())?;
+        let links = devices.links()?;
+        let presence = Presence::write(folder, &netns)?;
+        let sysctls = netns.run(|| Ok(Sysctls::open()))?;
+        let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
+        let space = Arc::new(Space {
+            netns,
+            socket,
+            waker,
+            data,
+            devices: Mutex::new(devices),
+            gateway: Mutex::default(),
+            interfaces,
+            links,
+            stop: AtomicBool::new(false),
+            presence,
+            sysctls,
+            thread: Mutex::default(),
+        });
+        let shared = space.clone();
+        let thread = std::thread::Builder::new().name("sealane-xfrm".into()).spawn(move || shared.work())?;
+        *space.thread.lock() = Some(thread);
+        Ok(space)
+    }
+
+    fn work(&self) {
+        let Some(mut server) = Server::new(&self.socket) else { return };
+        let mut listeners = Listeners::new(&self.netns);
+        let mut keepalives = keepalive::Sender::default();
+        while !self.stop.load(Ordering::Acquire) {
+            // The kernel is asked before the engine is locked, which packets wait for.
+            let listen = listeners.have(XFRMNLGRP_AEVENTS);
+            let timeout = {
+                let now = self.now();
+                let mut engine = self.engine();
+                engine.set_aevent_listeners(listen, now);
+                let longest = if engine.has_states() { LISTENERS } else { LONGEST };
+                engine.poll_timeout(now).unwrap_or(longest).min(longest)
+            };
+            server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
+                // Who has put an interface down before it asks, as on Linux, finds nothing of it.
+                self.devices.lock().follow(&self.data);
+                let answer = questions::answer(datagram, &from, |question| match question {
+                    Question::Stat => proc_xfrm_stat(&self.data.stat()),
+                    Question::Devices => {
+                        let gateway = self.gateway.lock().as_ref().map(Gateway::describe);
+                        let interfaces = self.interfaces.lock().describe();
+                        self.devices.lock().describe() + &interfaces + &gateway.unwrap_or_default()
+                    }
+                    Question::Path => self.data.shared().describe(),
+                });
+                if let Some(answer) = answer {
+                    return answer;
+                }
+                let settings = self.sysctls.read();
+                let done = self.data.with(|engine, now| {
+                    settings.tell(engine);
+                    engine.call(datagram, from, now)
+                });
+                done.unwrap_or_else(|e| {
+                    eprintln!("sealane: xfrm: the rules that policies need: {e}");
+                    refuse(datagram, from)
+                })
+            });
+            self.devices.lock().follow(&self.data);
+            let told = self.engine().take_device_events();
+            if !told.is_empty() {
+                match self.data.with(|engine, _| engine.tell_device_events(told)) {
+                    Ok(events) => self.publish(&events),
+                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+                }
+            }
+            let now = self.now();
+            if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
+                match self.data.with(|engine, now| engine.handle_timeout(now)) {
+                    Ok(events) => self.publish(&events),
+                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+                }
+                let due = self.engine().keepalives(now);
+                if let Err(e) = keepalives.send(&self.netns, self.data.shared().bits.exempt, &due) {
+                    eprintln!("sealane: xfrm: NAT keep-alives: {e}");
+                }
+            }
+        }
+    }
+
+    /// The engine. Who changes policies does so by [`DataPath::with`].
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Xfrm> {
+        self.data.shared().xfrm()
+    }
+
+    /// Where its packets go.
+    pub(crate) fn data(&self) -> &DataPath {
+        &self.data
+    }
+
+    /// The time, as the engine counts it here.
+    pub(crate) fn now(&self) -> Now {
+        self.data.shared().now()
+    }
+
+    /// Tells events to those who listen.
+    pub(crate) fn publish(&self, events: &[Notice]) {
+        self.socket.publish(events);
+    }
+
+    /// Makes these offload devices the ones that there are. Launchers tell programs that ask of them (`esp-hw-offload`).
+    ///
+    /// # Errors
+    /// Which one cannot be, and why; those before it are there.
+    pub(crate) fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
+        let mut devices = self.devices.lock();
+        let done = devices.configure(wanted, &self.data);
+        self.presence.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
+        done
+    }
+
+    /// Makes these xfrm interfaces the ones that there are.
+    ///
+    /// # Errors
+    /// Which one cannot be, and why; those before it are there.
+    pub(crate) fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
+        self.interfaces.lock().set(wanted, &self.data)
+    }
+
+    /// Forwards between these interfaces past the stack, and between no others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn set_gateway(&self, interfaces: &[String]) -> io::Result<()> {
+        let mut gateway = self.gateway.lock();
+        if gateway.as_ref().map_or(&[][..], Gateway::names) == interfaces {
+            return Ok(());
+        }
+        // One program at a time.
+        *gateway = None;
+        if !interfaces.is_empty() {
+            *gateway = Some(Gateway::start(&self.netns, self.data.shared(), self.data.tun()?, interfaces)?);
+        }
+        Ok(())
+    }
+
+    /// Ends it: in this namespace the kernel's own IPsec is asked from now on.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        // The rest takes a while, in which nobody answers.
+        self.socket.close();
+        *self.gateway.lock() = None;
+        self.interfaces.lock().stop(&self.data);
+        self.devices.lock().stop(&self.data);
+        self.data.stop();
+        self.presence.remove();
+    }
+}
+
+/// What a datagram is answered with whose policies the kernel's rules could not follow: its sender must not believe that
+/// they are in force.
+fn refuse(datagram: &[u8], from: Sender) -> Replies {
+    let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
+    Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
+}

@@ -1,0 +1,34 @@
+//! What a program and its children used of AF_ALG: `sealane audit`.
+
+pub use sealane_engine::audit::Usage;
+use sealane_engine::audit::{Counters, WORDS};
+use sealane_sys::mapping::SharedWords;
+use std::io;
+
+/// Counters in memory that every process of a program shares.
+pub(crate) struct Ledger(SharedWords);
+
+impl Ledger {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new() -> io::Result<Self> {
+        SharedWords::new(WORDS).map(Ledger)
+    }
+
+    /// Where the program's processes find it.
+    pub(crate) fn path(&self) -> String {
+        self.0.path()
+    }
+
+    /// The counters themselves.
+    pub(crate) fn words(&self) -> &'static [core::sync::atomic::AtomicU64] {
+        self.0.words()
+    }
+
+    /// What has been counted.
+    pub(crate) fn usage(&self) -> Vec<Usage> {
+        Counters::new(self.0.words()).usage()
+    }
+}

@@ -1,0 +1,253 @@
+//! The launcher: runs a program so that it and its children find AF_ALG.
+//!
+//! The program's exit status is ours. What goes wrong before it runs ends as a shell would: [`NOT_FOUND`],
+//! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
+
+use crate::audit::{Ledger, Usage};
+use crate::serve::{Counting, Server};
+use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
+use sealane_admin::socket as admin;
+use sealane_crypto::Registry;
+use sealane_engine::{Observer, Profile, System};
+use sealane_net::ao::alg::Algorithms;
+use sealane_sys::clock::wall_ms;
+use sealane_sys::process::{self, Change, Signal, Signals};
+use sealane_sys::runtime;
+use sealane_sys::seccomp::{Filter, Listener, Numbers};
+use sealane_tcp_ao::Spaces;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
+use std::{env, io};
+
+/// Exit status when the program is not there.
+pub const NOT_FOUND: i32 = 127;
+/// Exit status when the program cannot be run.
+pub const NOT_EXECUTABLE: i32 = 126;
+/// Exit status when we failed before the program ran.
+pub const FAILED: i32 = 125;
+
+/// How calls are caught.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Intercept {
+    /// A preloaded library where the program takes one, seccomp for the rest.
+    #[default]
+    Auto,
+    /// The preloaded library only: static programs get what the kernel has.
+    Preload,
+    /// Seccomp only: slower, and nothing of ours runs in the program.
+    Seccomp,
+}
+
+/// What to run, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The program: a path, or a name to be found in PATH.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// The kernel to imitate.
+    pub profile: Profile,
+    /// How calls are caught.
+    pub intercept: Intercept,
+    /// Whether TCP-AO is served too.
+    pub tcp_ao: bool,
+    /// How segments of TCP-AO may travel.
+    pub data_path: DataPath,
+    /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
+    pub shim: Option<PathBuf>,
+}
+
+/// Runs a program to its end. Returns its exit status, 128 and the signal's number if one ended it.
+///
+/// Messages of our own go to standard error, one line each, named.
+#[must_use]
+pub fn run(options: &Options) -> i32 {
+    launch(options, None).unwrap_or_else(|status| status)
+}
+
+/// Runs a program to its end as [`run`] does, and counts what it uses of AF_ALG: none if it did not start.
+///
+/// # Errors
+/// When the counters cannot be made.
+pub fn audit(options: &Options) -> io::Result<(i32, Option<Vec<Usage>>)> {
+    let ledger = Ledger::new()?;
+    Ok(match launch(options, Some(&ledger)) {
+        Ok(status) => (status, Some(ledger.usage())),
+        Err(status) => (status, None),
+    })
+}
+
+fn complain(what: std::fmt::Arguments<'_>) {
+    eprintln!("sealane: {what}");
+}
+
+/// The program's exit status, or ours if it did not start.
+fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
+    let Some(program) = find(&options.program, env::var_os("PATH").as_deref()) else {
+        complain(format_args!("{}: not found", options.program.display()));
+        return Err(NOT_FOUND);
+    };
+    let mut command = Command::new(&program);
+    std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
+    command.args(&options.args);
+    let raised = raises_privilege(&program);
+    if raised {
+        complain(format_args!("{}: set-user-id or with capabilities of its own: runs without us", program.display()));
+    } else if options.intercept != Intercept::Seccomp {
+        match preload(options) {
+            Ok(list) => {
+                command.env("LD_PRELOAD", list).env("SEALANE_PROFILE", options.profile.name());
+                if let Some(ledger) = ledger {
+                    command.env("SEALANE_AUDIT", ledger.path());
+                }
+            }
+            Err(e) => {
+                complain(format_args!("{e}"));
+                return Err(FAILED);
+            }
+        }
+    }
+    let numbers = Numbers::below(process::descriptor_limit());
+    let filter = (!raised && options.intercept != Intercept::Preload).then(|| Filter::new(&numbers, options.tcp_ao));
+    let wanted = filter.is_some();
+    if wanted && yama_restricts() {
+        process::become_subreaper();
+    }
+    let signals = Signals::block();
+    let (pid, listener) = match process::spawn(command, &signals, filter, options.tcp_ao) {
+        Ok(started) => started,
+        Err(e) => {
+            complain(format_args!("{}: {e}", program.display()));
+            return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
+        }
+    };
+    process::no_core_for_us();
+    let mut server = None;
+    match listener {
+        Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, ledger)),
+        None if options.intercept == Intercept::Seccomp => {
+            complain(format_args!("this kernel lets us watch no calls (seccomp): the program runs without us"));
+        }
+        None => {}
+    }
+    let admin = server.as_ref().filter(|s| s.tcp_ao.is_some()).and_then(|s| admin(s, &program));
+    let status = wait(pid, &signals);
+    drop(admin);
+    if let Some(spaces) = server.as_ref().and_then(|s| s.tcp_ao.as_ref()) {
+        spaces.stop();
+    }
+    Ok(status)
+}
+
+/// Serves what comes around the preloaded library, and TCP-AO, while the program runs.
+fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
+    let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(Counting(l.words())) as _);
+    let profile = options.profile;
+    let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
+    let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));
+    let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
+    let server = Server::new(listener, numbers, spaces, make);
+    server.start();
+    server
+}
+
+/// The socket over which `sealane tcp-ao show` asks. Without it the program runs all the same.
+fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
+    let folder = runtime::folder()?;
+    let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let started_s = wall_ms() / 1000;
+    let server = server.clone();
+    let source = move || Snapshot {
+        version: VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        role: Role::Run,
+        pid: std::process::id(),
+        program: program.clone(),
+        started_s,
+        taken_s: wall_ms() / 1000,
+        namespaces: server.tcp_ao.as_ref().map(Spaces::describe).unwrap_or_default(),
+    };
+    let started = admin::Server::start(&folder, Arc::new(source));
+    started.inspect_err(|e| complain(format_args!("tcp-ao show will not find us: {}: {e}", folder.display()))).ok()
+}
+
+/// Every driver of this build, with this machine's table; says so where that cannot be used.
+pub(crate) fn registry() -> Arc<Registry> {
+    let (registry, error) = sealane_drivers::system_registry();
+    if let Some(e) = error {
+        complain(format_args!("calibration: {e}; using the shipped table"));
+    }
+    Arc::new(registry)
+}
+
+/// Passes signals on until the program has ended.
+fn wait(pid: u32, signals: &Signals) -> i32 {
+    loop {
+        match signals.wait() {
+            Signal::Child => match process::changed(pid) {
+                Some(Change::Exited(status)) => return status,
+                Some(Change::Killed(signal)) => return 128 + signal,
+                // Stopped from the keyboard: our shell has to see it too. Continued, we continue it.
+                Some(Change::Stopped) => {
+                    process::stop_self();
+                    process::kill(pid, libc::SIGCONT);
+                }
+                None => {}
+            },
+            Signal::Sent(signal) => process::kill(pid, signal),
+            Signal::Terminal => {}
+        }
+    }
+}
+
+/// The program's path: as given if it has a slash, else the first executable file of its name in `path`.
+fn find(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program));
+    }
+    let runs = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0);
+    env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin"))).map(|dir| dir.join(program)).find(runs)
+}
+
+/// Whether the kernel would run it with more rights than its user has.
+fn raises_privilege(program: &Path) -> bool {
+    let Ok(meta) = program.metadata() else { return false };
+    let set_group_id = meta.mode() & 0o2010 == 0o2010;
+    meta.mode() & 0o4000 != 0 || set_group_id || process::has_capabilities(program)
+}
+
+/// The value of LD_PRELOAD.
+fn preload(options: &Options) -> Result<OsString, String> {
+    let shim = match options.shim.clone().or_else(|| env::var_os("SEALANE_SHIM").map(PathBuf::from)) {
+        Some(given) => given,
+        None => {
+            let here = env::current_exe().map_err(|e| format!("cannot find our own executable: {e}"))?;
+            let beside = here.parent().unwrap_or(Path::new("/"));
+            let places = [beside.join(SHIM), beside.join("../lib/sealane").join(SHIM), beside.join("..").join(SHIM)];
+            places.into_iter().find(|p| p.is_file()).ok_or_else(|| {
+                format!("{SHIM} is neither beside the executable nor in ../lib/sealane; SEALANE_SHIM can name it")
+            })?
+        }
+    };
+    let shim = shim.canonicalize().map_err(|e| format!("{}: {e}", shim.display()))?;
+    // The loader splits the list at spaces and colons.
+    if shim.as_os_str().as_encoded_bytes().iter().any(|b| b" :".contains(b)) {
+        return Err(format!("{}: a path with spaces or colons cannot be preloaded", shim.display()));
+    }
+    let mut list = shim.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    Ok(list)
+}
+
+const SHIM: &str = "libsealane_shim.so";
+
+/// Whether Yama lets a process look only into its own descendants.
+fn yama_restricts() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|s| s.trim() != "0")
+}

@@ -1,0 +1,154 @@
+//! NETLINK_XFRM for a served program: a socket of NETLINK_USERSOCK whose frames go to the daemon of its network namespace.
+//!
+//! The socket is a real one, and the program's. We keep nothing but its cookie, and borrow it for the length of a call.
+//! What the kernel can do on it alone it does: poll, close, dup, fork, groups, buffers that overrun. Sending and receiving
+//! come to us: a port number of the daemon's becomes the kernel's 0 on the way in, and what anybody else sent is dropped.
+
+mod link;
+mod receive;
+mod send;
+mod socket;
+
+use super::{Server, Verdict};
+use parking_lot::Mutex;
+use sealane_abi::netlink::NETLINK_XFRM;
+use sealane_abi::sealane::XFRM_STAT_QUERY;
+use sealane_sys::gone::Watched;
+use sealane_sys::peer::Peer;
+use sealane_sys::seccomp::{Notification, XFRM_OPTIONS};
+use sealane_sys::{tcp_socket, usersock};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+type Done = Result<i64, Verdict>;
+
+/// Looks for closed sockets when there are this many, or twice as many as last time.
+const FIRST_SWEEP: usize = 64;
+
+/// One socket of a program.
+pub(super) struct Entry {
+    /// Whether its maker might administer the network namespace: the kernel wants that of makers as well as of senders.
+    maker_may: bool,
+    /// `SO_PASSCRED` as the program has set it; the socket itself always has it.
+    passes_credentials: AtomicBool,
+    /// Held while a frame is looked at and taken.
+    receiving: Mutex<()>,
+    /// The daemon, as far as it has shown who it is.
+    daemon: Mutex<Option<link::Daemon>>,
+}
+
+/// All sockets of programs that we serve, by their cookies.
+#[derive(Default)]
+pub(crate) struct Sockets {
+    by_cookie: Mutex<HashMap<u64, Arc<Entry>>>,
+    watched: OnceLock<Watched>,
+}
+
+impl Sockets {
+    fn add(&self, socket: &OwnedFd, entry: Entry) -> Result<u64, i32> {
+        let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO);
+        let watched = match self.watched.get() {
+            Some(watched) => watched,
+            None => {
+                let new = Watched::new().map_err(errno)?;
+                self.watched.get_or_init(|| new)
+            }
+        };
+        let cookie = tcp_socket::cookie(socket.as_fd()).map_err(errno)?;
+        let mut sockets = self.by_cookie.lock();
+        if sockets.len() >= FIRST_SWEEP && sockets.len().is_power_of_two() {
+            let alive = watched.alive().map_err(errno)?;
+            sockets.retain(|cookie, _| alive.contains(cookie));
+        }
+        watched.add(socket.as_fd(), cookie).map_err(errno)?;
+        sockets.insert(cookie, Arc::new(entry));
+        Ok(cookie)
+    }
+
+    fn find(&self, socket: &OwnedFd) -> Option<Arc<Entry>> {
+        if !usersock::is_one(socket.as_fd()) {
+            return None;
+        }
+        let cookie = tcp_socket::cookie(socket.as_fd()).ok()?;
+        self.by_cookie.lock().get(&cookie).cloned()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_cookie.lock().is_empty()
+    }
+}
+
+/// One call.
+struct Call<'a> {
+    server: &'a Arc<Server>,
+    peer: Peer,
+    n: &'a Notification,
+    entry: Arc<Entry>,
+    /// A duplicate of the program's descriptor, which goes with the call.
+    fd: OwnedFd,
+}
+
+/// Gives the program a descriptor of a socket, by preference one that `select` can have.
+fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+    server.place(n, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
+}
+
+/// Serves a call if it is about NETLINK_XFRM.
+pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
+    let peer = Peer(n.tid);
+    if n.nr == libc::SYS_socket {
+        let ours = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == NETLINK_XFRM;
+        return ours.then(|| link::socket(server, peer, n));
+    }
+    if n.nr == libc::SYS_setsockopt && XFRM_OPTIONS.contains(&(n.args[1] as i32, n.args[2] as i32)) {
+        return Some(link::option(server, peer, n));
+    }
+    if n.nr == libc::SYS_bind {
+        link::bind(server, peer, n);
+    }
+    if n.nr == libc::SYS_getsockopt && (n.args[1] as i32, n.args[2] as i32) == XFRM_STAT_QUERY {
+        return Some(link::counters(peer, n));
+    }
+    let fd = n.args[0] as u32;
+    if server.xfrm.is_empty() || !server.watches(fd) {
+        return None;
+    }
+    let fd = peer.borrow(fd).ok()?;
+    let entry = server.xfrm.find(&fd)?;
+    Some(Call { server, peer, n, entry, fd }.serve())
+}
+
+impl Call<'_> {
+    fn serve(&self) -> Done {
+        match self.n.nr {
+            libc::SYS_sendto | libc::SYS_write | libc::SYS_writev | libc::SYS_pwritev2 => self.send_plain(),
+            libc::SYS_sendmsg => self.sendmsg(self.n.arg(1), self.n.int(2)),
+            libc::SYS_sendmmsg => self.sendmmsg(),
+            libc::SYS_recvfrom | libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => self.receive_plain(),
+            libc::SYS_recvmsg => self.recvmsg(self.n.arg(1), self.n.int(2)),
+            libc::SYS_recvmmsg => self.recvmmsg(),
+            libc::SYS_connect => self.connect(),
+            libc::SYS_getpeername => self.getpeername(),
+            libc::SYS_setsockopt => self.setsockopt(),
+            libc::SYS_getsockopt => self.getsockopt(),
+            libc::SYS_accept | libc::SYS_accept4 | libc::SYS_listen | libc::SYS_shutdown => {
+                Err(libc::EOPNOTSUPP.into())
+            }
+            libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
+            libc::SYS_dup => place(self.server, self.n, self.fd.as_fd(), false),
+            libc::SYS_fcntl => match self.n.int(1) {
+                libc::F_DUPFD => place(self.server, self.n, self.fd.as_fd(), false),
+                libc::F_DUPFD_CLOEXEC => place(self.server, self.n, self.fd.as_fd(), true),
+                _ => Err(Verdict::Pass),
+            },
+            libc::SYS_ioctl => self.ioctl(),
+            // bind and getsockname are as they would be.
+            libc::SYS_bind | libc::SYS_getsockname => Err(Verdict::Pass),
+            // dup2 and dup3: outside of the watched range we would lose sight of it.
+            _ if self.server.watches(self.n.arg(1) as u32) => Err(Verdict::Pass),
+            _ => Err(libc::EMFILE.into()),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Which daemon a program's socket speaks to, if any; making sockets; options of other sockets that are for it.
+
+use super::{Done, Entry};
+use crate::serve::{Server, Verdict, calls};
+use parking_lot::Mutex;
+use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
+use sealane_abi::sealane::{BYPASS_MARK, Question, XFRM_PORT};
+use sealane_abi::socket::{NAT_T, UDP_ENCAP};
+use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
+use sealane_sys::netns::{self, Netns};
+use sealane_sys::peer::{Peer, Span, readable};
+use sealane_sys::rights;
+use sealane_sys::seccomp::Notification;
+use sealane_sys::{presence, process, runtime, tcp_socket, usersock};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use zerocopy::FromBytes;
+
+/// How long a daemon may take to say who it is.
+const PATIENCE_MS: i32 = 2000;
+/// How long one is trusted whose process we cannot watch, because it is outside our process namespace.
+const UNSEEN: Duration = Duration::from_secs(1);
+
+/// A daemon that has shown who it is.
+pub(super) struct Daemon {
+    process: Option<process::Watch>,
+    seen: Instant,
+}
+
+impl Daemon {
+    /// Whether it is still the same.
+    fn stands(&self) -> bool {
+        match &self.process {
+            Some(process) => process.lives(),
+            None => self.seen.elapsed() < UNSEEN,
+        }
+    }
+}
+
+/// Whether frames of a user are the daemon's: root's, or our own user's.
+pub(super) fn trusted(uid: u32) -> bool {
+    uid == 0 || uid == process::effective_user()
+}
+
+/// Asks for the daemon of the calling thread's network namespace. None: nobody has its port.
+///
+/// # Errors
+/// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
+fn meet() -> io::Result<Option<Daemon>> {
+    Ok(probe()?.map(|(_, daemon)| daemon))
+}
+
+/// The same, with the socket that it was asked by.
+fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
+    let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+    usersock::pass_credentials(probe.as_fd())?;
+    // From now on nobody else's frames get here.
+    usersock::connect(probe.as_fd(), XFRM_PORT)?;
+    let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
+    match usersock::send(probe.as_fd(), XFRM_PORT, &hello, None) {
+        Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
+        sent => sent?,
+    };
+    if !readable(probe.as_fd(), PATIENCE_MS) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let frame = usersock::receive(probe.as_fd(), &mut [0; 64], 0)?;
+    match frame.sender {
+        Some(sender) if frame.port == XFRM_PORT && trusted(sender.uid) => {
+            let process = process::Watch::new(sender.pid);
+            if sender.pid != 0 && process.is_none() {
+                // It has ended.
+                return Ok(None);
+            }
+            Ok(Some((probe, Daemon { process, seen: Instant::now() })))
+        }
+        _ => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order.
+pub(super) fn settle(peer: Peer) {
+    // Whatever is wrong, the request has been sent.
+    let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
+}
+
+/// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good order.
+pub(super) fn devices(cookie: u64) -> Option<Vec<String>> {
+    presence::devices(&runtime::folders(), cookie)
+}
+
+/// What answers for NETLINK_XFRM in a namespace.
+enum Served {
+    /// A daemon.
+    Daemon(Daemon),
+    /// None, but there was one, and what it had in force may still be wanted.
+    Died,
+    /// The kernel.
+    Kernel,
+}
+
+/// What answers in the calling thread's namespace.
+fn served() -> io::Result<Served> {
+    match meet()? {
+        Some(daemon) => Ok(Served::Daemon(daemon)),
+        None => {
+            let socket = usersock::open(libc::SOCK_RAW, 0)?;
+            let marked = netns::cookie(socket.as_fd()).is_ok_and(|cookie| devices(cookie).is_some());
+            Ok(if marked { Served::Died } else { Served::Kernel })
+        }
+    }
+}
+
+/// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
+fn perhaps(peer: Peer) -> bool {
+    let has_port = rights::ports(Some(peer)).is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT));
+    has_port || presence::any(&runtime::folders())
+}
+
+fn peer_netns(peer: Peer) -> io::Result<Netns> {
+    Netns::open(&format!("/proc/{}/ns/net", peer.0))
+}
+
+/// Runs something in a namespace: here, where it is our own.
+fn within<T: Send>(netns: &Netns, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    if Netns::current()?.id()? == netns.id()? { f() } else { netns.run(f) }
+}
+
+fn refused(e: &io::Error) -> Verdict {
+    Verdict::Fail(match e.kind() {
+        // Keys are told to nobody else, nor does the kernel's own IPsec take what was meant for a daemon.
+        io::ErrorKind::PermissionDenied => libc::EACCES,
+        io::ErrorKind::TimedOut => libc::ECONNREFUSED,
+        _ => e.raw_os_error().unwrap_or(libc::EIO),
+    })
+}
+
+/// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
+pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
+    const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    if !perhaps(peer) || peer.secure() {
+        return Err(Verdict::Pass);
+    }
+    let type_ = n.args[1] as i32;
+    if !matches!(type_ & !FLAGS, libc::SOCK_RAW | libc::SOCK_DGRAM) {
+        return Err(Verdict::Pass);
+    }
+    let netns = peer_netns(peer).map_err(|_| Verdict::Pass)?;
+    let made = within(&netns, || {
+        let daemon = match served()? {
+            Served::Kernel => return Ok(None),
+            Served::Died => None,
+            Served::Daemon(daemon) => Some(daemon),
+        };
+        let socket = usersock::open(type_ & !FLAGS, type_ & libc::SOCK_NONBLOCK)?;
+        usersock::pass_credentials(socket.as_fd())?;
+        Ok(Some((socket, daemon)))
+    });
+    let Some((socket, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
+    let entry = Entry {
+        maker_may: rights::net_admin(peer, netns.as_fd()),
+        passes_credentials: AtomicBool::new(false),
+        receiving: Mutex::default(),
+        daemon: Mutex::new(daemon),
+    };
+    server.xfrm.add(&socket, entry)?;
+    super::place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
+}
+
+impl Entry {
+    /// Makes sure that the daemon is there and is who it says.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` when there is none now.
+    pub(super) fn meet(&self, socket: BorrowedFd<'_>) -> Result<(), Verdict> {
+        let mut daemon = self.daemon.lock();
+        if daemon.as_ref().is_some_and(Daemon::stands) {
+            return Ok(());
+        }
+        *daemon = None;
+        let netns = Netns::of_socket(socket).map_err(|e| refused(&e))?;
+        *daemon = within(&netns, meet).map_err(|e| refused(&e))?;
+        if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
+    }
+
+    /// Whether the daemon that was met still lives and has its port.
+    pub(super) fn is_heard(&self, socket: BorrowedFd<'_>) -> bool {
+        let lives = |daemon: &Daemon| daemon.process.as_ref().is_none_or(process::Watch::lives);
+        if !self.daemon.lock().as_ref().is_some_and(lives) {
+            return false;
+        }
+        let word = answer::message(NLMSG_NOOP, NLM_F_REQUEST, 0, 0, &[]);
+        let say = || {
+            let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+            usersock::send(probe.as_fd(), XFRM_PORT, &word, None)
+        };
+        let said = Netns::of_socket(socket).and_then(|netns| within(&netns, say));
+        !said.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
+    }
+}
+
+/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an id.
+pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
+    let of = match n.args[0] as i32 {
+        pid if pid > 0 => Peer(pid as u32),
+        0 => peer,
+        _ => Peer(peer.process().unwrap_or(peer.0)),
+    };
+    let none = |_| Verdict::Fail(libc::ENOENT);
+    let text = peer_netns(of).and_then(|netns| {
+        within(&netns, || {
+            let Some((socket, _)) = probe()? else { return Ok(None) };
+            let question = answer::message(Question::Stat.kind(), NLM_F_REQUEST, 0, 0, &[]);
+            usersock::send(socket.as_fd(), XFRM_PORT, &question, None)?;
+            readable(socket.as_fd(), PATIENCE_MS);
+            let mut bytes = vec![0; 16 << 10];
+            let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
+            bytes.truncate(frame.len);
+            Ok(Question::Stat.text(&bytes).map(str::to_owned))
+        })
+    });
+    let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
+    calls::tell_text(peer, n, &text)
+}
+
+/// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
+pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
+    if !perhaps(peer) || peer.secure() {
+        return Err(Verdict::Pass);
+    }
+    let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
+    let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
+    let Ok(Served::Daemon(_) | Served::Died) = within(&netns, served) else { return Err(Verdict::Pass) };
+    if !server.listener.valid(n.id) {
+        return Err(Verdict::Answered);
+    }
+    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(peer, n, &fd, &netns) }
+}
+
+/// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there first.
+pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
+    let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
+    let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
+    if !inet || u16::from_be_bytes(port) != NAT_T || !perhaps(peer) || peer.secure() {
+        return;
+    }
+    let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };
+    let udp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_UDP);
+    if udp
+        && let Ok(netns) = Netns::of_socket(fd.as_fd())
+        && let Ok(Served::Daemon(_)) = within(&netns, served)
+        && server.listener.valid(n.id)
+    {
+        // Without it the kernel tells the program that the port is taken.
+        let _ = usersock::share_port(fd.as_fd());
+    }
+}
+
+/// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside.
+fn encap(peer: Peer, n: &Notification, fd: &OwnedFd) -> Done {
+    const UDP_ENCAP_ESPINUDP: i32 = 2;
+    if (n.args[4] as i32) < 4 {
+        return Err(libc::EINVAL.into());
+    }
+    let kind = i32::from_ne_bytes(peer.bytes(n.args[3])?);
+    if !matches!(kind, 0 | UDP_ENCAP_ESPINUDP) || tcp_socket::kind(fd.as_fd()).is_none_or(|k| k.1 != libc::IPPROTO_UDP)
+    {
+        return Err(Verdict::Pass);
+    }
+    usersock::share_port(fd.as_fd()).map_err(|e| e.raw_os_error().unwrap_or(libc::EINVAL))?;
+    Ok(0)
+}
+
+/// A policy of a socket: key managers except their own packets from policies so.
+fn policy(peer: Peer, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
+    if !rights::net_admin(peer, netns.as_fd()) {
+        return Err(libc::EPERM.into());
+    }
+    let (at, len) = (n.args[3], n.args[4] as i32);
+    if at == 0 && len == 0 {
+        // Takes both policies away.
+        return mark_socket(fd, 0);
+    }
+    if !(1..=4096).contains(&len) {
+        return Err(libc::EMSGSIZE.into());
+    }
+    let mut bytes = vec![0; len as usize];
+    peer.read(&[Span { at, len: bytes.len() }], &mut bytes)?;
+    let Ok((policy, templates)) = UserpolicyInfo::read_from_prefix(&bytes) else { return Err(libc::EINVAL.into()) };
+    if policy.dir > 1 {
+        return Err(libc::EINVAL.into());
+    }
+    if policy.action != XFRM_POLICY_ALLOW || !templates.is_empty() {
+        // A socket's own protection is not ours to give: refused rather than sent in clear.
+        return Err(libc::EOPNOTSUPP.into());
+    }
+    mark_socket(fd, BYPASS_MARK)
+}
+
+fn mark_socket(fd: &OwnedFd, value: u32) -> Done {
+    usersock::set_mark(fd.as_fd(), value).map_err(|e| e.raw_os_error().unwrap_or(libc::EPERM))?;
+    Ok(0)
+}

@@ -1,0 +1,219 @@
+//! Receiving: what the daemon sent, as if the kernel had; nothing that anybody else sent.
+
+use super::link::trusted;
+use super::{Call, Done};
+use crate::serve::{LOOK_MS, Verdict};
+use sealane_abi::netlink::answer::{AckOptions, fitted};
+use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
+use sealane_abi::sealane::XFRM_PORT;
+use sealane_sys::peer::{Span, readable};
+use sealane_sys::usersock::{self, Frame, NETLINK_PKTINFO};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+use zeroize::Zeroizing;
+
+/// What most frames fit into.
+const USUAL: usize = 32 << 10;
+const MSGHDR: usize = 56;
+
+/// What a program gets of a frame.
+struct Got {
+    frame: Frame,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl Got {
+    /// The result of a call with room for `room` bytes.
+    fn len(&self, room: usize, flags: i32) -> i64 {
+        if flags & libc::MSG_TRUNC != 0 { self.bytes.len() as i64 } else { self.bytes.len().min(room) as i64 }
+    }
+}
+
+fn room(spans: &[Span]) -> usize {
+    spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len))
+}
+
+impl Call<'_> {
+    pub(super) fn receive_plain(&self) -> Done {
+        let (spans, flags) = match self.n.nr {
+            libc::SYS_recvfrom => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3)),
+            libc::SYS_read => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
+            libc::SYS_preadv2 if self.n.arg(3) as i64 != -1 => return Err(libc::ESPIPE.into()),
+            _ => (self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?, 0),
+        };
+        if self.n.nr != libc::SYS_recvfrom && room(&spans) == 0 {
+            return Ok(0);
+        }
+        let got = self.receive(flags)?;
+        self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room(&spans))])?;
+        if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
+            self.name_out(0, got.frame.groups, self.n.arg(4), self.n.arg(5))?;
+        }
+        Ok(got.len(room(&spans), flags))
+    }
+
+    pub(super) fn recvmsg(&self, at: u64, flags: i32) -> Done {
+        let mut msg: [u8; MSGHDR] = self.peer.bytes(at)?;
+        let word = |msg: &[u8], at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
+        let spans = self.peer.spans(word(&msg, 16), word(&msg, 24), libc::EMSGSIZE)?;
+        let got = self.receive(flags)?;
+        let room = room(&spans);
+        self.peer.write(&spans, &got.bytes[..got.bytes.len().min(room)])?;
+        let mut told = 0;
+        if got.bytes.len() > room {
+            told |= libc::MSG_TRUNC;
+        }
+        let name = word(&msg, 0);
+        if name != 0 {
+            let from = usersock::address(0, got.frame.groups);
+            let n = (word(&msg, 8) as u32 as usize).min(from.as_bytes().len());
+            self.peer.write(&[Span { at: name, len: n }], &from.as_bytes()[..n])?;
+            msg[8..12].copy_from_slice(&(from.as_bytes().len() as u32).to_ne_bytes());
+        }
+        let (control, controllen) = (word(&msg, 32), word(&msg, 40) as usize);
+        let list = self.control(&got.frame);
+        let mut out = Vec::new();
+        if !lay(&list, controllen, &mut out) {
+            told |= libc::MSG_CTRUNC;
+        }
+        self.peer.write(&[Span { at: control, len: out.len() }], &out)?;
+        msg[40..48].copy_from_slice(&(out.len() as u64).to_ne_bytes());
+        msg[48..52].copy_from_slice(&told.to_ne_bytes());
+        self.peer.write(&[Span { at, len: msg.len() }], &msg)?;
+        Ok(got.len(room, flags))
+    }
+
+    pub(super) fn recvmmsg(&self) -> Done {
+        let n = u64::from(self.n.arg(2) as u32).min(1024);
+        let mut flags = self.n.int(3);
+        for i in 0..n {
+            let at = self.n.arg(1) + i * 64;
+            match self.recvmsg(at, flags & !libc::MSG_WAITFORONE) {
+                Ok(len) => {
+                    self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
+                }
+                Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
+                Err(e) => return Err(e),
+            }
+            if flags & libc::MSG_WAITFORONE != 0 {
+                flags |= libc::MSG_DONTWAIT;
+            }
+        }
+        Ok(n as i64)
+    }
+
+    /// The next frame of the daemon's, waited for as long as the socket waits.
+    fn receive(&self, flags: i32) -> Result<Got, Verdict> {
+        if flags & libc::MSG_OOB != 0 {
+            return Err(libc::EOPNOTSUPP.into());
+        }
+        let fd = self.fd.as_fd();
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
+        let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
+        self.server.still(self.n)?;
+        loop {
+            if let Some(got) = self.take(flags & libc::MSG_PEEK != 0)? {
+                return Ok(got);
+            }
+            if !waits || until.is_some_and(|t| Instant::now() >= t) {
+                return Err(libc::EAGAIN.into());
+            }
+            let over = || until.is_some_and(|t| Instant::now() >= t);
+            self.server.wait_until(|| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
+                // One that waits for a limited time is not begun anew after a signal.
+                if until.is_some() {
+                    crate::serve::not_restarted();
+                }
+            })?;
+        }
+    }
+
+    /// The next frame of the daemon's, if there is one. What others sent goes.
+    fn take(&self, peek: bool) -> Result<Option<Got>, Verdict> {
+        let fd = self.fd.as_fd();
+        let _one = self.entry.receiving.lock();
+        let mut bytes = Zeroizing::new(vec![0; USUAL]);
+        loop {
+            let frame = match usersock::receive(fd, &mut bytes, libc::MSG_PEEK) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                frame => frame.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?,
+            };
+            let ours = frame.port == XFRM_PORT && frame.sender.is_some_and(|s| trusted(s.uid));
+            if ours && frame.len > bytes.len() {
+                bytes = Zeroizing::new(vec![0; frame.len]);
+                continue;
+            }
+            if !(ours && peek) {
+                usersock::receive(fd, &mut [], 0).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+            }
+            if ours {
+                bytes.truncate(frame.len);
+                let options =
+                    AckOptions { cap: usersock::flag(fd, NETLINK_CAP_ACK), ext: usersock::flag(fd, NETLINK_EXT_ACK) };
+                let bytes = fitted(&bytes, options).map_or(bytes, Zeroizing::new);
+                return Ok(Some(Got { frame, bytes }));
+            }
+        }
+    }
+
+    /// The control messages that a program has asked for: level, type, payload.
+    fn control(&self, frame: &Frame) -> Vec<(i32, i32, Vec<u8>)> {
+        let mut list = Vec::new();
+        if let Some(group) = frame.group {
+            list.push((libc::SOL_NETLINK, NETLINK_PKTINFO, group.to_ne_bytes().to_vec()));
+        }
+        if self.entry.passes_credentials.load(Ordering::Relaxed) {
+            // The kernel's: process, user and group 0.
+            list.push((libc::SOL_SOCKET, libc::SCM_CREDENTIALS, vec![0; 12]));
+        }
+        list
+    }
+
+    /// Writes a netlink address where a program wants one.
+    pub(super) fn name_out(&self, port: u32, groups: u32, addr: u64, len: u64) -> Result<(), Verdict> {
+        let name = usersock::address(port, groups);
+        let room = i32::from_ne_bytes(self.peer.bytes(len)?);
+        let n = usize::try_from(room).map_err(|_| libc::EINVAL)?.min(name.as_bytes().len());
+        self.peer.write(&[Span { at: addr, len: n }], &name.as_bytes()[..n])?;
+        self.peer.write(&[Span { at: len, len: 4 }], &(name.as_bytes().len() as u32).to_ne_bytes())?;
+        Ok(())
+    }
+}
+
+/// Lays control messages out as `put_cmsg` does. Returns whether all fitted into `room` bytes.
+fn lay(list: &[(i32, i32, Vec<u8>)], room: usize, out: &mut Vec<u8>) -> bool {
+    const HEAD: usize = 16;
+    for (level, type_, payload) in list {
+        let left = room - out.len();
+        if left < HEAD {
+            return false;
+        }
+        let len = (HEAD + payload.len()).min(left);
+        out.extend_from_slice(&(len as u64).to_ne_bytes());
+        out.extend_from_slice(&level.to_ne_bytes());
+        out.extend_from_slice(&type_.to_ne_bytes());
+        out.extend_from_slice(&payload[..len - HEAD]);
+        if len < HEAD + payload.len() {
+            return false;
+        }
+        out.resize(out.len().next_multiple_of(8).min(room), 0);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_are_cut_where_the_room_ends() {
+        let list = [(270, 3, vec![1; 4]), (1, 2, vec![0; 12])];
+        for (room, whole, len) in [(56, true, 56), (52, true, 52), (51, false, 51), (24, false, 24), (15, false, 0)] {
+            let mut out = Vec::new();
+            assert_eq!((lay(&list, room, &mut out), out.len()), (whole, len), "{room}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Sending: a datagram goes to the daemon's port, whatever the program calls it.
+//!
+//! The kernel works on a request while `sendmsg` runs. So that a program which relies on it finds its answer when the call
+//! returns, we wait until the answer is there. A daemon that ends before it answers would leave it waiting for ever: we see that.
+
+use super::{Call, Done};
+use crate::serve::Verdict;
+use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
+use sealane_abi::sealane::XFRM_PORT;
+use sealane_abi::xfrm;
+use sealane_sys::peer::{Span, readable};
+use sealane_sys::rights;
+use sealane_sys::usersock::{self, Credentials};
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use zerocopy::FromBytes;
+use zeroize::Zeroizing;
+
+/// The longest datagram; the kernel's limit is the socket's send buffer, and it checks it.
+const MAX_REQUEST: usize = 16 << 20;
+/// How long a daemon may be so busy that its receive buffer is full.
+const BUSY: Duration = Duration::from_secs(30);
+/// How long an answer is waited for, in milliseconds, until it is looked whether the daemon is still there.
+const ANSWER_MS: i32 = 200;
+/// Whom the daemon is told when the program may not do what it asks for: nobody.
+const NOBODY: u32 = 65534;
+const MSGHDR: usize = 56;
+
+impl Call<'_> {
+    pub(super) fn send_plain(&self) -> Done {
+        match self.n.nr {
+            libc::SYS_sendto => {
+                self.check_destination(self.n.arg(4), self.n.int(5) as u32)?;
+                self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3))
+            }
+            libc::SYS_write => self.send(&[Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], 0),
+            _ if self.n.nr == libc::SYS_pwritev2 && self.n.arg(3) as i64 != -1 => Err(libc::ESPIPE.into()),
+            _ => {
+                let spans = self.peer.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
+                if spans.iter().all(|s| s.len == 0) { Ok(0) } else { self.send(&spans, 0) }
+            }
+        }
+    }
+
+    pub(super) fn sendmsg(&self, at: u64, flags: i32) -> Done {
+        let msg: [u8; MSGHDR] = self.peer.bytes(at)?;
+        let word = |at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
+        let spans = self.peer.spans(word(16), word(24), libc::EMSGSIZE)?;
+        // Credentials are all that could be in control messages, and it is the kernel that says who sends.
+        self.check_destination(word(0), word(8) as u32)?;
+        self.send(&spans, flags)
+    }
+
+    pub(super) fn sendmmsg(&self) -> Done {
+        let n = u64::from(self.n.arg(2) as u32).min(1024);
+        for i in 0..n {
+            let at = self.n.arg(1) + i * 64;
+            match self.sendmsg(at, self.n.int(3)) {
+                Ok(len) => {
+                    self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?;
+                }
+                Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(n as i64)
+    }
+
+    /// The kernel's checks of an address; other programs' ports are nobody's here.
+    fn check_destination(&self, at: u64, len: u32) -> Result<(), Verdict> {
+        if at == 0 || len == 0 {
+            return Ok(());
+        }
+        if (len as usize) < size_of::<SockaddrNl>() {
+            return Err(libc::EINVAL.into());
+        }
+        let bytes: [u8; size_of::<SockaddrNl>()] = self.peer.bytes(at)?;
+        let to = SockaddrNl::read_from_bytes(&bytes).map_err(|_| libc::EINVAL)?;
+        if i32::from(to.nl_family) != libc::AF_NETLINK {
+            return Err(libc::EINVAL.into());
+        }
+        if to.nl_pid == 0 && to.nl_groups == 0 {
+            return Ok(());
+        }
+        if !self.may() {
+            return Err(libc::EPERM.into());
+        }
+        Err(libc::ECONNREFUSED.into())
+    }
+
+    /// Whether the program may ask for anything: its socket's maker could, and itself can.
+    fn may(&self) -> bool {
+        let netns = || sealane_sys::netns::Netns::of_socket(self.fd.as_fd());
+        self.entry.maker_may && netns().is_ok_and(|netns| rights::net_admin(self.peer, netns.as_fd()))
+    }
+
+    fn send(&self, spans: &[Span], flags: i32) -> Done {
+        if flags & libc::MSG_OOB != 0 {
+            return Err(libc::EOPNOTSUPP.into());
+        }
+        let total = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len));
+        if total == 0 {
+            return Err(libc::ENODATA.into());
+        }
+        if total > MAX_REQUEST {
+            return Err(libc::EMSGSIZE.into());
+        }
+        let mut data = Zeroizing::new(vec![0; total]);
+        self.peer.read(spans, &mut data)?;
+        self.ensure_port()?;
+        self.entry.meet(self.fd.as_fd())?;
+        let may = self.may();
+        // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody may
+        // name another process.
+        let mut sender = match may {
+            true => rights::credentials(self.peer),
+            false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
+        };
+        self.server.still(self.n)?;
+        let fd = self.fd.as_fd();
+        let waits = expects_answer(&data) && !readable(fd, 0);
+        let start = Instant::now();
+        let mut sent = Err(io::ErrorKind::WouldBlock.into());
+        self.server.wait_until(|| {
+            sent = usersock::send(fd, XFRM_PORT, &data, sender);
+            let refused = sent.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
+            if refused && may && sender.take().is_some() {
+                return false;
+            }
+            let full = sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < BUSY;
+            if full {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            !full
+        })?;
+        let len = sent.map_err(|e| match e.raw_os_error() {
+            // Nobody is to be told to try again who was told that it had been sent by the kernel.
+            Some(libc::EAGAIN) => libc::ECONNREFUSED,
+            errno => errno.unwrap_or(libc::EIO),
+        })?;
+        if waits {
+            self.await_answer()?;
+        } else if !expects_answer(&data) {
+            // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it does the
+            // daemon see whose request it is.
+            super::link::settle(self.peer);
+        }
+        Ok(len as i64)
+    }
+
+    /// Waits for the answer to what has just been sent.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` when there will be none.
+    fn await_answer(&self) -> Result<(), Verdict> {
+        let fd = self.fd.as_fd();
+        if readable(fd, ANSWER_MS) {
+            return Ok(());
+        }
+        let (start, mut gone) = (Instant::now(), false);
+        let done = self.server.wait_until(|| {
+            gone = !self.entry.is_heard(fd);
+            gone || readable(fd, ANSWER_MS) || start.elapsed() >= BUSY
+        });
+        if done.is_err() {
+            // It has been sent, whatever comes between.
+            crate::serve::not_restarted();
+        }
+        // Its last words count.
+        if gone && !readable(fd, 0) { Err(libc::ECONNREFUSED.into()) } else { Ok(()) }
+    }
+
+    /// Gives the socket the port that it would get from the kernel when it sends before it is bound: that of the process, or
+    /// any.
+    pub(super) fn ensure_port(&self) -> Result<(), Verdict> {
+        let fd = self.fd.as_fd();
+        let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
+        if usersock::port(fd).map_err(errno)? != 0 {
+            return Ok(());
+        }
+        let mut port = self.peer.process_in_its_own_namespace().unwrap_or(0);
+        for turn in 1..64u32 {
+            match usersock::bind(fd, port, 0) {
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                    // As the kernel: somewhere among the negative numbers.
+                    let mixed = port.wrapping_add(turn).wrapping_mul(0x9e37_79b9);
+                    port = 0x8000_0000 | mixed >> 1;
+                }
+                // Another thread was first.
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
+                done => return Ok(done.map_err(errno)?),
+            }
+        }
+        Err(libc::EADDRINUSE.into())
+    }
+}
+
+/// Whether a datagram will be answered even when all goes well.
+fn expects_answer(data: &[u8]) -> bool {
+    Messages::new(data).any(|m| {
+        let question = matches!(
+            m.header.nlmsg_type,
+            xfrm::XFRM_MSG_GETSA
+                | xfrm::XFRM_MSG_GETPOLICY
+                | xfrm::XFRM_MSG_ALLOCSPI
+                | xfrm::XFRM_MSG_GETAE
+                | xfrm::XFRM_MSG_GETSADINFO
+                | xfrm::XFRM_MSG_GETSPDINFO
+                | xfrm::XFRM_MSG_GETDEFAULT
+        );
+        question || m.header.nlmsg_flags & (NLM_F_ACK | NLM_F_DUMP) != 0
+    })
+}

@@ -1,0 +1,64 @@
+//! What we load into the kernel. Here: at the ingress of our own device a packet is marked and handed to the ingress of another
+//! device, as if it had come in there. For gateways: [`super::xdp`].
+
+pub mod map;
+pub mod program;
+
+use super::netlink::{Messages, Socket};
+use program::{Insn, Kind, Program, Size, load};
+use sealane_abi::netlink as nl;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// ```c
+/// skb->mark = mark;
+/// return bpf_redirect(device, BPF_F_INGRESS);
+/// ```
+fn redirect_program(device: u32, mark: u32) -> Vec<Insn> {
+    const MARK_OF_SK_BUFF: i16 = 8;
+    const BPF_F_INGRESS: i32 = 1;
+    const FUNC_REDIRECT: i32 = 23;
+    let mut program = Program::new();
+    program.set_unsigned(2, mark).store(Size::Word, 1, MARK_OF_SK_BUFF, 2);
+    program.set(1, device as i32).set(2, BPF_F_INGRESS).call(FUNC_REDIRECT).exit();
+    program.assemble()
+}
+
+/// Hands every packet that comes in by device `from` to the ingress of device `to`, marked. For the calling thread's
+/// namespace and as long as `from` lives.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `ENOENT` or `EOPNOTSUPP` where it lacks classifiers.
+pub fn redirect(from: u32, to: u32, mark: u32) -> io::Result<()> {
+    const TC_H_CLSACT: u32 = 0xffff_fff1;
+    const TC_H_INGRESS: u32 = 0xffff_fff2;
+    const PRIORITY: u32 = 1;
+    const TCA_BPF_FD: u16 = 6;
+    const TCA_BPF_NAME: u16 = 7;
+    const TCA_BPF_FLAGS: u16 = 8;
+    const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+    let program = load(Kind::SchedCls, "sealane_redirect", &redirect_program(to, mark))?;
+    // struct tcmsg: family, padding, index, handle, parent, info.
+    let tcmsg = |handle: u32, parent: u32, info: u32| {
+        let mut fixed = [0u8; 20];
+        for (at, value) in [(4, from), (8, handle), (12, parent), (16, info)] {
+            fixed[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        fixed
+    };
+    let create = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_EXCL as u16;
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWQDISC, create, &tcmsg(TC_H_CLSACT & 0xffff_0000, TC_H_CLSACT, 0), |a| {
+        a.str(libc::TCA_KIND, "clsact");
+    });
+    let info = PRIORITY << 16 | u32::from((libc::ETH_P_ALL as u16).to_be());
+    messages.push(libc::RTM_NEWTFILTER, create, &tcmsg(0, TC_H_INGRESS, info), |a| {
+        a.str(libc::TCA_KIND, "bpf");
+        a.nest(libc::TCA_OPTIONS, |a| {
+            a.u32(TCA_BPF_FD, program.as_raw_fd() as u32);
+            a.str(TCA_BPF_NAME, "sealane");
+            a.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
+        });
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}

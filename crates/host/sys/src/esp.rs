@@ -1,0 +1,496 @@
+//! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
+
+use super::shard::{Shard, op, peer, reckon};
+use arrayvec::ArrayVec;
+use parking_lot::Mutex;
+use sealane_net::wire::gso::ends;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes that may wait in a socket.
+const BUFFER: i32 = 8 << 20;
+
+/// Datagrams of one superframe, as every kernel takes them (`UDP_MAX_SEGMENTS`).
+pub const MAX_SEGMENTS: usize = 64;
+
+/// `UDP_SEGMENT` and `UDP_GRO` of `linux/udp.h`.
+const UDP_SEGMENT: i32 = 103;
+const UDP_GRO: i32 = 104;
+const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
+
+/// Extension headers in front of what a socket of IPv6 gives (RFC 3542), with the option that asks for each.
+const IPV6_HOPOPTS: i32 = 54;
+const IPV6_RTHDR: i32 = 57;
+const IPV6_DSTOPTS: i32 = 59;
+/// The longest that all of them may be, in bytes.
+const MAX_EXTENSIONS: usize = 256;
+const AH: u8 = 51;
+
+const CONTROL_LEN: usize = 512;
+
+/// Room for control messages.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+/// What stands around ESP, beside ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Around {
+    /// Who sent it, or is to seem to.
+    pub source: IpAddr,
+    /// Whom it is for.
+    pub destination: IpAddr,
+    /// TOS, or traffic class.
+    pub tos: u8,
+    /// TTL, or hop limit.
+    pub ttl: u8,
+}
+
+/// What one read gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Received {
+    /// Bytes.
+    pub len: usize,
+    /// Bytes of each datagram but the last.
+    pub segment: usize,
+    /// The other port; 0 without UDP.
+    pub port: u16,
+    /// Addresses and the like.
+    pub around: Around,
+    /// The type of the extension header that it begins with, of packets of AH over IPv6.
+    pub first: Option<u8>,
+    /// The device that it came by; 0 where that is not known.
+    pub device: u32,
+    /// Its mark, where the socket was asked to tell ([`RawEsp::tell_marks`]).
+    pub mark: u32,
+}
+
+/// A socket of a port.
+#[derive(Debug)]
+pub struct UdpEsp {
+    fd: OwnedFd,
+    v6: bool,
+    port: u16,
+    /// Which of the sockets of the port is the first of ours; IKE's stands before them or behind them.
+    ours: Arc<AtomicU32>,
+    /// How many are ours.
+    count: u32,
+    /// What it does with what is too long, as long as somebody sends.
+    fragments: Mutex<bool>,
+}
+
+fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    super::socket(family, kind | libc::SOCK_NONBLOCK, protocol)
+}
+
+/// What both kinds of sockets need to tell and to be spared.
+fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
+    let set = |level, option, value: i32| super::set_option(fd, level, option, &value);
+    super::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
+    set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER)?;
+    set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, BUFFER)?;
+    if v6 {
+        set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        set(libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, 1)
+    } else {
+        set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+        set(libc::IPPROTO_IP, libc::IP_RECVTTL, 1)
+    }
+}
+
+pub(super) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool, allow: bool) -> io::Result<()> {
+    // The engine knows what a path carries. What the kernel has learnt about it may be what we told it ourselves about
+    // packets before they are sealed, where these have the same destination.
+    let (level, option, value) = match (v6, allow) {
+        (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
+    };
+    super::set_option(fd, level, option, &value)
+}
+
+/// A socket address.
+#[repr(C)]
+union Address {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
+    match to {
+        IpAddr::V4(to) => {
+            // SAFETY: all-zero is valid.
+            let mut v4: libc::sockaddr_in = unsafe { core::mem::zeroed() };
+            v4.sin_family = libc::AF_INET as u16;
+            v4.sin_port = port.to_be();
+            v4.sin_addr.s_addr = u32::from_ne_bytes(to.octets());
+            (Address { v4 }, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+        }
+        IpAddr::V6(to) => {
+            // SAFETY: all-zero is valid.
+            let mut v6: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
+            v6.sin6_family = libc::AF_INET6 as u16;
+            v6.sin6_port = port.to_be();
+            v6.sin6_addr.s6_addr = to.octets();
+            (Address { v6 }, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+        }
+    }
+}
+
+/// A UDP socket for a port on all addresses, which others may have, too, or not.
+pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
+    let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
+    super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
+    if v6 {
+        super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
+    }
+    let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+    let (address, len) = address(any, port);
+    // SAFETY: an address of this length.
+    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(fd)
+}
+
+impl UdpEsp {
+    /// Opens one for a port, which it shares with an IKE daemon that lets it (`SO_REUSEPORT`).
+    ///
+    /// # Errors
+    /// The kernel's; `EADDRINUSE` when another owns the port alone.
+    pub fn open(v6: bool, port: u16, mark: u32) -> io::Result<Self> {
+        UdpEsp::open_all(v6, port, mark, 1)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens several for a port, which share ESP by who sends it.
+    ///
+    /// # Errors
+    /// As [`UdpEsp::open`].
+    pub fn open_all(v6: bool, port: u16, mark: u32, count: u32) -> io::Result<Vec<Self>> {
+        // The kernel numbers the sockets of a port as they come.
+        let ours = Arc::new(AtomicU32::new(u32::from(bound(v6, port, false).is_err())));
+        let open = |_| {
+            let fd = bound(v6, port, true)?;
+            prepare(fd.as_fd(), v6, mark)?;
+            // Without it packets come one by one.
+            let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
+            allow_fragments(fd.as_fd(), v6, false)?;
+            Ok(UdpEsp { fd, v6, port, ours: ours.clone(), count, fragments: Mutex::new(false) })
+        };
+        let sockets: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
+        sockets.first().map_or(Ok(()), UdpEsp::steer)?;
+        Ok(sockets)
+    }
+
+    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2), and one peer's packets from another's. An
+    /// index that there is not means any.
+    ///
+    /// Not one state's from another's: the kernel puts datagrams of one peer together (GRO) before it looks at the first of them.
+    fn steer(&self) -> io::Result<()> {
+        use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+        let ours = self.ours.load(Ordering::Relaxed);
+        let ike = if ours == 0 { self.count } else { 0 };
+        let mut program = vec![
+            op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
+            op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+            op(BPF_RET | BPF_K, 0, 0, ike),
+        ];
+        if self.count > 1 {
+            program.extend(peer(self.v6));
+            program.extend(reckon(self.count));
+            program.extend([op(BPF_ALU | BPF_ADD | BPF_K, 0, 0, ours), op(BPF_RET | BPF_A, 0, 0, 0)]);
+        } else {
+            program.push(op(BPF_RET | BPF_K, 0, 0, ours));
+        }
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
+    }
+
+    /// IKE came here: its daemon has ended and begun again, so that the order is the other one.
+    pub fn steer_otherwise(&self) {
+        self.ours.fetch_xor(1, Ordering::Relaxed);
+        let _ = self.steer();
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether it is one of IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Reads one superframe.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
+        receive(self.fd.as_fd(), buf)
+    }
+
+    /// Sends datagrams of one length but the last.
+    ///
+    /// # Errors
+    /// The kernel's: `EMSGSIZE` when they are longer than the path's MTU.
+    ///
+    /// # Panics
+    /// When there are more than [`MAX_SEGMENTS`].
+    pub fn send(&self, around: &Around, port: u16, datagrams: &[&[u8]], fragments: bool) -> io::Result<()> {
+        // Several threads send by it.
+        let mut now = self.fragments.lock();
+        if *now != fragments {
+            allow_fragments(self.fd.as_fd(), self.v6, fragments)?;
+            *now = fragments;
+        }
+        let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
+        send(self.fd.as_fd(), around, port, datagrams, segment)
+    }
+}
+
+impl AsFd for UdpEsp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A socket that takes all packets of a protocol, after fragments are put together.
+#[derive(Debug)]
+pub struct RawEsp {
+    fd: OwnedFd,
+    v6: bool,
+    protocol: u8,
+}
+
+impl RawEsp {
+    /// Opens one, for the states of one of several workers.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(v6: bool, protocol: u8, mark: u32, shard: Shard) -> io::Result<Self> {
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let fd = socket(family, libc::SOCK_RAW, protocol.into())?;
+        if shard != Shard::ALL {
+            let mut program = shard.filter(v6, if protocol == AH { 4 } else { 0 });
+            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+            super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)?;
+        }
+        prepare(fd.as_fd(), v6, mark)?;
+        if v6 && protocol == AH {
+            // AH covers them.
+            for option in [IPV6_HOPOPTS, IPV6_RTHDR, IPV6_DSTOPTS] {
+                super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
+            }
+        }
+        Ok(RawEsp { fd, v6, protocol })
+    }
+
+    /// Its protocol.
+    pub fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// Whether it is one of IPv6, which gives no IP headers.
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Tells the marks of packets from now on.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` before Linux 5.19.
+    pub fn tell_marks(&self) -> io::Result<()> {
+        const SO_RCVMARK: i32 = 75;
+        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32)
+    }
+
+    /// Reads one packet: for IPv4 with its header.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
+        receive(self.fd.as_fd(), buf)
+    }
+
+    /// Sends what lies behind the IP header, in fragments if need be.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn send_fragmented(&self, around: &Around, payload: &[u8]) -> io::Result<()> {
+        allow_fragments(self.fd.as_fd(), self.v6, true)?;
+        send(self.fd.as_fd(), around, 0, &[payload], None)
+    }
+}
+
+impl AsFd for RawEsp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Appends a control message; returns the length so far.
+///
+/// # Safety
+/// `control` has room for it behind `len`, which is what the messages before it take.
+unsafe fn push<T: Copy>(control: &mut Control, len: usize, level: i32, kind: i32, value: T) -> usize {
+    // SAFETY: the caller's promise; the buffer is aligned as a header is, and messages are padded to that.
+    unsafe {
+        let header = control.0.as_mut_ptr().add(len).cast::<libc::cmsghdr>();
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as usize;
+        header.cast::<u8>().add(libc::CMSG_LEN(0) as usize).cast::<T>().write_unaligned(value);
+        len + libc::CMSG_SPACE(size_of::<T>() as u32) as usize
+    }
+}
+
+fn send(fd: BorrowedFd<'_>, around: &Around, port: u16, pieces: &[&[u8]], segment: Option<u16>) -> io::Result<()> {
+    let (mut to, to_len) = address(around.destination, port);
+    let mut control = Control([0; CONTROL_LEN]);
+    let mut len = 0;
+    // SAFETY: five messages of at most 40 bytes each.
+    unsafe {
+        match around.source {
+            IpAddr::V4(source) => {
+                let addr = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
+                let none = libc::in_addr { s_addr: 0 };
+                let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: addr, ipi_addr: none };
+                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TOS, i32::from(around.tos));
+                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TTL, i32::from(around.ttl));
+            }
+            IpAddr::V6(source) => {
+                let addr = libc::in6_addr { s6_addr: source.octets() };
+                let info = libc::in6_pktinfo { ipi6_addr: addr, ipi6_ifindex: 0 };
+                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(around.tos));
+                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, i32::from(around.ttl));
+            }
+        }
+        if let Some(segment) = segment {
+            len = push(&mut control, len, libc::IPPROTO_UDP, UDP_SEGMENT, segment);
+        }
+    }
+    let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_SEGMENTS];
+    for (iovec, piece) in iovecs[..pieces.len()].iter_mut().zip(pieces) {
+        *iovec = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+    }
+    // SAFETY: all-zero is a valid header.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_name = (&raw mut to).cast();
+    message.msg_namelen = to_len;
+    message.msg_iov = iovecs.as_mut_ptr();
+    message.msg_iovlen = pieces.len();
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = len;
+    loop {
+        // SAFETY: address, control messages and pieces live until here and are only read.
+        if unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
+    let mut control = Control([0; CONTROL_LEN]);
+    // SAFETY: all-zero values of these are valid.
+    let (mut from, mut message): (Address, libc::msghdr) = unsafe { (core::mem::zeroed(), core::mem::zeroed()) };
+    let mut iovec = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    message.msg_name = (&raw mut from).cast();
+    message.msg_namelen = size_of::<Address>() as libc::socklen_t;
+    message.msg_iov = &raw mut iovec;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    let len = loop {
+        // SAFETY: all buffers live until here and are writable for the lengths told.
+        let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        if let Ok(n) = usize::try_from(n) {
+            break n;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => return Ok(None),
+            // An ICMP error about something sent before: what comes in does not mind.
+            Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EMSGSIZE) => {}
+            _ => return Err(error),
+        }
+    };
+    // SAFETY: the kernel wrote an address of either family, whose first member says which.
+    let (source, port) = unsafe {
+        if i32::from(from.v4.sin_family) == libc::AF_INET6 {
+            (IpAddr::from(from.v6.sin6_addr.s6_addr), u16::from_be(from.v6.sin6_port))
+        } else {
+            (IpAddr::from(from.v4.sin_addr.s_addr.to_ne_bytes()), u16::from_be(from.v4.sin_port))
+        }
+    };
+    let mut around = Around { source, destination: source, tos: 0, ttl: 64 };
+    let (mut len, mut segment) = (len, len);
+    let (mut first, mut extensions) = (None, ArrayVec::<u8, MAX_EXTENSIONS>::new());
+    let (mut device, mut mark) = (0, 0);
+    // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(&raw const message);
+        while !at.is_null() {
+            let data = libc::CMSG_DATA(at);
+            match ((*at).cmsg_level, (*at).cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    around.destination = IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                    device = info.ipi_ifindex as u32;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    around.destination = IpAddr::from(info.ipi6_addr.s6_addr);
+                    device = info.ipi6_ifindex;
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => around.tos = data.read(),
+                (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    around.ttl = data.cast::<i32>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => around.tos = data.cast::<i32>().read_unaligned() as u8,
+                (libc::SOL_SOCKET, libc::SO_MARK) => mark = data.cast::<u32>().read_unaligned(),
+                (libc::IPPROTO_IPV6, kind @ (IPV6_HOPOPTS | IPV6_RTHDR | IPV6_DSTOPTS)) => {
+                    let len = (*at).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                    first = first.or(Some(match kind {
+                        IPV6_HOPOPTS => libc::IPPROTO_HOPOPTS as u8,
+                        IPV6_RTHDR => libc::IPPROTO_ROUTING as u8,
+                        _ => libc::IPPROTO_DSTOPTS as u8,
+                    }));
+                    // Without what is too long the packet is not what its sender signed.
+                    let _ = extensions.try_extend_from_slice(core::slice::from_raw_parts(data, len));
+                }
+                (libc::IPPROTO_UDP, UDP_GRO) => segment = data.cast::<i32>().read_unaligned() as usize,
+                _ => {}
+            }
+            at = libc::CMSG_NXTHDR(&raw const message, at);
+        }
+    }
+    if !extensions.is_empty() && len + extensions.len() <= buf.len() {
+        buf.copy_within(..len, extensions.len());
+        buf[..extensions.len()].copy_from_slice(&extensions);
+        len += extensions.len();
+        segment = len;
+    }
+    Ok(Some(Received { len, segment: segment.max(1), port, around, first, device, mark }))
+}
+
+/// What stands around the payload of a packet that is sent.
+pub fn around(packet: &[u8]) -> Option<Around> {
+    let (source, destination) = ends(packet).ok()?;
+    let (tos, ttl) = match source {
+        IpAddr::V4(_) => (packet[1], packet[8]),
+        IpAddr::V6(_) => (packet[0] << 4 | packet[1] >> 4, packet[7]),
+    };
+    Some(Around { source, destination, tos, ttl })
+}

@@ -1,0 +1,70 @@
+//! Open files of programs, and when nobody has them any more, without holding them open.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Some open files, each with a name. The kernel forgets one as soon as nobody has a descriptor of it.
+///
+/// It is an epoll set that nobody waits for: epoll holds no file open.
+#[derive(Debug)]
+pub struct Watched(OwnedFd);
+
+impl Watched {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: plain values; the descriptor is new and ours.
+        unsafe {
+            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Watched(OwnedFd::from_raw_fd(fd))) }
+        }
+    }
+
+    /// Adds the file behind `fd`. The descriptor itself has to be closed by the caller some time.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOSPC` when there are too many.
+    pub fn add(&self, fd: BorrowedFd<'_>, name: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: 0, u64: name };
+        // SAFETY: a live local.
+        let r = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The names of files that somebody has.
+    ///
+    /// # Errors
+    /// When /proc is not there.
+    pub fn alive(&self) -> io::Result<HashSet<u64>> {
+        let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd()))?;
+        let name = |line: &str| {
+            let mut words = line.strip_prefix("tfd:")?.split_whitespace().skip_while(|w| *w != "data:").skip(1);
+            u64::from_str_radix(words.next()?, 16).ok()
+        };
+        Ok(text.lines().filter_map(name).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_file_is_there_as_long_as_anybody_has_it() {
+        let watched = Watched::new().unwrap();
+        let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let copy = a.try_clone().unwrap();
+        watched.add(a.as_fd(), 7).unwrap();
+        watched.add(b.as_fd(), u64::MAX).unwrap();
+        drop(a);
+        assert_eq!(watched.alive().unwrap(), HashSet::from([7, u64::MAX]));
+        drop(copy);
+        assert_eq!(watched.alive().unwrap(), HashSet::from([u64::MAX]));
+    }
+}

@@ -1,0 +1,282 @@
+//! Network devices of the calling thread's namespace: `ioctl`s of `netdevice(7)`.
+
+use super::netlink::{Messages, Socket};
+use sealane_abi::netlink as nl;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// What the data path asks of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Whether its frames have an Ethernet header (`ARPHRD_ETHER`).
+    pub ethernet: bool,
+    /// Its hardware address, if they have.
+    pub address: [u8; 6],
+    /// Its MTU in bytes.
+    pub mtu: u32,
+}
+
+/// Any socket will do.
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
+}
+
+/// A request about the device of this name.
+///
+/// # Errors
+/// `ENODEV` for a name that is too long.
+pub(super) fn request(name: impl AsRef<[u8]>) -> io::Result<libc::ifreq> {
+    let name = name.as_ref();
+    // SAFETY: all-zero is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn ioctl(fd: &OwnedFd, operation: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the operation reads and writes an `ifreq`.
+    let r = unsafe { libc::ioctl(fd.as_raw_fd(), operation, &raw mut *request) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The index of the device with this name.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub fn index(name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    ioctl(&any_socket()?, libc::SIOCGIFINDEX, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+/// The name of the device with this index.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub fn name(index: u32) -> io::Result<String> {
+    let mut request = request("")?;
+    request.ifr_ifru.ifru_ifindex = index as i32;
+    ioctl(&any_socket()?, libc::SIOCGIFNAME, &mut request)?;
+    Ok(name_in(&request))
+}
+
+/// The name that the kernel has put into a request.
+pub(super) fn name_in(request: &libc::ifreq) -> String {
+    request.ifr_name.iter().take_while(|&&c| c != 0).map(|&c| c as u8 as char).collect()
+}
+
+/// Sets a device up or down.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_up(name: &str, up: bool) -> io::Result<()> {
+    let (fd, mut request) = (any_socket()?, request(name)?);
+    ioctl(&fd, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    let bit = libc::IFF_UP as libc::c_short;
+    request.ifr_ifru.ifru_flags = if up { flags | bit } else { flags & !bit };
+    ioctl(&fd, libc::SIOCSIFFLAGS, &mut request)
+}
+
+/// Whether a device is up (`IFF_UP`).
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub fn is_up(name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    ioctl(&any_socket()?, libc::SIOCGIFFLAGS, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as libc::c_short != 0)
+}
+
+/// What has become of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Its index.
+    pub ifindex: u32,
+    /// Whether it is up.
+    pub up: bool,
+    /// Whether it is there no more.
+    pub gone: bool,
+}
+
+/// Tells of changes of devices.
+#[derive(Debug)]
+pub struct Links {
+    socket: Socket,
+}
+
+impl Links {
+    /// Of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        let socket = Socket::open(libc::NETLINK_ROUTE)?;
+        socket.join(libc::RTNLGRP_LINK)?;
+        Ok(Links { socket })
+    }
+
+    /// Hands what has changed since the last time to `each`, one after another. Does not wait.
+    ///
+    /// # Errors
+    /// `ENOBUFS` when some were lost.
+    pub fn changes(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
+        self.socket.receive(|message| {
+            // `struct ifinfomsg`: family, padding, type; index, flags, which of them changed.
+            let word = |at: usize| message.payload.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
+            let (Some(ifindex), Some(flags)) = (word(4), word(8)) else { return };
+            let gone = match message.header.nlmsg_type {
+                libc::RTM_NEWLINK => false,
+                // What leaves a bridge is told as that too, with the bridge's family.
+                libc::RTM_DELLINK => message.payload.first() == Some(&0),
+                _ => return,
+            };
+            each(Change { ifindex, up: !gone && flags & libc::IFF_UP as u32 != 0, gone });
+        })
+    }
+
+    /// A descriptor that is readable when something has changed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+}
+
+/// `struct ifinfomsg` of zeros, or of an index.
+pub fn ifinfomsg(index: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed
+}
+
+/// What somebody has written about a device (`ip link set DEVICE alias`).
+///
+/// # Errors
+/// The kernel's: `ENODEV` when there is none.
+pub fn alias(name: &str) -> io::Result<Option<String>> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_GETLINK, 0, &ifinfomsg(0), |a| a.str(libc::IFLA_IFNAME, name));
+    let mut alias = None;
+    Socket::open(libc::NETLINK_ROUTE)?.request(&messages, |message| {
+        let attributes = nl::Attrs::new(message.payload.get(16..).unwrap_or_default());
+        for attribute in attributes.filter(|a| a.type_ == libc::IFLA_IFALIAS) {
+            let text = attribute.payload.split(|b| *b == 0).next().unwrap_or_default();
+            alias = Some(String::from_utf8_lossy(text).into_owned());
+        }
+    })?;
+    Ok(alias)
+}
+
+/// Writes something about a device.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_alias(index: u32, alias: &str) -> io::Result<()> {
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &ifinfomsg(index), |a| a.str(libc::IFLA_IFALIAS, alias));
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
+/// Sets a device's MTU.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
+    let mut request = request(name)?;
+    request.ifr_ifru.ifru_mtu = mtu as i32;
+    ioctl(&any_socket()?, libc::SIOCSIFMTU, &mut request)
+}
+
+/// What is known of the device with this index.
+///
+/// # Errors
+/// `ENODEV` when there is none.
+pub fn facts(index: u32) -> io::Result<Facts> {
+    let (fd, mut request) = (any_socket()?, request(&name(index)?)?);
+    ioctl(&fd, libc::SIOCGIFMTU, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu } as u32;
+    ioctl(&fd, libc::SIOCGIFHWADDR, &mut request)?;
+    // SAFETY: the ioctl has written this member.
+    let hardware = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let mut address = [0; 6];
+    for (to, from) in address.iter_mut().zip(hardware.sa_data) {
+        *to = from as u8;
+    }
+    Ok(Facts { ethernet: hardware.sa_family == libc::ARPHRD_ETHER, address, mtu })
+}
+
+/// How many queues frames of a device come in by; 1 where it does not say.
+///
+/// # Errors
+/// The kernel's, when it cannot be asked.
+pub fn queues(name: &str) -> io::Result<u32> {
+    // ETHTOOL_GCHANNELS: the command; maxima of rx, tx, other, combined; what is in use of these.
+    let mut channels: [u32; 9] = [0x3c, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (fd, mut request) = (any_socket()?, request(name)?);
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    let asked = ioctl(&fd, super::ethtool::SIOCETHTOOL.into(), &mut request);
+    Ok(if asked.is_ok() { (channels[5] + channels[8]).max(1) } else { 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn changes_are_told() {
+        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        a.run(|| {
+            let (mut links, index) = (Links::new()?, index("a")?);
+            let told = |links: &mut Links| {
+                let mut list = Vec::new();
+                links.changes(|change| list.extend((change.ifindex == index).then_some((change.up, change.gone))))?;
+                io::Result::Ok(list)
+            };
+            assert_eq!((told(&mut links)?, is_up("a")?), (vec![], true));
+            set_up("a", false)?;
+            assert!(!told(&mut links)?.is_empty() && !is_up("a")?);
+            set_up("a", true)?;
+            assert!(told(&mut links)?.last() == Some(&(true, false)) && is_up("a")?);
+            let mut messages = Messages::new();
+            messages.push(libc::RTM_DELLINK, nl::NLM_F_ACK, &ifinfomsg(index), |_| {});
+            Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
+            assert_eq!(told(&mut links)?.last(), Some(&(false, true)));
+            Ok(())
+        })
+        .expect("changes");
+    }
+
+    #[test]
+    fn a_device_by_name_and_by_index() {
+        let lo = index("lo").expect("there is always lo");
+        assert_eq!(name(lo).expect("a name"), "lo");
+        assert!(!facts(lo).expect("facts").ethernet);
+        for bad in ["no-such-device", "a name that is too long"] {
+            assert_eq!(index(bad).expect_err("none").raw_os_error(), Some(libc::ENODEV), "{bad}");
+        }
+        assert!(name(u32::MAX >> 1).is_err());
+        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        a.run(|| {
+            let facts = facts(index("a")?)?;
+            assert!(facts.ethernet);
+            assert_ne!(facts.address, [0; 6]);
+            assert_eq!(facts.mtu, 1500);
+            set_mtu("a", 9000)?;
+            assert_eq!(super::facts(index("a")?)?.mtu, 9000);
+            Ok(())
+        })
+        .expect("facts");
+    }
+}

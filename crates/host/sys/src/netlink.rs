@@ -1,0 +1,511 @@
+//! Netlink: messages written into one buffer, and a socket that sends them and reads the kernel's answers.
+//!
+//! The kernel works on a request while `sendmsg` runs, so when it returns all answers lie in the socket's buffer.
+//! Nothing here waits, except for [`Socket::receive`].
+
+use sealane_abi::netlink as nl;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use zerocopy::IntoBytes;
+use zeroize::Zeroize;
+
+/// An attribute that contains others.
+const NLA_F_NESTED: u16 = 0x8000;
+
+/// How often a dump is asked for that others interrupt by their changes.
+const DUMPS: u32 = 16;
+
+// What `libc` does not have of rtnetlink for every C library (`linux/rtnetlink.h`, `linux/if_addr.h`).
+pub(super) const RTA_VIA: u16 = 18;
+pub(super) const RTA_ENCAP: u16 = 22;
+pub(super) const RTAX_MTU: u16 = 2;
+pub(super) const IFA_ADDRESS: u16 = 1;
+pub(super) const IFA_LOCAL: u16 = 2;
+
+/// Bytes that one read may return: an NFQUEUE message with a packet of 64 KB is the longest one we read elsewhere;
+/// answers to requests are pages.
+const ANSWER_LEN: usize = 64 << 10;
+
+/// Messages for one `send`.
+#[derive(Debug, Default, Clone)]
+pub struct Messages {
+    buf: Vec<u8>,
+    count: u32,
+}
+
+impl Messages {
+    /// None yet.
+    pub fn new() -> Self {
+        Messages::default()
+    }
+
+    /// Appends a message: its fixed header `fixed` (padded to 4 bytes), then what `attributes` writes.
+    pub fn push(&mut self, type_: u16, flags: u16, fixed: &[u8], attributes: impl FnOnce(&mut Attributes<'_>)) {
+        let start = self.buf.len();
+        self.buf.resize(start + nl::NLMSG_HDRLEN, 0);
+        self.buf.extend_from_slice(fixed);
+        self.buf.resize(nl::align(self.buf.len()), 0);
+        attributes(&mut Attributes { buf: &mut self.buf });
+        let header = nl::Nlmsghdr {
+            nlmsg_len: (self.buf.len() - start) as u32,
+            nlmsg_type: type_,
+            nlmsg_flags: flags | nl::NLM_F_REQUEST,
+            nlmsg_seq: self.count,
+            nlmsg_pid: 0,
+        };
+        self.buf[start..start + nl::NLMSG_HDRLEN].copy_from_slice(header.as_bytes());
+        self.count += 1;
+    }
+
+    /// Asks for an acknowledgement of the message that begins at a byte.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn acknowledge(&mut self, at: usize) {
+        let flags = &mut self.buf[at + 6..at + 8];
+        flags.copy_from_slice(&(u16::from_ne_bytes([flags[0], flags[1]]) | nl::NLM_F_ACK).to_ne_bytes());
+    }
+
+    /// The bytes to send.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    /// Whether there is no message.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Forgets all messages, keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.count = 0;
+    }
+}
+
+/// Writes attributes behind a message's header.
+pub struct Attributes<'a> {
+    buf: &'a mut Vec<u8>,
+}
+
+impl Attributes<'_> {
+    /// One attribute.
+    pub fn put(&mut self, type_: u16, payload: &[u8]) {
+        nl::push_attr(self.buf, type_, payload);
+    }
+
+    /// Bytes that are no attribute: some families nest a fixed header.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+        self.buf.resize(nl::align(self.buf.len()), 0);
+    }
+
+    /// A number in network byte order, as netfilter writes them.
+    pub fn be32(&mut self, type_: u16, value: u32) {
+        self.put(type_, &value.to_be_bytes());
+    }
+
+    /// A number in host byte order, as rtnetlink writes them.
+    pub fn u32(&mut self, type_: u16, value: u32) {
+        self.put(type_, &value.to_ne_bytes());
+    }
+
+    /// An address: 4 or 16 bytes.
+    pub fn ip(&mut self, type_: u16, address: IpAddr) {
+        match address {
+            IpAddr::V4(v4) => self.put(type_, &v4.octets()),
+            IpAddr::V6(v6) => self.put(type_, &v6.octets()),
+        }
+    }
+
+    /// A string with its zero.
+    pub fn str(&mut self, type_: u16, value: &str) {
+        let at = self.buf.len();
+        self.put(type_, value.as_bytes());
+        // The zero counts in the length; it fits into the padding or makes a new word of it.
+        let len = nl::NLA_HDRLEN + value.len() + 1;
+        self.buf.resize(at + nl::align(len), 0);
+        self.buf[at..at + 2].copy_from_slice(&(len as u16).to_ne_bytes());
+    }
+
+    /// An attribute made of what `inner` writes.
+    ///
+    /// # Panics
+    /// When that is longer than 65,535 bytes.
+    pub fn nest(&mut self, type_: u16, inner: impl FnOnce(&mut Attributes<'_>)) {
+        let at = self.buf.len();
+        self.put(type_ | NLA_F_NESTED, &[]);
+        inner(&mut Attributes { buf: self.buf });
+        let len = u16::try_from(self.buf.len() - at).expect("lists are cut before they grow too long");
+        self.buf[at..at + 2].copy_from_slice(&len.to_ne_bytes());
+    }
+}
+
+/// The address in an attribute; none where its length is that of no family.
+pub(super) fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// The family of an address, as fixed headers say it.
+pub(super) fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
+}
+
+/// What the kernel said to a request that it refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which message of the request, counted from 0.
+    pub message: u32,
+    /// Its errno.
+    pub errno: i32,
+    /// Its explanation, often empty.
+    pub hint: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", io::Error::from_raw_os_error(self.errno))?;
+        if !self.hint.is_empty() {
+            write!(f, ": {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        let kind = io::Error::from_raw_os_error(refusal.errno).kind();
+        io::Error::new(kind, refusal)
+    }
+}
+
+/// The errno in an error of this module, or of a system call.
+pub fn errno(error: &io::Error) -> Option<i32> {
+    let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
+    refusal.map(|r| r.errno).or_else(|| error.raw_os_error())
+}
+
+/// A netlink socket in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    buf: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens and binds one.
+    ///
+    /// # Errors
+    /// The kernel's; `EPROTONOSUPPORT` where it lacks the protocol.
+    pub fn open(protocol: i32) -> io::Result<Self> {
+        let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        // Port 0: the kernel gives it one of its own.
+        super::bind(
+            fd.as_fd(),
+            &nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 },
+        )?;
+        let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
+        // Explanations of errors, and acknowledgements without the request: both are niceties of newer kernels.
+        let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
+        let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
+        // The answers to a batch of thousands of elements wait in this buffer together.
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20)?;
+        Ok(socket)
+    }
+
+    /// Sets an option whose value is an integer.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        super::set_option(self.fd.as_fd(), level, option, &value)
+    }
+
+    /// Listens to a multicast group.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn join(&self, group: u32) -> io::Result<()> {
+        self.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)
+    }
+
+    /// The port that the kernel gave this socket: it stands in the header of what this socket caused.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn port(&self) -> io::Result<u32> {
+        let mut address = nl::SockaddrNl { nl_family: 0, nl_pad: 0, nl_pid: 0, nl_groups: 0 };
+        let mut len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: an address of this length.
+        let r = unsafe { libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &mut len) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(address.nl_pid) }
+    }
+
+    /// Sends messages whose answers nobody waits for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn send(&self, messages: &Messages) -> io::Result<()> {
+        super::send(self.fd.as_fd(), messages.bytes(), 0).map(drop)
+    }
+
+    /// Sends messages of which the last one at least asks for an acknowledgement.
+    ///
+    /// # Errors
+    /// The first refusal, as a [`Refusal`]; `ENODATA` when the kernel said nothing at all.
+    pub fn transact(&mut self, messages: &Messages) -> io::Result<()> {
+        self.request(messages, |_| {})
+    }
+
+    /// Sends one request or dump and gives every message of the answer to `each`.
+    ///
+    /// # Errors
+    /// As [`Socket::transact`], also where a dump ended early; `EINTR` when what is dumped changed meanwhile.
+    pub fn request(&mut self, messages: &Messages, each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        if messages.is_empty() { Ok(()) } else { self.exchange(messages.bytes(), each) }
+    }
+
+    /// Sends a dump whose messages `each` gathers: from the beginning where what is dumped changed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Socket::request`], when it goes on changing.
+    pub fn dump<T: Default>(
+        &mut self,
+        messages: &Messages,
+        mut each: impl FnMut(&mut T, &nl::Message<'_>),
+    ) -> io::Result<T> {
+        whole(|all| self.request(messages, |message| each(all, message)))
+    }
+
+    /// [`Socket::request`] with messages that somebody else has written.
+    ///
+    /// # Errors
+    /// As [`Socket::request`].
+    pub fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        super::send(self.fd.as_fd(), messages, 0)?;
+        let mut answer = Answer::default();
+        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+            answer.read(&self.buf[..n], &mut each);
+            if answer.done {
+                break;
+            }
+        }
+        answer.outcome()
+    }
+
+    /// Gives messages that came unasked, of groups, to `each`, until there are no more. Does not wait.
+    ///
+    /// # Errors
+    /// `ENOBUFS` when some were lost.
+    pub fn receive(&mut self, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
+        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+            for message in nl::Messages::new(&self.buf[..n]) {
+                each(&message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was read: there may have been keys in it.
+    pub fn wipe(&mut self) {
+        // Of the slice: a vector would be empty then.
+        self.buf[..].zeroize();
+    }
+
+    /// Reads one datagram; none when there is none.
+    fn read(&mut self, flags: i32) -> io::Result<Option<usize>> {
+        loop {
+            // SAFETY: the buffer is writable for its length.
+            let n = unsafe { libc::recv(self.fd.as_raw_fd(), self.buf.as_mut_ptr().cast(), self.buf.len(), flags) };
+            if let Ok(n) = usize::try_from(n) {
+                return Ok(Some(n));
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Ok(None),
+                Some(libc::EINTR) => {}
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What a dump gathers that was not interrupted, of some.
+fn whole<T: Default>(mut dump: impl FnMut(&mut T) -> io::Result<()>) -> io::Result<T> {
+    let mut rest = DUMPS;
+    loop {
+        let mut all = T::default();
+        rest -= 1;
+        match dump(&mut all) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && rest > 0 => {}
+            done => return done.map(|()| all),
+        }
+    }
+}
+
+/// What has come of an answer.
+#[derive(Debug, Default)]
+struct Answer {
+    refused: Option<Refusal>,
+    /// Whether there was anything.
+    any: bool,
+    /// Whether what is dumped changed meanwhile.
+    interrupted: bool,
+    /// Whether a dump is at its end.
+    done: bool,
+}
+
+impl Answer {
+    /// Takes up a datagram of it, and gives what is no outcome to `each`.
+    fn read(&mut self, datagram: &[u8], mut each: impl FnMut(&nl::Message<'_>)) {
+        for message in nl::Messages::new(datagram) {
+            self.any = true;
+            self.interrupted |= message.header.nlmsg_flags & nl::NLM_F_DUMP_INTR != 0;
+            match message.header.nlmsg_type {
+                nl::NLMSG_ERROR | nl::NLMSG_DONE => {
+                    self.done |= message.header.nlmsg_type == nl::NLMSG_DONE;
+                    let earlier = |r: &Refusal| self.refused.as_ref().is_none_or(|known| r.message < known.message);
+                    if let Some(refusal) = refusal(&message).filter(earlier) {
+                        self.refused = Some(refusal);
+                    }
+                }
+                nl::NLMSG_NOOP => {}
+                _ => each(&message),
+            }
+        }
+    }
+
+    fn outcome(self) -> io::Result<()> {
+        match self.refused {
+            Some(refusal) => Err(refusal.into()),
+            None if !self.any => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            None if self.interrupted => Err(io::Error::from_raw_os_error(libc::EINTR)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The refusal in an `NLMSG_ERROR` or an `NLMSG_DONE`; none in an acknowledgement and at the end of a whole dump.
+fn refusal(message: &nl::Message<'_>) -> Option<Refusal> {
+    let (code, rest) = message.payload.split_first_chunk::<4>()?;
+    let errno = i32::from_ne_bytes(*code).checked_neg().filter(|&e| e > 0)?;
+    // An error has the header of the message that it is about.
+    let about = match message.header.nlmsg_type {
+        nl::NLMSG_ERROR => <nl::Nlmsghdr as zerocopy::FromBytes>::read_from_prefix(rest).ok()?.0,
+        _ => message.header,
+    };
+    let hint = nl::answer::text(message).unwrap_or_default().to_owned();
+    Some(Refusal { message: about.nlmsg_seq, errno, hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_back_as_written() {
+        let mut messages = Messages::new();
+        messages.push(7, nl::NLM_F_ACK, &[1, 2, 3], |a| {
+            a.be32(1, 0x0102_0304);
+            a.str(2, "abc");
+            a.str(3, "abcd");
+            a.nest(4, |a| a.u32(5, 9));
+            a.ip(6, IpAddr::from([192, 0, 2, 1]));
+            a.ip(7, IpAddr::from([7; 16]));
+        });
+        messages.push(8, 0, &[], |_| {});
+        let read: Vec<_> = nl::Messages::new(messages.bytes()).collect();
+        assert_eq!(read.len(), 2);
+        assert_eq!((read[0].header.nlmsg_type, read[0].header.nlmsg_seq), (7, 0));
+        assert_eq!((read[1].header.nlmsg_type, read[1].header.nlmsg_seq), (8, 1));
+        assert_eq!(&read[0].payload[..4], [1, 2, 3, 0]);
+        let attributes: Vec<_> = nl::Attrs::new(&read[0].payload[4..]).collect();
+        assert_eq!(attributes[0].payload, [1, 2, 3, 4]);
+        assert_eq!(attributes[1].payload, b"abc\0");
+        assert_eq!(attributes[2].payload, b"abcd\0");
+        assert_eq!(attributes[3].type_, 4);
+        assert_eq!(nl::Attrs::new(attributes[3].payload).next().expect("nested").payload, 9u32.to_ne_bytes());
+        assert_eq!(ip(attributes[4].payload), Some([192, 0, 2, 1].into()));
+        assert_eq!(ip(attributes[5].payload), Some([7; 16].into()));
+        assert_eq!((ip(&[1, 2, 3]), ip(&[])), (None, None));
+    }
+
+    #[test]
+    fn a_refusal_tells_which_message_and_why() {
+        // A link that is not there: rtnetlink answers everyone.
+        let mut socket = Socket::open(libc::NETLINK_ROUTE).expect("a socket");
+        let mut messages = Messages::new();
+        let fixed = [0u8; 16];
+        messages.push(libc::RTM_GETLINK, nl::NLM_F_ACK, &fixed, |a| a.str(libc::IFLA_IFNAME, "no-such-link"));
+        let error = socket.transact(&messages).expect_err("refused");
+        assert_eq!(errno(&error), Some(libc::ENODEV), "{error}");
+    }
+
+    #[test]
+    fn an_answer_is_what_the_kernel_said() {
+        use nl::answer::{AckOptions, ExtAck, done, message};
+        use sealane_abi::Errno;
+        let item = || message(0x10, nl::NLM_F_MULTI, 0, 0, b"item");
+        let end =
+            |flags, outcome| done(0, 0, flags, outcome, AckOptions { ext: true, cap: true }, &ExtAck::text("why"));
+        let read = |datagrams: &[Vec<u8>]| {
+            let (mut answer, mut items) = (Answer::default(), 0);
+            datagrams.iter().for_each(|datagram| answer.read(datagram, |_| items += 1));
+            (answer.done, items, answer.outcome().map_err(|e| (errno(&e), e.to_string())))
+        };
+        assert_eq!(read(&[[item(), item()].concat(), end(0, Ok(()))]), (true, 2, Ok(())));
+        assert_eq!(read(&[item()]), (false, 1, Ok(())), "more is to come");
+        // One that ended early, whatever came before.
+        let (ended, items, outcome) = read(&[[item(), end(0, Err(Errno::ENOENT))].concat()]);
+        let (number, text) = outcome.expect_err("the rest is missing");
+        assert_eq!((ended, items, number), (true, 1, Some(libc::ENOENT)));
+        assert!(text.ends_with(": why"), "{text}");
+        // One that was interrupted, whichever message says so.
+        let mut told = item();
+        told[6] |= nl::NLM_F_DUMP_INTR as u8;
+        for datagram in [[told, end(0, Ok(()))].concat(), end(nl::NLM_F_DUMP_INTR, Ok(()))] {
+            assert_eq!(read(&[datagram]).2.expect_err("it may be wrong").0, Some(libc::EINTR));
+        }
+        assert_eq!(read(&[]).2.expect_err("nobody answered").0, Some(libc::ENODATA));
+    }
+
+    #[test]
+    fn an_interrupted_dump_is_begun_anew() {
+        let mut times = 0;
+        let mut dump = |interrupted: u32, all: &mut Vec<u32>| {
+            times += 1;
+            all.push(times);
+            let error = if times <= interrupted { libc::EINTR } else { libc::ENOENT };
+            if times == interrupted + 1 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+        };
+        assert_eq!(whole(|all| dump(2, all)).expect("the third one is whole"), [3]);
+        assert_eq!(whole(|all| dump(0, all)).expect_err("not interrupted").raw_os_error(), Some(libc::ENOENT));
+        let endless = whole(|all| dump(u32::MAX - 1, all)).expect_err("it goes on changing");
+        assert_eq!((endless.raw_os_error(), times), (Some(libc::EINTR), 4 + DUMPS));
+    }
+
+    #[test]
+    fn dumps_are_read_to_their_end() {
+        let mut socket = Socket::open(libc::NETLINK_ROUTE).expect("a socket");
+        let mut messages = Messages::new();
+        messages.push(libc::RTM_GETLINK, nl::NLM_F_DUMP, &[0; 16], |_| {});
+        let mut names = 0;
+        socket.request(&messages, |m| names += usize::from(m.header.nlmsg_type == libc::RTM_NEWLINK)).expect("a dump");
+        assert!(names >= 1, "there is always lo");
+    }
+}

@@ -1,0 +1,175 @@
+//! Network namespaces: which one a thread or a socket is in, and running there.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+/// `SIOCGSKNS` of `linux/sockios.h`: the namespace of a socket.
+const SIOCGSKNS: libc::Ioctl = 0x894c;
+
+/// A network namespace, kept alive by its descriptor.
+#[derive(Debug)]
+pub struct Netns {
+    fd: OwnedFd,
+}
+
+/// What tells one namespace from another: device and inode of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NetnsId {
+    dev: u64,
+    ino: u64,
+}
+
+impl NetnsId {
+    /// As `readlink /proc/PID/ns/net` shows it.
+    pub fn inode(self) -> u64 {
+        self.ino
+    }
+
+    /// Its name in /run/netns, where it has one.
+    pub fn name(self) -> Option<String> {
+        let entries = std::fs::read_dir("/run/netns").ok()?;
+        let same = |e: &std::fs::DirEntry| {
+            std::fs::metadata(e.path()).is_ok_and(|m| NetnsId { dev: m.dev(), ino: m.ino() } == self)
+        };
+        entries.flatten().find(same).and_then(|e| e.file_name().into_string().ok())
+    }
+}
+
+impl Netns {
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn current() -> io::Result<Self> {
+        Netns::open("/proc/thread-self/ns/net")
+    }
+
+    /// That of a socket.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_ADMIN` over that namespace.
+    pub fn of_socket(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: an ioctl without argument; the descriptor that it returns is new and ours.
+        unsafe {
+            let fd = libc::ioctl(socket.as_raw_fd(), SIOCGSKNS);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Netns { fd: OwnedFd::from_raw_fd(fd) }) }
+        }
+    }
+
+    /// The one that `ip netns` knows by a name, or of a path; without a name that of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's: `NotFound` when there is none.
+    pub fn named(name: Option<&str>) -> io::Result<Self> {
+        match name {
+            None => Netns::current(),
+            Some(path) if path.contains('/') => Netns::open(path),
+            Some(name) => Netns::open(&format!("/run/netns/{name}")),
+        }
+    }
+
+    /// The one whose file this is.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(path: &str) -> io::Result<Self> {
+        Ok(Netns { fd: File::open(path)?.into() })
+    }
+
+    /// Another descriptor of it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Netns { fd: self.fd.try_clone()? })
+    }
+
+    /// What tells it from others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn id(&self) -> io::Result<NetnsId> {
+        let data = File::from(self.fd.try_clone()?).metadata()?;
+        Ok(NetnsId { dev: data.dev(), ino: data.ino() })
+    }
+
+    /// The kernel's number for it, given to no other since boot.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOPROTOOPT` before Linux 5.14.
+    pub fn cookie(&self) -> io::Result<u64> {
+        self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, 0)?.as_fd()))
+    }
+
+    /// Moves the calling thread into it, for good.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` there.
+    pub fn enter(&self) -> io::Result<()> {
+        // SAFETY: plain values.
+        let r = unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Runs `f` in it, on a thread that ends with it, and returns what it returned. Descriptors that `f` opens stay
+    /// in the namespace wherever they are used.
+    ///
+    /// # Errors
+    /// Those of [`Netns::enter`] and of `f`.
+    ///
+    /// # Panics
+    /// When `f` does.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
+                self.enter()?;
+                f()
+            })?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// [`Netns::cookie`] of the namespace that a socket is in.
+///
+/// # Errors
+/// The kernel's.
+pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut value = 0u64;
+    let mut len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: a local of the length that is told.
+    let r = unsafe {
+        let value = (&raw mut value).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, value, &mut len)
+    };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn the_namespace_of_a_socket() {
+        let here = Netns::current().and_then(|n| n.id()).expect("our own");
+        let Some(other) = testing::namespace("transport::netns") else { return };
+        let id = other.id().expect("an id");
+        assert_ne!(id, here);
+        let (socket, inside) = other
+            .run(|| Ok((std::net::UdpSocket::bind("0.0.0.0:0")?, Netns::current()?.id()?)))
+            .expect("a socket in there");
+        assert_eq!(inside, id);
+        assert_eq!(Netns::of_socket(socket.as_fd()).and_then(|n| n.id()).expect("by socket"), id);
+        assert_eq!(Netns::current().and_then(|n| n.id()).expect("our own"), here, "this thread stayed");
+    }
+}

@@ -1,0 +1,356 @@
+//! NFQUEUE: packets of the stack, and what is to become of them (`linux/netfilter/nfnetlink_queue.h`).
+//!
+//! Packets are read many at a time and judged together: verdicts that differ are collected into one message, and one
+//! verdict at its end drops all that have none. A superframe crosses once, before it is cut (`NFQA_CFG_F_GSO`). The
+//! kernel drops what does not fit into the queue or into the socket, and never lets it pass (no `FAIL_OPEN`).
+
+use super::netlink::{Messages, Socket, errno};
+use sealane_abi::netlink as nl;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use zerocopy::FromBytes;
+
+/// Packets that one call reads.
+pub const BATCH: usize = 16;
+
+/// Bytes for a message: the longest packet is 65,531 bytes, the rest of its attributes a few hundred.
+const SLOT_LEN: usize = 66 << 10;
+
+/// The longest packet that fits into an attribute, in bytes.
+const MAX_PAYLOAD: usize = u16::MAX as usize - nl::NLA_HDRLEN;
+
+/// Packets that may wait for their verdict. Those of one connection are limited by the kernel (TSQ) to two superframes.
+const MAX_WAITING: u32 = 8192;
+
+/// Memory for messages that wait to be read, in bytes; the kernel counts what it allocates.
+const RECEIVE_BUFFER: i32 = 64 << 20;
+
+/// Numbers tried for a free queue.
+const TRIES: u16 = 64;
+
+const NF_DROP: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+
+/// A packet that waits for its verdict.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    /// Its number.
+    pub id: u32,
+    /// The device that it came in by; 0 for one that leaves.
+    pub in_device: u32,
+    /// The device that it is going to leave by; 0 for one that came in.
+    pub out_device: u32,
+    /// Whether it is a superframe: the device was to cut it.
+    pub superframe: bool,
+    /// Whether its transport checksum holds only the sum of the pseudo-header.
+    pub partial_checksum: bool,
+    /// From the IP header on. Shorter than the IP header says when the kernel could not hand all of it over.
+    pub bytes: &'a mut [u8],
+}
+
+/// What is to become of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It goes on as it is.
+    Accept,
+    /// It goes on with these bytes.
+    Replace(&'a [u8]),
+}
+
+/// A queue of the namespace of the thread that opened it.
+pub struct Queue {
+    socket: Socket,
+    number: u16,
+    slots: Vec<u8>,
+    /// Length of the message in each slot of the batch that was read last.
+    lens: [usize; BATCH],
+    count: usize,
+    verdicts: Messages,
+    /// Packets of the batch that have a verdict.
+    judged: usize,
+    /// Number of the last packet read.
+    last: Option<u32>,
+    overruns: u64,
+}
+
+impl Queue {
+    /// Opens the first free queue at or after `first`; with `gso`, superframes are not cut before.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` where it lacks queues, `EBUSY` when none is free.
+    pub fn open(first: u16, gso: bool) -> io::Result<Self> {
+        let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
+        let mut number = first;
+        while let Err(error) = bind(&mut socket, number) {
+            let taken = matches!(errno(&error), Some(libc::EBUSY | libc::EPERM));
+            if !taken || number - first == TRIES {
+                return Err(error);
+            }
+            number = number.checked_add(1).ok_or(error)?;
+        }
+        let mut messages = Messages::new();
+        configure(&mut messages, number, |a| {
+            // struct nfqnl_msg_config_params: copy_range, copy_mode.
+            let mut params = [0; 5];
+            params[..4].copy_from_slice(&0xffffu32.to_be_bytes());
+            params[4] = libc::NFQNL_COPY_PACKET as u8;
+            a.put(libc::NFQA_CFG_PARAMS as u16, &params);
+            a.be32(libc::NFQA_CFG_QUEUE_MAXLEN as u16, MAX_WAITING);
+            if gso {
+                a.be32(libc::NFQA_CFG_MASK as u16, libc::NFQA_CFG_F_GSO as u32);
+                a.be32(libc::NFQA_CFG_FLAGS as u16, libc::NFQA_CFG_F_GSO as u32);
+            }
+        });
+        socket.transact(&messages)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
+        // Losses are counted by packet numbers; an error in between would only delay what is there.
+        socket.set(libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
+        let (slots, lens) = (vec![0; BATCH * SLOT_LEN], [0; BATCH]);
+        Ok(Queue {
+            socket,
+            number,
+            slots,
+            lens,
+            count: 0,
+            judged: 0,
+            verdicts: Messages::new(),
+            last: None,
+            overruns: 0,
+        })
+    }
+
+    /// Its number, for the rules.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Packets that the kernel dropped because the socket was full.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// Sets how much memory messages may take that wait to be read, in bytes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_receive_buffer(&self, len: i32) -> io::Result<()> {
+        self.socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len)
+    }
+
+    /// Reads what waits, at most [`BATCH`] packets, and says how many; does not wait. Those of the batch before must
+    /// have been judged.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&mut self) -> io::Result<usize> {
+        (self.count, self.judged) = (0, 0);
+        self.verdicts.clear();
+        let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; BATCH];
+        // SAFETY: all-zero is a valid `mmsghdr`.
+        let mut headers: [libc::mmsghdr; BATCH] = unsafe { core::mem::zeroed() };
+        for ((slot, iovec), header) in self.slots.chunks_exact_mut(SLOT_LEN).zip(&mut iovecs).zip(&mut headers) {
+            *iovec = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT_LEN };
+            header.msg_hdr.msg_iov = iovec;
+            header.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: each header points to one iovec over a slot of its own; all of them live until the call returns.
+        let n = unsafe {
+            libc::recvmmsg(
+                self.socket.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                BATCH as u32,
+                libc::MSG_DONTWAIT,
+                core::ptr::null_mut(),
+            )
+        };
+        let Ok(n) = usize::try_from(n) else {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(0),
+                _ => Err(error),
+            };
+        };
+        // A message that is no packet is an error about a verdict that came too late: the packet is gone anyway.
+        for (i, header) in headers.iter().enumerate().take(n) {
+            let (start, len) = (i * SLOT_LEN, header.msg_len as usize);
+            let Some(id) = packet_id(&self.slots[start..start + len.min(SLOT_LEN)]) else { continue };
+            self.overruns += self.last.map_or(0, |last| u64::from(id.wrapping_sub(last).wrapping_sub(1)));
+            self.last = Some(id);
+            if self.count != i {
+                self.slots.copy_within(start..start + len, self.count * SLOT_LEN);
+            }
+            self.lens[self.count] = len;
+            self.count += 1;
+        }
+        Ok(self.count)
+    }
+
+    /// The packets of the batch in their order, and where their verdicts are written.
+    pub fn split(&mut self) -> (impl Iterator<Item = Packet<'_>>, Verdicts<'_>) {
+        let slots = self.slots.chunks_exact_mut(SLOT_LEN).zip(self.lens).take(self.count);
+        let verdicts = Verdicts {
+            socket: &self.socket,
+            messages: &mut self.verdicts,
+            judged: &mut self.judged,
+            number: self.number,
+        };
+        (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
+    }
+
+    /// Sends the verdicts, and drops all packets of the batch that have none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn finish(&mut self) -> io::Result<()> {
+        let count = core::mem::take(&mut self.count);
+        if count == 0 {
+            return Ok(());
+        }
+        let last = self.last.expect("a batch has a last packet");
+        // The kernel minds when there is none to drop.
+        if self.judged < count {
+            let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
+            self.verdicts.push(type_, 0, &head(self.number), |a| {
+                a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_DROP, last));
+            });
+        }
+        self.judged = 0;
+        if self.verdicts.is_empty() {
+            return Ok(());
+        }
+        let sent = self.socket.send(&self.verdicts);
+        self.verdicts.clear();
+        sent
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("number", &self.number).field("overruns", &self.overruns).finish_non_exhaustive()
+    }
+}
+
+/// Where verdicts of a batch are written while its packets are borrowed.
+pub struct Verdicts<'a> {
+    socket: &'a Socket,
+    messages: &'a mut Messages,
+    judged: &'a mut usize,
+    number: u16,
+}
+
+impl Verdicts<'_> {
+    /// Sends the verdicts so far: what is sent by other ways next comes behind them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        if self.messages.is_empty() {
+            return Ok(());
+        }
+        let sent = self.socket.send(self.messages);
+        self.messages.clear();
+        sent
+    }
+
+    /// Gives a packet of the batch its verdict, once. It takes effect with [`Queue::finish`], and then in the order in
+    /// which verdicts were given.
+    pub fn judge(&mut self, id: u32, verdict: Verdict<'_>) {
+        // What does not fit into an attribute is lost like what does not fit into the queue.
+        if matches!(verdict, Verdict::Replace(bytes) if bytes.len() > MAX_PAYLOAD) {
+            return;
+        }
+        *self.judged += 1;
+        let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT) as u16;
+        self.messages.push(type_, 0, &head(self.number), |a| {
+            a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_ACCEPT, id));
+            if let Verdict::Replace(bytes) = verdict {
+                a.put(libc::NFQA_PAYLOAD as u16, bytes);
+            }
+        });
+    }
+}
+
+/// `struct nfgenmsg`: its resource is the queue.
+fn head(number: u16) -> [u8; 4] {
+    let [high, low] = number.to_be_bytes();
+    [libc::AF_UNSPEC as u8, 0, high, low]
+}
+
+/// `struct nfqnl_msg_verdict_hdr`.
+fn verdict_header(verdict: u32, id: u32) -> [u8; 8] {
+    let mut header = [0; 8];
+    header[..4].copy_from_slice(&verdict.to_be_bytes());
+    header[4..].copy_from_slice(&id.to_be_bytes());
+    header
+}
+
+fn configure(messages: &mut Messages, number: u16, attributes: impl FnOnce(&mut super::netlink::Attributes<'_>)) {
+    let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_CONFIG) as u16;
+    messages.push(type_, nl::NLM_F_ACK, &head(number), attributes);
+}
+
+/// Makes `number` ours.
+fn bind(socket: &mut Socket, number: u16) -> io::Result<()> {
+    let mut messages = Messages::new();
+    configure(&mut messages, number, |a| {
+        // struct nfqnl_msg_config_cmd: command, padding, pf.
+        a.put(libc::NFQA_CFG_CMD as u16, &[libc::NFQNL_CFG_CMD_BIND as u8, 0, 0, 0]);
+    });
+    socket.transact(&messages)
+}
+
+/// The attributes of a packet's message: their types and where their payloads lie in it.
+fn attributes(message: &[u8]) -> impl Iterator<Item = (i32, core::ops::Range<usize>)> + use<'_> {
+    let mut at = nl::NLMSG_HDRLEN + 4;
+    core::iter::from_fn(move || {
+        let (head, _) = nl::Nlattr::read_from_prefix(message.get(at..)?).ok()?;
+        let (start, end) = (at + nl::NLA_HDRLEN, at + usize::from(head.nla_len));
+        if end < start || end > message.len() {
+            return None;
+        }
+        at += nl::align(usize::from(head.nla_len));
+        Some((i32::from(head.nla_type & nl::NLA_TYPE_MASK), start..end))
+    })
+}
+
+/// The number of the packet in a message; none in another kind of message.
+fn packet_id(message: &[u8]) -> Option<u32> {
+    let (header, _) = nl::Nlmsghdr::read_from_prefix(message).ok()?;
+    if i32::from(header.nlmsg_type) != libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_PACKET {
+        return None;
+    }
+    let (_, range) = attributes(message).find(|(type_, _)| *type_ == libc::NFQA_PACKET_HDR)?;
+    be32(&message[range])
+}
+
+fn be32(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|b| u32::from_be_bytes(*b))
+}
+
+/// Reads a packet's message.
+fn packet(message: &mut [u8]) -> Option<Packet<'_>> {
+    let id = packet_id(message)?;
+    let (mut in_device, mut out_device, mut info, mut payload) = (0, 0, 0, 0..0);
+    for (type_, range) in attributes(message) {
+        let number = || be32(&message[range.clone()]).unwrap_or(0);
+        match type_ {
+            libc::NFQA_IFINDEX_INDEV => in_device = number(),
+            libc::NFQA_IFINDEX_OUTDEV => out_device = number(),
+            libc::NFQA_SKB_INFO => info = number() as i32,
+            libc::NFQA_PAYLOAD => payload = range,
+            _ => {}
+        }
+    }
+    let (superframe, partial_checksum) = (info & libc::NFQA_SKB_GSO != 0, info & libc::NFQA_SKB_CSUMNOTREADY != 0);
+    Some(Packet { id, in_device, out_device, superframe, partial_checksum, bytes: &mut message[payload] })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! Expressions of nftables rules (`linux/netfilter/nf_tables.h`), written as netlink attributes.
+
+use crate::netlink::Attributes;
+use sealane_abi::netlink::Attrs;
+
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+const NFTA_DATA_VALUE: u16 = 1;
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CODE: u16 = 1;
+const NFTA_VERDICT_CHAIN: u16 = 2;
+
+/// A packet goes on.
+const NF_ACCEPT: u32 = 1;
+/// A packet is gone.
+const NF_DROP: u32 = 0;
+
+const COUNTER: &str = "counter";
+const NFTA_COUNTER_BYTES: u16 = 1;
+const NFTA_COUNTER_PACKETS: u16 = 2;
+
+/// The packets that an expression has counted, if it is one that counts.
+pub(super) fn counted(expression: &[u8]) -> Option<u64> {
+    let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+    let name = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0])?;
+    let packets = of(of(expression, NFTA_EXPR_DATA).filter(|_| name == COUNTER.as_bytes())?, NFTA_COUNTER_PACKETS)?;
+    Some(u64::from_be_bytes(packets.try_into().ok()?))
+}
+
+/// How a rule hands packets to a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QueueKind {
+    /// nftables' own expression (`CONFIG_NFT_QUEUE`).
+    Native,
+    /// The target of x_tables, through `CONFIG_NFT_COMPAT`, as `iptables-nft` does it.
+    Compat,
+}
+
+/// The expressions of one rule, within `NFTA_RULE_EXPRESSIONS`.
+pub(super) struct Rule<'a, 'b> {
+    pub(super) list: &'a mut Attributes<'b>,
+}
+
+impl Rule<'_, '_> {
+    fn expr(&mut self, name: &str, data: impl FnOnce(&mut Attributes<'_>)) -> &mut Self {
+        self.list.nest(NFTA_LIST_ELEM, |a| {
+            a.str(NFTA_EXPR_NAME, name);
+            a.nest(NFTA_EXPR_DATA, data);
+        });
+        self
+    }
+
+    /// Loads a property of the packet.
+    pub(super) fn meta(&mut self, key: i32, register: i32) -> &mut Self {
+        self.expr("meta", |a| {
+            a.be32(2, key as u32);
+            a.be32(1, register as u32);
+        })
+    }
+
+    /// Loads bytes of a header.
+    pub(super) fn payload(&mut self, base: i32, offset: u32, len: u32, register: i32) -> &mut Self {
+        self.expr("payload", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, base as u32);
+            a.be32(3, offset);
+            a.be32(4, len);
+        })
+    }
+
+    /// Loads 1 if the TCP option is there, 0 if not; ends the rule at a malformed list.
+    pub(super) fn tcp_option_exists(&mut self, kind: u8, register: i32) -> &mut Self {
+        const NFT_EXTHDR_F_PRESENT: u32 = 1;
+        const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
+        self.expr("exthdr", |a| {
+            a.be32(1, register as u32);
+            a.put(2, &[kind]);
+            a.be32(3, 0);
+            a.be32(4, 1);
+            a.be32(5, NFT_EXTHDR_F_PRESENT);
+            a.be32(6, NFT_EXTHDR_OP_TCPOPT);
+        })
+    }
+
+    /// Goes on only if the register compares with `value` as `op` says.
+    pub(super) fn cmp(&mut self, register: i32, op: i32, value: &[u8]) -> &mut Self {
+        self.expr("cmp", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, op as u32);
+            a.nest(3, |a| a.put(NFTA_DATA_VALUE, value));
+        })
+    }
+
+    /// Masks a register.
+    pub(super) fn and(&mut self, register: i32, mask: &[u8]) -> &mut Self {
+        self.expr("bitwise", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, register as u32);
+            a.be32(3, mask.len() as u32);
+            a.nest(4, |a| a.put(NFTA_DATA_VALUE, mask));
+            a.nest(5, |a| a.put(NFTA_DATA_VALUE, &[0; 16][..mask.len()]));
+        })
+    }
+
+    /// Sets bits of a register of four bytes.
+    pub(super) fn or(&mut self, register: i32, bits: u32) -> &mut Self {
+        self.expr("bitwise", |a| {
+            a.be32(1, register as u32);
+            a.be32(2, register as u32);
+            a.be32(3, 4);
+            a.nest(4, |a| a.put(NFTA_DATA_VALUE, &(!bits).to_ne_bytes()));
+            a.nest(5, |a| a.put(NFTA_DATA_VALUE, &bits.to_ne_bytes()));
+        })
+    }
+
+    /// Makes a register the packet's mark.
+    pub(super) fn set_mark(&mut self, register: i32) -> &mut Self {
+        self.expr("meta", |a| {
+            a.be32(2, libc::NFT_META_MARK as u32);
+            a.be32(3, register as u32);
+        })
+    }
+
+    /// Loads the fragment offset and flags of IPv6 (RFC 8200 section 4.5); ends the rule where there are none.
+    pub(super) fn v6_fragment(&mut self, register: i32) -> &mut Self {
+        self.expr("exthdr", |a| {
+            a.be32(1, register as u32);
+            a.put(2, &[libc::IPPROTO_FRAGMENT as u8]);
+            a.be32(3, 2);
+            a.be32(4, 2);
+        })
+    }
+
+    /// Loads the mark of the socket that a packet is for; ends the rule where there is none.
+    pub(super) fn socket_mark(&mut self, register: i32) -> &mut Self {
+        const NFT_SOCKET_MARK: u32 = 1;
+        self.expr("socket", |a| {
+            a.be32(1, NFT_SOCKET_MARK);
+            a.be32(2, register as u32);
+        })
+    }
+
+    /// Goes on in another chain and comes back.
+    pub(super) fn jump(&mut self, chain: &str) {
+        self.expr("immediate", |a| {
+            a.be32(1, libc::NFT_REG_VERDICT as u32);
+            a.nest(2, |a| {
+                a.nest(NFTA_DATA_VERDICT, |a| {
+                    a.be32(NFTA_VERDICT_CODE, libc::NFT_JUMP as u32);
+                    a.str(NFTA_VERDICT_CHAIN, chain);
+                });
+            });
+        });
+    }
+
+    /// Goes on only if the set contains what starts in the register.
+    pub(super) fn lookup(&mut self, set: &str, register: i32) -> &mut Self {
+        self.expr("lookup", |a| {
+            a.str(1, set);
+            a.be32(2, register as u32);
+        })
+    }
+
+    /// Ends with a verdict.
+    fn verdict(&mut self, code: u32) {
+        self.expr("immediate", |a| {
+            a.be32(1, libc::NFT_REG_VERDICT as u32);
+            a.nest(2, |a| a.nest(NFTA_DATA_VERDICT, |a| a.be32(NFTA_VERDICT_CODE, code)));
+        });
+    }
+
+    /// Ends here: the packet is no business of ours.
+    pub(super) fn accept(&mut self) {
+        self.verdict(NF_ACCEPT);
+    }
+
+    /// Ends here: the packet is dropped.
+    pub(super) fn drop(&mut self) {
+        self.verdict(NF_DROP);
+    }
+
+    /// Counts the packets that get here, from a number on.
+    pub(super) fn counter(&mut self, packets: u64) -> &mut Self {
+        self.expr(COUNTER, |a| {
+            a.put(NFTA_COUNTER_BYTES, &0u64.to_be_bytes());
+            a.put(NFTA_COUNTER_PACKETS, &packets.to_be_bytes());
+        })
+    }
+
+    /// Ends in a queue. Without a listener the packet is dropped: never `bypass`.
+    pub(super) fn queue(&mut self, kind: QueueKind, number: u16) {
+        match kind {
+            QueueKind::Native => self.expr("queue", |a| {
+                a.put(1, &number.to_be_bytes());
+                a.put(2, &1u16.to_be_bytes());
+            }),
+            QueueKind::Compat => {
+                // struct xt_NFQ_info_v3 { queuenum, queues_total, flags }, padded to 8 bytes.
+                let mut info = [0u8; 8];
+                info[..2].copy_from_slice(&number.to_ne_bytes());
+                info[2..4].copy_from_slice(&1u16.to_ne_bytes());
+                self.expr("target", |a| {
+                    a.str(1, "NFQUEUE");
+                    a.be32(2, 3);
+                    a.put(3, &info);
+                })
+            }
+        };
+    }
+}

@@ -1,0 +1,128 @@
+//! What the rules take, the ring has seen, and what they leave comes to a raw socket. They need root.
+
+use super::super::super::esp::RawEsp;
+use super::super::super::raw::Raw;
+use super::super::super::ring::Ring;
+use super::super::super::{link, testing};
+use super::super::Marks;
+use super::*;
+use crate::shard::Shard;
+use std::time::Duration;
+
+const SPI: u32 = 0x1001;
+const MARK: u32 = 0x5ea1_1a42;
+
+/// An ESP packet from 10.77.0.1 or fd77::1 to the .2 of it.
+fn esp(v6: bool, spi: u32, number: u32) -> Vec<u8> {
+    let mut packet = if v6 {
+        let mut ip = vec![0x60, 0, 0, 0, 0, 24, 50, 64];
+        ip.extend_from_slice(&[0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        ip.extend_from_slice(&[0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+        ip
+    } else {
+        vec![0x45, 0, 0, 44, 0, 1, 0x40, 0, 64, 50, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2]
+    };
+    packet.extend_from_slice(&spi.to_be_bytes());
+    packet.extend_from_slice(&number.to_be_bytes());
+    packet.extend_from_slice(&[0xaa; 16]);
+    packet
+}
+
+/// Numbers that a ring has.
+fn ring_has(ring: &mut Ring, v6: bool) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    ring.read(64, |frame| {
+        let at = if v6 { 44 } else { 24 };
+        numbers.push(u32::from_be_bytes(*frame.packet()[at..].first_chunk().expect("a number")));
+    });
+    let next = ring.next();
+    ring.release(next);
+    numbers
+}
+
+/// Numbers and marks that a raw socket has.
+fn socket_has(socket: &RawEsp, v6: bool) -> Vec<(u32, u32)> {
+    let mut numbers = Vec::new();
+    let mut buf = [0; 2048];
+    while let Some(read) = socket.receive(&mut buf).expect("a socket") {
+        let at = if v6 { 4 } else { 24 };
+        numbers.push((u32::from_be_bytes(*buf[at..].first_chunk().expect("a number")), read.mark));
+    }
+    numbers
+}
+
+#[test]
+fn the_rules_take_what_the_ring_has_seen() {
+    const TEST: &str = "transport::nft::ingress";
+    let Some((a, b)) = testing::pair(TEST) else { return };
+    let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
+    let sockets = b
+        .run(|| Ok([RawEsp::open(false, 50, 1, Shard::ALL)?, RawEsp::open(true, 50, 1, Shard::ALL)?]))
+        .expect("sockets");
+    let opened = b.run(|| {
+        sockets.iter().try_for_each(RawEsp::tell_marks)?;
+        let device = link::index("b")?;
+        let mut table = IngressTable::new(MARK, 0)?;
+        table.add_device(device, "b")?;
+        Ok((device, table, Ring::open_esp(device, 1500, Shard::ALL)?))
+    });
+    let (device, mut table, mut ring) = match opened {
+        Err(error) if testing::missing(TEST, &error) => return,
+        opened => opened.expect("a table"),
+    };
+    for v6 in [false, true] {
+        let destination = if v6 { "fd77::2" } else { "10.77.0.2" }.parse().expect("an address");
+        let way = EspWay { device, destination, spi: SPI };
+        let send = |packets: &[Vec<u8>]| {
+            let packets: Vec<&[u8]> = packets.iter().map(|p| &p[..]).collect();
+            a.run(|| Ok(raw.send(&packets, 0, false))).expect("sent");
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        // The neighbour is looked for, which takes IPv6 a while on a new device.
+        let found = (0..100).any(|_| {
+            send(&[esp(v6, SPI, 1)]);
+            !ring_has(&mut ring, v6).is_empty()
+        });
+        assert!(found);
+        std::thread::sleep(Duration::from_millis(50));
+        ring_has(&mut ring, v6);
+        socket_has(&sockets[usize::from(v6)], v6);
+        let mut fragment = esp(v6, SPI, 6);
+        let all = [esp(v6, SPI, 2), esp(v6, SPI, 0x100), esp(v6, SPI + 1, 4), esp(v6, SPI, 5)];
+        send(&all);
+        let both = [2, 0x100, 4, 5];
+        assert_eq!(ring_has(&mut ring, v6), both);
+        assert_eq!(socket_has(&sockets[usize::from(v6)], v6), both.map(|n| (n, 0)));
+        table.take(way, true).expect("taken");
+        send(&all);
+        assert_eq!(ring_has(&mut ring, v6), both);
+        assert_eq!(
+            socket_has(&sockets[usize::from(v6)], v6),
+            [(0x100, MARK), (4, 0)],
+            "others, and one to show that it passes"
+        );
+        if !v6 {
+            // A fragment: neither sees it. With options: the stack does.
+            fragment[6] = 0x20;
+            let mut options = esp(v6, SPI, 7);
+            options[0] = 0x46;
+            options[3] += 4;
+            options.splice(20..20, [1, 1, 1, 0]);
+            send(&[fragment, options]);
+            assert_eq!(ring_has(&mut ring, v6), [0; 0]);
+            let seen = socket_has(&sockets[0], v6);
+            assert_eq!(seen.len(), 1, "{seen:?}");
+        }
+        table.take(way, false).expect("left");
+        send(&all[..1]);
+        assert_eq!(socket_has(&sockets[usize::from(v6)], v6), [(2, 0)]);
+        ring_has(&mut ring, v6);
+        table.take(way, true).expect("taken");
+    }
+    // It goes with its owner.
+    drop(table);
+    let packet = esp(false, SPI, 9);
+    a.run(|| Ok(raw.send(&[&packet], 0, false))).expect("sent");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(socket_has(&sockets[0], false), [(9, 0)]);
+}

@@ -1,0 +1,604 @@
+//! The rules that make packets meet their policies: a table of our own.
+//!
+//! ```text
+//! table inet sealane-ipsec
+//!   chain output      type route, hook output       ours, of a state with a mark: set it, accept
+//!                                                   ours, to a TUN device of ours, loopback, IKE, ND: accept;  jump leaving
+//!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
+//!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
+//!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
+//!                     policies 'in' in their order     pass: accept;   protect, block, the rest of a default: jump input-...
+//!   chain forward     hook forward                  from a TUN device of ours: accept; policies 'fwd':  jump refused-...
+//!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
+//!                                                            jump refused-...
+//!   chain refused-template, refused-block, refused-rest      counter, drop
+//! ```
+//!
+//! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::route`]). What a policy in packet
+//! offload protects has its device's number in the mark and goes to the TUN device of that. The engine judges it there again, so
+//! that a rule may mark more than its policy says, never less. A policy that the kernel itself has, for a card, is not marked.
+//! Rules change in one transaction, and outlive us. Where nobody else can touch the table, chains stay that are to have the rules
+//! which they have, and those that count go on counting.
+
+use super::expr::{self, Rule};
+use super::write::{
+    Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
+    delete_rules, delete_table, exists, write_chain, write_rule, write_table,
+};
+use super::{INET, Messages, Socket, errno, nl};
+use crate::mask;
+use arrayvec::ArrayVec;
+use sealane_abi::sealane::BYPASS_MARK;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The name of the table.
+const TABLE: &str = "sealane-ipsec";
+
+/// Bits of marks of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits {
+    /// Packets that are to go to a TUN device.
+    pub protect: u32,
+    /// Which one, by its number; 0 is the stack's.
+    pub device: u32,
+    /// The mark of packets that no policy concerns; its two lower bits do not count.
+    pub exempt: u32,
+}
+
+impl Default for Bits {
+    fn default() -> Self {
+        Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: BYPASS_MARK & !3 }
+    }
+}
+
+impl Bits {
+    /// The highest number of a device.
+    pub fn last_device(self) -> u8 {
+        (self.device >> self.device.trailing_zeros()) as u8
+    }
+
+    /// The bits that lead to a device.
+    pub fn to_device(self, number: u8) -> u32 {
+        self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device
+    }
+}
+
+/// Which packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Match {
+    /// Source prefix, whose family is the packets'.
+    pub source: (IpAddr, u8),
+    /// Destination prefix.
+    pub destination: (IpAddr, u8),
+    /// Protocol; 0 for all.
+    pub proto: u8,
+    /// Source port and its mask.
+    pub sport: (u16, u16),
+    /// Destination port and its mask.
+    pub dport: (u16, u16),
+    /// Mark and its mask.
+    pub mark: (u32, u32),
+}
+
+/// What becomes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// They pass as they are, or as the kernel's own policy says.
+    Pass,
+    /// They must not: outbound they go to the TUN device of this number, where the engine decides; inbound they are dropped.
+    Protect(u8),
+    /// Inbound: they are dropped, whichever way they came.
+    Block,
+}
+
+/// Why packets that come in in clear are dropped by the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// A policy asks for states.
+    Template,
+    /// A policy blocks.
+    Block,
+    /// There is no policy, and the default blocks.
+    Rest,
+}
+
+impl Refused {
+    /// All of them.
+    pub const ALL: [Refused; 3] = [Refused::Template, Refused::Block, Refused::Rest];
+
+    /// The chain of what is for this host: ESP in UDP, by a port that is no IKE daemon's, is not dropped.
+    fn input(self) -> &'static str {
+        match self {
+            Refused::Template => "input-template",
+            Refused::Block => "input-block",
+            Refused::Rest => "input-rest",
+        }
+    }
+
+    /// The chain that counts and drops them.
+    fn chain(self) -> &'static str {
+        match self {
+            Refused::Template => "refused-template",
+            Refused::Block => "refused-block",
+            Refused::Rest => "refused-rest",
+        }
+    }
+}
+
+/// The rules of one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// In the policies' order.
+    pub list: Vec<(Match, Then)>,
+    /// Whether the rest is blocked.
+    pub block_rest: bool,
+}
+
+/// The rules of all directions: in, out, fwd.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What comes in for this host.
+    pub input: Rules,
+    /// What leaves.
+    pub output: Rules,
+    /// What is forwarded.
+    pub forward: Rules,
+    /// The TUN devices of packet offload: what comes out of them was protected, as with the stack's.
+    pub devices: Vec<String>,
+    /// Xfrm interfaces: what comes out of them was judged, by policies of theirs; what is sealed does not enter them again.
+    pub interfaces: Vec<String>,
+    /// States whose sealed packets get a mark, by which they are routed anew.
+    pub marks: Vec<StateMark>,
+}
+
+/// The mark that sealed packets of a state get (`XFRMA_SET_MARK`), by which they are routed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateMark {
+    /// The state's destination.
+    pub destination: IpAddr,
+    /// The protocol that follows the IP header: ESP, AH, or UDP where ESP is inside it.
+    pub proto: u8,
+    /// The state's SPI.
+    pub spi: u32,
+    /// The mark.
+    pub mark: u32,
+}
+
+/// The table in the namespace of the thread that made it.
+#[derive(Debug)]
+pub struct PolicyTable {
+    socket: Socket,
+    device: String,
+    bits: Bits,
+    flags: u32,
+    there: bool,
+    /// Whether this kernel's rules can tell sockets, and can count.
+    sockets: bool,
+    counts: bool,
+    /// Whether the table is one that we have written, and what its rules had dropped when we looked last, in the order of
+    /// [`Refused::ALL`].
+    ours: bool,
+    dropped: [u64; 3],
+    /// What its rules say, where it is ours.
+    written: Wanted,
+}
+
+const R1: i32 = libc::NFT_REG_1;
+/// The chains whose rules follow policies, states and devices, and their hooks.
+const CHANGING: [(&str, Option<(&str, i32)>); 5] = [
+    ("leaving", None),
+    ("output", Some(("route", libc::NF_INET_LOCAL_OUT))),
+    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING))),
+    ("input", Some(("filter", libc::NF_INET_LOCAL_IN))),
+    ("forward", Some(("filter", libc::NF_INET_FORWARD))),
+];
+/// Before filters of others, and before NAT.
+const PRIORITY: i32 = -150;
+/// Types of neighbour discovery (RFC 4861).
+const ND_FIRST: u8 = 133;
+const ND_LAST: u8 = 137;
+const IKE_PORTS: [u16; 2] = [500, 4500];
+
+impl PolicyTable {
+    /// A table that is written with the first rules. `device` is the TUN device's name.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(device: &str, bits: Bits) -> io::Result<Self> {
+        let mut table = PolicyTable {
+            socket: Socket::open(libc::NETLINK_NETFILTER)?,
+            device: device.to_owned(),
+            bits,
+            flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
+            there: false,
+            sockets: true,
+            counts: true,
+            ours: false,
+            dropped: [0; 3],
+            written: Wanted::default(),
+        };
+        table.there = exists(&mut table.socket, INET, TABLE)?;
+        Ok(table)
+    }
+
+    /// Whether there is a table, of ours or of a predecessor that died.
+    pub fn is_there(&self) -> bool {
+        self.there
+    }
+
+    /// How many packets the rules have dropped since this table was made, in the order of [`Refused::ALL`]; what was known last
+    /// where the kernel does not say.
+    pub fn dropped(&mut self) -> [u64; 3] {
+        if self.ours && self.counts {
+            for (at, why) in Refused::ALL.into_iter().enumerate() {
+                if let Ok(Some(packets)) = self.counted(why.chain()) {
+                    self.dropped[at] = packets.max(self.dropped[at]);
+                }
+            }
+        }
+        self.dropped
+    }
+
+    /// The packets that the rule of a chain has counted.
+    fn counted(&mut self, chain: &str) -> io::Result<Option<u64>> {
+        let mut messages = Messages::new();
+        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETRULE) as u16;
+        messages.push(type_, nl::NLM_F_DUMP, &[INET, 0, 0, 0], |a| {
+            a.str(NFTA_RULE_TABLE, TABLE);
+            a.str(NFTA_RULE_CHAIN, chain);
+        });
+        let mut packets = None;
+        self.socket.request(&messages, |message| {
+            let of = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
+            let attributes = message.payload.get(4..).unwrap_or_default();
+            // Older kernels filter nothing.
+            let is_it =
+                of(attributes, NFTA_RULE_CHAIN).and_then(|name| name.strip_suffix(&[0])) == Some(chain.as_bytes());
+            if let (true, Some(list)) = (is_it, of(attributes, NFTA_RULE_EXPRESSIONS)) {
+                packets = packets.or_else(|| nl::Attrs::new(list).find_map(|element| expr::counted(element.payload)));
+            }
+        })?;
+        Ok(packets)
+    }
+
+    /// Makes the rules say this, in one transaction.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed then.
+    pub fn write(&mut self, wanted: Wanted) -> io::Result<()> {
+        // A table without an owner may not be what it was.
+        if self.ours && self.flags != 0 {
+            let mut batch = Batch::new();
+            let stale: ArrayVec<&str, 5> = self.written.differ(&wanted).collect();
+            stale.iter().for_each(|name| delete_rules(&mut batch, (INET, TABLE), name));
+            self.write_rules(&mut Chains { batch: &mut batch, names: &stale }, &wanted);
+            if batch.commit(&mut self.socket).is_ok() {
+                self.written = wanted;
+                return Ok(());
+            }
+            self.there = exists(&mut self.socket, INET, TABLE)?;
+        }
+        // The new rules go on counting where those of before are; what these drop meanwhile is not counted.
+        self.dropped();
+        loop {
+            let mut batch = Batch::new();
+            if self.there {
+                delete_table(&mut batch, INET, TABLE);
+            }
+            self.write_all(&mut batch, &wanted);
+            match batch.commit(&mut self.socket) {
+                // Of the first one: later it is not that.
+                Err(e)
+                    if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE))
+                        && self.flags != 0
+                        && !self.ours =>
+                {
+                    self.flags = 0;
+                }
+                // Rules that drop more, or do not count, are better than none.
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.sockets => self.sockets = false,
+                Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
+                Ok(()) => {
+                    (self.there, self.ours, self.written) = (true, true, wanted);
+                    return Ok(());
+                }
+                failed => return failed,
+            }
+        }
+    }
+
+    /// Takes all rules away.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&mut self) -> io::Result<()> {
+        if !exists(&mut self.socket, INET, TABLE)? {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        delete_table(&mut batch, INET, TABLE);
+        self.dropped();
+        (self.there, self.ours) = (false, false);
+        batch.commit(&mut self.socket)
+    }
+
+    fn write_all(&self, batch: &mut Batch, wanted: &Wanted) {
+        write_table(batch, INET, TABLE, self.flags);
+        for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
+            chain(batch, why.chain(), None);
+            write_rule(batch, (INET, TABLE), why.chain(), |r| {
+                if self.counts {
+                    r.counter(dropped);
+                }
+                r.drop();
+            });
+            chain(batch, why.input(), None);
+            if self.sockets {
+                write_rule(batch, (INET, TABLE), why.input(), |r| {
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                    r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
+                });
+            }
+            // IPv6's are put together behind this hook: of no use without the first one, which is judged.
+            write_rule(batch, (INET, TABLE), why.input(), |r| {
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::NFPROTO_IPV6 as u8]);
+                r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]).accept();
+            });
+            write_rule(batch, (INET, TABLE), why.input(), |r| r.jump(why.chain()));
+        }
+        CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
+        self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
+    }
+
+    /// The rules of chains that follow policies, states and devices.
+    fn write_rules(&self, to: &mut Chains<'_>, wanted: &Wanted) {
+        for of in &wanted.marks {
+            to.rule("output", |r| self.write_mark(r, of));
+        }
+        // Where the route to the peer goes through its own tunnel it would be sealed again and again.
+        for of in &wanted.interfaces {
+            to.rule("output", |r| {
+                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of));
+                self.ours(r).drop();
+            });
+        }
+        for name in ["output", "prerouting", "input"] {
+            let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
+            to.rule(name, |r| {
+                r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
+            });
+            to.rule(name, |r| {
+                self.ours(r).accept();
+            });
+        }
+        for of in core::iter::once(&self.device).chain(&wanted.devices) {
+            let device = padded(of);
+            for name in ["input", "forward"] {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+                });
+            }
+            // Where it is judged anyway.
+            to.rule("output", |r| {
+                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+            });
+        }
+        for of in &wanted.interfaces {
+            for name in ["input", "forward"] {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
+                });
+            }
+        }
+        for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
+            to.rule("input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
+            });
+        }
+        // Neighbours find one another on the link, whatever policies say of hosts: what came out of the TUN device is of no
+        // use for that.
+        for name in ["input", "output"] {
+            to.rule(name, |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]).accept();
+            });
+        }
+        // An IKE daemon makes the policies: none of them is for its own messages.
+        for port in IKE_PORTS {
+            to.rule("input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
+            });
+            to.rule("output", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
+            });
+        }
+        for name in ["output", "prerouting"] {
+            to.rule(name, |r| r.jump("leaving"));
+        }
+        let protect = |r: &mut Rule<'_, '_>, number: u8| {
+            // A program's own mark must not lead to another device.
+            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
+            r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
+        };
+        let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
+        self.policies(to, "leaving", &wanted.output, protect, to_stack, to_stack);
+        let ways = [("input", &wanted.input, Refused::input as fn(Refused) -> &'static str)];
+        for (name, rules, way) in ways.into_iter().chain([("forward", &wanted.forward, Refused::chain as _)]) {
+            let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(way(why));
+            let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
+            self.policies(to, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
+        }
+    }
+
+    /// Goes on with what has our own mark alone, or a key manager's.
+    fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
+    }
+
+    /// What we send through a state gets its mark, but for the bits that lead to our devices.
+    fn write_mark(&self, r: &mut Rule<'_, '_>, of: &StateMark) {
+        self.ours(r);
+        let any = match of.destination {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let spi_at = match i32::from(of.proto) {
+            libc::IPPROTO_UDP => 8,
+            libc::IPPROTO_AH => 4,
+            _ => 0,
+        };
+        let bits = if of.destination.is_ipv4() { 32 } else { 128 };
+        let to = Match {
+            source: (any, 0),
+            destination: (of.destination, bits),
+            proto: of.proto,
+            sport: (0, 0),
+            dport: (0, 0),
+            mark: (0, 0),
+        };
+        write_match(r, &to);
+        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, spi_at, 4, R1);
+        r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
+        let ours = self.bits.protect | self.bits.device;
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, of.mark & !ours).set_mark(R1).accept();
+    }
+
+    fn policies(
+        &self,
+        to: &mut Chains<'_>,
+        chain: &str,
+        rules: &Rules,
+        protect: impl Fn(&mut Rule<'_, '_>, u8),
+        block: impl Fn(&mut Rule<'_, '_>),
+        rest: impl Fn(&mut Rule<'_, '_>),
+    ) {
+        for (of, then) in &rules.list {
+            to.rule(chain, |r| {
+                write_match(r, of);
+                match then {
+                    Then::Pass => r.accept(),
+                    Then::Protect(number) => protect(r, *number),
+                    Then::Block => block(r),
+                }
+            });
+        }
+        if rules.block_rest {
+            to.rule(chain, rest);
+        }
+    }
+}
+
+/// An interface's name as rules compare it.
+fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
+    let mut padded = [0; libc::IFNAMSIZ];
+    for (to, from) in padded[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    padded
+}
+
+fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
+    let (protocol, source_at, destination_at, len) = match of.source.0 {
+        IpAddr::V4(_) => (libc::NFPROTO_IPV4, 12, 16, 4),
+        IpAddr::V6(_) => (libc::NFPROTO_IPV6, 8, 24, 16),
+    };
+    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+    for ((address, bits), at) in [(of.source, source_at), (of.destination, destination_at)] {
+        if bits == 0 {
+            continue;
+        }
+        let mut bytes = [0; 16];
+        match address {
+            IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => bytes.copy_from_slice(&v6.octets()),
+        }
+        let mask = mask(bits).to_be_bytes();
+        bytes.iter_mut().zip(mask).for_each(|(byte, mask)| *byte &= mask);
+        r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, at, len, R1);
+        if u32::from(bits) < len * 8 {
+            r.and(R1, &mask[..len as usize]);
+        }
+        r.cmp(R1, libc::NFT_CMP_EQ, &bytes[..len as usize]);
+    }
+    if of.proto != 0 {
+        r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[of.proto]);
+    }
+    if of.mark.1 != 0 {
+        r.meta(libc::NFT_META_MARK, R1).and(R1, &of.mark.1.to_ne_bytes());
+        r.cmp(R1, libc::NFT_CMP_EQ, &of.mark.0.to_ne_bytes());
+    }
+    const PORTS: [i32; 5] =
+        [libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE, libc::IPPROTO_SCTP, libc::IPPROTO_DCCP];
+    let icmp = [libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6].contains(&i32::from(of.proto));
+    for ((port, mask), at) in [(of.sport, 0), (of.dport, 2)] {
+        if mask == 0 {
+        } else if icmp && mask == u16::MAX {
+            // Type and code, a byte each.
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at / 2, 1, R1);
+            r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
+        } else if PORTS.contains(&i32::from(of.proto)) {
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at, 2, R1);
+            r.and(R1, &mask.to_be_bytes()).cmp(R1, libc::NFT_CMP_EQ, &(port & mask).to_be_bytes());
+        }
+    }
+}
+
+impl Match {
+    /// Whether a rule says exactly this. Ports of other protocols are left to the engine.
+    pub fn is_exact(&self) -> bool {
+        let ports = self.sport.1 != 0 || self.dport.1 != 0;
+        let whole = [self.sport.1, self.dport.1].iter().all(|mask| [0, u16::MAX].contains(mask));
+        match i32::from(self.proto) {
+            libc::IPPROTO_TCP | libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE | libc::IPPROTO_SCTP | libc::IPPROTO_DCCP => {
+                true
+            }
+            libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6 => whole,
+            _ => !ports,
+        }
+    }
+}
+
+fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
+    let base = base.map(|(kind, hook)| Base { kind, hook, priority: PRIORITY, device: None });
+    write_chain(batch, (INET, TABLE), name, base);
+}
+
+/// Chains that are written. The rules of others are those that they have.
+struct Chains<'a> {
+    batch: &'a mut Batch,
+    names: &'a [&'a str],
+}
+
+impl Chains<'_> {
+    fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
+        if self.names.contains(&chain) {
+            write_rule(self.batch, (INET, TABLE), chain, expressions);
+        }
+    }
+}
+
+impl Wanted {
+    /// The chains whose rules are others than with `that`.
+    fn differ<'a>(&'a self, that: &'a Wanted) -> impl Iterator<Item = &'static str> + 'a {
+        let devices = self.devices != that.devices || self.interfaces != that.interfaces;
+        CHANGING.into_iter().map(|(name, _)| name).filter(move |name| match *name {
+            "leaving" => self.output != that.output,
+            "output" => devices || self.marks != that.marks,
+            "input" => devices || self.input != that.input,
+            "forward" => devices || self.forward != that.forward,
+            // Always the same.
+            _ => false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! Tests of the rules by what they do to packets, and of what a change of them leaves alone. They need root but for one.
+
+use super::*;
+use crate::netns::Netns;
+use crate::testing;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What comes from `b` to a port of UDP.
+fn to_port(port: u16) -> Match {
+    let [from, to] = [2, 1].map(|last| (IpAddr::from([10, 77, 0, last]), 32));
+    let proto = libc::IPPROTO_UDP as u8;
+    Match { source: from, destination: to, proto, sport: (0, 0), dport: (port, u16::MAX), mark: (0, 0) }
+}
+
+fn rules(list: &[(Match, Then)]) -> Rules {
+    Rules { list: list.to_vec(), block_rest: false }
+}
+
+#[test]
+fn only_chains_that_say_something_else_are_written() {
+    let one = Wanted { input: rules(&[(to_port(1), Then::Block)]), ..Wanted::default() };
+    let differ = |that: &Wanted| one.differ(that).collect::<Vec<_>>();
+    assert_eq!(differ(&one), [""; 0]);
+    assert_eq!(differ(&Wanted::default()), ["input"]);
+    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving"]);
+    let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
+    assert_eq!(differ(&more), ["forward"]);
+    assert_eq!(differ(&Wanted { devices: vec!["x".into()], ..one.clone() }), ["output", "input", "forward"]);
+    let destination = IpAddr::from([10, 77, 0, 2]);
+    let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
+    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output"]);
+}
+
+struct Scene {
+    b: Netns,
+    table: PolicyTable,
+    /// At port 7001.
+    here: UdpSocket,
+}
+
+impl Scene {
+    fn new(test: &str) -> Option<Self> {
+        let (a, b) = testing::pair(test)?;
+        let here = a.run(|| UdpSocket::bind("10.77.0.1:7001")).expect("a socket");
+        here.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let mut table = a.run(|| PolicyTable::new("sealane-ipsec", Bits::default())).expect("a table");
+        match table.write(Wanted::default()) {
+            Err(e) if testing::missing(test, &e) => None,
+            done => done.map(|()| Scene { b, table, here }).map_err(|e| panic!("{e}")).ok(),
+        }
+    }
+
+    fn send(&self, port: u16, packets: u64) {
+        let socket = self.b.run(|| UdpSocket::bind("10.77.0.2:0")).expect("a socket");
+        (0..packets).for_each(|_| assert_eq!(socket.send_to(b"x", ("10.77.0.1", port)).expect("it leaves"), 1));
+    }
+
+    /// Waits until so many have been dropped, by a policy that blocks.
+    fn dropped(&mut self, packets: u64) {
+        let start = Instant::now();
+        while self.table.dropped() != [0, packets, 0] {
+            assert!(start.elapsed() < PATIENCE, "{:?}, not {packets}", self.table.dropped());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// What comes passes.
+    fn passes(&self) {
+        self.send(7001, 1);
+        self.here.recv(&mut [0; 8]).expect("it comes");
+    }
+}
+
+#[test]
+fn what_is_counted_stays_when_rules_change() {
+    let Some(mut scene) = Scene::new("transport::nft::ipsec::counted") else { return };
+    scene.passes();
+    let block = Wanted { input: rules(&[(to_port(7002), Then::Block)]), ..Wanted::default() };
+    scene.table.write(block.clone()).expect("rules");
+    scene.passes();
+    scene.send(7002, 3);
+    scene.dropped(3);
+    // What leaves is another chain's matter, and the same again is nothing.
+    let [output, forward] = [Then::Protect(0), Then::Block].map(|then| rules(&[(to_port(9), then)]));
+    let both = Wanted { output, forward, ..block.clone() };
+    scene.table.write(both.clone()).expect("rules");
+    scene.table.write(both.clone()).expect("rules");
+    scene.send(7002, 2);
+    scene.dropped(5);
+    scene.table.write(Wanted { input: rules(&[(to_port(7001), Then::Block)]), ..both }).expect("rules");
+    scene.send(7001, 1);
+    scene.dropped(6);
+    // Somebody has taken the table away.
+    let mut batch = Batch::new();
+    delete_table(&mut batch, INET, TABLE);
+    batch.commit(&mut scene.table.socket).expect("it is gone");
+    scene.passes();
+    scene.table.write(block.clone()).expect("rules");
+    scene.send(7002, 1);
+    scene.dropped(7);
+    // A kernel without owners of tables: all of it is written anew, and goes on counting.
+    scene.table.delete().expect("no rules");
+    scene.passes();
+    scene.table.flags = 0;
+    for packets in [8, 9] {
+        scene.table.write(block.clone()).expect("rules");
+        scene.send(7002, 1);
+        scene.dropped(packets);
+    }
+    scene.table.delete().expect("an orderly end");
+}

@@ -1,0 +1,428 @@
+//! Tables, sets, chains and rules as netlink messages.
+
+use super::cover::{Bits, Change};
+use super::expr::Rule;
+use super::{Flow, INET, NETDEV, Options, TABLE, Table};
+use crate::netlink::{Attributes, Messages, Socket, errno};
+use sealane_abi::netlink as nl;
+use std::io;
+use std::net::IpAddr;
+
+/// Option 29 of TCP (RFC 5925, section 2.2).
+const TCPOPT_AO: u8 = 29;
+
+/// Behind the filters (0), security modules (50) and source NAT (100) of others: what they drop never comes to us, and
+/// what we drop they have not seen twice.
+const PRIORITY: i32 = 250;
+
+pub(super) const NFTA_LIST_ELEM: u16 = 1;
+pub(super) const NFTA_TABLE_NAME: u16 = 1;
+pub(super) const NFTA_TABLE_FLAGS: u16 = 2;
+pub(super) const NFT_TABLE_F_OWNER: u32 = 2;
+pub(super) const NFT_TABLE_F_PERSIST: u32 = 4;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
+const NFTA_HOOK_DEV: u16 = 3;
+pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(super) const NFTA_CHAIN_NAME: u16 = 3;
+pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
+pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
+pub(super) const NFTA_RULE_TABLE: u16 = 1;
+pub(super) const NFTA_RULE_CHAIN: u16 = 2;
+pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_SET_TABLE: u16 = 1;
+pub(super) const NFTA_SET_NAME: u16 = 2;
+pub(super) const NFTA_SET_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_KEY_TYPE: u16 = 4;
+pub(super) const NFTA_SET_KEY_LEN: u16 = 5;
+pub(super) const NFTA_SET_ID: u16 = 10;
+pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;
+pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
+
+/// Elements in one message: its list must stay below 64 KB.
+const ELEMENTS: usize = 500;
+
+/// `nft`'s numbers of data types, so that `nft list ruleset` prints our sets.
+const TYPE_IPADDR: u32 = 7;
+const TYPE_IP6ADDR: u32 = 8;
+const TYPE_INET_SERVICE: u32 = 13;
+const TYPE_IFINDEX: u32 = 20;
+
+/// Names, key length in bytes and type of the sets of peers, v4 and v6: hosts, and prefixes. An element comes and goes in
+/// the time of a lookup where it is hashed; among 100,000 intervals one more takes 12 ms.
+pub(super) const PEERS: [([&str; 2], u32, u32); 2] =
+    [(["hosts4", "nets4"], 4, TYPE_IPADDR), (["hosts6", "nets6"], 16, TYPE_IP6ADDR)];
+/// Name and key length in bytes of the sets of flows: device, source, port, destination, port, each padded to 4 bytes.
+const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];
+
+/// The number of `device . address . service . address . service`.
+const fn flow_type(address: u32) -> u32 {
+    TYPE_IFINDEX << 24 | address << 18 | TYPE_INET_SERVICE << 12 | address << 6 | TYPE_INET_SERVICE
+}
+
+/// The chain of a device.
+pub(super) fn chain(index: u32) -> String {
+    format!("in{index}")
+}
+
+/// The family of a prefix, 0 or 1, and its bits.
+pub(super) fn bits(address: IpAddr, len: u8) -> (usize, Bits) {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            // A mapped address has its prefix counted in the v6 address.
+            let len = if address.is_ipv6() { len.saturating_sub(96) } else { len };
+            (0, Bits::new(u128::from(v4.to_bits()) << 96, len))
+        }
+        IpAddr::V6(v6) => (1, Bits::new(v6.to_bits(), len)),
+    }
+}
+
+/// A transaction: messages between a begin and an end. The kernel tells what it refuses, and that the last one was fine.
+pub(super) struct Batch {
+    messages: Messages,
+    /// Where the last message begins.
+    last: usize,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        let mut messages = Messages::new();
+        messages.push(libc::NFNL_MSG_BATCH_BEGIN as u16, 0, &batch_header(), |_| {});
+        Batch { messages, last: 0 }
+    }
+
+    pub(super) fn push(&mut self, family: u8, type_: i32, flags: i32, attributes: impl FnOnce(&mut Attributes<'_>)) {
+        let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | type_) as u16;
+        self.last = self.messages.bytes().len();
+        self.messages.push(type_, flags as u16, &[family, 0, 0, 0], attributes);
+    }
+
+    /// The messages; none when nothing is to be done.
+    fn finish(mut self) -> Option<Messages> {
+        if self.messages.len() == 1 {
+            return None;
+        }
+        self.messages.acknowledge(self.last);
+        self.messages.push(libc::NFNL_MSG_BATCH_END as u16, 0, &batch_header(), |_| {});
+        Some(self.messages)
+    }
+
+    /// Does all of it, or nothing.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed then.
+    pub(super) fn commit(self, socket: &mut Socket) -> io::Result<()> {
+        self.finish().map_or(Ok(()), |messages| socket.transact(&messages))
+    }
+}
+
+/// `struct nfgenmsg` of a batch: its resource is the subsystem.
+fn batch_header() -> [u8; 4] {
+    let [high, low] = (libc::NFNL_SUBSYS_NFTABLES as u16).to_be_bytes();
+    [libc::AF_UNSPEC as u8, 0, high, low]
+}
+
+/// Whether there is a table of a name.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn exists(socket: &mut Socket, family: u8, table: &str) -> io::Result<bool> {
+    let mut messages = Messages::new();
+    let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETTABLE) as u16;
+    messages.push(type_, nl::NLM_F_ACK, &[family, 0, 0, 0], |a| a.str(NFTA_TABLE_NAME, table));
+    match socket.transact(&messages) {
+        Ok(()) => Ok(true),
+        Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Takes a table away, with all that is in it.
+pub(super) fn delete_table(batch: &mut Batch, family: u8, table: &str) {
+    batch.push(family, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, table));
+}
+
+/// Makes an empty table.
+pub(super) fn write_table(batch: &mut Batch, family: u8, table: &str, flags: u32) {
+    batch.push(family, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
+        a.str(NFTA_TABLE_NAME, table);
+        a.be32(NFTA_TABLE_FLAGS, flags);
+    });
+}
+
+impl Table {
+    pub(super) fn write_inet(&self, batch: &mut Batch) {
+        write_table(batch, INET, TABLE, self.flags);
+        for family in [0, 1] {
+            let (sets, len, type_) = PEERS[family];
+            write_set(batch, (INET, TABLE), sets[0], type_, len, 0);
+            write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
+            write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
+        }
+        let Options { output_queue, input_queue, marks, any_option } = self.options;
+        let kind = self.kind;
+        for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
+            write_chain(
+                batch,
+                (INET, TABLE),
+                name,
+                Some(Base { kind: "filter", hook, priority: PRIORITY, device: None }),
+            );
+        }
+        const R1: i32 = libc::NFT_REG_1;
+        write_rule(batch, (INET, TABLE), "output", |r| {
+            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
+            r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes()).accept();
+        });
+        write_rule(batch, (INET, TABLE), "input", |r| {
+            r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();
+        });
+        for (family, (source, destination)) in [(12, 16), (8, 24)].into_iter().enumerate() {
+            let (sets, len, _) = PEERS[family];
+            let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
+            let chains = [("output", destination, output_queue), ("input", source, input_queue)];
+            for ((chain, offset, queue), set) in chains.into_iter().flat_map(|c| sets.map(|set| (c, set))) {
+                write_rule(batch, (INET, TABLE), chain, |r| {
+                    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                    r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
+                    r.lookup(set, R1).queue(kind, queue);
+                });
+            }
+            self.write_icmp(batch, family);
+        }
+        if any_option {
+            write_rule(batch, (INET, TABLE), "input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue);
+            });
+        }
+    }
+
+    /// Queues the ICMP errors that RFC 5925, section 7.8, wants ignored: v4 type 3, codes 2 to 4; v6 type 1, codes 1
+    /// and 4; about a TCP segment that went to a peer.
+    fn write_icmp(&self, batch: &mut Batch, family: usize) {
+        const R1: i32 = libc::NFT_REG_1;
+        // Behind 8 bytes of ICMP lies the header of the packet that it is about.
+        const INNER: u32 = 8;
+        let (sets, len, _) = PEERS[family];
+        let (protocol, icmp) =
+            [(libc::NFPROTO_IPV4, libc::IPPROTO_ICMP), (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6)][family];
+        let (inner_protocol, inner_destination) = [(9, 16), (6, 24)][family];
+        let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
+        for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
+            write_rule(batch, (INET, TABLE), "input", |r| {
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, code);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_protocol, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_destination, len, R1);
+                r.lookup(set, R1).queue(self.kind, self.options.input_queue);
+            });
+        }
+    }
+
+    pub(super) fn write_netdev(&self, batch: &mut Batch) {
+        write_table(batch, NETDEV, TABLE, self.flags);
+        write_set(batch, (NETDEV, TABLE), FLOWS[0].0, flow_type(TYPE_IPADDR), FLOWS[0].1, 0);
+        write_set(batch, (NETDEV, TABLE), FLOWS[1].0, flow_type(TYPE_IP6ADDR), FLOWS[1].1, 0);
+        let flows: Vec<Flow> = self.flows.iter().copied().collect();
+        write_flows(batch, libc::NFT_MSG_NEWSETELEM, &flows);
+        for (&index, name) in &self.devices {
+            write_device(batch, index, name);
+        }
+    }
+}
+
+/// Makes an empty set in a table. `key_type` is `nft`'s number, `key_len` in bytes.
+pub(super) fn write_set(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    name: &str,
+    key_type: u32,
+    key_len: u32,
+    flags: u32,
+) {
+    batch.push(family, libc::NFT_MSG_NEWSET, libc::NLM_F_CREATE, |a| {
+        a.str(NFTA_SET_TABLE, table);
+        a.str(NFTA_SET_NAME, name);
+        a.be32(NFTA_SET_FLAGS, flags);
+        a.be32(NFTA_SET_KEY_TYPE, key_type);
+        a.be32(NFTA_SET_KEY_LEN, key_len);
+        a.be32(NFTA_SET_ID, 1);
+    });
+}
+
+/// Where a chain stands in the way of packets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base<'a> {
+    pub(super) kind: &'a str,
+    pub(super) hook: i32,
+    pub(super) priority: i32,
+    /// Of a hook that each device has.
+    pub(super) device: Option<&'a str>,
+}
+
+/// Makes an empty chain in a table, at a hook or for others to jump to.
+pub(super) fn write_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str, base: Option<Base<'_>>) {
+    batch.push(family, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
+        a.str(NFTA_CHAIN_TABLE, table);
+        a.str(NFTA_CHAIN_NAME, name);
+        let Some(Base { kind, hook, priority, device }) = base else { return };
+        a.nest(NFTA_CHAIN_HOOK, |a| {
+            a.be32(NFTA_HOOK_HOOKNUM, hook as u32);
+            a.be32(NFTA_HOOK_PRIORITY, priority as u32);
+            if let Some(device) = device {
+                a.str(NFTA_HOOK_DEV, device);
+            }
+        });
+        a.str(NFTA_CHAIN_TYPE, kind);
+    });
+}
+
+/// Takes a chain away.
+pub(super) fn delete_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str) {
+    batch.push(family, libc::NFT_MSG_DELCHAIN, 0, |a| {
+        a.str(NFTA_CHAIN_TABLE, table);
+        a.str(NFTA_CHAIN_NAME, name);
+    });
+}
+
+/// Takes all rules out of a chain of a table.
+pub(super) fn delete_rules(batch: &mut Batch, (family, table): (u8, &str), chain: &str) {
+    batch.push(family, libc::NFT_MSG_DELRULE, 0, |a| {
+        a.str(NFTA_RULE_TABLE, table);
+        a.str(NFTA_RULE_CHAIN, chain);
+    });
+}
+
+/// Appends a rule to a chain of a table.
+pub(super) fn write_rule(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    chain: &str,
+    expressions: impl FnOnce(&mut Rule<'_, '_>),
+) {
+    batch.push(family, libc::NFT_MSG_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_APPEND, |a| {
+        a.str(NFTA_RULE_TABLE, table);
+        a.str(NFTA_RULE_CHAIN, chain);
+        a.nest(NFTA_RULE_EXPRESSIONS, |list| expressions(&mut Rule { list }));
+    });
+}
+
+/// Elements of a set: keys and their flags.
+pub(super) fn write_elements(
+    batch: &mut Batch,
+    (family, table): (u8, &str),
+    type_: i32,
+    set: &str,
+    elements: &[(Vec<u8>, u32)],
+) {
+    for chunk in elements.chunks(ELEMENTS) {
+        batch.push(family, type_, if type_ == libc::NFT_MSG_NEWSETELEM { libc::NLM_F_CREATE } else { 0 }, |a| {
+            a.str(NFTA_SET_ELEM_LIST_TABLE, table);
+            a.str(NFTA_SET_ELEM_LIST_SET, set);
+            a.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |a| {
+                for (key, flags) in chunk {
+                    a.nest(NFTA_LIST_ELEM, |a| {
+                        a.nest(NFTA_SET_ELEM_KEY, |a| a.put(NFTA_DATA_VALUE, key));
+                        if *flags != 0 {
+                            a.be32(NFTA_SET_ELEM_FLAGS, *flags);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+/// A change of peers. An interval is its first address, and the first one behind it with a flag. The interval that ends
+/// with the last address has no end.
+pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
+    let (sets, len, _) = PEERS[family];
+    let host_bits = [96, 0][family];
+    let key = |address: u128| address.to_be_bytes()[..len as usize].to_vec();
+    for (type_, prefixes) in [(libc::NFT_MSG_DELSETELEM, change.remove), (libc::NFT_MSG_NEWSETELEM, change.add)] {
+        let (hosts, nets): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|p| p.is_host(family));
+        let hosts: Vec<_> = hosts.into_iter().map(|p| (key(p.first), 0)).collect();
+        write_elements(batch, (INET, TABLE), type_, sets[0], &hosts);
+        let mut elements = Vec::with_capacity(nets.len() * 2);
+        for prefix in nets {
+            elements.push((key(prefix.first), 0));
+            let last = prefix.last() >> host_bits << host_bits;
+            if let Some(end) = last.checked_add(1 << host_bits) {
+                elements.push((key(end), libc::NFT_SET_ELEM_INTERVAL_END as u32));
+            }
+        }
+        write_elements(batch, (INET, TABLE), type_, sets[1], &elements);
+    }
+}
+
+pub(super) fn write_flows(batch: &mut Batch, type_: i32, flows: &[Flow]) {
+    for (family, (set, _)) in FLOWS.into_iter().enumerate() {
+        let of_family = flows.iter().filter(|f| usize::from(f.source.is_ipv6()) == family);
+        let elements: Vec<_> = of_family.map(|f| (flow_key(f), 0)).collect();
+        write_elements(batch, (NETDEV, TABLE), type_, set, &elements);
+    }
+}
+
+/// Appends an address to a key.
+pub(super) fn push_address(key: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => key.extend_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => key.extend_from_slice(&v6.octets()),
+    }
+}
+
+fn flow_key(flow: &Flow) -> Vec<u8> {
+    let mut key = Vec::with_capacity(44);
+    key.extend_from_slice(&flow.device.to_ne_bytes());
+    for side in [flow.source, flow.destination] {
+        push_address(&mut key, side.ip());
+        key.extend_from_slice(&side.port().to_be_bytes());
+        key.extend_from_slice(&[0, 0]);
+    }
+    key
+}
+
+/// The chain of a device. Its conditions are those of the ring's filter ([`crate::ring`]): what is dropped here has been
+/// seen there.
+pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
+    const R1: i32 = libc::NFT_REG_1;
+    let name = chain(index);
+    let (hook, device) = (libc::NF_NETDEV_INGRESS, Some(device));
+    write_chain(batch, (NETDEV, TABLE), &name, Some(Base { kind: "filter", hook, priority: PRIORITY, device }));
+    for (family, (set, _)) in FLOWS.into_iter().enumerate() {
+        let protocol = [libc::ETH_P_IP, libc::ETH_P_IPV6][family] as u16;
+        let (source, destination, words) = [(12, 16, 1), (8, 24, 4)][family];
+        write_rule(batch, (NETDEV, TABLE), &name, |r| {
+            r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
+            if family == 0 {
+                // No fragment: neither MF nor an offset.
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 6, 2, R1).and(R1, &[0x3f, 0xff]);
+                r.cmp(R1, libc::NFT_CMP_EQ, &[0, 0]);
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 9, 1, R1);
+            } else {
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 6, 1, R1);
+            }
+            r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+            // There are options, and the first is ours. Behind us the option is gone, and so this rule lets it pass.
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 12, 1, R1).cmp(R1, libc::NFT_CMP_GTE, &[0x60]);
+            r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 20, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[TCPOPT_AO]);
+            r.meta(libc::NFT_META_IIF, libc::NFT_REG32_00);
+            let mut register = libc::NFT_REG32_01;
+            for (address, port) in [(source, 0), (destination, 2)] {
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, address, words * 4, register);
+                register += words as i32;
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, port, 2, register);
+                register += 1;
+            }
+            r.lookup(set, libc::NFT_REG32_00).drop();
+        });
+    }
+}

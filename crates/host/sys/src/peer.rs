@@ -1,0 +1,267 @@
+//! The process that made a call: its memory, its descriptors, its state.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// A thread of a program that we serve.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub u32);
+
+/// The most pieces of one call.
+const MAX_PIECES: usize = 1024;
+
+/// A piece of a peer's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Its address in the peer's memory.
+    pub at: u64,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+fn last() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl Peer {
+    /// Reads the pieces, one after another, into `buf`, which has their length.
+    ///
+    /// # Errors
+    /// `EFAULT` where any of it cannot be read.
+    pub fn read(self, spans: &[Span], buf: &mut [u8]) -> Result<(), i32> {
+        self.transfer(spans, buf.as_mut_ptr(), buf.len(), true)
+    }
+
+    /// Writes `buf` over the pieces, one after another, as far as it goes.
+    ///
+    /// # Errors
+    /// `EFAULT` where any of it cannot be written.
+    pub fn write(self, spans: &[Span], buf: &[u8]) -> Result<(), i32> {
+        self.transfer(spans, buf.as_ptr().cast_mut(), buf.len(), false)
+    }
+
+    fn transfer(self, spans: &[Span], at: *mut u8, len: usize, reading: bool) -> Result<(), i32> {
+        let mut done = 0;
+        let mut left = len;
+        let mut remote = Vec::with_capacity(spans.len());
+        for span in spans {
+            let n = span.len.min(left);
+            left -= n;
+            if n > 0 {
+                remote.push(libc::iovec { iov_base: span.at as usize as *mut _, iov_len: n });
+            }
+        }
+        for part in remote.chunks(1024) {
+            let want: usize = part.iter().map(|v| v.iov_len).sum();
+            let local = libc::iovec { iov_base: at.wrapping_add(done).cast(), iov_len: want };
+            // SAFETY: `at` has `len` bytes, which the parts never exceed in all; they are written only when reading.
+            let n = unsafe {
+                let call = if reading { libc::process_vm_readv } else { libc::process_vm_writev };
+                call(self.0 as i32, &local, 1, part.as_ptr(), part.len() as u64, 0)
+            };
+            if n != want as isize {
+                return Err(libc::EFAULT);
+            }
+            done += want;
+        }
+        Ok(())
+    }
+
+    /// Reads `N` bytes.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn bytes<const N: usize>(self, at: u64) -> Result<[u8; N], i32> {
+        let mut buf = [0; N];
+        self.read(&[Span { at, len: N }], &mut buf)?;
+        Ok(buf)
+    }
+
+    /// Its `n` descriptions of pieces (`struct iovec`) at `at`. More than 1,024 of them fail with `too_many`.
+    ///
+    /// # Errors
+    /// `EFAULT`, `EINVAL` for an impossible length.
+    pub fn spans(self, at: u64, n: u64, too_many: i32) -> Result<Vec<Span>, i32> {
+        let n = usize::try_from(n).ok().filter(|n| *n <= MAX_PIECES).ok_or(too_many)?;
+        let mut raw = vec![0; n * 16];
+        self.read(&[Span { at, len: raw.len() }], &mut raw)?;
+        let word = |v: &[u8], at: usize| u64::from_ne_bytes(*v[at..].first_chunk().expect("a chunk of 16 bytes"));
+        let spans: Vec<_> = raw.chunks_exact(16).map(|v| Span { at: word(v, 0), len: word(v, 8) as usize }).collect();
+        if spans.iter().any(|s| s.len > isize::MAX as usize) { Err(libc::EINVAL) } else { Ok(spans) }
+    }
+
+    /// The inode of its socket `fd`; none for other files.
+    pub fn socket_inode(self, fd: u32) -> Option<u64> {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{fd}", self.0)).ok()?;
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    }
+
+    /// Whether it has a descriptor `fd`.
+    pub fn has(self, fd: u32) -> bool {
+        std::fs::symlink_metadata(format!("/proc/{}/fd/{fd}", self.0)).is_ok()
+    }
+
+    /// A line of its /proc status.
+    pub fn status(self) -> Option<String> {
+        std::fs::read_to_string(format!("/proc/{}/status", self.0)).ok()
+    }
+
+    /// Its process.
+    pub fn process(self) -> Option<u32> {
+        self.status().as_deref().and_then(|s| field(s, "Tgid:")).and_then(|t| t.trim().parse().ok())
+    }
+
+    /// Its process, by the number that the process itself knows.
+    pub fn process_in_its_own_namespace(self) -> Option<u32> {
+        self.status()
+            .as_deref()
+            .and_then(|s| field(s, "NStgid:"))
+            .and_then(|t| t.split_whitespace().last()?.parse().ok())
+    }
+
+    /// A descriptor of ours for its descriptor `fd`.
+    ///
+    /// # Errors
+    /// `EBADF`, or what the kernel says.
+    pub fn borrow(self, fd: u32) -> Result<OwnedFd, i32> {
+        let tgid = self.process().ok_or(libc::ESRCH)?;
+        // SAFETY: plain values; the descriptors are new and ours.
+        unsafe {
+            let pidfd = libc::syscall(libc::SYS_pidfd_open, tgid, 0);
+            if pidfd < 0 {
+                return Err(last());
+            }
+            let pidfd = OwnedFd::from_raw_fd(pidfd as i32);
+            let got = libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0);
+            if got < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(got as i32)) }
+        }
+    }
+
+    /// Whether it runs with more privileges than its user has (AT_SECURE); such programs are not served. One that we may
+    /// not look into counts as such.
+    pub fn secure(self) -> bool {
+        const AT_SECURE: u64 = 23;
+        let Ok(auxv) = std::fs::read(format!("/proc/{}/auxv", self.0)) else { return true };
+        let word = |b: &[u8]| u64::from_ne_bytes(*b.first_chunk().expect("a chunk of 16 bytes"));
+        auxv.chunks_exact(16).any(|pair| word(pair) == AT_SECURE && word(&pair[8..]) != 0)
+    }
+
+    /// Whether a signal waits that would interrupt its call: one for this thread for sure, or one for the process.
+    pub fn signalled(self) -> Option<bool> {
+        let status = self.status()?;
+        let mask = |name| field(&status, name).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
+        let deaf = mask("SigBlk:")? | mask("SigIgn:")?;
+        if mask("SigPnd:")? & !deaf != 0 {
+            return Some(true);
+        }
+        (mask("ShdPnd:")? & !deaf != 0).then_some(false)
+    }
+}
+
+/// The rest of the line of a /proc status that starts with `name`.
+pub fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// The effective capabilities of a /proc status.
+pub fn capabilities(status: &str) -> u64 {
+    field(status, "CapEff:").and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// A pair of connected sockets: ours, and one to be given away; with the inode of the latter.
+///
+/// # Errors
+/// The kernel's.
+pub fn pair(nonblock: bool) -> io::Result<(OwnedFd, OwnedFd, u64)> {
+    let mut fds = [0; 2];
+    // SAFETY: an array of two; the descriptors are new and ours; a zeroed stat is filled in.
+    unsafe {
+        let type_ = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        if libc::socketpair(libc::AF_UNIX, type_, 0, fds.as_mut_ptr()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (ours, theirs) = (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]));
+        let mut stat: libc::stat = core::mem::zeroed();
+        libc::fstat(fds[1], &mut stat);
+        libc::fcntl(fds[0], libc::F_SETFL, libc::O_NONBLOCK);
+        if nonblock {
+            libc::fcntl(fds[1], libc::F_SETFL, libc::O_NONBLOCK);
+        }
+        Ok((ours, theirs, stat.st_ino))
+    }
+}
+
+/// Makes `theirs` show `readable` and `writable` to poll. `ours` is the other end.
+pub fn show(ours: BorrowedFd<'_>, theirs: BorrowedFd<'_>, readable: bool, writable: bool) {
+    let quiet = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let mut sink = [0u8; 4096];
+    let sndbuf: i32 = if writable { 65536 } else { 2304 };
+    // SAFETY: pointers to locals with their lengths.
+    unsafe {
+        for fd in [theirs.as_raw_fd(), ours.as_raw_fd()] {
+            while libc::recv(fd, sink.as_mut_ptr().cast(), sink.len(), quiet) >= 0 {}
+        }
+        let (opt, len) = ((&raw const sndbuf).cast(), size_of::<i32>() as u32);
+        libc::setsockopt(theirs.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, opt, len);
+        if !writable {
+            // Bytes that nobody reads fill the send buffer.
+            libc::send(theirs.as_raw_fd(), sink.as_ptr().cast(), 2000, quiet);
+        }
+        if readable {
+            libc::send(ours.as_raw_fd(), sink.as_ptr().cast(), 1, quiet);
+        }
+    }
+}
+
+/// Whether the other end of `ours` has been closed by all who had it.
+pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
+    let mut fds = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&mut fds, 1, 0) > 0 && fds.revents & libc::POLLHUP != 0 }
+}
+
+/// Reads from a file at an offset, or at its own position.
+///
+/// # Errors
+/// The kernel's.
+pub fn pull(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result<usize, i32> {
+    // SAFETY: the buffer is writable.
+    let n = unsafe {
+        match offset {
+            Some(offset) => libc::pread(file.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), offset),
+            None => libc::read(file.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()),
+        }
+    };
+    if n < 0 { Err(last()) } else { Ok(n as usize) }
+}
+
+/// How many bytes a pipe can still take.
+///
+/// # Errors
+/// `EINVAL` for what is no pipe.
+pub fn pipe_room(pipe: BorrowedFd<'_>) -> Result<usize, i32> {
+    let mut held: i32 = 0;
+    // SAFETY: plain values, and a pointer to a local.
+    let size = unsafe {
+        libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut held);
+        libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ)
+    };
+    usize::try_from(size).map(|size| size.saturating_sub(held.max(0) as usize)).map_err(|_| libc::EINVAL)
+}
+
+/// Writes to a pipe.
+///
+/// # Errors
+/// The kernel's.
+pub fn push(pipe: BorrowedFd<'_>, buf: &[u8]) -> Result<usize, i32> {
+    // SAFETY: the buffer is readable.
+    let n = unsafe { libc::write(pipe.as_raw_fd(), buf.as_ptr().cast(), buf.len()) };
+    if n < 0 { Err(last()) } else { Ok(n as usize) }
+}
+
+/// Whether a pipe has bytes, or no writer any more, within `ms` milliseconds.
+pub fn readable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
+    let mut fds = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&mut fds, 1, ms) > 0 }
+}

@@ -1,0 +1,93 @@
+//! The file that says that a daemon serves IPsec in a network namespace.
+//!
+//! It stays when the daemon dies: a launcher then refuses requests that would otherwise reach the kernel's own IPsec, which
+//! knows nothing of the SAs and policies in force.
+
+use super::netns::Netns;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file of a namespace that this daemon serves.
+#[derive(Debug)]
+pub struct Presence {
+    path: PathBuf,
+}
+
+/// The file for a namespace, by its cookie: unlike inodes the kernel gives no cookie twice.
+fn path(folder: &Path, cookie: u64) -> PathBuf {
+    folder.join(format!("xfrm.{cookie}"))
+}
+
+/// This boot, by the kernel's name for it: cookies begin anew with each.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+impl Presence {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The file system's, the kernel's.
+    pub fn write(folder: &Path, netns: &Netns) -> io::Result<Presence> {
+        let presence = Presence { path: path(folder, netns.cookie()?) };
+        presence.set_devices(&[])?;
+        Ok(presence)
+    }
+
+    /// Writes it anew, with the names of devices that programs may ask for.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn set_devices(&self, names: &[String]) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let lines: Vec<String> = std::iter::once(boot()).chain(names.iter().cloned()).collect();
+        fs::write(&new, lines.join("\n") + "\n")?;
+        fs::rename(&new, &self.path)
+    }
+
+    /// Takes it away: nothing of ours is in force any more.
+    pub fn remove(&self) {
+        // A file that is gone is what is wanted.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The devices of the daemon that serves, or served, a namespace, by its file in one of `folders`; none where there was no
+/// daemon, or it ended in good order.
+pub fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
+    folders.iter().find_map(|folder| {
+        let text = fs::read_to_string(path(folder, cookie)).ok()?;
+        let mut lines = text.lines().map(str::to_owned);
+        (lines.next()? == boot()).then(|| lines.collect())
+    })
+}
+
+/// Whether one of `folders` has such a file, of any namespace.
+pub fn any(folders: &[PathBuf]) -> bool {
+    let ours = |e: fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"xfrm.");
+    folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|list| list.flatten().any(ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn a_presence_is_one_namespace_s() {
+        let Some(netns) = testing::namespace("sys::presence") else { return };
+        let folder = std::env::temp_dir().join(format!("sealane-presence-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let presence = Presence::write(&folder, &netns).unwrap();
+        let cookie = netns.cookie().unwrap();
+        assert_ne!(cookie, Netns::current().and_then(|n| n.cookie()).unwrap());
+        let text = fs::read_to_string(path(&folder, cookie)).unwrap();
+        assert_eq!(text.trim(), boot());
+        presence.set_devices(&["sealane0".into()]).unwrap();
+        assert!(fs::read_to_string(path(&folder, cookie)).unwrap().ends_with("\nsealane0\n"));
+        presence.remove();
+        assert!(!path(&folder, cookie).exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,270 @@
+//! Starting a program and waiting for it.
+
+use super::seccomp::Filter;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What happened to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It exited with this status.
+    Exited(i32),
+    /// A signal ended it.
+    Killed(i32),
+    /// It was stopped.
+    Stopped,
+}
+
+/// The signals that are passed on to the program.
+const FORWARDED: [i32; 10] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+];
+
+/// The signals that the launcher takes while its program runs, blocked until it asks for them.
+pub struct Signals {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+/// What a signal was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// The program changed its state.
+    Child,
+    /// A process sent this one, which the program should get.
+    Sent(i32),
+    /// The terminal sent it to the whole group: the program has it already.
+    Terminal,
+}
+
+impl Signals {
+    /// Blocks them in this thread and those that it starts.
+    pub fn block() -> Self {
+        // SAFETY: all-zero sets are valid, and are then filled in by libc.
+        unsafe {
+            let mut signals = Signals { set: core::mem::zeroed(), before: core::mem::zeroed() };
+            libc::sigemptyset(&mut signals.set);
+            for signal in FORWARDED.into_iter().chain([libc::SIGCHLD]) {
+                libc::sigaddset(&mut signals.set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &signals.set, &mut signals.before);
+            signals
+        }
+    }
+
+    /// Waits for the next one.
+    pub fn wait(&self) -> Signal {
+        loop {
+            // SAFETY: a valid set, and a zeroed siginfo to be filled in.
+            let (signal, info) = unsafe {
+                let mut info: libc::siginfo_t = core::mem::zeroed();
+                (libc::sigwaitinfo(&self.set, &mut info), info)
+            };
+            match signal {
+                libc::SIGCHLD => return Signal::Child,
+                s if s > 0 && info.si_code <= 0 => return Signal::Sent(s),
+                s if s > 0 => return Signal::Terminal,
+                // EINTR: a signal that is not ours.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Ends the process's own use of the terminal's stop: stops it as the program was stopped, until it is continued.
+pub fn stop_self() {
+    // SAFETY: plain values.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// Sends a signal.
+pub fn kill(pid: u32, signal: i32) {
+    // SAFETY: plain values; a process that is gone is no error worth telling.
+    unsafe { libc::kill(pid as i32, signal) };
+}
+
+/// Keeps keys out of core dumps: the launcher holds those of programs that it serves itself. To be called when
+/// the program runs already, because it would inherit the filter.
+pub fn no_core_for_us() {
+    // Without /proc there is no filter to set, and nothing else that would be worse for it.
+    let _ = std::fs::write("/proc/self/coredump_filter", "0");
+}
+
+/// Tells the service manager, if there is one (`sd_notify(3)`).
+pub fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { return };
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name),
+        None => std::os::unix::net::SocketAddr::from_pathname(&path),
+    };
+    // A manager that does not listen is no reason to fail.
+    let _ = address.and_then(|a| socket.send_to_addr(state.as_bytes(), &a));
+}
+
+/// Whether a file has capabilities of its own.
+pub fn has_capabilities(file: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = std::ffi::CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: two C strings; no buffer is given.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), core::ptr::null_mut(), 0) > 0 }
+}
+
+/// Makes orphans of the program our children, where Yama lets a process look only into its own descendants.
+pub fn become_subreaper() {
+    // SAFETY: plain values.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// A process of somebody else's, told apart from a later one with its id.
+#[derive(Debug)]
+pub struct Watch(OwnedFd);
+
+impl Watch {
+    /// The process `pid`, if there is one now.
+    pub fn new(pid: u32) -> Option<Self> {
+        // SAFETY: plain values; the descriptor is new and ours.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+            (fd >= 0).then(|| Watch(OwnedFd::from_raw_fd(fd as i32)))
+        }
+    }
+
+    /// Whether it has not ended.
+    pub fn lives(&self) -> bool {
+        !super::peer::readable(std::os::fd::AsFd::as_fd(&self.0), 0)
+    }
+}
+
+/// The user as whom we act.
+pub fn effective_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The soft limit of open descriptors.
+pub fn descriptor_limit() -> u32 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid pointer.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_cur.min(1 << 20) as u32
+}
+
+/// Waits for a change of `pid`, or of any child, without blocking: its id and the change.
+pub fn changed(pid: u32) -> Option<Change> {
+    loop {
+        let mut status = 0;
+        // SAFETY: a valid pointer. Orphans that became our children are reaped on the way.
+        let who = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+        if who <= 0 {
+            return None;
+        }
+        if who as u32 != pid {
+            continue;
+        }
+        return Some(if libc::WIFEXITED(status) {
+            Change::Exited(libc::WEXITSTATUS(status))
+        } else if libc::WIFSIGNALED(status) {
+            Change::Killed(libc::WTERMSIG(status))
+        } else {
+            Change::Stopped
+        });
+    }
+}
+
+/// Starts `command` under `filter`, if any. Returns its id, and the filter's listener.
+///
+/// # Errors
+/// What exec says; what the kernel says of the filter is told by a listener that is missing.
+pub fn spawn(
+    mut command: Command,
+    signals: &Signals,
+    filter: Option<Filter>,
+    dies_with_us: bool,
+) -> io::Result<(u32, Option<OwnedFd>)> {
+    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair()?;
+    let channel = theirs.as_raw_fd();
+    let mask = signals.before;
+    let parent = std::process::id() as i32;
+    // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
+            if dies_with_us {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                if libc::getppid() != parent {
+                    // We are gone already.
+                    libc::_exit(1);
+                }
+            }
+            if let Some(filter) = &filter
+                && let Ok(listener) = filter.install()
+            {
+                send_fd(channel, listener);
+                libc::close(listener);
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn()?;
+    drop(theirs);
+    ours.set_nonblocking(true)?;
+    Ok((child.id(), recv_fd(ours.as_raw_fd())))
+}
+
+/// Sends one descriptor over a socket. Async-signal-safe.
+fn send_fd(socket: RawFd, fd: RawFd) {
+    let mut byte = 0u8;
+    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [0u64; 4];
+    // SAFETY: one control message in a buffer that holds it, aligned; all pointers are to locals.
+    unsafe {
+        let mut msg: libc::msghdr = core::mem::zeroed();
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+        let head = libc::CMSG_FIRSTHDR(&msg);
+        (*head).cmsg_level = libc::SOL_SOCKET;
+        (*head).cmsg_type = libc::SCM_RIGHTS;
+        (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+        libc::sendmsg(socket, &msg, 0);
+    }
+}
+
+/// Receives the descriptor, if one was sent.
+fn recv_fd(socket: RawFd) -> Option<OwnedFd> {
+    let mut byte = 0u8;
+    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [0u64; 4];
+    // SAFETY: as for sending; the descriptor that arrives is new and ours.
+    unsafe {
+        let mut msg: libc::msghdr = core::mem::zeroed();
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = size_of_val(&control);
+        if libc::recvmsg(socket, &mut msg, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return None;
+        }
+        let head = libc::CMSG_FIRSTHDR(&msg);
+        if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
+            return None;
+        }
+        Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()))
+    }
+}

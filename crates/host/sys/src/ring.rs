@@ -1,0 +1,430 @@
+//! Packets of one device, as they come in: an `AF_PACKET` ring that the kernel fills and we read without a call.
+//!
+//! Version 2 of the ring, because it wakes its reader at every packet; version 3 waits for a block to fill or for a
+//! timer of a jiffy (4 ms), which no request-response survives. The ring is filled before the `ingress` hook of the
+//! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
+
+use super::mapping::Mapping;
+use super::nft::Marks;
+use super::shard::Shard;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Frames of a ring: 10 ms of full segments at 5 Gbit/s.
+const FRAMES: u32 = 4096;
+/// The most memory of a ring in bytes: with jumbo frames there are fewer of them.
+const MAX_RING: u32 = 16 << 20;
+
+/// Bytes before the packet in a frame: `tpacket2_hdr`, `sockaddr_ll` and the link header, aligned, with room to spare.
+const OVERHEAD: u32 = 128;
+
+/// `tpacket2_hdr` without padding: what lies behind it is read once, and free then.
+const HEADER_LEN: usize = 32;
+
+/// Bytes in front of a packet of a ring that may be written to: `sockaddr_ll` and the link header lie there.
+pub const ROOM: usize = 40;
+
+/// Ethernet's header.
+pub const LINK_HEADER_LEN: usize = 14;
+
+/// Bytes that are kept of a packet of ours that leaves: enough for its headers.
+const LEARN_LEN: u32 = 160;
+
+/// `struct tpacket_req`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TpacketReq {
+    block_size: u32,
+    block_nr: u32,
+    frame_size: u32,
+    frame_nr: u32,
+}
+
+/// `struct tpacket2_hdr`, behind its status.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Tpacket2Hdr {
+    status: u32,
+    len: u32,
+    snaplen: u32,
+    mac: u16,
+    net: u16,
+}
+
+/// `struct tpacket_stats`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct TpacketStats {
+    packets: u32,
+    drops: u32,
+}
+
+const PACKET_RX_RING: i32 = 5;
+const PACKET_STATISTICS: i32 = 6;
+const PACKET_VERSION: i32 = 10;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const TPACKET_V2: i32 = 1;
+const TP_STATUS_KERNEL: u32 = 0;
+const TP_STATUS_USER: u32 = 1;
+const TP_STATUS_CSUMNOTREADY: u32 = 1 << 3;
+const PACKET_HOST: u32 = 0;
+const PACKET_OUTGOING: u32 = 4;
+
+/// A packet in the ring.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// Its place, for [`Ring::bytes`]; counts up without end.
+    pub number: u64,
+    /// Whether it is one of ours that leaves, with mark [`Marks::learn`]: the first bytes of it.
+    pub leaves: bool,
+    /// Whether its transport checksum holds only the sum of the pseudo-header.
+    pub partial_checksum: bool,
+    /// Whether the frame was too long for the ring, and is cut off.
+    pub truncated: bool,
+    /// Its link header.
+    pub link: [u8; LINK_HEADER_LEN],
+    /// What may be written to: the packet, and [`ROOM`] bytes in front of it at least.
+    buffer: &'a mut [u8],
+    packet: core::ops::Range<usize>,
+}
+
+impl<'a> Frame<'a> {
+    /// From the IP header on.
+    pub fn packet(&self) -> &[u8] {
+        &self.buffer[self.packet.clone()]
+    }
+
+    /// From the IP header on.
+    pub fn into_packet(self) -> &'a mut [u8] {
+        &mut self.buffer[self.packet]
+    }
+
+    /// The packet with what lies around it, and where it is in that.
+    pub fn into_buffer(self) -> (&'a mut [u8], core::ops::Range<usize>) {
+        (self.buffer, self.packet)
+    }
+}
+
+/// The ring of one device.
+pub struct Ring {
+    fd: OwnedFd,
+    device: u32,
+    map: Mapping,
+    frame_len: usize,
+    /// The next frame to be read.
+    next: u64,
+    /// The first frame that has not been given back.
+    held: u64,
+    drops: u64,
+}
+
+impl Ring {
+    /// Opens the ring of an Ethernet device of the calling thread's namespace, for packets up to `mtu` bytes: TCP
+    /// segments whose first option is TCP-AO's, that are no fragments, and are for this host or ours with mark
+    /// [`Marks::learn`].
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_RAW`, `ENOMEM`, `ENODEV`.
+    pub fn open(device: u32, mtu: u32, marks: Marks) -> io::Result<Self> {
+        Ring::filtered(device, mtu, &filter(marks.learn()), false)
+    }
+
+    /// Opens the ring of an Ethernet device for ESP packets up to `mtu` bytes for this host, without IP options or extension
+    /// headers, that are no fragments, of the states of one of several workers.
+    ///
+    /// # Errors
+    /// As [`Ring::open`]; `ENOPROTOOPT` before Linux 4.20.
+    pub fn open_esp(device: u32, mtu: u32, shard: Shard) -> io::Result<Self> {
+        Ring::filtered(device, mtu, &esp_filter(shard), true)
+    }
+
+    /// Opens one; `only_in`: what leaves is not even looked at.
+    fn filtered(device: u32, mtu: u32, filter: &[libc::sock_filter], only_in: bool) -> io::Result<Self> {
+        // With protocol 0 it receives nothing yet.
+        let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
+        if only_in {
+            super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32)?;
+        }
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        let frame_len = (mtu + OVERHEAD).next_power_of_two().max(2048);
+        let block = frame_len.max(1 << 16);
+        let frames = FRAMES.min(MAX_RING / frame_len);
+        let request = TpacketReq {
+            block_size: block,
+            block_nr: frames / (block / frame_len),
+            frame_size: frame_len,
+            frame_nr: frames,
+        };
+        super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, &request)?;
+        let map = Mapping::of(&fd, 0, frames as usize * frame_len as usize)?;
+        // SAFETY: all-zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = device as i32;
+        super::bind(fd.as_fd(), &address)?;
+        Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
+    }
+
+    /// The index of its device.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The longest packet in bytes that fits into a frame.
+    pub fn max_packet(&self) -> u32 {
+        self.frame_len as u32 - OVERHEAD
+    }
+
+    /// Length of a frame with all that is in front of its packet, in bytes.
+    pub fn frame_len(&self) -> usize {
+        self.frame_len
+    }
+
+    /// Hands the next packets to `each`, at most `max`, and says how many there were. Their frames stay ours until
+    /// [`Ring::release`]. Does not wait.
+    pub fn read<'a>(&'a mut self, max: usize, mut each: impl FnMut(Frame<'a>)) -> usize {
+        let frames = (self.map.len() / self.frame_len) as u64;
+        let mut count = 0;
+        while count < max && self.next - self.held < frames {
+            let at = (self.next % frames) as usize * self.frame_len;
+            // SAFETY: a frame within the mapping, aligned to its own length; the status is shared with the kernel.
+            let status =
+                unsafe { AtomicU32::from_ptr(self.map.start().as_ptr().add(at).cast()) }.load(Ordering::Acquire);
+            if status & TP_STATUS_USER == 0 {
+                break;
+            }
+            // SAFETY: as above. The kernel has given the frame to us and does not touch it before it is given back, and
+            // each frame is handed out once until then: the slices do not overlap, and live no longer than the mapping.
+            let frame: &'a mut [u8] =
+                unsafe { core::slice::from_raw_parts_mut(self.map.start().as_ptr().add(at), self.frame_len) };
+            if let Some(frame) = parse(self.next, status, frame) {
+                each(frame);
+            }
+            self.next += 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Bytes of a packet that has been read and not given back.
+    ///
+    /// # Panics
+    /// When it has been given back, or is not that long.
+    pub fn bytes(&self, number: u64, range: core::ops::Range<usize>) -> &[u8] {
+        assert!((self.held..self.next).contains(&number), "the frame is ours");
+        let frames = (self.map.len() / self.frame_len) as u64;
+        let at = (number % frames) as usize * self.frame_len;
+        // SAFETY: the frame is ours until it is given back, which needs `&mut self`.
+        let frame = unsafe { core::slice::from_raw_parts(self.map.start().as_ptr().add(at), self.frame_len) };
+        let net = usize::from(u16::from_ne_bytes([frame[14], frame[15]]));
+        &frame[net..][range]
+    }
+
+    /// Gives the frames before `number` back to the kernel; those of [`Ring::read`] that come later stay ours.
+    ///
+    /// # Panics
+    /// When `number` has not been read.
+    pub fn release(&mut self, number: u64) {
+        assert!(number <= self.next, "only what has been read is given back");
+        let frames = (self.map.len() / self.frame_len) as u64;
+        while self.held < number {
+            let at = (self.held % frames) as usize * self.frame_len;
+            // SAFETY: as in `read`; no slice of the frame is alive, because this needs `&mut self`.
+            let status = unsafe { AtomicU32::from_ptr(self.map.start().as_ptr().add(at).cast()) };
+            status.store(TP_STATUS_KERNEL, Ordering::Release);
+            self.held += 1;
+        }
+    }
+
+    /// The number that the next packet will have.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Packets that did not fit into the ring, since it was opened.
+    pub fn drops(&mut self) -> u64 {
+        let mut stats = TpacketStats { packets: 0, drops: 0 };
+        let mut len = size_of_val(&stats) as libc::socklen_t;
+        // SAFETY: the kernel writes at most this many bytes. Reading resets the counters.
+        unsafe {
+            let stats = (&raw mut stats).cast();
+            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, PACKET_STATISTICS, stats, &mut len);
+        }
+        self.drops += u64::from(stats.drops);
+        self.drops
+    }
+
+    /// Whether the device is gone or down: the socket says so once.
+    pub fn failed(&self) -> bool {
+        let mut error = 0i32;
+        let mut len = size_of_val(&error) as libc::socklen_t;
+        // SAFETY: the kernel writes at most this many bytes.
+        let r = unsafe {
+            let error = (&raw mut error).cast();
+            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, error, &mut len)
+        };
+        r < 0 || error != 0
+    }
+}
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Reads a frame; none of one that is no packet.
+fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
+    // SAFETY: plain numbers, at the front of a frame that is longer.
+    let header = unsafe { frame.as_ptr().cast::<Tpacket2Hdr>().read() };
+    let (mac, net, snaplen) = (usize::from(header.mac), usize::from(header.net), header.snaplen as usize);
+    // `sockaddr_ll` follows the header at the next multiple of 16 bytes; its packet type is at 10.
+    const PKTTYPE_AT: usize = HEADER_LEN + 10;
+    let leaves = u32::from(*frame.get(PKTTYPE_AT)?) == PACKET_OUTGOING;
+    let link = frame.get(mac..net)?.first_chunk().copied()?;
+    let end = mac + snaplen;
+    if net < HEADER_LEN + ROOM || end < net || end > frame.len() {
+        return None;
+    }
+    let buffer = &mut frame[HEADER_LEN..];
+    Some(Frame {
+        number,
+        leaves,
+        partial_checksum: status & TP_STATUS_CSUMNOTREADY != 0,
+        truncated: !leaves && header.len > header.snaplen,
+        link,
+        buffer,
+        packet: net - HEADER_LEN..end - HEADER_LEN,
+    })
+}
+
+/// Where a classic program finds what is not in the packet (`linux/filter.h`).
+const SKF_AD_OFF: u32 = -0x1000i32 as u32;
+const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF.wrapping_add(0);
+const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
+const SKF_AD_MARK: u32 = SKF_AD_OFF.wrapping_add(20);
+const SKF_AD_VLAN_TAG_PRESENT: u32 = SKF_AD_OFF.wrapping_add(48);
+/// The network header.
+const SKF_NET_OFF: u32 = -0x10_0000i32 as u32;
+
+/// One instruction, with its jumps as labels still.
+enum Op {
+    Label(&'static str),
+    /// Code and operand.
+    Do(u32, u32),
+    /// Comparison, operand, where to go if it holds and if not; an empty label is the next instruction.
+    If(u32, u32, &'static str, &'static str),
+}
+
+/// The conditions of [`super::nft`]'s chain for a device, and which of our own packets are looked at.
+fn filter(learn: u32) -> Vec<libc::sock_filter> {
+    use libc::{BPF_A, BPF_ALU, BPF_LDX, BPF_MEM, BPF_MISC, BPF_RET, BPF_ST, BPF_TAX, BPF_W};
+    use libc::{BPF_ABS, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JGE, BPF_JSET, BPF_K, BPF_LD, BPF_LSH};
+    let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
+    let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
+    let at_tcp = |offset| Op::Do(BPF_LD | BPF_B | BPF_IND, net(offset));
+    let program = [
+        // Which kind decides how much is kept.
+        Op::Do(BPF_LD | BPF_IMM, u32::MAX >> 1),
+        Op::Do(BPF_ST, 0),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PKTTYPE),
+        Op::If(BPF_JEQ, PACKET_HOST, "tagged", ""),
+        Op::If(BPF_JEQ, PACKET_OUTGOING, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_MARK),
+        Op::If(BPF_JEQ, learn, "", "no"),
+        Op::Do(BPF_LD | BPF_IMM, LEARN_LEN),
+        Op::Do(BPF_ST, 0),
+        // A packet with a VLAN tag belongs to another device, which sees it without.
+        Op::Label("tagged"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_VLAN_TAG_PRESENT),
+        Op::If(BPF_JEQ, 0, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PROTOCOL),
+        Op::If(BPF_JEQ, libc::ETH_P_IP as u32, "", "v6"),
+        Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
+        Op::If(BPF_JSET, 0x3fff, "no", ""),
+        byte(9),
+        Op::If(BPF_JEQ, libc::IPPROTO_TCP as u32, "", "no"),
+        byte(0),
+        Op::Do(BPF_ALU | BPF_AND | BPF_K, 0xf),
+        Op::Do(BPF_ALU | BPF_LSH | BPF_K, 2),
+        Op::Do(BPF_MISC | BPF_TAX, 0),
+        Op::If(BPF_JEQ, 0, "no", "tcp"),
+        Op::Label("v6"),
+        Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
+        byte(6),
+        Op::If(BPF_JEQ, libc::IPPROTO_TCP as u32, "", "no"),
+        Op::Do(BPF_LDX | BPF_IMM, 40),
+        Op::Label("tcp"),
+        at_tcp(12),
+        Op::If(BPF_JGE, 0x60, "", "no"),
+        at_tcp(20),
+        Op::If(BPF_JEQ, 29, "", "no"),
+        Op::Do(BPF_LD | BPF_MEM, 0),
+        Op::Do(BPF_RET | BPF_A, 0),
+        Op::Label("no"),
+        Op::Do(BPF_RET | BPF_K, 0),
+    ];
+    assemble(&program)
+}
+
+/// The conditions of [`super::nft::ingress`] about packets, whatever their addresses.
+fn esp_filter(shard: Shard) -> Vec<libc::sock_filter> {
+    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_JEQ, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
+    let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
+    let program = [
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PKTTYPE),
+        Op::If(BPF_JEQ, PACKET_HOST, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_VLAN_TAG_PRESENT),
+        Op::If(BPF_JEQ, 0, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PROTOCOL),
+        Op::If(BPF_JEQ, libc::ETH_P_IP as u32, "", "v6"),
+        byte(0),
+        Op::If(BPF_JEQ, 0x45, "", "no"),
+        Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
+        Op::If(BPF_JSET, 0x3fff, "no", ""),
+        byte(9),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(20)),
+        Op::If(BPF_JEQ, 0, "yes", "yes"),
+        Op::Label("v6"),
+        Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
+        byte(6),
+        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
+        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(40)),
+        Op::If(BPF_JEQ, 0, "yes", "yes"),
+        Op::Label("no"),
+        Op::Do(BPF_RET | BPF_K, 0),
+        Op::Label("yes"),
+    ];
+    // Now the SPI is in the accumulator.
+    let mut program = assemble(&program);
+    program.extend(shard.keep());
+    program
+}
+
+/// Replaces labels by distances.
+fn assemble(program: &[Op]) -> Vec<libc::sock_filter> {
+    let place = |name: &str| {
+        let before = program.iter().take_while(|op| !matches!(op, Op::Label(label) if *label == name));
+        before.filter(|op| !matches!(op, Op::Label(_))).count()
+    };
+    let instructions = program.iter().filter(|op| !matches!(op, Op::Label(_)));
+    let assembled = instructions.enumerate().map(|(at, op)| match *op {
+        Op::Do(code, k) => libc::sock_filter { code: code as u16, jt: 0, jf: 0, k },
+        Op::If(code, k, yes, no) => {
+            let distance = |name: &str| if name.is_empty() { 0 } else { (place(name) - at - 1) as u8 };
+            let code = libc::BPF_JMP | code | libc::BPF_K;
+            libc::sock_filter { code: code as u16, jt: distance(yes), jf: distance(no), k }
+        }
+        Op::Label(_) => unreachable!("filtered out"),
+    });
+    assembled.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
+
+use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
+use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
+use sealane_abi::tcp;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+const AF_ALG: u32 = 38;
+const AF_NETLINK: u32 = 16;
+const NETLINK_XFRM: u32 = 6;
+const NETLINK_CRYPTO: u32 = 21;
+
+/// Options of other sockets that concern the IPsec daemon: level and name.
+pub const XFRM_OPTIONS: [(i32, i32); 3] =
+    [(libc::IPPROTO_UDP, UDP_ENCAP), (libc::IPPROTO_IP, IP_XFRM_POLICY), (libc::IPPROTO_IPV6, IPV6_XFRM_POLICY)];
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+const ARCH: u32 = 0xc000_00b7;
+
+/// Calls that concern us when their first argument is a stand-in.
+#[rustfmt::skip]
+const BY_FIRST: &[i64] = &[
+    libc::SYS_accept, libc::SYS_accept4, libc::SYS_setsockopt, libc::SYS_getsockopt, libc::SYS_getsockname,
+    libc::SYS_getpeername, libc::SYS_listen, libc::SYS_connect, libc::SYS_shutdown, libc::SYS_sendto, libc::SYS_sendmsg,
+    libc::SYS_sendmmsg, libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_recvmmsg, libc::SYS_read, libc::SYS_write,
+    libc::SYS_readv, libc::SYS_writev, libc::SYS_preadv2, libc::SYS_pwritev2, libc::SYS_sendfile, libc::SYS_splice,
+    libc::SYS_dup, libc::SYS_dup3, libc::SYS_fcntl, libc::SYS_ioctl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+];
+
+/// The descriptor numbers that stand-ins get.
+#[derive(Debug, Clone)]
+pub struct Numbers {
+    /// Where there is room for thousands, and the program's own seldom come.
+    pub high: core::ops::Range<u32>,
+    /// A few that `select` can have, which ends at 1,024; empty where the others do, too.
+    pub low: core::ops::Range<u32>,
+}
+
+impl Numbers {
+    /// The top quarter below a soft limit of descriptors, 4,096 at most, and 64 below 1,024.
+    pub fn below(limit: u32) -> Self {
+        let count = (limit / 4).clamp(1, 4096);
+        let high = limit.saturating_sub(count)..limit.saturating_sub(count) + count;
+        let low = if high.start >= 1024 { 960..1024 } else { 0..0 };
+        Numbers { high, low }
+    }
+
+    /// Whether calls on this number come to us.
+    pub fn contains(&self, fd: u32) -> bool {
+        self.high.contains(&fd) || self.low.contains(&fd)
+    }
+}
+
+/// A filter that asks us about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets that have
+/// to do with IPsec, and about calls on descriptors in a range of numbers.
+pub struct Filter {
+    code: Vec<libc::sock_filter>,
+    /// Whether the caller may install it without giving up set-user-id programs for good.
+    privileged: bool,
+}
+
+/// Where a comparison goes on.
+#[derive(Clone, Copy)]
+enum To {
+    Next,
+    Allow,
+    Ask,
+    Socket,
+    Option,
+    Stat,
+    Tcp,
+    First,
+    /// Over the next two lines.
+    Skip,
+    Third,
+}
+
+/// An assembler of a few lines: jumps go to named places behind the dispatch.
+struct Code {
+    list: Vec<(u16, u32, To, To)>,
+    labels: Vec<(To, usize)>,
+}
+
+impl Code {
+    fn load(&mut self, offset: u32) {
+        self.list.push(((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, offset, To::Next, To::Next));
+    }
+    /// The low half of argument `n`. Descriptors and numbers are ints: the kernel looks at no more.
+    fn arg(&mut self, n: u32) {
+        self.load(16 + 8 * n);
+    }
+    fn jump(&mut self, how: u32, k: u32, yes: To, no: To) {
+        self.list.push(((libc::BPF_JMP | how | libc::BPF_K) as u16, k, yes, no));
+    }
+    /// Leaves the next two lines out unless what was loaded is `k`.
+    fn skip_unless(&mut self, k: u32) {
+        self.jump(libc::BPF_JEQ, k, To::Next, To::Skip);
+    }
+    /// Both ways of a comparison lead to `to`.
+    fn goto(&mut self, to: To) {
+        self.jump(libc::BPF_JEQ, 0, to, to);
+    }
+    fn ret(&mut self, k: u32) {
+        self.list.push(((libc::BPF_RET | libc::BPF_K) as u16, k, To::Next, To::Next));
+    }
+    fn label(&mut self, to: To) {
+        self.labels.push((to, self.list.len()));
+    }
+    fn finish(self) -> Vec<libc::sock_filter> {
+        let place = |to: To, at: usize| match to {
+            To::Next => 0,
+            To::Skip => 2,
+            to => {
+                let target = self.labels.iter().find(|(l, _)| *l as u8 == to as u8).expect("every label is placed").1;
+                u8::try_from(target - at - 1).expect("the filter is short")
+            }
+        };
+        let one = |(at, &(code, k, yes, no)): (usize, &(u16, u32, To, To))| libc::sock_filter {
+            code,
+            jt: place(yes, at),
+            jf: place(no, at),
+            k,
+        };
+        self.list.iter().enumerate().map(one).collect()
+    }
+}
+
+impl Filter {
+    /// One for stand-ins of these numbers; with the calls of TCP-AO or without.
+    pub fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
+        let mut c = Code { list: Vec::new(), labels: Vec::new() };
+        c.load(4);
+        c.jump(libc::BPF_JEQ, ARCH, To::Next, To::Allow);
+        c.load(0);
+        c.jump(libc::BPF_JEQ, libc::SYS_socket as u32, To::Socket, To::Next);
+        c.jump(libc::BPF_JEQ, libc::SYS_splice as u32, To::Third, To::Next);
+        if tcp_ao {
+            c.jump(libc::BPF_JEQ, libc::SYS_connect as u32, To::Ask, To::Next);
+        }
+        c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Stat, To::Next);
+        c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
+        // Which port it is about only its memory says.
+        c.jump(libc::BPF_JEQ, libc::SYS_bind as u32, To::Ask, To::Next);
+        for (i, &nr) in BY_FIRST.iter().enumerate() {
+            let last = i + 1 == BY_FIRST.len();
+            c.jump(libc::BPF_JEQ, nr as u32, To::First, if last { To::Allow } else { To::Next });
+        }
+        c.label(To::Socket);
+        c.arg(0);
+        c.jump(libc::BPF_JEQ, AF_ALG, To::Ask, To::Next);
+        c.jump(libc::BPF_JEQ, AF_NETLINK, To::Next, To::Allow);
+        c.arg(2);
+        c.jump(libc::BPF_JEQ, NETLINK_XFRM, To::Ask, To::Next);
+        c.jump(libc::BPF_JEQ, NETLINK_CRYPTO, To::Ask, To::Allow);
+        c.label(To::Option);
+        for (level, name) in XFRM_OPTIONS {
+            c.arg(1);
+            c.skip_unless(level as u32);
+            c.arg(2);
+            c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::First);
+        }
+        c.goto(if tcp_ao { To::Tcp } else { To::First });
+        c.label(To::Stat);
+        c.arg(1);
+        c.jump(libc::BPF_JEQ, XFRM_STAT_QUERY.0 as u32, To::Ask, To::Next);
+        if !tcp_ao {
+            c.goto(To::First);
+        } else {
+            c.label(To::Tcp);
+            c.arg(1);
+            c.jump(libc::BPF_JEQ, tcp::IPPROTO_TCP as u32, To::Next, To::First);
+            c.arg(2);
+            // TCP-MD5 is what TCP-AO has to get along with.
+            for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
+                c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::Next);
+            }
+            c.jump(libc::BPF_JGT, tcp::TCP_AO_REPAIR as u32, To::First, To::Next);
+            c.jump(libc::BPF_JGE, tcp::TCP_AO_ADD_KEY as u32, To::Ask, To::First);
+        }
+        c.label(To::Third);
+        c.arg(2);
+        for range in [&numbers.high, &numbers.low] {
+            c.jump(libc::BPF_JGE, range.end, To::First, To::Next);
+            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+        }
+        c.label(To::First);
+        c.arg(0);
+        for range in [&numbers.high, &numbers.low] {
+            c.jump(libc::BPF_JGE, range.end, To::Allow, To::Next);
+            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+        }
+        c.goto(To::Allow);
+        c.label(To::Ask);
+        c.ret(libc::SECCOMP_RET_USER_NOTIF);
+        c.label(To::Allow);
+        c.ret(libc::SECCOMP_RET_ALLOW);
+        Filter { code: c.finish(), privileged: effective_sys_admin() }
+    }
+
+    /// Puts the calling process and its future children under the filter: the listener. Async-signal-safe.
+    ///
+    /// # Errors
+    /// The kernel's: `EINVAL` without seccomp, `EBUSY` under another listener.
+    pub fn install(&self) -> io::Result<RawFd> {
+        const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
+        let program = libc::sock_fprog { len: self.code.len() as u16, filter: self.code.as_ptr().cast_mut() };
+        // SAFETY: a valid program, which the kernel copies.
+        unsafe {
+            if !self.privileged {
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            }
+            let mut r = -1;
+            // With the first flag a signal does not take a call away from us while we serve it (Linux 5.19).
+            for flags in
+                [libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER]
+            {
+                r = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
+                if r >= 0 {
+                    break;
+                }
+            }
+            if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r as RawFd) }
+        }
+    }
+}
+
+/// Whether we may install filters without PR_SET_NO_NEW_PRIVS.
+fn effective_sys_admin() -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    super::peer::capabilities(&status) & 1 << 21 != 0
+}
+
+/// A call that waits for our answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Notification {
+    /// Its cookie.
+    pub id: u64,
+    /// The thread that made it.
+    pub tid: u32,
+    /// Its number.
+    pub nr: i64,
+    /// Its arguments.
+    pub args: [u64; 6],
+}
+
+impl Notification {
+    /// An argument, as it is.
+    pub fn arg(&self, i: usize) -> u64 {
+        self.args[i]
+    }
+
+    /// An argument that is an `int`.
+    pub fn int(&self, i: usize) -> i32 {
+        self.args[i] as i32
+    }
+}
+
+/// The end at which calls arrive.
+pub struct Listener(OwnedFd);
+
+const fn iowr(nr: u64, size: usize, direction: u64) -> libc::Ioctl {
+    (direction << 30 | (size as u64) << 16 | (b'!' as u64) << 8 | nr) as libc::Ioctl
+}
+
+#[repr(C)]
+struct AddFd {
+    id: u64,
+    flags: u32,
+    src: u32,
+    new: u32,
+    new_flags: u32,
+}
+
+impl Listener {
+    /// From the descriptor that installing gave.
+    pub fn new(fd: OwnedFd) -> Self {
+        Listener(fd)
+    }
+
+    /// The next call; none when nobody is under the filter any more.
+    ///
+    /// # Errors
+    /// The kernel's, when the listener is of no use any more.
+    pub fn next(&self) -> io::Result<Option<Notification>> {
+        loop {
+            let mut fds = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry.
+            let ready = unsafe { libc::poll(&mut fds, 1, -1) };
+            if ready > 0 && fds.revents & libc::POLLIN == 0 {
+                return Ok(None);
+            }
+            // SAFETY: the kernel wants it zeroed, and fills it in.
+            let (r, n) = unsafe {
+                let mut n: libc::seccomp_notif = core::mem::zeroed();
+                let recv = iowr(0, size_of::<libc::seccomp_notif>(), 3);
+                (libc::ioctl(self.0.as_raw_fd(), recv, &raw mut n), n)
+            };
+            if r == 0 {
+                return Ok(Some(Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), args: n.data.args }));
+            }
+            match io::Error::last_os_error() {
+                // The caller was killed in between, or another thread of ours has taken it.
+                e if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {}
+                e => return Err(e),
+            }
+        }
+    }
+
+    /// Whether the caller still waits.
+    pub fn valid(&self, id: u64) -> bool {
+        // SAFETY: a pointer to the cookie.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), iowr(2, size_of::<u64>(), 1), &raw const id) == 0 }
+    }
+
+    fn respond(&self, response: &libc::seccomp_notif_resp) {
+        let send = iowr(1, size_of::<libc::seccomp_notif_resp>(), 3);
+        // SAFETY: a valid response. A caller that is gone needs none.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), send, core::ptr::from_ref(response)) };
+    }
+
+    /// Answers: the call's result, or its errno.
+    pub fn answer(&self, id: u64, result: Result<i64, i32>) {
+        let (val, error) = match result {
+            Ok(val) => (val, 0),
+            Err(errno) => (0, -errno),
+        };
+        self.respond(&libc::seccomp_notif_resp { id, val, error, flags: 0 });
+    }
+
+    /// Lets the kernel do the call itself.
+    pub fn pass(&self, id: u64) {
+        let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+        self.respond(&libc::seccomp_notif_resp { id, val: 0, error: 0, flags });
+    }
+
+    /// Gives the caller a copy of `fd` under the number `new`, which is also the call's result.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn hand_over(&self, id: u64, fd: BorrowedFd<'_>, new: u32, cloexec: bool) -> io::Result<()> {
+        const SETFD: u32 = 1;
+        const SEND: u32 = 2;
+        let new_flags = if cloexec { libc::O_CLOEXEC as u32 } else { 0 };
+        let add = AddFd { id, flags: SETFD | SEND, src: fd.as_raw_fd() as u32, new, new_flags };
+        // SAFETY: a valid structure.
+        let r = unsafe { libc::ioctl(self.0.as_raw_fd(), iowr(3, size_of::<AddFd>(), 1), &raw const add) };
+        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,174 @@
+//! Giving packets back to the stack as if they had come in by a device: a TAP device of our own whose packets go to that
+//! device's ingress ([`super::bpf`]).
+//!
+//! So rules about devices, sockets bound to one, VRFs and link-local addresses see the device that the packet really
+//! came by. A superframe crosses once (`IFF_VNET_HDR`), and the stack takes it as one that the device had put together.
+
+use super::bpf;
+use super::link::{self, Facts};
+use super::netlink::{Messages, Socket};
+use super::nft::Marks;
+use super::ring::LINK_HEADER_LEN;
+use sealane_abi::netlink as nl;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+/// The most pieces of one packet: two headers, and the payloads of its segments.
+pub const MAX_PIECES: usize = 130;
+
+/// Length of `struct virtio_net_hdr` in bytes.
+pub(super) const VNET_HEADER_LEN: usize = 10;
+
+/// What crosses a device undone: checksums, superframes of TCP.
+pub(super) const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+
+/// A packet's headers, without its link header.
+#[derive(Debug, Clone, Copy)]
+pub struct Headers<'a> {
+    /// From the IP header to the end of the TCP header.
+    pub bytes: &'a [u8],
+    /// Where the TCP header starts.
+    pub tcp_at: usize,
+    /// Whether the TCP checksum holds only the sum of the pseudo-header.
+    pub partial_checksum: bool,
+    /// Of a superframe: payload of each of its segments but the last, in bytes.
+    pub gso_size: Option<u16>,
+}
+
+/// A TAP device whose packets come in by another one. It goes with this value.
+#[derive(Debug)]
+pub struct Tap {
+    file: File,
+    /// The link header: from us to the device.
+    link: [u8; LINK_HEADER_LEN],
+}
+
+impl Tap {
+    /// Makes one whose packets come in by `device`, which has these `facts`, with mark [`Marks::verified`].
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN` or `CAP_BPF`, and what
+    /// [`bpf::redirect`] says.
+    pub fn open(device: u32, facts: &Facts, marks: Marks) -> io::Result<Self> {
+        // `sealane0` and the like are names that people give to IPsec devices.
+        let (file, name) = open_device("sealane-ao%d", libc::IFF_TAP, &[OFFLOADS])?;
+        let index = link::index(&name)?;
+        // Without an address of its own it says nothing by itself. A kernel without IPv6 has nothing to be told.
+        let _ = no_addresses(index);
+        link::set_mtu(&name, facts.mtu.min(65_521))?;
+        bpf::redirect(index, device, marks.verified())?;
+        link::set_up(&name, true)?;
+        let mut link = [0; LINK_HEADER_LEN];
+        link[..6].copy_from_slice(&facts.address);
+        Ok(Tap { file, link })
+    }
+
+    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
+    ///
+    /// # Errors
+    /// The kernel's; `EINVAL` for headers that contradict each other.
+    ///
+    /// # Panics
+    /// When there are too many pieces.
+    pub fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
+        let mut front = [0u8; VNET_HEADER_LEN + LINK_HEADER_LEN];
+        front[..VNET_HEADER_LEN].copy_from_slice(&vnet_header(&headers, LINK_HEADER_LEN));
+        front[VNET_HEADER_LEN..].copy_from_slice(&self.link);
+        let protocol =
+            if headers.bytes.first().is_some_and(|b| b >> 4 == 6) { libc::ETH_P_IPV6 } else { libc::ETH_P_IP };
+        front[VNET_HEADER_LEN + 12..].copy_from_slice(&(protocol as u16).to_be_bytes());
+        write(&self.file, &front, headers.bytes, pieces)
+    }
+}
+
+/// Opens a queue of a device of this name, made with its first queue, whose frames have vnet headers and which takes the first of
+/// `offloads` that it knows; and the name, in which the kernel has put a number for `%d`.
+///
+/// # Errors
+/// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this name;
+/// `ENODEV` for a name that is too long.
+pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> io::Result<(File, String)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open("/dev/net/tun")?;
+    let fd = file.as_raw_fd();
+    let mut request = link::request(name)?;
+    request.ifr_ifru.ifru_flags = (flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    // SAFETY: the ioctl reads and writes an `ifreq`.
+    if unsafe { libc::ioctl(fd, libc::TUNSETIFF, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the ioctl takes a plain value.
+    if !offloads.iter().any(|offload| unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, *offload) } == 0) {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((file, link::name_in(&request)))
+}
+
+/// Writes one frame: what stands in front of its headers, these, and the pieces of its payload.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Panics
+/// When there are too many pieces.
+pub(super) fn write<'a>(
+    file: &File,
+    front: &[u8],
+    headers: &[u8],
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<()> {
+    let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
+    let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+    iovecs[0] = iovec(front);
+    iovecs[1] = iovec(headers);
+    let mut count = 2;
+    for piece in pieces {
+        iovecs[count] = iovec(piece);
+        count += 1;
+    }
+    // SAFETY: the pieces live until the call returns, and are only read.
+    let n = unsafe { libc::writev(file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// `struct virtio_net_hdr` for what lies behind a link header.
+pub(super) fn vnet_header(headers: &Headers<'_>, link_len: usize) -> [u8; VNET_HEADER_LEN] {
+    const NEEDS_CSUM: u8 = 1;
+    const GSO_TCPV4: u8 = 1;
+    const GSO_TCPV6: u8 = 4;
+    const GSO_ECN: u8 = 0x80;
+    const CWR: u8 = 0x80;
+    const CHECKSUM_AT: u16 = 16;
+    let mut out = [0; VNET_HEADER_LEN];
+    if let Some(size) = headers.gso_size {
+        let v6 = headers.bytes.first().is_some_and(|b| b >> 4 == 6);
+        let cwr = headers.bytes.get(headers.tcp_at + 13).is_some_and(|flags| flags & CWR != 0);
+        out[1] = if v6 { GSO_TCPV6 } else { GSO_TCPV4 } | if cwr { GSO_ECN } else { 0 };
+        out[2..4].copy_from_slice(&((link_len + headers.bytes.len()) as u16).to_ne_bytes());
+        out[4..6].copy_from_slice(&size.to_ne_bytes());
+    }
+    if headers.partial_checksum {
+        out[0] = NEEDS_CSUM;
+        out[6..8].copy_from_slice(&((link_len + headers.tcp_at) as u16).to_ne_bytes());
+        out[8..10].copy_from_slice(&CHECKSUM_AT.to_ne_bytes());
+    }
+    out
+}
+
+/// Keeps the kernel from giving a device an IPv6 address.
+pub(super) fn no_addresses(index: u32) -> io::Result<()> {
+    const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+    const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_SETLINK, nl::NLM_F_ACK, &link::ifinfomsg(index), |a| {
+        a.nest(libc::IFLA_AF_SPEC, |a| {
+            a.nest(libc::AF_INET6 as u16, |a| a.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
+        });
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}

@@ -1,0 +1,154 @@
+//! A TCP socket of a served program, borrowed for one call: what the kernel says of it.
+//!
+//! The descriptor is a duplicate of the program's; it is dropped before the call is answered, because a duplicate that
+//! lived on would keep the connection open when the program closes its own.
+
+use super::int_option as int;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+const SO_BINDTOIFINDEX: i32 = 62;
+const SO_COOKIE: i32 = 57;
+const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+
+/// Address family; protocol; both `None` for what is no socket.
+#[must_use]
+pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
+    Some((int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?, int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)?))
+}
+
+/// The kernel's cookie: unique for each socket since boot, never used again.
+///
+/// # Errors
+/// `ENOTSOCK`.
+pub fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut value: u64 = 0;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: a local of the length that is told.
+    let r =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_COOKIE, (&raw mut value).cast(), &raw mut len) };
+    if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The kernel's number for its TCP state (`TCP_ESTABLISHED` is 1, ..., `TCP_LISTEN` 10): the first byte of `tcp_info`.
+#[must_use]
+pub fn state(fd: BorrowedFd<'_>) -> Option<u8> {
+    let mut info = [0u8; 8];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: a local of the length that is told.
+    let r = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
+    };
+    (r == 0 && len > 0).then_some(info[0])
+}
+
+/// Index of the device that it is bound to, 0 for none.
+#[must_use]
+pub fn bound_ifindex(fd: BorrowedFd<'_>) -> i32 {
+    int(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0)
+}
+
+/// Whether an IPv6 socket takes no IPv4.
+#[must_use]
+pub fn v6_only(fd: BorrowedFd<'_>) -> bool {
+    int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1)
+}
+
+/// In repair mode the sequence numbers of its queues, sending and receiving; `None` otherwise.
+#[must_use]
+pub fn repair_seqs(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
+    const RECV_QUEUE: i32 = 1;
+    const SEND_QUEUE: i32 = 2;
+    let tcp = libc::IPPROTO_TCP;
+    int(fd, tcp, TCP_REPAIR).filter(|on| *on > 0)?;
+    // One queue at a time can be asked; the program's choice is put back.
+    let chosen = int(fd, tcp, TCP_REPAIR_QUEUE)?;
+    let seq = |queue: i32| {
+        set(fd, tcp, TCP_REPAIR_QUEUE, &queue.to_ne_bytes()).ok()?;
+        int(fd, tcp, TCP_QUEUE_SEQ)
+    };
+    let (send, receive) = (seq(SEND_QUEUE), seq(RECV_QUEUE));
+    let _ = set(fd, tcp, TCP_REPAIR_QUEUE, &chosen.to_ne_bytes());
+    Some((send? as u32, receive? as u32))
+}
+
+/// `setsockopt(2)`.
+///
+/// # Errors
+/// The kernel's.
+pub fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: bytes of that length.
+    let r =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as libc::socklen_t) };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Its own address; `None` before it has one.
+#[must_use]
+pub fn local(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
+    // SAFETY: `name` is called with room for any address.
+    name(|at, len| unsafe { libc::getsockname(fd.as_raw_fd(), at, len) })
+}
+
+/// Its peer's address; `None` while it has none.
+#[must_use]
+pub fn peer(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
+    // SAFETY: as above.
+    name(|at, len| unsafe { libc::getpeername(fd.as_raw_fd(), at, len) })
+}
+
+fn name(call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32) -> Option<SocketAddr> {
+    let mut bytes = [0u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = bytes.len() as libc::socklen_t;
+    if call(bytes.as_mut_ptr().cast(), &raw mut len) != 0 {
+        return None;
+    }
+    decode(bytes.get(..len as usize)?)
+}
+
+/// A `sockaddr_in` or `sockaddr_in6`; `None` for anything else, or what is too short.
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Option<SocketAddr> {
+    let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+    let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
+    let ip: IpAddr = match family {
+        libc::AF_INET => Ipv4Addr::from(*bytes.get(4..)?.first_chunk::<4>()?).into(),
+        libc::AF_INET6 => {
+            let scope = u32::from_ne_bytes(bytes.get(24..).and_then(|b| b.first_chunk()).copied().unwrap_or_default());
+            let ip = Ipv6Addr::from(*bytes.get(8..)?.first_chunk::<16>()?);
+            return Some(std::net::SocketAddrV6::new(ip, port, 0, scope).into());
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_the_kernel_says_of_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(kind(client.as_fd()), Some((libc::AF_INET, libc::IPPROTO_TCP)));
+        assert_eq!((state(client.as_fd()), state(listener.as_fd())), (Some(1), Some(10)));
+        assert_eq!(local(client.as_fd()), Some(client.local_addr().unwrap()));
+        assert_eq!(peer(client.as_fd()), Some(listener.local_addr().unwrap()));
+        assert_eq!(peer(listener.as_fd()), None);
+        assert_ne!(cookie(client.as_fd()).unwrap(), cookie(listener.as_fd()).unwrap());
+        assert_eq!(repair_seqs(client.as_fd()), None);
+        assert_eq!(bound_ifindex(client.as_fd()), 0);
+    }
+
+    #[test]
+    fn a_short_address_is_none() {
+        assert_eq!(decode(&[2, 0, 0, 179, 10, 0, 0]), None);
+        assert_eq!(decode(&[2, 0, 0, 179, 10, 0, 0, 1]), Some("10.0.0.1:179".parse().unwrap()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Namespaces and devices for tests, which need root; without it they are skipped, and say so.
+
+use super::link;
+use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, Socket, errno, family};
+use super::netns::Netns;
+use sealane_abi::netlink as nl;
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+/// How long it is waited for what the kernel does in threads of its own.
+const ROUTE_WAIT: Duration = Duration::from_millis(500);
+
+/// Says that `test` is skipped, past the capture of `cargo test`.
+pub fn skip(test: &str, reason: &str) {
+    let _ = io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
+}
+
+/// A new network namespace with `lo` up; none, and said so, where we may not make one.
+pub fn namespace(test: &str) -> Option<Netns> {
+    let made = std::thread::spawn(|| {
+        // SAFETY: it moves only this thread, which ends at once.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        link::set_up("lo", true)?;
+        Netns::current()
+    });
+    match made.join().expect("the thread does not panic") {
+        Ok(namespace) => Some(namespace),
+        Err(error) => {
+            skip(test, &format!("no network namespace can be made: {error}"));
+            None
+        }
+    }
+}
+
+/// Two namespaces joined by a veth pair, `a` with 10.77.0.1 and fd77::1, `b` with 10.77.0.2 and fd77::2.
+pub fn pair(test: &str) -> Option<(Netns, Netns)> {
+    let (a, b) = (namespace(test)?, namespace(test)?);
+    a.run(|| veth("a", "b", &b)).expect("a veth pair");
+    for (namespace, name, last) in [(&a, "a", 1), (&b, "b", 2)] {
+        namespace
+            .run(|| {
+                address(name, [10, 77, 0, last].into(), 24)?;
+                address(name, [0xfd77, 0, 0, 0, 0, 0, 0, u16::from(last)].into(), 64)?;
+                link::set_up(name, true)
+            })
+            .expect("addresses");
+    }
+    Some((a, b))
+}
+
+const CREATE: u16 = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_EXCL as u16;
+
+/// Makes a veth pair, one end here, the other in `there`.
+fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
+    const VETH_INFO_PEER: u16 = 1;
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWLINK, CREATE, &link::ifinfomsg(0), |a| {
+        a.str(libc::IFLA_IFNAME, here);
+        a.nest(libc::IFLA_LINKINFO, |a| {
+            a.str(libc::IFLA_INFO_KIND, "veth");
+            a.nest(libc::IFLA_INFO_DATA, |a| {
+                a.nest(VETH_INFO_PEER, |a| {
+                    a.raw(&link::ifinfomsg(0));
+                    a.str(libc::IFLA_IFNAME, name);
+                    a.u32(libc::IFLA_NET_NS_FD, there.as_fd().as_raw_fd() as u32);
+                });
+            });
+        });
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
+}
+
+/// Gives a device an address, without duplicate address detection. Packets to it arrive when this returns.
+pub fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
+    const IFA_F_NODAD: u8 = 2;
+    const RTF_LOCAL: u32 = 0x8000_0000;
+    let index = link::index(name)?;
+    let mut fixed = vec![family(address), prefix_len, IFA_F_NODAD, 0];
+    fixed.extend_from_slice(&index.to_ne_bytes());
+    let mut messages = Messages::new();
+    messages.push(libc::RTM_NEWADDR, CREATE, &fixed, |a| {
+        a.ip(IFA_LOCAL, address);
+        a.ip(IFA_ADDRESS, address);
+    });
+    Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
+    // Of IPv6 the kernel makes the local route later, in a thread of its own.
+    let until = Instant::now() + ROUTE_WAIT;
+    let IpAddr::V6(v6) = address else { return Ok(()) };
+    let named: String = v6.octets().iter().map(|b| format!("{b:02x}")).collect();
+    let is_local = |line: &str| {
+        let flags = line.split_whitespace().nth(8).and_then(|f| u32::from_str_radix(f, 16).ok());
+        line.starts_with(&named) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+    };
+    while Instant::now() < until {
+        if fs::read_to_string("/proc/thread-self/net/ipv6_route")?.lines().any(is_local) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether `error` says that the kernel lacks something, and tells which test is skipped for it.
+pub fn missing(test: &str, error: &io::Error) -> bool {
+    let lacks = matches!(
+        errno(error),
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ENOSYS)
+    );
+    if lacks {
+        skip(test, &format!("this kernel lacks something for it: {error}"));
+    }
+    lacks
+}

@@ -1,0 +1,249 @@
+//! NETLINK_USERSOCK: netlink between programs of a network namespace, which stands in for NETLINK_XFRM.
+//!
+//! It is the one protocol that has everything of netlink (ports, groups, receive buffers that overrun) and no kernel behind
+//! it. Anybody may send there: what arrives is judged by its port and by the credentials that the kernel adds.
+
+use super::{int_option, set_option};
+use sealane_abi::netlink::{NETLINK_USERSOCK, SockaddrNl};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// Option of netlink: a control message with the group of what is received.
+pub const NETLINK_PKTINFO: i32 = 3;
+
+/// Who sent something, as the kernel says (`struct ucred`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Credentials {
+    /// Its process; 0 for one that our process namespace does not see.
+    pub pid: u32,
+    /// Its real user.
+    pub uid: u32,
+}
+
+/// What was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Its whole length in bytes, however much of it there was room for.
+    pub len: usize,
+    /// The port that it came from.
+    pub port: u32,
+    /// The group that it was sent to, as a mask; 0 for our port.
+    pub groups: u32,
+    /// Who sent it; none on a socket without SO_PASSCRED.
+    pub sender: Option<Credentials>,
+    /// The group's number, on a socket with NETLINK_PKTINFO.
+    pub group: Option<u32>,
+}
+
+/// The address of a port, or of groups.
+pub fn address(port: u32, groups: u32) -> SockaddrNl {
+    SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: port, nl_groups: groups }
+}
+
+/// A socket in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
+    super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
+}
+
+/// Gives a socket its port.
+///
+/// # Errors
+/// `AddrInUse` when somebody has it.
+pub fn bind(fd: BorrowedFd<'_>, port: u32, groups: u32) -> io::Result<()> {
+    super::bind(fd, &address(port, groups))
+}
+
+/// Lets a socket receive from one port only (as far as it is not sent to its groups).
+///
+/// # Errors
+/// The kernel's.
+pub fn connect(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
+    let to = address(port, 0);
+    // SAFETY: an address of this length.
+    let r = unsafe { libc::connect(fd.as_raw_fd(), (&raw const to).cast(), size_of_val(&to) as libc::socklen_t) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A socket's port; 0 when it has none yet.
+///
+/// # Errors
+/// The kernel's.
+pub fn port(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut name = address(0, 0);
+    let mut len = size_of_val(&name) as libc::socklen_t;
+    // SAFETY: room of this length.
+    let r = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut name).cast(), &mut len) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(name.nl_pid) }
+}
+
+/// Makes received frames come with credentials.
+///
+/// # Errors
+/// The kernel's.
+pub fn pass_credentials(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, &1i32)
+}
+
+/// Makes a receive buffer as large as `bytes`, whatever the system's limit.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+        .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
+}
+
+/// Makes a send buffer as large as `bytes`, whatever the system's limit: no message is longer than it.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+        .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+}
+
+/// A flag of netlink's own (`SOL_NETLINK`).
+pub fn flag(fd: BorrowedFd<'_>, option: i32) -> bool {
+    int_option(fd, libc::SOL_NETLINK, option).is_some_and(|v| v != 0)
+}
+
+/// Whether a descriptor is a socket of NETLINK_USERSOCK.
+pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+    int_option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(libc::AF_NETLINK)
+        && int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(NETLINK_USERSOCK)
+}
+
+/// Whether calls on it do not wait (`O_NONBLOCK`).
+pub fn nonblocking(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: plain values.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// How long a receive waits at most (`SO_RCVTIMEO`); none for as long as it takes.
+pub fn receive_timeout(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of_val(&time) as libc::socklen_t;
+    // SAFETY: room of this length.
+    let r = unsafe {
+        let value = (&raw mut time).cast();
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, &mut len)
+    };
+    let whole = std::time::Duration::new(time.tv_sec.max(0) as u64, time.tv_usec.clamp(0, 999_999) as u32 * 1000);
+    (r == 0 && !whole.is_zero()).then_some(whole)
+}
+
+/// Receives one frame into `buf`, without waiting. `flags` may be MSG_PEEK.
+///
+/// # Errors
+/// `WouldBlock` when there is none; `ENOBUFS` once after frames were lost.
+pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Result<Frame> {
+    let mut from = address(0, 0);
+    let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let mut control = [0u64; 16];
+    // SAFETY: every pointer is to a live local, or to `buf`, with its length beside it; what is read of the control messages
+    // is where the kernel put it, as long as it says.
+    unsafe {
+        let mut msg: libc::msghdr = core::mem::zeroed();
+        msg.msg_name = (&raw mut from).cast();
+        msg.msg_namelen = size_of_val(&from) as libc::socklen_t;
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = size_of_val(&control);
+        let n = libc::recvmsg(fd.as_raw_fd(), &mut msg, flags | libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+        let Ok(len) = usize::try_from(n) else { return Err(io::Error::last_os_error()) };
+        let mut frame = Frame { len, port: from.nl_pid, groups: from.nl_groups, sender: None, group: None };
+        let mut head = libc::CMSG_FIRSTHDR(&msg);
+        while !head.is_null() {
+            match ((*head).cmsg_level, (*head).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    let c = libc::CMSG_DATA(head).cast::<libc::ucred>().read_unaligned();
+                    frame.sender = Some(Credentials { pid: c.pid as u32, uid: c.uid });
+                }
+                (libc::SOL_NETLINK, NETLINK_PKTINFO) => {
+                    frame.group = Some(libc::CMSG_DATA(head).cast::<u32>().read_unaligned());
+                }
+                _ => {}
+            }
+            head = libc::CMSG_NXTHDR(&msg, head);
+        }
+        Ok(frame)
+    }
+}
+
+/// Sends one frame to a port, without waiting.
+///
+/// With `sender` the kernel tells the receiver that this process and user had sent it, where we may say so.
+///
+/// # Errors
+/// `ConnectionRefused` when nobody has the port, `WouldBlock` when its buffer is full, `EPERM` for a sender that we may not
+/// name, `EMSGSIZE` for more than our send buffer.
+pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
+    transmit(fd, address(port, 0), bytes, sender)
+}
+
+/// Sends one frame to all who listen to a group.
+///
+/// # Errors
+/// The kernel's. That nobody has port 0, which it tells after delivering, is none; nor that nobody listens.
+pub fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Result<()> {
+    let to = address(0, sealane_abi::xfrm::group_bit(group));
+    match transmit(fd, to, bytes, None) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::ESRCH | libc::ENOBUFS)) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut control = [0u64; 4];
+    // SAFETY: every pointer is to a live local, or to `bytes`, which is only read, with its length beside it; the control
+    // message fits into its aligned buffer.
+    unsafe {
+        let mut msg: libc::msghdr = core::mem::zeroed();
+        msg.msg_name = (&raw mut to).cast();
+        msg.msg_namelen = size_of_val(&to) as libc::socklen_t;
+        msg.msg_iov = &mut iov;
+        msg.msg_iovlen = 1;
+        if let Some(Credentials { pid, uid }) = sender {
+            let credentials = libc::ucred { pid: pid as libc::pid_t, uid, gid: libc::getgid() };
+            msg.msg_control = control.as_mut_ptr().cast();
+            msg.msg_controllen = libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize;
+            let head = libc::CMSG_FIRSTHDR(&msg);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_CREDENTIALS;
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
+            libc::CMSG_DATA(head).cast::<libc::ucred>().write_unaligned(credentials);
+        }
+        loop {
+            let n = libc::sendmsg(fd.as_raw_fd(), &msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+            if let Ok(n) = usize::try_from(n) {
+                return Ok(n);
+            }
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EINTR) {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Lets others bind to the port of a socket, of the same user (`SO_REUSEPORT`), also when it is bound already.
+///
+/// # Errors
+/// The kernel's.
+pub fn share_port(fd: BorrowedFd<'_>) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, &1i32)
+}
+
+/// Sets the mark of a socket's packets.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
+}

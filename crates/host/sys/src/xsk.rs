@@ -1,0 +1,479 @@
+//! Frames past the stack: sockets of `AF_XDP`, which share one piece of memory with the drivers of several interfaces.
+//!
+//! ```text
+//!  fill ring: chunks for what comes ─▶ driver ─▶ receive ring ─▶ us: opened or sealed in its chunk ─▶ transmit ring of any of the
+//!  sockets ─▶ driver ─▶ completion ring ─▶ free chunks
+//! ```
+//!
+//! Each chunk is somebody's at any time: the kernel's, or ours as a [`Frame`], of which there is one for each chunk.
+
+use super::mapping::Mapping;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Length of a chunk in bytes.
+pub const CHUNK: usize = 4096;
+/// Room that is left in front of a frame beside the kernel's own (256 bytes).
+const HEADROOM: u32 = 128;
+/// Entries of each ring.
+const ENTRIES: u32 = 1024;
+/// Chunks for each socket: what waits to be filled, and as much underway.
+const CHUNKS: usize = 3 * ENTRIES as usize;
+/// Bytes that may wait for the interface where the kernel copies; it counts what it allocates.
+const SEND_BUFFER: i32 = 8 << 20;
+/// How often the kernel is asked to send what is in a ring before others have their turn: each time it sends up to 32 frames.
+const KICKS: usize = 64;
+
+/// A chunk of memory that is ours: there is no other value for the same one.
+#[derive(Debug)]
+pub struct Frame(NonNull<u8>);
+
+// SAFETY: it stands for memory, with no tie to a thread.
+unsafe impl Send for Frame {}
+
+#[cfg(any(test, feature = "testing"))]
+impl Frame {
+    /// So many of no memory, to be passed round.
+    pub fn some(count: usize) -> Vec<Frame> {
+        (0..count).map(|_| Frame(NonNull::dangling())).collect()
+    }
+}
+
+/// The memory that frames lie in (`UMEM`).
+#[derive(Clone)]
+pub struct Memory(Arc<Mapping>);
+
+impl Memory {
+    /// All of a chunk.
+    ///
+    /// # Panics
+    /// When it is one of another memory.
+    pub fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let at = frame.0.as_ptr().addr().wrapping_sub(self.0.start().as_ptr().addr());
+        assert!(at < self.0.len(), "a frame of this memory");
+        // SAFETY: a whole chunk of this memory, which lives as long as the slice; the kernel does not touch it as long as its
+        // only `Frame` is here, and that is borrowed.
+        unsafe { core::slice::from_raw_parts_mut(frame.0.as_ptr(), CHUNK) }
+    }
+
+    fn offset(&self, frame: &Frame) -> u64 {
+        (frame.0.as_ptr().addr() - self.0.start().as_ptr().addr()) as u64
+    }
+
+    /// The chunk that an address of the kernel's is in.
+    ///
+    /// # Safety
+    /// The kernel has just given it back.
+    unsafe fn frame(&self, address: u64) -> Frame {
+        let at = address as usize / CHUNK * CHUNK;
+        assert!(at + CHUNK <= self.0.len(), "the kernel gives back what it was given");
+        // SAFETY: within the mapping.
+        Frame(unsafe { self.0.start().add(at) })
+    }
+}
+
+/// One of a socket's rings, of entries `T`: we write to it, or read from it.
+struct Ring<T> {
+    _map: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    /// What we have written or read, and what the other side had when we last looked.
+    ours: u32,
+    theirs: u32,
+}
+
+// SAFETY: memory that is shared with the kernel, with no tie to a thread.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &libc::xdp_ring_offset) -> io::Result<Self> {
+        super::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
+        let map = Mapping::of(fd, at as libc::off_t, offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
+        // SAFETY: the kernel's offsets into its own mapping, aligned for what they are of.
+        unsafe {
+            Ok(Ring {
+                producer: map.start().add(offsets.producer as usize).cast(),
+                consumer: map.start().add(offsets.consumer as usize).cast(),
+                flags: map.start().add(offsets.flags as usize).cast(),
+                entries: map.start().add(offsets.desc as usize).cast(),
+                _map: map,
+                ours: 0,
+                theirs: 0,
+            })
+        }
+    }
+
+    fn word(&self, at: NonNull<AtomicU32>) -> &AtomicU32 {
+        // SAFETY: in the mapping, which lives as long as this value; both sides use it atomically.
+        unsafe { at.as_ref() }
+    }
+
+    fn entry(&self, at: u32) -> NonNull<T> {
+        // SAFETY: within the mapping.
+        unsafe { self.entries.add((at % ENTRIES) as usize) }
+    }
+
+    /// Whether the kernel has to be called to go on.
+    fn needs_wakeup(&self) -> bool {
+        self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// How many more can be written, of a ring that we write to.
+    fn room(&mut self) -> u32 {
+        if self.ours.wrapping_sub(self.theirs) >= ENTRIES {
+            self.theirs = self.word(self.consumer).load(Ordering::Acquire);
+        }
+        ENTRIES - self.ours.wrapping_sub(self.theirs)
+    }
+
+    /// Writes one where there is [`Self::room`]; the kernel sees it with [`Self::publish`].
+    fn write(&mut self, value: T) {
+        // SAFETY: an entry that the kernel has read.
+        unsafe { self.entry(self.ours).write(value) };
+        self.ours = self.ours.wrapping_add(1);
+    }
+
+    fn publish(&self) {
+        self.word(self.producer).store(self.ours, Ordering::Release);
+    }
+
+    /// Whether the kernel has not taken all of it.
+    fn is_pending(&self) -> bool {
+        self.word(self.consumer).load(Ordering::Acquire) != self.ours
+    }
+
+    /// Reads one, of a ring that we read from.
+    fn read(&mut self) -> Option<T> {
+        if self.ours == self.theirs {
+            self.theirs = self.word(self.producer).load(Ordering::Acquire);
+            if self.ours == self.theirs {
+                return None;
+            }
+        }
+        // SAFETY: an entry that the kernel has written, and does not touch before it is given back.
+        let value = unsafe { self.entry(self.ours).read() };
+        self.ours = self.ours.wrapping_add(1);
+        Some(value)
+    }
+
+    /// Gives back what was read.
+    fn release(&self) {
+        self.word(self.consumer).store(self.ours, Ordering::Release);
+    }
+}
+
+/// A frame that came, and where in its chunk it lies.
+#[derive(Debug)]
+pub struct Received {
+    /// Its chunk.
+    pub frame: Frame,
+    /// Where its link header starts.
+    pub start: usize,
+    /// Where it ends.
+    pub end: usize,
+}
+
+/// How frames get from the driver into the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copying {
+    /// By the card itself.
+    Zero,
+    /// By the kernel.
+    Once,
+}
+
+/// What a socket could not take or send, by the kernel's count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lost {
+    /// Frames that came when nobody had room for them.
+    pub full: u64,
+    /// Frames that it could not take for other reasons.
+    pub dropped: u64,
+}
+
+/// A socket of one queue of an interface.
+struct Socket {
+    fd: OwnedFd,
+    rx: Ring<libc::xdp_desc>,
+    tx: Ring<libc::xdp_desc>,
+    fill: Ring<u64>,
+    completion: Ring<u64>,
+    /// Whether there is something in `tx` that the kernel was not told of.
+    unsent: bool,
+}
+
+/// One thread's share of the sockets that have their memory in common, and of its chunks. A chunk may go over to another thread,
+/// leave or be given back there, and is that thread's [`Self::stray`] then.
+pub struct Sockets {
+    list: Vec<Socket>,
+    memory: Memory,
+    free: Vec<Frame>,
+    /// Where the chunks of each share end, in bytes, and which share this one is.
+    ends: Arc<[usize]>,
+    share: usize,
+    strays: Vec<Frame>,
+}
+
+/// A queue of an interface: its index, its number.
+pub type Queue = (u32, u32);
+
+impl Sockets {
+    /// Opens a socket for each queue of each share, of interfaces of the calling thread's namespace, all of them in the same way.
+    ///
+    /// # Errors
+    /// The kernel's: `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without `AF_XDP`, `EOPNOTSUPP` and others where a driver cannot
+    /// do it, `ENOBUFS` where memory may not be locked.
+    pub fn open(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Self>> {
+        let mut end = 0;
+        let ends: Arc<[usize]> = shares
+            .iter()
+            .map(|queues| {
+                end += queues.len() * CHUNKS * CHUNK;
+                end
+            })
+            .collect();
+        let memory = Memory(Arc::new(Mapping::anonymous(end)?));
+        let mut all: Vec<Sockets> = Vec::with_capacity(shares.len());
+        for (share, queues) in shares.iter().enumerate() {
+            let mut list = Vec::with_capacity(queues.len());
+            for queue in queues {
+                let first = all.first().and_then(|of| of.list.first()).or(list.first());
+                let socket = Socket::open(*queue, copying, &memory, first)?;
+                list.push(socket);
+            }
+            let start = if share == 0 { 0 } else { ends[share - 1] };
+            // SAFETY: within the mapping. Nobody else has a chunk yet.
+            let free =
+                (start..ends[share]).step_by(CHUNK).map(|at| Frame(unsafe { memory.0.start().add(at) })).collect();
+            all.push(Sockets { list, memory: memory.clone(), free, ends: ends.clone(), share, strays: Vec::new() });
+        }
+        for sockets in &mut all {
+            (0..sockets.list.len()).for_each(|i| sockets.refill(i));
+        }
+        Ok(all)
+    }
+
+    /// The memory that the frames lie in.
+    pub fn memory(&self) -> Memory {
+        self.memory.clone()
+    }
+
+    /// The socket of a queue, in the order in which they were opened.
+    pub fn fd(&self, i: usize) -> BorrowedFd<'_> {
+        self.list[i].fd.as_fd()
+    }
+
+    /// Frames that came by a socket, as many as there are and `most` at most; how many.
+    pub fn receive(&mut self, i: usize, most: usize, mut each: impl FnMut(Received)) -> usize {
+        let rx = &mut self.list[i].rx;
+        let mut count = 0;
+        while count < most
+            && let Some(desc) = rx.read()
+        {
+            // SAFETY: the kernel has given it to us.
+            let frame = unsafe { self.memory.frame(desc.addr) };
+            let start = desc.addr as usize % CHUNK;
+            let end = (start + desc.len as usize).min(CHUNK);
+            each(Received { frame, start, end });
+            count += 1;
+        }
+        rx.release();
+        count
+    }
+
+    /// Queues what lies in `start..end` of a chunk for a socket's interface; whether there was room. It leaves with
+    /// [`Self::flush`].
+    pub fn send(&mut self, i: usize, frame: Frame, start: usize, end: usize) -> bool {
+        if self.list[i].tx.room() == 0 {
+            self.flush();
+        }
+        let Sockets { list, memory, .. } = self;
+        let Socket { tx, unsent, .. } = &mut list[i];
+        let room = tx.room() > 0 && start <= end && end <= CHUNK;
+        if room {
+            let desc =
+                libc::xdp_desc { addr: memory.offset(&frame) + start as u64, len: (end - start) as u32, options: 0 };
+            tx.write(desc);
+            tx.publish();
+            *unsent = true;
+            // From here on it is the kernel's.
+        } else {
+            self.put(frame);
+        }
+        room
+    }
+
+    /// Takes a chunk back that is not needed.
+    pub fn put(&mut self, frame: Frame) {
+        let of = if self.home(&frame) == self.share { &mut self.free } else { &mut self.strays };
+        of.push(frame);
+    }
+
+    /// Which share a chunk is of.
+    fn home(&self, frame: &Frame) -> usize {
+        let at = self.memory.offset(frame) as usize;
+        self.ends.partition_point(|end| *end <= at)
+    }
+
+    /// A chunk that came from another share, and which: it is missing there.
+    pub fn stray(&mut self) -> Option<(usize, Frame)> {
+        let frame = self.strays.pop()?;
+        Some((self.home(&frame), frame))
+    }
+
+    /// How many chunks a share has.
+    pub fn chunks(&self, share: usize) -> usize {
+        let before = if share == 0 { 0 } else { self.ends[share - 1] };
+        (self.ends[share] - before) / CHUNK
+    }
+
+    /// Takes all chunks that nobody has.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn all_free(&mut self) -> Vec<Frame> {
+        core::mem::take(&mut self.free)
+    }
+
+    /// Whether a socket will soon have no room for what comes.
+    pub fn is_short(&self) -> bool {
+        let low = |fill: &Ring<u64>| {
+            let left = fill.ours.wrapping_sub(fill.word(fill.consumer).load(Ordering::Relaxed));
+            left < ENTRIES / 4
+        };
+        self.free.is_empty() && self.list.iter().any(|socket| low(&socket.fill))
+    }
+
+    /// Sends what was queued, takes back what was sent, and gives the kernel room for what comes.
+    pub fn flush(&mut self) {
+        for i in 0..self.list.len() {
+            let socket = &mut self.list[i];
+            if core::mem::take(&mut socket.unsent) && socket.tx.needs_wakeup() {
+                socket.kick();
+                // The next time, when there is no room now.
+                socket.unsent = socket.tx.is_pending();
+            }
+            while let Some(address) = self.list[i].completion.read() {
+                // SAFETY: the kernel has sent it and gives it back.
+                let frame = unsafe { self.memory.frame(address) };
+                self.put(frame);
+            }
+            self.list[i].completion.release();
+            self.refill(i);
+        }
+    }
+
+    /// Whether something waits to be sent.
+    pub fn is_sending(&self) -> bool {
+        self.list.iter().any(|socket| socket.unsent)
+    }
+
+    fn refill(&mut self, i: usize) {
+        let Sockets { list, memory, free, .. } = self;
+        let fill = &mut list[i].fill;
+        let mut any = false;
+        // So much that each look at the other side is worth it.
+        if fill.ours.wrapping_sub(fill.theirs) > ENTRIES - ENTRIES / 8 {
+            fill.theirs = fill.word(fill.consumer).load(Ordering::Acquire);
+        }
+        while fill.ours.wrapping_sub(fill.theirs) < ENTRIES
+            && let Some(frame) = free.pop()
+        {
+            fill.write(memory.offset(&frame));
+            any = true;
+        }
+        if any {
+            fill.publish();
+        }
+    }
+
+    /// What a socket has lost so far.
+    pub fn lost(&self, i: usize) -> Lost {
+        // SAFETY: all-zero is valid.
+        let mut stats: libc::xdp_statistics = unsafe { core::mem::zeroed() };
+        let mut len = size_of_val(&stats) as libc::socklen_t;
+        let fd = self.list[i].fd.as_raw_fd();
+        // SAFETY: the kernel writes at most this many bytes.
+        unsafe { libc::getsockopt(fd, libc::SOL_XDP, libc::XDP_STATISTICS, (&raw mut stats).cast(), &mut len) };
+        Lost { full: stats.rx_ring_full + stats.rx_fill_ring_empty_descs, dropped: stats.rx_dropped }
+    }
+}
+
+impl Socket {
+    fn open((ifindex, queue): Queue, copying: Copying, memory: &Memory, first: Option<&Socket>) -> io::Result<Self> {
+        let fd = super::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
+        super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
+        if first.is_none() {
+            let region = libc::xdp_umem_reg {
+                addr: memory.0.start().as_ptr().addr() as u64,
+                len: memory.0.len() as u64,
+                chunk_size: CHUNK as u32,
+                headroom: HEADROOM,
+                flags: 0,
+                tx_metadata_len: 0,
+            };
+            super::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
+        }
+        let offsets = offsets(&fd)?;
+        let (rx_at, tx_at) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
+        let (fill_at, completion_at) = (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+        let fill = Ring::new(&fd, libc::XDP_UMEM_FILL_RING, fill_at, &offsets.fr)?;
+        let completion = Ring::new(&fd, libc::XDP_UMEM_COMPLETION_RING, completion_at, &offsets.cr)?;
+        let rx = Ring::new(&fd, libc::XDP_RX_RING, rx_at, &offsets.rx)?;
+        let tx = Ring::new(&fd, libc::XDP_TX_RING, tx_at, &offsets.tx)?;
+        let flags = match (first, copying) {
+            // It does as the first one does.
+            (Some(_), _) => libc::XDP_SHARED_UMEM,
+            (None, Copying::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
+            (None, Copying::Once) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+        };
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: ifindex,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: first.map_or(0, |first| first.fd.as_raw_fd() as u32),
+        };
+        super::bind(fd.as_fd(), &address)?;
+        Ok(Socket { fd, rx, tx, fill, completion, unsent: false })
+    }
+
+    /// Has the kernel send what is in the ring.
+    fn kick(&self) {
+        for _ in 0..KICKS {
+            // SAFETY: nothing is read or written.
+            let r = unsafe {
+                let fd = self.fd.as_raw_fd();
+                libc::sendto(fd, core::ptr::null(), 0, libc::MSG_DONTWAIT, core::ptr::null(), 0)
+            };
+            // EAGAIN says that there is more, or no room.
+            let again = r < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
+            let refused = r < 0 && !again;
+            if refused || !self.tx.is_pending() {
+                break;
+            }
+        }
+    }
+}
+
+/// Where the parts of a socket's rings are.
+fn offsets(fd: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
+    // SAFETY: all-zero is valid.
+    let mut offsets: libc::xdp_mmap_offsets = unsafe { core::mem::zeroed() };
+    let mut len = size_of_val(&offsets) as libc::socklen_t;
+    let raw = fd.as_raw_fd();
+    // SAFETY: the kernel writes at most this many bytes.
+    let r =
+        unsafe { libc::getsockopt(raw, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, (&raw mut offsets).cast(), &mut len) };
+    if r < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (len as usize) < size_of_val(&offsets) {
+        // Without flags, before 5.4.
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    Ok(offsets)
+}

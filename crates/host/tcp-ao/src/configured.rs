@@ -1,0 +1,347 @@
+//! TCP-AO for programs that know nothing of it: the peers of a configuration, and their keys by the time of day.
+
+use super::leftover;
+use super::path::{Keep, Policy, Shared, complain};
+use super::space::{Space, Spaces};
+use super::state;
+use sealane_abi::admin;
+use sealane_abi::tcp::State;
+use sealane_config::{Config, Flow, Peer};
+use sealane_engine::tcp_ao::{ConfiguredKey, Ends, SocketId};
+use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_sys::clock::wall_ms;
+use sealane_sys::netns::Netns;
+use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why a configuration cannot be applied.
+#[derive(Debug)]
+pub enum Error {
+    /// A peer, by its name, and what is wrong with it here.
+    Peer(String, String),
+    /// The system, and what was wanted of it.
+    System(String, io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Peer(name, what) => write!(f, "peer '{name}': {what}"),
+            Error::System(what, e) => write!(f, "{what}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let what = what.into();
+    move |e| Error::System(what, e)
+}
+
+/// A configured peer with its keys made.
+struct Made {
+    config: Arc<Config>,
+    /// Which of its peers.
+    at: usize,
+    number: u32,
+    /// For each key of the chain one MKT for each prefix.
+    mkts: Vec<Vec<Arc<Mkt>>>,
+}
+
+impl Made {
+    fn peer(&self) -> &Peer {
+        &self.config.peers()[self.at]
+    }
+
+    /// The keys that it has at a time of day.
+    fn keys(&self, now_s: i64) -> Vec<ConfiguredKey> {
+        let chain = &self.peer().chain;
+        let preferred = chain.preferred(now_s);
+        let mut keys = Vec::new();
+        for k in chain.accepted(now_s) {
+            let send = chain.may_send(k, now_s);
+            for mkt in &self.mkts[k] {
+                keys.push(ConfiguredKey { mkt: mkt.clone(), send, preferred: preferred == Some(k) });
+            }
+        }
+        keys
+    }
+
+    fn prefixes(&self) -> impl Iterator<Item = Prefix> {
+        self.peer().prefixes.iter().map(|p| Prefix { addr: p.addr, len: p.len })
+    }
+}
+
+/// The configured peers of a daemon in the network namespaces that it serves.
+pub struct Configured {
+    spaces: Spaces,
+    /// Where connections are kept for the daemon that comes next.
+    folder: PathBuf,
+    /// Numbers of peers, by name: they stay when the configuration is read again.
+    numbers: HashMap<String, u32>,
+    /// What is served, by network namespace.
+    served: BTreeMap<Option<String>, (Arc<Space>, Vec<Made>)>,
+}
+
+impl Configured {
+    /// No peers yet. Connections are kept in `folder`, so that they survive the daemon.
+    #[must_use]
+    pub fn new(spaces: Spaces, folder: PathBuf) -> Self {
+        Configured { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() }
+    }
+
+    /// Puts the status of all namespaces together.
+    #[must_use]
+    pub fn describe(&self) -> Vec<admin::Namespace> {
+        self.spaces.describe()
+    }
+
+    /// Keeps all connections, for the daemon that comes next.
+    pub fn save(&self) {
+        for (space, _) in self.served.values() {
+            space.shared().save(&mut space.engine());
+        }
+    }
+
+    /// Makes a configuration the one in force.
+    ///
+    /// # Errors
+    /// The peer that cannot be served, or the system's error; the peers before it may be served by then.
+    pub fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
+        // Everything that can fail comes before anything changes.
+        let mut wanted: BTreeMap<Option<String>, Vec<Made>> = BTreeMap::new();
+        for at in 0..config.peers().len() {
+            let made = self.make(config, at)?;
+            wanted.entry(made.peer().netns.clone()).or_default().push(made);
+        }
+        let now_s = wall_ms() / 1000;
+        for (netns, made) in wanted {
+            let made: Vec<Made> = made;
+            let prefixes: Vec<Prefix> = made.iter().flat_map(Made::prefixes).collect();
+            let policy = policy(config, &netns, &made);
+            let space = match self.served.get(&netns) {
+                Some((space, _)) => {
+                    let space = space.clone();
+                    for prefix in prefixes {
+                        space.shared().protect(prefix).map_err(system("the rules"))?;
+                    }
+                    set_keys(space.shared(), &made, now_s);
+                    *space.shared().policy.write() = Some(policy);
+                    end_strangers(space.shared(), space.netns());
+                    space
+                }
+                None => {
+                    let name = netns.as_deref();
+                    let ns = Netns::named(name).map_err(system(name.unwrap_or("this network namespace").to_owned()))?;
+                    let file = state::path(&self.folder, ns.id().map_err(system("a network namespace"))?.inode());
+                    let there = ns.try_clone().map_err(system("a network namespace"))?;
+                    let prepare = |shared: &Shared| {
+                        set_keys(shared, &made, now_s);
+                        *shared.policy.write() = Some(policy);
+                        take_up(shared, &file, &there);
+                        end_strangers(shared, &there);
+                        let _ = shared.keep.set(keep(file));
+                    };
+                    self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
+                }
+            };
+            self.served.insert(netns, (space, made));
+        }
+        // Peers that are gone from the configuration are cut off: their keys are not ours any more.
+        for (netns, (space, made)) in &mut self.served {
+            if !config.peers().iter().any(|p| p.netns == *netns) {
+                made.clear();
+            }
+            let names: HashSet<String> = made.iter().map(|m| m.peer().name.clone()).collect();
+            space.engine().retain_configured(&names);
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<Made, Error> {
+        let peer = &config.peers()[at];
+        let wrong = |what: String| Error::Peer(peer.name.clone(), what);
+        if let Some(vrf) = &peer.vrf {
+            return Err(wrong(format!("VRF {vrf}: not served yet")));
+        }
+        let next = self.numbers.len() as u32;
+        let number = *self.numbers.entry(peer.name.clone()).or_insert(next);
+        let mut mkts = Vec::new();
+        for key in &peer.chain.keys {
+            let algorithm = self.spaces.algorithms().get(&key.algorithm);
+            let algorithm =
+                algorithm.ok_or_else(|| wrong(format!("algorithm {}: not in this build", key.algorithm)))?;
+            let of = |prefix: &sealane_config::Prefix| {
+                let spec = MktSpec {
+                    algorithm,
+                    key: &key.secret,
+                    send_id: key.send_id,
+                    recv_id: key.recv_id,
+                    mac_len: usize::from(key.mac_len),
+                    exclude_options: key.exclude_options,
+                    peer: Prefix { addr: prefix.addr, len: prefix.len },
+                    ifindex: None,
+                };
+                Mkt::new(&spec).map(Arc::new).map_err(|e| wrong(format!("key {}: {e}", key.id)))
+            };
+            mkts.push(peer.prefixes.iter().map(of).collect::<Result<_, _>>()?);
+        }
+        Ok(Made { config: config.clone(), at, number, mkts })
+    }
+
+    /// Makes the keys those of the time of day, where a chain has come to an edge.
+    pub fn follow_the_time(&mut self) {
+        let now_s = wall_ms() / 1000;
+        for (space, made) in self.served.values() {
+            let due: Vec<&Made> =
+                made.iter().filter(|m| m.peer().chain.next_change_s(now_s - 2).is_some_and(|t| t <= now_s)).collect();
+            for m in due {
+                set_keys(space.shared(), std::slice::from_ref(m), now_s);
+            }
+        }
+    }
+}
+
+fn set_keys(shared: &Shared, made: &[Made], now_s: i64) {
+    let mut engine = shared.engine.lock();
+    for m in made {
+        engine.configure(m.number, &m.peer().name, &m.keys(now_s), m.peer().accept_icmps);
+    }
+}
+
+fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy {
+    let numbers: HashMap<String, u32> = made.iter().map(|m| (m.peer().name.clone(), m.number)).collect();
+    let (config, netns) = (config.clone(), netns.clone());
+    Arc::new(move |ends: &Ends| {
+        let flow = Flow { netns: netns.as_deref(), vrf: None, local: ends.local, remote: ends.remote };
+        config.peer_of(&flow).and_then(|p| numbers.get(&p.name).copied())
+    })
+}
+
+/// Goes on with the connections of a daemon before us. Those that ended in between are over, and their peers are told.
+fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
+    let list = match state::read(file) {
+        Ok(list) => list,
+        Err(e) => return eprintln!("sealane: {}: {e}: connections of before are lost", file.display()),
+    };
+    if list.is_empty() {
+        return;
+    }
+    let mut alive = HashSet::new();
+    let asked = netns.run(|| {
+        SockDiag::open()?.connections(|e| {
+            if e.state != State::TimeWait {
+                alive.insert(Ends::new(e.local, e.remote));
+            }
+        })
+    });
+    let mut engine = shared.engine.lock();
+    let mut going_on = 0;
+    for saved in list {
+        if !engine.restore(&saved) {
+            continue;
+        }
+        let ends = Ends::new(saved.conn.local, saved.conn.remote);
+        if asked.is_ok() && !alive.contains(&ends) {
+            engine.destroyed(SocketId(saved.cookie), Some(ends), shared.now_ms());
+        } else {
+            going_on += 1;
+        }
+    }
+    if going_on > 0 {
+        eprintln!("sealane: {going_on} connections go on");
+    }
+    complain("which connections are left", asked);
+}
+
+/// Ends the connections with configured peers whose handshake nobody here has seen or kept: from before there were keys, or of
+/// a daemon whose state is lost. Nothing of theirs can be signed, so they would hang until somebody's patience ends.
+fn end_strangers(shared: &Shared, netns: &Netns) {
+    let Some(policy) = shared.policy.read().clone() else { return };
+    let is_stranger = |e: &Entry| {
+        // A handshake is begun anew by itself, and what waits for its time to pass sends nothing of its own.
+        let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
+        let ends = Ends::new(e.local, e.remote);
+        done && policy(&ends).is_some() && !shared.engine.lock().tracks(&ends)
+    };
+    match netns.run(|| leftover::end_connections(is_stranger)) {
+        Ok(0) => {}
+        Ok(ended) => {
+            eprintln!("sealane: ended {ended} connections with peers of the configuration that cannot be signed")
+        }
+        Err(e) => complain("connections that cannot be signed", Err(e)),
+    }
+}
+
+fn keep(file: PathBuf) -> Keep {
+    Box::new(move |connections| {
+        if let Err(e) = state::write(&file, connections) {
+            eprintln!("sealane: {}: {e}: connections would not survive us", file.display());
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sealane_abi::admin::DataPath;
+    use sealane_engine::Profile;
+    use sealane_engine::tcp_ao::SavedConnection;
+    use sealane_net::ao::alg::Algorithms;
+    use sealane_net::ao::info::Conn;
+    use sealane_sys::testing;
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    #[test]
+    fn connections_that_ended_without_us_are_over() {
+        let Some(ns) = testing::namespace("transport::take_up") else { return };
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto);
+        let (client, listener) = ns
+            .run(|| {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                Ok((TcpStream::connect(listener.local_addr()?)?, listener))
+            })
+            .expect("a connection of before");
+        let (here, peer) = (client.local_addr().expect("an address"), client.peer_addr().expect("an address"));
+        let gone = SocketAddr::new(here.ip(), 9);
+        let saved = [here, gone].map(|local| SavedConnection {
+            cookie: 0,
+            peer: "peer".into(),
+            conn: Conn::new(local, peer, 1, 2),
+            current: None,
+            rnext: None,
+            peer_mss: 0,
+        });
+        let file = std::env::temp_dir().join(format!("sealane-take-up-{}", std::process::id()));
+        state::write(&file, &saved).expect("a file");
+        let algorithm = spaces.algorithms().get("hmac(sha1)").expect("in every build").clone();
+        let spec = MktSpec {
+            algorithm: &algorithm,
+            key: b"secret",
+            send_id: 1,
+            recv_id: 1,
+            mac_len: 12,
+            exclude_options: false,
+            peer: Prefix::host(peer.ip()),
+            ifindex: None,
+        };
+        let mkt = Arc::new(Mkt::new(&spec).expect("a key"));
+        let there = ns.try_clone().expect("a descriptor");
+        let space = spaces.open(ns, &[spec.peer], |shared| {
+            shared.engine.lock().configure(0, "peer", &[ConfiguredKey { mkt, send: true, preferred: true }], false);
+            take_up(shared, &file, &there);
+        });
+        let space = space.expect("it can be served");
+        let mut known: Vec<_> = space.engine().connections().collect();
+        known.sort();
+        assert_eq!(known, [(Ends::new(gone, peer), false), (Ends::new(here, peer), true)]);
+        std::fs::remove_file(&file).expect("it was there");
+        drop((client, listener));
+        spaces.stop();
+    }
+}

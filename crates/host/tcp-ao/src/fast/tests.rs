@@ -1,0 +1,123 @@
+//! Connections between two namespaces, both served. They need root.
+
+use crate::path::Counters;
+use crate::space::Spaces;
+use sealane_abi::admin::DataPath;
+use sealane_engine::Profile;
+use sealane_engine::tcp_ao::ConfiguredKey;
+use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
+use sealane_sys::netns::Netns;
+use sealane_sys::{link, testing};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a namespace is told of its peer, by both families.
+fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> std::io::Result<Arc<crate::Space>> {
+    let algorithm = spaces.algorithms().get("hmac(sha1)").expect("in every build").clone();
+    let prefixes = peers.map(|p| Prefix::host(p.parse().expect("an address")));
+    let keys = prefixes.map(|peer| {
+        let spec = MktSpec {
+            algorithm: &algorithm,
+            key,
+            send_id: 1,
+            recv_id: 1,
+            mac_len: 12,
+            exclude_options: false,
+            peer,
+            ifindex: None,
+        };
+        let mkt = Arc::new(Mkt::new(&spec).unwrap_or_else(|e| panic!("{e}")));
+        ConfiguredKey { mkt, send: true, preferred: true }
+    });
+    spaces.open(namespace.try_clone()?, &prefixes, |shared| {
+        shared.engine.lock().configure(0, "peer", &keys, false);
+        *shared.policy.write() = Some(Arc::new(|_| Some(0)));
+    })
+}
+
+/// Sends `len` bytes there and back, and compares them.
+fn exchange(a: &Netns, b: &Netns, at: SocketAddr, len: usize) {
+    let listener = b.run(|| TcpListener::bind(at)).expect("a listener");
+    let mut client = a.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(10))).expect("a connection");
+    let (mut server, _) = listener.accept().expect("a connection");
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    }
+    let pattern = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
+    let check = |stream: &mut TcpStream| {
+        let (mut buf, mut at) = (vec![0; 1 << 16], 0);
+        while at < len {
+            let n = stream.read(&mut buf).expect("bytes");
+            assert!(n > 0, "after {at} of {len} bytes");
+            assert!(buf[..n].iter().enumerate().all(|(i, b)| *b == pattern(at + i)), "around {at}");
+            at += n;
+        }
+    };
+    let bytes: Vec<u8> = (0..len).map(pattern).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&mut server));
+        client.write_all(&bytes).expect("there");
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(&mut client));
+        server.write_all(&bytes).expect("and back");
+    });
+}
+
+fn spaces() -> Spaces {
+    Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto)
+}
+
+/// Both namespaces served with these keys; none, and said so, where the kernel lacks something.
+#[allow(clippy::type_complexity, reason = "two of everything")]
+fn pair(test: &str, keys: [&[u8]; 2]) -> Option<([Netns; 2], [Spaces; 2], [Arc<crate::Space>; 2])> {
+    let (a, b) = testing::pair(test)?;
+    let both = [spaces(), spaces()];
+    let served = serve(&both[0], &a, ["10.77.0.2", "fd77::2"], keys[0])
+        .and_then(|one| Ok([one, serve(&both[1], &b, ["10.77.0.1", "fd77::1"], keys[1])?]));
+    match served {
+        Ok(served) => Some(([a, b], both, served)),
+        Err(error) if testing::missing(test, &error) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn fast(counters: &Counters) -> [u64; 2] {
+    [&counters.fast_in, &counters.fast_out].map(|c| c.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_long_transfer_takes_the_fast_path_both_ways() {
+    let Some(([a, b], spaces, served)) = pair("ao::fast::long", [b"key", b"key"]) else { return };
+    for at in ["10.77.0.2:7401", "[fd77::2]:7401"] {
+        let before = [0, 1].map(|i| fast(&served[i].shared().counters));
+        exchange(&a, &b, at.parse().expect("an address"), 32 << 20);
+        for (space, before) in served.iter().zip(before) {
+            let now = fast(&space.shared().counters);
+            // 22,000 segments each way; the first ones, and some while the link header is asked for, do not count.
+            assert!(now[0] - before[0] > 10_000 && now[1] - before[1] > 5_000, "{at}: {before:?}, then {now:?}");
+        }
+    }
+    // The MTU changes, and with it the segments; longer ones than the ring was made for among them.
+    for (namespace, name) in [(&a, "a"), (&b, "b")] {
+        namespace.run(|| link::set_mtu(name, 9000)).expect("another MTU");
+    }
+    exchange(&a, &b, "10.77.0.2:7402".parse().expect("an address"), 8 << 20);
+    spaces.iter().for_each(Spaces::stop);
+    // Without the rules the stack is on its own again.
+    exchange(&a, &b, "10.77.0.2:7403".parse().expect("an address"), 1 << 20);
+}
+
+#[test]
+fn with_another_key_nothing_comes_through() {
+    let Some(([a, b], spaces, _)) = pair("ao::fast::another_key", [b"one", b"two"]) else { return };
+    let at: SocketAddr = "10.77.0.2:7404".parse().expect("an address");
+    let _listener = b.run(|| TcpListener::bind(at)).expect("a listener");
+    a.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(1500))).expect_err("no connection");
+    spaces.iter().for_each(Spaces::stop);
+}

@@ -1,0 +1,76 @@
+//! What a launcher that died leaves in a network namespace: rules that let nothing pass, and connections whose keys nobody
+//! knows any more.
+//!
+//! Who takes the rules over must neither forget a peer of theirs nor let those connections go on: to the new engine they are
+//! somebody's who never asked for TCP-AO, and would leave in clear.
+
+use super::path::FIRST_QUEUE;
+use super::state;
+use sealane_abi::tcp::State;
+use sealane_net::ao::mkt::Prefix;
+use sealane_sys::sock_diag::{Entry, SockDiag};
+use sealane_sys::{nft, runtime};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// For how long one that has been killed may still be about to end: it has the queues until the kernel has let go of them.
+const DYING: Duration = Duration::from_secs(2);
+
+/// Takes over what a predecessor left in the calling thread's namespace: ends its connections, while nothing passes, and
+/// returns the peers that it protected. `inode` is the namespace's.
+///
+/// # Errors
+/// `AddrInUse` when the one who protects them is alive, or a daemon that may come back; otherwise the kernel's.
+pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
+    let peers: Vec<Prefix> = nft::left()?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
+    if peers.is_empty() {
+        return Ok(peers);
+    }
+    let refuse = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+    let began = Instant::now();
+    while somebody_listens() {
+        if began.elapsed() > DYING {
+            return refuse("another sealane serves TCP-AO in this network namespace");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Its connections go on when it is back, and its rules are no matter of a program's end.
+    if runtime::folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
+        return refuse("the rules of this network namespace are the daemon's: start it, or `sealane tcp-ao clear`");
+    }
+    // What is in TIME_WAIT sends no data, and not every kernel ends it.
+    let ended = end_connections(|e| e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())))?;
+    if ended > 0 {
+        eprintln!("sealane: TCP-AO: ended {ended} connections that a launcher left behind when it died");
+    }
+    Ok(peers)
+}
+
+/// Whether packets of our queue have a reader.
+fn somebody_listens() -> bool {
+    let queues = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap_or_default();
+    let number = FIRST_QUEUE.to_string();
+    queues.lines().any(|line| line.split_whitespace().next() == Some(&number))
+}
+
+/// Ends those connections of the calling thread's namespace: how many there were.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn end_connections(which: impl Fn(&Entry) -> bool) -> io::Result<usize> {
+    let mut diag = SockDiag::open()?;
+    let mut list: Vec<Entry> = Vec::new();
+    diag.connections(|e| {
+        if which(&e) {
+            list.push(e);
+        }
+    })?;
+    for entry in &list {
+        match diag.destroy(entry) {
+            // It has ended by itself.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            done => done?,
+        }
+    }
+    Ok(list.len())
+}

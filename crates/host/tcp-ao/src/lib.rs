@@ -1,0 +1,15 @@
+//! TCP-AO on this host: an engine and a data path for each network namespace in which a key was ever added.
+#![forbid(unsafe_code)]
+
+mod configured;
+mod fast;
+mod leftover;
+mod path;
+mod protected;
+mod space;
+mod state;
+
+pub use configured::{Configured, Error};
+pub use path::clear;
+pub use protected::Held;
+pub use space::{Space, Spaces};

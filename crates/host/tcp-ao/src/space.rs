@@ -1,0 +1,279 @@
+//! The network namespaces in which TCP-AO is served.
+
+use super::leftover;
+use super::path::{self, Shared};
+use super::protected::Held;
+use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::admin::{self, DataPath};
+use sealane_abi::tcp::State;
+use sealane_engine::Profile;
+use sealane_engine::tcp_ao::{Interfaces, Namespace, NoVrfs};
+use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::drop::Counter;
+use sealane_net::ao::mkt::Prefix;
+use sealane_sys::netns::{Netns, NetnsId};
+use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// All of them.
+pub struct Spaces {
+    profile: Profile,
+    algorithms: Algorithms,
+    data_path: DataPath,
+    by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
+    any: AtomicBool,
+    /// What a socket is told in a namespace where nobody has used TCP-AO.
+    blank: Mutex<Namespace>,
+    /// The sockets with TCP-MD5 in such namespaces.
+    early: Mutex<HashMap<NetnsId, Namespace>>,
+}
+
+/// How many sockets with TCP-MD5 are remembered in a namespace without TCP-AO, where nobody tells us that they are gone.
+const MAX_EARLY: usize = 4096;
+
+impl Spaces {
+    /// None yet. `algorithms` are what keys can be made of, `data_path` is how segments may travel.
+    pub fn new(profile: Profile, algorithms: Algorithms, data_path: DataPath) -> Self {
+        let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
+        Spaces {
+            profile,
+            algorithms,
+            data_path,
+            by_id: Mutex::default(),
+            any: AtomicBool::new(false),
+            blank,
+            early: Mutex::default(),
+        }
+    }
+
+    /// Whether there are none: then no call but a key's concerns us.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether the memory of keys is limited as in the kernel: not where its restrictions are lifted.
+    pub fn limits_memory(&self) -> bool {
+        self.profile != Profile::Open
+    }
+
+    /// The engine of a namespace without TCP-AO.
+    pub fn blank(&self) -> MutexGuard<'_, Namespace> {
+        self.blank.lock()
+    }
+
+    /// That of a socket's namespace; with `make`, made if need be.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn of_socket(&self, socket: BorrowedFd<'_>, make: bool) -> io::Result<Option<Arc<Space>>> {
+        if !make && self.is_empty() {
+            return Ok(None);
+        }
+        self.of(Netns::of_socket(socket)?, make)
+    }
+
+    /// That of a namespace; with `make`, made if need be.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    pub fn of(&self, netns: Netns, make: bool) -> io::Result<Option<Arc<Space>>> {
+        let id = netns.id()?;
+        let mut spaces = self.by_id.lock();
+        if let Some(space) = spaces.get(&id) {
+            return Ok(Some(space.clone()));
+        }
+        if !make {
+            return Ok(None);
+        }
+        let left = netns.run(|| leftover::take_over(id.inode()))?;
+        let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
+        let space = Space::start(netns, engine, &left, self.data_path, |_| {})?;
+        Ok(Some(self.add(&mut spaces, id, space)))
+    }
+
+    /// Serves a namespace whose peers are known before: `prepare` gives the engine their keys, before a packet is looked at.
+    ///
+    /// # Errors
+    /// Why it cannot be served.
+    pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
+        let id = netns.id()?;
+        let space = Space::start(netns, self.new_engine(), peers, self.data_path, prepare)?;
+        Ok(self.add(&mut self.by_id.lock(), id, space))
+    }
+
+    fn add(&self, spaces: &mut HashMap<NetnsId, Arc<Space>>, id: NetnsId, space: Arc<Space>) -> Arc<Space> {
+        spaces.insert(id, space.clone());
+        self.any.store(true, Ordering::Release);
+        space
+    }
+
+    fn new_engine(&self) -> Namespace {
+        Namespace::new(self.profile, self.algorithms.clone())
+    }
+
+    /// A call with TCP-MD5 where nobody has used TCP-AO yet: what it sets counts when somebody does.
+    ///
+    /// # Errors
+    /// When the socket's namespace cannot be told.
+    pub fn early<R>(&self, socket: BorrowedFd<'_>, call: impl FnOnce(&mut Namespace) -> R) -> io::Result<R> {
+        let id = Netns::of_socket(socket)?.id()?;
+        let mut early = self.early.lock();
+        let engine = early.entry(id).or_insert_with(|| self.new_engine());
+        if engine.known() >= MAX_EARLY {
+            *engine = self.new_engine();
+        }
+        Ok(call(engine))
+    }
+
+    /// What keys can be made of.
+    pub(super) fn algorithms(&self) -> &Algorithms {
+        &self.algorithms
+    }
+
+    /// What may be shown of all of them.
+    pub fn describe(&self) -> Vec<admin::Namespace> {
+        let spaces: Vec<(NetnsId, Arc<Space>)> = self.by_id.lock().iter().map(|(id, s)| (*id, s.clone())).collect();
+        let mut list: Vec<admin::Namespace> = (spaces.iter())
+            .map(|(id, space)| {
+                // The engine goes on with its packets while what was dropped is looked at.
+                let copied = space.engine().snapshot(space.shared.start_wall_ms);
+                let path = Some(space.shared.counters.describe(self.data_path));
+                let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
+                path::complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
+                namespace
+            })
+            .collect();
+        list.sort_by_key(|n| n.inode);
+        list
+    }
+
+    /// Ends all of them, when the program is gone.
+    pub fn stop(&self) {
+        let spaces: Vec<Arc<Space>> = self.by_id.lock().drain().map(|(_, space)| space).collect();
+        let start = Instant::now();
+        let (mut good, mut moved) = (0, start);
+        while start.elapsed() < LINGER_MOST && moved.elapsed() < LINGER && spaces.iter().any(|s| s.busy()) {
+            std::thread::sleep(Duration::from_millis(10));
+            let now = spaces.iter().map(|s| s.engine().netstat().value(Counter::Good)).sum();
+            if now != good {
+                (good, moved) = (now, Instant::now());
+            }
+        }
+        for space in spaces {
+            space.stop();
+        }
+    }
+}
+
+/// How long connections may go on after their program has ended while their peers send nothing: their last bytes are under
+/// way, and may have to be repeated.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long they may go on while their peers acknowledge what the program had written: Linux would deliver it all.
+const LINGER_MOST: Duration = Duration::from_secs(60);
+/// How long the last segments take to leave.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// One of them.
+pub struct Space {
+    netns: Netns,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Space {
+    fn start(
+        netns: Netns,
+        engine: Namespace,
+        peers: &[Prefix],
+        data_path: DataPath,
+        prepare: impl FnOnce(&Shared),
+    ) -> io::Result<Arc<Self>> {
+        let (shared, thread) = path::start(&netns, engine, peers, data_path, prepare)?;
+        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> MutexGuard<'_, Namespace> {
+        self.shared.engine.lock()
+    }
+
+    /// The kernel's.
+    pub(super) fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// What its threads share.
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Its devices.
+    pub fn interfaces(&self) -> impl Interfaces + use<> {
+        NoVrfs
+    }
+
+    /// Puts the peers of prefixes under the rules, for a key that is set while the answer lives: from now on no segment to
+    /// or from them passes unseen.
+    ///
+    /// # Errors
+    /// The kernel's, and then it is not so.
+    pub fn protect(&self, prefixes: &[Prefix]) -> io::Result<Held<'_>> {
+        self.shared.protect_for_key(prefixes)
+    }
+
+    /// How much memory the keys of a socket may take here, in bytes: `net.core.optmem_max`.
+    pub fn optmem_max(&self) -> Option<usize> {
+        let text = self.netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max")).ok()?;
+        text.trim().parse().ok()
+    }
+
+    /// Fills in what only the kernel knows: where listeners listen, and the inodes by which processes are found.
+    fn ask_kernel(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
+        if sockets.is_empty() {
+            return Ok(());
+        }
+        let mut by_cookie: HashMap<u64, Entry> = HashMap::new();
+        self.netns.run(|| {
+            let mut diag = SockDiag::open()?;
+            let mut note = |entry: Entry| {
+                by_cookie.insert(entry.cookie, entry);
+            };
+            diag.listeners(&mut note)?;
+            diag.connections(note)
+        })?;
+        for socket in sockets {
+            let Some(entry) = by_cookie.get(&socket.cookie) else { continue };
+            socket.inode = (entry.inode > 0).then_some(u64::from(entry.inode));
+            if socket.local.is_none() && entry.state == State::Listen {
+                socket.state = admin::SocketState::Listen;
+                socket.local = Some(entry.local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether connections are left whose sockets live.
+    fn busy(&self) -> bool {
+        self.engine().connections().any(|(_, alive)| alive)
+    }
+
+    /// Ends it: first the connections, then what serves them, last the rules.
+    fn stop(&self) {
+        path::complain("connections that are to end", path::end_connections(&self.netns, &self.shared));
+        std::thread::sleep(LAST_WORDS);
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.waker.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+        if let Some(table) = self.shared.table.lock().take() {
+            path::complain("taking the rules away", table.delete());
+        }
+    }
+}
