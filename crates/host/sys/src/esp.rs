@@ -1,6 +1,7 @@
 //! Sockets that carry ESP and AH: in UDP with superframes both ways (`UDP_SEGMENT`, `UDP_GRO`), and raw ones.
 
-use super::shard::{Shard, op, peer, reckon};
+use super::cbpf::{NEXT, Program, Size};
+use super::shard::{Shard, peer, reckon};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::gso::ends;
@@ -192,21 +193,7 @@ impl UdpEsp {
     ///
     /// Not one state's from another's: the kernel puts datagrams of one peer together (GRO) before it looks at the first of them.
     fn steer(&self) -> io::Result<()> {
-        use libc::{BPF_A, BPF_ABS, BPF_ADD, BPF_ALU, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
-        let ours = self.ours.load(Ordering::Relaxed);
-        let ike = if ours == 0 { self.count } else { 0 };
-        let mut program = vec![
-            op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0),
-            op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-            op(BPF_RET | BPF_K, 0, 0, ike),
-        ];
-        if self.count > 1 {
-            program.extend(peer(self.v6));
-            program.extend(reckon(self.count));
-            program.extend([op(BPF_ALU | BPF_ADD | BPF_K, 0, 0, ours), op(BPF_RET | BPF_A, 0, 0, 0)]);
-        } else {
-            program.push(op(BPF_RET | BPF_K, 0, 0, ours));
-        }
+        let mut program = steering(self.v6, self.ours.load(Ordering::Relaxed), self.count);
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
     }
@@ -252,6 +239,22 @@ impl UdpEsp {
         let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
         send(self.fd.as_fd(), around, port, datagrams, segment)
     }
+}
+
+/// The program of [`UdpEsp::steer`] for `count` sockets, the first of them the one with number `ours`.
+fn steering(v6: bool, ours: u32, count: u32) -> Vec<libc::sock_filter> {
+    let ike = if ours == 0 { count } else { 0 };
+    let mut program = Program::new();
+    program.load(Size::Word, 0).jump(libc::BPF_JEQ, 0, NEXT, "ESP").ret(ike);
+    program.label("ESP");
+    if count > 1 {
+        peer(&mut program, v6);
+        reckon(&mut program, count);
+        program.alu(libc::BPF_ADD, ours).ret_a();
+    } else {
+        program.ret(ours);
+    }
+    program.assemble()
 }
 
 impl AsFd for UdpEsp {

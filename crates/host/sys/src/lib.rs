@@ -10,6 +10,7 @@
 //! past the stack), `xsk` (the sockets that they go to), `hops` (whereto from there).
 
 pub mod bpf;
+mod cbpf;
 pub mod clock;
 pub mod cpu;
 pub mod esp;

@@ -204,10 +204,7 @@ impl Queue {
     /// The kernel's.
     pub fn finish(&mut self) -> io::Result<()> {
         let count = core::mem::take(&mut self.count);
-        if count == 0 {
-            return Ok(());
-        }
-        let last = self.last.expect("a batch has a last packet");
+        let Some(last) = self.last.filter(|_| count > 0) else { return Ok(()) };
         // The kernel minds when there is none to drop.
         if self.judged < count {
             let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;

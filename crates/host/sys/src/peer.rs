@@ -85,8 +85,8 @@ impl Peer {
         let n = usize::try_from(n).ok().filter(|n| *n <= MAX_PIECES).ok_or(too_many)?;
         let mut raw = vec![0; n * 16];
         self.read(&[Span { at, len: raw.len() }], &mut raw)?;
-        let word = |v: &[u8], at: usize| u64::from_ne_bytes(*v[at..].first_chunk().expect("a chunk of 16 bytes"));
-        let spans: Vec<_> = raw.chunks_exact(16).map(|v| Span { at: word(v, 0), len: word(v, 8) as usize }).collect();
+        let words = raw.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>();
+        let spans: Vec<_> = words.as_chunks().0.iter().map(|&[at, len]| Span { at, len: len as usize }).collect();
         if spans.iter().any(|s| s.len > isize::MAX as usize) { Err(libc::EINVAL) } else { Ok(spans) }
     }
 
@@ -142,8 +142,8 @@ impl Peer {
     pub fn secure(self) -> bool {
         const AT_SECURE: u64 = 23;
         let Ok(auxv) = std::fs::read(format!("/proc/{}/auxv", self.0)) else { return true };
-        let word = |b: &[u8]| u64::from_ne_bytes(*b.first_chunk().expect("a chunk of 16 bytes"));
-        auxv.chunks_exact(16).any(|pair| word(pair) == AT_SECURE && word(&pair[8..]) != 0)
+        let words = auxv.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>();
+        words.as_chunks().0.iter().any(|&[kind, value]| kind == AT_SECURE && value != 0)
     }
 
     /// Whether a signal waits that would interrupt its call: one for this thread for sure, or one for the process.

@@ -4,6 +4,8 @@
 //! timer of a jiffy (4 ms), which no request-response survives. The ring is filled before the `ingress` hook of the
 //! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
 
+use super::cbpf::Size::{Byte, Half, Word};
+use super::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOCOL, SKF_AD_VLAN_TAG_PRESENT};
 use super::mapping::Mapping;
 use super::nft::Marks;
 use super::shard::Shard;
@@ -302,128 +304,53 @@ fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
     })
 }
 
-/// Where a classic program finds what is not in the packet (`linux/filter.h`).
-const SKF_AD_OFF: u32 = -0x1000i32 as u32;
-const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF.wrapping_add(0);
-const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
-const SKF_AD_MARK: u32 = SKF_AD_OFF.wrapping_add(20);
-const SKF_AD_VLAN_TAG_PRESENT: u32 = SKF_AD_OFF.wrapping_add(48);
-/// The network header.
-const SKF_NET_OFF: u32 = -0x10_0000i32 as u32;
-
-/// One instruction, with its jumps as labels still.
-enum Op {
-    Label(&'static str),
-    /// Code and operand.
-    Do(u32, u32),
-    /// Comparison, operand, where to go if it holds and if not; an empty label is the next instruction.
-    If(u32, u32, &'static str, &'static str),
-}
-
-/// The conditions of [`super::nft`]'s chain for a device, and which of our own packets are looked at.
+/// The filter of a ring of TCP: the conditions of [`super::nft`]'s chain for a device, and those of our own packets that are
+/// looked at.
 fn filter(learn: u32) -> Vec<libc::sock_filter> {
-    use libc::{BPF_A, BPF_ALU, BPF_LDX, BPF_MEM, BPF_MISC, BPF_RET, BPF_ST, BPF_TAX, BPF_W};
-    use libc::{BPF_ABS, BPF_AND, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JGE, BPF_JSET, BPF_K, BPF_LD, BPF_LSH};
-    let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
-    let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
-    let at_tcp = |offset| Op::Do(BPF_LD | BPF_B | BPF_IND, net(offset));
-    let program = [
-        // Which kind decides how much is kept.
-        Op::Do(BPF_LD | BPF_IMM, u32::MAX >> 1),
-        Op::Do(BPF_ST, 0),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PKTTYPE),
-        Op::If(BPF_JEQ, PACKET_HOST, "tagged", ""),
-        Op::If(BPF_JEQ, PACKET_OUTGOING, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_MARK),
-        Op::If(BPF_JEQ, learn, "", "no"),
-        Op::Do(BPF_LD | BPF_IMM, LEARN_LEN),
-        Op::Do(BPF_ST, 0),
-        // A packet with a VLAN tag belongs to another device, which sees it without.
-        Op::Label("tagged"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_VLAN_TAG_PRESENT),
-        Op::If(BPF_JEQ, 0, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PROTOCOL),
-        Op::If(BPF_JEQ, libc::ETH_P_IP as u32, "", "v6"),
-        Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
-        Op::If(BPF_JSET, 0x3fff, "no", ""),
-        byte(9),
-        Op::If(BPF_JEQ, libc::IPPROTO_TCP as u32, "", "no"),
-        byte(0),
-        Op::Do(BPF_ALU | BPF_AND | BPF_K, 0xf),
-        Op::Do(BPF_ALU | BPF_LSH | BPF_K, 2),
-        Op::Do(BPF_MISC | BPF_TAX, 0),
-        Op::If(BPF_JEQ, 0, "no", "tcp"),
-        Op::Label("v6"),
-        Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
-        byte(6),
-        Op::If(BPF_JEQ, libc::IPPROTO_TCP as u32, "", "no"),
-        Op::Do(BPF_LDX | BPF_IMM, 40),
-        Op::Label("tcp"),
-        at_tcp(12),
-        Op::If(BPF_JGE, 0x60, "", "no"),
-        at_tcp(20),
-        Op::If(BPF_JEQ, 29, "", "no"),
-        Op::Do(BPF_LD | BPF_MEM, 0),
-        Op::Do(BPF_RET | BPF_A, 0),
-        Op::Label("no"),
-        Op::Do(BPF_RET | BPF_K, 0),
-    ];
-    assemble(&program)
+    use libc::{BPF_AND, BPF_JEQ, BPF_JGE, BPF_JSET, BPF_LSH};
+    /// The scratch word that holds how much of the packet is kept.
+    const KEPT: u32 = 0;
+    let mut program = Program::new();
+    program.set(ALL).store(KEPT);
+    program.load(Word, SKF_AD_PKTTYPE);
+    program.jump(BPF_JEQ, PACKET_HOST, "tagged", NEXT).jump(BPF_JEQ, PACKET_OUTGOING, NEXT, "no");
+    program.load(Word, SKF_AD_MARK).jump(BPF_JEQ, learn, NEXT, "no");
+    program.set(LEARN_LEN).store(KEPT);
+    // A packet with a VLAN tag belongs to another device, which sees it without.
+    program.label("tagged").load(Word, SKF_AD_VLAN_TAG_PRESENT).jump(BPF_JEQ, 0, NEXT, "no");
+    program.load(Word, SKF_AD_PROTOCOL).jump(BPF_JEQ, libc::ETH_P_IP as u32, NEXT, "v6");
+    program.load_net(Half, 6).jump(BPF_JSET, 0x3fff, "no", NEXT);
+    program.load_net(Byte, 9).jump(BPF_JEQ, libc::IPPROTO_TCP as u32, NEXT, "no");
+    program.load_net(Byte, 0).alu(BPF_AND, 0xf).alu(BPF_LSH, 2).copy_to_x();
+    // The length of a header is not 0.
+    program.jump(BPF_JEQ, 0, "no", "tcp");
+    program.label("v6").jump(BPF_JEQ, libc::ETH_P_IPV6 as u32, NEXT, "no");
+    program.load_net(Byte, 6).jump(BPF_JEQ, libc::IPPROTO_TCP as u32, NEXT, "no").set_x(40);
+    program.label("tcp").load_net_at_x(Byte, 12).jump(BPF_JGE, 0x60, NEXT, "no");
+    program.load_net_at_x(Byte, 20).jump(BPF_JEQ, 29, NEXT, "no");
+    program.recall(KEPT).ret_a();
+    program.label("no").ret(0);
+    program.assemble()
 }
 
-/// The conditions of [`super::nft::ingress`] about packets, whatever their addresses.
+/// The filter of a ring of ESP: the conditions of [`super::nft::ingress`] about packets, whatever their addresses.
 fn esp_filter(shard: Shard) -> Vec<libc::sock_filter> {
-    use libc::{BPF_ABS, BPF_B, BPF_H, BPF_JEQ, BPF_JSET, BPF_K, BPF_LD, BPF_RET, BPF_W};
-    let net = |offset: u32| SKF_NET_OFF.wrapping_add(offset);
-    let byte = |offset| Op::Do(BPF_LD | BPF_B | BPF_ABS, net(offset));
-    let program = [
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PKTTYPE),
-        Op::If(BPF_JEQ, PACKET_HOST, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_VLAN_TAG_PRESENT),
-        Op::If(BPF_JEQ, 0, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, SKF_AD_PROTOCOL),
-        Op::If(BPF_JEQ, libc::ETH_P_IP as u32, "", "v6"),
-        byte(0),
-        Op::If(BPF_JEQ, 0x45, "", "no"),
-        Op::Do(BPF_LD | BPF_H | BPF_ABS, net(6)),
-        Op::If(BPF_JSET, 0x3fff, "no", ""),
-        byte(9),
-        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(20)),
-        Op::If(BPF_JEQ, 0, "yes", "yes"),
-        Op::Label("v6"),
-        Op::If(BPF_JEQ, libc::ETH_P_IPV6 as u32, "", "no"),
-        byte(6),
-        Op::If(BPF_JEQ, libc::IPPROTO_ESP as u32, "", "no"),
-        Op::Do(BPF_LD | BPF_W | BPF_ABS, net(40)),
-        Op::If(BPF_JEQ, 0, "yes", "yes"),
-        Op::Label("no"),
-        Op::Do(BPF_RET | BPF_K, 0),
-        Op::Label("yes"),
-    ];
-    // Now the SPI is in the accumulator.
-    let mut program = assemble(&program);
-    program.extend(shard.keep());
-    program
-}
-
-/// Replaces labels by distances.
-fn assemble(program: &[Op]) -> Vec<libc::sock_filter> {
-    let place = |name: &str| {
-        let before = program.iter().take_while(|op| !matches!(op, Op::Label(label) if *label == name));
-        before.filter(|op| !matches!(op, Op::Label(_))).count()
-    };
-    let instructions = program.iter().filter(|op| !matches!(op, Op::Label(_)));
-    let assembled = instructions.enumerate().map(|(at, op)| match *op {
-        Op::Do(code, k) => libc::sock_filter { code: code as u16, jt: 0, jf: 0, k },
-        Op::If(code, k, yes, no) => {
-            let distance = |name: &str| if name.is_empty() { 0 } else { (place(name) - at - 1) as u8 };
-            let code = libc::BPF_JMP | code | libc::BPF_K;
-            libc::sock_filter { code: code as u16, jt: distance(yes), jf: distance(no), k }
-        }
-        Op::Label(_) => unreachable!("filtered out"),
-    });
-    assembled.collect()
+    use libc::{BPF_JEQ, BPF_JSET};
+    let mut program = Program::new();
+    program.load(Word, SKF_AD_PKTTYPE).jump(BPF_JEQ, PACKET_HOST, NEXT, "no");
+    program.load(Word, SKF_AD_VLAN_TAG_PRESENT).jump(BPF_JEQ, 0, NEXT, "no");
+    program.load(Word, SKF_AD_PROTOCOL).jump(BPF_JEQ, libc::ETH_P_IP as u32, NEXT, "v6");
+    program.load_net(Byte, 0).jump(BPF_JEQ, 0x45, NEXT, "no");
+    program.load_net(Half, 6).jump(BPF_JSET, 0x3fff, "no", NEXT);
+    program.load_net(Byte, 9).jump(BPF_JEQ, libc::IPPROTO_ESP as u32, NEXT, "no");
+    program.load_net(Word, 20).goto("spi");
+    program.label("v6").jump(BPF_JEQ, libc::ETH_P_IPV6 as u32, NEXT, "no");
+    program.load_net(Byte, 6).jump(BPF_JEQ, libc::IPPROTO_ESP as u32, NEXT, "no");
+    program.load_net(Word, 40).goto("spi");
+    program.label("no").ret(0);
+    program.label("spi");
+    shard.keep(&mut program);
+    program.assemble()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
 
+use super::cbpf::Size::Word;
+use super::cbpf::{NEXT, Program};
 use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
@@ -64,142 +66,69 @@ pub struct Filter {
     privileged: bool,
 }
 
-/// Where a comparison goes on.
-#[derive(Clone, Copy)]
-enum To {
-    Next,
-    Allow,
-    Ask,
-    Socket,
-    Option,
-    Stat,
-    Tcp,
-    First,
-    /// Over the next two lines.
-    Skip,
-    Third,
-}
-
-/// An assembler of a few lines: jumps go to named places behind the dispatch.
-struct Code {
-    list: Vec<(u16, u32, To, To)>,
-    labels: Vec<(To, usize)>,
-}
-
-impl Code {
-    fn load(&mut self, offset: u32) {
-        self.list.push(((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, offset, To::Next, To::Next));
-    }
-    /// The low half of argument `n`. Descriptors and numbers are ints: the kernel looks at no more.
-    fn arg(&mut self, n: u32) {
-        self.load(16 + 8 * n);
-    }
-    fn jump(&mut self, how: u32, k: u32, yes: To, no: To) {
-        self.list.push(((libc::BPF_JMP | how | libc::BPF_K) as u16, k, yes, no));
-    }
-    /// Leaves the next two lines out unless what was loaded is `k`.
-    fn skip_unless(&mut self, k: u32) {
-        self.jump(libc::BPF_JEQ, k, To::Next, To::Skip);
-    }
-    /// Both ways of a comparison lead to `to`.
-    fn goto(&mut self, to: To) {
-        self.jump(libc::BPF_JEQ, 0, to, to);
-    }
-    fn ret(&mut self, k: u32) {
-        self.list.push(((libc::BPF_RET | libc::BPF_K) as u16, k, To::Next, To::Next));
-    }
-    fn label(&mut self, to: To) {
-        self.labels.push((to, self.list.len()));
-    }
-    fn finish(self) -> Vec<libc::sock_filter> {
-        let place = |to: To, at: usize| match to {
-            To::Next => 0,
-            To::Skip => 2,
-            to => {
-                let target = self.labels.iter().find(|(l, _)| *l as u8 == to as u8).expect("every label is placed").1;
-                u8::try_from(target - at - 1).expect("the filter is short")
-            }
-        };
-        let one = |(at, &(code, k, yes, no)): (usize, &(u16, u32, To, To))| libc::sock_filter {
-            code,
-            jt: place(yes, at),
-            jf: place(no, at),
-            k,
-        };
-        self.list.iter().enumerate().map(one).collect()
-    }
-}
-
 impl Filter {
     /// One for stand-ins of these numbers; with the calls of TCP-AO or without.
     pub fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
-        let mut c = Code { list: Vec::new(), labels: Vec::new() };
-        c.load(4);
-        c.jump(libc::BPF_JEQ, ARCH, To::Next, To::Allow);
-        c.load(0);
-        c.jump(libc::BPF_JEQ, libc::SYS_socket as u32, To::Socket, To::Next);
-        c.jump(libc::BPF_JEQ, libc::SYS_splice as u32, To::Third, To::Next);
+        use libc::{BPF_JEQ, BPF_JGE, BPF_JGT};
+        // Offsets in `struct seccomp_data`. Of an argument its low half: descriptors and numbers are ints, and the kernel looks
+        // at no more.
+        const NR: u32 = 0;
+        const ARCH_AT: u32 = 4;
+        let arg = |n: u32| 16 + 8 * n;
+        let mut c = Program::new();
+        c.load(Word, ARCH_AT).jump(BPF_JEQ, ARCH, NEXT, "allow");
+        c.load(Word, NR);
+        c.jump(BPF_JEQ, libc::SYS_socket as u32, "socket", NEXT);
+        c.jump(BPF_JEQ, libc::SYS_splice as u32, "third", NEXT);
         if tcp_ao {
-            c.jump(libc::BPF_JEQ, libc::SYS_connect as u32, To::Ask, To::Next);
+            c.jump(BPF_JEQ, libc::SYS_connect as u32, "ask", NEXT);
         }
-        c.jump(libc::BPF_JEQ, libc::SYS_getsockopt as u32, To::Stat, To::Next);
-        c.jump(libc::BPF_JEQ, libc::SYS_setsockopt as u32, To::Option, To::Next);
-        // Which port it is about only its memory says.
-        c.jump(libc::BPF_JEQ, libc::SYS_bind as u32, To::Ask, To::Next);
+        c.jump(BPF_JEQ, libc::SYS_getsockopt as u32, "getsockopt", NEXT);
+        c.jump(BPF_JEQ, libc::SYS_setsockopt as u32, "setsockopt", NEXT);
+        // The port is in the caller's memory, where a filter cannot look.
+        c.jump(BPF_JEQ, libc::SYS_bind as u32, "ask", NEXT);
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
-            c.jump(libc::BPF_JEQ, nr as u32, To::First, if last { To::Allow } else { To::Next });
+            c.jump(BPF_JEQ, nr as u32, "first", if last { "allow" } else { NEXT });
         }
-        c.label(To::Socket);
-        c.arg(0);
-        c.jump(libc::BPF_JEQ, AF_ALG, To::Ask, To::Next);
-        c.jump(libc::BPF_JEQ, AF_NETLINK, To::Next, To::Allow);
-        c.arg(2);
-        c.jump(libc::BPF_JEQ, NETLINK_XFRM, To::Ask, To::Next);
-        c.jump(libc::BPF_JEQ, NETLINK_CRYPTO, To::Ask, To::Allow);
-        c.label(To::Option);
-        for (level, name) in XFRM_OPTIONS {
-            c.arg(1);
-            c.skip_unless(level as u32);
-            c.arg(2);
-            c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::First);
+        c.label("socket").load(Word, arg(0));
+        c.jump(BPF_JEQ, AF_ALG, "ask", NEXT).jump(BPF_JEQ, AF_NETLINK, NEXT, "allow");
+        c.load(Word, arg(2));
+        c.jump(BPF_JEQ, NETLINK_XFRM, "ask", NEXT).jump(BPF_JEQ, NETLINK_CRYPTO, "ask", "allow");
+        c.label("setsockopt");
+        for ((level, name), other) in XFRM_OPTIONS.into_iter().zip(["not UDP", "not IP", "not IPv6"]) {
+            c.load(Word, arg(1)).jump(BPF_JEQ, level as u32, NEXT, other);
+            c.load(Word, arg(2)).jump(BPF_JEQ, name as u32, "ask", "first");
+            c.label(other);
         }
-        c.goto(if tcp_ao { To::Tcp } else { To::First });
-        c.label(To::Stat);
-        c.arg(1);
-        c.jump(libc::BPF_JEQ, XFRM_STAT_QUERY.0 as u32, To::Ask, To::Next);
+        c.goto(if tcp_ao { "TCP" } else { "first" });
+        c.label("getsockopt");
+        c.load(Word, arg(1)).jump(BPF_JEQ, XFRM_STAT_QUERY.0 as u32, "ask", NEXT);
         if !tcp_ao {
-            c.goto(To::First);
+            c.goto("first");
         } else {
-            c.label(To::Tcp);
-            c.arg(1);
-            c.jump(libc::BPF_JEQ, tcp::IPPROTO_TCP as u32, To::Next, To::First);
-            c.arg(2);
-            // TCP-MD5 is what TCP-AO has to get along with.
+            c.label("TCP");
+            c.load(Word, arg(1)).jump(BPF_JEQ, tcp::IPPROTO_TCP as u32, NEXT, "first");
+            c.load(Word, arg(2));
+            // TCP-AO has to get along with TCP-MD5.
             for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
-                c.jump(libc::BPF_JEQ, name as u32, To::Ask, To::Next);
+                c.jump(BPF_JEQ, name as u32, "ask", NEXT);
             }
-            c.jump(libc::BPF_JGT, tcp::TCP_AO_REPAIR as u32, To::First, To::Next);
-            c.jump(libc::BPF_JGE, tcp::TCP_AO_ADD_KEY as u32, To::Ask, To::First);
+            c.jump(BPF_JGT, tcp::TCP_AO_REPAIR as u32, "first", NEXT);
+            c.jump(BPF_JGE, tcp::TCP_AO_ADD_KEY as u32, "ask", "first");
         }
-        c.label(To::Third);
-        c.arg(2);
+        c.label("third").load(Word, arg(2));
         for range in [&numbers.high, &numbers.low] {
-            c.jump(libc::BPF_JGE, range.end, To::First, To::Next);
-            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+            c.jump(BPF_JGE, range.end, "first", NEXT).jump(BPF_JGE, range.start, "ask", NEXT);
         }
-        c.label(To::First);
-        c.arg(0);
+        c.label("first").load(Word, arg(0));
         for range in [&numbers.high, &numbers.low] {
-            c.jump(libc::BPF_JGE, range.end, To::Allow, To::Next);
-            c.jump(libc::BPF_JGE, range.start, To::Ask, To::Next);
+            c.jump(BPF_JGE, range.end, "allow", NEXT).jump(BPF_JGE, range.start, "ask", NEXT);
         }
-        c.goto(To::Allow);
-        c.label(To::Ask);
-        c.ret(libc::SECCOMP_RET_USER_NOTIF);
-        c.label(To::Allow);
-        c.ret(libc::SECCOMP_RET_ALLOW);
-        Filter { code: c.finish(), privileged: effective_sys_admin() }
+        c.goto("allow");
+        c.label("ask").ret(libc::SECCOMP_RET_USER_NOTIF);
+        c.label("allow").ret(libc::SECCOMP_RET_ALLOW);
+        Filter { code: c.assemble(), privileged: effective_sys_admin() }
     }
 
     /// Puts the calling process and its future children under the filter: the listener. Async-signal-safe.

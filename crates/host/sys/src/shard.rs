@@ -4,7 +4,9 @@
 //! Multiplied by the golden ratio, numbers that follow one another, or are a fixed distance apart, spread evenly over the workers;
 //! numbers that were drawn do so anyway.
 
-use libc::{BPF_ALU, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_MUL, BPF_RET, BPF_RSH};
+use super::cbpf::Size::{Byte, Half, Word};
+use super::cbpf::{ALL, NEXT, Program};
+use libc::{BPF_ADD, BPF_JEQ, BPF_JGE, BPF_MUL, BPF_RSH, BPF_SUB};
 
 const GOLDEN: u32 = 0x9e37_79b1;
 const HALF: u32 = 16;
@@ -23,83 +25,57 @@ pub fn shard(number: u32, of: u32) -> u32 {
     ((number.wrapping_mul(GOLDEN) >> HALF) * of) >> HALF
 }
 
-/// One instruction.
-pub fn op(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt, jf, k }
+/// Writes [`shard`] of A into A.
+pub(crate) fn reckon(program: &mut Program, of: u32) {
+    program.alu(BPF_MUL, GOLDEN).alu(BPF_RSH, HALF).alu(BPF_MUL, of).alu(BPF_RSH, HALF);
 }
 
-/// [`shard`] of the accumulator, into the accumulator.
-pub fn reckon(of: u32) -> [libc::sock_filter; 4] {
-    [
-        op(BPF_ALU | BPF_MUL | BPF_K, 0, 0, GOLDEN),
-        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, HALF),
-        op(BPF_ALU | BPF_MUL | BPF_K, 0, 0, of),
-        op(BPF_ALU | BPF_RSH | BPF_K, 0, 0, HALF),
-    ]
-}
-
-/// Puts a number of a datagram's sender into the accumulator: its address's words and its port, added up.
-pub fn peer(v6: bool) -> Vec<libc::sock_filter> {
-    use libc::{BPF_ABS, BPF_ADD, BPF_B, BPF_H, BPF_IMM, BPF_LD, BPF_MEM, BPF_MISC, BPF_ST, BPF_TAX, BPF_W, BPF_X};
-    /// The network header (`linux/filter.h`).
-    const NET: u32 = -0x10_0000i32 as u32;
+/// Writes a number of a datagram's sender into A: the words of its address and its port, added up.
+pub(crate) fn peer(program: &mut Program, v6: bool) {
+    /// The scratch word that holds the sum.
+    const SUM: u32 = 0;
     const UDP: u32 = libc::IPPROTO_UDP as u32;
-    let at = |offset| NET.wrapping_add(offset);
     // Behind options and extension headers the port is not looked for.
     let (words, plain, port) = match v6 {
         false => (12..16, (0, 0x45), 20),
         true => (8..24, (6, UDP), 40),
     };
-    let mut program = vec![
-        op(BPF_LD | BPF_B | BPF_ABS, 0, 0, at(plain.0)),
-        op(BPF_JMP | BPF_JEQ | BPF_K, 0, 2, plain.1),
-        op(BPF_LD | BPF_H | BPF_ABS, 0, 0, at(port)),
-        op(BPF_JMP | libc::BPF_JA, 0, 0, 1),
-        op(BPF_LD | BPF_IMM, 0, 0, 0),
-        op(BPF_ST, 0, 0, 0),
-    ];
+    program.load_net(Byte, plain.0).jump(BPF_JEQ, plain.1, NEXT, "options");
+    program.load_net(Half, port).goto("addresses");
+    program.label("options").set(0);
+    program.label("addresses").store(SUM);
     for word in words.step_by(4) {
-        program.extend([
-            op(BPF_LD | BPF_MEM, 0, 0, 0),
-            op(BPF_MISC | BPF_TAX, 0, 0, 0),
-            op(BPF_LD | BPF_W | BPF_ABS, 0, 0, at(word)),
-            op(BPF_ALU | BPF_ADD | BPF_X, 0, 0, 0),
-            op(BPF_ST, 0, 0, 0),
-        ]);
+        program.recall(SUM).copy_to_x().load_net(Word, word).alu_x(BPF_ADD).store(SUM);
     }
-    program
 }
 
 impl Shard {
     /// That of who is alone.
     pub const ALL: Shard = Shard { index: 0, of: 1 };
 
-    /// What a filter does with the SPI in its accumulator: the whole packet for this worker, and nothing for others.
-    pub fn keep(self) -> Vec<libc::sock_filter> {
-        let mut program = reckon(self.of).to_vec();
-        program.push(op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, self.index));
-        program.push(op(BPF_RET | BPF_K, 0, 0, u32::MAX >> 1));
-        program.push(op(BPF_RET | BPF_K, 0, 0, 0));
-        program
+    /// Ends a filter that has the SPI in A: keeps the whole packet if its state is this worker's, and drops it otherwise.
+    pub(crate) fn keep(self, program: &mut Program) {
+        reckon(program, self.of);
+        program.jump(BPF_JEQ, self.index, NEXT, "another's").ret(ALL);
+        program.label("another's").ret(0);
     }
 
-    /// The filter of a raw socket: its own states' packets, and the first worker's those that are too short to have an SPI.
-    /// `spi_at` is where that stands behind the IP header, which a socket of IPv6 does not give.
+    /// The filter of a raw socket: the packets of this worker's states; the first worker's also those too short to have an
+    /// SPI. `spi_at` is where the SPI stands behind the IP header, which a socket of IPv6 does not give.
     pub fn filter(self, v6: bool, spi_at: u32) -> Vec<libc::sock_filter> {
-        use libc::{BPF_B, BPF_IMM, BPF_IND, BPF_LD, BPF_LDX, BPF_LEN, BPF_MSH, BPF_SUB, BPF_W, BPF_X};
         const SPI_LEN: u32 = 4;
-        let short = if self.index == 0 { u32::MAX >> 1 } else { 0 };
-        let mut program = vec![
-            // X: the length of the IP header.
-            if v6 { op(BPF_LDX | BPF_IMM, 0, 0, 0) } else { op(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0) },
-            op(BPF_LD | BPF_W | BPF_LEN, 0, 0, 0),
-            op(BPF_ALU | BPF_SUB | BPF_X, 0, 0, 0),
-            op(BPF_JMP | BPF_JGE | BPF_K, 1, 0, spi_at + SPI_LEN),
-            op(BPF_RET | BPF_K, 0, 0, short),
-            op(BPF_LD | BPF_W | BPF_IND, 0, 0, spi_at),
-        ];
-        program.extend(self.keep());
-        program
+        let mut program = Program::new();
+        // X: the length of the IP header.
+        if v6 {
+            program.set_x(0);
+        } else {
+            program.set_x_to_header_len(0);
+        }
+        program.load_len().alu_x(BPF_SUB).jump(BPF_JGE, spi_at + SPI_LEN, "has an SPI", NEXT);
+        program.ret(if self.index == 0 { ALL } else { 0 });
+        program.label("has an SPI").load_at_x(Word, spi_at);
+        self.keep(&mut program);
+        program.assemble()
     }
 }
 

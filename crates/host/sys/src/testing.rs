@@ -18,7 +18,10 @@ pub fn skip(test: &str, reason: &str) {
     let _ = io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }
 
-/// A new network namespace with `lo` up; none, and said so, where we may not make one.
+/// A new network namespace with `lo` up. Without the right to make one it says that the test is skipped, and returns none.
+///
+/// # Panics
+/// When a thread cannot be started.
 pub fn namespace(test: &str) -> Option<Netns> {
     let made = std::thread::spawn(|| {
         // SAFETY: it moves only this thread, which ends at once.
@@ -37,7 +40,10 @@ pub fn namespace(test: &str) -> Option<Netns> {
     }
 }
 
-/// Two namespaces joined by a veth pair, `a` with 10.77.0.1 and fd77::1, `b` with 10.77.0.2 and fd77::2.
+/// Two namespaces joined by a veth pair; none as [`namespace`]. `a` has 10.77.0.1 and fd77::1, `b` has 10.77.0.2 and fd77::2.
+///
+/// # Panics
+/// When the kernel refuses the pair or its addresses.
 pub fn pair(test: &str) -> Option<(Netns, Netns)> {
     let (a, b) = (namespace(test)?, namespace(test)?);
     a.run(|| veth("a", "b", &b)).expect("a veth pair");
@@ -76,6 +82,9 @@ fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
 }
 
 /// Gives a device an address, without duplicate address detection. Packets to it arrive when this returns.
+///
+/// # Errors
+/// The kernel's.
 pub fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
     const IFA_F_NODAD: u8 = 2;
     const RTF_LOCAL: u32 = 0x8000_0000;

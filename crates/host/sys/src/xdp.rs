@@ -41,14 +41,14 @@ pub struct Tables {
 
 fn to_key(prefix: Prefix) -> [u8; 20] {
     let mut key = [0; 20];
-    key[..4].copy_from_slice(&u32::from(prefix.len()).to_ne_bytes());
+    key[..4].copy_from_slice(&u32::from(prefix.prefix_len()).to_ne_bytes());
     key[4..].copy_from_slice(&prefix.bytes());
     key
 }
 
 fn from_key(number: u32, prefix: Prefix) -> [u8; 24] {
     let mut key = [0; 24];
-    key[..4].copy_from_slice(&(u32::from(prefix.len()) + 32).to_ne_bytes());
+    key[..4].copy_from_slice(&(u32::from(prefix.prefix_len()) + 32).to_ne_bytes());
     key[4..8].copy_from_slice(&number.to_ne_bytes());
     key[8..].copy_from_slice(&prefix.bytes());
     key

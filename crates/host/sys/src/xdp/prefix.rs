@@ -28,8 +28,8 @@ impl Prefix {
         Prefix { bits: wide(address) & mask(len), len }
     }
 
-    /// How many of the 128 bits it says.
-    pub fn len(self) -> u8 {
+    /// The length of the prefix in bits of 128.
+    pub fn prefix_len(self) -> u8 {
         self.len
     }
 
@@ -58,7 +58,7 @@ mod tests {
         let prefix = |text: &str, len| Prefix::new(text.parse().unwrap(), len);
         let has = |p: Prefix, text: &str| p.has(text.parse().unwrap());
         let net = prefix("10.1.2.3", 16);
-        assert_eq!((net, net.len()), (prefix("10.1.0.0", 16), 112));
+        assert_eq!((net, net.prefix_len()), (prefix("10.1.0.0", 16), 112));
         assert_eq!(net.bytes()[10..], [0xff, 0xff, 10, 1, 0, 0]);
         assert!(has(net, "10.1.255.255") && !has(net, "10.2.0.0") && !has(net, "::10.1.0.0"));
         assert!(net.covers(prefix("10.1.128.0", 17)) && net.covers(net) && !net.covers(prefix("10.0.0.0", 15)));
@@ -67,7 +67,7 @@ mod tests {
         assert!(v4.covers(net) && has(v4, "255.255.255.255") && !has(v4, "fd01::1"));
         assert!(Prefix::ANY.covers(v4) && has(Prefix::ANY, "fd01::1") && Prefix::ANY == prefix("::", 0));
         // Longer than an address.
-        assert_eq!((prefix("10.0.0.1", 200).len(), prefix("fd01::1", 200).len()), (128, 128));
+        assert_eq!((prefix("10.0.0.1", 200).prefix_len(), prefix("fd01::1", 200).prefix_len()), (128, 128));
         assert!(!has(prefix("fd01::1", 128), "fd01::2"));
     }
 }
