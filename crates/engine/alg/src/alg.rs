@@ -15,9 +15,8 @@ mod tfm;
 mod tx;
 mod wait;
 
-use crate::Errno;
 use crate::catalog::kind_named;
-use crate::host::{Call, Caller, Event};
+use crate::host::{Call, Event};
 use crate::options::Options;
 use crate::system::System;
 use cipher::CipherOp;
@@ -33,6 +32,7 @@ use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{
     AF_ALG, MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOCK_TYPE_MASK, SOCKADDR_STORAGE_LEN, SOL_ALG, SOL_SOCKET,
 };
+use sealane_abi::{Caller, Errno};
 use sealane_crypto::Kind;
 use std::sync::Arc;
 use tfm::{Bound, Label, TfmSocket};

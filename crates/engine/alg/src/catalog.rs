@@ -3,10 +3,8 @@
 //! The names of a kernel are data, recorded from it by `profiles/record.py`: what binds, with which number the rest
 //! fails, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
 
-use crate::Errno;
-use crate::host::Caller;
-use crate::profile::Profile;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
+use sealane_abi::{Caller, Errno, Profile};
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
 use std::collections::BTreeMap;
 

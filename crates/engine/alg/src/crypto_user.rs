@@ -5,12 +5,9 @@
 
 mod report;
 
-use crate::Errno;
 use crate::alg::{Change, Received};
 use crate::catalog::kind_named;
-use crate::host::Caller;
 use crate::options::Options;
-use crate::packer::Packer;
 use crate::system::System;
 use core::sync::atomic::Ordering::Relaxed;
 use lock_api::{Mutex, RawMutex};
@@ -20,6 +17,7 @@ use sealane_abi::cryptouser::{
     CRYPTO_MSG_UPDATEALG, CRYPTOCFGA_PRIORITY_VAL, CryptoUserAlg, field_name,
 };
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack, done};
+use sealane_abi::netlink::packer::Packer;
 use sealane_abi::netlink::{
     Attrs, Message, Messages, NETLINK_CAP_ACK, NETLINK_CRYPTO, NETLINK_EXT_ACK, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTI,
     NLM_F_REQUEST, NLMSG_MIN_TYPE, Nlmsghdr,
@@ -28,6 +26,7 @@ use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{
     AF_NETLINK, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_DGRAM, SOCK_RAW, SOCK_TYPE_MASK, SOL_NETLINK, SOL_SOCKET,
 };
+use sealane_abi::{Caller, Errno};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::FromBytes;

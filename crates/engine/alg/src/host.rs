@@ -1,17 +1,9 @@
 //! What the engine needs from outside, and what it tells.
 
-use crate::Errno;
-use crate::profile::Profile;
 use core::sync::atomic::AtomicU32;
+use sealane_abi::{Errno, Profile};
 use sealane_crypto::Kind;
 use zeroize::Zeroizing;
-
-/// Who calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Caller {
-    /// Whether it has CAP_NET_ADMIN or CAP_SYS_ADMIN in the initial user namespace.
-    pub privileged: bool,
-}
 
 /// What the engine needs from its host.
 pub trait Host: Send + Sync {

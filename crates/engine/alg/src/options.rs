@@ -1,9 +1,9 @@
 //! SOL_SOCKET options, as `net/core/sock.c` keeps them for a socket that has no use for most of them.
 
-use crate::Errno;
-use crate::host::{Caller, NetDefaults};
+use crate::host::NetDefaults;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use sealane_abi::socket::{self as so, PAGE_SIZE};
+use sealane_abi::{Caller, Errno};
 
 /// `SOCK_MIN_SNDBUF` on 64-bit machines.
 const MIN_SNDBUF: u32 = 4608;

@@ -1,9 +1,9 @@
 //! The text of `/proc/crypto`.
 
-use crate::profile::Profile;
 use crate::system::System;
 use core::fmt::Write as _;
 use core::sync::atomic::Ordering::Relaxed;
+use sealane_abi::Profile;
 use sealane_crypto::proc::render;
 
 /// `/proc/crypto` of the imitated kernel, in its field order, or of our own drivers under the open profile.

@@ -1,9 +1,9 @@
 //! What all sockets share.
 
-use crate::Errno;
 use crate::catalog::Catalog;
-use crate::host::{Caller, Host, Observer};
-use crate::profile::{Profile, Rules};
+use crate::host::{Host, Observer};
+use crate::rules::Rules;
+use sealane_abi::{Caller, Errno, Profile};
 use sealane_crypto::registry::Row;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl System {
         observer: Option<Arc<dyn Observer>>,
     ) -> Arc<Self> {
         let catalog = Catalog::new(profile);
-        Arc::new(System { registry, profile, rules: profile.rules(), catalog, host, observer })
+        Arc::new(System { registry, profile, rules: Rules::of(profile), catalog, host, observer })
     }
 
     /// The drivers.

@@ -2,8 +2,8 @@
 
 use super::user::{UserBytes, key_memory};
 use super::{Family, Names, Namespace, SocketFacts, SocketId};
-use crate::Errno;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use sealane_abi::Errno;
 use sealane_abi::tcp::{
     AF_INET, AF_INET6, State, TCP_AO_KEYF_EXCLUDE_OPT, TCP_AO_KEYF_IFINDEX, TCP_AO_MAXKEYLEN, TcpAoAdd,
 };

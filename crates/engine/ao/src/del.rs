@@ -2,8 +2,8 @@
 
 use super::user::{UserBytes, key_memory};
 use super::{Family, Namespace, SocketFacts, SocketId};
-use crate::Errno;
 use core::net::IpAddr;
+use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TCP_AO_KEYF_IFINDEX, TcpAoDel};
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_net::ao::table::Ids;

@@ -2,7 +2,7 @@
 
 use super::user::{Answer, UserBytes};
 use super::{Namespace, SocketFacts, SocketId};
-use crate::Errno;
+use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TcpAoInfoOpt};
 use sealane_net::ao::info::{AoInfo, Counters};
 use sealane_net::ao::table::Ids;

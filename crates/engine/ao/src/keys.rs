@@ -3,8 +3,8 @@
 use super::add::checked_prefix;
 use super::user::{Answer, UserBytes, Write};
 use super::{Namespace, SocketId};
-use crate::Errno;
 use core::net::IpAddr;
+use sealane_abi::Errno;
 use sealane_abi::tcp::{
     AF_INET, AF_INET6, SockaddrStorage, TCP_AO_KEYF_EXCLUDE_OPT, TCP_AO_KEYF_IFINDEX, TcpAoGetsockopt,
 };

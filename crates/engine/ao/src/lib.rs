@@ -11,6 +11,7 @@
 //! connect ────▶ connect() may it? ─▶ the kernel's own ─▶ connect_done() what it changed
 //! TCP_MD5SIG ─▶ md5_setsockopt() may it? ─▶ the kernel's own ─▶ remembered without its key
 //! ```
+#![forbid(unsafe_code)]
 
 mod add;
 mod configured;
@@ -36,10 +37,9 @@ pub use process::{Inbound, Outbound, Piece, Verdict};
 pub use snapshot::Snapshot;
 pub use user::{Answer, Write};
 
-use crate::Errno;
-use crate::profile::Profile;
 use core::net::{IpAddr, SocketAddr};
 use sealane_abi::tcp::{self, State};
+use sealane_abi::{Errno, Profile};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
 use sealane_net::ao::info::AoInfo;

@@ -3,8 +3,8 @@
 
 use super::user::UserBytes;
 use super::{Family, Namespace, SocketFacts, SocketId};
-use crate::Errno;
 use core::net::IpAddr;
+use sealane_abi::Errno;
 use sealane_abi::tcp::{
     AF_INET, AF_INET6, TCP_MD5SIG_EXT, TCP_MD5SIG_FLAG_IFINDEX, TCP_MD5SIG_FLAG_PREFIX, TCP_MD5SIG_MAXKEYLEN, TcpMd5sig,
 };

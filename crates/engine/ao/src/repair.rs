@@ -3,7 +3,7 @@
 use super::add::key_errno;
 use super::user::{Answer, UserBytes};
 use super::{Namespace, Socket, SocketFacts, SocketId};
-use crate::Errno;
+use sealane_abi::Errno;
 use sealane_abi::tcp::TcpAoRepair;
 use sealane_net::ao::info::Conn;
 use sealane_net::ao::sne::Sne;

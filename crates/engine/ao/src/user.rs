@@ -1,6 +1,6 @@
 //! Bytes from and to a program, as the kernel copies them; and the memory that it counts for a key.
 
-use crate::Errno;
+use sealane_abi::Errno;
 use sealane_net::ao::alg::Algorithm;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zeroize::Zeroizing;

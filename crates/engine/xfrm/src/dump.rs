@@ -1,9 +1,9 @@
 //! Dumps: many messages, packed into datagrams, and an end.
 
 use super::{Serving, Xfrm};
-use crate::packer::Packer;
 use sealane_abi::netlink::NLM_F_MULTI;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, done};
+use sealane_abi::netlink::packer::Packer;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{Request, StateFilter};
 use zeroize::Zeroizing;

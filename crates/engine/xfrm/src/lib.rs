@@ -7,14 +7,14 @@
 //!
 //! [`Xfrm::call`] takes a datagram and gives the datagrams to answer with, and events for multicast groups;
 //! [`Xfrm::handle_timeout`] gives the events of time.
+#![forbid(unsafe_code)]
 
-use crate::host::Caller;
 use core::time::Duration;
-use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack, done};
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_MIN_TYPE};
 use sealane_abi::xfrm::{Body, Message, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
+use sealane_abi::{Caller, Errno};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::transform::Transforms;
 use std::sync::Arc;

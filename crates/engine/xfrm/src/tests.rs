@@ -207,19 +207,19 @@ fn play(record: &str) -> (usize, Vec<String>) {
 
 #[test]
 fn a_kernels_record() {
-    let (played, unlike) = play(include_str!("../../../../../conformance/vectors/xfrm-linux-7.3.txt"));
+    let (played, unlike) = play(include_str!("../../../../conformance/vectors/xfrm-linux-7.3.txt"));
     assert_eq!((played > 300, unlike), (true, Vec::new()));
 }
 
 #[test]
 fn a_record_of_commands() {
-    let (played, unlike) = play(include_str!("../../../../../conformance/vectors/xfrm-commands-linux-7.3.txt"));
+    let (played, unlike) = play(include_str!("../../../../conformance/vectors/xfrm-commands-linux-7.3.txt"));
     assert_eq!((played > 240, unlike), (true, Vec::new()));
 }
 
 #[test]
 fn a_record_of_migrations() {
-    let (played, unlike) = play(include_str!("../../../../../conformance/vectors/xfrm-linux-6.18-migrate.txt"));
+    let (played, unlike) = play(include_str!("../../../../conformance/vectors/xfrm-linux-6.18-migrate.txt"));
     assert_eq!((played, unlike), (4, Vec::new()));
 }
 
@@ -230,7 +230,7 @@ fn a_key_managers_record() {
     let (mut xfrm, next) = with_next_spi();
     xfrm.set_acquire_s(165);
     let (mut unlike, mut played) = (Vec::new(), 0);
-    for step in steps(include_str!("../../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt")) {
+    for step in steps(include_str!("../../../../conformance/vectors/xfrm-strongswan-linux-7.3.txt")) {
         *next.lock().unwrap() = chosen(&step);
         let Some(sent) = step.sent.first() else { continue };
         let port = step.received.last().map_or(0, |d| u32::from_ne_bytes(d[12..16].try_into().unwrap()));

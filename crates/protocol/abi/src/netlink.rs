@@ -1,9 +1,10 @@
 //! `linux/netlink.h`: message headers and attributes; what a parser asks of attributes ([`rules`]), acknowledgements and
-//! dumps as the kernel writes them ([`answer`]).
+//! ends of dumps as the kernel writes them ([`answer`]), the datagrams of a dump ([`packer`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub mod answer;
+pub mod packer;
 pub mod rules;
 
 /// Protocol between programs only.

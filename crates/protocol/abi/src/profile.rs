@@ -1,9 +1,9 @@
-//! Which kernel is imitated.
+//! The kernels that can be imitated.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// A kernel to imitate. They differ in the names that bind and in a few rules of AF_ALG.
+/// A kernel to imitate. Each engine knows the rules in which they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Profile {
     /// The rules of the newest kernel here, every algorithm of the crypto core, nothing restricted.
@@ -33,23 +33,6 @@ impl Profile {
             Profile::Linux6_12 => "linux-6.12",
             Profile::Linux7_3 => "linux-7.3",
             Profile::Linux7_3Restricted => "linux-7.3-restricted",
-        }
-    }
-
-    pub(crate) fn rules(self) -> Rules {
-        let short = match self {
-            Profile::Linux6_1 => ShortRecv::Nothing,
-            Profile::Linux6_12 => ShortRecv::Skip,
-            _ => ShortRecv::Revert,
-        };
-        let new = short == ShortRecv::Revert;
-        Rules {
-            short,
-            driver_only: !new,
-            splice_pages: !new,
-            key_by_serial: self != Profile::Linux6_1,
-            xts_keeps_iv: !new,
-            empty_blake2b_key: new,
         }
     }
 }
@@ -85,34 +68,6 @@ impl FromStr for Profile {
     fn from_str(name: &str) -> Result<Self, UnknownProfile> {
         Profile::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| UnknownProfile(name.to_owned()))
     }
-}
-
-/// The rules in which the kernels differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rules {
-    /// A receive that ends inside a block while more of the text remains.
-    pub(crate) short: ShortRecv,
-    /// Whether `CRYPTO_ALG_KERN_DRIVER_ONLY` in a bind selects algorithms; since 7.3 it is ignored.
-    pub(crate) driver_only: bool,
-    /// Whether splice lends its pages; since 7.3 it copies.
-    pub(crate) splice_pages: bool,
-    /// Whether `ALG_SET_KEY_BY_KEY_SERIAL` exists.
-    pub(crate) key_by_serial: bool,
-    /// Whether XTS leaves the IV as it was; since 7.3 what follows goes on with the tweak.
-    pub(crate) xts_keeps_iv: bool,
-    /// Whether an empty key of BLAKE2b is taken and means none; until 7.3 it is refused.
-    pub(crate) empty_blake2b_key: bool,
-}
-
-/// What a receive does with the bytes of its buffer beyond the last whole block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShortRecv {
-    /// 6.1: no whole block is an answer of 0 bytes; bytes beyond the last block are skipped.
-    Nothing,
-    /// 6.12: no whole block is `EINVAL`; bytes beyond the last block are skipped.
-    Skip,
-    /// 7.3: no whole block is `EINVAL`; bytes beyond the last block are used by what follows.
-    Revert,
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use super::iov::{Sink, Source};
 use super::tx::Tx;
 use super::{OpState, SendMsg, Socket, Work};
-use crate::Errno;
-use crate::profile::{Rules, ShortRecv};
+use crate::rules::{Rules, ShortRecv};
 use inout::InOutBuf;
 use lock_api::{MutexGuard, RawMutex};
+use sealane_abi::Errno;
 use sealane_abi::if_alg::{ALG_OP_DECRYPT, ALG_OP_ENCRYPT, Control};
 use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE};

@@ -3,7 +3,7 @@
 use super::Received;
 use super::cipher::op_errno;
 use super::iov::Sink;
-use crate::Errno;
+use sealane_abi::Errno;
 use sealane_abi::socket::MSG_TRUNC;
 use sealane_crypto::Status;
 use sealane_crypto::hash::{HashState, HashTfm};

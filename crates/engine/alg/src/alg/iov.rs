@@ -1,6 +1,6 @@
 //! Walking over the pieces that a caller gives.
 
-use crate::Errno;
+use sealane_abi::Errno;
 
 /// Reads from pieces, in order.
 pub(super) struct Source<'a> {

@@ -2,9 +2,8 @@
 
 use super::iov::{Sink, Source};
 use super::tfm::key_errno;
-use crate::Errno;
-use crate::host::Caller;
 use lock_api::{Mutex, RawMutex};
+use sealane_abi::{Caller, Errno};
 use sealane_crypto::rng::RngState;
 use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing};

@@ -1,10 +1,10 @@
 //! Sleeping until a socket changes.
 
-use crate::Errno;
 use crate::host::Host;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 use lock_api::{MutexGuard, RawMutex};
+use sealane_abi::Errno;
 
 /// A word that changes when the socket does and somebody watches.
 pub(crate) struct Change {

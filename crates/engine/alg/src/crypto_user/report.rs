@@ -1,9 +1,9 @@
 //! What a report says about an algorithm (`crypto_report_one` and the `report` function of each type).
 
 use crate::catalog::KernelRow;
-use crate::profile::Profile;
 use crate::system::System;
 use core::sync::atomic::Ordering::Relaxed;
+use sealane_abi::Profile;
 use sealane_abi::cryptouser::{
     CRYPTO_MSG_GETALG, CRYPTOCFGA_PRIORITY_VAL, CRYPTOCFGA_REPORT_ACOMP, CRYPTOCFGA_REPORT_AEAD,
     CRYPTOCFGA_REPORT_AKCIPHER, CRYPTOCFGA_REPORT_BLKCIPHER, CRYPTOCFGA_REPORT_CIPHER, CRYPTOCFGA_REPORT_COMPRESS,

@@ -4,13 +4,13 @@ use sealane_abi::if_alg::{
     ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_IV, ALG_SET_KEY, ALG_SET_OP, Address, push_cmsg,
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
-use sealane_engine::{Caller, Errno, Host, Profile, Received, SendMsg, System};
+use sealane_engine_alg::{Caller, Errno, Host, Profile, Received, SendMsg, System};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-pub(crate) type Socket = sealane_engine::Socket<parking_lot::RawMutex>;
+pub(crate) type Socket = sealane_engine_alg::Socket<parking_lot::RawMutex>;
 
 /// Sleeps on a condition variable; after half a second nothing will come, and a signal ends the call.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! The engine against what real kernels were seen to do.
+//! AF_ALG, NETLINK_CRYPTO and /proc/crypto against what real kernels were seen to do.
 
 mod common;
 mod names;
@@ -6,5 +6,3 @@ mod netlink;
 mod probe;
 mod robust;
 mod sharing;
-mod tcp_ao;
-mod tcp_ao_flows;

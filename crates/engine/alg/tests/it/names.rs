@@ -2,7 +2,7 @@
 
 use crate::common::system;
 use sealane_crypto::Kind;
-use sealane_engine::{Caller, Profile};
+use sealane_engine_alg::{Caller, Profile};
 
 #[test]
 fn the_registry_agrees_with_the_kernels() {

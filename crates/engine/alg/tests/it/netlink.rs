@@ -4,11 +4,11 @@ use crate::common::{DONTWAIT, PRIVILEGED, system};
 use sealane_abi::cryptouser::{CryptoUserAlg, name_field};
 use sealane_abi::netlink::{NETLINK_CRYPTO, Nlmsghdr, push_attr};
 use sealane_abi::socket::SOCK_RAW;
-use sealane_engine::{Caller, Errno, Profile};
+use sealane_engine_alg::{Caller, Errno, Profile};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-type CryptoUser = sealane_engine::CryptoUser<parking_lot::RawMutex>;
+type CryptoUser = sealane_engine_alg::CryptoUser<parking_lot::RawMutex>;
 
 fn netlink(profile: Profile) -> Arc<CryptoUser> {
     let s = CryptoUser::create(&system(profile), SOCK_RAW, NETLINK_CRYPTO).unwrap();
@@ -158,11 +158,11 @@ fn replies_are_bounded() {
 
 #[test]
 fn proc_crypto_is_the_kernels() {
-    let text = sealane_engine::proc_crypto(&system(Profile::Linux7_3));
+    let text = sealane_engine_alg::proc_crypto(&system(Profile::Linux7_3));
     let want = "name         : xts(aes)\ndriver       : xts-aes-lib\nmodule       : kernel\n";
     assert!(text.contains(want), "{text}");
     assert!(text.contains("min keysize  : 32\nmax keysize  : 64\n") && !text.contains("flags"));
     assert!(text.ends_with("digestsize   : 16\n\n"), "{text}");
-    let open = sealane_engine::proc_crypto(&system(Profile::Open));
+    let open = sealane_engine_alg::proc_crypto(&system(Profile::Open));
     assert!(open.contains("driver       : sha256-portable\n"));
 }

@@ -9,7 +9,7 @@ use crate::common::{
 };
 use sealane_abi::if_alg::{Address, push_cmsg};
 use sealane_abi::socket::{MSG_PEEK, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM, SOL_ALG, SOL_SOCKET};
-use sealane_engine::{Errno, Profile, SendMsg, System};
+use sealane_engine_alg::{Errno, Profile, SendMsg, System};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

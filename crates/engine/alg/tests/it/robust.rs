@@ -4,7 +4,7 @@ use crate::common::{DONTWAIT, PRIVILEGED, bound, keyed, set_key, socket, system}
 use sealane_abi::if_alg::{Address, push_cmsg};
 use sealane_abi::netlink::NETLINK_CRYPTO;
 use sealane_abi::socket::{SOCK_RAW, SOL_ALG};
-use sealane_engine::{Profile, SendMsg};
+use sealane_engine_alg::{Profile, SendMsg};
 
 /// Marsaglia's xorshift: the same numbers in every run.
 struct Numbers(u64);
@@ -101,8 +101,9 @@ fn calls_in_any_order() {
 fn netlink_bytes() {
     let mut r = Numbers(3);
     for profile in [Profile::Open, Profile::Linux7_3] {
-        let s = sealane_engine::CryptoUser::<parking_lot::RawMutex>::create(&system(profile), SOCK_RAW, NETLINK_CRYPTO)
-            .unwrap();
+        let s =
+            sealane_engine_alg::CryptoUser::<parking_lot::RawMutex>::create(&system(profile), SOCK_RAW, NETLINK_CRYPTO)
+                .unwrap();
         for _ in 0..3000 {
             let mut bytes = r.bytes(300);
             if bytes.len() >= 8 {

@@ -5,7 +5,7 @@ use crate::common::{
 };
 use sealane_abi::if_alg::Address;
 use sealane_abi::socket::{SOL_ALG, SOL_SOCKET};
-use sealane_engine::{Caller, Errno, Profile};
+use sealane_engine_alg::{Caller, Errno, Profile};
 use std::thread;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The connections of a namespace by their ends and by their sockets, and when each of them is due.
 
-use crate::tcp_ao::SocketId;
+use crate::SocketId;
 use core::net::{IpAddr, SocketAddr};
 use sealane_net::ao::endpoint::Request;
 use sealane_net::ao::mkt::unmapped;
@@ -87,7 +87,7 @@ pub(crate) struct Flow {
     pub(super) vrf: i32,
     /// The device that it was first seen at, 0 when it was not.
     pub(super) device: u32,
-    /// In milliseconds of [`Namespace::expire`](crate::tcp_ao::Namespace::expire)'s clock: when a half-open or gone one is
+    /// In milliseconds of [`Namespace::expire`](crate::Namespace::expire)'s clock: when a half-open or gone one is
     /// forgotten, and when the kernel is to be asked about another. 0 for never.
     pub(super) due_ms: u64,
     /// The largest payload that the peer takes, from the MSS option of its SYN; 0 when it was not seen.

@@ -1,9 +1,9 @@
 //! Two namespaces and a wire between them: what leaves one is what the other takes, and nothing else is.
 
+use sealane_abi::Profile;
 use sealane_abi::tcp::{self, State};
 use sealane_crypto::portable_registry;
-use sealane_engine::Profile;
-use sealane_engine::tcp_ao::{
+use sealane_engine_ao::{
     Ends, Family, Found, Inbound, Kernel, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
 };
 use sealane_net::ao::alg::Algorithms;

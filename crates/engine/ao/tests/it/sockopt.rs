@@ -5,12 +5,12 @@ use sealane_abi::tcp::{
     TCP_AO_REPAIR, TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_MD5SIG_FLAG_PREFIX, TcpAoAdd, TcpAoDel, TcpAoGetsockopt,
     TcpAoInfoOpt, TcpAoRepair, TcpMd5sig,
 };
+use sealane_abi::{Errno, Profile};
 use sealane_crypto::drivers::portable;
 use sealane_crypto::{Registry, selftest};
-use sealane_engine::tcp_ao::{
+use sealane_engine_ao::{
     Accepted, Answer, Family, Interfaces, Namespace, NoVrfs, OPTMEM_MAX, RepairSeqs, SocketFacts, SocketId,
 };
-use sealane_engine::{Errno, Profile};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{Child, Conn};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -3,7 +3,7 @@
 use super::packets::Local;
 use super::*;
 use sealane_crypto::portable_registry;
-use sealane_engine::xfrm::data::{BURST, Databases, Owner, Run};
+use sealane_engine_xfrm::data::{BURST, Databases, Owner, Run};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};

@@ -2,9 +2,9 @@
 
 use super::packets::{Local, datagram, receive};
 use super::*;
-use sealane_engine::xfrm::data::Run;
-use sealane_engine::xfrm::device::crypto::{Crypto, CryptoBurst, Direction, Queue, Slot};
-use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::data::Run;
+use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Direction, Queue, Slot};
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::burst::{Key, Keys, NOT_RUN};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::open::{Inbound, Opened};

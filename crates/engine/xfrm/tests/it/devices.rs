@@ -1,7 +1,7 @@
 //! Devices take states and policies by the kernel's rules, count and tell.
 
 use super::*;
-use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;

@@ -2,7 +2,7 @@
 
 use super::packets::{asked, send};
 use super::*;
-use sealane_engine::xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_engine_xfrm::numbers::{Leased, Numbers, Series, Unleased};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::seq::Lease;
 use std::collections::BTreeMap;

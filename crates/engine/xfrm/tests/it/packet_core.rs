@@ -3,8 +3,8 @@
 use super::numbers::Storage;
 use super::packets::{Local, asked, datagram, receive, send};
 use super::*;
-use sealane_engine::xfrm::data::{Run, is_left, is_unknown};
-use sealane_engine::xfrm::packet::{PacketCore, PacketDevice};
+use sealane_engine_xfrm::data::{Run, is_left, is_unknown};
+use sealane_engine_xfrm::packet::{PacketCore, PacketDevice};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
@@ -88,7 +88,7 @@ fn limits_and_counters_are_the_device_s() {
     let (dropped, told, left) = seal(&core, &datagram(), at(43));
     assert_eq!((dropped, told, left), (Err(DropReason::OutExpired), true, false));
     let told = xfrm.device_events();
-    let hard = |n: &sealane_engine::xfrm::Notice| matches!(body(&n.bytes), Body::Expire(e) if e.hard == 1);
+    let hard = |n: &sealane_engine_xfrm::Notice| matches!(body(&n.bytes), Body::Expire(e) if e.hard == 1);
     assert!(hard(told.last().unwrap()));
     assert_eq!((count(&mut xfrm), count_of(&xfrm, "XfrmOutStateExpired")), (0, 1));
     // Time is the device's too, and told once.

@@ -1,7 +1,7 @@
 //! What packets do to states, told to key managers.
 
 use super::*;
-use sealane_engine::xfrm::data::{Paths, Run};
+use sealane_engine_xfrm::data::{Paths, Run};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};

@@ -4,19 +4,20 @@ use zeroize::Zeroizing;
 
 /// Packs messages into datagrams of at most a given length; a message that is longer has one of its own. What is packed is
 /// wiped on drop.
-pub(crate) struct Packer {
+pub struct Packer {
     room: usize,
     datagrams: Vec<Zeroizing<Vec<u8>>>,
 }
 
 impl Packer {
-    /// For datagrams of `room` bytes.
-    pub(crate) fn new(room: usize) -> Self {
+    /// A packer for datagrams of `room` bytes.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
         Packer { room, datagrams: Vec::new() }
     }
 
     /// Appends a message.
-    pub(crate) fn push(&mut self, message: &[u8]) {
+    pub fn push(&mut self, message: &[u8]) {
         match self.datagrams.last_mut() {
             Some(last) if last.len() + message.len() <= self.room => last.extend_from_slice(message),
             _ => {
@@ -29,7 +30,8 @@ impl Packer {
     }
 
     /// The datagrams, in their order.
-    pub(crate) fn finish(self) -> Vec<Zeroizing<Vec<u8>>> {
+    #[must_use]
+    pub fn finish(self) -> Vec<Zeroizing<Vec<u8>>> {
         self.datagrams
     }
 }

@@ -1,0 +1,51 @@
+//! The rules of AF_ALG in which the imitated kernels differ.
+
+use sealane_abi::Profile;
+
+/// The rules of one kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// A receive that ends inside a block while more of the text remains.
+    pub(crate) short: ShortRecv,
+    /// Whether `CRYPTO_ALG_KERN_DRIVER_ONLY` in a bind selects algorithms; since 7.3 it is ignored.
+    pub(crate) driver_only: bool,
+    /// Whether splice lends its pages; since 7.3 it copies.
+    pub(crate) splice_pages: bool,
+    /// Whether `ALG_SET_KEY_BY_KEY_SERIAL` exists.
+    pub(crate) key_by_serial: bool,
+    /// Whether XTS leaves the IV as it was; since 7.3 what follows goes on with the tweak.
+    pub(crate) xts_keeps_iv: bool,
+    /// Whether an empty key of BLAKE2b is taken and means none; until 7.3 it is refused.
+    pub(crate) empty_blake2b_key: bool,
+}
+
+/// The treatment of the bytes of a receive's buffer beyond the last whole block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShortRecv {
+    /// 6.1: no whole block is an answer of 0 bytes; bytes beyond the last block are skipped.
+    Nothing,
+    /// 6.12: no whole block is `EINVAL`; bytes beyond the last block are skipped.
+    Skip,
+    /// 7.3: no whole block is `EINVAL`; bytes beyond the last block are used by what follows.
+    Revert,
+}
+
+impl Rules {
+    /// The rules of a profile's kernel.
+    pub(crate) fn of(profile: Profile) -> Self {
+        let short = match profile {
+            Profile::Linux6_1 => ShortRecv::Nothing,
+            Profile::Linux6_12 => ShortRecv::Skip,
+            _ => ShortRecv::Revert,
+        };
+        let new = short == ShortRecv::Revert;
+        Rules {
+            short,
+            driver_only: !new,
+            splice_pages: !new,
+            key_by_serial: profile != Profile::Linux6_1,
+            xts_keeps_iv: !new,
+            empty_blake2b_key: new,
+        }
+    }
+}
