@@ -3,7 +3,7 @@
 use sealane_crypto::drivers::portable;
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry};
-use sealane_engine::{Caller, Errno, Host, Profile, System};
+use sealane_engine_alg::{Caller, Errno, Host, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::segment::MAX_OPTIONS_LEN;
 use sealane_net::wire::tcp::{Options, kind};
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use zeroize::Zeroizing;
 
 pub type Lock = parking_lot::RawMutex;
-pub type Socket = sealane_engine::Socket<Lock>;
+pub type Socket = sealane_engine_alg::Socket<Lock>;
 
 pub const ROOT: Caller = Caller { privileged: true };
 

@@ -1,9 +1,10 @@
 //! Random calls on TCP sockets with TCP-AO's options: made in a real kernel by `ao-calls`, which writes what was true of
-//! each socket, and answered by `sealane_engine::tcp_ao` from the same facts.
+//! each socket, and answered by `sealane_engine_ao` from the same facts.
 
 use sealane_abi::tcp::{
     State, TCP_AO_ADD_KEY, TCP_AO_GET_KEYS, TCP_AO_INFO, TCP_AO_REPAIR, TCP_MD5SIG, TCP_MD5SIG_EXT,
 };
+use sealane_abi::{Errno, Profile};
 use sealane_conformance::ao::facts::Facts;
 use sealane_conformance::ao::generate::generate;
 use sealane_conformance::ao::plan::{Call, Opt, SLOTS};
@@ -15,8 +16,7 @@ use sealane_conformance::target::{self, Outcome, Target, run_limited};
 use sealane_conformance::transcript::{Block, parse};
 use sealane_crypto::drivers::portable;
 use sealane_crypto::{Registry, selftest};
-use sealane_engine::tcp_ao::{Accepted, Family, Namespace, NoVrfs, RepairSeqs, SocketFacts, SocketId};
-use sealane_engine::{Errno, Profile};
+use sealane_engine_ao::{Accepted, Family, Namespace, NoVrfs, RepairSeqs, SocketFacts, SocketId};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{Child, Conn};
 use std::collections::BTreeMap;

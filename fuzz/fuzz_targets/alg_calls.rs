@@ -9,7 +9,7 @@ use sealane_abi::if_alg::{
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG, SOL_SOCKET};
 use sealane_crypto::Kind;
-use sealane_engine::{SendMsg, System};
+use sealane_engine_alg::{SendMsg, System};
 use sealane_fuzz::{Input, ROOT, Socket, system};
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_abi::netlink::{Attrs, Messages, NETLINK_CRYPTO};
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_RAW};
-use sealane_engine::{Caller, CryptoUser, Errno};
+use sealane_engine_alg::{Caller, CryptoUser, Errno};
 use sealane_fuzz::{Input, Lock, system};
 
 /// Answers that one sequence may lead to: a dump has a datagram for every few algorithms.

@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealane_abi::tcp::{State, TCP_AO_DEL_KEY, TCP_AO_GET_KEYS, TCP_MD5SIG, TCP_MD5SIG_EXT, TcpAoGetsockopt};
-use sealane_engine::tcp_ao::{Accepted, Answer, Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId};
-use sealane_engine::{Errno, Profile};
+use sealane_abi::{Errno, Profile};
+use sealane_engine_ao::{Accepted, Answer, Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId};
 use sealane_fuzz::{Input, registry};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{AoInfo, Child, Conn};

@@ -3,15 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use sealane_abi::Caller;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::xfrm::{
     Attribute, Body, Message, UsersaFlush, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRMNLGRP_ACQUIRE, XFRMNLGRP_MAPPING,
 };
 use sealane_crypto::Registry;
-use sealane_engine::Caller;
-use sealane_engine::xfrm::packet::PacketDevice;
-use sealane_engine::xfrm::{Notice, Now, Sender, Setup, Xfrm};
+use sealane_engine_xfrm::packet::PacketDevice;
+use sealane_engine_xfrm::{Notice, Now, Sender, Setup, Xfrm};
 use std::sync::{Arc, LazyLock};
 
 static REGISTRY: LazyLock<Arc<Registry>> = LazyLock::new(|| Arc::new(sealane_fuzz::registry()));

@@ -7,8 +7,8 @@ pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use sealane_abi::Profile;
 use sealane_crypto::Kind;
-use sealane_engine::Profile;
 use std::ffi::OsString;
 use std::path::PathBuf;
 

@@ -27,7 +27,7 @@ pub(crate) struct Arena {
     /// Payloads of `logon` keys that were added under our eyes: user space cannot read them back.
     pub(crate) logon: Lock<Vec<(i32, Zeroizing<Vec<u8>>)>>,
     /// What serves every socket of this family of processes, once made.
-    pub(crate) system: AtomicPtr<sealane_engine::System>,
+    pub(crate) system: AtomicPtr<sealane_engine_alg::System>,
     /// Held while the system is being made.
     pub(crate) making: Lock<()>,
 }

@@ -3,8 +3,8 @@
 use crate::sys::{self, check, raw};
 use crate::system;
 use core::sync::atomic::AtomicU64;
-use sealane_engine::audit::{self, Counters};
-use sealane_engine::{Event, Observer};
+use sealane_engine_alg::audit::{self, Counters};
+use sealane_engine_alg::{Event, Observer};
 use std::sync::Arc;
 
 struct Shared {

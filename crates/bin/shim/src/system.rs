@@ -7,14 +7,14 @@ use crate::lock::RawLock;
 use crate::sys::{self, check, raw};
 use crate::table;
 use core::sync::atomic::{AtomicU32, Ordering};
-use sealane_engine::{Caller, Errno, Host, NetDefaults, Profile, System};
+use sealane_engine_alg::{Caller, Errno, Host, NetDefaults, Profile, System};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// A socket as this library makes them.
-pub(crate) type Socket = sealane_engine::Socket<RawLock>;
+pub(crate) type Socket = sealane_engine_alg::Socket<RawLock>;
 /// A NETLINK_CRYPTO socket as this library makes them.
-pub(crate) type CryptoUser = sealane_engine::CryptoUser<RawLock>;
+pub(crate) type CryptoUser = sealane_engine_alg::CryptoUser<RawLock>;
 
 /// An engine errno as libc has it.
 pub(crate) fn number(errno: Errno) -> i32 {

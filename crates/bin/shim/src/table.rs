@@ -14,7 +14,7 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use lock_api::RawMutex as _;
-use sealane_engine::{CryptoUser, Socket};
+use sealane_engine_alg::{CryptoUser, Socket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@
 #![forbid(unsafe_code)]
 
 use parking_lot::Mutex;
+use sealane_abi::Profile;
 use sealane_abi::admin::{Role, Snapshot, VERSION};
 use sealane_admin::metrics::http;
 use sealane_admin::{Source, socket};
 use sealane_config::{Config, LoadError};
-use sealane_engine::Profile;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;

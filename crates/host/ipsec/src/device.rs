@@ -19,7 +19,7 @@ use super::path::{DataPath, Shared};
 use super::policies::Lead;
 use mirror::Mirror;
 use sealane_config::{DeviceKind, OffloadDevice};
-use sealane_engine::xfrm::device as engine;
+use sealane_engine_xfrm::device as engine;
 use sealane_sys::link::{self, Links};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;

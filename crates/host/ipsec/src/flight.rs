@@ -6,9 +6,9 @@
 
 use super::inbound::Source;
 use arrayvec::ArrayVec;
-use sealane_engine::xfrm::Xfrm;
-use sealane_engine::xfrm::data::BURST;
-use sealane_engine::xfrm::device::crypto::{CryptoBurst, Direction, Polled, Queue, Slot};
+use sealane_engine_xfrm::Xfrm;
+use sealane_engine_xfrm::data::BURST;
+use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction, Polled, Queue, Slot};
 use sealane_net::ipsec::burst::{Jobs, Keys, NOT_RUN};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened};

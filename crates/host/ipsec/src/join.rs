@@ -6,8 +6,8 @@
 use super::counters::Counters;
 use super::flight::Flights;
 use arrayvec::ArrayVec;
-use sealane_engine::xfrm::data::BURST;
-use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_engine_xfrm::data::BURST;
+use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
 use sealane_net::wire::ip::tcp_checksum_ok;
 use sealane_net::wire::tcp::Segment;

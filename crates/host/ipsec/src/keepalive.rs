@@ -1,6 +1,6 @@
 //! NAT keep-alives, as the engine asks for them.
 
-use sealane_engine::xfrm::Keepalive;
+use sealane_engine_xfrm::Keepalive;
 use sealane_net::wire::ip::{V6_HEADER_LEN, finish, sum};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::Marks;

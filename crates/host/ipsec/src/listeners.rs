@@ -1,6 +1,6 @@
 //! What a namespace's kernel says beside: settings that key managers change, and whether anybody listens to events.
 
-use sealane_engine::xfrm::Xfrm;
+use sealane_engine_xfrm::Xfrm;
 use sealane_sys::netns::Netns;
 use std::fs::File;
 use std::io::Read as _;

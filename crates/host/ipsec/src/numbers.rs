@@ -10,7 +10,7 @@
 use parking_lot::{Condvar, Mutex};
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
-use sealane_engine::xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_engine_xfrm::numbers::{Leased, Numbers, Series, Unleased};
 use sealane_net::ipsec::seq::Lease;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};

@@ -10,7 +10,7 @@ use super::tables::Cores;
 use super::worker::{Sockets, Worker};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_config::DEVICE;
-use sealane_engine::xfrm::{Notice, Now, Xfrm};
+use sealane_engine_xfrm::{Notice, Now, Xfrm};
 use sealane_net::ipsec::drop::{Counter, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;

@@ -1,6 +1,6 @@
 //! The rules that follow from policies.
 
-use sealane_engine::xfrm::{OutputMark, Xfrm};
+use sealane_engine_xfrm::{OutputMark, Xfrm};
 use sealane_net::ipsec::sa::{Mode, Proto};
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};

@@ -2,7 +2,7 @@
 
 use sealane_abi::netlink::{Messages, answer};
 use sealane_abi::sealane::Question;
-use sealane_engine::xfrm::{Replies, Sender};
+use sealane_engine_xfrm::{Replies, Sender};
 use zeroize::Zeroizing;
 
 /// The answer to a datagram that is such a question.

@@ -1,7 +1,7 @@
 //! What a thread of a data path knows of the kernel's routes: this host's addresses, paths, narrow ones.
 
 use parking_lot::Mutex;
-use sealane_engine::xfrm::data::Paths;
+use sealane_engine_xfrm::data::Paths;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_sys::route::{Locals, Narrow, Path, PathTable};

@@ -5,10 +5,10 @@
 //! to have the socket of the port: not from anything in the datagram.
 
 use parking_lot::RwLock;
+use sealane_abi::Caller;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::sealane::XFRM_PORT;
-use sealane_engine::Caller;
-use sealane_engine::xfrm::{Notice, Replies, Sender};
+use sealane_engine_xfrm::{Notice, Replies, Sender};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::{self, Waker};
 use sealane_sys::rights::{self, Sender as Process};

@@ -17,7 +17,7 @@ use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_crypto::Registry;
-use sealane_engine::xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::Presence;

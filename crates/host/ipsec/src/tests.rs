@@ -1,8 +1,8 @@
 //! Two network namespaces and a data path in each. They need root.
 
 use super::path::DataPath;
-use sealane_engine::Caller;
-use sealane_engine::xfrm::{Sender, Setup, Xfrm};
+use sealane_abi::Caller;
+use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};

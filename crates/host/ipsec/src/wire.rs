@@ -8,7 +8,7 @@ use super::routes::Routes;
 use super::tables::Tables;
 use super::worker::most_udp;
 use arrayvec::ArrayVec;
-use sealane_engine::xfrm::data::BURST;
+use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, SaId};

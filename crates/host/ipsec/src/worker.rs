@@ -13,7 +13,7 @@ use super::tables::Tables;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
 use sealane_config::DEVICE;
-use sealane_engine::xfrm::device::crypto::Direction;
+use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::wire::gso::Cutter;
 use sealane_sys::cpu;
 use sealane_sys::esp::{RawEsp, Received, UdpEsp};

@@ -1,7 +1,7 @@
 //! What a program and its children used of AF_ALG: `sealane audit`.
 
-pub use sealane_engine::audit::Usage;
-use sealane_engine::audit::{Counters, WORDS};
+pub use sealane_engine_alg::audit::Usage;
+use sealane_engine_alg::audit::{Counters, WORDS};
 use sealane_sys::mapping::SharedWords;
 use std::io;
 

@@ -8,7 +8,7 @@ use crate::serve::{Counting, Server};
 use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
-use sealane_engine::{Observer, Profile, System};
+use sealane_engine_alg::{Observer, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::process::{self, Change, Signal, Signals};

@@ -16,7 +16,7 @@ pub(crate) mod xfrm;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
-use sealane_engine::{Caller, Errno, Event, Host, Observer, System};
+use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System};
 use sealane_sys::peer::{self, Peer};
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
@@ -26,8 +26,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
-pub(crate) type Socket = sealane_engine::Socket<RawMutex>;
-pub(crate) type CryptoUser = sealane_engine::CryptoUser<RawMutex>;
+pub(crate) type Socket = sealane_engine_alg::Socket<RawMutex>;
+pub(crate) type CryptoUser = sealane_engine_alg::CryptoUser<RawMutex>;
 
 /// The most threads that wait in calls of the program; one more call fails with `ENOMEM`.
 const MAX_THREADS: usize = 256;
@@ -268,6 +268,6 @@ pub(crate) struct Counting(pub(crate) &'static [core::sync::atomic::AtomicU64]);
 
 impl Observer for Counting {
     fn event(&self, event: &Event<'_>) {
-        sealane_engine::audit::Counters::new(self.0).count(event, PRIVILEGED.get());
+        sealane_engine_alg::audit::Counters::new(self.0).count(event, PRIVILEGED.get());
     }
 }

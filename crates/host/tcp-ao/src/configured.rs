@@ -7,7 +7,7 @@ use super::state;
 use sealane_abi::admin;
 use sealane_abi::tcp::State;
 use sealane_config::{Config, Flow, Peer};
-use sealane_engine::tcp_ao::{ConfiguredKey, Ends, SocketId};
+use sealane_engine_ao::{ConfiguredKey, Ends, SocketId};
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
@@ -289,9 +289,9 @@ fn keep(file: PathBuf) -> Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_abi::Profile;
     use sealane_abi::admin::DataPath;
-    use sealane_engine::Profile;
-    use sealane_engine::tcp_ao::SavedConnection;
+    use sealane_engine_ao::SavedConnection;
     use sealane_net::ao::alg::Algorithms;
     use sealane_net::ao::info::Conn;
     use sealane_sys::testing;

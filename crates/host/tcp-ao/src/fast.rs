@@ -17,7 +17,7 @@ mod join;
 use super::path::{Counters, Shared};
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
-use sealane_engine::tcp_ao::{Ends, Kernel};
+use sealane_engine_ao::{Ends, Kernel};
 use sealane_net::wire::tcp::Segment;
 use sealane_sys::link;
 use sealane_sys::nft::{Flow, Marks, Table};

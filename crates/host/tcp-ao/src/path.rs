@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::{self, DataPath, NotFast};
 use sealane_abi::tcp::State;
-use sealane_engine::tcp_ao::{
+use sealane_engine_ao::{
     Ends, Found, Inbound, Kernel, Namespace, Outbound, SavedConnection, SocketId, Verdict, icmp_error, tell_nobody,
 };
 use sealane_net::ao::drop::DropReason;

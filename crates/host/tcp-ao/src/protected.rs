@@ -126,10 +126,10 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::Spaces;
+    use sealane_abi::Profile;
     use sealane_abi::admin::DataPath;
     use sealane_abi::tcp::{State, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY};
-    use sealane_engine::Profile;
-    use sealane_engine::tcp_ao::{Family, NoVrfs, SocketFacts, SocketId};
+    use sealane_engine_ao::{Family, NoVrfs, SocketFacts, SocketId};
     use sealane_net::ao::alg::Algorithms;
     use sealane_sys::{nft, testing};
 

@@ -1,6 +1,6 @@
 //! Connections on disk (in memory: /run), so that they go on when the daemon comes back. There is no secret in them.
 
-use sealane_engine::tcp_ao::SavedConnection;
+use sealane_engine_ao::SavedConnection;
 use sealane_net::ao::info::Conn;
 use sealane_net::ao::sne::Sne;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use crate::args::Audit;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
 use sealane_crypto::Kind;
-use sealane_engine::{Caller, catalog};
+use sealane_engine_alg::{Caller, catalog};
 use sealane_launch::audit::Usage;
 use serde::Serialize;
 use std::fs::File;

@@ -7,7 +7,7 @@ use crate::table::{self, Borrow, Object};
 use crate::user;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
-use sealane_engine::{Received, SendMsg};
+use sealane_engine_alg::{Received, SendMsg};
 
 /// Sends pieces to whatever `handle` is.
 #[inline]

@@ -7,7 +7,7 @@ use crate::table::{self, Borrow, Object};
 use crate::user;
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, msghdr};
-use sealane_engine::{is_device_ioctl, is_generic_ioctl};
+use sealane_engine_alg::{is_device_ioctl, is_generic_ioctl};
 
 /// The most handles remembered while they travel; beyond, the oldest is forgotten.
 const MAX_IN_FLIGHT: usize = 256;

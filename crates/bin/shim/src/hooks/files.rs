@@ -67,7 +67,7 @@ fn asked(whose: c_int, (level, name): (c_int, c_int)) -> Option<Vec<u8>> {
 fn listing(which: Ours, flags: c_int) -> Option<Result<isize, i32>> {
     let text = match which {
         Ours::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
-        Ours::Crypto => system::get().map(|s| sealane_engine::proc_crypto(&s).into_bytes()),
+        Ours::Crypto => system::get().map(|s| sealane_engine_alg::proc_crypto(&s).into_bytes()),
         Ours::Netstat(_) | Ours::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
         Ours::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, NETSTAT_QUERY))?),
         Ours::XfrmStat(whose) => Ok(asked(whose, XFRM_STAT_QUERY)?),

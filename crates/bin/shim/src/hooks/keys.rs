@@ -8,7 +8,7 @@ use crate::entry::quietly;
 use crate::sys::{check, raw, set_errno};
 use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use sealane_engine::Errno;
+use sealane_abi::Errno;
 use zeroize::Zeroizing;
 
 const KEYCTL_UPDATE: usize = 2;

@@ -6,7 +6,7 @@ use crate::standin::dontwait;
 use crate::sys::{check, raw};
 use crate::table::{self, Borrow};
 use core::ffi::{c_int, c_uint};
-use sealane_engine::SendMsg;
+use sealane_engine_alg::SendMsg;
 
 const MSG_MORE: u32 = libc::MSG_MORE as u32;
 const SPLICE_F_NONBLOCK: c_uint = 2;

@@ -4,7 +4,7 @@
 //! here owns a packet.
 
 use super::{Place, Running};
-use sealane_engine::xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_sys::tun::Tun;
 use std::io;
 

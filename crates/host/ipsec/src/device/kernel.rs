@@ -15,8 +15,8 @@ use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
     Attribute, Body, Message, UserpolicyId, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
 };
-use sealane_engine::xfrm::Notice;
-use sealane_engine::xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::Notice;
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;

@@ -10,7 +10,7 @@ use crate::tables::Tables;
 use crate::wire::Wire;
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use sealane_engine::xfrm::data::{BURST, Run};
+use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{self, Inbound};

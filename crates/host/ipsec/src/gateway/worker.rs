@@ -8,7 +8,7 @@ use crate::join::Kept;
 use crate::routes::Routes;
 use arrayvec::ArrayVec;
 use parking_lot::{Condvar, Mutex};
-use sealane_engine::xfrm::data::BURST;
+use sealane_engine_xfrm::data::BURST;
 use sealane_sys::esp::{RawEsp, UdpEsp};
 use sealane_sys::poll::{Waker, ready, sleep_precisely};
 use sealane_sys::raw::Raw;

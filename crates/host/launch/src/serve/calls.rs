@@ -4,7 +4,7 @@ use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, call
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use sealane_crypto::Kind;
-use sealane_engine::{Errno, PollMask, SendMsg, is_device_ioctl, is_generic_ioctl};
+use sealane_engine_alg::{Errno, PollMask, SendMsg, is_device_ioctl, is_generic_ioctl};
 use sealane_sys::peer::{self, Peer, Span};
 use sealane_sys::seccomp::Notification;
 use std::os::fd::AsFd;

@@ -5,10 +5,10 @@
 //! to know of it.
 
 use super::{Server, Verdict, caller, calls};
+use sealane_abi::Errno;
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
-use sealane_engine::Errno;
-use sealane_engine::tcp_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
+use sealane_engine_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_sys::netns::Netns;
 use sealane_sys::peer::{Peer, Span};
@@ -132,7 +132,7 @@ impl Call<'_> {
         }
         let kernel = || sock::set(self.fd.as_fd(), libc::IPPROTO_TCP, optname, &optval).map_err(errno);
         let Some(space) = self.space(!md5)? else {
-            let facts = self.facts(&sealane_engine::tcp_ao::NoVrfs);
+            let facts = self.facts(&sealane_engine_ao::NoVrfs);
             let set = |engine: &mut Namespace| engine.md5_setsockopt(id, &facts, optname, &optval, optlen, kernel);
             self.spaces.early(self.fd.as_fd(), set).map_err(|_| Verdict::Pass)??;
             return Ok(0);
@@ -181,11 +181,11 @@ impl Call<'_> {
                 engine.getsockopt(id, &facts, optname, &optval, optlen)?
             }
             None => {
-                let facts = self.facts(&sealane_engine::tcp_ao::NoVrfs);
+                let facts = self.facts(&sealane_engine_ao::NoVrfs);
                 self.spaces.blank().getsockopt(id, &facts, optname, &optval, optlen)?
             }
         };
-        let put = |w: &sealane_engine::tcp_ao::Write| {
+        let put = |w: &sealane_engine_ao::Write| {
             self.peer.write(&[Span { at: self.n.args[3] + w.offset as u64, len: w.bytes.len() }], &w.bytes)
         };
         for write in &answer.writes {

@@ -4,7 +4,7 @@ use super::join::{Delivered, Joins};
 use super::{Activity, Pass, Way};
 use crate::path::{Counters, Shared};
 use arrayvec::ArrayVec;
-use sealane_engine::tcp_ao::{Ends, Inbound, Kernel, Verdict};
+use sealane_engine_ao::{Ends, Inbound, Kernel, Verdict};
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip::Family;

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use sealane_engine::tcp_ao::Ends;
+use sealane_engine_ao::Ends;
 use sealane_net::ao::segment::join::{Join, Pushed};
 use sealane_net::wire::tcp::Segment;
 use sealane_sys::ring::Ring;

@@ -2,9 +2,9 @@
 
 use crate::path::Counters;
 use crate::space::Spaces;
+use sealane_abi::Profile;
 use sealane_abi::admin::DataPath;
-use sealane_engine::Profile;
-use sealane_engine::tcp_ao::ConfiguredKey;
+use sealane_engine_ao::ConfiguredKey;
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_sys::netns::Netns;

@@ -2,7 +2,7 @@
 
 use super::Core;
 use rtrb::{Consumer, Producer, RingBuffer};
-use sealane_engine::xfrm::device::crypto::{CryptoBurst, Polled, Queue};
+use sealane_engine_xfrm::device::crypto::{CryptoBurst, Polled, Queue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};

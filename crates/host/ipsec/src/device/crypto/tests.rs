@@ -2,7 +2,7 @@
 
 use super::ring::DEPTH;
 use super::*;
-use sealane_engine::xfrm::device::crypto::{Polled, Slot, Status};
+use sealane_engine_xfrm::device::crypto::{Polled, Slot, Status};
 use sealane_net::ipsec::burst::{Jobs, NOT_RUN};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};

@@ -3,8 +3,8 @@
 use super::*;
 use crate::device::Place;
 use crate::tests::{TUNNEL, attribute, policy, state};
-use sealane_engine::Caller;
-use sealane_engine::xfrm::{Sender, Setup, Xfrm};
+use sealane_abi::Caller;
+use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_sys::netns::Netns;
 use sealane_sys::testing;
 use std::net::IpAddr;
