@@ -1,10 +1,13 @@
 //! Acquires, which a policy or a program asks for, and peers that have moved (`build_acquire`, `build_mapping`).
 
-use super::find::mark;
-use super::policies::verify_new;
-use super::policy::PolicyRecord;
-use super::state::{Km, State, mark_attr, unless_zero};
-use super::{Notice, Now, Serving, Xfrm, convert};
+use crate::convert;
+use crate::find::mark;
+use crate::namespace::Xfrm;
+use crate::policy::PolicyRecord;
+use crate::policy_calls::verify_new;
+use crate::reply::{Notice, Serving};
+use crate::state::{Km, State, mark_attr, unless_zero};
+use crate::time::Now;
 use core::net::IpAddr;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -107,7 +110,7 @@ impl Xfrm {
     }
 
     /// A program asks in the name of a policy that need not be there (`xfrm_add_acquire`): an event for each template.
-    pub(super) fn send_acquire(
+    pub(crate) fn send_acquire(
         &mut self,
         order: &UserAcquire,
         attrs: &Attributes<'_>,

@@ -1,10 +1,12 @@
 //! NEWSA and UPDSA (`xfrm_add_sa`): a state is made of what a request says, then added or put in the place of another.
 
-use super::replay::{numbers, seen, window_pkts};
-use super::spi::Wanted;
-use super::state::{Km, Replay, State};
-use super::states::Serial;
-use super::{Serving, Xfrm, convert, plain, verify};
+use crate::namespace::Xfrm;
+use crate::replay::{Replay, numbers, seen};
+use crate::reply::{Serving, plain};
+use crate::serial::Serial;
+use crate::spi::Wanted;
+use crate::state::{Km, State};
+use crate::{convert, verify};
 use sealane_abi::Errno;
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::rules::Reject;
@@ -38,7 +40,7 @@ pub(crate) fn set_mark(attrs: &Attributes<'_>) -> Result<Mark, Reject> {
 }
 
 impl Xfrm {
-    pub(super) fn add_state(
+    pub(crate) fn add_state(
         &mut self,
         info: &UsersaInfo,
         attrs: &Attributes<'_>,
@@ -118,7 +120,7 @@ impl Xfrm {
             state.sa = self.add_to_packets(&mut state, transform)?;
         }
         let (key, sa) = (state.device_key, state.sa);
-        let (replay, window) = (state.replay.clone(), window_pkts(&state));
+        let (replay, window) = (state.replay.clone(), state.window_pkts());
         let serial = self.states.add(state, now_s);
         self.devices.placed(key, serial);
         if let Err(refusal) = self.lease_of_device(serial) {
@@ -169,7 +171,7 @@ impl Xfrm {
             flags,
             encap: state.encap.map(|e| UdpEncap { sport: e.encap_sport.get(), dport: e.encap_dport.get() }),
             tfc_pad: state.tfcpad,
-            window_pkts: window_pkts(state),
+            window_pkts: state.window_pkts(),
             out_number,
             in_number,
             iv_salt: self.random(),

@@ -1,10 +1,13 @@
 //! NEWAE and GETAE: replay and lifetime of a state, for who keeps a copy of it on another machine (`build_aevent`).
 
-use super::find::mark;
-use super::replay::{numbers, seen, window_pkts};
-use super::state::{Km, Replay, State, TICKS_S, mark_attr, unless_zero};
-use super::states::Serial;
-use super::{Serving, Xfrm, convert, plain};
+use crate::convert;
+use crate::find::mark;
+use crate::namespace::Xfrm;
+use crate::replay::{Replay, numbers, seen};
+use crate::reply::{Serving, plain};
+use crate::serial::Serial;
+use crate::state::{Km, State, mark_attr, unless_zero};
+use crate::time::TICKS_S;
 use sealane_abi::Errno;
 use sealane_abi::netlink::NLM_F_REPLACE;
 use sealane_abi::netlink::rules::Reject;
@@ -44,7 +47,7 @@ impl Xfrm {
         Message { body: Body::NewAe(id), attrs }
     }
 
-    pub(super) fn tell_aevent(
+    pub(crate) fn tell_aevent(
         &self,
         id: &AeventId,
         attrs: &Attributes<'_>,
@@ -60,7 +63,7 @@ impl Xfrm {
         Ok(())
     }
 
-    pub(super) fn set_aevent(
+    pub(crate) fn set_aevent(
         &mut self,
         id: &AeventId,
         attrs: &Attributes<'_>,
@@ -106,7 +109,7 @@ impl Xfrm {
     /// Numbers and window go on from here. Back they do not go, other than Linux's: a number sent twice is an IV used twice.
     fn set_numbers(&mut self, serial: Serial, replay: Replay) -> Result<(), Reject> {
         let Some(state) = self.states.get(serial) else { return Ok(()) };
-        let window = window_pkts(state);
+        let window = state.window_pkts();
         let set = self.with_sad(serial, |sad, sa| {
             let esn = sad.get(sa).is_some_and(|sa| sa.flags.esn);
             let (out, top) = numbers(&replay, esn);

@@ -6,68 +6,18 @@
 //!
 //! [`Sad::watch_numbers`]: sealane_net::ipsec::sad::Sad::watch_numbers
 
-use super::replay::numbers;
-use super::state::{Km, Replay, TICKS_S};
-use super::states::Serial;
-use super::{Notice, Now, Xfrm};
+use crate::aevents::{Aevents, Told};
+use crate::namespace::Xfrm;
+use crate::replay::{Replay, numbers};
+use crate::reply::Notice;
+use crate::serial::Serial;
+use crate::state::Km;
+use crate::time::{Now, TICKS_S};
 use sealane_abi::xfrm::{XFRM_AE_CE, XFRM_AE_CR, XFRM_STATE_ESN, XFRMNLGRP_AEVENTS};
-use std::collections::BTreeSet;
 
 const TICK_NS: u64 = 1_000_000_000 / TICKS_S as u64;
 /// No number is as large.
 const NEVER: [u64; 2] = [u64::MAX; 2];
-
-/// What was told of a state.
-#[derive(Clone, Default)]
-pub(crate) struct Told {
-    /// Its numbers, where they are not those that it was made with.
-    replay: Option<Replay>,
-    /// When its timer was set, on the monotonic clock.
-    set_ns: u64,
-    /// When its timer is due, if it runs and somebody listens.
-    due_ns: Option<u64>,
-    /// Whether it was due and nothing had moved: the next packet tells (`XFRM_TIME_DEFER`).
-    late: bool,
-}
-
-impl Told {
-    /// A key manager has said the numbers: it knows them.
-    pub(crate) fn said_again(&mut self) {
-        self.replay = None;
-    }
-}
-
-/// Those of a namespace.
-pub(crate) struct Aevents {
-    /// Whether anybody listens (`xfrm_aevent_is_on`).
-    on: bool,
-    /// Packets between two events where a state does not say (`net.core.xfrm_aevent_rseqth`).
-    pub(crate) thresh: u32,
-    /// Time between two, in ticks (`net.core.xfrm_aevent_etime`).
-    pub(crate) ticks: u32,
-    /// The time of the call that is served.
-    pub(super) now_ns: u64,
-    timers: BTreeSet<(u64, Serial)>,
-}
-
-impl Default for Aevents {
-    fn default() -> Self {
-        Aevents { on: false, thresh: 2, ticks: TICKS_S, now_ns: 0, timers: BTreeSet::new() }
-    }
-}
-
-impl Aevents {
-    /// When the first timer is due, on the monotonic clock.
-    pub(super) fn poll_timeout(&self) -> Option<u64> {
-        self.timers.first().map(|(at, _)| *at)
-    }
-
-    pub(super) fn forget(&mut self, serial: Serial, told: &Told) {
-        if let Some(due) = told.due_ns {
-            self.timers.remove(&(due, serial));
-        }
-    }
-}
 
 impl Xfrm {
     /// Where states say nothing: packets between two events of replay (`net.core.xfrm_aevent_rseqth`), and tenths of a second
@@ -100,7 +50,7 @@ impl Xfrm {
     }
 
     /// A state is new, or another one goes on in it.
-    pub(super) fn start_told(&mut self, serial: Serial) {
+    pub(crate) fn start_told(&mut self, serial: Serial) {
         let now_ns = self.aevents.now_ns;
         if let Some(state) = self.states.get_mut(serial) {
             state.told = Told { set_ns: now_ns, due_ns: None, late: false, replay: state.told.replay.take() };
@@ -128,7 +78,7 @@ impl Xfrm {
     }
 
     /// Says from which numbers on packets are to tell.
-    pub(super) fn watch(&mut self, serial: Serial) {
+    pub(crate) fn watch(&mut self, serial: Serial) {
         let Some(state) = self.states.get(serial) else { return };
         let from = match &state.told {
             _ if !self.aevents.on || state.km != Km::Valid => NEVER,
@@ -144,7 +94,7 @@ impl Xfrm {
     }
 
     /// Packets have come to where they are to tell.
-    pub(super) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
+    pub(crate) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
         let state = self.states.get(serial).filter(|state| self.aevents.on && state.km == Km::Valid)?;
         let moved = self.replay(state);
         let told = state.told.replay.as_ref().unwrap_or(&state.replay);
@@ -177,7 +127,7 @@ impl Xfrm {
     }
 
     /// Timers that are due.
-    pub(super) fn aevents_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
+    pub(crate) fn aevents_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
         while let Some((at, serial)) = self.aevents.timers.first().copied()
             && at <= now.monotonic_ns
         {

@@ -1,100 +1,30 @@
 //! What the packets of a burst need of large tables, asked for before they are looked up one by one: each step is taken for all
 //! of them before the next, so that their cache misses overlap.
 
-use super::data::{BURST, Paths, Run, Tables};
+use crate::burst::{BURST, Paths, Run, direction};
+use crate::data::Tables;
+use crate::scratch::{Ahead, Judged};
 use arrayvec::ArrayVec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::resolve::{self, Bundle, Leaving};
-use sealane_net::ipsec::spd::{Dir, PolicyId};
+use sealane_net::ipsec::spd::Dir;
+use sealane_net::ipsec::spd::resolve::{self, Leaving};
 
 /// From how many flows on there is enough to overlap.
 const FLOWS_FROM: usize = 8;
 
-/// What is known of the flow of a run's first packet.
-pub(super) struct Ahead {
-    pub(super) flow: Result<Flow, DropReason>,
-    /// Its policy, where that has been looked up.
-    pub(super) policy: Option<Option<PolicyId>>,
-}
-
-/// What a burst is thought about on. It lies beside the tables: it is large, and packets that come alone need little of it.
-#[derive(Default)]
-pub(super) struct Scratch {
-    pub(super) ways: Ways,
-    pub(super) ahead: ArrayVec<Ahead, BURST>,
-    pub(super) judged: ArrayVec<Judged, BURST>,
-}
-
-impl Scratch {
-    /// Forgets the last burst.
-    pub(super) fn clear(&mut self) {
-        self.ways.first.clear();
-        self.ways.deep.clear();
-        self.ahead.clear();
-        self.judged.clear();
-    }
-}
-
-/// The states that the runs of a burst go through.
-#[derive(Default)]
-pub(super) struct Ways {
-    /// The first of them, by run; [`SaId::NONE`] for none.
-    first: ArrayVec<SaId, BURST>,
-    /// Where there are more: which run, and all of them.
-    deep: ArrayVec<(usize, Bundle), BURST>,
-}
-
-impl Ways {
-    /// Those of the next run.
-    pub(super) fn push(&mut self, bundle: &[SaId]) {
-        if bundle.len() > 1 {
-            self.deep.push((self.first.len(), bundle.iter().copied().collect()));
-        }
-        self.first.push(bundle.first().copied().unwrap_or(SaId::NONE));
-    }
-
-    /// Those of a run.
-    pub(super) fn of(&self, run: usize) -> &[SaId] {
-        match self.deep.iter().find(|(of, _)| *of == run) {
-            Some((_, bundle)) => bundle,
-            None => self.first.get(run..=run).filter(|first| *first != [SaId::NONE]).unwrap_or_default(),
-        }
-    }
-
-    /// How many runs have been pushed.
-    pub(super) fn len(&self) -> usize {
-        self.first.len()
-    }
-
-    /// The first state of each run.
-    pub(super) fn firsts(&self) -> impl Iterator<Item = SaId> {
-        self.first.iter().copied()
-    }
-
-    /// The most that any run goes through.
-    pub(super) fn depth(&self) -> usize {
-        let one = usize::from(self.first.iter().any(|first| *first != SaId::NONE));
-        self.deep.iter().map(|(_, bundle)| bundle.len()).max().unwrap_or(one)
-    }
-}
-
-/// What is known of a packet that has come in, where its policy has been looked up.
-pub(super) type Judged = Option<(Flow, Dir, Option<PolicyId>)>;
-
 impl Tables<'_> {
     /// Whether so many flows have anything to ask for ahead.
     #[inline]
-    pub(super) fn looks_ahead(&self, flows: usize) -> bool {
+    pub(crate) fn looks_ahead(&self, flows: usize) -> bool {
         flows >= FLOWS_FROM && (self.sad.is_large() || self.spd.is_large())
     }
 
     /// How a flow leaves, as far as it is known without its policy.
-    pub(super) fn leaving<'f>(&self, flow: &'f Flow) -> Leaving<'f> {
+    pub(crate) fn leaving<'f>(&self, flow: &'f Flow) -> Leaving<'f> {
         let local = match flow.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -104,7 +34,7 @@ impl Tables<'_> {
 
     /// The flows of a burst's runs: their ways are asked for, or their policies and states where no way is known.
     #[inline(never)]
-    pub(super) fn ahead(&mut self, runs: &[Run], packets: &[Outbound<'_>], all: &mut ArrayVec<Ahead, BURST>) {
+    pub(crate) fn ahead(&mut self, runs: &[Run], packets: &[Outbound<'_>], all: &mut ArrayVec<Ahead, BURST>) {
         let mut rest = packets;
         all.extend(runs.iter().take(BURST).map(|run| {
             let (these, others) = rest.split_at(run.packets.min(rest.len()));
@@ -134,7 +64,7 @@ impl Tables<'_> {
 
     /// The policies of a burst that was opened.
     #[inline(never)]
-    pub(super) fn judged(&self, packets: &[Inbound<'_>], paths: &mut impl Paths, all: &mut ArrayVec<Judged, BURST>) {
+    pub(crate) fn judged(&self, packets: &[Inbound<'_>], paths: &mut impl Paths, all: &mut ArrayVec<Judged, BURST>) {
         for arrived in packets.iter().take(BURST) {
             let opened = matches!(arrived.status, Ok(Opened::Packet { .. }));
             let flow = opened.then(|| Flow::of(arrived.packet.bytes(), arrived.mark, 0).ok()).flatten();
@@ -149,9 +79,4 @@ impl Tables<'_> {
             these.zip(found).for_each(|(judged, found)| judged.2 = found);
         }
     }
-}
-
-/// Which policies a packet's that has come in are.
-pub(super) fn direction(flow: &Flow, paths: &mut impl Paths) -> Dir {
-    if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd }
 }

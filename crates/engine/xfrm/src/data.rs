@@ -3,9 +3,11 @@
 //! Status *i* belongs to packet *i*. Nothing is allocated for a packet; what key managers must hear of is collected and
 //! becomes messages when the burst is done.
 
-use super::ahead::{Ahead, Scratch, Ways, direction};
-use super::pieces::{Piece, Pieces, is_fragment};
-use super::{Notice, Now, Xfrm};
+use crate::burst::direction;
+pub use crate::burst::{BURST, Paths, Run};
+use crate::pieces::{Piece, Pieces, is_fragment};
+use crate::scratch::{Ahead, Scratch, Ways};
+use crate::time::Now;
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
 use sealane_crypto::Status;
@@ -24,28 +26,6 @@ use sealane_net::ipsec::spd::check::{Arrived, judge};
 use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
-/// Packets of one burst at most.
-pub const BURST: usize = 64;
-
-/// Packets of one flow, one behind another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
-    /// How many.
-    pub packets: usize,
-    /// Their mark.
-    pub mark: u32,
-    /// The interface that they would leave by; 0 where it is not known.
-    pub ifindex: i32,
-}
-
-impl Run {
-    /// One packet more or less of a flow without anything special.
-    #[must_use]
-    pub fn new(packets: usize) -> Self {
-        Run { packets, mark: 0, ifindex: 0 }
-    }
-}
-
 /// How many flows the cache of outbound ways has room for.
 const CACHED_FLOWS: usize = 4096;
 
@@ -62,7 +42,7 @@ pub struct Databases {
     pub events: Vec<Event>,
     pub(crate) owner: Owner,
     /// The interface ids that there are xfrm interfaces of.
-    interfaces: Vec<u32>,
+    pub(crate) interfaces: Vec<u32>,
     /// Ways of outbound flows.
     cache: FlowCache,
     /// Fragments that leave, and that came in.
@@ -143,95 +123,6 @@ pub fn sealed(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) -> bo
     packets.iter().any(|out| out.status.is_err())
 }
 
-/// What the routes say.
-pub trait Paths {
-    /// The MTU of the path to an address, in bytes; 0 where it is not known.
-    fn mtu(&mut self, to: IpAddr) -> u32;
-    /// The address that packets to an address leave with; unspecified where it is not known.
-    fn source(&mut self, to: IpAddr) -> IpAddr;
-    /// Whether packets to an address are for this host.
-    fn is_local(&mut self, to: IpAddr) -> bool;
-}
-
-impl Xfrm {
-    /// Seals each packet that a policy protects, see [`Tables::outbound`]. Returns what key managers are to hear.
-    pub fn outbound(
-        &mut self,
-        runs: &[Run],
-        packets: &mut [Outbound<'_>],
-        paths: &mut impl Paths,
-        cpu: u32,
-        now: Now,
-    ) -> Vec<Notice> {
-        self.data.tables(cpu, now).outbound(runs, packets, paths);
-        self.notices(now)
-    }
-
-    /// Opens packets and asks the policies, see [`Tables::inbound`]. Returns what key managers are to hear.
-    pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> Vec<Notice> {
-        self.data.tables(0, now).inbound(packets, paths);
-        self.notices(now)
-    }
-
-    /// What is to be done with a burst, in phases, and then [`Self::told`].
-    pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        self.data.tables(cpu, now)
-    }
-
-    /// What key managers are to hear of what packets brought about.
-    pub fn told(&mut self, now: Now) -> Vec<Notice> {
-        self.notices(now)
-    }
-
-    /// The policies.
-    #[must_use]
-    pub fn spd(&self) -> &Spd {
-        &self.data.spd
-    }
-
-    /// The states.
-    #[must_use]
-    pub fn sad(&self) -> &Sad {
-        &self.data.sad
-    }
-
-    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`.
-    #[must_use]
-    pub fn stat(&self) -> Stat {
-        let mut stat = self.data.stat.clone();
-        self.add_device_stat(&mut stat);
-        stat
-    }
-
-    /// From now on packets of states that are not known here are looked for elsewhere, and counted by
-    /// [`Self::count_unknown`].
-    pub fn look_elsewhere(&mut self) {
-        self.data.owner = Owner::Stack;
-    }
-
-    /// From now on there are xfrm interfaces with these interface ids: what comes through states with one of them comes out of its
-    /// interface ([`Inbound::if_id`]), and has the policies of that.
-    pub fn set_interfaces(&mut self, mut if_ids: Vec<u32>) {
-        if_ids.retain(|if_id| *if_id != 0);
-        self.data.interfaces = if_ids;
-    }
-
-    /// Counts packets whose state nobody has, or is not valid.
-    pub fn count_unknown(&mut self, packets: &[Inbound<'_>]) {
-        let unknown = packets.iter().filter(|packet| is_unknown(packet));
-        unknown.filter_map(|packet| packet.status.err()).for_each(|reason| self.data.stat.dropped(reason));
-    }
-
-    fn notices(&mut self, now: Now) -> Vec<Notice> {
-        let mut notices = Vec::new();
-        if !self.data.events.is_empty() {
-            let events = core::mem::take(&mut self.data.events);
-            self.handle_events(events, now, &mut notices);
-        }
-        notices
-    }
-}
-
 /// Marks and interfaces that outbound policies ask for.
 #[derive(Default)]
 pub(crate) struct Hints {
@@ -278,7 +169,7 @@ pub struct Tables<'a> {
     owner: Owner,
     interfaces: &'a [u32],
     /// The interface id of the xfrm interface that packets leave by; 0 for none.
-    pub(super) if_id: u32,
+    pub(crate) if_id: u32,
 }
 
 impl Tables<'_> {

@@ -18,6 +18,9 @@ use sealane_net::ipsec::spd::Policy;
 use std::sync::Arc;
 
 pub mod crypto;
+mod key;
+
+pub use key::{PolicyKey, StateKey};
 
 /// What a device does for a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +41,6 @@ pub struct Caps {
     /// Policies (`xdo_dev_policy_add`).
     pub policies: bool,
 }
-
-/// A state, as long as it is offloaded; never another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StateKey(pub u64);
-
-/// A policy, as long as it is offloaded; never another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PolicyKey(pub u64);
 
 /// A state that a device is to take.
 pub struct Offered<'a> {

@@ -1,6 +1,7 @@
 //! Dumps: many messages, packed into datagrams, and an end.
 
-use super::{Serving, Xfrm};
+use crate::namespace::Xfrm;
+use crate::reply::Serving;
 use sealane_abi::netlink::NLM_F_MULTI;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, done};
 use sealane_abi::netlink::packer::Packer;
@@ -20,7 +21,7 @@ fn finish(packer: Packer, serving: &mut Serving<'_>, options: AckOptions, warnin
 
 impl Xfrm {
     /// All states that a filter lets through, the newest first (`xfrm_dump_sa`).
-    pub(super) fn dump_states(
+    pub(crate) fn dump_states(
         &self,
         request: &Request<'_>,
         serving: &mut Serving<'_>,
@@ -39,7 +40,7 @@ impl Xfrm {
     }
 
     /// All policies, the newest first (`xfrm_dump_policy`).
-    pub(super) fn dump_policies(&self, serving: &mut Serving<'_>, options: AckOptions) {
+    pub(crate) fn dump_policies(&self, serving: &mut Serving<'_>, options: AckOptions) {
         let mut packer = Packer::new(DATAGRAM_LEN);
         for (_, policy) in self.policies.iter() {
             packer.push(&policy.new_message(&self.data.spd).encode(

@@ -1,14 +1,15 @@
 //! Orders to expire: a program says that a limit was reached (`xfrm_add_sa_expire`, `xfrm_add_pol_expire`).
 
-use super::find::mark;
-use super::state::Km;
-use super::{Serving, Xfrm, plain};
+use crate::find::mark;
+use crate::namespace::Xfrm;
+use crate::reply::{Serving, plain};
+use crate::state::Km;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{Attributes, Reason, UserExpire, UserPolexpire, UserpolicyId};
 
 impl Xfrm {
-    pub(super) fn expire_state(
+    pub(crate) fn expire_state(
         &mut self,
         order: &UserExpire,
         attrs: &Attributes<'_>,
@@ -28,7 +29,7 @@ impl Xfrm {
         Ok(())
     }
 
-    pub(super) fn expire_policy(
+    pub(crate) fn expire_policy(
         &mut self,
         order: &UserPolexpire,
         attrs: &Attributes<'_>,

@@ -1,7 +1,9 @@
 //! Asking for states, deleting them, flushing them; what becomes of them by themselves.
 
-use super::states::Serial;
-use super::{Notice, Now, Serving, Xfrm, plain};
+use crate::namespace::Xfrm;
+use crate::reply::{Notice, Serving, plain};
+use crate::serial::Serial;
+use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -27,7 +29,7 @@ impl Xfrm {
         self.states.find(mark, &id.daddr, id.spi.get(), id.proto, id.family).ok_or(plain(Errno::ESRCH))
     }
 
-    pub(super) fn tell_state(
+    pub(crate) fn tell_state(
         &self,
         id: &UsersaId,
         attrs: &Attributes<'_>,
@@ -40,7 +42,7 @@ impl Xfrm {
         Ok(())
     }
 
-    pub(super) fn delete_state(
+    pub(crate) fn delete_state(
         &mut self,
         id: &UsersaId,
         attrs: &Attributes<'_>,
@@ -56,7 +58,7 @@ impl Xfrm {
     }
 
     /// Deletes all of a protocol; an event says so unless there were none (`xfrm_flush_sa`).
-    pub(super) fn flush_states(&mut self, proto: u8, serving: &mut Serving<'_>) {
+    pub(crate) fn flush_states(&mut self, proto: u8, serving: &mut Serving<'_>) {
         let gone: Vec<Serial> = self
             .states
             .iter()
@@ -68,6 +70,19 @@ impl Xfrm {
         }
         gone.into_iter().for_each(|serial| self.remove_state(serial));
         serving.tell(XFRMNLGRP_SA, &Message::new(Body::FlushSa(UsersaFlush { proto })));
+    }
+
+    /// Tells `each` the ports of UDP that states have, at either end: whether it is IPv6's, and the port. It looks at so many states
+    /// `from` one on, 0 at first, and returns which is the next to be looked at.
+    pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
+        let mut states = self.states.since(from);
+        for (_, state) in states.by_ref().take(most) {
+            if let Some(encap) = &state.encap {
+                let v6 = state.info.family == sealane_abi::xfrm::AF_INET6;
+                [encap.encap_sport, encap.encap_dport].iter().for_each(|port| each(v6, port.get()));
+            }
+        }
+        states.next().map(|(serial, _)| serial)
     }
 
     /// Takes a state out of both tables.

@@ -1,7 +1,6 @@
-//! NAT keep-alives (`net/xfrm/xfrm_nat_keepalive.c`): which states want one sent, and when.
+//! NAT keep-alives and their timers.
 
-use super::states::Serial;
-use super::{Now, Xfrm, convert};
+use crate::serial::Serial;
 use core::net::IpAddr;
 use std::collections::BTreeSet;
 
@@ -22,74 +21,24 @@ pub struct Keepalive {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Looked {
     /// Next, in seconds of wall time.
-    next_s: Option<u64>,
+    pub(crate) next_s: Option<u64>,
     /// Not before then: it had been used.
-    not_before_s: u64,
+    pub(crate) not_before_s: u64,
 }
 
 /// States that are looked at, by when.
 #[derive(Default)]
-pub(crate) struct Keepalives(BTreeSet<(u64, Serial)>);
+pub(crate) struct Keepalives(pub(crate) BTreeSet<(u64, Serial)>);
 
 impl Keepalives {
     /// When the first is looked at, in seconds of wall time.
-    pub(super) fn poll_timeout(&self) -> Option<u64> {
+    pub(crate) fn poll_timeout(&self) -> Option<u64> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn forget(&mut self, serial: Serial, looked: Looked) {
+    pub(crate) fn forget(&mut self, serial: Serial, looked: Looked) {
         if let Some(at) = looked.next_s {
             self.0.remove(&(at, serial));
         }
-    }
-}
-
-impl Xfrm {
-    /// A state is new: it is looked at now.
-    pub(super) fn start_keepalive(&mut self, serial: Serial, now_s: u64) {
-        let Some(state) = self.states.get_mut(serial) else { return };
-        state.keepalive = Looked::default();
-        if state.keepalive_s != 0 {
-            state.keepalive.next_s = Some(now_s);
-            self.keepalives.0.insert((now_s, serial));
-        }
-    }
-
-    /// The keep-alives that are to be sent now: of states that nothing was sent through for as long as they say. How long it
-    /// is until there are more, [`Self::poll_timeout`] knows.
-    pub fn keepalives(&mut self, now: Now) -> Vec<Keepalive> {
-        let mut due = Vec::new();
-        while let Some((at, serial)) = self.keepalives.0.first().copied()
-            && at <= now.wall_s
-        {
-            self.keepalives.0.pop_first();
-            let Some(state) = self.states.get(serial) else { continue };
-            let used_s = self.see_sad(state, |sad, sa| sad.get(sa).map_or(0, |sa| sa.last_used_s)).unwrap_or(0);
-            let (interval, idle) = (u64::from(state.keepalive_s), now.wall_s.saturating_sub(used_s));
-            let mut looked = state.keepalive;
-            let next = if idle < interval {
-                looked.not_before_s = now.wall_s + interval - idle;
-                looked.not_before_s
-            } else if looked.not_before_s > now.wall_s {
-                looked.not_before_s
-            } else {
-                if let Some(encap) = &state.encap {
-                    let (info, family) = (&state.info, state.info.family);
-                    due.push(Keepalive {
-                        source: convert::ip(&info.saddr, family),
-                        destination: convert::ip(&info.id.daddr, family),
-                        sport: encap.encap_sport.get(),
-                        dport: encap.encap_dport.get(),
-                    });
-                }
-                now.wall_s + interval
-            };
-            looked.next_s = Some(next);
-            self.keepalives.0.insert((next, serial));
-            if let Some(state) = self.states.get_mut(serial) {
-                state.keepalive = looked;
-            }
-        }
-        due
     }
 }

@@ -1,12 +1,14 @@
 //! MIGRATE and MIGRATE_STATE: states and templates move to other addresses and go on (`xfrm_migrate`,
 //! `xfrm_do_migrate_state`).
 
-use super::add::{UDP_ENCAP_ESPINUDP, set_mark};
-use super::policies::verify_type;
-use super::policy::dir;
-use super::state::{Km, State, unless_zero};
-use super::states::Serial;
-use super::{Notice, Serving, Xfrm, convert, plain, verify};
+use crate::add::{UDP_ENCAP_ESPINUDP, set_mark};
+use crate::namespace::Xfrm;
+use crate::policy::dir;
+use crate::policy_calls::verify_type;
+use crate::reply::{Notice, Serving, plain};
+use crate::serial::Serial;
+use crate::state::{Km, State, unless_zero};
+use crate::{convert, verify};
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -25,7 +27,7 @@ struct Moved {
 }
 
 impl Xfrm {
-    pub(super) fn migrate(
+    pub(crate) fn migrate(
         &mut self,
         id: &UserpolicyId,
         attrs: &Attributes<'_>,
@@ -73,7 +75,7 @@ impl Xfrm {
     }
 
     /// The policy that traffic between a selector's addresses finds (`xfrm_migrate_policy_find`).
-    fn policy_to_migrate(&self, id: &UserpolicyId, if_id: u32) -> Result<super::policies::Serial, Reject> {
+    fn policy_to_migrate(&self, id: &UserpolicyId, if_id: u32) -> Result<Serial, Reject> {
         let sel = &id.sel;
         let (Some(source), Some(destination)) = (sel.saddr.ip(sel.family), sel.daddr.ip(sel.family)) else {
             return Err(Reason::PolicyUnknown.with(Errno::EAFNOSUPPORT));
@@ -193,7 +195,7 @@ impl Xfrm {
     }
 
     /// Other end points for the templates of a policy (`xfrm_policy_migrate`).
-    fn move_templates(&mut self, serial: super::policies::Serial, moves: &[UserMigrate]) -> Result<(), Reject> {
+    fn move_templates(&mut self, serial: Serial, moves: &[UserMigrate]) -> Result<(), Reject> {
         let Some(policy) = self.policies.get(serial) else { return Err(Reason::PolicyUnknown.into()) };
         let mut tmpls = policy.tmpls.clone();
         let mut fit = 0;
@@ -216,7 +218,7 @@ impl Xfrm {
         Ok(())
     }
 
-    pub(super) fn migrate_state(
+    pub(crate) fn migrate_state(
         &mut self,
         order: &UserMigrateState,
         attrs: &Attributes<'_>,

@@ -1,13 +1,16 @@
 //! Offload of states and policies to devices (`net/xfrm/xfrm_device.c`).
 
-use super::acquire::mapping_notice;
-use super::data::BURST;
-use super::device::crypto::Crypto;
-use super::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
-use super::policy::PolicyRecord;
-use super::state::State;
-use super::states::Serial;
-use super::{Notice, Xfrm, convert, plain};
+use crate::acquire::mapping_notice;
+use crate::burst::BURST;
+use crate::convert;
+use crate::device::crypto::Crypto;
+use crate::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use crate::devices::is_packet;
+use crate::namespace::Xfrm;
+use crate::policy::PolicyRecord;
+use crate::reply::{Notice, plain};
+use crate::serial::Serial;
+use crate::state::State;
 use arrayvec::ArrayVec;
 use core::num::NonZeroI32;
 use sealane_abi::Errno;
@@ -21,43 +24,7 @@ use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
 use sealane_net::ipsec::sad::Sad;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The devices of a namespace, and what they have.
-#[derive(Default)]
-pub(crate) struct Devices {
-    devices: BTreeMap<i32, Box<dyn Device>>,
-    states: BTreeMap<StateKey, Serial>,
-    last: u64,
-}
-
-impl Devices {
-    fn next_key(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// A device's state has got its place among the states.
-    pub(crate) fn placed(&mut self, key: Option<StateKey>, serial: Serial) {
-        self.states.extend(key.map(|key| (key, serial)));
-    }
-}
-
-/// Whether an offload is packet offload.
-fn is_packet(offload: &UserOffload) -> bool {
-    offload.flags & XFRM_OFFLOAD_PACKET != 0
-}
-
-/// Whether a device is to have a state for input.
-pub(crate) fn is_inbound(offload: Option<UserOffload>) -> bool {
-    offload.is_some_and(|offload| offload.flags & XFRM_OFFLOAD_INBOUND != 0)
-}
-
-/// The device of a state in packet offload.
-pub(crate) fn packet_device(offload: Option<UserOffload>) -> Option<u32> {
-    offload.filter(is_packet).map(|offload| offload.ifindex as u32)
-}
 
 /// What a device has refused, as a request's refusal: `reason` unless it said more.
 fn refused(refusal: Refusal, reason: Reason) -> Reject {
@@ -167,7 +134,7 @@ impl Xfrm {
     }
 
     /// What does the crypto of a state in the stack's place.
-    pub(super) fn crypto_of(&self, state: &State) -> Option<CryptoDevice> {
+    pub(crate) fn crypto_of(&self, state: &State) -> Option<CryptoDevice> {
         let offload = state.offload.filter(|offload| !is_packet(offload))?;
         self.device_crypto(offload.ifindex)?;
         Some(CryptoDevice { ifindex: NonZeroI32::new(offload.ifindex)?, key: state.device_key?.0 })
@@ -218,7 +185,7 @@ impl Xfrm {
     }
 
     /// Learns from the devices when their policies were used last.
-    pub(super) fn ask_when_used(&mut self) {
+    pub(crate) fn ask_when_used(&mut self) {
         if self.devices.devices.is_empty() {
             return;
         }
@@ -237,7 +204,7 @@ impl Xfrm {
     }
 
     /// Gives a state to a device, or not (`xfrm_dev_state_add`). `spec` makes what the device needs of it.
-    pub(super) fn offload_state(
+    pub(crate) fn offload_state(
         &mut self,
         state: &mut State,
         wanted: &UserOffload,
@@ -295,7 +262,7 @@ impl Xfrm {
     }
 
     /// Takes a state back.
-    pub(super) fn release(&mut self, offload: Option<UserOffload>, key: Option<StateKey>) {
+    pub(crate) fn release(&mut self, offload: Option<UserOffload>, key: Option<StateKey>) {
         if let (Some(offload), Some(key)) = (offload, key) {
             self.devices.states.remove(&key);
             if let Some(device) = self.devices.devices.get_mut(&offload.ifindex) {
@@ -305,7 +272,7 @@ impl Xfrm {
     }
 
     /// Gives a policy to a device (`xfrm_dev_policy_add`).
-    pub(super) fn offload_policy(&mut self, policy: &mut PolicyRecord, wanted: &UserOffload) -> Result<(), Reject> {
+    pub(crate) fn offload_policy(&mut self, policy: &mut PolicyRecord, wanted: &UserOffload) -> Result<(), Reject> {
         if wanted.flags != XFRM_OFFLOAD_PACKET {
             return Err(Reason::OffloadFlags.into());
         }
@@ -338,7 +305,7 @@ impl Xfrm {
     }
 
     /// Takes a policy back.
-    pub(super) fn unload_policy(&mut self, policy: &mut PolicyRecord) {
+    pub(crate) fn unload_policy(&mut self, policy: &mut PolicyRecord) {
         if let (Some(offload), Some(key)) = (policy.offload.take(), policy.device_key.take())
             && let Some(device) = self.devices.devices.get_mut(&offload.ifindex)
         {

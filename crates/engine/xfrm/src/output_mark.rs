@@ -1,6 +1,7 @@
 //! Marks that states give to what leaves through them (`XFRMA_SET_MARK`, `xfrm_smark_get`).
 
-use super::{Xfrm, convert};
+use crate::convert;
+use crate::namespace::Xfrm;
 use core::net::IpAddr;
 use sealane_net::ipsec::sa::Proto;
 

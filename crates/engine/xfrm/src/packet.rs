@@ -7,9 +7,9 @@
 //! What the device does otherwise than the stack: it drops fragments and what does not fit the path, asks nobody for states
 //! (the stack does), and knows no traffic but that of its own policies.
 
-use super::Now;
-use super::data::{Databases, Owner, Paths, Run};
-use super::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use crate::data::{Databases, Owner, Paths, Run};
+use crate::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::Message;
 use sealane_net::ipsec::drop::Stat;

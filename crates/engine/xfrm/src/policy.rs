@@ -1,8 +1,9 @@
 //! A policy as a key manager said it, and how it is told back (`copy_to_user_policy`).
 
-use super::device::PolicyKey;
-use super::state::{mark_attr, unless_zero};
-use super::{Notice, convert};
+use crate::convert;
+use crate::device::PolicyKey;
+use crate::reply::Notice;
+use crate::state::{mark_attr, unless_zero};
 use sealane_abi::xfrm::{
     Attribute, Body, LifetimeCur, Mark, Message, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
     UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_CPU_ACQUIRE, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT,

@@ -1,11 +1,18 @@
 //! Sequence numbers and windows between what a key manager says and what packets move.
 
-use super::Xfrm;
-use super::state::{Replay, State};
-use sealane_abi::xfrm::{Attribute, ReplayState, ReplayStateEsn};
+use sealane_abi::xfrm::{ReplayState, ReplayStateEsn};
 use sealane_net::ipsec::replay::Window;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::sad::Sad;
+
+/// Sequence numbers and window as they were said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Replay {
+    /// 32 bits.
+    Legacy(ReplayState),
+    /// A bitmap of any size.
+    Esn(ReplayStateEsn),
+}
 
 /// Where a state's numbers stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,14 +23,6 @@ pub(crate) struct Position {
     top: u64,
     /// Packets counted: a late packet moves nothing else.
     packets: u64,
-}
-
-/// Size of the window in packets.
-pub(crate) fn window_pkts(state: &State) -> u32 {
-    match &state.replay {
-        Replay::Legacy(_) => state.info.replay_window.into(),
-        Replay::Esn(esn) => esn.replay_window,
-    }
 }
 
 /// The numbers to start from: the last one sent, the highest one received.
@@ -57,7 +56,7 @@ pub(crate) fn seen(replay: &Replay, window_pkts: u32, top: u64) -> Vec<u64> {
 }
 
 /// What a window is as a structure of the ABI, on the model of what was said.
-fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
+pub(crate) fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
     let seen = |back: u32| at.top.checked_sub(back.into()).is_some_and(|n| n != 0 && window.is_seen(n));
     match said {
         Replay::Legacy(said) => {
@@ -92,30 +91,6 @@ fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
 }
 
 /// Where the numbers of an association stand.
-fn position(sad: &Sad, sa: SaId) -> Option<Position> {
+pub(crate) fn position(sad: &Sad, sa: SaId) -> Option<Position> {
     Some(Position { out: sad.out_number(sa)?, top: sad.get(sa)?.window().top(), packets: sad.usage(sa)?.packets })
-}
-
-impl Xfrm {
-    /// Where the numbers of a state stand; `None` where no packets go through it.
-    pub(crate) fn position(&self, state: &State) -> Option<Position> {
-        self.see_sad(state, position).flatten()
-    }
-
-    /// Numbers and window as they stand.
-    pub(crate) fn replay(&self, state: &State) -> Replay {
-        let now = |sad: &Sad, id: SaId| {
-            let (at, sa) = (position(sad, id)?, sad.get(id)?);
-            (state.replay_at != Some(at)).then(|| told(&state.replay, sa.flags.esn, at, sa.window()))
-        };
-        self.see_sad(state, now).flatten().unwrap_or_else(|| state.replay.clone())
-    }
-
-    /// The attribute that says so.
-    pub(crate) fn replay_attr(&self, state: &State) -> Attribute {
-        match self.replay(state) {
-            Replay::Legacy(replay) => Attribute::ReplayVal(replay),
-            Replay::Esn(replay) => Attribute::ReplayEsnVal(replay),
-        }
-    }
 }

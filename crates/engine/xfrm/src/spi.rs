@@ -1,9 +1,12 @@
 //! ALLOCSPI: a state that reserves an SPI until a key manager has the keys (`xfrm_alloc_userspi`).
 
-use super::find::mark;
-use super::state::{Km, State};
-use super::states::Serial;
-use super::{Serving, Xfrm, convert};
+use crate::convert;
+use crate::find::mark;
+use crate::namespace::Xfrm;
+use crate::reply::Serving;
+use crate::serial::Serial;
+use crate::state::{Km, State};
+use crate::states::States;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
     AF_INET, AF_INET6, Attributes, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, Id, LifetimeCfg, LifetimeCur, Mark, Reason,
@@ -35,7 +38,7 @@ fn verify(proto: u8, min: u32, max: u32) -> Result<(), Reject> {
 }
 
 impl Xfrm {
-    pub(super) fn alloc_spi(
+    pub(crate) fn alloc_spi(
         &mut self,
         request: &UserspiInfo,
         attrs: &Attributes<'_>,
@@ -161,7 +164,7 @@ impl Xfrm {
     /// An SPI of a range that no state of the protocol has (`xfrm_alloc_spi`).
     fn free_spi(&mut self, proto: u8, min: u32, max: u32) -> Option<u32> {
         let range = u64::from(max - min) + 1;
-        let free = |states: &super::States, spi: u32| spi != 0 && !states.is_spi_used(spi, proto);
+        let free = |states: &States, spi: u32| spi != 0 && !states.is_spi_used(spi, proto);
         for _ in 0..TRIES {
             let random = u64::from_ne_bytes(self.random());
             // The bias of a remainder is a billionth.

@@ -1,16 +1,14 @@
 //! The table of states: by number of addition, by what names them, by addresses, by acquire.
 
-use super::defaults::Buckets;
-use super::state::{Km, State};
-use super::{Notice, Now, Xfrm, convert};
+use crate::convert;
+use crate::serial::Serial;
+use crate::settings::Buckets;
+use crate::state::{Km, State};
 use core::ops::Bound::Included;
 use sealane_abi::xfrm::Address;
 use sealane_net::ipsec::lifetime::Age;
 use sealane_net::ipsec::sa::SaId;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Counts additions: the later one is the newer one. It never names another state.
-pub(crate) type Serial = u64;
 
 /// SPI, protocol, family, destination.
 type Name = (u32, u8, u16, [u8; 16]);
@@ -76,7 +74,7 @@ impl States {
     }
 
     /// Those from a number on, the oldest first.
-    fn since(&self, serial: Serial) -> impl Iterator<Item = (Serial, &State)> {
+    pub(crate) fn since(&self, serial: Serial) -> impl Iterator<Item = (Serial, &State)> {
         self.states.range(serial..).map(|(serial, state)| (*serial, &**state))
     }
 
@@ -190,13 +188,13 @@ impl States {
         all.filter_map(|(_, serial)| Some((*serial, self.get(*serial)?)))
     }
 
-    /// When [`Xfrm::states_timeout`] is to be called.
+    /// When [`Xfrm::states_timeout`](crate::Xfrm) is to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         self.timers.first().map(|(at, _)| *at)
     }
 
     /// The next that is due.
-    fn due(&mut self, now_s: u64) -> Option<Serial> {
+    pub(crate) fn due(&mut self, now_s: u64) -> Option<Serial> {
         self.timers.first().filter(|(at, _)| *at <= now_s)?;
         let (_, serial) = self.timers.pop_first()?;
         if let Some(state) = self.get_mut(serial) {
@@ -206,7 +204,7 @@ impl States {
     }
 
     /// Looks at one again.
-    fn look_at(&mut self, serial: Serial, at: u64) {
+    pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
         if let Some(state) = self.get_mut(serial) {
             state.look_at_s = Some(at);
             self.timers.insert((at, serial));
@@ -220,43 +218,5 @@ fn next_look(state: &State, now_s: u64) -> Option<u64> {
     match limits.time(&convert::usage(&state.info.curlft), state.dying, now_s) {
         (Age::Young, next) => next,
         _ => Some(now_s),
-    }
-}
-
-impl Xfrm {
-    /// Tells `each` the ports of UDP that states have, at either end: whether it is IPv6's, and the port. It looks at so many states
-    /// `from` one on, 0 at first, and returns which is the next to be looked at.
-    pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
-        let mut states = self.states.since(from);
-        for (_, state) in states.by_ref().take(most) {
-            if let Some(encap) = &state.encap {
-                let v6 = state.info.family == sealane_abi::xfrm::AF_INET6;
-                [encap.encap_sport, encap.encap_dport].iter().for_each(|port| each(v6, port.get()));
-            }
-        }
-        states.next().map(|(serial, _)| serial)
-    }
-
-    /// Limits of time of states that no packet goes through.
-    pub(super) fn states_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
-        while let Some(serial) = self.states.due(now.wall_s) {
-            let Some(state) = self.states.get_mut(serial) else { continue };
-            let limits = convert::limits(&state.info.lft);
-            let (age, next) = limits.time(&convert::usage(&state.info.curlft), state.dying, now.wall_s);
-            match age {
-                Age::Young => {}
-                Age::Soft => {
-                    state.dying = true;
-                    notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, false, 0)));
-                }
-                Age::Hard => {
-                    notices.extend(self.states.get(serial).map(|state| self.expire_notice(state, true, 0)));
-                    self.remove_state(serial);
-                }
-            }
-            if let Some(next) = next {
-                self.states.look_at(serial, next);
-            }
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! The records of a real kernel, played to an [`Xfrm`]: the same acknowledgements, answers and events, byte for byte.
 
 use super::*;
+use sealane_abi::Caller;
 use sealane_abi::netlink::answer::AckOptions;
-use sealane_abi::netlink::{Attrs, NLMSG_HDRLEN};
+use sealane_abi::netlink::{Attrs, Messages, NLM_F_REQUEST, NLMSG_HDRLEN};
 use sealane_abi::xfrm::*;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::sa::Proto;

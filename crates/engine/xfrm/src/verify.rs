@@ -47,7 +47,7 @@ pub(crate) fn mtimer(has_encap: bool, dir: u8) -> Result<(), Reject> {
 }
 
 /// All of it.
-pub(super) fn new_state(p: &UsersaInfo, attrs: &Attributes<'_>) -> Result<(), Reject> {
+pub(crate) fn new_state(p: &UsersaInfo, attrs: &Attributes<'_>) -> Result<(), Reject> {
     let has = |attr: u16| attrs.raw(attr).is_some();
     let dir = attrs.sa_dir()?.unwrap_or(0);
     family(p.family)?;

@@ -11,7 +11,7 @@
 //! states. A device that is another piece of hardware, such as a GPU, implements [`Queue`] over the same bursts: the buffer may
 //! be copied or mapped as a whole, [`CryptoBurst::packets`] and the device's own copies of the keys are all it needs.
 
-use super::StateKey;
+use super::key::StateKey;
 use arrayvec::ArrayVec;
 pub use sealane_net::ipsec::burst::Direction;
 use sealane_net::ipsec::burst::{self, BURST, Item, Job, Jobs, Key, Keys};

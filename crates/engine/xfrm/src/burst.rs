@@ -1,0 +1,42 @@
+//! Bursts of packets, and the routes that they are given.
+
+use core::net::IpAddr;
+use sealane_net::ipsec::selector::Flow;
+use sealane_net::ipsec::spd::Dir;
+
+/// Packets of one burst at most.
+pub const BURST: usize = 64;
+
+/// Packets of one flow, one behind another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub packets: usize,
+    /// Their mark.
+    pub mark: u32,
+    /// The interface that they would leave by; 0 where it is not known.
+    pub ifindex: i32,
+}
+
+impl Run {
+    /// One packet more or less of a flow without anything special.
+    #[must_use]
+    pub fn new(packets: usize) -> Self {
+        Run { packets, mark: 0, ifindex: 0 }
+    }
+}
+
+/// What the routes say.
+pub trait Paths {
+    /// The MTU of the path to an address, in bytes; 0 where it is not known.
+    fn mtu(&mut self, to: IpAddr) -> u32;
+    /// The address that packets to an address leave with; unspecified where it is not known.
+    fn source(&mut self, to: IpAddr) -> IpAddr;
+    /// Whether packets to an address are for this host.
+    fn is_local(&mut self, to: IpAddr) -> bool;
+}
+
+/// Which policies a packet's that has come in are.
+pub(crate) fn direction(flow: &Flow, paths: &mut impl Paths) -> Dir {
+    if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd }
+}

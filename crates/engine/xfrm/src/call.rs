@@ -1,0 +1,149 @@
+//! Requests (`netlink_rcv_skb`, `xfrm_user_rcv_msg`) and timers.
+
+use crate::namespace::Xfrm;
+use crate::reply::{Notice, Replies, Sender, Serving, plain};
+use crate::time::Now;
+use core::time::Duration;
+use sealane_abi::Errno;
+use sealane_abi::netlink::answer::{ExtAck, ack, done};
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_MIN_TYPE};
+use sealane_abi::xfrm::{Body, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
+use zeroize::Zeroizing;
+
+/// What a request has come to where it did not fail.
+enum Outcome {
+    /// Done: an acknowledgement where it was asked for.
+    Done,
+    /// A dump: its end is the acknowledgement.
+    Dumped,
+}
+
+impl Xfrm {
+    /// Serves one datagram, message by message (`netlink_rcv_skb`, `xfrm_user_rcv_msg`).
+    pub fn call(&mut self, datagram: &[u8], from: Sender, now: Now) -> Replies {
+        let mut replies = Replies::default();
+        self.aevents.now_ns = now.monotonic_ns;
+        // As long as a dump has not been read to its end, which is not before this returns, there is no second one.
+        let mut dumping = false;
+        for message in Messages::new(datagram) {
+            let header = message.header;
+            let mut ext = ExtAck::default();
+            let dump = matches!(header.nlmsg_type, XFRM_MSG_GETSA | XFRM_MSG_GETPOLICY)
+                && header.nlmsg_flags & NLM_F_REQUEST != 0
+                && header.nlmsg_flags & NLM_F_DUMP != 0
+                && from.caller.privileged;
+            let before = replies.unicast.len();
+            let outcome = if header.nlmsg_flags & NLM_F_REQUEST == 0 || header.nlmsg_type < NLMSG_MIN_TYPE {
+                Ok(Outcome::Done)
+            } else if dump && dumping {
+                Err(plain(Errno::EBUSY))
+            } else {
+                let mut serving = Serving { header, port: from.port, now, replies: &mut replies };
+                self.request(&message, from, &mut serving, &mut ext)
+            };
+            let errno = match outcome {
+                Ok(Outcome::Dumped) => {
+                    dumping = replies.unicast.len() > before + 1;
+                    continue;
+                }
+                Ok(Outcome::Done) if header.nlmsg_flags & NLM_F_ACK == 0 => continue,
+                Ok(Outcome::Done) => Ok(()),
+                Err(reject) => {
+                    // A warning of the parser stands until something else is said.
+                    if reject.ack.text.is_some() {
+                        ext = reject.ack;
+                    }
+                    Err(reject.errno)
+                }
+            };
+            let answer = if dump && !dumping {
+                done(header.nlmsg_seq, from.port, 0, errno, from.ack, &ext)
+            } else {
+                ack(&message, from.port, errno, from.ack, &ext)
+            };
+            replies.unicast.push(Zeroizing::new(answer));
+        }
+        replies
+    }
+
+    fn request(
+        &mut self,
+        message: &netlink::Message<'_>,
+        from: Sender,
+        serving: &mut Serving<'_>,
+        ext: &mut ExtAck,
+    ) -> Result<Outcome, Reject> {
+        if message.header.nlmsg_type > XFRM_MSG_MAX {
+            return Err(plain(Errno::EINVAL));
+        }
+        // Everything needs the privilege, questions too.
+        if !from.caller.privileged {
+            return Err(plain(Errno::EPERM));
+        }
+        let request = Request::decode(message)?;
+        *ext = request.warning;
+        if matches!(request.body, Body::DumpPolicy | Body::GetPolicy(_) | Body::DelPolicy(_)) {
+            self.ask_when_used();
+        }
+        match request.body {
+            Body::DumpSa => return self.dump_states(&request, serving, from.ack).map(|()| Outcome::Dumped),
+            Body::DumpPolicy => {
+                self.dump_policies(serving, from.ack);
+                return Ok(Outcome::Dumped);
+            }
+            Body::NewSa(info) => self.add_state(&info, &request.attrs, false, serving)?,
+            Body::UpdSa(info) => self.add_state(&info, &request.attrs, true, serving)?,
+            Body::DelSa(id) => self.delete_state(&id, &request.attrs, serving)?,
+            Body::GetSa(id) => self.tell_state(&id, &request.attrs, serving)?,
+            Body::AllocSpi(info) => self.alloc_spi(&info, &request.attrs, serving)?,
+            Body::FlushSa(flush) => self.flush_states(flush.proto, serving),
+            Body::NewPolicy(info) => self.add_policy(&info, &request.attrs, false, serving)?,
+            Body::UpdPolicy(info) => self.add_policy(&info, &request.attrs, true, serving)?,
+            Body::DelPolicy(id) => self.delete_policy(&id, &request.attrs, serving)?,
+            Body::GetPolicy(id) => self.tell_policy(&id, &request.attrs, serving)?,
+            Body::FlushPolicy => self.flush_policies(&request.attrs, serving)?,
+            Body::GetSadInfo(flags) => self.tell_sad_info(flags, serving),
+            Body::GetSpdInfo(flags) => self.tell_spd_info(flags, serving),
+            Body::NewSpdInfo(_) => self.set_thresholds(&request)?,
+            Body::SetDefault(defaults) => self.set_defaults(&defaults, serving),
+            Body::GetDefault(_) => self.tell_defaults(serving),
+            Body::Acquire(acquire) => self.send_acquire(&acquire, &request.attrs, serving)?,
+            Body::Expire(expire) => self.expire_state(&expire, &request.attrs, serving)?,
+            Body::PolExpire(expire) => self.expire_policy(&expire, &request.attrs, serving)?,
+            Body::NewAe(id) => self.set_aevent(&id, &request.attrs, serving)?,
+            Body::GetAe(id) => self.tell_aevent(&id, &request.attrs, serving)?,
+            Body::Migrate(id) => self.migrate(&id, &request.attrs, serving)?,
+            Body::MigrateState(order) => self.migrate_state(&order, &request.attrs, serving)?,
+            _ => return Err(plain(Errno::EINVAL)),
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// In how long [`Self::handle_timeout`] should be called; `None` for never, as things stand.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Now) -> Option<Duration> {
+        let at = [
+            self.data.sad.poll_timeout(),
+            self.states.poll_timeout(),
+            self.policies.poll_timeout(),
+            self.keepalives.poll_timeout(),
+        ];
+        let at = at.into_iter().flatten().min().map(|at| Duration::from_secs(at.saturating_sub(now.wall_s)));
+        let aevent = self.aevents.poll_timeout().map(|at| Duration::from_nanos(at.saturating_sub(now.monotonic_ns)));
+        at.into_iter().chain(self.numbers_poll_timeout()).chain(aevent).min()
+    }
+
+    /// What time has brought: events for those who listen.
+    pub fn handle_timeout(&mut self, now: Now) -> Vec<Notice> {
+        let mut events = Vec::new();
+        self.data.sad.handle_timeout(now.wall_s, &mut events);
+        let mut notices = Vec::new();
+        self.handle_events(events, now, &mut notices);
+        self.states_timeout(now, &mut notices);
+        self.policies_timeout(now, &mut notices);
+        self.aevents_timeout(now, &mut notices);
+        self.numbers_timeout();
+        notices
+    }
+}

@@ -1,0 +1,139 @@
+//! Leases of sequence numbers for states.
+
+use crate::convert;
+use crate::devices::{is_inbound, packet_device};
+use crate::namespace::Xfrm;
+use crate::numbers::{Leased, Numbers, Unleased};
+use crate::reply::plain;
+use crate::serial::Serial;
+use crate::state::State;
+use core::time::Duration;
+use sealane_abi::Errno;
+use sealane_abi::netlink::rules::Reject;
+use sealane_abi::xfrm::XFRM_SA_DIR_IN;
+use sealane_net::ipsec::sa::{SaId, SaSpec};
+use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::seq::Lease;
+use zeroize::Zeroizing;
+
+/// How long it is waited until something that could not be written down is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What makes a series.
+fn identity(state: &State) -> Zeroizing<Vec<u8>> {
+    let info = &state.info;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(512));
+    bytes.extend_from_slice(&[info.id.proto, info.family as u8]);
+    bytes.extend_from_slice(&info.id.spi.get().to_be_bytes());
+    bytes.extend_from_slice(&convert::key(&info.id.daddr, info.family));
+    for word in [state.mark.v & state.mark.m, state.mark.m] {
+        bytes.extend_from_slice(&word.to_be_bytes());
+    }
+    let aead = state.aead.as_ref().map(|a| (a.name(), a.alg_key.expose()));
+    let crypt = state.crypt.as_ref().map(|a| (a.name(), a.alg_key.expose()));
+    let auth = state.auth.as_ref().map(|a| (a.name(), a.alg_key.expose()));
+    for (name, key) in [aead, crypt, auth].into_iter().map(Option::unwrap_or_default) {
+        for part in [name, key] {
+            bytes.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(part);
+        }
+    }
+    bytes
+}
+
+fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased, Reject> {
+    numbers.lease(identity, used).map_err(|why| match why {
+        Unleased::InUse => plain(Errno::EEXIST),
+        Unleased::Storage => plain(Errno::ENOSPC),
+    })
+}
+
+impl Xfrm {
+    /// Leases the numbers of a state that is to be added, where it needs any.
+    pub(crate) fn lease(&mut self, state: &mut State, spec: &mut SaSpec) -> Result<(), Reject> {
+        // What a device has in packet offload is not sent from here.
+        let none = state.dir == XFRM_SA_DIR_IN || packet_device(state.offload).is_some();
+        let Some(numbers) = self.numbers.as_mut().filter(|_| !none) else { return Ok(()) };
+        let leased = lease(&mut **numbers, &identity(state), spec.out_number)?;
+        state.series = Some(leased.series);
+        (spec.out_number, spec.lease) = (leased.used, leased.lease);
+        Ok(())
+    }
+
+    /// What a device is to have in packet offload has no numbers until it has its place ([`Self::lease_of_device`]).
+    pub(crate) fn lease_later(&self, spec: &mut SaSpec) {
+        if self.numbers.is_some() && spec.device.is_some() {
+            spec.lease = Lease { end: spec.out_number, block: 0 };
+        }
+    }
+
+    /// Leases the numbers of a state that a device in this process has in packet offload.
+    pub(crate) fn lease_of_device(&mut self, serial: Serial) -> Result<(), Reject> {
+        let Some(state) = self.states.get(serial) else { return Ok(()) };
+        if packet_device(state.offload).is_none() || self.numbers.is_none() {
+            return Ok(());
+        }
+        let (incoming, identity) = (state.dir == XFRM_SA_DIR_IN || is_inbound(state.offload), identity(state));
+        let out_number = self.in_device(state, |sad, sa| sad.out_number(sa)).flatten();
+        let Some(out_number) = out_number.filter(|_| !incoming) else { return Ok(()) };
+        let Some(numbers) = self.numbers.as_mut() else { return Ok(()) };
+        let leased = lease(&mut **numbers, &identity, out_number)?;
+        if let Some(state) = self.states.get_mut(serial) {
+            state.series = Some(leased.series);
+        }
+        self.with_sad(serial, |sad, sa| {
+            // Nothing has been sent and nothing goes back.
+            let top = sad.get(sa).map_or(0, |sa| sa.window().top());
+            let _ = sad.set_replay(sa, leased.used, top, []);
+            sad.renew_lease(sa, leased.lease);
+        });
+        Ok(())
+    }
+
+    /// The last number that a state has used, which uses none any more.
+    pub(crate) fn last_number(&self, state: &State) -> Option<u64> {
+        let stop = |sad: &mut Sad, sa: SaId| {
+            let end = sad.out_number(sa)?;
+            // Its device's thread goes on until it is taken out there.
+            sad.renew_lease(sa, Lease { end, block: 0 });
+            Some(end)
+        };
+        self.in_device(state, stop).unwrap_or_else(|| self.data.sad.out_number(state.sa?))
+    }
+
+    /// A state leaves the tables, or did not get there: it has used the numbers up to `used`.
+    pub(crate) fn end_lease(&mut self, state: &mut State, used: Option<u64>) {
+        if let (Some(series), Some(numbers)) = (state.series.take(), self.numbers.as_mut()) {
+            numbers.end(series, used);
+        }
+    }
+
+    /// Leases more numbers for a state that has used most of its own.
+    pub(crate) fn renew_lease(&mut self, serial: Option<Serial>) {
+        let Some(serial) = serial else { return };
+        if !self.try_renew(serial) {
+            self.starving.push(serial);
+        }
+    }
+
+    fn try_renew(&mut self, serial: Serial) -> bool {
+        let Some(state) = self.states.get(serial) else { return true };
+        let used = self.see_sad(state, |sad, sa| sad.out_number(sa)).flatten().unwrap_or(u64::MAX);
+        let (Some(series), Some(numbers)) = (state.series, self.numbers.as_mut()) else { return true };
+        let Some(lease) = numbers.renew(series, used) else { return false };
+        self.with_sad(serial, |sad, sa| sad.renew_lease(sa, lease));
+        true
+    }
+
+    /// Tries again what could not be written down.
+    pub(crate) fn numbers_timeout(&mut self) {
+        let starving = core::mem::take(&mut self.starving);
+        let still = starving.into_iter().filter(|serial| !self.try_renew(*serial)).collect();
+        self.starving = still;
+    }
+
+    /// In how long that is to be done.
+    pub(crate) fn numbers_poll_timeout(&self) -> Option<Duration> {
+        (!self.starving.is_empty()).then_some(AGAIN)
+    }
+}

@@ -1,0 +1,76 @@
+//! The state of one network namespace.
+
+use crate::policies::Policies;
+use crate::states::States;
+use crate::{aevents, data, devices, keepalive, numbers, serial, settings};
+use sealane_crypto::Registry;
+use sealane_net::ipsec::transform::Transforms;
+use std::sync::Arc;
+
+/// Fills a buffer with random bytes.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What an [`Xfrm`] is made with.
+pub struct Setup {
+    /// Algorithms.
+    pub registry: Arc<Registry>,
+    /// Random bytes that nobody can foresee: SPIs, salts of IVs, seeds of hash tables.
+    pub random: Random,
+    /// How many CPUs there may be: the limit of `XFRMA_SA_PCPU`.
+    pub cpus: u32,
+    /// Where sequence numbers are leased; `None` for nowhere: a key that is added again begins anew.
+    pub numbers: Option<Box<dyn numbers::Numbers>>,
+}
+
+/// The XFRM of one network namespace.
+pub struct Xfrm {
+    /// States and policies as packets need them.
+    pub(crate) data: data::Databases,
+    /// States as they were said.
+    pub(crate) states: States,
+    /// Policies as they were said.
+    pub(crate) policies: Policies,
+    pub(crate) transforms: Transforms,
+    pub(crate) random: Random,
+    pub(crate) cpus: u32,
+    pub(crate) settings: settings::Settings,
+    pub(crate) aevents: aevents::Aevents,
+    pub(crate) keepalives: keepalive::Keepalives,
+    pub(crate) devices: devices::Devices,
+    pub(crate) numbers: Option<Box<dyn numbers::Numbers>>,
+    /// States whose numbers could not be leased when they asked.
+    pub(crate) starving: Vec<serial::Serial>,
+}
+
+impl Xfrm {
+    /// An empty one, which lets everything pass.
+    #[must_use]
+    pub fn new(mut setup: Setup) -> Self {
+        let mut seed = || {
+            let mut bytes = [0; 8];
+            (setup.random)(&mut bytes);
+            u64::from_ne_bytes(bytes)
+        };
+        Xfrm {
+            data: data::Databases::of(data::Owner::Alone, &mut seed),
+            states: States::default(),
+            policies: Policies::default(),
+            transforms: Transforms::new(setup.registry),
+            random: setup.random,
+            cpus: setup.cpus,
+            settings: settings::Settings::default(),
+            aevents: aevents::Aevents::default(),
+            keepalives: keepalive::Keepalives::default(),
+            devices: devices::Devices::default(),
+            numbers: setup.numbers,
+            starving: Vec::new(),
+        }
+    }
+
+    /// Random bytes.
+    pub(crate) fn random<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        (self.random)(&mut bytes);
+        bytes
+    }
+}

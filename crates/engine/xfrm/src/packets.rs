@@ -1,0 +1,91 @@
+//! The packets of a namespace, and the events that follow from them.
+
+use crate::burst::{Paths, Run};
+use crate::data::{Owner, Tables, is_unknown};
+use crate::namespace::Xfrm;
+use crate::reply::Notice;
+use crate::time::Now;
+use sealane_net::ipsec::drop::Stat;
+use sealane_net::ipsec::open::Inbound;
+use sealane_net::ipsec::sad::Sad;
+use sealane_net::ipsec::seal::Outbound;
+use sealane_net::ipsec::spd::Spd;
+
+impl Xfrm {
+    /// Seals each packet that a policy protects, see [`Tables::outbound`]. Returns what key managers are to hear.
+    pub fn outbound(
+        &mut self,
+        runs: &[Run],
+        packets: &mut [Outbound<'_>],
+        paths: &mut impl Paths,
+        cpu: u32,
+        now: Now,
+    ) -> Vec<Notice> {
+        self.data.tables(cpu, now).outbound(runs, packets, paths);
+        self.notices(now)
+    }
+
+    /// Opens packets and asks the policies, see [`Tables::inbound`]. Returns what key managers are to hear.
+    pub fn inbound(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> Vec<Notice> {
+        self.data.tables(0, now).inbound(packets, paths);
+        self.notices(now)
+    }
+
+    /// What is to be done with a burst, in phases, and then [`Self::told`].
+    pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
+        self.data.tables(cpu, now)
+    }
+
+    /// What key managers are to hear of what packets brought about.
+    pub fn told(&mut self, now: Now) -> Vec<Notice> {
+        self.notices(now)
+    }
+
+    /// The policies.
+    #[must_use]
+    pub fn spd(&self) -> &Spd {
+        &self.data.spd
+    }
+
+    /// The states.
+    #[must_use]
+    pub fn sad(&self) -> &Sad {
+        &self.data.sad
+    }
+
+    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        let mut stat = self.data.stat.clone();
+        self.add_device_stat(&mut stat);
+        stat
+    }
+
+    /// From now on packets of states that are not known here are looked for elsewhere, and counted by
+    /// [`Self::count_unknown`].
+    pub fn look_elsewhere(&mut self) {
+        self.data.owner = Owner::Stack;
+    }
+
+    /// From now on there are xfrm interfaces with these interface ids: what comes through states with one of them comes out of its
+    /// interface ([`Inbound::if_id`]), and has the policies of that.
+    pub fn set_interfaces(&mut self, mut if_ids: Vec<u32>) {
+        if_ids.retain(|if_id| *if_id != 0);
+        self.data.interfaces = if_ids;
+    }
+
+    /// Counts packets whose state nobody has, or is not valid.
+    pub fn count_unknown(&mut self, packets: &[Inbound<'_>]) {
+        let unknown = packets.iter().filter(|packet| is_unknown(packet));
+        unknown.filter_map(|packet| packet.status.err()).for_each(|reason| self.data.stat.dropped(reason));
+    }
+
+    fn notices(&mut self, now: Now) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        if !self.data.events.is_empty() {
+            let events = core::mem::take(&mut self.data.events);
+            self.handle_events(events, now, &mut notices);
+        }
+        notices
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory for one burst.
+
+use crate::burst::BURST;
+use arrayvec::ArrayVec;
+use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::sa::SaId;
+use sealane_net::ipsec::selector::Flow;
+use sealane_net::ipsec::spd::resolve::Bundle;
+use sealane_net::ipsec::spd::{Dir, PolicyId};
+
+/// What is known of the flow of a run's first packet.
+pub(crate) struct Ahead {
+    pub(crate) flow: Result<Flow, DropReason>,
+    /// Its policy, where that has been looked up.
+    pub(crate) policy: Option<Option<PolicyId>>,
+}
+
+/// What a burst is thought about on. It lies beside the tables: it is large, and packets that come alone need little of it.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) ways: Ways,
+    pub(crate) ahead: ArrayVec<Ahead, BURST>,
+    pub(crate) judged: ArrayVec<Judged, BURST>,
+}
+
+impl Scratch {
+    /// Forgets the last burst.
+    pub(crate) fn clear(&mut self) {
+        self.ways.first.clear();
+        self.ways.deep.clear();
+        self.ahead.clear();
+        self.judged.clear();
+    }
+}
+
+/// The states that the runs of a burst go through.
+#[derive(Default)]
+pub(crate) struct Ways {
+    /// The first of them, by run; [`SaId::NONE`] for none.
+    first: ArrayVec<SaId, BURST>,
+    /// Where there are more: which run, and all of them.
+    deep: ArrayVec<(usize, Bundle), BURST>,
+}
+
+impl Ways {
+    /// Those of the next run.
+    pub(crate) fn push(&mut self, bundle: &[SaId]) {
+        if bundle.len() > 1 {
+            self.deep.push((self.first.len(), bundle.iter().copied().collect()));
+        }
+        self.first.push(bundle.first().copied().unwrap_or(SaId::NONE));
+    }
+
+    /// Those of a run.
+    pub(crate) fn of(&self, run: usize) -> &[SaId] {
+        match self.deep.iter().find(|(of, _)| *of == run) {
+            Some((_, bundle)) => bundle,
+            None => self.first.get(run..=run).filter(|first| *first != [SaId::NONE]).unwrap_or_default(),
+        }
+    }
+
+    /// How many runs have been pushed.
+    pub(crate) fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// The first state of each run.
+    pub(crate) fn firsts(&self) -> impl Iterator<Item = SaId> {
+        self.first.iter().copied()
+    }
+
+    /// The most that any run goes through.
+    pub(crate) fn depth(&self) -> usize {
+        let one = usize::from(self.first.iter().any(|first| *first != SaId::NONE));
+        self.deep.iter().map(|(_, bundle)| bundle.len()).max().unwrap_or(one)
+    }
+}
+
+/// What is known of a packet that has come in, where its policy has been looked up.
+pub(crate) type Judged = Option<(Flow, Dir, Option<PolicyId>)>;
