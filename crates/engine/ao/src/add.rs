@@ -1,7 +1,9 @@
 //! TCP_AO_ADD_KEY (`tcp_ao_add_cmd`).
 
-use super::user::{UserBytes, key_memory};
-use super::{Family, Names, Namespace, SocketFacts, SocketId};
+use crate::facts::{Family, SocketFacts, SocketId};
+use crate::namespace::Namespace;
+use crate::rules::Names;
+use crate::user::{UserBytes, key_memory};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_abi::Errno;
 use sealane_abi::tcp::{
@@ -18,7 +20,7 @@ use std::sync::Arc;
 const AES_128: u8 = 16;
 
 impl Namespace {
-    pub(super) fn add_key(&mut self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<(), Errno> {
+    pub(crate) fn add_key(&mut self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<(), Errno> {
         let cmd: &TcpAoAdd = user.whole()?;
         let flags = cmd.flags.get();
         let set_current = flags & TcpAoAdd::SET_CURRENT != 0;
@@ -124,7 +126,7 @@ fn mkt_errno(e: MktError) -> Errno {
     }
 }
 
-pub(super) fn key_errno(e: KeyError) -> Errno {
+pub(crate) fn key_errno(e: KeyError) -> Errno {
     match e {
         KeyError::Driver => Errno::ENOMEM,
         _ => Errno::EINVAL,
@@ -152,7 +154,7 @@ fn peer_prefix(cmd: &TcpAoAdd, family: Family, connected: Option<IpAddr>) -> Res
 
 /// `addr`/`len` if the length is one of the family, no bits are set behind it, and only length 0 stands with the
 /// unspecified address. A v4-mapped address is an IPv4 one, except with length 0.
-pub(super) fn checked_prefix(addr: IpAddr, len: u8) -> Option<Prefix> {
+pub(crate) fn checked_prefix(addr: IpAddr, len: u8) -> Option<Prefix> {
     if len == 0 {
         return addr.is_unspecified().then_some(Prefix { addr, len });
     }

@@ -3,8 +3,10 @@
 //! A configured peer is a template: a listener that nobody opened, from which connections take their keys, whichever end
 //! begins. When the configuration or the time of day changes its keys, those of its connections follow.
 
-use super::flows::{Ends, MADE_UP};
-use super::{Namespace, Socket, SocketId};
+use crate::facts::SocketId;
+use crate::flows::{Ends, MADE_UP};
+use crate::namespace::{Namespace, Socket};
+use crate::saved::Saved;
 use core::net::IpAddr;
 use sealane_net::ao::info::{AoInfo, Conn};
 use sealane_net::ao::mkt::Mkt;
@@ -42,15 +44,6 @@ pub struct SavedConnection {
     pub rnext: Option<u8>,
     /// The MSS that the peer announced, 0 when it is not known.
     pub peer_mss: u16,
-}
-
-/// What tells whether a connection has to be saved again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Saved {
-    /// Sequence numbers: what we sent, what we received.
-    bases: (u32, u32),
-    /// The keys in use.
-    keys: [Option<KeyRef>; 2],
 }
 
 /// How far sequence numbers may go before what was saved of them is too old: far less than half of their space.
@@ -145,12 +138,12 @@ impl Namespace {
     }
 
     /// The template of a configured peer.
-    pub(super) fn template(&self, peer: u32) -> Option<SocketId> {
+    pub(crate) fn template(&self, peer: u32) -> Option<SocketId> {
         Some(template(peer)).filter(|id| self.sockets.contains_key(id))
     }
 
     /// Gives a socket that is about to connect the keys of its configured peer.
-    pub(super) fn adopt_configured(&mut self, id: SocketId, peer: u32, remote: IpAddr) {
+    pub(crate) fn adopt_configured(&mut self, id: SocketId, peer: u32, remote: IpAddr) {
         let Some(from) = self.sockets.get(&template(peer)) else { return };
         let (Some(source), configured) = (&from.info, from.configured.clone()) else { return };
         let mut info = AoInfo::new();

@@ -1,53 +1,17 @@
 //! What connect() and accept() do with keys (`tcp_connect`, `tcp_ao_connect_init`, `tcp_ao_copy_all_matching`).
 
-use super::add::key_errno;
-use super::md5::Md5Key;
-use super::repair::Isns;
-use super::{Family, Namespace, Socket, SocketFacts, SocketId};
+use crate::add::key_errno;
+use crate::connecting::{Connecting, Keys, Progress};
+use crate::facts::{Family, SocketFacts, SocketId};
+use crate::isns::Isns;
+use crate::md5_keys::Md5Key;
+use crate::namespace::{Namespace, Socket};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sealane_abi::Errno;
 use sealane_abi::tcp::State;
 use sealane_net::ao::info::{Child, ChildError, Conn};
 use sealane_net::ao::mkt::unmapped;
 use sealane_net::ao::table::Ids;
-
-/// A connect() that may happen.
-pub(super) struct Connecting {
-    peer: IpAddr,
-    vrf: i32,
-    /// What becomes of the keys.
-    keys: Keys,
-    /// The peer that the socket remembered before.
-    before: Option<(IpAddr, Option<u16>)>,
-    /// It happened: the SYN was seen.
-    sent: bool,
-    /// The MD5 keys that went then.
-    dropped: Vec<Md5Key>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keys {
-    /// There are none of TCP-AO.
-    None,
-    /// TCP-AO: other keys, and all of MD5, go.
-    Ao,
-    /// MD5: TCP-AO goes altogether.
-    Md5,
-    /// They do not allow it.
-    Rejected,
-}
-
-/// What a connect() makes of a socket apart from its connection (`enum socket_state`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Progress {
-    /// The next one connects it.
-    #[default]
-    Unconnected,
-    /// One went on in the background, and no later one has asked how it ended: the next tells.
-    Connecting,
-    /// One succeeded, or the socket was accepted: the next is refused, also when the connection has ended.
-    Connected,
-}
 
 /// How far the kernel gets with a connect(), apart from routes, which only it knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,7 +135,7 @@ impl Namespace {
     }
 
     /// What came of a connect() whose answer nobody told, by the facts at a later call.
-    pub(super) fn infer_connect(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+    pub(crate) fn infer_connect(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Some(mut connecting) = socket.connecting.take() else { return };
         if !connecting.sent && facts.unconnected() {

@@ -1,7 +1,8 @@
 //! TCP_AO_DEL_KEY (`tcp_ao_del_cmd`).
 
-use super::user::{UserBytes, key_memory};
-use super::{Family, Namespace, SocketFacts, SocketId};
+use crate::facts::{Family, SocketFacts, SocketId};
+use crate::namespace::Namespace;
+use crate::user::{UserBytes, key_memory};
 use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TCP_AO_KEYF_IFINDEX, TcpAoDel};
@@ -9,7 +10,7 @@ use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_net::ao::table::Ids;
 
 impl Namespace {
-    pub(super) fn del_key(&mut self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<(), Errno> {
+    pub(crate) fn del_key(&mut self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<(), Errno> {
         let cmd: &TcpAoDel = user.whole()?;
         let flags = cmd.flags.get();
         let set_current = flags & TcpAoDel::SET_CURRENT != 0;

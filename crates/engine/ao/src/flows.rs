@@ -14,8 +14,9 @@
 
 mod table;
 
-use super::connect::Accepted;
-use super::{Namespace, SocketFacts, SocketId};
+use crate::connect::Accepted;
+use crate::facts::{SocketFacts, SocketId};
+use crate::namespace::Namespace;
 use core::net::SocketAddr;
 use sealane_abi::admin;
 use sealane_abi::tcp::State as KernelState;

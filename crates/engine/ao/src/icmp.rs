@@ -1,6 +1,6 @@
 //! ICMP errors about connections (RFC 792, RFC 4443): which connection, and what error.
 
-use super::Ends;
+use crate::flows::Ends;
 use sealane_net::ao::input::IcmpError;
 use sealane_net::wire::ip::{self, Family};
 

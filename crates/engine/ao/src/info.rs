@@ -1,7 +1,8 @@
 //! TCP_AO_INFO (`tcp_ao_info_cmd`, `tcp_ao_get_sock_info`).
 
-use super::user::{Answer, UserBytes};
-use super::{Namespace, SocketFacts, SocketId};
+use crate::facts::{SocketFacts, SocketId};
+use crate::namespace::Namespace;
+use crate::user::{Answer, UserBytes};
 use sealane_abi::Errno;
 use sealane_abi::tcp::{State, TcpAoInfoOpt};
 use sealane_net::ao::info::{AoInfo, Counters};
@@ -9,7 +10,7 @@ use sealane_net::ao::table::Ids;
 use zerocopy::{FromZeros, IntoBytes};
 
 impl Namespace {
-    pub(super) fn set_info(
+    pub(crate) fn set_info(
         &mut self,
         id: SocketId,
         facts: &SocketFacts<'_>,
@@ -61,7 +62,7 @@ impl Namespace {
         Ok(())
     }
 
-    pub(super) fn ao_info(&self, id: SocketId, user: &UserBytes<'_>) -> Result<Answer, Errno> {
+    pub(crate) fn ao_info(&self, id: SocketId, user: &UserBytes<'_>) -> Result<Answer, Errno> {
         if user.len() == 0 {
             return Err(Errno::EINVAL);
         }

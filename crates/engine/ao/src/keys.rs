@@ -1,8 +1,9 @@
 //! TCP_AO_GET_KEYS (`tcp_ao_copy_mkts_to_user`).
 
-use super::add::checked_prefix;
-use super::user::{Answer, UserBytes, Write};
-use super::{Namespace, SocketId};
+use crate::add::checked_prefix;
+use crate::facts::SocketId;
+use crate::namespace::Namespace;
+use crate::user::{Answer, UserBytes, Write};
 use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::tcp::{
@@ -84,7 +85,7 @@ impl Filter {
 }
 
 impl Namespace {
-    pub(super) fn keys(&self, id: SocketId, user: &UserBytes<'_>) -> Result<Answer, Errno> {
+    pub(crate) fn keys(&self, id: SocketId, user: &UserBytes<'_>) -> Result<Answer, Errno> {
         let info = self.info(id).ok_or(Errno::ENOENT)?;
         let stride = user.len();
         if stride == 0 {

@@ -1,8 +1,10 @@
 //! TCP_MD5SIG and TCP_MD5SIG_EXT: served by the kernel, but a peer has keys of one kind only, so what they set is remembered,
 //! without the keys themselves (`tcp_v4_parse_md5_keys`, `tcp_v6_parse_md5_keys`).
 
-use super::user::UserBytes;
-use super::{Family, Namespace, SocketFacts, SocketId};
+use crate::facts::{Family, SocketFacts, SocketId};
+use crate::md5_keys::Md5Key;
+use crate::namespace::Namespace;
+use crate::user::UserBytes;
 use core::net::IpAddr;
 use sealane_abi::Errno;
 use sealane_abi::tcp::{
@@ -10,66 +12,6 @@ use sealane_abi::tcp::{
 };
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_net::ao::table::Ids;
-
-/// `struct tcp_md5sig_key` in bytes (64-bit kernels).
-const KEY_STRUCT: usize = 136;
-
-/// An MD5 key of a socket, without the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Md5Key {
-    /// The peers; bits behind the prefix may be set, and do not count.
-    pub peer: Prefix,
-    /// Bound to this VRF (0 is the default one); `None` for any.
-    pub ifindex: Option<i32>,
-}
-
-/// The MD5 keys of a socket.
-#[derive(Default)]
-pub(super) struct Table(Vec<Md5Key>);
-
-impl Table {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What the kernel counts for them, in bytes.
-    pub(super) fn memory(&self) -> usize {
-        self.0.len() * KEY_STRUCT
-    }
-
-    /// Whether there is a key for `peer` in VRF `ifindex`; `None` asks for any VRF (`__tcp_md5_do_lookup`).
-    pub(super) fn lookup(&self, peer: IpAddr, ifindex: Option<i32>) -> Option<&Md5Key> {
-        self.0.iter().find(|k| {
-            (ifindex.is_none() || k.ifindex.is_none() || k.ifindex == ifindex)
-                && equal_in(k.peer.addr, peer, k.peer.len)
-        })
-    }
-
-    /// Takes all of them out.
-    pub(super) fn take(&mut self) -> Vec<Md5Key> {
-        core::mem::take(&mut self.0)
-    }
-
-    fn set(&mut self, key: Md5Key) {
-        if !self.0.contains(&key) {
-            self.0.push(key);
-        }
-    }
-
-    fn remove(&mut self, key: &Md5Key) {
-        self.0.retain(|k| k != key);
-    }
-}
-
-/// Whether both are of one family and equal in the first `bits` bits; unlike with TCP-AO, 0.0.0.0 is an address like others.
-fn equal_in(a: IpAddr, b: IpAddr, bits: u8) -> bool {
-    let (a, b, width) = match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
-        _ => return false,
-    };
-    (a ^ b).checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
-}
 
 /// What a call sets or deletes; `None` when the kernel will refuse it, or it deletes.
 struct Command {

@@ -2,8 +2,8 @@
 //!
 //! Verdict *i* belongs to packet *i*; nothing is reordered, and nothing is allocated for a packet.
 
-use super::Namespace;
-use super::flows::{Kernel, Target, Track};
+use crate::flows::{Kernel, Target, Track};
+use crate::namespace::Namespace;
 use arrayvec::ArrayVec;
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::input::{Check, Class, Refusal, Ticket};

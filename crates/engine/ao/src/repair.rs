@@ -1,33 +1,16 @@
 //! TCP_AO_REPAIR (`tcp_ao_set_repair`, `tcp_ao_get_repair`).
 
-use super::add::key_errno;
-use super::user::{Answer, UserBytes};
-use super::{Namespace, Socket, SocketFacts, SocketId};
+use crate::add::key_errno;
+use crate::facts::{SocketFacts, SocketId};
+use crate::isns::Isns;
+use crate::namespace::{Namespace, Socket};
+use crate::user::{Answer, UserBytes};
 use sealane_abi::Errno;
 use sealane_abi::tcp::TcpAoRepair;
 use sealane_net::ao::info::Conn;
 use sealane_net::ao::sne::Sne;
 use zerocopy::IntoBytes;
 use zerocopy::native_endian::U32;
-
-/// Initial sequence numbers and sequence number extensions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Isns {
-    /// Ours.
-    pub(super) lisn: u32,
-    /// The peer's.
-    pub(super) risn: u32,
-    /// SNE of what we send.
-    pub(super) snd_sne: u32,
-    /// SNE of what the peer sends.
-    pub(super) rcv_sne: u32,
-}
-
-impl Isns {
-    fn of(conn: &Conn) -> Self {
-        Isns { lisn: conn.lisn, risn: conn.risn, snd_sne: conn.snd.ext, rcv_sne: conn.rcv.ext }
-    }
-}
 
 impl Socket {
     fn isns(&self) -> Isns {
@@ -38,7 +21,7 @@ impl Socket {
     ///
     /// # Errors
     /// When the driver cannot derive traffic keys.
-    pub(super) fn set_isns(&mut self, facts: &SocketFacts<'_>, isns: Isns) -> Result<(), Errno> {
+    pub(crate) fn set_isns(&mut self, facts: &SocketFacts<'_>, isns: Isns) -> Result<(), Errno> {
         let Some(info) = &mut self.info else { return Ok(()) };
         self.isns = isns;
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return Ok(()) };
@@ -56,7 +39,7 @@ impl Socket {
 }
 
 impl Namespace {
-    pub(super) fn set_repair(
+    pub(crate) fn set_repair(
         &mut self,
         id: SocketId,
         facts: &SocketFacts<'_>,
@@ -76,7 +59,7 @@ impl Namespace {
         socket.set_isns(facts, isns)
     }
 
-    pub(super) fn repair(&self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<Answer, Errno> {
+    pub(crate) fn repair(&self, id: SocketId, facts: &SocketFacts<'_>, user: &UserBytes<'_>) -> Result<Answer, Errno> {
         if user.len() == 0 {
             return Err(Errno::EINVAL);
         }

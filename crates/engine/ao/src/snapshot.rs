@@ -4,8 +4,10 @@
 //! A snapshot is taken in two steps. [`Namespace::snapshot`] copies, while whoever owns the namespace waits;
 //! [`Snapshot::finish`] looks closer at what was dropped, which takes its time, and needs the namespace no more.
 
-use super::{MAX_TRIED, Namespace, SocketId, Target};
-use core::net::SocketAddr;
+use crate::drops::LastDrop;
+use crate::facts::SocketId;
+use crate::flows::Target;
+use crate::namespace::Namespace;
 use sealane_abi::admin;
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::diagnose::{Hint, Reading, diagnose};
@@ -23,26 +25,8 @@ const PAUSE_MS: u64 = 100;
 /// Longer segments are not kept for a closer look: no link with a usual MTU brings them.
 const MAX_KEPT_LEN: usize = 9216;
 
-/// Segments that were dropped.
-#[derive(Default)]
-pub(super) struct Drops {
-    by_reason: [u64; DropReason::ALL.len()],
-    /// Of those that belong to no socket.
-    stray: Option<Box<LastDrop>>,
-}
-
-/// A segment that was dropped.
-pub(super) struct LastDrop {
-    at_ms: u64,
-    reason: DropReason,
-    source: SocketAddr,
-    destination: SocketAddr,
-    option: Option<AoOption>,
-    /// Initial sequence numbers and extension under which it should have verified.
-    numbers: Option<(Context, u32)>,
-    /// From the IP header on; empty when no closer look makes sense.
-    packet: Vec<u8>,
-}
+/// Keys that are tried to find out why a MAC does not match.
+const MAX_TRIED: usize = 64;
 
 /// Whether looking closer at a segment that was dropped for this can explain it.
 fn is_explained(reason: DropReason) -> bool {

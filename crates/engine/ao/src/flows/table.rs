@@ -1,6 +1,6 @@
 //! The connections of a namespace by their ends and by their sockets, and when each of them is due.
 
-use crate::SocketId;
+use crate::facts::SocketId;
 use core::net::{IpAddr, SocketAddr};
 use sealane_net::ao::endpoint::Request;
 use sealane_net::ao::mkt::unmapped;

@@ -1,0 +1,164 @@
+//! The sockets of a network namespace.
+
+use crate::connecting::{Connecting, Progress};
+use crate::drops::{Drops, LastDrop};
+use crate::facts::{Family, SocketFacts, SocketId};
+use crate::flows::Flows;
+use crate::isns::Isns;
+use crate::md5_keys::Md5Keys;
+use crate::rules::Rules;
+use crate::saved::Saved;
+use crate::user::key_memory;
+use core::net::IpAddr;
+use sealane_abi::Profile;
+use sealane_net::ao::alg::Algorithms;
+use sealane_net::ao::drop::Netstat;
+use sealane_net::ao::info::AoInfo;
+use sealane_net::ao::mkt::Prefix;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What is known of one socket.
+#[derive(Default)]
+pub(crate) struct Socket {
+    pub(crate) info: Option<AoInfo>,
+    /// ISNs and SNEs, as far as [`AoInfo`] has no connection to hold them.
+    pub(crate) isns: Isns,
+    pub(crate) md5: Md5Keys,
+    /// Memory of its options in bytes, as the kernel counts it (`sk_omem_alloc`).
+    pub(crate) omem: usize,
+    /// The peer of the last connect(), which stays with a socket that is closed again (`inet_daddr`), and the port that it
+    /// had then.
+    pub(crate) remembered: Option<(IpAddr, Option<u16>)>,
+    pub(crate) progress: Progress,
+    /// A connect() that was allowed and whose SYN has not been seen.
+    pub(crate) connecting: Option<Connecting>,
+    /// The last segment for it that was dropped.
+    pub(crate) last_drop: Option<Box<LastDrop>>,
+    /// Whether it was seen to listen.
+    pub(crate) listening: bool,
+    /// The configured peer whose keys it has: number and name. `None` when the program set them.
+    pub(crate) configured: Option<(u32, Arc<str>)>,
+    /// How it was when it was saved.
+    pub(crate) saved: Option<Saved>,
+}
+
+impl Socket {
+    /// The peer that a new key has to match.
+    pub(crate) fn peer(&self, facts: &SocketFacts<'_>) -> Option<IpAddr> {
+        // Binding an IPv4 socket anew makes it forget.
+        let forgotten = |port| facts.family == Family::V4 && port != facts.local_port();
+        let remembered = self.remembered.filter(|(_, port)| !forgotten(*port)).map(|(peer, _)| peer);
+        facts.peer.map(|p| p.ip()).or(remembered).filter(|p| !p.is_unspecified())
+    }
+
+    /// Counts the memory of all keys anew.
+    pub(crate) fn recount(&mut self) {
+        let keys = self.info.iter().flat_map(|i| i.keys().iter());
+        self.omem = self.md5.memory() + keys.map(|(_, k)| key_memory(&k.mkt.algorithm)).sum::<usize>();
+    }
+}
+
+/// The sockets of one network namespace.
+pub struct Namespace {
+    pub(crate) profile: Profile,
+    pub(crate) algorithms: Algorithms,
+    pub(crate) sockets: HashMap<SocketId, Socket>,
+    pub(crate) netstat: Netstat,
+    pub(crate) flows: Flows,
+    pub(crate) drops: Drops,
+    /// Whether a connection has changed that has to survive us.
+    pub(crate) dirty: bool,
+    pub(crate) optmem_max: usize,
+}
+
+/// `net.core.optmem_max` of Linux since 6.8, in bytes.
+pub const OPTMEM_MAX: usize = 131_072;
+
+impl Namespace {
+    /// Without sockets. The open profile does not limit the memory of a socket's keys; the others limit it to
+    /// [`OPTMEM_MAX`] until they are told otherwise.
+    #[must_use]
+    pub fn new(profile: Profile, algorithms: Algorithms) -> Self {
+        let optmem_max = if profile == Profile::Open { usize::MAX } else { OPTMEM_MAX };
+        Namespace {
+            profile,
+            algorithms,
+            sockets: HashMap::new(),
+            netstat: Netstat::default(),
+            flows: Flows::default(),
+            drops: Drops::default(),
+            dirty: false,
+            optmem_max,
+        }
+    }
+
+    /// Limits the keys of a socket, in bytes as the kernel counts them (`/proc/sys/net/core/optmem_max`).
+    pub fn set_optmem_max(&mut self, bytes: usize) {
+        self.optmem_max = bytes;
+    }
+
+    /// The socket is gone: forgets it, and hands out what TIME_WAIT may still need.
+    pub fn closed(&mut self, id: SocketId) -> Option<AoInfo> {
+        self.sockets.remove(&id)?.info
+    }
+
+    /// How many sockets it knows.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Whether a socket ever used TCP-AO or, since then, TCP-MD5.
+    #[must_use]
+    pub fn knows(&self, id: SocketId) -> bool {
+        self.sockets.contains_key(&id)
+    }
+
+    /// What a socket knows of TCP-AO; `None` for one without.
+    #[must_use]
+    pub fn info(&self, id: SocketId) -> Option<&AoInfo> {
+        self.sockets.get(&id)?.info.as_ref()
+    }
+
+    /// The same, for the data path: to count, to rotate keys, to follow sequence numbers.
+    pub fn info_mut(&mut self, id: SocketId) -> Option<&mut AoInfo> {
+        self.sockets.get_mut(&id)?.info.as_mut()
+    }
+
+    /// All sockets with TCP-AO, in no order.
+    pub fn sockets(&self) -> impl Iterator<Item = (SocketId, &AoInfo)> {
+        self.sockets.iter().filter_map(|(id, s)| Some((*id, s.info.as_ref()?)))
+    }
+
+    /// The peers of all keys, as often as there are keys.
+    pub fn key_peers(&self) -> impl Iterator<Item = Prefix> {
+        self.sockets().flat_map(|(_, info)| info.keys().iter().map(|(_, key)| key.mkt.peer))
+    }
+
+    /// Whether a socket takes no connection without TCP-AO, whoever the peer is.
+    #[must_use]
+    pub fn requires(&self) -> bool {
+        self.sockets().any(|(_, info)| info.ao_required)
+    }
+
+    /// Counters of the namespace.
+    #[must_use]
+    pub fn netstat(&self) -> &Netstat {
+        &self.netstat
+    }
+
+    /// The same, to count.
+    pub fn netstat_mut(&mut self) -> &mut Netstat {
+        &mut self.netstat
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        Rules::of(self.profile)
+    }
+
+    /// The socket as a setter may change it: it exists from its first accepted option on.
+    pub(crate) fn socket(&mut self, id: SocketId) -> &mut Socket {
+        self.sockets.entry(id).or_default()
+    }
+}
