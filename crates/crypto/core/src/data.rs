@@ -1,6 +1,6 @@
 //! The bytes of an operation: in place, from one buffer to another, or gathered and scattered over segments.
 
-use crate::drivers::wipe::wipe;
+use crate::wipe::wipe;
 use inout::InOutBuf;
 
 /// Text to be encrypted or decrypted. Input and output have the same length.

@@ -5,5 +5,3 @@ pub mod portable;
 pub mod prefetch;
 pub mod simd;
 pub mod sum;
-
-pub(crate) mod wipe;

@@ -29,6 +29,7 @@ pub mod selftest;
 pub mod skcipher;
 pub mod template;
 pub mod templates;
+pub mod wipe;
 
 pub use error::{KeyError, LookupError, OpError, Status};
 pub use registry::{Alg, AlgInfo, Kind, Registry, Row};

@@ -4,11 +4,11 @@
 //! so it must not fit where a plain MAC is wanted (TCP-AO has no nonce).
 
 use crate::choice::Way;
-use crate::drivers::wipe::wipe;
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::HashState;
 use crate::key::{Keys, PreparedKey, downcast};
 use crate::registry::{Alg, DriverRef};
+use crate::wipe::wipe;
 use arrayvec::ArrayVec;
 
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.

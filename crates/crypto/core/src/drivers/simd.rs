@@ -26,9 +26,9 @@ mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
 
-#[cfg(target_arch = "x86_64")]
-use super::wipe::wipe;
 use crate::registry::Row;
+#[cfg(target_arch = "x86_64")]
+use crate::wipe::wipe;
 
 /// Preference where nothing was measured.
 pub const PRIORITY: u32 = 250;
