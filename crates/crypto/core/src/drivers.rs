@@ -2,6 +2,4 @@
 
 pub mod null;
 pub mod portable;
-pub mod prefetch;
 pub mod simd;
-pub mod sum;

@@ -1,7 +1,7 @@
 //! Keys that a driver has prepared.
 
-use crate::drivers::prefetch::prefetch;
 use core::any::Any;
+use sealane_cpu::prefetch;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
 ///

@@ -5,7 +5,7 @@
 //! meanwhile, and only an authentic packet moves it.
 
 use crate::ipsec::drop::DropReason;
-use sealane_crypto::drivers::prefetch::prefetch;
+use sealane_cpu::prefetch;
 
 /// The largest window in packets: 1 MiB of bits.
 pub const MAX_WINDOW_PKTS: u32 = 1 << 23;

@@ -17,7 +17,7 @@ use crate::ipsec::transform::Crypt;
 use arrayvec::ArrayVec;
 use core::cmp::Reverse;
 use core::net::IpAddr;
-use sealane_crypto::drivers::prefetch::prefetch;
+use sealane_cpu::prefetch;
 use std::collections::BinaryHeap;
 
 mod index;

@@ -9,7 +9,7 @@
 //! ```
 
 use core::net::{IpAddr, SocketAddr};
-use sealane_crypto::drivers::sum::words;
+use sealane_cpu::sum::words;
 
 /// The protocol number of TCP.
 pub const PROTO_TCP: u8 = 6;

@@ -1,7 +1,7 @@
 //! A hash table of slots: open addressing, 9 bytes an entry, nothing moved but by growing.
 
 use core::net::IpAddr;
-use sealane_crypto::drivers::prefetch::prefetch;
+use sealane_cpu::prefetch;
 
 /// The tag of a place that no entry was ever at.
 const EMPTY: u8 = 0xff;

@@ -6,7 +6,7 @@ use crate::ipsec::sad::{Hash, Sad};
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::Spd;
 use crate::ipsec::spd::resolve::{Leaving, Way, resolve};
-use sealane_crypto::drivers::prefetch::prefetch;
+use sealane_cpu::prefetch;
 
 /// From how many flows on their memory is asked for ahead: fewer are in the caches anyway.
 const WARM_FROM: usize = 1024;

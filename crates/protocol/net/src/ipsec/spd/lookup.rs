@@ -5,7 +5,7 @@ use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::{Dir, FRONT_LINES, Group, NONE, PolicyId, Rank, Spd, Words, chains};
 use crate::wire::ip::Family;
 use arrayvec::ArrayVec;
-use sealane_crypto::drivers::prefetch::prefetch;
+use sealane_cpu::prefetch;
 
 /// From how many policies on their memory is asked for ahead: fewer are in the caches anyway.
 const WARM_FROM: usize = 256;

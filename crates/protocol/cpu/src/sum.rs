@@ -1,13 +1,12 @@
-//! Sums of words, which the checksums of IP are made of (RFC 1071): by the widest vectors that the CPU has.
-#![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+//! Sums of words for the Internet checksum (RFC 1071), with the widest vectors that the CPU has.
 
-/// The sum of `bytes` as words of 32 bits in the machine's own order; bytes behind the last word are as if zeros followed them.
+/// Sums `bytes` as words of 32 bits in the machine's byte order. The last word is padded with zeros.
 ///
-/// Less than 16 GiB of them fit into the result.
+/// The result holds the sum of up to 16 GiB.
 #[must_use]
 #[inline]
 pub fn words(bytes: &[u8]) -> u64 {
-    // Headers are not worth the question.
+    // For a header, asking what the CPU has would take longer than the sum.
     #[cfg(target_arch = "x86_64")]
     if bytes.len() >= 128 {
         return wide(bytes);
@@ -27,10 +26,10 @@ fn plain(bytes: &[u8]) -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn wide(bytes: &[u8]) -> u64 {
     if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the CPU has what the function was compiled for.
+        // SAFETY: the CPU has AVX-512F, which the function was compiled for.
         unsafe { avx512(bytes) }
     } else if is_x86_feature_detected!("avx2") {
-        // SAFETY: the same.
+        // SAFETY: the CPU has AVX2, which the function was compiled for.
         unsafe { avx2(bytes) }
     } else {
         plain(bytes)

@@ -1,11 +1,11 @@
-//! Asking for memory before it is needed.
-#![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+//! Fetching memory before it is needed.
 
 /// A cache line in bytes.
 const LINE: usize = 64;
 
-/// Asks the CPU for the cache lines that `what` lies in, `lines` at most, and does not wait for them. Whoever goes over a burst
-/// does so first, so that the misses of all its packets overlap. Where there is no such instruction nothing happens.
+/// Fetches the cache lines of `what` into the CPU's first cache, `lines` at most, without waiting for them. Code that
+/// walks over a burst calls this for all its packets first, so that their cache misses overlap. It does nothing on
+/// architectures other than x86-64.
 #[inline]
 pub fn prefetch<T: ?Sized>(what: &T, lines: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -13,7 +13,7 @@ pub fn prefetch<T: ?Sized>(what: &T, lines: usize) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let at = core::ptr::from_ref(what).cast::<i8>();
         for line in 0..size_of_val(what).div_ceil(LINE).min(lines) {
-            // SAFETY: the address is within `what`; and a prefetch changes nothing that a program can see, wherever it points.
+            // SAFETY: the address is within `what`, and a prefetch has no effect that a program can see, wherever it points.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(line * LINE)) };
         }
     }
