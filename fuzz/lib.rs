@@ -1,8 +1,8 @@
 //! What the targets share: an engine over the portable drivers, without self-tests and without sleeping.
 
-use sealane_crypto::drivers::portable;
 use sealane_crypto::rng::Entropy;
-use sealane_crypto::{OpError, Registry};
+use sealane_crypto::{OpError, Registry, templates};
+use sealane_crypto_portable as portable;
 use sealane_engine_alg::{Caller, Errno, Host, Profile, System};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::segment::MAX_OPTIONS_LEN;
@@ -48,7 +48,7 @@ impl Host for Alone {
 pub fn registry() -> Registry {
     Registry::builder(|_| Ok(()))
         .rows(portable::rows())
-        .templates(portable::templates())
+        .templates(templates::all())
         .entropy(Arc::new(Zeros))
         .build()
 }

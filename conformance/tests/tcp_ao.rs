@@ -14,8 +14,7 @@ use sealane_conformance::shrink::shrink;
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{self, Outcome, Target, run_limited};
 use sealane_conformance::transcript::{Block, parse};
-use sealane_crypto::drivers::portable;
-use sealane_crypto::{Registry, selftest};
+use sealane_crypto::Registry;
 use sealane_engine_ao::{Accepted, Family, Namespace, NoVrfs, RepairSeqs, SocketFacts, SocketId};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::info::{Child, Conn};
@@ -404,7 +403,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn compare(test: &str, place: Place, profile: Profile, sequences: u64) {
-    let registry = Registry::builder(selftest::run).rows(portable::rows()).build();
+    let registry = Registry::builder(sealane_crypto_portable::self_test).rows(sealane_crypto_portable::rows()).build();
     let oracle = Oracle { registry, profile, place, seed: number("SEALANE_SEED", 1) };
     let sequences = number("SEALANE_SEQUENCES", sequences);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();

@@ -4,7 +4,7 @@ use crate::choice::Way;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::key::{Keys, PreparedKey, downcast, warm};
-use crate::registry::{Alg, DriverRef};
+use crate::registry::{Alg, Driver};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
 
@@ -90,7 +90,7 @@ impl AeadTfm {
         let keys = alg
             .candidates()
             .map(|d| match d {
-                DriverRef::Aead(d) => d.prepare(key),
+                Driver::Aead(d) => d.prepare(key),
                 _ => unreachable!("AeadTfm is only made from AEAD drivers"),
             })
             .collect::<Result<Keys, _>>()?;
@@ -145,7 +145,7 @@ impl AeadTfm {
     pub fn one(&self, dir: Direction, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &mut [u8]) -> Status {
         self.check(nonce, tag)?;
         let (slot, driver) = self.alg.pick(dir.into(), data.len(), 1);
-        let DriverRef::Aead(driver) = driver else { unreachable!("AeadTfm is only made from AEAD drivers") };
+        let Driver::Aead(driver) = driver else { unreachable!("AeadTfm is only made from AEAD drivers") };
         match data {
             Data::Flat(data) => driver.one(slot, FlatAeadOp { dir, nonce, aad, data, tag, tfm: self }),
             Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| {
@@ -172,7 +172,7 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let alg = &run[0].tfm.alg;
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         match alg.pick(Way::from(run[0].dir), bytes / run.len(), run.len()) {
-            (slot, DriverRef::Aead(d)) => {
+            (slot, Driver::Aead(d)) => {
                 warm(run.iter().map(|op| &op.tfm.keys), slot);
                 d.burst(slot, run);
             }

@@ -1,7 +1,7 @@
 //! Unkeyed hashes, and the incremental state that hashes and MACs share.
 
 use crate::error::Status;
-use crate::registry::{Alg, DriverRef};
+use crate::registry::{Alg, Driver};
 
 /// A running hash or MAC: the pieces of a message arrive one after another.
 pub trait HashState: Send + Sync {
@@ -60,7 +60,7 @@ impl HashTfm {
 
     fn driver(&self, bytes: usize, burst: usize) -> &dyn HashDriver {
         match self.alg.pick(crate::choice::Way::Forward, bytes, burst).1 {
-            DriverRef::Hash(d) => d,
+            Driver::Hash(d) => &**d,
             _ => unreachable!("HashTfm is only made from hash drivers"),
         }
     }

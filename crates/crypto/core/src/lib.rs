@@ -8,20 +8,21 @@
 //! - [`choice`] says which of them is fastest for a length and a burst on this machine;
 //! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key prepared once ([`mac::MacTfm`], ...) and take
 //!   bursts of operations, a status each, order kept, no allocation for an operation;
-//! - [`drivers`] do the work. Drivers that link a C library live in crates of their own.
+//! - drivers do the work. Each family of them is a crate of its own (`crypto-portable`, `crypto-simd`, `crypto-awslc`,
+//!   ...); only [`null`], which computes nothing, is here.
 //!
 //! The crate reads no clock, no file and no system random generator: entropy, calibration tables and CPU features
 //! arrive as arguments.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod aead;
 pub mod choice;
 pub mod data;
-pub mod drivers;
 pub mod error;
 pub mod hash;
 pub mod key;
 pub mod mac;
+pub mod null;
 pub mod proc;
 pub mod registry;
 pub mod rng;
@@ -33,10 +34,3 @@ pub mod wipe;
 
 pub use error::{KeyError, LookupError, OpError, Status};
 pub use registry::{Alg, AlgInfo, Kind, Registry, Row};
-
-/// A registry of the portable drivers alone, self-tests included: what tests compare with.
-#[must_use]
-pub fn portable_registry() -> Registry {
-    use drivers::portable;
-    Registry::builder(selftest::run).rows(portable::rows()).templates(portable::templates()).build()
-}

@@ -7,7 +7,7 @@ use crate::choice::Way;
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::HashState;
 use crate::key::{Keys, PreparedKey, downcast};
-use crate::registry::{Alg, DriverRef};
+use crate::registry::{Alg, Driver};
 use crate::wipe::wipe;
 use arrayvec::ArrayVec;
 
@@ -31,11 +31,13 @@ pub struct MacOp<'a> {
 
 impl<'a> MacOp<'a> {
     /// An operation that has not run yet.
+    #[inline]
     pub fn new(tfm: &'a MacTfm, data: &'a [&'a [u8]], tag: &'a mut [u8]) -> Self {
         MacOp { tfm, data, tag, status: Ok(()) }
     }
 
     /// Length of the message in bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         match self.data {
@@ -76,7 +78,7 @@ impl MacTfm {
         let keys = alg
             .candidates()
             .map(|d| match d {
-                DriverRef::Mac(d) => d.prepare(key),
+                Driver::Mac(d) => d.prepare(key),
                 _ => unreachable!("MacTfm is only made from MAC drivers"),
             })
             .collect::<Result<Keys, _>>()?;
@@ -84,6 +86,7 @@ impl MacTfm {
     }
 
     /// The algorithm.
+    #[inline]
     #[must_use]
     pub fn alg(&self) -> &Alg {
         &self.alg
@@ -95,8 +98,11 @@ impl MacTfm {
         downcast(&self.keys, slot)
     }
 
-    /// Where that key lies.
-    pub(crate) fn key_address(&self, slot: usize) -> *const () {
+    /// For drivers: the address of that key. Transforms of one [`Alg`] ([`Alg::same`]) have keys of one type in one slot,
+    /// so a driver that has checked the type of one need not check the others.
+    #[inline]
+    #[must_use]
+    pub fn key_address(&self, slot: usize) -> *const () {
         core::ptr::from_ref(&*self.keys[slot]).cast()
     }
 
@@ -125,7 +131,7 @@ impl MacTfm {
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
         match self.alg.pick(Way::Forward, crate::choice::STREAM_BYTES, 1) {
-            (slot, DriverRef::Mac(d)) => d.start(&*self.keys[slot]),
+            (slot, Driver::Mac(d)) => d.start(&*self.keys[slot]),
             _ => unreachable!("MacTfm is only made from MAC drivers"),
         }
     }
@@ -150,7 +156,7 @@ pub fn sign(mut ops: &mut [MacOp<'_>]) {
 /// Runs operations of one algorithm, `bytes` in all.
 fn run_alg(ops: &mut [MacOp<'_>], bytes: usize) {
     match ops[0].tfm.alg.pick(Way::Forward, bytes / ops.len(), ops.len()) {
-        (slot, DriverRef::Mac(d)) => d.burst(slot, ops),
+        (slot, Driver::Mac(d)) => d.burst(slot, ops),
         _ => unreachable!("MacTfm is only made from MAC drivers"),
     }
 }
@@ -281,7 +287,7 @@ impl NonceMacTfm {
         let keys = alg
             .candidates()
             .map(|d| match d {
-                DriverRef::NonceMac(d) => d.prepare(key),
+                Driver::NonceMac(d) => d.prepare(key),
                 _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
             })
             .collect::<Result<Keys, _>>()?;
@@ -289,6 +295,7 @@ impl NonceMacTfm {
     }
 
     /// The algorithm.
+    #[inline]
     #[must_use]
     pub fn alg(&self) -> &Alg {
         &self.alg
@@ -332,7 +339,7 @@ pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
         let alg = &run[0].tfm.alg;
         let bytes: usize = run.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
         match alg.pick(Way::Forward, bytes / run.len(), run.len()) {
-            (slot, DriverRef::NonceMac(d)) => d.burst(slot, run),
+            (slot, Driver::NonceMac(d)) => d.burst(slot, run),
             _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
         }
     }

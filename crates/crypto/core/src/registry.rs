@@ -215,17 +215,6 @@ pub enum Driver {
     Rng(Arc<dyn RngDriver>),
 }
 
-/// A borrowed [`Driver`].
-#[derive(Clone, Copy)]
-pub(crate) enum DriverRef<'a> {
-    Hash(&'a dyn HashDriver),
-    Mac(&'a dyn MacDriver),
-    NonceMac(&'a dyn NonceMacDriver),
-    Skcipher(&'a dyn SkcipherDriver),
-    Aead(&'a dyn AeadDriver),
-    Rng(&'a dyn RngDriver),
-}
-
 /// How far a row has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -282,21 +271,16 @@ impl Row {
     /// Seed length of a generator in bytes, 0 for everything else.
     #[must_use]
     pub fn seed_len(&self) -> usize {
-        match self.imp() {
-            DriverRef::Rng(d) => d.seed_len(),
+        match &self.imp {
+            Driver::Rng(d) => d.seed_len(),
             _ => 0,
         }
     }
 
-    pub(crate) fn imp(&self) -> DriverRef<'_> {
-        match &self.imp {
-            Driver::Hash(d) => DriverRef::Hash(&**d),
-            Driver::Mac(d) => DriverRef::Mac(&**d),
-            Driver::NonceMac(d) => DriverRef::NonceMac(&**d),
-            Driver::Skcipher(d) => DriverRef::Skcipher(&**d),
-            Driver::Aead(d) => DriverRef::Aead(&**d),
-            Driver::Rng(d) => DriverRef::Rng(&**d),
-        }
+    /// Its implementation, for a driver that wraps another one.
+    #[must_use]
+    pub fn imp(&self) -> &Driver {
+        &self.imp
     }
 }
 
@@ -344,12 +328,12 @@ impl Alg {
         &self.0.rows[self.0.plans[way as usize].pick(bytes, burst)]
     }
 
-    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> (usize, DriverRef<'_>) {
+    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> (usize, &Driver) {
         let slot = if self.0.rows.len() == 1 { 0 } else { self.0.plans[way as usize].pick(bytes, burst) };
         (slot, self.0.rows[slot].imp())
     }
 
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = DriverRef<'_>> {
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Driver> {
         self.0.rows.iter().map(|row| row.imp())
     }
 
@@ -359,6 +343,7 @@ impl Alg {
     }
 
     /// Whether the two are one lookup's result: operations under keys of both may share a burst.
+    #[inline]
     #[must_use]
     pub fn same(&self, other: &Alg) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -375,7 +360,7 @@ impl Alg {
     #[must_use]
     pub fn hash(&self) -> HashTfm {
         match self.0.rows[0].imp() {
-            DriverRef::Hash(_) => HashTfm::new(self.clone()),
+            Driver::Hash(_) => HashTfm::new(self.clone()),
             _ => self.wrong_kind(),
         }
     }
@@ -389,8 +374,8 @@ impl Alg {
     /// When this is not a MAC.
     pub fn mac(&self, key: &[u8]) -> Result<MacTfm, KeyError> {
         match self.0.rows[0].imp() {
-            DriverRef::Mac(_) => MacTfm::new(self.clone(), key),
-            DriverRef::Hash(_) => Err(KeyError::NotKeyed),
+            Driver::Mac(_) => MacTfm::new(self.clone(), key),
+            Driver::Hash(_) => Err(KeyError::NotKeyed),
             _ => self.wrong_kind(),
         }
     }
@@ -404,7 +389,7 @@ impl Alg {
     /// When this is not a nonce MAC.
     pub fn nonce_mac(&self, key: &[u8]) -> Result<NonceMacTfm, KeyError> {
         match self.0.rows[0].imp() {
-            DriverRef::NonceMac(_) => NonceMacTfm::new(self.clone(), key),
+            Driver::NonceMac(_) => NonceMacTfm::new(self.clone(), key),
             _ => self.wrong_kind(),
         }
     }
@@ -418,7 +403,7 @@ impl Alg {
     /// When this is not a cipher.
     pub fn skcipher(&self, key: &[u8]) -> Result<SkcipherTfm, KeyError> {
         match self.0.rows[0].imp() {
-            DriverRef::Skcipher(_) => SkcipherTfm::new(self.clone(), key),
+            Driver::Skcipher(_) => SkcipherTfm::new(self.clone(), key),
             _ => self.wrong_kind(),
         }
     }
@@ -432,7 +417,7 @@ impl Alg {
     /// When this is not an AEAD.
     pub fn aead(&self, key: &[u8]) -> Result<AeadTfm, KeyError> {
         match self.0.rows[0].imp() {
-            DriverRef::Aead(_) => AeadTfm::new(self.clone(), key),
+            Driver::Aead(_) => AeadTfm::new(self.clone(), key),
             _ => self.wrong_kind(),
         }
     }
@@ -444,7 +429,7 @@ impl Alg {
     #[must_use]
     pub fn rng(&self) -> Box<dyn RngState> {
         match self.0.rows[0].imp() {
-            DriverRef::Rng(d) => d.start(self.0.entropy.clone()),
+            Driver::Rng(d) => d.start(self.0.entropy.clone()),
             _ => self.wrong_kind(),
         }
     }

@@ -1,41 +1,30 @@
 //! What a driver has to show before it may serve: published vectors, then the same results as the portable driver.
 //!
-//! [`run`] is the [`SelfTest`](crate::registry::SelfTest) of every registry of this project. It runs when a row is first
-//! wanted and stays below about 2 ms.
+//! A registry calls [`run`], with the portable driver as reference, when a row is first wanted. It takes less than about
+//! 2 ms.
 
 mod compare;
-#[cfg(test)]
-mod tests;
 pub mod vectors;
 
 use crate::data::Data;
-use crate::drivers::portable;
 use crate::error::OpError;
-use crate::registry::{Alg, KeyUse, Kind, Registry};
+use crate::registry::{Alg, KeyUse, Kind};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
 use vectors::Vector;
 
-/// Tests the only row of `alg`: all vectors of its name, then at awkward lengths the same results as the portable row,
-/// in bursts, in pieces, in place and apart. A portable row is compared with itself.
+/// Tests the only row of `alg`: all vectors of its name, then at awkward lengths the same results as `reference`, in
+/// bursts, in pieces, in place and apart. Without a reference the row is compared with itself.
 ///
 /// # Errors
 /// What differed, and where.
-pub fn run(alg: &Alg) -> Result<(), String> {
+pub fn run(alg: &Alg, reference: Option<&Alg>) -> Result<(), String> {
     let row = &alg.rows()[0];
     let name = if row.info.kind == Kind::Rng { &row.driver } else { &row.info.name };
     for vector in vectors::of(name) {
         check(alg, &vector).map_err(|what| format!("{}: vector at line {}: {what}", row.driver, vector.line))?;
     }
-    let reference = if row.module == portable::MODULE { None } else { reference(alg) };
-    compare::run(alg, reference.as_ref().unwrap_or(alg)).map_err(|what| format!("{}: {what}", row.driver))
-}
-
-/// The portable driver of the same algorithm. It is not tested here: it is tested when it is itself wanted, and a
-/// difference fails the row under test whoever is right.
-fn reference(alg: &Alg) -> Option<Alg> {
-    let untested = Registry::builder(|_| Ok(())).rows(portable::rows()).templates(portable::templates()).build();
-    untested.lookup(alg.info().kind, &alg.info().name).ok()
+    compare::run(alg, reference.unwrap_or(alg)).map_err(|what| format!("{}: {what}", row.driver))
 }
 
 fn check(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {

@@ -4,7 +4,7 @@ use crate::choice::Way;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::key::{Keys, PreparedKey, downcast, warm};
-use crate::registry::{Alg, DriverRef};
+use crate::registry::{Alg, Driver};
 use inout::InOutBuf;
 
 /// Encrypt or decrypt.
@@ -93,7 +93,7 @@ impl SkcipherTfm {
         let keys = alg
             .candidates()
             .map(|d| match d {
-                DriverRef::Skcipher(d) => d.prepare(key),
+                Driver::Skcipher(d) => d.prepare(key),
                 _ => unreachable!("SkcipherTfm is only made from skcipher drivers"),
             })
             .collect::<Result<Keys, _>>()?;
@@ -121,9 +121,7 @@ impl SkcipherTfm {
             return Err(OpError::Nonce);
         }
         let (slot, driver) = self.alg.pick(dir.into(), data.len(), 1);
-        let DriverRef::Skcipher(driver) = driver else {
-            unreachable!("SkcipherTfm is only made from skcipher drivers")
-        };
+        let Driver::Skcipher(driver) = driver else { unreachable!("SkcipherTfm is only made from skcipher drivers") };
         match data {
             Data::Flat(data) => driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self }),
             Data::Scattered { src, dst, scratch } => scratch
@@ -152,7 +150,7 @@ pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
         }
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
         match alg.pick(run[0].dir.into(), bytes / run.len(), run.len()) {
-            (slot, DriverRef::Skcipher(d)) => {
+            (slot, Driver::Skcipher(d)) => {
                 warm(run.iter().map(|op| &op.tfm.keys), slot);
                 d.burst(slot, run);
             }

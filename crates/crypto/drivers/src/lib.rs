@@ -22,8 +22,8 @@ use std::sync::Arc;
 /// The rows of every driver that this build and this CPU have.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    let mut rows = sealane_crypto::drivers::portable::rows();
-    rows.extend(sealane_crypto::drivers::simd::rows());
+    let mut rows = sealane_crypto_portable::rows();
+    rows.extend(sealane_crypto_simd::rows());
     #[cfg(feature = "aws-lc")]
     rows.extend(sealane_crypto_awslc::rows());
     #[cfg(feature = "ipsec-mb")]
@@ -45,7 +45,7 @@ pub fn kernel_rows() -> Vec<Row> {
 
 /// What is true of an algorithm whatever driver serves it (lengths, `legacy`, ...) is said once, by the portable row.
 fn agree(rows: &mut [Row]) {
-    let portable = rows.iter().filter(|row| row.module == sealane_crypto::drivers::portable::MODULE);
+    let portable = rows.iter().filter(|row| row.module == sealane_crypto_portable::MODULE);
     let infos: HashMap<_, _> = portable.map(|row| ((row.info.kind, row.info.name.clone()), row.info.clone())).collect();
     for row in rows {
         if let Some(info) = infos.get(&(row.info.kind, row.info.name.clone())) {
@@ -57,9 +57,9 @@ fn agree(rows: &mut [Row]) {
 /// A registry of every driver, choosing by `table`.
 #[must_use]
 pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
-    Registry::builder(sealane_crypto::selftest::run)
+    Registry::builder(sealane_crypto_portable::self_test)
         .rows(rows())
-        .templates(sealane_crypto::drivers::portable::templates())
+        .templates(sealane_crypto::templates::all())
         .table(table)
         .entropy(entropy)
         .build()

@@ -27,7 +27,7 @@ fn registry() -> Registry {
 
 /// Runs `test(driver, its algorithm, the portable algorithm)` for each driver that is not portable.
 fn each_driver(kind: Kind, test: impl Fn(&str, &Alg, &Alg)) {
-    let (registry, portable) = (registry(), sealane_crypto::portable_registry());
+    let (registry, portable) = (registry(), sealane_crypto_portable::registry());
     for row in registry.rows() {
         if row.info.kind != kind || row.module == "portable" || row.test_state() == TestState::Exempt {
             continue;

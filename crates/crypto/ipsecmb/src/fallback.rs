@@ -1,8 +1,8 @@
 //! The portable rows, for what the library cannot do.
 
-use sealane_crypto::drivers::portable;
 use sealane_crypto::registry::{Alg, AlgInfo, Driver};
-use sealane_crypto::{Kind, Registry, Row};
+use sealane_crypto::{Kind, Registry, Row, templates};
+use sealane_crypto_portable as portable;
 
 /// All portable rows, by name.
 pub(crate) struct Portable(Registry);
@@ -11,7 +11,7 @@ impl Portable {
     pub(crate) fn new() -> Self {
         // Not tested here: a row of this crate serves only when the results agree, whoever computed them.
         let untested = |_: &Alg| Ok(());
-        Portable(Registry::builder(untested).rows(portable::rows()).templates(portable::templates()).build())
+        Portable(Registry::builder(untested).rows(portable::rows()).templates(templates::all()).build())
     }
 
     /// The algorithm as its portable driver serves it. `None`: there is no such driver in this build, and then there is

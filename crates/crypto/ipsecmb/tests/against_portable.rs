@@ -4,12 +4,12 @@
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::data::Data;
-use sealane_crypto::drivers::portable;
 use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::registry::{Alg, Lens};
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{KeyError, Kind, OpError, Registry};
+use sealane_crypto::{KeyError, Kind, OpError, Registry, templates};
+use sealane_crypto_portable as portable;
 
 /// The longest text of the sweep over all lengths.
 const SWEEP: usize = 2100;
@@ -68,7 +68,7 @@ fn pairs(kind: Kind) -> Vec<(Alg, Alg)> {
         return Vec::new();
     }
     let ours = Registry::builder(|_| Ok(())).rows(sealane_crypto_ipsecmb::rows()).build();
-    let theirs = Registry::builder(|_| Ok(())).rows(portable::rows()).templates(portable::templates()).build();
+    let theirs = Registry::builder(|_| Ok(())).rows(portable::rows()).templates(templates::all()).build();
     let pairs: Vec<_> = ours
         .rows()
         .iter()
@@ -134,7 +134,7 @@ fn self_test_of_the_registry_passes() {
         return;
     }
     eprintln!("{}", sealane_crypto_ipsecmb::describe().unwrap());
-    let registry = Registry::builder(sealane_crypto::selftest::run).rows(sealane_crypto_ipsecmb::rows()).build();
+    let registry = Registry::builder(sealane_crypto_portable::self_test).rows(sealane_crypto_ipsecmb::rows()).build();
     for row in registry.rows() {
         registry.self_test(row).unwrap_or_else(|e| panic!("{e}"));
     }

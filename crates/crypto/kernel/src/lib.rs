@@ -30,7 +30,7 @@ pub fn rows() -> Vec<Row> {
     if !sys::present() {
         return Vec::new();
     }
-    sealane_crypto::drivers::portable::rows().into_iter().filter_map(row).collect()
+    sealane_crypto_portable::rows().into_iter().filter_map(row).collect()
 }
 
 /// Generators are not needed by ciphers and hashes.

@@ -2,7 +2,8 @@
 //! user-mode kernel.
 
 use sealane_crypto::rng::Entropy;
-use sealane_crypto::{Alg, OpError, Row, selftest};
+use sealane_crypto::{Alg, OpError, Row};
+use sealane_crypto_portable::self_test;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ fn check(rows: Vec<Row>) {
     for name in ["sha256", "hmac(sha1)", "cmac(aes)", "cbc(aes)", "ctr(aes)", "gcm(aes)", "ccm(aes)"] {
         assert!(names.contains(&name), "no row for {name}");
     }
-    let failed: Vec<String> = rows.iter().filter_map(|row| selftest::run(&Alg::of_row(row, &entropy)).err()).collect();
+    let failed: Vec<String> = rows.iter().filter_map(|row| self_test(&Alg::of_row(row, &entropy)).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     long_texts(&rows, &entropy);
     shared_after_fork(&rows, &entropy);
@@ -76,7 +77,7 @@ fn alg(rows: &[Arc<Row>], entropy: &Arc<dyn Entropy>, name: &str) -> Alg {
 
 /// Beyond what a socket buffers.
 fn long_texts(rows: &[Arc<Row>], entropy: &Arc<dyn Entropy>) {
-    let portable = sealane_crypto::portable_registry();
+    let portable = sealane_crypto_portable::registry();
     for len in [128 << 10, (128 << 10) + 16, 1 << 20] {
         let text = vec![7; len];
         let tag = |alg: Alg| {

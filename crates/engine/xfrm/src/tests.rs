@@ -98,7 +98,7 @@ fn with_next_spi() -> (Xfrm, Arc<Mutex<u64>>) {
         let chosen = source.lock().unwrap().to_ne_bytes();
         bytes.iter_mut().zip(chosen.iter().cycle()).for_each(|(b, c)| *b = *c);
     };
-    let registry = Arc::new(sealane_crypto::portable_registry());
+    let registry = Arc::new(sealane_crypto_portable::registry());
     (Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers: None }), next)
 }
 

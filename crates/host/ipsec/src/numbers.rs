@@ -277,7 +277,7 @@ mod tests {
 
         fn open(&self) -> io::Result<Log> {
             let path = path(&self.0, Some("a"));
-            Log::open(&path, &sealane_crypto::portable_registry(), |secret| secret.fill(7))
+            Log::open(&path, &sealane_crypto_portable::registry(), |secret| secret.fill(7))
         }
     }
 

@@ -27,7 +27,7 @@ fn family(address: IpAddr) -> u16 {
 
 /// A state's name, of a database that is gone.
 pub(super) fn sa_id() -> SaId {
-    let mut transforms = Transforms::new(Arc::new(sealane_crypto::portable_registry()));
+    let mut transforms = Transforms::new(Arc::new(sealane_crypto_portable::registry()));
     let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
     let transform = transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there");
     let [a, b] = [1, 2].map(|n| std::net::Ipv4Addr::new(192, 0, 2, n).into());

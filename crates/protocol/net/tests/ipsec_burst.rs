@@ -2,7 +2,6 @@
 //! authentic ones, the same twice, limits that are reached on the way.
 
 use core::net::IpAddr;
-use sealane_crypto::portable_registry;
 use sealane_net::ipsec::burst::BURST;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::Limits;
@@ -102,7 +101,7 @@ fn verdicts(sad: &mut Sad, wires: &[Vec<u8>], together: usize) -> (Vec<String>, 
 
 #[test]
 fn a_burst_is_judged_as_one_by_one() {
-    let registry = Arc::new(portable_registry());
+    let registry = Arc::new(sealane_crypto_portable::registry());
     let (mut refused, mut opened, mut expired) = ([0; 3], 0, 0);
     for seed in 0..600u64 {
         let mut rng = Rng(seed);

@@ -5,7 +5,6 @@ mod common;
 
 use common::hex;
 use core::net::IpAddr;
-use sealane_crypto::portable_registry;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Limits, Usage};
@@ -20,7 +19,7 @@ use sealane_net::ipsec::transform::{Keyed, Transform, TransformError, TransformS
 use std::sync::{Arc, LazyLock, Mutex};
 
 static TRANSFORMS: LazyLock<Mutex<Transforms>> =
-    LazyLock::new(|| Mutex::new(Transforms::new(Arc::new(portable_registry()))));
+    LazyLock::new(|| Mutex::new(Transforms::new(Arc::new(sealane_crypto_portable::registry()))));
 
 fn prepare(spec: &TransformSpec<'_>, esn: bool) -> Result<Transform, TransformError> {
     TRANSFORMS.lock().unwrap_or_else(|e| e.into_inner()).prepare(spec, esn)

@@ -7,8 +7,8 @@ mod common;
 
 use common::hex;
 use core::net::IpAddr;
+use sealane_crypto::Kind;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{Kind, portable_registry};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat};
 use sealane_net::ipsec::icmp::quoted;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
@@ -28,7 +28,7 @@ static CASES: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(include_str!("../vectors/ipsec_linux.json")).expect("good JSON"));
 
 static TRANSFORMS: LazyLock<Mutex<Transforms>> =
-    LazyLock::new(|| Mutex::new(Transforms::new(Arc::new(portable_registry()))));
+    LazyLock::new(|| Mutex::new(Transforms::new(Arc::new(sealane_crypto_portable::registry()))));
 
 /// Keys as `make_ipsec.py` makes them.
 fn key(len: usize, first: usize) -> Vec<u8> {
@@ -199,7 +199,7 @@ fn salt(case: &Value, transform: &Transform, iv: &[u8], number: u64) -> [u8; 16]
         IvKind::Encrypted => {
             assert_eq!(number % 2, 1, "odd numbers can be divided by");
             let (name, key, _) = algorithm(case, "enc", 9).unwrap();
-            let alg = portable_registry().lookup(Kind::Skcipher, &name).unwrap();
+            let alg = sealane_crypto_portable::registry().lookup(Kind::Skcipher, &name).unwrap();
             let mut block = iv.to_vec();
             let mut zeros = vec![0; iv.len()];
             alg.skcipher(&key).unwrap().one(Direction::Decrypt, &mut zeros, (&mut block[..]).into()).unwrap();

@@ -2,7 +2,7 @@
 //! does the crypto; what was replayed or deleted meanwhile is still caught.
 
 use core::net::IpAddr;
-use sealane_crypto::{OpError, Status, portable_registry};
+use sealane_crypto::{OpError, Status};
 use sealane_net::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Key};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::lifetime::Limits;
@@ -31,7 +31,7 @@ fn addr(text: &str) -> IpAddr {
 }
 
 fn transform(aead: &str, key_len: usize, enc: &str, esn: bool) -> Transform {
-    let mut transforms = Transforms::new(Arc::new(portable_registry()));
+    let mut transforms = Transforms::new(Arc::new(sealane_crypto_portable::registry()));
     let keyed = |name, len: usize| Keyed { name, key: &KEY[..len] };
     let spec = match (aead, enc) {
         ("", "") => TransformSpec::Auth { auth: keyed("hmac(sha1)", 20), icv_bits: 0 },

@@ -4,7 +4,6 @@ mod common;
 
 use common::Random;
 use core::net::{IpAddr, Ipv4Addr};
-use sealane_crypto::portable_registry;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaError, SaId, SaSpec, State};
 use sealane_net::ipsec::sad::{Found, Sad, Wanted};
@@ -83,7 +82,7 @@ fn find_out(list: &[Plain], wanted: &Wanted, flow: &Flow) -> Found {
 }
 
 fn transform() -> Transform {
-    let mut transforms = Transforms::new(Arc::new(portable_registry()));
+    let mut transforms = Transforms::new(Arc::new(sealane_crypto_portable::registry()));
     let spec = TransformSpec::Auth { auth: Keyed { name: "hmac(sha1)", key: &[1; 20] }, icv_bits: 96 };
     transforms.prepare(&spec, false).unwrap()
 }

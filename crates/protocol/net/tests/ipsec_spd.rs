@@ -6,7 +6,6 @@ mod common;
 use arrayvec::ArrayVec;
 use common::Random;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use sealane_crypto::portable_registry;
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Age, Limits};
@@ -196,7 +195,7 @@ fn bursts_of_many_hosts() {
 
 static TRANSFORM: LazyLock<Transform> = LazyLock::new(|| {
     let spec = TransformSpec::Auth { auth: Keyed { name: "hmac(sha1)", key: &[1; 20] }, icv_bits: 96 };
-    Transforms::new(Arc::new(portable_registry())).prepare(&spec, false).unwrap()
+    Transforms::new(Arc::new(sealane_crypto_portable::registry())).prepare(&spec, false).unwrap()
 });
 
 const A: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));

@@ -3,7 +3,6 @@
 mod common;
 
 use common::{algorithms, hex, mkt, spec};
-use sealane_crypto::portable_registry;
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::diagnose::{Hint, Spelling};
 use sealane_net::ao::drop::DropReason;
@@ -23,7 +22,7 @@ fn always(spec: &MktSpec<'_>) -> WatchKey {
 }
 
 fn observer(keys: Vec<WatchKey>) -> Observer {
-    Observer::new(keys, Arc::new(Algorithms::new(&portable_registry())))
+    Observer::new(keys, Arc::new(Algorithms::new(&sealane_crypto_portable::registry())))
 }
 
 fn addr(text: &str) -> SocketAddr {

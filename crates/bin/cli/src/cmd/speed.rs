@@ -6,7 +6,7 @@ use crate::args::Speed;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result, bail};
 use sealane_crypto::choice::Way;
-use sealane_crypto::drivers::null;
+use sealane_crypto::null;
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::calibrate::measurable;
 use sealane_drivers::measure::{MAX_BURST, Measured, Shape, Workload, in_turns};

@@ -74,10 +74,9 @@ pub(crate) fn system(profile: Profile) -> Arc<System> {
 }
 
 pub(crate) fn system_and_host(profile: Profile) -> (Arc<System>, Arc<Calls>) {
-    use sealane_crypto::drivers::portable;
-    let registry = sealane_crypto::Registry::builder(sealane_crypto::selftest::run)
-        .rows(portable::rows())
-        .templates(portable::templates())
+    let registry = sealane_crypto::Registry::builder(sealane_crypto_portable::self_test)
+        .rows(sealane_crypto_portable::rows())
+        .templates(sealane_crypto::templates::all())
         .entropy(Arc::new(Counting))
         .build();
     let host = ThreadHost::default();

@@ -2,7 +2,6 @@
 
 use sealane_abi::Profile;
 use sealane_abi::tcp::{self, State};
-use sealane_crypto::portable_registry;
 use sealane_engine_ao::{
     Ends, Family, Found, Inbound, Kernel, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
 };
@@ -70,7 +69,7 @@ fn add(peer: SocketAddr, alg: &str, send: u8, recv: u8, key: &[u8]) -> Vec<u8> {
 
 impl End {
     fn new(addr: &str) -> Self {
-        let algorithms = Algorithms::new(&portable_registry());
+        let algorithms = Algorithms::new(&sealane_crypto_portable::registry());
         let engine = Namespace::new(Profile::Open, algorithms);
         End { engine, kernel: Table::default(), addr: addr.parse().unwrap() }
     }

@@ -6,8 +6,7 @@ use sealane_abi::tcp::{
     TcpAoInfoOpt, TcpAoRepair, TcpMd5sig,
 };
 use sealane_abi::{Errno, Profile};
-use sealane_crypto::drivers::portable;
-use sealane_crypto::{Registry, selftest};
+use sealane_crypto::Registry;
 use sealane_engine_ao::{
     Accepted, Answer, Family, Interfaces, Namespace, NoVrfs, OPTMEM_MAX, RepairSeqs, SocketFacts, SocketId,
 };
@@ -21,7 +20,7 @@ const B: SocketId = SocketId(2);
 const KEY: &[u8] = b"password";
 
 fn namespace(profile: Profile) -> Namespace {
-    let registry = Registry::builder(selftest::run).rows(portable::rows()).build();
+    let registry = Registry::builder(sealane_crypto_portable::self_test).rows(sealane_crypto_portable::rows()).build();
     Namespace::new(profile, Algorithms::new(&registry))
 }
 

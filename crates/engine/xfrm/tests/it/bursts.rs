@@ -2,7 +2,6 @@
 
 use super::packets::Local;
 use super::*;
-use sealane_crypto::portable_registry;
 use sealane_engine_xfrm::data::{BURST, Databases, Owner, Run};
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::open::{Inbound, Opened};
@@ -140,7 +139,7 @@ fn inbound(data: &mut Databases, packets: &[Vec<u8>]) -> Fate<Result<Opened, Dro
 #[test]
 fn like_one_by_one() {
     let gcm = TransformSpec::Aead { aead: Keyed { name: "rfc4106(gcm(aes))", key: &[9; 20] }, icv_bits: 128 };
-    let transform = Transforms::new(Arc::new(portable_registry())).prepare(&gcm, false).unwrap();
+    let transform = Transforms::new(Arc::new(sealane_crypto_portable::registry())).prepare(&gcm, false).unwrap();
     let (mut together, mut alone) = (databases(&transform), databases(&transform));
     // The peers, who send back by states of the same keys and numbers.
     let mut peers = Databases::of(Owner::Alone, || 8);

@@ -35,7 +35,7 @@ fn xfrm_with(numbers: Option<Box<dyn Numbers>>) -> Xfrm {
             *byte = seed as u8;
         }
     };
-    let registry = Arc::new(sealane_crypto::portable_registry());
+    let registry = Arc::new(sealane_crypto_portable::registry());
     Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers })
 }
 

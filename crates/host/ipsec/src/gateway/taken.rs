@@ -177,7 +177,10 @@ mod tests {
     /// What the program's two lookups say.
     fn takes(wanted: &Wanted, source: &str, destination: &str) -> bool {
         fn longest<T>(of: &BTreeMap<Prefix, T>, address: IpAddr) -> Option<&T> {
-            of.iter().filter(|(prefix, _)| prefix.has(address)).max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(_, of)| of)
+            of.iter()
+                .filter(|(prefix, _)| prefix.has(address))
+                .max_by_key(|(prefix, _)| prefix.prefix_len())
+                .map(|(_, of)| of)
         }
         let sources = longest(wanted, destination.parse().unwrap());
         sources.and_then(|s| longest(s, source.parse().unwrap())).copied().unwrap_or(false)

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use core::net::{IpAddr, SocketAddr};
-use sealane_crypto::portable_registry;
 use sealane_net::ao::alg::{Algorithm, Algorithms};
 use sealane_net::ao::mkt::{Mkt, MktSpec, Prefix};
 use sealane_net::wire::ip::{self, Layout};
@@ -10,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 /// The algorithms over the portable drivers.
 pub(crate) fn algorithms() -> &'static Algorithms {
-    static ALL: LazyLock<Algorithms> = LazyLock::new(|| Algorithms::new(&portable_registry()));
+    static ALL: LazyLock<Algorithms> = LazyLock::new(|| Algorithms::new(&sealane_crypto_portable::registry()));
     &ALL
 }
 

@@ -16,7 +16,7 @@ const SLOT: usize = HEADROOM + LEN + TAILROOM;
 const NAME: StateKey = StateKey(7);
 
 fn transform() -> Transform {
-    let registry = Arc::new(sealane_crypto::portable_registry());
+    let registry = Arc::new(sealane_crypto_portable::registry());
     let aead = Keyed { name: "rfc4106(gcm(aes))", key: &[3; 20] };
     Transforms::new(registry).prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, false).expect("it is there")
 }

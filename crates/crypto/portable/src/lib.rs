@@ -1,0 +1,63 @@
+//! Portable drivers, from RustCrypto and other pure Rust crates: one for every algorithm, and the reference that every
+//! other driver is compared with.
+
+#![forbid(unsafe_code)]
+
+mod adiantum;
+mod aead;
+mod block;
+mod ccm;
+mod chacha;
+mod chachapoly;
+mod gather;
+mod gcm;
+mod hash;
+mod hctr2;
+mod mac;
+mod modes;
+mod nonce_mac;
+mod rng;
+mod skcipher;
+
+use sealane_crypto::{Alg, Registry, Row, selftest, templates};
+
+/// The name that these rows carry as their module.
+pub const MODULE: &str = "portable";
+
+/// Preference where nothing was measured: below every driver that exists for speed.
+pub const PRIORITY: u32 = 100;
+
+/// A row for each algorithm.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    let mut rows = hash::rows();
+    rows.extend(mac::rows());
+    rows.extend(nonce_mac::rows());
+    rows.extend(skcipher::rows());
+    rows.extend(aead::rows());
+    rows.extend(rng::rows());
+    rows
+}
+
+/// A registry of the portable drivers alone, with self-tests: the reference of tests.
+#[must_use]
+pub fn registry() -> Registry {
+    Registry::builder(self_test).rows(rows()).templates(templates::all()).build()
+}
+
+/// The [`SelfTest`](sealane_crypto::registry::SelfTest) of every registry: the published vectors of the algorithm, then
+/// the same results as its portable driver. A portable row is compared with itself, piecewise with one-shot.
+///
+/// # Errors
+/// What differed, and where.
+pub fn self_test(alg: &Alg) -> Result<(), String> {
+    let reference = if alg.rows()[0].module == MODULE { None } else { reference(alg) };
+    selftest::run(alg, reference.as_ref())
+}
+
+/// The portable driver of the same algorithm. It is not tested here but when it is itself wanted: a difference fails the
+/// row under test whichever of the two is wrong.
+fn reference(alg: &Alg) -> Option<Alg> {
+    let untested = Registry::builder(|_| Ok(())).rows(rows()).templates(templates::all()).build();
+    untested.lookup(alg.info().kind, &alg.info().name).ok()
+}

@@ -1,0 +1,217 @@
+//! MACs that chain a block cipher: CMAC (RFC 4493, SP 800-38B), XCBC (RFC 3566), and the plain CBC-MAC of the kernel.
+
+use super::Mac;
+use crate::block::{Aes, Camellia, Cipher, Des, Des3, Family, Sm4, Visit};
+use cipher::array::{Array, ArraySize};
+use cipher::typenum::Unsigned;
+use cipher::{BlockCipherEncBackend, BlockCipherEncClosure, BlockSizeUser};
+use sealane_crypto::error::KeyError;
+use sealane_crypto::mac::MAX_TAG_LEN;
+use sealane_crypto::registry::{AlgInfo, Lens, Row};
+use std::marker::PhantomData;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+const MAX_BLOCK_LEN: usize = 16;
+
+/// A block, in the first bytes of an array that suits all ciphers.
+#[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
+struct Block([u8; MAX_BLOCK_LEN]);
+
+/// Encrypts one block in place.
+struct Encrypt<'a>(&'a mut Block);
+
+impl<B: ArraySize> Visit<B> for Encrypt<'_> {
+    type Out = ();
+
+    #[inline]
+    fn visit<C: Cipher<B>>(self, cipher: &C) {
+        let block: &mut Array<u8, B> = (&mut self.0.0[..B::USIZE]).try_into().expect("the slice is a block long");
+        cipher.encrypt_block(block);
+    }
+}
+
+/// Adds data to a message.
+struct Absorb<'a>(&'a mut Running, &'a [u8]);
+
+impl<B: ArraySize> Visit<B> for Absorb<'_> {
+    type Out = ();
+
+    #[inline]
+    fn visit<C: Cipher<B>>(self, cipher: &C) {
+        let Absorb(running, data) = self;
+        let (first, rest) = data.split_at(data.len().min(B::USIZE - running.pos));
+        running.add(first);
+        if rest.is_empty() {
+            return;
+        }
+        // From here on the current block is full.
+        let (blocks, tail) = Array::slice_as_chunks(rest);
+        let chain: &mut Array<u8, B> =
+            (&mut running.chain.0[..B::USIZE]).try_into().expect("the slice is a block long");
+        cipher.encrypt_with_backend(Blocks { chain, blocks });
+        if !tail.is_empty() {
+            cipher.encrypt_block(chain);
+            running.pos = 0;
+            running.add(tail);
+        }
+    }
+}
+
+/// Whole blocks in one go: inside the call the cipher's instructions need no further dispatch.
+struct Blocks<'a, B: ArraySize> {
+    chain: &'a mut Array<u8, B>,
+    blocks: &'a [Array<u8, B>],
+}
+
+impl<B: ArraySize> BlockSizeUser for Blocks<'_, B> {
+    type BlockSize = B;
+}
+
+impl<B: ArraySize> BlockCipherEncClosure for Blocks<'_, B> {
+    #[inline(always)]
+    fn call<E: BlockCipherEncBackend<BlockSize = B>>(self, backend: &E) {
+        for block in self.blocks {
+            backend.encrypt_block_inplace(self.chain);
+            self.chain.iter_mut().zip(block).for_each(|(c, b)| *c ^= b);
+        }
+    }
+}
+
+/// How the last block is treated, which is all that sets these MACs apart.
+trait Last<F: Family>: 'static {
+    /// The cipher that chains, and what is added to a whole and to a padded last block.
+    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError>;
+    /// Whether a last block is padded by a 1 bit, and an empty message is one block of padding. The plain CBC-MAC
+    /// pads by zeros and leaves an empty message alone.
+    const PAD: bool = true;
+}
+
+struct Cmac;
+
+impl<F: Family> Last<F> for Cmac {
+    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+        let cipher = F::key(key)?;
+        let mut block = Block::default();
+        F::with(&cipher, Encrypt(&mut block));
+        let whole = double(&block, F::Block::USIZE);
+        let padded = double(&whole, F::Block::USIZE);
+        Ok((cipher, [whole, padded]))
+    }
+}
+
+/// Multiplication by x in GF(2^128) or GF(2^64), without a branch on the key.
+fn double(block: &Block, len: usize) -> Block {
+    let mut out = Block::default();
+    let mut carry = 0;
+    for i in (0..len).rev() {
+        out.0[i] = block.0[i] << 1 | carry;
+        carry = block.0[i] >> 7;
+    }
+    let constant = if len == 16 { 0x87 } else { 0x1b };
+    out.0[len - 1] ^= constant & carry.wrapping_neg();
+    out
+}
+
+struct Xcbc;
+
+impl<F: Family> Last<F> for Xcbc {
+    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+        if key.len() != MAX_BLOCK_LEN {
+            return Err(KeyError::Length);
+        }
+        let cipher = F::key(key)?;
+        let derive = |byte| {
+            let mut block = Block([byte; MAX_BLOCK_LEN]);
+            F::with(&cipher, Encrypt(&mut block));
+            block
+        };
+        Ok((F::key(&derive(1).0)?, [derive(2), derive(3)]))
+    }
+}
+
+struct Plain;
+
+impl<F: Family> Last<F> for Plain {
+    const PAD: bool = false;
+
+    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+        Ok((F::key(key)?, Default::default()))
+    }
+}
+
+struct CbcMac<F, L>(PhantomData<(F, L)>);
+
+struct Key<F: Family> {
+    cipher: F::Key,
+    last: [Block; 2],
+}
+
+/// The chaining value, into which the current block has been added up to `pos`. A full block waits, because it may be
+/// the last.
+#[derive(Clone, Default)]
+struct Running {
+    chain: Block,
+    pos: usize,
+}
+
+impl Running {
+    /// Adds what fits into the current block.
+    fn add(&mut self, data: &[u8]) {
+        self.chain.0[self.pos..][..data.len()].iter_mut().zip(data).for_each(|(c, d)| *c ^= d);
+        self.pos += data.len();
+    }
+}
+
+impl<F: Family, L: Last<F>> Mac for CbcMac<F, L> {
+    type Key = Key<F>;
+    type Running = Running;
+
+    fn prepare(key: &[u8]) -> Result<Key<F>, KeyError> {
+        let (cipher, last) = L::keys(key)?;
+        Ok(Key { cipher, last })
+    }
+
+    fn begin(_: &Key<F>) -> Running {
+        Running::default()
+    }
+
+    fn update(key: &Key<F>, running: &mut Running, data: &[u8]) {
+        F::with(&key.cipher, Absorb(running, data));
+    }
+
+    fn end(key: &Key<F>, mut running: Running, tag: &mut [u8; MAX_TAG_LEN]) {
+        let whole = running.pos == F::Block::USIZE;
+        if L::PAD {
+            if !whole {
+                running.chain.0[running.pos] ^= 0x80;
+            }
+            running.chain.0.iter_mut().zip(&key.last[usize::from(!whole)].0).for_each(|(c, k)| *c ^= k);
+        }
+        if L::PAD || running.pos != 0 {
+            F::with(&key.cipher, Encrypt(&mut running.chain));
+        }
+        tag[..F::Block::USIZE].copy_from_slice(&running.chain.0[..F::Block::USIZE]);
+    }
+}
+
+fn row<F: Family, L: Last<F>>(mode: &str, key_lens: Lens) -> Row {
+    let info = AlgInfo::mac(&format!("{mode}({})", F::NAME), F::Block::USIZE, F::Block::USIZE, key_lens);
+    super::row::<CbcMac<F, L>>(AlgInfo { legacy: F::LEGACY, ..info })
+}
+
+fn cmac<F: Family>() -> Row {
+    row::<F, Cmac>("cmac", F::KEY_LENS)
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    vec![
+        cmac::<Aes>(),
+        cmac::<Camellia>(),
+        cmac::<Sm4>(),
+        cmac::<Des3>(),
+        cmac::<Des>(),
+        // RFC 3566 knows AES-128 only, and so does Linux since it moved XCBC to its library.
+        row::<Aes, Xcbc>("xcbc", Lens::Of(&[16])),
+        row::<Aes, Plain>("cbcmac", Aes::KEY_LENS),
+    ]
+}

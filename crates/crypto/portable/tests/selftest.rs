@@ -1,0 +1,206 @@
+//! Drivers with one defect each, none of which may pass.
+
+use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
+use sealane_crypto::error::{KeyError, OpError, Status};
+use sealane_crypto::hash::{HashDriver, HashOp, HashState};
+use sealane_crypto::key::PreparedKey;
+use sealane_crypto::mac::{MacDriver, MacOp};
+use sealane_crypto::registry::{Alg, Driver, Kind, Registry, Row};
+use sealane_crypto::skcipher::{FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto_portable::{self as portable, self_test};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Defect {
+    None,
+    /// Wrong from 500 bytes on, where no published vector looks.
+    LongTexts,
+    /// The sixth operation of a burst is wrong.
+    SixthOfBurst,
+    /// A fork starts at the beginning.
+    Fork,
+    /// `finish` does not start the next message.
+    Finish,
+    /// Shorter tags are not the front of the full one.
+    Truncation,
+    /// The IV is not moved on.
+    Iv,
+    /// Input and output apart are handled as if they were one.
+    Apart,
+    /// A forged text is delivered with its error.
+    NotWiped,
+    /// Forged texts are accepted.
+    Accepts,
+    /// The key is refused.
+    Key,
+}
+
+/// A portable driver with a defect.
+struct Sham(Arc<Row>, Defect);
+
+struct ShamState(Box<dyn HashState>, Box<dyn HashState>, Defect);
+
+impl HashState for ShamState {
+    fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    fn finish(&mut self, out: &mut [u8]) {
+        if self.2 == Defect::Finish {
+            self.0.fork().finish(out);
+        } else {
+            self.0.finish(out);
+        }
+    }
+
+    fn reset(&mut self) {
+        self.0 = self.1.fork();
+    }
+
+    fn fork(&self) -> Box<dyn HashState> {
+        let running = if self.2 == Defect::Fork { self.1.fork() } else { self.0.fork() };
+        Box::new(ShamState(running, self.1.fork(), self.2))
+    }
+}
+
+impl Sham {
+    fn state(&self, start: impl Fn() -> Box<dyn HashState>) -> Box<dyn HashState> {
+        Box::new(ShamState(start(), start(), self.1))
+    }
+
+    fn spoil(&self, at: usize, len: usize, full: usize, out: &mut [u8]) {
+        let spoiled = match self.1 {
+            Defect::LongTexts => len >= 500,
+            Defect::SixthOfBurst => at == 5,
+            Defect::Truncation => out.len() < full,
+            _ => false,
+        };
+        if let Some(last) = out.last_mut().filter(|_| spoiled) {
+            *last ^= 1;
+        }
+    }
+}
+
+impl HashDriver for Sham {
+    fn start(&self) -> Box<dyn HashState> {
+        let Driver::Hash(inner) = self.0.imp() else { unreachable!() };
+        self.state(|| inner.start())
+    }
+
+    fn burst(&self, ops: &mut [HashOp<'_>]) {
+        let Driver::Hash(inner) = self.0.imp() else { unreachable!() };
+        inner.burst(ops);
+        for (at, op) in ops.iter_mut().enumerate() {
+            let len = op.data.iter().map(|d| d.len()).sum();
+            self.spoil(at, len, self.0.info.digest_len, op.digest);
+        }
+    }
+}
+
+impl MacDriver for Sham {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
+        if self.1 == Defect::Key { Err(KeyError::Driver) } else { inner.prepare(key) }
+    }
+
+    fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
+        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
+        self.state(|| inner.start(key))
+    }
+
+    fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
+        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
+        inner.burst(slot, ops);
+        for (at, op) in ops.iter_mut().enumerate() {
+            let len = op.len();
+            self.spoil(at, len, self.0.info.digest_len, op.tag);
+        }
+    }
+}
+
+impl SkcipherDriver for Sham {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        let Driver::Skcipher(inner) = self.0.imp() else { unreachable!() };
+        inner.prepare(key)
+    }
+
+    fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
+        let Driver::Skcipher(inner) = self.0.imp() else { unreachable!() };
+        let iv_before = op.iv.to_vec();
+        let FlatSkcipherOp { dir, tfm, .. } = op;
+        let apart = op.data.get_in().as_ptr() != op.data.get_out().as_ptr();
+        let done = inner.one(slot, FlatSkcipherOp { dir, tfm, iv: op.iv, data: op.data.reborrow() });
+        match self.1 {
+            Defect::Iv => op.iv.copy_from_slice(&iv_before),
+            Defect::Apart if apart => op.data.get_out().fill(0),
+            Defect::LongTexts if op.data.len() >= 500 => op.data.get_out()[499] ^= 1,
+            _ => {}
+        }
+        done
+    }
+}
+
+impl AeadDriver for Sham {
+    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
+        let Driver::Aead(inner) = self.0.imp() else { unreachable!() };
+        inner.prepare(key)
+    }
+
+    fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
+        let Driver::Aead(inner) = self.0.imp() else { unreachable!() };
+        let FlatAeadOp { dir, tfm, nonce, aad, .. } = op;
+        let (data, tag) = (op.data.reborrow(), &mut *op.tag);
+        let done = inner.one(slot, FlatAeadOp { dir, tfm, nonce, aad, data, tag });
+        match (self.1, done) {
+            (Defect::NotWiped, Err(OpError::Auth)) => op.data.get_out().fill(1),
+            (Defect::Accepts, Err(OpError::Auth)) => return Ok(()),
+            _ => {}
+        }
+        done
+    }
+}
+
+fn outcome(kind: Kind, name: &str, defect: Defect) -> Result<(), String> {
+    let registry = Registry::builder(self_test).rows(portable::rows()).build();
+    let good = registry.rows().iter().find(|r| r.info.kind == kind && r.info.name == name).expect("a portable row");
+    let sham = Arc::new(Sham(good.clone(), defect));
+    let imp = match kind {
+        Kind::Hash if matches!(good.imp(), Driver::Hash(_)) => Driver::Hash(sham),
+        Kind::Hash => Driver::Mac(sham),
+        Kind::Skcipher => Driver::Skcipher(sham),
+        Kind::Aead => Driver::Aead(sham),
+        Kind::NonceMac | Kind::Rng => unreachable!("no sham of this type"),
+    };
+    let row = Arc::new(Row::new(good.info.clone(), "sham", "sham", 1, imp));
+    self_test(&Alg::of_row(&row, registry.entropy()))
+}
+
+#[test]
+fn defects_are_found() {
+    use Defect::{Accepts, Apart, Finish, Fork, Iv, Key, LongTexts, None, NotWiped, SixthOfBurst, Truncation};
+    for (kind, name, defects) in [
+        (Kind::Hash, "sha256", &[None, LongTexts, SixthOfBurst, Fork, Finish, Truncation][..]),
+        (Kind::Hash, "hmac(sha256)", &[None, LongTexts, SixthOfBurst, Fork, Finish, Truncation, Key]),
+        (Kind::Hash, "blake2b-256", &[None, LongTexts, Fork, Key]),
+        (Kind::Skcipher, "cbc(aes)", &[None, LongTexts, Iv, Apart]),
+        (Kind::Skcipher, "ctr(aes)", &[None, LongTexts, Iv, Apart]),
+        (Kind::Aead, "gcm(aes)", &[None, NotWiped, Accepts]),
+    ] {
+        for defect in defects {
+            let found = outcome(kind, name, *defect);
+            assert_eq!(found.is_ok(), *defect == None, "{name} with {defect:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_fails_is_never_selected() {
+    let good = Registry::builder(self_test).rows(portable::rows()).build();
+    let inner = good.rows().iter().find(|r| r.info.name == "sha256").expect("a portable row").clone();
+    let info = inner.info.clone();
+    let bad = Row::new(info, "sham", "sham", 900, Driver::Hash(Arc::new(Sham(inner, Defect::LongTexts))));
+    let registry = Registry::builder(self_test).rows(portable::rows()).rows([bad]).build();
+    let alg = registry.lookup(Kind::Hash, "sha256").expect("the portable row is left");
+    assert_eq!(alg.rows()[0].driver, "sha256-portable");
+    assert!(registry.lookup(Kind::Hash, "sham").is_err());
+}

@@ -1,0 +1,56 @@
+//! Our own SIMD kernels, for what no library does well: bursts of small messages over many keys, a message a lane.
+//!
+//! Every instruction set is a module of rows of its own (`avx512`, `avx2`, ...), so that each is tested and measured
+//! apart and the calibrated table chooses. A row exists only where the CPU has the instructions; on other
+//! architectures there are none.
+
+#[cfg(target_arch = "x86_64")]
+mod aes;
+#[cfg(target_arch = "x86_64")]
+mod aes_kernels;
+#[cfg(target_arch = "x86_64")]
+mod aesni;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod cmac;
+#[cfg(target_arch = "x86_64")]
+mod hash;
+#[cfg(target_arch = "x86_64")]
+mod kernels;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
+
+use sealane_crypto::Row;
+#[cfg(target_arch = "x86_64")]
+use sealane_crypto::wipe::wipe;
+
+/// Preference where nothing was measured.
+pub const PRIORITY: u32 = 250;
+
+/// The rows that this CPU can run.
+#[must_use]
+pub fn rows() -> Vec<Row> {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "nothing to add elsewhere"))]
+    let mut rows = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if aesni::available() {
+            rows.extend(aesni::rows());
+        }
+        if vaes::available() {
+            rows.extend(vaes::rows());
+        }
+        if avx2::available() {
+            rows.extend(avx2::rows());
+        }
+        if avx512::available() {
+            rows.extend(avx512::rows());
+        }
+    }
+    rows
+}
