@@ -4,7 +4,6 @@
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp};
 use sealane_crypto::choice::Table;
-use sealane_crypto::data::Data;
 use sealane_crypto::hash::HashOp;
 use sealane_crypto::mac::{self, MacOp};
 use sealane_crypto::registry::TestState;
@@ -199,7 +198,7 @@ fn aeads() {
                     dir: Direction::Decrypt,
                     nonce: &ivs[i],
                     aad: &pieces[i],
-                    data: Data::from(&mut text[..]),
+                    data: (&mut text[..]).into(),
                     tag,
                     status: Ok(()),
                 });

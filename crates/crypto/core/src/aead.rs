@@ -19,15 +19,15 @@ pub struct AeadOp<'a> {
     /// The associated data, in pieces. For `rfc4106`, `rfc4309` and `rfc4543` its last `iv_len` bytes are the explicit
     /// IV, as in Linux.
     pub aad: &'a [&'a [u8]],
-    /// The text without the tag. After a failed open it is wiped.
-    pub data: Data<'a>,
+    /// The text without the tag, in one piece; [`AeadTfm::one`] takes scattered ones. After a failed open it is wiped.
+    pub data: InOutBuf<'a, 'a, u8>,
     /// Sealing: receives the tag. Opening: the tag to check. Its length is the authentication size.
     pub tag: &'a mut [u8],
     /// Set by the driver.
     pub status: Status,
 }
 
-/// An operation as a driver sees it: its text is in one piece, and nonce and tag have acceptable lengths.
+/// A single operation as a driver takes it: nonce and tag have acceptable lengths.
 pub struct FlatAeadOp<'a, 'b> {
     /// Seal or open.
     pub dir: Direction,
@@ -56,24 +56,12 @@ pub trait AeadDriver: Send + Sync {
     /// # Errors
     /// [`OpError::Auth`] when the tag does not match; others when lengths do not suit the mode.
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status;
-    /// Runs all of `ops`, whose texts are [`Data::Flat`], each with the same direction; lengths of nonces and tags
-    /// have been checked. Drivers that gain from several texts at a time override this.
+    /// Runs all of `ops`, each with the same direction; lengths of nonces and tags have been checked. Drivers that gain
+    /// from several texts at a time override this.
     fn burst(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
         for op in ops {
-            op.status = match &mut op.data {
-                Data::Flat(buf) => self.one(
-                    slot,
-                    FlatAeadOp {
-                        dir: op.dir,
-                        nonce: op.nonce,
-                        aad: op.aad,
-                        data: buf.reborrow(),
-                        tag: op.tag,
-                        tfm: op.tfm,
-                    },
-                ),
-                Data::Scattered { .. } => unreachable!("scattered texts are joined before the driver sees them"),
-            };
+            let AeadOp { tfm, dir, nonce, aad, data, tag, .. } = op;
+            op.status = self.one(slot, FlatAeadOp { dir: *dir, nonce, aad, data: data.reborrow(), tag, tfm });
         }
     }
 }
@@ -157,7 +145,7 @@ impl AeadTfm {
 
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [AeadOp<'_>]) {
-    let together = |op: &AeadOp<'_>| matches!(op.data, Data::Flat(_)) && op.tfm.check(op.nonce, op.tag).is_ok();
+    let together = |op: &AeadOp<'_>| op.tfm.check(op.nonce, op.tag).is_ok();
     let mut rest = ops;
     while let Some((first, behind)) = rest.split_first() {
         let alike = |op: &AeadOp<'_>| first.tfm.alg.same(&op.tfm.alg) && first.dir == op.dir && together(op);
@@ -165,8 +153,7 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
         let (run, behind) = rest.split_at_mut(len);
         rest = behind;
         if let [only] = run {
-            let data = std::mem::replace(&mut only.data, Data::Flat(InOutBuf::from(&mut [][..])));
-            only.status = only.tfm.one(only.dir, only.nonce, only.aad, data, only.tag);
+            only.status = only.tfm.one(only.dir, only.nonce, only.aad, Data::Flat(only.data.reborrow()), only.tag);
             continue;
         }
         let alg = &run[0].tfm.alg;

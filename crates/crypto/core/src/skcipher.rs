@@ -34,13 +34,13 @@ pub struct SkcipherOp<'a> {
     /// In: the IV, `iv_len` bytes. Out: the IV that continues this text, as Linux leaves it in the request
     /// (CBC: the last ciphertext block; CTR: the next counter; ECB: nothing; others: see each driver).
     pub iv: &'a mut [u8],
-    /// The text.
-    pub data: Data<'a>,
+    /// The text, in one piece; [`SkcipherTfm::one`] takes scattered ones.
+    pub data: InOutBuf<'a, 'a, u8>,
     /// Set by the driver.
     pub status: Status,
 }
 
-/// An operation as a driver sees it: its text is in one piece.
+/// A single operation as a driver takes it.
 pub struct FlatSkcipherOp<'a, 'b> {
     /// Encrypt or decrypt.
     pub dir: Direction,
@@ -67,16 +67,12 @@ pub trait SkcipherDriver: Send + Sync {
     /// # Errors
     /// [`OpError::Length`], [`OpError::Nonce`]; nothing has been written then.
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status;
-    /// Runs all of `ops`, whose texts are [`Data::Flat`], each with the same direction. Drivers that gain from
-    /// several texts at a time (CBC encryption) override this; the others inherit a loop over [`Self::one`].
+    /// Runs all of `ops`, each with the same direction. Drivers that gain from several texts at a time (CBC encryption)
+    /// override this; the others inherit a loop over [`Self::one`].
     fn burst(&self, slot: usize, ops: &mut [SkcipherOp<'_>]) {
         for op in ops {
-            op.status = match &mut op.data {
-                Data::Flat(buf) => {
-                    self.one(slot, FlatSkcipherOp { dir: op.dir, iv: op.iv, data: buf.reborrow(), tfm: op.tfm })
-                }
-                Data::Scattered { .. } => unreachable!("scattered texts are joined before the driver sees them"),
-            };
+            op.status =
+                self.one(slot, FlatSkcipherOp { dir: op.dir, iv: op.iv, data: op.data.reborrow(), tfm: op.tfm });
         }
     }
 }
@@ -132,19 +128,16 @@ impl SkcipherTfm {
 
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
-    let flat = |op: &SkcipherOp<'_>| matches!(op.data, Data::Flat(_));
-    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg) && a.dir == b.dir && flat(a) && flat(b)) {
+    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg) && a.dir == b.dir) {
         if let [only] = run {
-            let data = std::mem::replace(&mut only.data, Data::Flat(InOutBuf::from(&mut [][..])));
-            only.status = only.tfm.one(only.dir, only.iv, data);
+            only.status = only.tfm.one(only.dir, only.iv, Data::Flat(only.data.reborrow()));
             continue;
         }
         let alg = &run[0].tfm.alg;
         let iv_len = alg.info().iv_len;
         if run.iter().any(|op| op.iv.len() != iv_len) {
             for op in run {
-                let Data::Flat(data) = &mut op.data else { unreachable!("runs longer than one are flat") };
-                op.status = op.tfm.one(op.dir, op.iv, Data::Flat(data.reborrow()));
+                op.status = op.tfm.one(op.dir, op.iv, Data::Flat(op.data.reborrow()));
             }
             continue;
         }

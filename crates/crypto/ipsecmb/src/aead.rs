@@ -63,7 +63,7 @@ impl<M: Mode> AeadDriver for Aead<M> {
             dir: op.dir,
             nonce: op.nonce,
             aad: op.aad,
-            data: Data::Flat(op.data.reborrow()),
+            data: op.data.reborrow(),
             tag: op.tag,
             status: Ok(()),
         }];
@@ -127,11 +127,8 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
                 aad_apart.as_ptr()
             }
         };
-        let Data::Flat(text) = &mut op.data else {
-            unreachable!("scattered texts are joined before the driver sees them")
-        };
-        let len = text.len() as u64;
-        let (src, dst) = text.reborrow().into_raw();
+        let len = op.data.len() as u64;
+        let (src, dst) = op.data.reborrow().into_raw();
         let tag = if encrypt && op.tag.len() == TAG_LEN {
             op.tag.as_mut_ptr()
         } else {
@@ -168,10 +165,8 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
                 Err(OpError::Auth)
             }
         };
-        if op.status.is_err()
-            && let Data::Flat(text) = &mut op.data
-        {
-            manager::wipe(text.get_out());
+        if op.status.is_err() {
+            manager::wipe(op.data.get_out());
         }
     }
     if apart {
@@ -212,9 +207,9 @@ fn check<M: Mode>(key: &M::Key, op: &AeadOp<'_>) -> Result<Option<Op>, OpError> 
 }
 
 fn by_portable<M: Mode>(key: &M::Key, op: &mut AeadOp<'_>) -> Status {
-    match (M::portable(key), &mut op.data) {
-        (Some(tfm), Data::Flat(text)) => tfm.one(op.dir, op.nonce, op.aad, Data::Flat(text.reborrow()), op.tag),
-        _ => Err(OpError::Length),
+    match M::portable(key) {
+        Some(tfm) => tfm.one(op.dir, op.nonce, op.aad, Data::Flat(op.data.reborrow()), op.tag),
+        None => Err(OpError::Length),
     }
 }
 

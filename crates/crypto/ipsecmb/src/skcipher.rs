@@ -7,7 +7,6 @@ use crate::ffi::{self, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
 use crate::manager::{self, Manager};
 use arrayvec::ArrayVec;
 use inout::InOutBuf;
-use sealane_crypto::data::Data;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Alg, Driver};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherOp};
@@ -87,8 +86,7 @@ impl<K: LibraryKey> SkcipherDriver for Cipher<K> {
     }
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
-        let mut ops =
-            [SkcipherOp { tfm: op.tfm, dir: op.dir, iv: op.iv, data: Data::Flat(op.data.reborrow()), status: Ok(()) }];
+        let mut ops = [SkcipherOp { tfm: op.tfm, dir: op.dir, iv: op.iv, data: op.data.reborrow(), status: Ok(()) }];
         self.burst(slot, &mut ops);
         ops[0].status
     }
@@ -134,9 +132,7 @@ impl<K: LibraryKey> Cipher<K> {
         let mut long = None;
         let mut taken = 0;
         for (i, op) in ops.iter_mut().enumerate() {
-            let Data::Flat(text) = &mut op.data else {
-                unreachable!("scattered texts are joined before the driver sees them")
-            };
+            let text = &mut op.data;
             if let Some(status) = self.settled(op.iv, text.len()) {
                 op.status = status;
                 taken = i + 1;
@@ -160,15 +156,13 @@ impl<K: LibraryKey> Cipher<K> {
         for (mb, (i, next)) in batch.run(Entry::Jobs(self.alg), dir == Direction::Encrypt).iter().zip(&which) {
             let op = &mut ops[*i as usize];
             op.status = if mb.done == 1 { Ok(()) } else { Err(OpError::Driver) };
-            if let (Ok(()), Data::Flat(text)) = (op.status, &mut op.data) {
-                next.after(self, op.iv, text.get_out());
+            if op.status.is_ok() {
+                next.after(self, op.iv, op.data.get_out());
             }
         }
         if let Some(i) = long {
             let op = &mut ops[i];
-            if let Data::Flat(text) = &mut op.data {
-                op.status = self.run_long(manager, op.tfm.key::<K>(slot), dir, op.iv, text.reborrow());
-            }
+            op.status = self.run_long(manager, op.tfm.key::<K>(slot), dir, op.iv, op.data.reborrow());
         }
         taken
     }

@@ -371,9 +371,9 @@ fn ciphers() {
                     .enumerate()
                     .map(|(i, (out, iv))| {
                         let data = if i % 2 == 0 {
-                            Data::Flat((&mut out[..]).into())
+                            (&mut out[..]).into()
                         } else {
-                            Data::Flat(InOutBuf::new(&texts[i][..], &mut out[..]).unwrap())
+                            InOutBuf::new(&texts[i][..], &mut out[..]).unwrap()
                         };
                         SkcipherOp { tfm: &tfms[i % tfms.len()].0, dir, iv, data, status: Err(OpError::Driver) }
                     })
@@ -485,7 +485,7 @@ fn aead_bursts(alg: &Alg, tfms: &[(AeadTfm, AeadTfm)], noise: &mut Noise) {
                 dir: Direction::Encrypt,
                 nonce: &nonces[i],
                 aad: &pieces[i],
-                data: Data::Flat((&mut out[..]).into()),
+                data: (&mut out[..]).into(),
                 tag,
                 status: Err(OpError::Driver),
             })
@@ -510,9 +510,9 @@ fn aead_bursts(alg: &Alg, tfms: &[(AeadTfm, AeadTfm)], noise: &mut Noise) {
                 nonce: &nonces[i],
                 aad: &pieces[i],
                 data: if i % 2 == 0 {
-                    Data::Flat((&mut out[..]).into())
+                    (&mut out[..]).into()
                 } else {
-                    Data::Flat(InOutBuf::new(&sealed[i][..], &mut out[..]).unwrap())
+                    InOutBuf::new(&sealed[i][..], &mut out[..]).unwrap()
                 },
                 tag,
                 status: Err(OpError::Driver),

@@ -161,7 +161,7 @@ fn crypt(slot: usize, ops: &mut [AeadOp<'_>]) {
         let iv = &mut iv[..op.nonce.len()];
         iv.copy_from_slice(op.nonce);
         let tfm = op.tfm;
-        let data = Data::Flat(flat(&mut op.data).reborrow());
+        let data = op.data.reborrow();
         inner.push(SkcipherOp { tfm: &tfm.key::<Key>(slot).cipher, dir: op.dir, iv, data, status: Ok(()) });
     }
     skcipher::crypt(&mut inner);
@@ -169,13 +169,6 @@ fn crypt(slot: usize, ops: &mut [AeadOp<'_>]) {
     drop(inner);
     let ran = ops.iter_mut().filter(|op| op.status.is_ok());
     ran.zip(statuses).for_each(|(op, status)| op.status = status);
-}
-
-fn flat<'d, 'a>(data: &'d mut Data<'a>) -> &'d mut inout::InOutBuf<'a, 'a, u8> {
-    match data {
-        Data::Flat(data) => data,
-        Data::Scattered { .. } => unreachable!("texts of a burst are flat"),
-    }
 }
 
 impl Authenc {
@@ -189,7 +182,7 @@ impl Authenc {
         let mut rest: ArrayVec<(&MacTfm, &mut [u8]), CHUNK> = ArrayVec::new();
         for (op, covered) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(&covered) {
             let tfm = op.tfm;
-            pieces.push(covered.with(flat(&mut op.data).get_out()));
+            pieces.push(covered.with(op.data.get_out()));
             rest.push((&tfm.key::<Key>(slot).mac, op.tag));
         }
         let mut inner: ArrayVec<MacOp<'_>, CHUNK> =
@@ -212,8 +205,7 @@ impl Authenc {
         let judged = || ops.iter().filter(|op| op.status.is_ok());
         let mut pieces: ArrayVec<Gather<'_>, CHUNK> = ArrayVec::new();
         for (op, covered) in judged().zip(&covered) {
-            let Data::Flat(data) = &op.data else { unreachable!("texts of a burst are flat") };
-            pieces.push(covered.with(data.get_in()));
+            pieces.push(covered.with(op.data.get_in()));
         }
         let mut inner: ArrayVec<MacOp<'_>, CHUNK> = ArrayVec::new();
         for ((op, pieces), tag) in judged().zip(&pieces).zip(tags.iter_mut()) {
@@ -228,7 +220,7 @@ impl Authenc {
             op.status = match status {
                 Ok(()) if bool::from(computed[..op.tag.len()].ct_eq(op.tag)) => Ok(()),
                 Ok(()) => {
-                    flat(&mut op.data).get_out().zeroize();
+                    op.data.get_out().zeroize();
                     Err(OpError::Auth)
                 }
                 Err(e) => Err(e),

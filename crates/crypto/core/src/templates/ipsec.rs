@@ -215,9 +215,7 @@ impl Ipsec {
         let gmac = self.shape == Shape::Rfc4543;
         let mut items: ArrayVec<Item<'_>, CHUNK> = ArrayVec::new();
         for (at, op) in ops.iter_mut().enumerate() {
-            let AeadOp { tfm, nonce, aad, data: Data::Flat(data), tag, status, .. } = op else {
-                unreachable!("texts of a burst are flat")
-            };
+            let AeadOp { tfm, nonce, aad, data, tag, status, .. } = op;
             let tfm = *tfm;
             let key = tfm.key::<Key>(slot);
             let ready = self.covered_len(aad).and_then(|len| Ok((front(aad, len), self::nonce(key, nonce)?)));
@@ -240,7 +238,7 @@ impl Ipsec {
             dir,
             nonce: &item.nonce[..nonce_len],
             aad: &item.aad.list[..item.aad.len],
-            data: Data::Flat(item.data.reborrow()),
+            data: item.data.reborrow(),
             tag: item.tag,
             status: Ok(()),
         }));
@@ -255,12 +253,11 @@ impl Ipsec {
             if !gmac {
                 continue;
             }
-            let Data::Flat(data) = &mut op.data else { unreachable!("texts of a burst are flat") };
             match status {
                 Ok(()) => {
-                    let _out = data.reborrow().into_out_with_copied_in();
+                    let _out = op.data.reborrow().into_out_with_copied_in();
                 }
-                Err(OpError::Auth) => data.get_out().zeroize(),
+                Err(OpError::Auth) => op.data.get_out().zeroize(),
                 Err(_) => {}
             }
         }

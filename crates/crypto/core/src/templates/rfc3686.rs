@@ -72,8 +72,7 @@ impl SkcipherDriver for Rfc3686 {
                 let tfm = op.tfm;
                 let key = tfm.key::<Key>(slot);
                 *counter = key.counter(op.iv).expect("the length of IVs has been checked for a burst");
-                let Data::Flat(data) = &mut op.data else { unreachable!("texts of a burst are flat") };
-                let data = Data::Flat(data.reborrow());
+                let data = op.data.reborrow();
                 inner.push(SkcipherOp { tfm: &key.ctr, dir: op.dir, iv: counter, data, status: Ok(()) });
             }
             skcipher::crypt(&mut inner);
