@@ -15,8 +15,8 @@ mod kernel;
 pub(crate) mod mirror;
 mod packet;
 
-use super::path::{DataPath, Shared};
-use super::policies::Lead;
+use crate::control::path::{DataPath, Shared};
+use crate::control::policies::Lead;
 use mirror::Mirror;
 use sealane_config::{DeviceKind, OffloadDevice};
 use sealane_engine_xfrm::device as engine;

@@ -5,7 +5,7 @@
 //!                                                                     └─ else: raw and UDP sockets ─▶ stack
 //!  wan ─ XDP program: states of ours ────▶ AF_XDP ─▶ open, policies ─▶ nobody's policy, route, neighbour known ─▶ AF_XDP ─▶ lan
 //!                                                                     └─ else: TUN ─▶ stack
-//!  everything else ──────────────────────▶ stack, its rules, TUN ([`super::path`])
+//!  everything else ──────────────────────▶ stack, its rules, TUN ([`crate::control::path`])
 //! ```
 //!
 //! It is worth it for packets that come one by one, as cards deliver them: the TUN device costs each of them a way through the stack, a
@@ -27,8 +27,8 @@ mod taken;
 mod ways;
 mod worker;
 
-use super::path::Shared;
-use super::routes::Routes;
+use crate::control::path::Shared;
+use crate::data::routes::Routes;
 use lead::{Lead, State};
 use parking_lot::Mutex;
 use sealane_sys::cpu;

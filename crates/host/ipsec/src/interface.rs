@@ -8,9 +8,9 @@
 //!
 //! The interface stays when we die, so that what is routed to it goes nowhere else.
 
-use super::join::{Joins, Kept};
-use super::path::DataPath;
-use super::worker::{Post, Worker};
+use crate::control::path::DataPath;
+use crate::data::join::{Joins, Kept};
+use crate::data::worker::{Post, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_config::XfrmInterface;
 use sealane_net::ipsec::open::{Inbound, Opened};

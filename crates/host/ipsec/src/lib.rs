@@ -1,10 +1,10 @@
 //! IPsec on this host: an engine for each network namespace that the configuration names, and what it is reached by.
 //!
 //! Programs speak NETLINK_XFRM. Under `sealane run` the launcher (`serve::xfrm`) gives them a socket of NETLINK_USERSOCK
-//! instead, whose frames go to the port of [`socket`]; whoever wants to can speak to that port without a launcher. [`space`]
+//! instead, whose frames go to the port of [`control::socket`]; whoever wants to can speak to that port without a launcher. [`control::space`]
 //! is what one namespace has: the engine, its clock, and the thread that answers.
 //!
-//! Packets go another way ([`path`]), in a thread of their own for each namespace:
+//! Packets go another way ([`data`]), in a thread of their own for each namespace:
 //!
 //! ```text
 //!  stack ─ mark (nft) ─ rule ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
@@ -12,37 +12,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod counters;
-pub(crate) mod device;
-mod fast_in;
-mod fast_out;
-mod flight;
-pub(crate) mod gateway;
-mod inbound;
+mod bypass;
+mod control;
+mod data;
+mod device;
+mod gateway;
 mod interface;
-mod join;
-mod keepalive;
-pub(crate) mod lane;
-mod listeners;
-mod numbers;
-mod outbound;
-pub(crate) mod path;
-mod policies;
-mod ports;
-pub(crate) mod questions;
-mod routes;
-mod seat;
-pub(crate) mod socket;
-pub(crate) mod space;
-mod tables;
-mod wire;
-mod worker;
 
-pub use path::clear;
+pub use control::path::clear;
+use control::space::Space;
 use sealane_config::Ipsec;
 use sealane_crypto::Registry;
 use sealane_sys::netns::Netns;
-use space::Space;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! Two network namespaces and a data path in each. They need root.
 
-use super::path::DataPath;
+use crate::control::path::DataPath;
 use sealane_abi::Caller;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
 use sealane_net::ipsec::sa::{SaId, SaSpec};

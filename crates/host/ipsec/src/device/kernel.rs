@@ -8,7 +8,7 @@
 
 use super::mirror::Mirror;
 use super::{Place, Running};
-use crate::path::Shared;
+use crate::control::path::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
@@ -311,7 +311,7 @@ impl Device for Half {
     }
 
     fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal> {
-        if !crate::policies::is_exact(policy) {
+        if !crate::control::policies::is_exact(policy) {
             let text = Some("The rules for packets cannot tell which ones this policy is for");
             return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
         }

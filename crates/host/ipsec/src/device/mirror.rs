@@ -5,7 +5,7 @@
 //! let its packets pass, and taken out after they do not any more: nothing is in clear in between.
 
 use super::kernel::{Asker, put, take};
-use crate::policies::is_exact;
+use crate::control::policies::is_exact;
 use parking_lot::Mutex;
 use sealane_abi::xfrm::Message;
 use sealane_engine_xfrm::Xfrm;

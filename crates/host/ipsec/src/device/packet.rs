@@ -6,12 +6,12 @@
 //! ```
 //!
 //! As long as it has inbound states it reads what comes from the wire, as packets come in by a card: those that are not its own
-//! it opens with the tables of whom they are for ([`crate::tables`]).
+//! it opens with the tables of whom they are for ([`crate::data::tables`]).
 
 use super::{Place, Running};
-use crate::path::Shared;
-use crate::tables::{Counts, DeviceTables, Tables};
-use crate::worker::{Post, Worker};
+use crate::control::path::Shared;
+use crate::data::tables::{Counts, DeviceTables, Tables};
+use crate::data::worker::{Post, Worker};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
 use sealane_sys::cpu;

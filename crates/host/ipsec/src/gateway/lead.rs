@@ -3,7 +3,7 @@
 use super::Common;
 use super::opening::{self, Leaving, Part, Present, Program};
 use super::taken::{self, Rule};
-use crate::routes::Routes;
+use crate::data::routes::Routes;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
 use sealane_net::ipsec::sa::{self, Proto, SaDir};

@@ -8,7 +8,7 @@
 //! A ring has one producer and one consumer. When one of packets is full what has no place in it is dropped and counted, as a card
 //! does: a state with more packets than its thread can seal holds nothing up of the others. Rings of chunks have room for all.
 
-use crate::seat::Seat;
+use crate::data::seat::Seat;
 use arrayvec::ArrayVec;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sealane_sys::poll::Waker;

@@ -4,7 +4,7 @@
 //! as many as the device's queue takes: then it does not read on, and what comes waits in the kernel. In each direction
 //! bursts are ended in the order in which they were begun, those that needed no device too, so that no flow is reordered.
 
-use super::inbound::Source;
+use crate::data::inbound::Source;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::Xfrm;
 use sealane_engine_xfrm::data::BURST;
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Room for the packets of one burst, headers and all.
-pub(super) const ARENA_LEN: usize = 512 << 10;
+pub(crate) const ARENA_LEN: usize = 512 << 10;
 
 /// How many bursts a worker may have begun: as many as a queue takes, and one to fill.
 const MOST: usize = 5;
@@ -47,7 +47,7 @@ struct KeptIn {
 
 /// Where packets came from.
 #[derive(Clone, Copy)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// A socket.
     Socket(Source),
     /// The ring of a device.
@@ -77,7 +77,7 @@ struct Flight {
 
 /// A burst that is to be ended.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
-pub(super) enum Landed {
+pub(crate) enum Landed {
     /// It leaves.
     Out(LandedBurst<OutKept>),
     /// It came in, from there.
@@ -87,13 +87,13 @@ pub(super) enum Landed {
 }
 
 /// What the tables have said of its packets.
-pub(super) struct OutKept(ArrayVec<KeptOut, BURST>);
+pub(crate) struct OutKept(ArrayVec<KeptOut, BURST>);
 /// What the tables have said of its packets.
-pub(super) struct InKept(ArrayVec<KeptIn, BURST>);
+pub(crate) struct InKept(ArrayVec<KeptIn, BURST>);
 
 /// A burst with what the tables have said of its packets.
-pub(super) struct LandedBurst<K> {
-    pub(super) burst: Box<CryptoBurst>,
+pub(crate) struct LandedBurst<K> {
+    pub(crate) burst: Box<CryptoBurst>,
     kept: K,
 }
 
@@ -101,7 +101,7 @@ type Parts<'b, P> = (ArrayVec<P, BURST>, &'b [sealane_net::ipsec::burst::Job], &
 
 impl LandedBurst<OutKept> {
     /// Its packets as they were, jobs, and what became of those.
-    pub(super) fn parts(&mut self) -> Parts<'_, Outbound<'_>> {
+    pub(crate) fn parts(&mut self) -> Parts<'_, Outbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
             let KeptOut { sa, status, inner_mtu } = *kept;
@@ -113,12 +113,12 @@ impl LandedBurst<OutKept> {
 
 impl LandedBurst<InKept> {
     /// Whose each packet is, of those that take a ring or could.
-    pub(super) fn ways(&self) -> ArrayVec<Option<EspWay>, BURST> {
+    pub(crate) fn ways(&self) -> ArrayVec<Option<EspWay>, BURST> {
         self.kept.0.iter().map(|kept| kept.way).collect()
     }
 
     /// Its packets as they were, jobs, and what became of those.
-    pub(super) fn parts(&mut self) -> Parts<'_, Inbound<'_>> {
+    pub(crate) fn parts(&mut self) -> Parts<'_, Inbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
             let KeptIn { mark, udp_encap, path, if_id, status, .. } = kept.clone();
@@ -129,7 +129,7 @@ impl LandedBurst<InKept> {
 }
 
 /// A burst whose first phase is over: what borrowed its buffer is kept.
-pub(super) struct Begun {
+pub(crate) struct Begun {
     slots: ArrayVec<Slot, BURST>,
     kept: Kept,
 }
@@ -147,7 +147,7 @@ fn slots<'p, 'b: 'p>(packets: impl Iterator<Item = &'p Packet<'b>>) -> ArrayVec<
 
 impl Begun {
     /// Of packets that leave, which lie one behind another.
-    pub(super) fn out(packets: &[Outbound<'_>]) -> Self {
+    pub(crate) fn out(packets: &[Outbound<'_>]) -> Self {
         let kept = |out: &Outbound<'_>| KeptOut { sa: out.sa, status: out.status, inner_mtu: out.inner_mtu };
         Begun {
             slots: slots(packets.iter().map(|out| &out.packet)),
@@ -156,13 +156,13 @@ impl Begun {
     }
 
     /// Of packets that came in, which lie one behind another; whose each of them is, of those that take a ring or could.
-    pub(super) fn inn(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> Self {
+    pub(crate) fn inn(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> Self {
         Begun { slots: slots(packets.iter().map(|inn| &inn.packet)), kept: kept_in(packets, ways, origin) }
     }
 
     /// The same of packets that lie elsewhere: they are copied into the burst, each as far into its part as it was. `None` where
     /// they do not fit.
-    pub(super) fn copied(
+    pub(crate) fn copied(
         packets: &[Inbound<'_>],
         ways: &[Option<EspWay>],
         origin: Origin,
@@ -191,7 +191,7 @@ fn kept_in(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> 
 }
 
 /// What a worker has begun.
-pub(super) struct Flights {
+pub(crate) struct Flights {
     idle: Vec<Box<CryptoBurst>>,
     made: usize,
     queues: Vec<(i32, Box<dyn Queue>)>,
@@ -205,13 +205,13 @@ pub(super) struct Flights {
 
 impl Flights {
     /// None. `waker` is what the worker is woken by.
-    pub(super) fn new(waker: Arc<Waker>) -> Self {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
         let (idle, both) = (Vec::with_capacity(MOST), Default::default());
         Flights { idle, made: 0, queues: Vec::new(), both, told_full: false, waker, keys: Keys::default() }
     }
 
     /// Whether another burst may be begun. Counts when not, once for each time.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(crate) fn has_room(&mut self) -> bool {
         let free = (!self.idle.is_empty() || self.made < MOST) && self.queues.iter().all(|(_, queue)| queue.room() > 0);
         if !free && !self.told_full {
             self.queues.iter_mut().for_each(|(_, queue)| queue.count_full());
@@ -221,7 +221,7 @@ impl Flights {
     }
 
     /// An empty burst to fill, where [`Self::has_room`].
-    pub(super) fn empty(&mut self) -> Option<Box<CryptoBurst>> {
+    pub(crate) fn empty(&mut self) -> Option<Box<CryptoBurst>> {
         let burst = self.idle.pop();
         if burst.is_none() && self.made < MOST {
             self.made += 1;
@@ -231,18 +231,18 @@ impl Flights {
     }
 
     /// Takes a burst back that is done with.
-    pub(super) fn put(&mut self, mut burst: Box<CryptoBurst>) {
+    pub(crate) fn put(&mut self, mut burst: Box<CryptoBurst>) {
         burst.clear();
         self.idle.push(burst);
     }
 
     /// Whether nothing waits in a direction.
-    pub(super) fn is_empty(&self, dir: Direction) -> bool {
+    pub(crate) fn is_empty(&self, dir: Direction) -> bool {
         self.both[way(dir)].is_empty()
     }
 
     /// A burst that has no jobs left waits for those before it.
-    pub(super) fn follow(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: Begun) {
+    pub(crate) fn follow(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: Begun) {
         burst.dir = dir;
         burst.slots = begun.slots;
         self.both[way(dir)].push_back(Flight { at: At::Here(burst), kept: begun.kept });
@@ -253,7 +253,7 @@ impl Flights {
     ///
     /// This is to be called in the same breath as its first phase: a state that is deleted afterwards still is there for what has
     /// been handed over, and for nothing later.
-    pub(super) fn depart(
+    pub(crate) fn depart(
         &mut self,
         mut burst: Box<CryptoBurst>,
         dir: Direction,
@@ -322,7 +322,7 @@ impl Flights {
     }
 
     /// The next burst that is to be ended.
-    pub(super) fn land(&mut self) -> Option<Landed> {
+    pub(crate) fn land(&mut self) -> Option<Landed> {
         self.poll();
         let queue = self.both.iter_mut().find(|list| list.front().is_some_and(|f| !matches!(f.at, At::Device(_))))?;
         let Flight { at, kept } = queue.pop_front()?;
@@ -341,7 +341,7 @@ impl Flights {
     }
 
     /// Whether there is something to wait for, which from now on wakes. What was done before is to be landed once more.
-    pub(super) fn arm(&mut self) -> bool {
+    pub(crate) fn arm(&mut self) -> bool {
         let away = self.both.iter().any(|list| !list.is_empty());
         if away {
             self.queues.iter_mut().for_each(|(_, queue)| queue.arm());

@@ -1,11 +1,11 @@
 //! From the wire to the TUN device.
 
-use super::counters::Counters;
-use super::fast_in::{FastIn, Given};
-use super::flight::{Begun, Origin};
-use super::interface::Gates;
-use super::join::{Joins, Kept, settle};
-use super::worker::Worker;
+use crate::bypass::fast_in::{FastIn, Given};
+use crate::data::counters::Counters;
+use crate::data::flight::{Begun, Origin};
+use crate::data::join::{Joins, Kept, settle};
+use crate::data::worker::Worker;
+use crate::interface::Gates;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
@@ -27,7 +27,7 @@ const UDP_LEN: usize = 8;
 
 /// Where packets come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// A socket of UDP.
     Udp(usize),
     /// A raw one.
@@ -39,7 +39,7 @@ impl Worker {
     ///
     /// # Errors
     /// The socket's.
-    pub(super) fn inbound(&mut self, source: Source) -> io::Result<bool> {
+    pub(crate) fn inbound(&mut self, source: Source) -> io::Result<bool> {
         let Worker { shared, tables, flights, tun, udp, raw, received, pending, routes, fast_in, kept, .. } = self;
         let empty = if flights.has_room() { flights.empty() } else { None };
         let Some(mut burst) = empty else {
@@ -147,16 +147,16 @@ impl Worker {
 }
 
 /// What opened packets are given to.
-pub(super) struct Stack<'w> {
-    pub(super) tun: &'w mut Tun,
-    pub(super) kept: &'w mut Kept,
-    pub(super) gates: &'w Gates,
+pub(crate) struct Stack<'w> {
+    pub(crate) tun: &'w mut Tun,
+    pub(crate) kept: &'w mut Kept,
+    pub(crate) gates: &'w Gates,
     /// Whether another burst is looked for at once.
-    pub(super) more: bool,
+    pub(crate) more: bool,
 }
 
 /// Gives what was opened to the stack; whether there were messages of IKE among it.
-pub(super) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: &Counters) -> bool {
+pub(crate) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: &Counters) -> bool {
     let Stack { tun, kept, gates, more } = stack;
     let mut joins = Joins::new(kept);
     let mut lost = 0;
@@ -179,7 +179,7 @@ pub(super) fn deliver(packets: &[Inbound<'_>], stack: &mut Stack<'_>, counters: 
 }
 
 /// What is to be done with a burst that has been opened, beside what becomes of its packets: those that are busy earn the ring.
-pub(super) fn arrived(
+pub(crate) fn arrived(
     packets: &[Inbound<'_>],
     ways: &[Option<EspWay>],
     origin: Origin,

@@ -1,7 +1,7 @@
 //! Sockets of other ports of UDP than 4500: opened by who sends first, which reads them, and closed when no state has them any more.
 
-use super::path::Shared;
-use super::tables::Tables;
+use crate::control::path::Shared;
+use crate::data::tables::Tables;
 use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -10,10 +10,10 @@ use std::sync::{Arc, Weak};
 const LOOKS: usize = 4096;
 
 /// Whether it is one of IPv6, and its number.
-pub(super) type Port = (bool, u16);
+pub(crate) type Port = (bool, u16);
 
 /// Sockets that others read, and close.
-pub(super) type Lent = Vec<(Port, Weak<UdpEsp>)>;
+pub(crate) type Lent = Vec<(Port, Weak<UdpEsp>)>;
 
 fn port_of(socket: &UdpEsp) -> Port {
     (socket.is_v6(), socket.port())
@@ -21,7 +21,7 @@ fn port_of(socket: &UdpEsp) -> Port {
 
 /// The socket of a port, which is opened where there is none yet: a worker's own, of which it may have so many, or another one's of
 /// the same stack.
-pub(super) fn socket(
+pub(crate) fn socket(
     own: &mut Vec<Arc<UdpEsp>>,
     lent: &mut Lent,
     most: usize,
@@ -57,7 +57,7 @@ pub(super) fn socket(
 
 /// Closes those of a worker's `own` sockets, behind so many `common` ones, that no state had `before`, and none has now. Until the
 /// next time it is to be called with the same `before`.
-pub(super) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &Shared, before: &mut BTreeSet<Port>) {
+pub(crate) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &Shared, before: &mut BTreeSet<Port>) {
     let mut unused: BTreeSet<Port> = own.iter().skip(common).map(|socket| port_of(socket)).collect();
     let mut from = if unused.is_empty() { None } else { Some(0) };
     while let Some(next) = from {
@@ -77,8 +77,8 @@ pub(super) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::worker::most_udp;
     use crate::tests::{TUNNEL, call, start, state_in_udp};
-    use crate::worker::most_udp;
     use std::net::UdpSocket;
 
     #[test]

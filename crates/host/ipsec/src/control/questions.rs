@@ -6,7 +6,7 @@ use sealane_engine_xfrm::{Replies, Sender};
 use zeroize::Zeroizing;
 
 /// The answer to a datagram that is such a question.
-pub(super) fn answer(datagram: &[u8], from: &Sender, text: impl FnOnce(Question) -> String) -> Option<Replies> {
+pub(crate) fn answer(datagram: &[u8], from: &Sender, text: impl FnOnce(Question) -> String) -> Option<Replies> {
     let message = Messages::new(datagram).next()?;
     let question = Question::ALL.into_iter().find(|q| q.kind() == message.header.nlmsg_type)?;
     let answer = answer::message(question.kind(), 0, message.header.nlmsg_seq, from.port, text(question).as_bytes());

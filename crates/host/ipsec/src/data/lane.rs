@@ -13,7 +13,7 @@
 //! ring has one producer and one consumer. When it is full its producer reads no more of its queue, which fills up then as any
 //! device's does, and goes on with what others hand over to it: nobody waits for anybody.
 
-use super::seat::Seat;
+use crate::data::seat::Seat;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
@@ -27,14 +27,14 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 /// Frames of one parcel at most.
-pub(super) const FRAMES: usize = 32;
+pub(crate) const FRAMES: usize = 32;
 /// Parcels that may be under way from one worker to all others, of 128 KB each.
 const DEPTH: usize = 64;
 /// The least from one to another.
 const LEAST: usize = 4;
 
 /// Frames of the TUN device.
-pub(super) struct Parcel {
+pub(crate) struct Parcel {
     buffer: Box<[u8]>,
     frames: ArrayVec<(Range<usize>, Offload), FRAMES>,
     /// How many of them have been taken.
@@ -49,7 +49,7 @@ impl Parcel {
     }
 
     /// The packets of its frames.
-    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn packets(&self) -> impl Iterator<Item = &[u8]> {
         self.frames.iter().map(|(range, _)| &self.buffer[range.clone()])
     }
 
@@ -84,15 +84,15 @@ impl Parcel {
 
 /// What a worker has counted.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Frames that it read from its queue.
-    pub(super) read: AtomicU64,
+    pub(crate) read: AtomicU64,
     /// Those of them that it handed over to others.
-    pub(super) handed_over: AtomicU64,
+    pub(crate) handed_over: AtomicU64,
     /// Frames that others handed over to it.
-    pub(super) taken_over: AtomicU64,
+    pub(crate) taken_over: AtomicU64,
     /// How often it had to wait with what it was to hand over.
-    pub(super) full: AtomicU64,
+    pub(crate) full: AtomicU64,
 }
 
 /// A worker's way to another one.
@@ -114,7 +114,7 @@ struct Here {
 }
 
 /// What one of several workers has to do with the others.
-pub(super) struct Lane {
+pub(crate) struct Lane {
     index: u32,
     of: u32,
     seat: Arc<Seat>,
@@ -129,7 +129,7 @@ pub(super) struct Lane {
 
 impl Lane {
     /// Those of all workers of a stack, which are woken by `wakers`.
-    pub(super) fn all(workers: &[(Arc<Waker>, Arc<Counts>)]) -> Vec<Lane> {
+    pub(crate) fn all(workers: &[(Arc<Waker>, Arc<Counts>)]) -> Vec<Lane> {
         let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<Counts>))| Lane {
             index,
             of: workers.len() as u32,
@@ -161,12 +161,12 @@ impl Lane {
     }
 
     /// Which worker.
-    pub(super) fn index(&self) -> u32 {
+    pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
     /// How many there are.
-    pub(super) fn of(&self) -> u32 {
+    pub(crate) fn of(&self) -> u32 {
         self.of
     }
 
@@ -263,7 +263,7 @@ impl Lane {
 }
 
 /// What a worker takes frames from: its queue, and what others hand over.
-pub(super) struct Intake {
+pub(crate) struct Intake {
     parcel: Box<Parcel>,
     lane: Option<Lane>,
     /// Whether the queue's turn is next.
@@ -271,7 +271,7 @@ pub(super) struct Intake {
 }
 
 /// What is next.
-pub(super) enum Next {
+pub(crate) enum Next {
     /// A frame: where its packet lies in [`Intake::buffer`], and what is left to do for it.
     Frame(Range<usize>, Offload),
     /// One of another CPU than those before it.
@@ -282,40 +282,40 @@ pub(super) enum Next {
 
 impl Intake {
     /// That of a worker, one of several if it has a lane.
-    pub(super) fn new(lane: Option<Lane>) -> Self {
+    pub(crate) fn new(lane: Option<Lane>) -> Self {
         let len = if lane.is_some() { 2 * FRAME_LEN } else { FRAME_LEN };
         Intake { parcel: Box::new(Parcel::new(len)), lane, queue: false }
     }
 
     /// Where frames lie.
-    pub(super) fn buffer(&mut self) -> &mut [u8] {
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
         &mut self.parcel.buffer
     }
 
     /// The CPU of the frame at hand.
-    pub(super) fn cpu(&self) -> u32 {
+    pub(crate) fn cpu(&self) -> u32 {
         self.parcel.cpu
     }
 
     /// Whether there are frames that need no reading.
-    pub(super) fn has_mail(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         !self.parcel.is_done() || self.lane.as_ref().is_some_and(Lane::has_mail)
     }
 
     /// Whether nothing is to be read from the queue.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.lane.as_ref().is_some_and(|lane| !lane.parked.is_empty())
     }
 
     /// The worker is about to wait: from now on it is woken when others hand something over. Whether they have already.
-    pub(super) fn arm(&self) -> bool {
+    pub(crate) fn arm(&self) -> bool {
         let Some(lane) = &self.lane else { return false };
         lane.seat.arm();
         lane.has_mail()
     }
 
     /// It is awake.
-    pub(super) fn disarm(&self) {
+    pub(crate) fn disarm(&self) {
         self.lane.iter().for_each(|lane| lane.seat.disarm());
     }
 
@@ -324,7 +324,7 @@ impl Intake {
     ///
     /// # Errors
     /// The TUN device's.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         tun: &mut Tun,
         begun: Option<u32>,

@@ -1,12 +1,12 @@
 //! What sealed packets leave by.
 
-use super::counters::Counters;
-use super::fast_out::FastOut;
-use super::path::Shared;
-use super::ports::{Lent, socket};
-use super::routes::Routes;
-use super::tables::Tables;
-use super::worker::most_udp;
+use crate::bypass::fast_out::FastOut;
+use crate::control::path::Shared;
+use crate::data::counters::Counters;
+use crate::data::ports::{Lent, socket};
+use crate::data::routes::Routes;
+use crate::data::tables::Tables;
+use crate::data::worker::most_udp;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
@@ -28,26 +28,26 @@ const UDP_LEN: usize = 8;
 const ESP_MORE: usize = 48;
 
 /// How many packets of a length leave in one superframe once they are sealed, roughly.
-pub(super) fn superframe(len: usize) -> usize {
+pub(crate) fn superframe(len: usize) -> usize {
     MAX_SEND / (len + ESP_MORE)
 }
 
 /// What packets leave by.
-pub(super) struct Wire<'w> {
-    pub(super) udp: &'w mut Vec<Arc<UdpEsp>>,
+pub(crate) struct Wire<'w> {
+    pub(crate) udp: &'w mut Vec<Arc<UdpEsp>>,
     /// Those that others read.
-    pub(super) lent: &'w mut Lent,
-    pub(super) raw: &'w [Arc<RawEsp>],
-    pub(super) out: &'w Raw,
+    pub(crate) lent: &'w mut Lent,
+    pub(crate) raw: &'w [Arc<RawEsp>],
+    pub(crate) out: &'w Raw,
     /// Past the stack, where that can be.
-    pub(super) fast: &'w mut Option<FastOut>,
-    pub(super) shared: &'w Shared,
-    pub(super) tables: &'w Tables,
-    pub(super) routes: &'w mut Routes,
+    pub(crate) fast: &'w mut Option<FastOut>,
+    pub(crate) shared: &'w Shared,
+    pub(crate) tables: &'w Tables,
+    pub(crate) routes: &'w mut Routes,
 }
 
 impl Wire<'_> {
-    pub(super) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
+    pub(crate) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
         let Wire { udp, lent, raw, out, fast, shared, tables, routes } = self;
         let counters = &shared.counters;
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();

@@ -1,15 +1,15 @@
 //! The threads of a data path: each moves packets between a TUN device and the wire.
 
-use super::fast_in::{FastIn, MAX_DEVICES};
-use super::fast_out::FastOut;
-use super::flight::Flights;
-use super::inbound::Source;
-use super::join::{Kept, settle};
-use super::lane::{Intake, Lane};
-use super::path::Shared;
-use super::ports::{Lent, Port, close_unused};
-use super::routes::Routes;
-use super::tables::Tables;
+use crate::bypass::fast_in::{FastIn, MAX_DEVICES};
+use crate::bypass::fast_out::FastOut;
+use crate::control::path::Shared;
+use crate::data::flight::Flights;
+use crate::data::inbound::Source;
+use crate::data::join::{Kept, settle};
+use crate::data::lane::{Intake, Lane};
+use crate::data::ports::{Lent, Port, close_unused};
+use crate::data::routes::Routes;
+use crate::data::tables::Tables;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
 use sealane_config::DEVICE;
@@ -42,60 +42,60 @@ const TURN: usize = 4;
 const FDS: usize = 128;
 
 /// How many sockets of UDP a thread with so many raw ones can wait for, beside its waker, its queue, addresses and rings.
-pub(super) fn most_udp(raw: usize) -> usize {
+pub(crate) fn most_udp(raw: usize) -> usize {
     FDS.saturating_sub(3 + MAX_DEVICES + raw)
 }
 
 /// The thread's own.
-pub(super) struct Worker {
-    pub(super) shared: Arc<Shared>,
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
     /// Whose states and policies its packets go by.
-    pub(super) tables: Tables,
-    pub(super) post: Post,
-    pub(super) tun: Tun,
-    pub(super) udp: Vec<Arc<UdpEsp>>,
+    pub(crate) tables: Tables,
+    pub(crate) post: Post,
+    pub(crate) tun: Tun,
+    pub(crate) udp: Vec<Arc<UdpEsp>>,
     /// Sockets of other ports that other workers read.
-    pub(super) lent: Lent,
+    pub(crate) lent: Lent,
     /// Its own that no state had when it looked last.
     unused: BTreeSet<Port>,
-    pub(super) raw: Vec<Arc<RawEsp>>,
+    pub(crate) raw: Vec<Arc<RawEsp>>,
     /// How many of the sockets of UDP all threads have: one of them reads them.
     common: usize,
-    pub(super) out: Raw,
-    pub(super) fast_out: Option<FastOut>,
-    pub(super) fast_in: Option<FastIn>,
-    pub(super) routes: Routes,
+    pub(crate) out: Raw,
+    pub(crate) fast_out: Option<FastOut>,
+    pub(crate) fast_in: Option<FastIn>,
+    pub(crate) routes: Routes,
     /// Frames of the TUN device, and how far the one at hand is cut.
-    pub(super) intake: Intake,
-    pub(super) cutting: Option<(core::ops::Range<usize>, Cutter)>,
+    pub(crate) intake: Intake,
+    pub(crate) cutting: Option<(core::ops::Range<usize>, Cutter)>,
     /// What a socket gave, and how far it is taken.
-    pub(super) received: Box<[u8]>,
-    pub(super) pending: Option<(Source, Received, usize)>,
+    pub(crate) received: Box<[u8]>,
+    pub(crate) pending: Option<(Source, Received, usize)>,
     /// A superframe that grows.
-    pub(super) kept: Kept,
+    pub(crate) kept: Kept,
     /// Bursts, empty ones and those that are with a device.
-    pub(super) flights: Flights,
+    pub(crate) flights: Flights,
     /// How long it looks for packets before it sleeps.
-    pub(super) spin: Duration,
+    pub(crate) spin: Duration,
 }
 
 /// What a thread is woken and ended by.
 #[derive(Clone)]
-pub(super) struct Post {
-    pub(super) waker: Arc<Waker>,
-    pub(super) stop: Arc<AtomicBool>,
+pub(crate) struct Post {
+    pub(crate) waker: Arc<Waker>,
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Sockets of a worker of the stack, or of all of them.
 #[derive(Clone, Default)]
-pub(super) struct Sockets {
-    pub(super) udp: Vec<Arc<UdpEsp>>,
-    pub(super) raw: Vec<Arc<RawEsp>>,
+pub(crate) struct Sockets {
+    pub(crate) udp: Vec<Arc<UdpEsp>>,
+    pub(crate) raw: Vec<Arc<RawEsp>>,
 }
 
 impl Sockets {
     /// Those of each of so many workers.
-    pub(super) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
+    pub(crate) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
         let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
         for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
             for (index, of) in (0..).zip(&mut all) {
@@ -122,7 +122,7 @@ impl Sockets {
 
 impl Worker {
     /// The stack's, in the calling thread's namespace.
-    pub(super) fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
+    pub(crate) fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
         let queues = Tun::open_queues(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(0, index)?)));
@@ -140,7 +140,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
+    pub(crate) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
         Worker::make(shared, tun, narrow, post, Sockets::all(&shared.sockets), Some(Shard::ALL), None)
     }
@@ -150,7 +150,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
+    pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
         let worker = Worker::make(shared, tun, None, post, sockets, None, None)?;
@@ -200,7 +200,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's: nothing passes any more.
-    pub(super) fn run(&mut self) -> io::Result<()> {
+    pub(crate) fn run(&mut self) -> io::Result<()> {
         sleep_precisely();
         cpu::be_preferred();
         let [mut tidied, mut looked, mut worked, mut closed] = [Instant::now(); 4];

@@ -3,8 +3,8 @@
 //! A superframe may begin in one burst and end in a later one, as the sender's superframes are not those of its tunnel: one may
 //! be kept while more is at hand. Each that goes in costs the stack the same, wakes the reader and is acknowledged.
 
-use super::counters::Counters;
-use super::flight::Flights;
+use crate::data::counters::Counters;
+use crate::data::flight::Flights;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MAX_OPEN: usize = 8;
 
 /// Where packets go: the TUN device.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     /// Takes a packet: its headers, then the pieces of its payload.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ struct Open<'p> {
 }
 
 /// A superframe of bursts before.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     join: Option<Join>,
     payload: Box<[u8]>,
     /// How much of it there is.
@@ -52,7 +52,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Nothing yet.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Kept { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
     }
 
@@ -63,7 +63,7 @@ impl Kept {
     }
 
     /// Gives it to the stack as it is.
-    pub(super) fn give(&mut self, tun: &mut impl Sink, counters: &Counters) {
+    pub(crate) fn give(&mut self, tun: &mut impl Sink, counters: &Counters) {
         if let Some(join) = self.join.take()
             && give(Open { join, kept: self.len, payloads: ArrayVec::new() }, &self.payload, tun).is_err()
         {
@@ -73,21 +73,21 @@ impl Kept {
 }
 
 /// Gives to the stack what is kept, unless bursts that may continue it are with a device: the last of those does it.
-pub(super) fn settle(kept: &mut Kept, flights: &Flights, tun: &mut Tun, counters: &Counters) {
+pub(crate) fn settle(kept: &mut Kept, flights: &Flights, tun: &mut Tun, counters: &Counters) {
     if flights.is_empty(Direction::Decrypt) {
         kept.give(tun, counters);
     }
 }
 
 /// The superframes of one burst.
-pub(super) struct Joins<'k, 'p> {
+pub(crate) struct Joins<'k, 'p> {
     before: &'k mut Kept,
     open: ArrayVec<Open<'p>, MAX_OPEN>,
 }
 
 impl<'k, 'p> Joins<'k, 'p> {
     /// Those of a burst, the first of which may have begun before.
-    pub(super) fn new(before: &'k mut Kept) -> Self {
+    pub(crate) fn new(before: &'k mut Kept) -> Self {
         let begun = before.join.take().map(|join| Open { join, kept: before.len, payloads: ArrayVec::new() });
         Joins { before, open: begun.into_iter().collect() }
     }
@@ -96,7 +96,7 @@ impl<'k, 'p> Joins<'k, 'p> {
     ///
     /// # Errors
     /// The stack's, which has lost something then.
-    pub(super) fn push(&mut self, packet: &'p [u8], tun: &mut impl Sink) -> io::Result<()> {
+    pub(crate) fn push(&mut self, packet: &'p [u8], tun: &mut impl Sink) -> io::Result<()> {
         // Whoever sealed it need not have made its checksum; once joined, nobody looks at that any more.
         let Ok(segment) = Segment::parse(packet) else { return alone(packet, tun) };
         let at = segment.layout();
@@ -129,7 +129,7 @@ impl<'k, 'p> Joins<'k, 'p> {
     ///
     /// # Errors
     /// The stack's.
-    pub(super) fn finish(mut self, more: bool, tun: &mut impl Sink) -> io::Result<()> {
+    pub(crate) fn finish(mut self, more: bool, tun: &mut impl Sink) -> io::Result<()> {
         let grows = more && self.open.last().is_some_and(|open| !open.payloads.is_empty());
         let last = if grows { self.open.pop() } else { None };
         let mut done = Ok(());

@@ -1,13 +1,13 @@
-//! The data path of one network namespace: what its threads ([`super::worker`]) share, and the rules that lead packets to them.
+//! The data path of one network namespace: what its threads ([`crate::data::worker`]) share, and the rules that lead packets to them.
 
-use super::counters::Counters;
-use super::device::mirror::{Elsewhere, Mirror};
-use super::interface::Gates;
-use super::lane::Counts;
-use super::policies::{self, Lead, Leads, wanted, ways};
-use super::ports::Lent;
-use super::tables::Cores;
-use super::worker::{Sockets, Worker};
+use crate::control::policies::{self, Lead, Leads, wanted, ways};
+use crate::data::counters::Counters;
+use crate::data::lane::Counts;
+use crate::data::ports::Lent;
+use crate::data::tables::Cores;
+use crate::data::worker::{Sockets, Worker};
+use crate::device::mirror::{Elsewhere, Mirror};
+use crate::interface::Gates;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_config::DEVICE;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
@@ -33,27 +33,27 @@ pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
-    pub(super) stop: Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
     /// What wakes the stack's workers, and what each of them has counted.
-    pub(super) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
-    pub(super) cores: Cores,
+    pub(crate) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
+    pub(crate) cores: Cores,
     /// States of the kernel's own IPsec.
-    pub(super) elsewhere: Elsewhere,
+    pub(crate) elsewhere: Elsewhere,
     /// Each worker's.
-    pub(super) sockets: Vec<Sockets>,
+    pub(crate) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
-    pub(super) ports: Mutex<Lent>,
+    pub(crate) ports: Mutex<Lent>,
     /// Where packets of xfrm interfaces come out.
-    pub(super) gates: Gates,
+    pub(crate) gates: Gates,
     /// Wakes the gateway's thread, if there is one, and whether there is.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
     /// Whether rules of a daemon that died are in force: their policies are not known here.
     leftover: AtomicBool,
     /// Whether rules give marks to what leaves through some states.
-    pub(super) marks: AtomicBool,
+    pub(crate) marks: AtomicBool,
     pub(crate) counters: Counters,
-    pub(super) bits: Bits,
+    pub(crate) bits: Bits,
     started: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Shared {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
         let bits = Bits::default();
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         Ok(Shared {
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// The engine, for a worker: that it was another's is counted.
-    pub(super) fn contended(&self) -> MutexGuard<'_, Xfrm> {
+    pub(crate) fn contended(&self) -> MutexGuard<'_, Xfrm> {
         self.xfrm.try_lock().unwrap_or_else(|| {
             self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
             self.xfrm.lock()
@@ -99,24 +99,24 @@ impl Shared {
     }
 
     /// Whether the stack has more than one worker.
-    pub(super) fn has_several(&self) -> bool {
+    pub(crate) fn has_several(&self) -> bool {
         self.workers.len() > 1
     }
 
     /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
-    pub(super) fn is_contended(&self) -> bool {
+    pub(crate) fn is_contended(&self) -> bool {
         self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
     }
 
     /// A gateway's thread is there from now on, which this wakes, or none.
-    pub(super) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
+    pub(crate) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
         let mut gateway = self.gateway.lock();
         self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
         *gateway = waker;
     }
 
     /// Wakes the stack's workers.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.workers.iter().for_each(|(waker, _)| waker.wake());
     }
 
@@ -142,11 +142,11 @@ impl Shared {
     }
 
     /// Whether rules of a daemon before this one are in force.
-    pub(super) fn is_leftover(&self) -> bool {
+    pub(crate) fn is_leftover(&self) -> bool {
         self.leftover.load(Ordering::Acquire)
     }
 
-    pub(super) fn tell(&self, notices: Vec<Notice>) {
+    pub(crate) fn tell(&self, notices: Vec<Notice>) {
         if !notices.is_empty() {
             (self.publish)(notices);
         }
@@ -248,24 +248,24 @@ impl DataPath {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn tun(&self) -> io::Result<Tun> {
+    pub(crate) fn tun(&self) -> io::Result<Tun> {
         self.tun.try_clone()
     }
 
     /// How many threads it has.
-    pub(super) fn workers(&self) -> u32 {
+    pub(crate) fn workers(&self) -> u32 {
         self.shared.workers.len() as u32
     }
 
     /// Whether all of its threads have ended.
     #[cfg(test)]
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.threads.lock().iter().all(JoinHandle::is_finished)
     }
 
     /// Does what a thread that ends does last.
     #[cfg(test)]
-    pub(super) fn end_one(&self) {
+    pub(crate) fn end_one(&self) {
         drop(Alarm(self.shared.clone()));
     }
 
@@ -309,7 +309,7 @@ impl DataPath {
     ///
     /// # Errors
     /// The kernel's, when the rules could not be changed.
-    pub(super) fn follow_interfaces(&self) -> io::Result<()> {
+    pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
         let mut table = self.table.lock();
         let rules = {
             let mut xfrm = self.shared.xfrm();
@@ -355,7 +355,7 @@ impl DataPath {
     }
 
     /// The policies that the kernel has in our place.
-    pub(super) fn mirror(&self) -> &Arc<Mirror> {
+    pub(crate) fn mirror(&self) -> &Arc<Mirror> {
         &self.mirror
     }
 

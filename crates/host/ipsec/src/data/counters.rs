@@ -31,7 +31,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// A line each of a name and a number.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let all = [
             ("sent", &self.sent),
             ("sent_past_stack", &self.fast_out),

@@ -8,11 +8,11 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether anybody listens.
-pub(super) const LISTENERS: Duration = Duration::from_secs(1);
+pub(crate) const LISTENERS: Duration = Duration::from_secs(1);
 
 /// The kernel's settings of XFRM (`net.core.xfrm_*`); those are `None` that it does not have.
 #[derive(Debug)]
-pub(super) struct Sysctls {
+pub(crate) struct Sysctls {
     acq_expires: Option<File>,
     aevent_rseqth: Option<File>,
     aevent_etime: Option<File>,
@@ -20,7 +20,7 @@ pub(super) struct Sysctls {
 
 impl Sysctls {
     /// Those of the calling thread's namespace.
-    pub(super) fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let open = |name: &str| File::open(format!("/proc/sys/net/core/xfrm_{name}")).ok();
         Sysctls {
             acq_expires: open("acq_expires"),
@@ -30,7 +30,7 @@ impl Sysctls {
     }
 
     /// What they say now.
-    pub(super) fn read(&self) -> Settings {
+    pub(crate) fn read(&self) -> Settings {
         Settings {
             acquire_s: value(&self.acq_expires),
             aevents: value(&self.aevent_rseqth).zip(value(&self.aevent_etime)),
@@ -40,7 +40,7 @@ impl Sysctls {
 
 /// What the settings say that a kernel has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     acquire_s: Option<u32>,
     /// Packets, and tenths of a second.
     aevents: Option<(u32, u32)>,
@@ -48,7 +48,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// Tells the engine, before it serves a request.
-    pub(super) fn tell(self, engine: &mut Xfrm) {
+    pub(crate) fn tell(self, engine: &mut Xfrm) {
         if let Some(seconds) = self.acquire_s {
             engine.set_acquire_s(seconds);
         }
@@ -66,7 +66,7 @@ fn value(file: &Option<File>) -> Option<u32> {
 
 /// Who listens to multicast groups of NETLINK_USERSOCK in a namespace: the kernel says so in a table only.
 #[derive(Debug)]
-pub(super) struct Listeners<'n> {
+pub(crate) struct Listeners<'n> {
     netns: &'n Netns,
     groups: u32,
     looked: Option<Instant>,
@@ -74,12 +74,12 @@ pub(super) struct Listeners<'n> {
 }
 
 impl<'n> Listeners<'n> {
-    pub(super) fn new(netns: &'n Netns) -> Self {
+    pub(crate) fn new(netns: &'n Netns) -> Self {
         Listeners { netns, groups: 0, looked: None, text: String::new() }
     }
 
     /// Whether anybody listens to a group, or did a moment ago.
-    pub(super) fn have(&mut self, group: u32) -> bool {
+    pub(crate) fn have(&mut self, group: u32) -> bool {
         if self.looked.is_none_or(|at| at.elapsed() >= LISTENERS) {
             self.text.clear();
             let text = &mut self.text;

@@ -1,14 +1,14 @@
 //! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
 
-use super::device::{Devices, Refused};
-use super::gateway::Gateway;
-use super::interface::Interfaces;
-use super::keepalive;
-use super::listeners::{LISTENERS, Listeners, Sysctls};
-use super::numbers;
-use super::path::DataPath;
-use super::questions;
-use super::socket::{Server, Socket};
+use crate::control::keepalive;
+use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
+use crate::control::numbers;
+use crate::control::path::DataPath;
+use crate::control::questions;
+use crate::control::socket::{Server, Socket};
+use crate::device::{Devices, Refused};
+use crate::gateway::Gateway;
+use crate::interface::Interfaces;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{ExtAck, ack};

@@ -5,7 +5,7 @@
 //! the same header, if that packet left as it was sent. Wherever that fails, and on devices that are not Ethernet, all go
 //! through the stack.
 
-use super::counters::Counters;
+use crate::data::counters::Counters;
 use sealane_sys::frames::Frames;
 use sealane_sys::link;
 use sealane_sys::nft::Marks;
@@ -97,7 +97,7 @@ struct Known {
 }
 
 /// The ways of one data path.
-pub(super) struct FastOut {
+pub(crate) struct FastOut {
     marks: Marks,
     ways: HashMap<Way, Known>,
     /// Devices with a socket; none where there cannot be one.
@@ -107,13 +107,13 @@ pub(super) struct FastOut {
 
 impl FastOut {
     /// Without any; `raw` is what packets go through the stack by. None where the kernel is too old.
-    pub(super) fn new(raw: &Raw, marks: Marks) -> Option<Self> {
+    pub(crate) fn new(raw: &Raw, marks: Marks) -> Option<Self> {
         raw.keep_frames().ok()?;
         Some(FastOut { marks, ways: HashMap::new(), devices: HashMap::new(), tidied: Instant::now() })
     }
 
     /// Sends packets of one family in their order.
-    pub(super) fn send(&mut self, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
+    pub(crate) fn send(&mut self, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
         let mut sent = Sent::default();
         let mut rest = packets;
         while let Some(first) = rest.first() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// What the kernel's routes say, as far as it is remembered.
-pub(super) struct Routes {
+pub(crate) struct Routes {
     table: PathTable,
     locals: Locals,
     narrow: Option<Arc<Mutex<Narrow>>>,
@@ -24,54 +24,54 @@ impl Routes {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(narrow: Option<Arc<Mutex<Narrow>>>, exempt: u32) -> io::Result<Self> {
+    pub(crate) fn new(narrow: Option<Arc<Mutex<Narrow>>>, exempt: u32) -> io::Result<Self> {
         Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
     }
 
     /// What becomes readable when addresses change.
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.locals.as_fd()
     }
 
     /// What the kernel says of them.
-    pub(super) fn locals(&mut self) -> &mut Locals {
+    pub(crate) fn locals(&mut self) -> &mut Locals {
         &mut self.locals
     }
 
     /// Another burst begins.
-    pub(super) fn tick(&mut self) -> Instant {
+    pub(crate) fn tick(&mut self) -> Instant {
         self.now = Instant::now();
         self.now
     }
 
     /// When the burst at hand began.
-    pub(super) fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
     /// Forgets some narrow paths that are old; whether there are no more of them.
-    pub(super) fn tidy(&mut self) -> bool {
+    pub(crate) fn tidy(&mut self) -> bool {
         self.narrow.as_ref().is_none_or(|narrow| narrow.lock().tidy(self.now))
     }
 
     /// Whether packets to an address are for this host.
-    pub(super) fn has(&self, address: IpAddr) -> bool {
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.locals.has(address)
     }
 
     /// The addresses of this host.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.locals.iter()
     }
 
     /// The path to an address.
-    pub(super) fn path(&mut self, to: IpAddr) -> Path {
+    pub(crate) fn path(&mut self, to: IpAddr) -> Path {
         self.table.to(to, self.now)
     }
 
     /// A sender was told that its packets to an address may have `mtu` bytes; `narrow`: the kernel is to cut those that do not
     /// heed it.
-    pub(super) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
+    pub(crate) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
         self.table.tell(to, mtu, self.now);
         let Some(to_tell) = self.narrow.as_ref().filter(|_| narrow) else { return };
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
@@ -80,7 +80,7 @@ impl Routes {
     }
 
     /// What was said about an address is not so any more.
-    pub(super) fn forget(&mut self, to: IpAddr) {
+    pub(crate) fn forget(&mut self, to: IpAddr) {
         self.table.forget(to);
     }
 }

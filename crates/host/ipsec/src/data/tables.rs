@@ -4,8 +4,8 @@
 //! it is anybody who has the state. Nothing is sealed in software that a policy gives to a device: the stack's own tables have
 //! its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
 
-use super::path::Shared;
-use super::routes::Routes;
+use crate::control::path::Shared;
+use crate::data::routes::Routes;
 use arrayvec::ArrayVec;
 use parking_lot::{MutexGuard, RwLock};
 use sealane_engine_xfrm::data::{BURST, Owned, Run, is_left, is_unknown, sealed};
@@ -24,31 +24,31 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What a packet device has done to packets.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Packets sealed, packets opened and let pass.
-    pub(super) sealed: AtomicU64,
-    pub(super) opened: AtomicU64,
-    pub(super) dropped: AtomicU64,
+    pub(crate) sealed: AtomicU64,
+    pub(crate) opened: AtomicU64,
+    pub(crate) dropped: AtomicU64,
     /// Outbound packets that it had no policy or no state for.
-    pub(super) asked: AtomicU64,
+    pub(crate) asked: AtomicU64,
 }
 
 /// The tables of a packet device.
 #[derive(Clone)]
-pub(super) struct DeviceTables {
-    pub(super) core: PacketCore,
-    pub(super) counts: Arc<Counts>,
+pub(crate) struct DeviceTables {
+    pub(crate) core: PacketCore,
+    pub(crate) counts: Arc<Counts>,
     /// The number of its TUN device.
-    pub(super) number: u8,
+    pub(crate) number: u8,
     /// To be woken when the device has something to tell.
-    pub(super) events: Arc<Waker>,
+    pub(crate) events: Arc<Waker>,
     /// Wakes its thread.
-    pub(super) thread: Arc<Waker>,
+    pub(crate) thread: Arc<Waker>,
 }
 
 /// The tables that a thread's packets go by first.
 #[derive(Clone)]
-pub(super) enum Tables {
+pub(crate) enum Tables {
     /// The stack's.
     Stack,
     /// The stack's, for what leaves by the xfrm interface with this interface id.
@@ -90,7 +90,7 @@ impl DeviceTables {
 
 impl Tables {
     /// The number of the TUN device that goes with them.
-    pub(super) fn number(&self) -> u8 {
+    pub(crate) fn number(&self) -> u8 {
         match self {
             Tables::Stack | Tables::Interface(_) => 0,
             Tables::Device(device) => device.number,
@@ -105,7 +105,7 @@ impl Tables {
 
 /// The packet devices of a namespace.
 #[derive(Default)]
-pub(super) struct Cores {
+pub(crate) struct Cores {
     list: RwLock<Arc<[DeviceTables]>>,
     /// Whose thread reads what comes from the wire: the first device's that has inbound states, as packets come in by a card,
     /// or the stack's.
@@ -114,21 +114,21 @@ pub(super) struct Cores {
 
 impl Cores {
     /// Whether the thread with this number reads what comes from the wire.
-    pub(super) fn reads(&self, number: u8) -> bool {
+    pub(crate) fn reads(&self, number: u8) -> bool {
         self.reader.load(Ordering::Acquire) == number
     }
 }
 
 /// The engine, locked, with what its packets brought about still to be told.
-pub(super) struct Locked<'s> {
+pub(crate) struct Locked<'s> {
     shared: &'s Shared,
-    pub(super) xfrm: MutexGuard<'s, Xfrm>,
+    pub(crate) xfrm: MutexGuard<'s, Xfrm>,
     now: Now,
 }
 
 impl Locked<'_> {
     /// Unlocks it and tells.
-    pub(super) fn tell(self) {
+    pub(crate) fn tell(self) {
         let Locked { shared, mut xfrm, now } = self;
         let notices = xfrm.told(now);
         drop(xfrm);
@@ -138,13 +138,13 @@ impl Locked<'_> {
 
 impl Shared {
     /// A packet device is there from now on.
-    pub(super) fn add_core(&self, tables: DeviceTables) {
+    pub(crate) fn add_core(&self, tables: DeviceTables) {
         let mut list = self.cores.list.write();
         *list = list.iter().cloned().chain([tables]).collect();
     }
 
     /// It is not any more.
-    pub(super) fn remove_core(&self, number: u8) {
+    pub(crate) fn remove_core(&self, number: u8) {
         let mut list = self.cores.list.write();
         *list = list.iter().filter(|tables| tables.number != number).cloned().collect();
         drop(list);
@@ -152,7 +152,7 @@ impl Shared {
     }
 
     /// States may have come or gone.
-    pub(super) fn choose_reader(&self) {
+    pub(crate) fn choose_reader(&self) {
         let list = self.cores.list.read();
         let reader = list.iter().find(|tables| tables.core.has_inbound()).map_or(0, |tables| tables.number);
         let before = self.cores.reader.swap(reader, Ordering::AcqRel);
@@ -164,7 +164,7 @@ impl Shared {
 
     /// Seals packets. Where it gives the engine back, still locked, they are merely begun: `jobs` are to be run, by a device, and
     /// are to be handed over before it is unlocked.
-    pub(super) fn outbound(
+    pub(crate) fn outbound(
         &self,
         by: &Tables,
         cpu: u32,
@@ -214,7 +214,7 @@ impl Shared {
 
     /// Which of so many threads has each of some packets, by the state that it goes through; those that go through none are the
     /// asker's, which is number `mine`.
-    pub(super) fn owners<'p, const N: usize>(
+    pub(crate) fn owners<'p, const N: usize>(
         &self,
         mine: u32,
         of: u32,
@@ -236,7 +236,7 @@ impl Shared {
     }
 
     /// Ends what a device has sealed.
-    pub(super) fn outbound_end(&self, packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
+    pub(crate) fn outbound_end(&self, packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
         let now = self.now();
         let mut xfrm = self.xfrm();
         xfrm.tables(0, now).outbound_end(packets, jobs, done);
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Counts packets that a device took with it.
-    pub(super) fn lost(&self, reasons: &[DropReason]) {
+    pub(crate) fn lost(&self, reasons: &[DropReason]) {
         let now = self.now();
         let mut xfrm = self.xfrm();
         let tables = xfrm.tables(0, now);
@@ -252,7 +252,7 @@ impl Shared {
     }
 
     /// Opens packets. Where it gives the engine back, still locked, they are merely begun, as with [`Self::outbound`].
-    pub(super) fn inbound(
+    pub(crate) fn inbound(
         &self,
         by: &Tables,
         packets: &mut [Inbound<'_>],
@@ -288,7 +288,7 @@ impl Shared {
     }
 
     /// Ends what a device has opened.
-    pub(super) fn inbound_end(&self, packets: &mut [Inbound<'_>], routes: &mut Routes, jobs: &[Job], done: &[Status]) {
+    pub(crate) fn inbound_end(&self, packets: &mut [Inbound<'_>], routes: &mut Routes, jobs: &[Job], done: &[Status]) {
         let now = self.now();
         let mut xfrm = self.xfrm();
         xfrm.tables(0, now).inbound_end(packets, routes, jobs, done);
@@ -334,7 +334,7 @@ impl Shared {
     }
 
     /// The mode of a state that a packet was to go through.
-    pub(super) fn mode(&self, by: &Tables, sa: SaId) -> Option<Mode> {
+    pub(crate) fn mode(&self, by: &Tables, sa: SaId) -> Option<Mode> {
         let stack = || self.xfrm().sad().get(sa).map(|sa| sa.mode);
         match by {
             Tables::Stack | Tables::Interface(_) => stack(),

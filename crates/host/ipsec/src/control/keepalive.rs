@@ -17,14 +17,14 @@ const TTL: u8 = 64;
 
 /// Sends them in a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Sender(Option<Raw>);
+pub(crate) struct Sender(Option<Raw>);
 
 impl Sender {
     /// Sends these, with the mark of what policies do not concern.
     ///
     /// # Errors
     /// The kernel's, about the socket.
-    pub(super) fn send(&mut self, netns: &Netns, exempt: u32, due: &[Keepalive]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, netns: &Netns, exempt: u32, due: &[Keepalive]) -> io::Result<()> {
         if due.is_empty() {
             return Ok(());
         }

@@ -1,12 +1,12 @@
 //! From the TUN device to the wire.
 
-use super::counters::Counters;
-use super::flight::{Begun, Landed};
-use super::inbound::{Stack, arrived};
-use super::join::settle;
-use super::lane::{Lane, Next, Parcel};
-use super::wire::{Wire, superframe};
-use super::worker::Worker;
+use crate::data::counters::Counters;
+use crate::data::flight::{Begun, Landed};
+use crate::data::inbound::{Stack, arrived};
+use crate::data::join::settle;
+use crate::data::lane::{Lane, Next, Parcel};
+use crate::data::wire::{Wire, superframe};
+use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::{BURST, Run};
 use sealane_engine_xfrm::device::crypto::Direction;
@@ -27,7 +27,7 @@ impl Worker {
     ///
     /// # Errors
     /// The TUN device's, which is gone then.
-    pub(super) fn outbound(&mut self) -> io::Result<bool> {
+    pub(crate) fn outbound(&mut self) -> io::Result<bool> {
         let Worker { shared, tables, flights, tun, intake, cutting, routes, udp, lent, raw, out, fast_out, .. } = self;
         if !flights.has_room() {
             return Ok(true);
@@ -121,7 +121,7 @@ impl Worker {
     }
 
     /// Ends bursts that devices are done with, and what waited behind them; whether there were any.
-    pub(super) fn land(&mut self) -> bool {
+    pub(crate) fn land(&mut self) -> bool {
         let Worker { shared, tables, flights, tun, routes, udp, lent, raw, out, fast_out, fast_in, kept, .. } = self;
         let mut any = false;
         while let Some(landed) = flights.land() {

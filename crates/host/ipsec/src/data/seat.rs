@@ -6,31 +6,31 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
 /// A thread that sleeps now and then.
-pub(super) struct Seat {
+pub(crate) struct Seat {
     waker: Arc<Waker>,
     sleeping: AtomicBool,
 }
 
 impl Seat {
     /// One that is awake.
-    pub(super) fn new(waker: Arc<Waker>) -> Self {
+    pub(crate) fn new(waker: Arc<Waker>) -> Self {
         Seat { waker, sleeping: AtomicBool::new(false) }
     }
 
     /// It is about to sleep: from now on it is woken. What was put into its rings before this returns it has to look for itself.
-    pub(super) fn arm(&self) {
+    pub(crate) fn arm(&self) {
         self.sleeping.store(true, Relaxed);
         fence(SeqCst);
     }
 
     /// It is awake.
-    pub(super) fn disarm(&self) {
+    pub(crate) fn disarm(&self) {
         self.sleeping.store(false, Relaxed);
     }
 
     /// Wakes it where it sleeps. What was put into its ring is seen by a thread that is about to sleep, or that it sleeps is seen
     /// here.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         fence(SeqCst);
         if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
             self.waker.wake();
@@ -38,13 +38,13 @@ impl Seat {
     }
 
     /// Wakes it whatever it does.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
     /// What it is woken by.
     #[cfg(test)]
-    pub(super) fn waker(&self) -> &Waker {
+    pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
 }

@@ -31,7 +31,7 @@ const MAX_WAYS: usize = 16;
 ///
 /// Marks do the same for all traffic, at the cost of a second look at the routes for each packet. What an IKE daemon says to
 /// the other end is not between these prefixes.
-pub(super) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
+pub(crate) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
     let policies = spd.ordered(Dir::Out);
     if policies.len() > MAX_RULES || spd.default_action(Dir::Out) == Action::Block {
         return BTreeSet::new();
@@ -67,7 +67,7 @@ fn overlap(a: &Match, b: &Match) -> bool {
 const MAX_MARKS: usize = 1024;
 
 /// The marks that rules set.
-pub(super) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
+pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
     let rule = |of: OutputMark| StateMark {
         destination: of.destination,
         proto: match (of.udp, of.proto) {
@@ -84,7 +84,7 @@ pub(super) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
 /// What the rules have to say for these policies, and for states with marks.
 ///
 /// `mirrored` are the indices of those that the kernel has for states in crypto offload.
-pub(super) fn wanted(spd: &Spd, marks: Vec<StateMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
+pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
     let rules = |dir| rules(spd, dir, leads, mirrored);
     let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
     Wanted {

@@ -5,12 +5,12 @@
 //! packet in 256 goes to the stack as well, marked: its copy is not looked at, but shows that filters would let all of them
 //! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
 
-use super::counters::Counters;
-use super::flight::{ARENA_LEN, Begun, Origin};
-use super::inbound::{Source, Stack, deliver};
-use super::join::settle;
-use super::path::Shared;
-use super::worker::Worker;
+use crate::control::path::Shared;
+use crate::data::counters::Counters;
+use crate::data::flight::{ARENA_LEN, Begun, Origin};
+use crate::data::inbound::{Source, Stack, deliver};
+use crate::data::join::settle;
+use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
@@ -33,7 +33,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The most devices with a ring.
-pub(super) const MAX_DEVICES: usize = 8;
+pub(crate) const MAX_DEVICES: usize = 8;
 /// The most states that take it.
 const MAX_WAYS: usize = 1024;
 /// A state is worth it from this many authentic packets in [`WINDOW`] on.
@@ -137,7 +137,7 @@ struct Away {
 }
 
 /// The fast path of one worker.
-pub(super) struct FastIn {
+pub(crate) struct FastIn {
     /// Not while a thread has it.
     table: Option<IngressTable>,
     away: Option<JoinHandle<Away>>,
@@ -160,7 +160,7 @@ pub(super) struct FastIn {
 
 /// What becomes of a packet that a raw socket gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given {
+pub(crate) enum Given {
     /// It is to be opened; whose it is, if it could take the ring.
     Open(Option<EspWay>),
     /// It has been.
@@ -186,7 +186,7 @@ fn named(device: u32, packet: &[u8]) -> Option<(EspWay, u32)> {
 impl FastIn {
     /// That of a worker of these states, without any; `mark` is that of packets which come both ways. None where the kernel is too
     /// old.
-    pub(super) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
+    pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
         let now = Instant::now();
         Some(FastIn {
@@ -208,12 +208,12 @@ impl FastIn {
     }
 
     /// What becomes readable when packets arrive.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.devices.values().filter(|device| !device.failed).map(|device| device.ring.as_fd())
     }
 
     /// Looks at what a raw socket of ESP gave.
-    pub(super) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
+    pub(crate) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
         let Some((spi, number)) = number(esp) else { return Given::Open(None) };
         let way = EspWay { device: read.device, destination: read.around.destination, spi };
         if read.mark == self.mark {
@@ -229,13 +229,13 @@ impl FastIn {
     }
 
     /// Counts an authentic packet that a ring gave.
-    pub(super) fn carried(&mut self, way: EspWay, counters: &Counters) {
+    pub(crate) fn carried(&mut self, way: EspWay, counters: &Counters) {
         carried(&mut self.ways, Some(way));
         counters.fast_in.fetch_add(1, Relaxed);
     }
 
     /// Counts an authentic packet that a raw socket gave.
-    pub(super) fn count(&mut self, way: EspWay, now: Instant) {
+    pub(crate) fn count(&mut self, way: EspWay, now: Instant) {
         if now.duration_since(self.window) > WINDOW {
             self.window = now;
             self.counted.clear();
@@ -396,7 +396,7 @@ impl Worker {
     ///
     /// # Errors
     /// A socket's.
-    pub(super) fn rings(&mut self, woken: bool, reads: bool) -> io::Result<bool> {
+    pub(crate) fn rings(&mut self, woken: bool, reads: bool) -> io::Result<bool> {
         let Some(fast) = &mut self.fast_in else { return Ok(false) };
         let now = self.routes.now();
         let mut more = false;
