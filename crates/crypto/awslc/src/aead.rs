@@ -7,9 +7,9 @@ use aws_lc_sys as c;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
-use sealane_crypto::registry::{Driver, Lens};
+use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{AlgInfo, KeyError, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
 const TAG_LEN: usize = 16;

@@ -3,9 +3,9 @@
 use crate::wipe::Wiped;
 use aws_lc_sys as c;
 use sealane_crypto::key::PreparedKey;
-use sealane_crypto::registry::{Driver, Lens};
+use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, KeyError, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
 /// The key lengths of AES in bytes.

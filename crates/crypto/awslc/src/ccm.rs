@@ -5,9 +5,9 @@ use crate::cmac::{Chain, cbc_mac, cbc_mac_block};
 use crate::wipe::Wiped;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::key::PreparedKey;
-use sealane_crypto::registry::{Driver, Lens};
+use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{AlgInfo, KeyError, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
 struct Ccm;

@@ -4,9 +4,9 @@ use crate::wipe::Wiped;
 use aws_lc_sys as c;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
-use sealane_crypto::registry::{Driver, Lens};
+use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, KeyError, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
 /// ChaCha20 as the kernel has it: the IV is the block counter (32 bits, little-endian) and the 12-byte nonce, and it is

@@ -1,12 +1,13 @@
 //! Authenticated encryption with associated data.
 
-use crate::choice::Way;
+use crate::choice::Selection;
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::key::{Keys, PreparedKey, downcast, warm};
-use crate::registry::{Alg, Driver};
+use crate::info::AlgInfo;
+use crate::key::{PreparedKey, Slots, as_prepared, prepare, warm};
 use crate::skcipher::Direction;
 use inout::InOutBuf;
+use std::sync::Arc;
 
 /// One text to seal (encrypt) or open (decrypt).
 pub struct AeadOp<'a> {
@@ -69,38 +70,43 @@ pub trait AeadDriver: Send + Sync {
 /// An AEAD under a key.
 #[derive(Clone)]
 pub struct AeadTfm {
-    alg: Alg,
-    keys: Keys,
+    selection: Selection,
+    slots: Slots<dyn AeadDriver>,
 }
 
 impl AeadTfm {
-    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
-        let keys = alg
-            .candidates()
-            .map(|d| match d {
-                Driver::Aead(d) => d.prepare(key),
-                _ => unreachable!("AeadTfm is only made from AEAD drivers"),
-            })
-            .collect::<Result<Keys, _>>()?;
-        Ok(AeadTfm { alg, keys })
+    pub(crate) fn new<'a>(
+        selection: Selection,
+        drivers: impl Iterator<Item = &'a Arc<dyn AeadDriver>>,
+        key: &[u8],
+    ) -> Result<Self, KeyError> {
+        Ok(AeadTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
     }
 
     /// The algorithm.
+    #[inline]
     #[must_use]
-    pub fn alg(&self) -> &Alg {
-        &self.alg
+    pub fn info(&self) -> &AlgInfo {
+        self.selection.info()
+    }
+
+    /// Whether both are transforms of one [`Alg`](crate::Alg), so that operations under both may share a burst.
+    #[inline]
+    #[must_use]
+    pub fn same_alg(&self, other: &Self) -> bool {
+        self.selection.same(&other.selection)
     }
 
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        downcast(&self.keys, slot)
+        as_prepared(&*self.slots[slot].key)
     }
 
     fn check(&self, nonce: &[u8], tag: &[u8]) -> Status {
-        if nonce.len() != self.alg.info().iv_len {
+        if nonce.len() != self.info().iv_len {
             Err(OpError::Nonce)
-        } else if !self.alg.info().tag_lens.contains(tag.len()) {
+        } else if !self.info().tag_lens.contains(tag.len()) {
             Err(OpError::TagLen)
         } else {
             Ok(())
@@ -132,8 +138,8 @@ impl AeadTfm {
     /// As for [`Self::seal`] and [`Self::open`].
     pub fn one(&self, dir: Direction, nonce: &[u8], aad: &[&[u8]], data: Data<'_>, tag: &mut [u8]) -> Status {
         self.check(nonce, tag)?;
-        let (slot, driver) = self.alg.pick(dir.into(), data.len(), 1);
-        let Driver::Aead(driver) = driver else { unreachable!("AeadTfm is only made from AEAD drivers") };
+        let slot = self.selection.pick(dir.into(), data.len(), 1);
+        let driver = &self.slots[slot].driver;
         match data {
             Data::Flat(data) => driver.one(slot, FlatAeadOp { dir, nonce, aad, data, tag, tfm: self }),
             Data::Scattered { src, dst, scratch } => scratch.through(src, dst, |text| {
@@ -148,7 +154,7 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
     let together = |op: &AeadOp<'_>| op.tfm.check(op.nonce, op.tag).is_ok();
     let mut rest = ops;
     while let Some((first, behind)) = rest.split_first() {
-        let alike = |op: &AeadOp<'_>| first.tfm.alg.same(&op.tfm.alg) && first.dir == op.dir && together(op);
+        let alike = |op: &AeadOp<'_>| first.tfm.same_alg(op.tfm) && first.dir == op.dir && together(op);
         let len = if together(first) { 1 + behind.iter().take_while(|op| alike(op)).count() } else { 1 };
         let (run, behind) = rest.split_at_mut(len);
         rest = behind;
@@ -156,14 +162,10 @@ pub fn crypt(ops: &mut [AeadOp<'_>]) {
             only.status = only.tfm.one(only.dir, only.nonce, only.aad, Data::Flat(only.data.reborrow()), only.tag);
             continue;
         }
-        let alg = &run[0].tfm.alg;
+        let (tfm, dir) = (run[0].tfm, run[0].dir);
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
-        match alg.pick(Way::from(run[0].dir), bytes / run.len(), run.len()) {
-            (slot, Driver::Aead(d)) => {
-                warm(run.iter().map(|op| &op.tfm.keys), slot);
-                d.burst(slot, run);
-            }
-            _ => unreachable!("AeadTfm is only made from AEAD drivers"),
-        }
+        let slot = tfm.selection.pick(dir.into(), bytes / run.len(), run.len());
+        warm(run.iter().map(|op| &op.tfm.slots), slot);
+        tfm.slots[slot].driver.burst(slot, run);
     }
 }

@@ -11,8 +11,10 @@
 //! hmac(sha1) forward hmac-sha1-awslc 151.0 150.2 ...   one number for each length, and within it for each burst
 //! ```
 
+use crate::info::AlgInfo;
 use core::fmt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The message lengths that are measured, in bytes.
 pub const LEN_POINTS: [usize; 9] = [16, 64, 144, 256, 576, 1420, 4096, 16384, 65536];
@@ -254,6 +256,52 @@ impl Plan {
         seen.sort_unstable();
         seen.dedup();
         seen.into_iter().map(usize::from)
+    }
+}
+
+struct SelectionInner {
+    info: AlgInfo,
+    plans: [Plan; 2],
+    single: bool,
+    null: bool,
+}
+
+/// An algorithm and the choice between its drivers: what transforms under different keys have in common. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Selection(Arc<SelectionInner>);
+
+impl Selection {
+    /// Between several drivers, by a plan for each [`Way`].
+    pub(crate) fn new(info: AlgInfo, plans: [Plan; 2]) -> Self {
+        let single = plans.iter().all(|plan| plan.winners().eq([0]));
+        Selection(Arc::new(SelectionInner { info, plans, single, null: false }))
+    }
+
+    /// Of one driver; `null` when that computes nothing.
+    pub(crate) fn single(info: AlgInfo, null: bool) -> Self {
+        Selection(Arc::new(SelectionInner { info, plans: [Plan::FIRST, Plan::FIRST], single: true, null }))
+    }
+
+    #[inline]
+    pub(crate) fn info(&self) -> &AlgInfo {
+        &self.0.info
+    }
+
+    /// The slot of the driver that serves this length and burst.
+    #[inline]
+    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> usize {
+        if self.0.single { 0 } else { self.0.plans[way as usize].pick(bytes, burst) }
+    }
+
+    /// Whether the driver is a null one, whose MAC leaves buffers as they are: no tag may ever match there.
+    pub(crate) fn computes_nothing(&self) -> bool {
+        self.0.null
+    }
+
+    /// Whether the two are one lookup's result: operations under keys of both may share a burst.
+    #[inline]
+    pub(crate) fn same(&self, other: &Selection) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Unkeyed hashes, and the incremental state that hashes and MACs share.
 
+use crate::choice::{STREAM_BYTES, Selection, Way};
 use crate::error::Status;
-use crate::registry::{Alg, Driver};
+use crate::info::AlgInfo;
+use std::sync::Arc;
 
 /// A running hash or MAC: the pieces of a message arrive one after another.
 pub trait HashState: Send + Sync {
@@ -44,25 +46,23 @@ pub trait HashDriver: Send + Sync {
 /// A hash, ready for use.
 #[derive(Clone)]
 pub struct HashTfm {
-    alg: Alg,
+    selection: Selection,
+    drivers: Arc<[Arc<dyn HashDriver>]>,
 }
 
 impl HashTfm {
-    pub(crate) fn new(alg: Alg) -> Self {
-        HashTfm { alg }
+    pub(crate) fn new<'a>(selection: Selection, drivers: impl Iterator<Item = &'a Arc<dyn HashDriver>>) -> Self {
+        HashTfm { selection, drivers: drivers.cloned().collect() }
     }
 
     /// The algorithm.
     #[must_use]
-    pub fn alg(&self) -> &Alg {
-        &self.alg
+    pub fn info(&self) -> &AlgInfo {
+        self.selection.info()
     }
 
     fn driver(&self, bytes: usize, burst: usize) -> &dyn HashDriver {
-        match self.alg.pick(crate::choice::Way::Forward, bytes, burst).1 {
-            Driver::Hash(d) => &**d,
-            _ => unreachable!("HashTfm is only made from hash drivers"),
-        }
+        &*self.drivers[self.selection.pick(Way::Forward, bytes, burst)]
     }
 
     /// Hashes one message.
@@ -88,6 +88,6 @@ impl HashTfm {
     /// Starts a message whose pieces are not known yet.
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
-        self.driver(crate::choice::STREAM_BYTES, 1).start()
+        self.driver(STREAM_BYTES, 1).start()
     }
 }

@@ -1,7 +1,9 @@
 //! Keys that a driver has prepared.
 
+use crate::error::KeyError;
 use core::any::Any;
 use sealane_cpu::prefetch;
+use std::sync::Arc;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
 ///
@@ -12,36 +14,43 @@ pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
 
-/// The prepared keys of one transform: one for each candidate driver of its [`Alg`](crate::Alg), same order. Clones share
-/// them.
-pub(crate) type Keys = std::sync::Arc<[Box<dyn PreparedKey>]>;
+/// A driver with the key that it prepared.
+pub(crate) struct Keyed<D: ?Sized> {
+    pub(crate) driver: Arc<D>,
+    pub(crate) key: Box<dyn PreparedKey>,
+}
+
+/// The drivers and prepared keys of one transform, one slot for each row of its [`Alg`](crate::Alg), same order. Clones
+/// share them.
+pub(crate) type Slots<D> = Arc<[Keyed<D>]>;
+
+/// Has each of `drivers` prepare a key.
+pub(crate) fn prepare<'a, D: ?Sized + 'a>(
+    drivers: impl Iterator<Item = &'a Arc<D>>,
+    prepare: impl Fn(&D) -> Result<Box<dyn PreparedKey>, KeyError>,
+) -> Result<Slots<D>, KeyError> {
+    drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: prepare(driver)? })).collect()
+}
 
 /// How many cache lines of a key are asked for ahead: AES' round keys and the powers of H.
 const WARM_LINES: usize = 24;
 
 /// Asks for the memory of a burst's keys where they differ, so that the misses overlap.
-pub(crate) fn warm<'a>(burst: impl Iterator<Item = &'a Keys>, slot: usize) {
+pub(crate) fn warm<'a, D: ?Sized + 'a>(burst: impl Iterator<Item = &'a Slots<D>>, slot: usize) {
     let mut last = core::ptr::null();
-    for keys in burst {
-        if !core::ptr::eq(last, keys.as_ptr()) {
-            last = keys.as_ptr();
-            prefetch(&*keys[slot], WARM_LINES);
+    for slots in burst {
+        if !core::ptr::eq(last, slots.as_ptr()) {
+            last = slots.as_ptr();
+            prefetch(&*slots[slot].key, WARM_LINES);
         }
     }
-}
-
-/// The key that the driver in `slot` prepared.
-///
-/// # Panics
-/// When `K` is not the type that this driver's `prepare` returned: a bug in the driver.
-pub(crate) fn downcast<K: 'static>(keys: &Keys, slot: usize) -> &K {
-    as_prepared(&*keys[slot])
 }
 
 /// For drivers: a prepared key as the type that their own `prepare` returned.
 ///
 /// # Panics
 /// When it is of another type: a bug in the driver.
+#[inline]
 #[must_use]
 pub fn as_prepared<K: 'static>(key: &dyn PreparedKey) -> &K {
     let key: &dyn Any = key;

@@ -20,6 +20,7 @@ pub mod choice;
 pub mod data;
 pub mod error;
 pub mod hash;
+pub mod info;
 pub mod key;
 pub mod mac;
 pub mod null;
@@ -33,4 +34,5 @@ pub mod templates;
 pub mod wipe;
 
 pub use error::{KeyError, LookupError, OpError, Status};
-pub use registry::{Alg, AlgInfo, Kind, Registry, Row};
+pub use info::{AlgInfo, KeyUse, Kind, Lens};
+pub use registry::{Alg, Registry, Row};

@@ -3,13 +3,14 @@
 //! The two are different types on purpose: a nonce MAC (GMAC, Poly1305) gives its key away when a nonce is used twice,
 //! so it must not fit where a plain MAC is wanted (TCP-AO has no nonce).
 
-use crate::choice::Way;
+use crate::choice::{STREAM_BYTES, Selection, Way};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::HashState;
-use crate::key::{Keys, PreparedKey, downcast};
-use crate::registry::{Alg, Driver};
+use crate::info::AlgInfo;
+use crate::key::{Keyed, PreparedKey, Slots, as_prepared, prepare};
 use crate::wipe::wipe;
 use arrayvec::ArrayVec;
+use std::sync::Arc;
 
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
 pub const MAX_TAG_LEN: usize = 64;
@@ -69,41 +70,45 @@ pub trait MacDriver: Send + Sync {
 /// A MAC under a key.
 #[derive(Clone)]
 pub struct MacTfm {
-    alg: Alg,
-    keys: Keys,
+    selection: Selection,
+    slots: Slots<dyn MacDriver>,
 }
 
 impl MacTfm {
-    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
-        let keys = alg
-            .candidates()
-            .map(|d| match d {
-                Driver::Mac(d) => d.prepare(key),
-                _ => unreachable!("MacTfm is only made from MAC drivers"),
-            })
-            .collect::<Result<Keys, _>>()?;
-        Ok(MacTfm { alg, keys })
+    pub(crate) fn new<'a>(
+        selection: Selection,
+        drivers: impl Iterator<Item = &'a Arc<dyn MacDriver>>,
+        key: &[u8],
+    ) -> Result<Self, KeyError> {
+        Ok(MacTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
     }
 
     /// The algorithm.
     #[inline]
     #[must_use]
-    pub fn alg(&self) -> &Alg {
-        &self.alg
+    pub fn info(&self) -> &AlgInfo {
+        self.selection.info()
+    }
+
+    /// Whether both are transforms of one [`Alg`](crate::Alg), so that operations under both may share a burst.
+    #[inline]
+    #[must_use]
+    pub fn same_alg(&self, other: &Self) -> bool {
+        self.selection.same(&other.selection)
     }
 
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        downcast(&self.keys, slot)
+        as_prepared(&*self.slots[slot].key)
     }
 
-    /// For drivers: the address of that key. Transforms of one [`Alg`] ([`Alg::same`]) have keys of one type in one slot,
+    /// For drivers: the address of that key. Transforms of one algorithm ([`Self::same_alg`]) have keys of one type in one slot,
     /// so a driver that has checked the type of one need not check the others.
     #[inline]
     #[must_use]
     pub fn key_address(&self, slot: usize) -> *const () {
-        core::ptr::from_ref(&*self.keys[slot]).cast()
+        core::ptr::from_ref(&*self.slots[slot].key).cast()
     }
 
     /// Computes one tag.
@@ -130,20 +135,18 @@ impl MacTfm {
     /// Starts a message whose pieces are not known yet.
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
-        match self.alg.pick(Way::Forward, crate::choice::STREAM_BYTES, 1) {
-            (slot, Driver::Mac(d)) => d.start(&*self.keys[slot]),
-            _ => unreachable!("MacTfm is only made from MAC drivers"),
-        }
+        let Keyed { driver, key } = &self.slots[self.selection.pick(Way::Forward, STREAM_BYTES, 1)];
+        driver.start(&**key)
     }
 }
 
 /// Computes each tag of `ops`; runs of one algorithm go to one driver together.
 pub fn sign(mut ops: &mut [MacOp<'_>]) {
     while let [first, ..] = ops {
-        let alg = &first.tfm.alg;
+        let tfm = first.tfm;
         // One pass finds the end of the run and its bytes.
         let (mut count, mut bytes) = (0, 0);
-        for op in ops.iter().take_while(|op| op.tfm.alg.same(alg)) {
+        for op in ops.iter().take_while(|op| op.tfm.same_alg(tfm)) {
             count += 1;
             bytes += op.len();
         }
@@ -155,10 +158,9 @@ pub fn sign(mut ops: &mut [MacOp<'_>]) {
 
 /// Runs operations of one algorithm, `bytes` in all.
 fn run_alg(ops: &mut [MacOp<'_>], bytes: usize) {
-    match ops[0].tfm.alg.pick(Way::Forward, bytes / ops.len(), ops.len()) {
-        (slot, Driver::Mac(d)) => d.burst(slot, ops),
-        _ => unreachable!("MacTfm is only made from MAC drivers"),
-    }
+    let tfm = ops[0].tfm;
+    let slot = tfm.selection.pick(Way::Forward, bytes / ops.len(), ops.len());
+    tfm.slots[slot].driver.burst(slot, ops);
 }
 
 /// One tag to check.
@@ -206,10 +208,10 @@ pub fn verify(ops: &mut [VerifyOp<'_>]) {
 }
 
 fn check_len(op: &mut VerifyOp<'_>) {
-    let full = op.tfm.alg.info().digest_len;
+    let full = op.tfm.info().digest_len;
     op.status = if op.tag.is_empty() || op.tag.len() > full {
         Err(OpError::TagLen)
-    } else if op.tfm.alg.computes_nothing() {
+    } else if op.tfm.selection.computes_nothing() {
         Err(OpError::Auth)
     } else {
         Ok(())
@@ -218,7 +220,7 @@ fn check_len(op: &mut VerifyOp<'_>) {
 
 impl VerifyOp<'_> {
     fn tag_len(&self) -> usize {
-        self.tag.len().min(self.tfm.alg.info().digest_len)
+        self.tag.len().min(self.tfm.info().digest_len)
     }
 
     fn judge(&mut self, computed: &[u8], status: Status) {
@@ -278,33 +280,37 @@ pub trait NonceMacDriver: Send + Sync {
 /// A nonce MAC under a key.
 #[derive(Clone)]
 pub struct NonceMacTfm {
-    alg: Alg,
-    keys: Keys,
+    selection: Selection,
+    slots: Slots<dyn NonceMacDriver>,
 }
 
 impl NonceMacTfm {
-    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
-        let keys = alg
-            .candidates()
-            .map(|d| match d {
-                Driver::NonceMac(d) => d.prepare(key),
-                _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
-            })
-            .collect::<Result<Keys, _>>()?;
-        Ok(NonceMacTfm { alg, keys })
+    pub(crate) fn new<'a>(
+        selection: Selection,
+        drivers: impl Iterator<Item = &'a Arc<dyn NonceMacDriver>>,
+        key: &[u8],
+    ) -> Result<Self, KeyError> {
+        Ok(NonceMacTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
     }
 
     /// The algorithm.
     #[inline]
     #[must_use]
-    pub fn alg(&self) -> &Alg {
-        &self.alg
+    pub fn info(&self) -> &AlgInfo {
+        self.selection.info()
+    }
+
+    /// Whether both are transforms of one [`Alg`](crate::Alg), so that operations under both may share a burst.
+    #[inline]
+    #[must_use]
+    pub fn same_alg(&self, other: &Self) -> bool {
+        self.selection.same(&other.selection)
     }
 
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        downcast(&self.keys, slot)
+        as_prepared(&*self.slots[slot].key)
     }
 
     /// Computes one tag.
@@ -322,7 +328,7 @@ impl NonceMacTfm {
     /// # Errors
     /// [`OpError::Auth`] when it does not match, [`OpError::TagLen`] when it is empty or too long.
     pub fn verify(&self, nonce: &[u8], data: &[&[u8]], tag: &[u8]) -> Status {
-        if tag.is_empty() || tag.len() > self.alg.info().digest_len {
+        if tag.is_empty() || tag.len() > self.info().digest_len {
             return Err(OpError::TagLen);
         }
         let mut computed = [0u8; MAX_TAG_LEN];
@@ -335,13 +341,11 @@ impl NonceMacTfm {
 
 /// Computes each tag of `ops`; runs of one algorithm go to one driver together.
 pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
-    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg)) {
-        let alg = &run[0].tfm.alg;
+    for run in ops.chunk_by_mut(|a, b| a.tfm.same_alg(b.tfm)) {
+        let tfm = run[0].tfm;
         let bytes: usize = run.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
-        match alg.pick(Way::Forward, bytes / run.len(), run.len()) {
-            (slot, Driver::NonceMac(d)) => d.burst(slot, run),
-            _ => unreachable!("NonceMacTfm is only made from nonce MAC drivers"),
-        }
+        let slot = tfm.selection.pick(Way::Forward, bytes / run.len(), run.len());
+        tfm.slots[slot].driver.burst(slot, run);
     }
 }
 

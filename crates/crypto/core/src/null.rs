@@ -8,9 +8,10 @@
 use crate::aead::{AeadDriver, FlatAeadOp};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::{HashDriver, HashOp, HashState};
+use crate::info::{AlgInfo, Lens};
 use crate::key::PreparedKey;
 use crate::mac::{MacDriver, MacOp};
-use crate::registry::{AlgInfo, Driver, Lens, Row};
+use crate::registry::{Driver, Row};
 use crate::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherOp};
 use std::sync::Arc;
 
@@ -25,42 +26,36 @@ pub const PRIORITY: u32 = 0;
 pub fn rows() -> Vec<Row> {
     const AES: Lens = Lens::Of(&[16, 24, 32]);
     const GCM_TAGS: Lens = Lens::Of(&[4, 8, 12, 13, 14, 15, 16]);
-    let hmac =
-        |hash: &str, block, digest| AlgInfo::mac(&format!("hmac({hash})"), block, digest, Lens::Range(0, usize::MAX));
+    let hash = |info: AlgInfo| row(Driver::Hash(Arc::new(Null(info.key_lens))), info);
+    let mac = |info: AlgInfo| row(Driver::Mac(Arc::new(Null(info.key_lens))), info);
+    let hmac = |hash: &str, block, digest| {
+        mac(AlgInfo::mac(&format!("hmac({hash})"), block, digest, Lens::Range(0, usize::MAX)))
+    };
+    let skcipher = |info: AlgInfo| row(Driver::Skcipher(Arc::new(Null(info.key_lens))), info);
+    let aead = |info: AlgInfo| row(Driver::Aead(Arc::new(Null(info.key_lens))), info);
     let stream = |info| AlgInfo { chunk_len: 16, ..info };
-    [
-        AlgInfo::hash("sha1", 64, 20),
-        AlgInfo::hash("sha256", 64, 32),
-        AlgInfo::hash("sha512", 128, 64),
+    vec![
+        hash(AlgInfo::hash("sha1", 64, 20)),
+        hash(AlgInfo::hash("sha256", 64, 32)),
+        hash(AlgInfo::hash("sha512", 128, 64)),
         hmac("md5", 64, 16),
         hmac("sha1", 64, 20),
         hmac("sha256", 64, 32),
         hmac("sha512", 128, 64),
-        AlgInfo::mac("cmac(aes)", 16, 16, AES),
-        AlgInfo::skcipher("ecb(aes)", 16, AES, 0),
-        AlgInfo::skcipher("cbc(aes)", 16, AES, 16),
-        stream(AlgInfo::skcipher("ctr(aes)", 1, AES, 16)),
-        AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 48, 64]), 16),
-        AlgInfo::aead("gcm(aes)", 1, AES, 12, GCM_TAGS),
-        AlgInfo::aead("rfc4106(gcm(aes))", 1, Lens::Of(&[20, 28, 36]), 8, Lens::Of(&[8, 12, 16])),
-        AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), 12, Lens::Of(&[16])),
+        mac(AlgInfo::mac("cmac(aes)", 16, 16, AES)),
+        skcipher(AlgInfo::skcipher("ecb(aes)", 16, AES, 0)),
+        skcipher(AlgInfo::skcipher("cbc(aes)", 16, AES, 16)),
+        skcipher(stream(AlgInfo::skcipher("ctr(aes)", 1, AES, 16))),
+        skcipher(AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 48, 64]), 16)),
+        aead(AlgInfo::aead("gcm(aes)", 1, AES, 12, GCM_TAGS)),
+        aead(AlgInfo::aead("rfc4106(gcm(aes))", 1, Lens::Of(&[20, 28, 36]), 8, Lens::Of(&[8, 12, 16]))),
+        aead(AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), 12, Lens::Of(&[16]))),
     ]
-    .into_iter()
-    .map(row)
-    .collect()
 }
 
-fn row(info: AlgInfo) -> Row {
-    use crate::registry::Kind;
+fn row(driver: Driver, info: AlgInfo) -> Row {
     let name: String =
         info.name.chars().filter(|c| *c != ')').map(|c| if c == '(' || c == ',' { '-' } else { c }).collect();
-    let driver = match info.kind {
-        Kind::Hash if info.key_lens == Lens::None => Driver::Hash(Arc::new(Null(Lens::None))),
-        Kind::Hash => Driver::Mac(Arc::new(Null(info.key_lens))),
-        Kind::Skcipher => Driver::Skcipher(Arc::new(Null(info.key_lens))),
-        Kind::Aead => Driver::Aead(Arc::new(Null(info.key_lens))),
-        Kind::NonceMac | Kind::Rng => unreachable!("no null rows of these kinds"),
-    };
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, driver).exempt()
 }
 
@@ -142,7 +137,8 @@ impl AeadDriver for Null {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{Kind, Registry};
+    use crate::info::Kind;
+    use crate::registry::Registry;
 
     #[test]
     fn only_the_driver_name_leads_here_and_nothing_opens() {

@@ -1,6 +1,7 @@
 //! Rows as `/proc/crypto` prints them (`crypto/proc.c` and the `show` function of each type).
 
-use crate::registry::{Kind, Row, TestState};
+use crate::info::Kind;
+use crate::registry::{Row, TestState};
 use core::fmt::{self, Write};
 
 /// Writes the paragraph of one row, with its closing blank line.

@@ -5,9 +5,10 @@
 //! was measured; on a tie the later registration wins. No driver serves before its self-test has passed.
 
 use crate::aead::{AeadDriver, AeadTfm};
-use crate::choice::{Plan, Table, Way};
+use crate::choice::{Plan, Selection, Table, Way};
 use crate::error::{KeyError, LookupError, OpError};
 use crate::hash::{HashDriver, HashTfm};
+use crate::info::{AlgInfo, Kind};
 use crate::mac::{MacDriver, MacTfm, NonceMacDriver, NonceMacTfm};
 use crate::rng::{Entropy, RngDriver, RngState};
 use crate::skcipher::{SkcipherDriver, SkcipherTfm};
@@ -15,188 +16,6 @@ use crate::template::Name;
 use once_cell::race::OnceBox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-
-/// The types of algorithms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Hashes and MACs (AF_ALG "hash").
-    Hash,
-    /// MACs that need a nonce. Not reachable through AF_ALG.
-    NonceMac,
-    /// Ciphers without authentication.
-    Skcipher,
-    /// Authenticated ciphers.
-    Aead,
-    /// Random number generators.
-    Rng,
-}
-
-impl Kind {
-    /// The word that `sockaddr_alg.salg_type` and the command line use.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Hash => "hash",
-            Kind::NonceMac => "nonce-mac",
-            Kind::Skcipher => "skcipher",
-            Kind::Aead => "aead",
-            Kind::Rng => "rng",
-        }
-    }
-}
-
-/// A set of lengths in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lens {
-    /// None at all (an algorithm without key or tag).
-    None,
-    /// All from the first to the second, both included.
-    Range(usize, usize),
-    /// Exactly these, ascending.
-    Of(&'static [usize]),
-}
-
-impl Lens {
-    /// Whether `len` belongs to it.
-    #[must_use]
-    pub fn contains(&self, len: usize) -> bool {
-        match self {
-            Lens::None => false,
-            Lens::Range(min, max) => (*min..=*max).contains(&len),
-            Lens::Of(list) => list.contains(&len),
-        }
-    }
-
-    /// The smallest, 0 when empty.
-    #[must_use]
-    pub fn min(&self) -> usize {
-        match self {
-            Lens::None => 0,
-            Lens::Range(min, _) => *min,
-            Lens::Of(list) => list.first().copied().unwrap_or(0),
-        }
-    }
-
-    /// The largest, 0 when empty.
-    #[must_use]
-    pub fn max(&self) -> usize {
-        match self {
-            Lens::None => 0,
-            Lens::Range(_, max) => *max,
-            Lens::Of(list) => list.last().copied().unwrap_or(0),
-        }
-    }
-}
-
-/// Whether an algorithm takes a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyUse {
-    /// Never (`sha256`).
-    None,
-    /// It works without, and a key changes the result (`blake2b-256`, `crc32c`, `xxhash64`); kernel:
-    /// `CRYPTO_ALG_OPTIONAL_KEY`.
-    Optional,
-    /// Always (`hmac(sha256)`).
-    Required,
-}
-
-/// What is true of an algorithm whatever driver serves it. Lengths in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AlgInfo {
-    /// Generic name, `gcm(aes)`.
-    pub name: String,
-    /// Type.
-    pub kind: Kind,
-    /// `cra_blocksize`: 1 for stream ciphers and AEADs over them, the compression block for hashes.
-    pub block_len: usize,
-    /// `chunksize` of a cipher: the granule in which a text may be split between calls (CTR: 16, ChaCha20: 64).
-    /// Equal to `block_len` for block modes; 1 where it means nothing.
-    pub chunk_len: usize,
-    /// Keys it takes.
-    pub key_lens: Lens,
-    /// Whether it takes one.
-    pub key_use: KeyUse,
-    /// IV or nonce that the caller gives.
-    pub iv_len: usize,
-    /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
-    pub digest_len: usize,
-    /// Tags that an AEAD can be asked for.
-    pub tag_lens: Lens,
-    /// Kept for old protocols only; `sealane crypto list` marks it.
-    pub legacy: bool,
-}
-
-impl AlgInfo {
-    /// A plain hash.
-    #[must_use]
-    pub fn hash(name: &str, block_len: usize, digest_len: usize) -> Self {
-        AlgInfo {
-            name: name.to_owned(),
-            kind: Kind::Hash,
-            block_len,
-            chunk_len: 1,
-            key_lens: Lens::None,
-            key_use: KeyUse::None,
-            iv_len: 0,
-            digest_len,
-            tag_lens: Lens::None,
-            legacy: false,
-        }
-    }
-
-    /// A MAC.
-    #[must_use]
-    pub fn mac(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Self {
-        AlgInfo { key_lens, key_use: KeyUse::Required, ..AlgInfo::hash(name, block_len, digest_len) }
-    }
-
-    /// A MAC with a nonce.
-    #[must_use]
-    pub fn nonce_mac(name: &str, digest_len: usize, key_lens: Lens, iv_len: usize) -> Self {
-        AlgInfo { kind: Kind::NonceMac, iv_len, ..AlgInfo::mac(name, 16, digest_len, key_lens) }
-    }
-
-    /// A cipher whose chunk is its block.
-    #[must_use]
-    pub fn skcipher(name: &str, block_len: usize, key_lens: Lens, iv_len: usize) -> Self {
-        AlgInfo {
-            kind: Kind::Skcipher,
-            block_len,
-            chunk_len: block_len,
-            key_lens,
-            key_use: KeyUse::Required,
-            iv_len,
-            digest_len: 0,
-            ..AlgInfo::hash(name, block_len, 0)
-        }
-    }
-
-    /// An AEAD.
-    #[must_use]
-    pub fn aead(name: &str, block_len: usize, key_lens: Lens, iv_len: usize, tag_lens: Lens) -> Self {
-        AlgInfo {
-            kind: Kind::Aead,
-            key_lens,
-            key_use: KeyUse::Required,
-            iv_len,
-            digest_len: tag_lens.max(),
-            tag_lens,
-            ..AlgInfo::hash(name, block_len, 0)
-        }
-    }
-
-    /// A generator.
-    #[must_use]
-    pub fn rng(name: &str) -> Self {
-        AlgInfo { kind: Kind::Rng, ..AlgInfo::hash(name, 1, 0) }
-    }
-
-    /// The same, marked as kept for old protocols only.
-    #[must_use]
-    pub fn legacy(self) -> Self {
-        AlgInfo { legacy: true, ..self }
-    }
-}
 
 /// An implementation of one algorithm.
 #[derive(Clone)]
@@ -213,6 +32,28 @@ pub enum Driver {
     Aead(Arc<dyn AeadDriver>),
     /// Generator.
     Rng(Arc<dyn RngDriver>),
+}
+
+impl Driver {
+    fn hash(&self) -> Option<&Arc<dyn HashDriver>> {
+        if let Driver::Hash(driver) = self { Some(driver) } else { None }
+    }
+
+    fn mac(&self) -> Option<&Arc<dyn MacDriver>> {
+        if let Driver::Mac(driver) = self { Some(driver) } else { None }
+    }
+
+    fn nonce_mac(&self) -> Option<&Arc<dyn NonceMacDriver>> {
+        if let Driver::NonceMac(driver) = self { Some(driver) } else { None }
+    }
+
+    fn skcipher(&self) -> Option<&Arc<dyn SkcipherDriver>> {
+        if let Driver::Skcipher(driver) = self { Some(driver) } else { None }
+    }
+
+    fn aead(&self) -> Option<&Arc<dyn AeadDriver>> {
+        if let Driver::Aead(driver) = self { Some(driver) } else { None }
+    }
 }
 
 /// How far a row has come.
@@ -288,9 +129,8 @@ impl Row {
 pub type SelfTest = fn(&Alg) -> Result<(), String>;
 
 struct AlgInner {
-    info: AlgInfo,
+    selection: Selection,
     rows: Vec<Arc<Row>>,
-    plans: [Plan; 2],
     entropy: Arc<dyn Entropy>,
 }
 
@@ -299,21 +139,21 @@ struct AlgInner {
 pub struct Alg(Arc<AlgInner>);
 
 impl Alg {
-    /// Of one driver, tested or not: what self-tests and measurements use.
+    /// Of one driver, tested or not, as self-tests and measurements use it.
     #[must_use]
     pub fn of_row(row: &Arc<Row>, entropy: &Arc<dyn Entropy>) -> Self {
+        let null = row.test_state() == TestState::Exempt;
         Alg(Arc::new(AlgInner {
-            info: row.info.clone(),
+            selection: Selection::single(row.info.clone(), null),
             rows: vec![row.clone()],
-            plans: [Plan::FIRST, Plan::FIRST],
             entropy: entropy.clone(),
         }))
     }
 
-    /// What is true of it whatever driver serves.
+    /// Facts that hold whatever driver serves.
     #[must_use]
     pub fn info(&self) -> &AlgInfo {
-        &self.0.info
+        self.0.selection.info()
     }
 
     /// The rows that may serve it, most preferred first where nothing was measured.
@@ -325,47 +165,31 @@ impl Alg {
     /// The row that serves this length and burst.
     #[must_use]
     pub fn row_for(&self, way: Way, bytes: usize, burst: usize) -> &Row {
-        &self.0.rows[self.0.plans[way as usize].pick(bytes, burst)]
-    }
-
-    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> (usize, &Driver) {
-        let slot = if self.0.rows.len() == 1 { 0 } else { self.0.plans[way as usize].pick(bytes, burst) };
-        (slot, self.0.rows[slot].imp())
-    }
-
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Driver> {
-        self.0.rows.iter().map(|row| row.imp())
-    }
-
-    /// Whether this is a null row, whose MAC leaves buffers as they are: no tag may ever match there.
-    pub(crate) fn computes_nothing(&self) -> bool {
-        self.0.rows[0].test_state() == TestState::Exempt
-    }
-
-    /// Whether the two are one lookup's result: operations under keys of both may share a burst.
-    #[inline]
-    #[must_use]
-    pub fn same(&self, other: &Alg) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        &self.0.rows[self.0.selection.pick(way, bytes, burst)]
     }
 
     fn wrong_kind(&self) -> ! {
-        panic!("{} is of type {}", self.0.info.name, self.0.info.kind.name())
+        panic!("{} is of type {}", self.info().name, self.info().kind.name())
+    }
+
+    /// The drivers of the rows, which are of one kind.
+    fn drivers<'a, D: ?Sized + 'a>(
+        &'a self,
+        of: fn(&'a Driver) -> Option<&'a Arc<D>>,
+    ) -> impl ExactSizeIterator<Item = &'a Arc<D>> {
+        self.0.rows.iter().map(move |row| of(&row.imp).unwrap_or_else(|| self.wrong_kind()))
     }
 
     /// A hash, ready for use.
     ///
     /// # Panics
-    /// When this is not an unkeyed hash ([`KeyUse::None`]).
+    /// When this is not an unkeyed hash ([`KeyUse::None`](crate::KeyUse::None)).
     #[must_use]
     pub fn hash(&self) -> HashTfm {
-        match self.0.rows[0].imp() {
-            Driver::Hash(_) => HashTfm::new(self.clone()),
-            _ => self.wrong_kind(),
-        }
+        HashTfm::new(self.0.selection.clone(), self.drivers(Driver::hash))
     }
 
-    /// A MAC under `key`; for [`KeyUse::Optional`] the empty key is the unkeyed hash.
+    /// A MAC under `key`; for [`KeyUse::Optional`](crate::KeyUse::Optional) the empty key is the unkeyed hash.
     ///
     /// # Errors
     /// [`KeyError`] as the algorithm has it.
@@ -373,11 +197,10 @@ impl Alg {
     /// # Panics
     /// When this is not a MAC.
     pub fn mac(&self, key: &[u8]) -> Result<MacTfm, KeyError> {
-        match self.0.rows[0].imp() {
-            Driver::Mac(_) => MacTfm::new(self.clone(), key),
-            Driver::Hash(_) => Err(KeyError::NotKeyed),
-            _ => self.wrong_kind(),
+        if let Driver::Hash(_) = self.0.rows[0].imp {
+            return Err(KeyError::NotKeyed);
         }
+        MacTfm::new(self.0.selection.clone(), self.drivers(Driver::mac), key)
     }
 
     /// A nonce MAC under `key`.
@@ -388,10 +211,7 @@ impl Alg {
     /// # Panics
     /// When this is not a nonce MAC.
     pub fn nonce_mac(&self, key: &[u8]) -> Result<NonceMacTfm, KeyError> {
-        match self.0.rows[0].imp() {
-            Driver::NonceMac(_) => NonceMacTfm::new(self.clone(), key),
-            _ => self.wrong_kind(),
-        }
+        NonceMacTfm::new(self.0.selection.clone(), self.drivers(Driver::nonce_mac), key)
     }
 
     /// A cipher under `key`.
@@ -402,10 +222,7 @@ impl Alg {
     /// # Panics
     /// When this is not a cipher.
     pub fn skcipher(&self, key: &[u8]) -> Result<SkcipherTfm, KeyError> {
-        match self.0.rows[0].imp() {
-            Driver::Skcipher(_) => SkcipherTfm::new(self.clone(), key),
-            _ => self.wrong_kind(),
-        }
+        SkcipherTfm::new(self.0.selection.clone(), self.drivers(Driver::skcipher), key)
     }
 
     /// An AEAD under `key`.
@@ -416,10 +233,7 @@ impl Alg {
     /// # Panics
     /// When this is not an AEAD.
     pub fn aead(&self, key: &[u8]) -> Result<AeadTfm, KeyError> {
-        match self.0.rows[0].imp() {
-            Driver::Aead(_) => AeadTfm::new(self.clone(), key),
-            _ => self.wrong_kind(),
-        }
+        AeadTfm::new(self.0.selection.clone(), self.drivers(Driver::aead), key)
     }
 
     /// A generator that has not been seeded.
@@ -428,7 +242,7 @@ impl Alg {
     /// When this is not a generator.
     #[must_use]
     pub fn rng(&self) -> Box<dyn RngState> {
-        match self.0.rows[0].imp() {
+        match &self.0.rows[0].imp {
             Driver::Rng(d) => d.start(self.0.entropy.clone()),
             _ => self.wrong_kind(),
         }
@@ -577,9 +391,8 @@ impl Registry {
             let winner_names: Vec<&str> = winners.iter().map(|i| names[*i]).collect();
             let plans = Way::ALL.map(|way| Plan::new(&self.table, name, way, &winner_names));
             return Ok(Alg(Arc::new(AlgInner {
-                info: first.info.clone(),
+                selection: Selection::new(first.info.clone(), plans),
                 rows: winners.iter().map(|i| rows[*i].clone()).collect(),
-                plans,
                 entropy: self.entropy.clone(),
             })));
         }

@@ -8,7 +8,8 @@ pub mod vectors;
 
 use crate::data::Data;
 use crate::error::OpError;
-use crate::registry::{Alg, KeyUse, Kind};
+use crate::info::{KeyUse, Kind};
+use crate::registry::Alg;
 use crate::skcipher::Direction;
 use inout::InOutBuf;
 use vectors::Vector;

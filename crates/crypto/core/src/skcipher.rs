@@ -1,11 +1,12 @@
 //! Symmetric key ciphers without authentication: ECB, CBC, CTR, XTS, CTS, ChaCha20, ...
 
-use crate::choice::Way;
+use crate::choice::{Selection, Way};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::key::{Keys, PreparedKey, downcast, warm};
-use crate::registry::{Alg, Driver};
+use crate::info::AlgInfo;
+use crate::key::{PreparedKey, Slots, as_prepared, prepare, warm};
 use inout::InOutBuf;
+use std::sync::Arc;
 
 /// Encrypt or decrypt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,32 +81,37 @@ pub trait SkcipherDriver: Send + Sync {
 /// A cipher under a key.
 #[derive(Clone)]
 pub struct SkcipherTfm {
-    alg: Alg,
-    keys: Keys,
+    selection: Selection,
+    slots: Slots<dyn SkcipherDriver>,
 }
 
 impl SkcipherTfm {
-    pub(crate) fn new(alg: Alg, key: &[u8]) -> Result<Self, KeyError> {
-        let keys = alg
-            .candidates()
-            .map(|d| match d {
-                Driver::Skcipher(d) => d.prepare(key),
-                _ => unreachable!("SkcipherTfm is only made from skcipher drivers"),
-            })
-            .collect::<Result<Keys, _>>()?;
-        Ok(SkcipherTfm { alg, keys })
+    pub(crate) fn new<'a>(
+        selection: Selection,
+        drivers: impl Iterator<Item = &'a Arc<dyn SkcipherDriver>>,
+        key: &[u8],
+    ) -> Result<Self, KeyError> {
+        Ok(SkcipherTfm { selection, slots: prepare(drivers, |driver| driver.prepare(key))? })
     }
 
     /// The algorithm.
+    #[inline]
     #[must_use]
-    pub fn alg(&self) -> &Alg {
-        &self.alg
+    pub fn info(&self) -> &AlgInfo {
+        self.selection.info()
+    }
+
+    /// Whether both are transforms of one [`Alg`](crate::Alg), so that operations under both may share a burst.
+    #[inline]
+    #[must_use]
+    pub fn same_alg(&self, other: &Self) -> bool {
+        self.selection.same(&other.selection)
     }
 
     /// For drivers: the key that the driver in `slot` prepared.
     #[must_use]
     pub fn key<K: 'static>(&self, slot: usize) -> &K {
-        downcast(&self.keys, slot)
+        as_prepared(&*self.slots[slot].key)
     }
 
     /// Runs one text. `iv` is the IV on entry and the continuing IV on return.
@@ -113,11 +119,11 @@ impl SkcipherTfm {
     /// # Errors
     /// [`OpError::Nonce`] when `iv` has not the algorithm's length, [`OpError::Length`] as the mode demands.
     pub fn one(&self, dir: Direction, iv: &mut [u8], data: Data<'_>) -> Status {
-        if iv.len() != self.alg.info().iv_len {
+        if iv.len() != self.info().iv_len {
             return Err(OpError::Nonce);
         }
-        let (slot, driver) = self.alg.pick(dir.into(), data.len(), 1);
-        let Driver::Skcipher(driver) = driver else { unreachable!("SkcipherTfm is only made from skcipher drivers") };
+        let slot = self.selection.pick(dir.into(), data.len(), 1);
+        let driver = &self.slots[slot].driver;
         match data {
             Data::Flat(data) => driver.one(slot, FlatSkcipherOp { dir, iv, data, tfm: self }),
             Data::Scattered { src, dst, scratch } => scratch
@@ -128,13 +134,13 @@ impl SkcipherTfm {
 
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
-    for run in ops.chunk_by_mut(|a, b| a.tfm.alg.same(&b.tfm.alg) && a.dir == b.dir) {
+    for run in ops.chunk_by_mut(|a, b| a.tfm.same_alg(b.tfm) && a.dir == b.dir) {
         if let [only] = run {
             only.status = only.tfm.one(only.dir, only.iv, Data::Flat(only.data.reborrow()));
             continue;
         }
-        let alg = &run[0].tfm.alg;
-        let iv_len = alg.info().iv_len;
+        let tfm = run[0].tfm;
+        let iv_len = tfm.info().iv_len;
         if run.iter().any(|op| op.iv.len() != iv_len) {
             for op in run {
                 op.status = op.tfm.one(op.dir, op.iv, Data::Flat(op.data.reborrow()));
@@ -142,12 +148,8 @@ pub fn crypt(ops: &mut [SkcipherOp<'_>]) {
             continue;
         }
         let bytes: usize = run.iter().map(|op| op.data.len()).sum();
-        match alg.pick(run[0].dir.into(), bytes / run.len(), run.len()) {
-            (slot, Driver::Skcipher(d)) => {
-                warm(run.iter().map(|op| &op.tfm.keys), slot);
-                d.burst(slot, run);
-            }
-            _ => unreachable!("SkcipherTfm is only made from skcipher drivers"),
-        }
+        let slot = tfm.selection.pick(run[0].dir.into(), bytes / run.len(), run.len());
+        warm(run.iter().map(|op| &op.tfm.slots), slot);
+        tfm.slots[slot].driver.burst(slot, run);
     }
 }

@@ -11,7 +11,8 @@ mod ipsec;
 mod rfc3686;
 
 use crate::choice::{STREAM_BYTES, Way};
-use crate::registry::{Alg, AlgInfo, Driver, Kind, Lens, Registry, Row, Template};
+use crate::info::{AlgInfo, Kind, Lens};
+use crate::registry::{Alg, Driver, Registry, Row, Template};
 use crate::template::Name;
 
 /// What composed rows carry as their module.

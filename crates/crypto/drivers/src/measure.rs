@@ -11,10 +11,9 @@ use sealane_crypto::choice::Way;
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
-use sealane_crypto::registry::KeyUse;
 use sealane_crypto::rng::RngState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, Kind};
+use sealane_crypto::{Alg, KeyUse, Kind};
 use std::time::Duration;
 
 /// The largest burst that can be measured.
@@ -193,7 +192,7 @@ impl Workload {
                     .zip(&mut self.short)
                     .map(|((tfm, d), tag)| NonceMacOp {
                         tfm,
-                        nonce: &NONCE[..tfm.alg().info().iv_len],
+                        nonce: &NONCE[..tfm.info().iv_len],
                         data: d,
                         tag: &mut tag[..tag_len],
                         status: Ok(()),
@@ -203,7 +202,7 @@ impl Workload {
                 assert!(ops.iter().all(|op| op.status.is_ok()));
             }
             Lanes::Skcipher(tfms) => {
-                let iv_len = tfms[0].alg().info().iv_len;
+                let iv_len = tfms[0].info().iv_len;
                 let flat = |src, dst| InOutBuf::new(src, dst).expect("buffers of one length");
                 if let [tfm] = &tfms[..] {
                     let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
@@ -229,8 +228,8 @@ impl Workload {
                 assert!(ops.iter().all(|op| op.status.is_ok()));
             }
             Lanes::Aead(tfms) => {
-                let iv_len = tfms[0].alg().info().iv_len;
-                let nonce = if tfms[0].alg().info().name.contains("ccm(") && iv_len == 16 { &CCM_IV } else { &NONCE };
+                let iv_len = tfms[0].info().iv_len;
+                let nonce = if tfms[0].info().name.contains("ccm(") && iv_len == 16 { &CCM_IV } else { &NONCE };
                 let nonce = &nonce[..iv_len];
                 let flat = |src, dst| InOutBuf::new(src, dst).expect("buffers of one length");
                 let aad: &[&[u8]] = &[&AAD];

@@ -7,9 +7,9 @@ use sealane_crypto::choice::Table;
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::HashOp;
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
-use sealane_crypto::registry::{KeyUse, Lens, TestState};
+use sealane_crypto::registry::TestState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, AlgInfo, KeyError, Kind, OpError, Registry, Status};
+use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, Lens, OpError, Registry, Status};
 use sealane_drivers::SystemEntropy;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The portable rows, for what the library cannot do.
 
-use sealane_crypto::registry::{Alg, AlgInfo, Driver};
-use sealane_crypto::{Kind, Registry, Row, templates};
+use sealane_crypto::registry::{Alg, Driver};
+use sealane_crypto::{AlgInfo, Kind, Registry, Row, templates};
 use sealane_crypto_portable as portable;
 
 /// All portable rows, by name.

@@ -38,6 +38,9 @@ pub const MODULE: &str = "ipsecmb";
 /// Preference where nothing was measured.
 pub const PRIORITY: u32 = 200;
 
+#[cfg(not(ipsec_mb))]
+const NOT_BUILT: &str = "built without intel-ipsec-mb: install libipsec-mb-dev and build again (x86-64 only)";
+
 /// A row for each algorithm that the library serves; none when it is not [`available`].
 #[must_use]
 pub fn rows() -> Vec<Row> {
@@ -62,7 +65,7 @@ pub fn available() -> Result<(), &'static str> {
     #[cfg(ipsec_mb)]
     return manager::available();
     #[cfg(not(ipsec_mb))]
-    Err("built without intel-ipsec-mb: install libipsec-mb-dev and build again (x86-64 only)")
+    Err(NOT_BUILT)
 }
 
 /// The library's version (`0x10300` is 1.3.0) and the code path that it has chosen for this CPU.
@@ -70,9 +73,8 @@ pub fn available() -> Result<(), &'static str> {
 /// # Errors
 /// As for [`available`].
 pub fn describe() -> Result<String, &'static str> {
-    available()?;
     #[cfg(ipsec_mb)]
     return manager::describe();
     #[cfg(not(ipsec_mb))]
-    unreachable!("available() has failed")
+    Err(NOT_BUILT)
 }

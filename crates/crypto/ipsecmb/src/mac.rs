@@ -44,7 +44,7 @@ impl<const STATE: usize> MacDriver for Hmac<STATE> {
         let mut block = [0u8; MAX_BLOCK_LEN];
         let block = &mut block[..self.block_len];
         if key.len() > block.len() {
-            let digest_len = self.hash.alg().info().digest_len;
+            let digest_len = self.hash.info().digest_len;
             self.hash.one(&[key], &mut block[..digest_len]).map_err(|_| KeyError::Driver)?;
         } else {
             block[..key.len()].copy_from_slice(key);

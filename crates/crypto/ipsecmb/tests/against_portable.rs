@@ -6,9 +6,9 @@ use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
-use sealane_crypto::registry::{Alg, Lens};
+use sealane_crypto::registry::Alg;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{KeyError, Kind, OpError, Registry, templates};
+use sealane_crypto::{KeyError, Kind, Lens, OpError, Registry, templates};
 use sealane_crypto_portable as portable;
 
 /// The longest text of the sweep over all lengths.
@@ -146,7 +146,7 @@ fn hashes() {
     for (ours, theirs) in pairs(Kind::Hash).into_iter().filter(|(alg, _)| alg.info().key_lens == Lens::None) {
         let name = ours.info().name.clone();
         let (ours, theirs): (HashTfm, HashTfm) = (ours.hash(), theirs.hash());
-        let full = ours.alg().info().digest_len;
+        let full = ours.info().digest_len;
         let text = noise.bytes(200_000);
         for len in (0..=SWEEP).chain([65534, 65535, 65536, 150_000]) {
             let message = &text[len % 17..len % 17 + len];
@@ -303,7 +303,7 @@ fn nonce_macs() {
 
 /// Runs one text with both and compares text and IV.
 fn same_cipher(ours: &SkcipherTfm, theirs: &SkcipherTfm, dir: Direction, iv: &[u8], text: &[u8], in_place: bool) {
-    let what = format!("{} {dir:?} {} bytes, in place: {in_place}", ours.alg().info().name, text.len());
+    let what = format!("{} {dir:?} {} bytes, in place: {in_place}", ours.info().name, text.len());
     let (mut iv_a, mut iv_b) = (iv.to_vec(), iv.to_vec());
     let mut want = text.to_vec();
     let b = theirs.one(dir, &mut iv_b, Data::Flat((&mut want[..]).into()));

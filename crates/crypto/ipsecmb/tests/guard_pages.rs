@@ -5,9 +5,9 @@ use inout::InOutBuf;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::{self, MacOp};
-use sealane_crypto::registry::{Alg, Lens};
+use sealane_crypto::registry::Alg;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{Kind, Registry};
+use sealane_crypto::{Kind, Lens, Registry};
 
 const PAGE: usize = 4096;
 

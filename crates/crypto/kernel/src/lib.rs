@@ -12,9 +12,9 @@ mod skcipher;
 mod sockets;
 mod sys;
 
-use sealane_crypto::registry::{Driver, KeyUse, Kind};
+use sealane_crypto::registry::Driver;
 use sealane_crypto::rng::Entropy;
-use sealane_crypto::{Alg, AlgInfo, OpError, Row};
+use sealane_crypto::{Alg, AlgInfo, KeyUse, Kind, OpError, Row};
 use std::sync::Arc;
 
 /// The name that these rows carry as their module.

@@ -8,9 +8,9 @@ use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{KeyError, OpError, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Status};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -141,7 +141,7 @@ impl SkcipherDriver for Cipher {
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
         let key = op.tfm.key::<CipherKey>(slot);
-        let info = op.tfm.alg().info();
+        let info = op.tfm.info();
         if !op.data.len().is_multiple_of(info.block_len) && !self.xts || self.xts && op.data.len() < 16 {
             return Err(OpError::Length);
         }

@@ -7,7 +7,8 @@ use super::gcm::Gcm;
 use super::{MODULE, PRIORITY};
 use cipher::consts::U16;
 use sealane_crypto::aead::AeadDriver;
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::{AlgInfo, Lens};
 use std::marker::PhantomData;
 use std::sync::Arc;
 

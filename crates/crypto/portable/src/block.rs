@@ -4,8 +4,8 @@ use cipher::array::ArraySize;
 use cipher::consts::{U8, U16};
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use ctr::flavors::{Ctr64BE, Ctr128BE};
+use sealane_crypto::Lens;
 use sealane_crypto::error::KeyError;
-use sealane_crypto::registry::Lens;
 use zeroize::Zeroizing;
 
 /// A keyed block cipher with blocks of `B` bytes, both directions.

@@ -3,9 +3,10 @@
 use super::{MODULE, PRIORITY};
 use digest::block_api::BlockSizeUser;
 use digest::{Digest, FixedOutputReset, Output};
+use sealane_crypto::AlgInfo;
 use sealane_crypto::error::OpError;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
-use sealane_crypto::registry::{AlgInfo, Driver, Row};
+use sealane_crypto::registry::{Driver, Row};
 use std::marker::PhantomData;
 use std::sync::Arc;
 

@@ -7,11 +7,12 @@ mod checksum;
 mod hmac;
 
 use super::{MODULE, PRIORITY};
+use sealane_crypto::AlgInfo;
 use sealane_crypto::error::{KeyError, OpError};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::{PreparedKey, as_prepared};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacDriver, MacOp};
-use sealane_crypto::registry::{AlgInfo, Driver, Row};
+use sealane_crypto::registry::{Driver, Row};
 use std::marker::PhantomData;
 use std::sync::Arc;
 

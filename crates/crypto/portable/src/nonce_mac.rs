@@ -9,7 +9,8 @@ use poly1305::universal_hash::{KeyInit, UniversalHash};
 use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 
 type Block = cipher::Array<u8, U16>;

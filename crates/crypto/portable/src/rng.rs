@@ -9,8 +9,9 @@ mod hash;
 mod hmac;
 
 use super::{MODULE, PRIORITY};
+use sealane_crypto::AlgInfo;
 use sealane_crypto::error::{KeyError, OpError};
-use sealane_crypto::registry::{AlgInfo, Driver, Row};
+use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::rng::{Entropy, RngDriver, RngState};
 use std::sync::Arc;
 

@@ -3,10 +3,9 @@
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::data::{Data, Scratch};
-use sealane_crypto::registry::Lens;
 use sealane_crypto::selftest::vectors;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{Alg, KeyError, Kind, LookupError, OpError, templates};
+use sealane_crypto::{Alg, KeyError, Kind, Lens, LookupError, OpError, templates};
 use sealane_crypto_portable::registry;
 
 #[test]

@@ -1,11 +1,12 @@
 //! Drivers with one defect each, none of which may pass.
 
+use sealane_crypto::Kind;
 use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
-use sealane_crypto::registry::{Alg, Driver, Kind, Registry, Row};
+use sealane_crypto::registry::{Alg, Driver, Registry, Row};
 use sealane_crypto::skcipher::{FlatSkcipherOp, SkcipherDriver};
 use sealane_crypto_portable::{self as portable, self_test};
 use std::sync::Arc;
@@ -36,7 +37,11 @@ enum Defect {
 }
 
 /// A portable driver with a defect.
-struct Sham(Arc<Row>, Defect);
+struct Sham<D: ?Sized> {
+    inner: Arc<D>,
+    digest_len: usize,
+    defect: Defect,
+}
 
 struct ShamState(Box<dyn HashState>, Box<dyn HashState>, Defect);
 
@@ -63,16 +68,16 @@ impl HashState for ShamState {
     }
 }
 
-impl Sham {
+impl<D: ?Sized> Sham<D> {
     fn state(&self, start: impl Fn() -> Box<dyn HashState>) -> Box<dyn HashState> {
-        Box::new(ShamState(start(), start(), self.1))
+        Box::new(ShamState(start(), start(), self.defect))
     }
 
-    fn spoil(&self, at: usize, len: usize, full: usize, out: &mut [u8]) {
-        let spoiled = match self.1 {
+    fn spoil(&self, at: usize, len: usize, out: &mut [u8]) {
+        let spoiled = match self.defect {
             Defect::LongTexts => len >= 500,
             Defect::SixthOfBurst => at == 5,
-            Defect::Truncation => out.len() < full,
+            Defect::Truncation => out.len() < self.digest_len,
             _ => false,
         };
         if let Some(last) = out.last_mut().filter(|_| spoiled) {
@@ -81,56 +86,49 @@ impl Sham {
     }
 }
 
-impl HashDriver for Sham {
+impl HashDriver for Sham<dyn HashDriver> {
     fn start(&self) -> Box<dyn HashState> {
-        let Driver::Hash(inner) = self.0.imp() else { unreachable!() };
-        self.state(|| inner.start())
+        self.state(|| self.inner.start())
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
-        let Driver::Hash(inner) = self.0.imp() else { unreachable!() };
-        inner.burst(ops);
+        self.inner.burst(ops);
         for (at, op) in ops.iter_mut().enumerate() {
             let len = op.data.iter().map(|d| d.len()).sum();
-            self.spoil(at, len, self.0.info.digest_len, op.digest);
+            self.spoil(at, len, op.digest);
         }
     }
 }
 
-impl MacDriver for Sham {
+impl MacDriver for Sham<dyn MacDriver> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
-        if self.1 == Defect::Key { Err(KeyError::Driver) } else { inner.prepare(key) }
+        if self.defect == Defect::Key { Err(KeyError::Driver) } else { self.inner.prepare(key) }
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
-        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
-        self.state(|| inner.start(key))
+        self.state(|| self.inner.start(key))
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        let Driver::Mac(inner) = self.0.imp() else { unreachable!() };
-        inner.burst(slot, ops);
+        self.inner.burst(slot, ops);
         for (at, op) in ops.iter_mut().enumerate() {
             let len = op.len();
-            self.spoil(at, len, self.0.info.digest_len, op.tag);
+            self.spoil(at, len, op.tag);
         }
     }
 }
 
-impl SkcipherDriver for Sham {
+impl SkcipherDriver for Sham<dyn SkcipherDriver> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        let Driver::Skcipher(inner) = self.0.imp() else { unreachable!() };
-        inner.prepare(key)
+        self.inner.prepare(key)
     }
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
-        let Driver::Skcipher(inner) = self.0.imp() else { unreachable!() };
         let iv_before = op.iv.to_vec();
         let FlatSkcipherOp { dir, tfm, .. } = op;
         let apart = op.data.get_in().as_ptr() != op.data.get_out().as_ptr();
-        let done = inner.one(slot, FlatSkcipherOp { dir, tfm, iv: op.iv, data: op.data.reborrow() });
-        match self.1 {
+        let done = self.inner.one(slot, FlatSkcipherOp { dir, tfm, iv: op.iv, data: op.data.reborrow() });
+        match self.defect {
             Defect::Iv => op.iv.copy_from_slice(&iv_before),
             Defect::Apart if apart => op.data.get_out().fill(0),
             Defect::LongTexts if op.data.len() >= 500 => op.data.get_out()[499] ^= 1,
@@ -140,18 +138,16 @@ impl SkcipherDriver for Sham {
     }
 }
 
-impl AeadDriver for Sham {
+impl AeadDriver for Sham<dyn AeadDriver> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        let Driver::Aead(inner) = self.0.imp() else { unreachable!() };
-        inner.prepare(key)
+        self.inner.prepare(key)
     }
 
     fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
-        let Driver::Aead(inner) = self.0.imp() else { unreachable!() };
         let FlatAeadOp { dir, tfm, nonce, aad, .. } = op;
         let (data, tag) = (op.data.reborrow(), &mut *op.tag);
-        let done = inner.one(slot, FlatAeadOp { dir, tfm, nonce, aad, data, tag });
-        match (self.1, done) {
+        let done = self.inner.one(slot, FlatAeadOp { dir, tfm, nonce, aad, data, tag });
+        match (self.defect, done) {
             (Defect::NotWiped, Err(OpError::Auth)) => op.data.get_out().fill(1),
             (Defect::Accepts, Err(OpError::Auth)) => return Ok(()),
             _ => {}
@@ -163,16 +159,24 @@ impl AeadDriver for Sham {
 fn outcome(kind: Kind, name: &str, defect: Defect) -> Result<(), String> {
     let registry = Registry::builder(self_test).rows(portable::rows()).build();
     let good = registry.rows().iter().find(|r| r.info.kind == kind && r.info.name == name).expect("a portable row");
-    let sham = Arc::new(Sham(good.clone(), defect));
-    let imp = match kind {
-        Kind::Hash if matches!(good.imp(), Driver::Hash(_)) => Driver::Hash(sham),
-        Kind::Hash => Driver::Mac(sham),
-        Kind::Skcipher => Driver::Skcipher(sham),
-        Kind::Aead => Driver::Aead(sham),
-        Kind::NonceMac | Kind::Rng => unreachable!("no sham of this type"),
-    };
-    let row = Arc::new(Row::new(good.info.clone(), "sham", "sham", 1, imp));
+    let row = Arc::new(sham(good, defect, 1));
     self_test(&Alg::of_row(&row, registry.entropy()))
+}
+
+/// A row that serves as `good` does, but for its defect.
+fn sham(good: &Row, defect: Defect, priority: u32) -> Row {
+    fn with<D: ?Sized>(inner: &Arc<D>, digest_len: usize, defect: Defect) -> Arc<Sham<D>> {
+        Arc::new(Sham { inner: inner.clone(), digest_len, defect })
+    }
+    let len = good.info.digest_len;
+    let imp = match good.imp() {
+        Driver::Hash(inner) => Driver::Hash(with(inner, len, defect)),
+        Driver::Mac(inner) => Driver::Mac(with(inner, len, defect)),
+        Driver::Skcipher(inner) => Driver::Skcipher(with(inner, len, defect)),
+        Driver::Aead(inner) => Driver::Aead(with(inner, len, defect)),
+        Driver::NonceMac(_) | Driver::Rng(_) => panic!("no sham of this type"),
+    };
+    Row::new(good.info.clone(), "sham", "sham", priority, imp)
 }
 
 #[test]
@@ -196,9 +200,8 @@ fn defects_are_found() {
 #[test]
 fn a_row_that_fails_is_never_selected() {
     let good = Registry::builder(self_test).rows(portable::rows()).build();
-    let inner = good.rows().iter().find(|r| r.info.name == "sha256").expect("a portable row").clone();
-    let info = inner.info.clone();
-    let bad = Row::new(info, "sham", "sham", 900, Driver::Hash(Arc::new(Sham(inner, Defect::LongTexts))));
+    let good = good.rows().iter().find(|r| r.info.name == "sha256").expect("a portable row");
+    let bad = sham(good, Defect::LongTexts, 900);
     let registry = Registry::builder(self_test).rows(portable::rows()).rows([bad]).build();
     let alg = registry.lookup(Kind::Hash, "sha256").expect("the portable row is left");
     assert_eq!(alg.rows()[0].driver, "sha256-portable");

@@ -5,8 +5,9 @@ use core::arch::x86_64::*;
 use core::marker::PhantomData;
 use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 
 pub(super) const BLOCK: usize = 16;

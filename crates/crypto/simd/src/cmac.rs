@@ -11,7 +11,8 @@ use sealane_crypto::error::KeyError;
 use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 
 /// The most chains of any kernel.
@@ -466,7 +467,7 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
             [piece] if piece.len() == len => *from = piece.as_ptr(),
             _ => return false,
         }
-        let key: &Key = if op.tfm.alg().same(checked.alg()) {
+        let key: &Key = if op.tfm.same_alg(checked) {
             // SAFETY: a transform has the keys that the drivers of its algorithm prepared, in their order, and this
             // driver prepares only keys of this type. So one algorithm and one slot mean one type.
             unsafe { &*op.tfm.key_address(slot).cast() }

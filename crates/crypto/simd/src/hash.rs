@@ -8,7 +8,8 @@ use sealane_crypto::error::KeyError;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
-use sealane_crypto::registry::{AlgInfo, Driver, Lens, Row};
+use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 use zeroize::DefaultIsZeroes;
 
@@ -342,7 +343,7 @@ impl<W: Word> Job<W> for MacOp<'_> {
     fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W> {
         // A transform has the keys that the drivers of its algorithm prepared, in their order, and each of them has one
         // type of key. So one algorithm and one slot mean one type.
-        if self.tfm.alg().same(checked.tfm.alg()) { self.tfm.key_address(slot).cast() } else { self.tfm.key(slot) }
+        if self.tfm.same_alg(checked.tfm) { self.tfm.key_address(slot).cast() } else { self.tfm.key(slot) }
     }
 
     fn out(&mut self) -> &mut [u8] {

@@ -6,8 +6,9 @@ use crate::aead::{self, AeadOp, AeadTfm};
 use crate::data::{Data, Scratch};
 use crate::error::{OpError, Status};
 use crate::hash::{HashOp, HashState};
+use crate::info::{AlgInfo, KeyUse, Kind, Lens};
 use crate::mac::{self, MAX_TAG_LEN, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
-use crate::registry::{Alg, AlgInfo, KeyUse, Kind, Lens};
+use crate::registry::Alg;
 use crate::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use inout::InOutBuf;
 

@@ -4,8 +4,9 @@
 use super::{only_part, row};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
+use crate::info::{AlgInfo, Kind};
 use crate::key::PreparedKey;
-use crate::registry::{Alg, AlgInfo, Driver, Kind, Registry, Row};
+use crate::registry::{Alg, Driver, Registry, Row};
 use crate::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
 use crate::template::Name;
 use std::sync::Arc;

@@ -3,8 +3,9 @@
 use super::{CHUNK, only_part, row, salted};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
+use crate::info::{AlgInfo, Kind};
 use crate::key::PreparedKey;
-use crate::registry::{Alg, AlgInfo, Driver, Kind, Registry, Row};
+use crate::registry::{Alg, Driver, Registry, Row};
 use crate::skcipher::{self, FlatSkcipherOp, SkcipherDriver, SkcipherOp, SkcipherTfm};
 use crate::template::Name;
 use arrayvec::ArrayVec;

@@ -5,7 +5,8 @@ use core::hash::Hasher;
 use keccak::Keccak;
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
-use sealane_crypto::registry::{AlgInfo, Lens, Row};
+use sealane_crypto::registry::Row;
+use sealane_crypto::{AlgInfo, Lens};
 use siphasher::sip::SipHasher24;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 

@@ -6,7 +6,8 @@ use digest::typenum::{U16, U20, U28, U32, U48, U64};
 use digest::{FixedOutput, OutputSizeUser, Update};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
-use sealane_crypto::registry::{AlgInfo, KeyUse, Lens, Row};
+use sealane_crypto::registry::Row;
+use sealane_crypto::{AlgInfo, KeyUse, Lens};
 use std::marker::PhantomData;
 
 /// The two families, generic over their output.

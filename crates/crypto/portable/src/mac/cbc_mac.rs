@@ -7,7 +7,8 @@ use cipher::typenum::Unsigned;
 use cipher::{BlockCipherEncBackend, BlockCipherEncClosure, BlockSizeUser};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
-use sealane_crypto::registry::{AlgInfo, Lens, Row};
+use sealane_crypto::registry::Row;
+use sealane_crypto::{AlgInfo, Lens};
 use std::marker::PhantomData;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 

@@ -3,7 +3,8 @@
 use super::Mac;
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
-use sealane_crypto::registry::{AlgInfo, KeyUse, Lens, Row};
+use sealane_crypto::registry::Row;
+use sealane_crypto::{AlgInfo, KeyUse, Lens};
 use xxhash_rust::xxh64::Xxh64;
 
 /// `N` bytes, or none.

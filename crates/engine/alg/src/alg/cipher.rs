@@ -13,9 +13,8 @@ use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MAX_TAG_LEN;
-use sealane_crypto::registry::AlgInfo;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{Kind, OpError};
+use sealane_crypto::{AlgInfo, Kind, OpError};
 use zeroize::Zeroize;
 
 /// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).

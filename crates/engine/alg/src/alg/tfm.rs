@@ -10,9 +10,8 @@ use lock_api::{Mutex, MutexGuard, RawMutex};
 use sealane_abi::{Caller, Errno};
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
-use sealane_crypto::registry::KeyUse;
 use sealane_crypto::skcipher::SkcipherTfm;
-use sealane_crypto::{Alg, KeyError, Kind};
+use sealane_crypto::{Alg, KeyError, KeyUse, Kind};
 use std::sync::Arc;
 
 /// A transform socket. The counters are the kernel's: all operations accepted from it, and those of them that were

@@ -229,7 +229,7 @@ fn by_algorithm<T>(ops: &mut [T], tfm: impl Fn(&T) -> &MacTfm) -> ArrayVec<u8, B
         let first = sorted;
         sorted += 1;
         for i in first + 1..ops.len() {
-            if tfm(&ops[i]).alg().same(tfm(&ops[first]).alg()) {
+            if tfm(&ops[i]).same_alg(tfm(&ops[first])) {
                 if i != sorted {
                     ops.swap(i, sorted);
                     order.swap(i, sorted);

@@ -1,0 +1,183 @@
+//! Facts about algorithms that hold whatever driver serves them.
+
+/// The types of algorithms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Hashes and MACs (AF_ALG "hash").
+    Hash,
+    /// MACs that need a nonce. Not reachable through AF_ALG.
+    NonceMac,
+    /// Ciphers without authentication.
+    Skcipher,
+    /// Authenticated ciphers.
+    Aead,
+    /// Random number generators.
+    Rng,
+}
+
+impl Kind {
+    /// The word that `sockaddr_alg.salg_type` and the command line use.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Hash => "hash",
+            Kind::NonceMac => "nonce-mac",
+            Kind::Skcipher => "skcipher",
+            Kind::Aead => "aead",
+            Kind::Rng => "rng",
+        }
+    }
+}
+
+/// A set of lengths in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lens {
+    /// None at all (an algorithm without key or tag).
+    None,
+    /// All from the first to the second, both included.
+    Range(usize, usize),
+    /// Exactly these, ascending.
+    Of(&'static [usize]),
+}
+
+impl Lens {
+    /// Whether `len` belongs to it.
+    #[must_use]
+    pub fn contains(&self, len: usize) -> bool {
+        match self {
+            Lens::None => false,
+            Lens::Range(min, max) => (*min..=*max).contains(&len),
+            Lens::Of(list) => list.contains(&len),
+        }
+    }
+
+    /// The smallest, 0 when empty.
+    #[must_use]
+    pub fn min(&self) -> usize {
+        match self {
+            Lens::None => 0,
+            Lens::Range(min, _) => *min,
+            Lens::Of(list) => list.first().copied().unwrap_or(0),
+        }
+    }
+
+    /// The largest, 0 when empty.
+    #[must_use]
+    pub fn max(&self) -> usize {
+        match self {
+            Lens::None => 0,
+            Lens::Range(_, max) => *max,
+            Lens::Of(list) => list.last().copied().unwrap_or(0),
+        }
+    }
+}
+
+/// Whether an algorithm takes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyUse {
+    /// Never (`sha256`).
+    None,
+    /// It works without, and a key changes the result (`blake2b-256`, `crc32c`, `xxhash64`); kernel:
+    /// `CRYPTO_ALG_OPTIONAL_KEY`.
+    Optional,
+    /// Always (`hmac(sha256)`).
+    Required,
+}
+
+/// What is true of an algorithm whatever driver serves it. Lengths in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlgInfo {
+    /// Generic name, `gcm(aes)`.
+    pub name: String,
+    /// Type.
+    pub kind: Kind,
+    /// `cra_blocksize`: 1 for stream ciphers and AEADs over them, the compression block for hashes.
+    pub block_len: usize,
+    /// `chunksize` of a cipher: the granule in which a text may be split between calls (CTR: 16, ChaCha20: 64).
+    /// Equal to `block_len` for block modes; 1 where it means nothing.
+    pub chunk_len: usize,
+    /// Keys it takes.
+    pub key_lens: Lens,
+    /// Whether it takes one.
+    pub key_use: KeyUse,
+    /// IV or nonce that the caller gives.
+    pub iv_len: usize,
+    /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
+    pub digest_len: usize,
+    /// Tags that an AEAD can be asked for.
+    pub tag_lens: Lens,
+    /// Kept for old protocols only; `sealane crypto list` marks it.
+    pub legacy: bool,
+}
+
+impl AlgInfo {
+    /// A plain hash.
+    #[must_use]
+    pub fn hash(name: &str, block_len: usize, digest_len: usize) -> Self {
+        AlgInfo {
+            name: name.to_owned(),
+            kind: Kind::Hash,
+            block_len,
+            chunk_len: 1,
+            key_lens: Lens::None,
+            key_use: KeyUse::None,
+            iv_len: 0,
+            digest_len,
+            tag_lens: Lens::None,
+            legacy: false,
+        }
+    }
+
+    /// A MAC.
+    #[must_use]
+    pub fn mac(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Self {
+        AlgInfo { key_lens, key_use: KeyUse::Required, ..AlgInfo::hash(name, block_len, digest_len) }
+    }
+
+    /// A MAC with a nonce.
+    #[must_use]
+    pub fn nonce_mac(name: &str, digest_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+        AlgInfo { kind: Kind::NonceMac, iv_len, ..AlgInfo::mac(name, 16, digest_len, key_lens) }
+    }
+
+    /// A cipher whose chunk is its block.
+    #[must_use]
+    pub fn skcipher(name: &str, block_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+        AlgInfo {
+            kind: Kind::Skcipher,
+            block_len,
+            chunk_len: block_len,
+            key_lens,
+            key_use: KeyUse::Required,
+            iv_len,
+            digest_len: 0,
+            ..AlgInfo::hash(name, block_len, 0)
+        }
+    }
+
+    /// An AEAD.
+    #[must_use]
+    pub fn aead(name: &str, block_len: usize, key_lens: Lens, iv_len: usize, tag_lens: Lens) -> Self {
+        AlgInfo {
+            kind: Kind::Aead,
+            key_lens,
+            key_use: KeyUse::Required,
+            iv_len,
+            digest_len: tag_lens.max(),
+            tag_lens,
+            ..AlgInfo::hash(name, block_len, 0)
+        }
+    }
+
+    /// A generator.
+    #[must_use]
+    pub fn rng(name: &str) -> Self {
+        AlgInfo { kind: Kind::Rng, ..AlgInfo::hash(name, 1, 0) }
+    }
+
+    /// The same, marked as kept for old protocols only.
+    #[must_use]
+    pub fn legacy(self) -> Self {
+        AlgInfo { legacy: true, ..self }
+    }
+}
