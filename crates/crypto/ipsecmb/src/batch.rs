@@ -1,15 +1,12 @@
 //! Operations on their way to the library: collected, joined, ordered, run.
 
-use crate::ffi::{self, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
+use crate::ffi::{self, MAX_LANE_LEN, MAX_OPS, MbAlg, OVER_READ, Op};
 use crate::manager::{self, JOIN_LEN, Manager};
 use arrayvec::ArrayVec;
 use core::mem::MaybeUninit;
 use sealane_crypto::hash::HashOp;
 use sealane_crypto::mac::{MAX_TAG_LEN, MacOp, NonceMacOp};
 use sealane_crypto::{OpError, Status};
-
-/// How far past the end of a message CMAC reads (16 bytes from the start of its last block, 1.3 and 2.0 alike).
-pub(crate) const OVER_READ: usize = 16;
 
 /// The smallest page of this architecture.
 const PAGE: usize = 4096;

@@ -13,6 +13,9 @@ pub(crate) const GCM_KEY_LEN: usize = 1536;
 /// one job, rounded down to a block there.
 pub(crate) const MAX_LANE_LEN: usize = 65534;
 
+/// How far past the end of a message CMAC reads (16 bytes from the start of its last block, 1.3 and 2.0 alike).
+pub(crate) const OVER_READ: usize = 16;
+
 /// The library's manager.
 #[repr(C)]
 pub(crate) struct Mgr {

@@ -4,8 +4,7 @@
 //! processes, and a manager must be private to its process (after `fork` the child has its own copy, which is idle
 //! because only the forking thread lives on). Core dumps leave it out, because the library keeps states in its lanes.
 
-use crate::batch::OVER_READ;
-use crate::ffi;
+use crate::ffi::{self, OVER_READ};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr::NonNull;

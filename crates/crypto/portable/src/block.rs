@@ -1,6 +1,6 @@
 //! Block ciphers under their kernel names, one type for all key lengths of a cipher.
 
-use cipher::array::ArraySize;
+use cipher::array::{Array, ArraySize};
 use cipher::consts::{U8, U16};
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use ctr::flavors::{Ctr64BE, Ctr128BE};
@@ -20,6 +20,18 @@ impl<B: ArraySize, C: BlockSizeUser<BlockSize = B> + BlockCipherEncrypt + BlockC
 pub(super) trait Visit<B: ArraySize> {
     type Out;
     fn visit<C: Cipher<B>>(self, cipher: &C) -> Self::Out;
+}
+
+/// Encrypts one block in place.
+pub(super) struct EncryptBlock<'b>(pub(super) &'b mut [u8; 16]);
+
+impl Visit<U16> for EncryptBlock<'_> {
+    type Out = ();
+
+    fn visit<C: Cipher<U16>>(self, cipher: &C) {
+        let block: &mut Array<u8, U16> = self.0.into();
+        cipher.encrypt_block(block);
+    }
 }
 
 /// A block cipher with all its key lengths.

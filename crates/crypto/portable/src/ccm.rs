@@ -1,9 +1,8 @@
 //! CCM (RFC 3610, SP 800-38C) with the kernel's IV: a block whose first byte is the size of the length field less one,
 //! and whose next bytes are the nonce.
 
-use super::block::{Cipher, Family, Visit};
+use super::block::{Cipher, EncryptBlock, Family, Visit};
 use super::modes::keystream;
-use super::skcipher::EncryptBlock;
 use cipher::InnerIvInit;
 use cipher::consts::U16;
 use ctr::flavors::Ctr128BE;

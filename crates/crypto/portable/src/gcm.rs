@@ -1,9 +1,8 @@
 //! GCM (SP 800-38D) with 12-byte nonces.
 
-use super::block::{Cipher, Family, Visit};
+use super::block::{Cipher, EncryptBlock, Family, Visit};
 use super::gather::absorb;
 use super::modes::keystream;
-use super::skcipher::EncryptBlock;
 use cipher::InnerIvInit;
 use cipher::consts::U16;
 use ctr::flavors::Ctr32BE;

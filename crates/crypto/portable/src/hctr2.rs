@@ -1,9 +1,8 @@
 //! HCTR2 (Crowley, Huckleberry, Biggers, 2021): a wide-block cipher of XCTR and POLYVAL, with tweaks of 32 bytes, the one
 //! length that Linux has.
 
-use super::block::{Cipher, Family, Visit};
+use super::block::{Cipher, EncryptBlock, Family, Visit};
 use super::gather::absorb;
-use super::skcipher::EncryptBlock;
 use cipher::array::Array;
 use cipher::consts::U16;
 use inout::InOutBuf;

@@ -1,11 +1,10 @@
 //! Ciphers: the modes over the block ciphers, and the ChaCha stream ciphers.
 
 use super::adiantum::{self, Adiantum};
-use super::block::{Aes, Aria, Camellia, Cipher, Des, Des3, Family, Serpent, Sm4, Twofish, Visit};
+use super::block::{Aes, Aria, Camellia, Cipher, Des, Des3, EncryptBlock, Family, Serpent, Sm4, Twofish, Visit};
 use super::hctr2::{self, Hctr2};
 use super::{MODULE, PRIORITY, chacha, modes};
 use chacha20::{R12, R20, Rounds};
-use cipher::array::Array;
 use cipher::consts::U16;
 use cipher::typenum::Unsigned;
 use inout::InOutBuf;
@@ -173,18 +172,6 @@ impl<F: Family<Block = U16>> SkcipherDriver for Xts<F> {
             op.iv.copy_from_slice(&*tweak);
         }
         Ok(())
-    }
-}
-
-/// Encrypts one block in place.
-pub(super) struct EncryptBlock<'b>(pub(super) &'b mut [u8; 16]);
-
-impl Visit<U16> for EncryptBlock<'_> {
-    type Out = ();
-
-    fn visit<C: Cipher<U16>>(self, cipher: &C) {
-        let block: &mut Array<u8, U16> = self.0.into();
-        cipher.encrypt_block(block);
     }
 }
 

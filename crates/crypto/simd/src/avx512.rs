@@ -1,6 +1,7 @@
 //! AVX-512 (F, BW, DQ, VL): 16 messages with 32-bit words, 8 with 64-bit ones.
 
-use super::hash::{self, Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
+use super::hash;
+use super::md::{Md5, Sha1, Sha224, Sha256, Sha384, Sha512};
 use sealane_crypto::registry::Row;
 
 pub(super) fn available() -> bool {

@@ -5,7 +5,7 @@
 //! finished is masked until the others have. Blocks are read where they lie. Only a block that straddles two pieces,
 //! or the padded end of a message where the instruction set has no masked loads, is put together on the stack first.
 
-use super::hash::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
+use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
 use super::wipe;
 use core::array::from_fn;
 
@@ -411,3 +411,5 @@ impl<H: Md> Group<H> {
         unsafe { K::blocks(state, &from, 1, active) };
     }
 }
+
+const _: () = assert!(size_of::<State<u32>>() == 1024);

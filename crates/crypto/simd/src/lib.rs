@@ -23,6 +23,8 @@ mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
+mod md;
+#[cfg(target_arch = "x86_64")]
 mod vaes;
 
 use sealane_crypto::Row;
