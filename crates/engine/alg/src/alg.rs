@@ -8,23 +8,30 @@
 //! the last reference to an operation socket releases its hold on the socket that it was accepted from.
 
 mod cipher;
+mod common;
+mod error;
 mod hash;
 mod iov;
+mod keyed;
+mod message;
+mod op;
 mod rng;
 mod tfm;
 mod tx;
 mod wait;
+mod work;
 
 use crate::catalog::kind_named;
 use crate::host::{Call, Event};
 use crate::options::Options;
 use crate::system::System;
-use cipher::CipherOp;
-use core::sync::atomic::Ordering::Relaxed;
+use common::Common;
 use hash::HashOp;
 use iov::Sink;
-use lock_api::{Mutex, MutexGuard, RawMutex};
-use rng::RngOp;
+use keyed::Keyed;
+use lock_api::{Mutex, RawMutex};
+pub use message::{Received, SendMsg};
+use op::OpSocket;
 use sealane_abi::if_alg::{
     ALG_SET_AEAD_AUTHSIZE, ALG_SET_DRBG_ENTROPY, ALG_SET_KEY, ALG_SET_KEY_BY_KEY_SERIAL, Address, Control,
 };
@@ -38,61 +45,17 @@ use std::sync::Arc;
 use tfm::{Bound, Label, TfmSocket};
 pub(crate) use wait::Change;
 pub use wait::Watch;
-
-/// What a sendmsg (send, write, splice, ...) carries.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SendMsg<'a> {
-    /// The data, in pieces.
-    pub data: &'a [&'a [u8]],
-    /// Bytes behind `data` that the caller wants sent too and that cannot be read: where they are come to, the send fails.
-    pub unreadable: usize,
-    /// The bytes of `msg_control`.
-    pub control: &'a [u8],
-    /// `MSG_MORE` and `MSG_DONTWAIT`; other flags are ignored.
-    pub flags: u32,
-    /// Whether the data comes from a splice or a sendfile, whose pages older kernels lend instead of copying.
-    pub spliced: bool,
-}
-
-/// What a recvmsg gave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Received {
-    /// Bytes written.
-    pub len: usize,
-    /// `MSG_TRUNC` or nothing, for `msg_flags`.
-    pub flags: u32,
-}
+use work::Work;
 
 /// One AF_ALG socket: a transform, or an operation that was accepted from one.
 pub struct Socket<L: RawMutex> {
-    sys: Arc<System>,
-    options: Options,
-    change: Change,
+    common: Common,
     body: Body<L>,
 }
 
 enum Body<L: RawMutex> {
-    Tfm(TfmSocket<L>),
-    Op(Op<L>),
-}
-
-/// An operation socket.
-struct Op<L: RawMutex> {
-    parent: Arc<Socket<L>>,
-    label: Arc<Label>,
-    state: Mutex<L, OpState<L>>,
-}
-
-struct OpState<L: RawMutex> {
-    /// Accepted before there was a key, and not used since: the kernel's `nokey_refcnt`.
-    nokey: bool,
-    work: Work<L>,
-}
-
-enum Work<L: RawMutex> {
-    Hash(HashOp),
-    Cipher(CipherOp),
-    Rng(RngOp<L>),
+    Tfm(Arc<TfmSocket<L>>),
+    Op(OpSocket<L>),
 }
 
 impl<L: RawMutex> Socket<L> {
@@ -107,12 +70,12 @@ impl<L: RawMutex> Socket<L> {
         if protocol != 0 {
             return Err(Errno::EPROTONOSUPPORT);
         }
-        Ok(Self::with_body(sys, Body::Tfm(TfmSocket::new())))
+        Ok(Self::with_body(sys, Body::Tfm(Arc::new(TfmSocket::new()))))
     }
 
     fn with_body(sys: &Arc<System>, body: Body<L>) -> Arc<Self> {
         let options = Options::new(sys.host().net_defaults(), AF_ALG, SOCK_SEQPACKET, 0);
-        Arc::new(Socket { sys: sys.clone(), options, change: Change::new(), body })
+        Arc::new(Socket { common: Common { sys: sys.clone(), options, change: Change::new() }, body })
     }
 
     /// Binds to an algorithm. `addr` is a `struct sockaddr_alg` of any length.
@@ -130,11 +93,11 @@ impl<L: RawMutex> Socket<L> {
         let name = core::str::from_utf8(address.name).unwrap_or("");
         let done = kind.ok_or(Errno::ENOENT).and_then(|kind| {
             // Older kernels let the flag select algorithms that only the kernel can reach; there are none here.
-            if self.sys.rules().driver_only && address.feat & address.mask != 0 {
+            if self.common.sys.rules().driver_only && address.feat & address.mask != 0 {
                 return Err(Errno::ENOENT);
             }
-            let alg = self.sys.resolve(kind, name, caller)?;
-            tfm.bind(Bound::new(kind, name, alg, self.sys.catalog().is_lskcipher(name))?)
+            let alg = self.common.sys.resolve(kind, name, caller)?;
+            tfm.bind(Bound::new(kind, name, alg, self.common.sys.catalog().is_lskcipher(name))?)
         });
         self.tell(Call::Bind, done.map(|()| 0), || (kind, name, None));
         done
@@ -155,15 +118,15 @@ impl<L: RawMutex> Socket<L> {
         caller: Caller,
     ) -> Result<(), Errno> {
         if level == SOL_SOCKET {
-            return self.options.set(name, val, len, caller);
+            return self.common.options.set(name, val, len, caller);
         }
         let Body::Tfm(tfm) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let mut state = tfm.lock_idle()?;
         let bound = state.as_mut().filter(|_| level == SOL_ALG).ok_or(Errno::ENOPROTOOPT)?;
-        let optmem_max = self.options.limits().optmem_max as usize;
+        let optmem_max = self.common.options.limits().optmem_max as usize;
         match name {
-            ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.sys.rules().key_by_serial => {
-                let rules = self.sys.rules();
+            ALG_SET_KEY | ALG_SET_KEY_BY_KEY_SERIAL if name == ALG_SET_KEY || self.common.sys.rules().key_by_serial => {
+                let rules = self.common.sys.rules();
                 let done = if name == ALG_SET_KEY {
                     match val {
                         _ if len >= optmem_max => Err(Errno::ENOMEM),
@@ -193,7 +156,7 @@ impl<L: RawMutex> Socket<L> {
             return Err(Errno::EINVAL);
         }
         let serial = val.and_then(<[u8]>::first_chunk).ok_or(Errno::EFAULT)?;
-        self.sys.host().key_payload(i32::from_ne_bytes(*serial))
+        self.common.sys.host().key_payload(i32::from_ne_bytes(*serial))
     }
 
     /// getsockopt: writes at most `out.len()` bytes and returns how many.
@@ -202,7 +165,7 @@ impl<L: RawMutex> Socket<L> {
     /// [`Errno::ENOPROTOOPT`] for an option of SOL_SOCKET that is not there, [`Errno::EOPNOTSUPP`] for other levels.
     pub fn getsockopt(&self, level: i32, name: i32, out: &mut [u8]) -> Result<usize, Errno> {
         match level {
-            SOL_SOCKET => self.options.get(name, out),
+            SOL_SOCKET => self.common.options.get(name, out),
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -214,19 +177,15 @@ impl<L: RawMutex> Socket<L> {
     /// operations other than hashes.
     pub fn accept(self: &Arc<Self>) -> Result<Arc<Self>, Errno> {
         let (done, label) = match &self.body {
-            Body::Tfm(tfm) => self.accept_from(self, tfm, None),
-            // Only hashes have an accept of their own; the others refuse before they look for a key.
-            Body::Op(op) if op.label.kind != Kind::Hash => return Err(Errno::EOPNOTSUPP),
-            Body::Op(op) => {
-                let mut state = op.lock_keyed()?;
-                let Work::Hash(hash) = &mut state.work else { return Err(Errno::EOPNOTSUPP) };
-                let copy = hash.copy();
-                drop(state);
-                match &op.parent.body {
-                    Body::Tfm(tfm) => self.accept_from(&op.parent, tfm, Some(copy)),
-                    Body::Op(_) => unreachable!("operations are accepted from transforms"),
+            Body::Tfm(tfm) => self.accept_from(tfm, None),
+            Body::Op(op) => match &op.work {
+                Work::Hash(hash) => {
+                    let copy = op.lock_keyed(hash, Bound::give_hash_key)?.op.copy();
+                    self.accept_from(&op.parent, Some(copy))
                 }
-            }
+                // Only hashes have an accept of their own; the others refuse before they look for a key.
+                _ => return Err(Errno::EOPNOTSUPP),
+            },
         };
         let kind = label.as_ref().map(|l| l.kind);
         let outcome = done.as_ref().map(|_| 0).map_err(|e| *e);
@@ -237,21 +196,20 @@ impl<L: RawMutex> Socket<L> {
     #[allow(clippy::type_complexity, reason = "a result and whom it concerns")]
     fn accept_from(
         &self,
-        parent: &Arc<Self>,
-        tfm: &TfmSocket<L>,
+        tfm: &Arc<TfmSocket<L>>,
         copy: Option<HashOp>,
     ) -> (Result<Arc<Self>, Errno>, Option<Arc<Label>>) {
         let state = tfm.lock();
         let Some(bound) = &*state else { return (Err(Errno::EINVAL), None) };
         let nokey = bound.needs_key();
         let work = match copy {
-            Some(copy) => Work::Hash(copy),
+            Some(op) => Work::Hash(Mutex::new(Keyed { nokey, op })),
             None => bound.operation(),
         };
         tfm.hold(nokey);
         let label = bound.label.clone();
-        let op = Op { parent: parent.clone(), label: label.clone(), state: Mutex::new(OpState { nokey, work }) };
-        (Ok(Self::with_body(&self.sys, Body::Op(op))), Some(label))
+        let op = OpSocket { parent: tfm.clone(), label: label.clone(), work };
+        (Ok(Self::with_body(&self.common.sys, Body::Op(op))), Some(label))
     }
 
     /// Sends data and control to an operation; returns how many bytes were taken.
@@ -260,24 +218,34 @@ impl<L: RawMutex> Socket<L> {
     /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EAGAIN`], [`Errno::EBUSY`] while another sender waits,
     /// [`Errno::EINTR`], [`Errno::EOPNOTSUPP`] on transforms and generators.
     pub fn sendmsg(&self, msg: &SendMsg<'_>) -> Result<usize, Errno> {
-        if msg.control.len() >= self.options.limits().optmem_max as usize {
+        if msg.control.len() >= self.common.options.limits().optmem_max as usize {
             return Err(Errno::ENOBUFS);
         }
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
-        let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
-            Work::Hash(hash) if msg.unreadable > 0 => hash.fault(),
-            Work::Hash(hash) => hash.send(msg.data, msg.flags & MSG_MORE != 0),
-            Work::Rng(rng) => rng.send(msg.data, msg.unreadable),
-            Work::Cipher(cipher) => {
-                let control = match msg.control {
-                    [] => None,
-                    bytes => Some(cipher.check(Control::parse(bytes)?)?),
-                };
-                self.send_cipher(state, control, msg)
-            }
-        });
+        let done = self.send_to(op, msg);
         self.tell(Call::Send, done, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done
+    }
+
+    fn send_to(&self, op: &OpSocket<L>, msg: &SendMsg<'_>) -> Result<usize, Errno> {
+        match &op.work {
+            Work::Hash(hash) => {
+                let mut state = op.lock_keyed(hash, Bound::give_hash_key)?;
+                match msg.unreadable {
+                    0 => state.op.send(msg.data, msg.flags & MSG_MORE != 0),
+                    _ => state.op.fault(),
+                }
+            }
+            Work::Rng(rng) => rng.lock().send(msg.data, msg.unreadable),
+            Work::Cipher(cipher) => {
+                let state = op.lock_keyed(cipher, Bound::give_cipher_key)?;
+                let command = match msg.control {
+                    [] => None,
+                    bytes => Some(state.op.check(Control::parse(bytes)?)?),
+                };
+                cipher::send(&self.common, state, command, msg)
+            }
+        }
     }
 
     /// Receives a result into the pieces of `data`.
@@ -300,24 +268,30 @@ impl<L: RawMutex> Socket<L> {
     pub fn recvmsg_faulty(&self, data: &mut [&mut [u8]], unwritable: usize, flags: u32) -> Result<Received, Errno> {
         let Body::Op(op) = &self.body else { return Err(Errno::EOPNOTSUPP) };
         let mut sink = Sink::new(data, unwritable);
-        let done = op.lock_keyed().and_then(|mut state| match &mut state.work {
-            Work::Hash(hash) => hash.recv(&mut sink),
-            Work::Rng(rng) => rng.recv(&mut sink).map(|len| Received { len, flags: 0 }),
-            Work::Cipher(_) => {
-                self.recv_cipher(state, &mut sink, flags & MSG_DONTWAIT != 0).map(|len| Received { len, flags: 0 })
-            }
-        });
+        let done = self.recv_from(op, &mut sink, flags);
         let outcome = done.map(|r| r.len);
         self.tell(Call::Recv, outcome, || (Some(op.label.kind), &op.label.name, Some(&op.label)));
         done
+    }
+
+    fn recv_from(&self, op: &OpSocket<L>, sink: &mut Sink<'_, '_>, flags: u32) -> Result<Received, Errno> {
+        let len = match &op.work {
+            Work::Hash(hash) => return op.lock_keyed(hash, Bound::give_hash_key)?.op.recv(sink),
+            Work::Rng(rng) => rng.lock().recv(sink)?,
+            Work::Cipher(cipher) => {
+                let state = op.lock_keyed(cipher, Bound::give_cipher_key)?;
+                cipher::recv(&self.common, state, sink, flags & MSG_DONTWAIT != 0)?
+            }
+        };
+        Ok(Received { len, flags: 0 })
     }
 
     /// What poll would report. Transforms, hashes and generators report nothing, ever.
     pub fn poll(&self) -> PollMask {
         match &self.body {
             Body::Tfm(_) => PollMask::none(),
-            Body::Op(op) => match &op.state.lock().work {
-                Work::Cipher(cipher) => cipher.poll(self.options.snd_pages_len()),
+            Body::Op(op) => match &op.work {
+                Work::Cipher(cipher) => cipher.lock().op.poll(self.common.options.snd_pages_len()),
                 _ => PollMask::none(),
             },
         }
@@ -326,7 +300,7 @@ impl<L: RawMutex> Socket<L> {
     /// Watches for changes of what [`Self::poll`] reports, for a host that waits: take a watch, poll, then sleep while
     /// its word has not changed.
     pub fn watch(&self) -> Watch<'_> {
-        self.change.watch()
+        self.common.change.watch()
     }
 
     /// Whether it was accepted from another socket.
@@ -364,35 +338,10 @@ impl<L: RawMutex> Socket<L> {
         done: Result<usize, Errno>,
         whom: impl FnOnce() -> (Option<Kind>, &'a str, Option<&'a Label>),
     ) {
-        if let Some(observer) = self.sys.observer() {
+        if let Some(observer) = self.common.sys.observer() {
             let (kind, name, label) = whom();
             let driver = label.map_or("", |l| &l.driver);
             observer.event(&Event { call, kind, name, driver, bytes: done.unwrap_or(0), errno: done.err() });
-        }
-    }
-}
-
-impl<L: RawMutex> Op<L> {
-    /// Locks the operation and makes sure that it has a key: one that was accepted without takes it from its parent now,
-    /// and from then on counts as an operation with a key.
-    fn lock_keyed(&self) -> Result<MutexGuard<'_, L, OpState<L>>, Errno> {
-        let mut state = self.state.lock();
-        if state.nokey {
-            let Body::Tfm(tfm) = &self.parent.body else { unreachable!("operations are accepted from transforms") };
-            let parent = tfm.lock();
-            let bound = parent.as_ref().filter(|b| !b.needs_key()).ok_or(Errno::ENOKEY)?;
-            bound.give_key(&mut state.work);
-            tfm.nokey_refcnt.fetch_sub(1, Relaxed);
-            state.nokey = false;
-        }
-        Ok(state)
-    }
-}
-
-impl<L: RawMutex> Drop for Op<L> {
-    fn drop(&mut self) {
-        if let Body::Tfm(tfm) = &self.parent.body {
-            tfm.release(self.state.get_mut().nokey);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Cipher and AEAD operations (`crypto/algif_skcipher.c`, `crypto/algif_aead.c`).
 
+use super::common::Common;
+use super::error::op_errno;
 use super::iov::{Sink, Source};
+use super::keyed::Keyed;
+use super::message::SendMsg;
 use super::tx::Tx;
-use super::{OpState, SendMsg, Socket, Work};
 use crate::rules::{Rules, ShortRecv};
 use inout::InOutBuf;
 use lock_api::{MutexGuard, RawMutex};
@@ -10,11 +13,12 @@ use sealane_abi::Errno;
 use sealane_abi::if_alg::{ALG_OP_DECRYPT, ALG_OP_ENCRYPT, Control};
 use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE};
+use sealane_crypto::Kind;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{AlgInfo, Kind, OpError};
+use sealane_crypto::AlgInfo;
 use zeroize::Zeroize;
 
 /// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).
@@ -154,7 +158,7 @@ impl CipherOp {
                 return Err(Errno::EINVAL);
             }
         }
-        let Some(CipherKey::Skcipher(tfm)) = &self.key else { unreachable!("a locked operation has its key") };
+        let Some(CipherKey::Skcipher(tfm)) = &self.key else { return Err(Errno::ENOKEY) };
         let dir = if self.enc { Direction::Encrypt } else { Direction::Decrypt };
         let mut unchanged = self.iv;
         let iv = match self.xts && rules.xts_keeps_iv {
@@ -179,7 +183,7 @@ impl CipherOp {
     }
 
     fn crypt_aead(&mut self, sink: &mut Sink<'_, '_>, rcvbuf: usize) -> Result<usize, Errno> {
-        let Some(CipherKey::Aead { tfm, tag_len }) = &self.key else { unreachable!("a locked operation has its key") };
+        let Some(CipherKey::Aead { tfm, tag_len }) = &self.key else { return Err(Errno::ENOKEY) };
         let tag_len = *tag_len;
         let used = self.tx.used();
         let tag_in = if self.enc { 0 } else { tag_len };
@@ -237,119 +241,93 @@ impl Drop for CipherOp {
     }
 }
 
-impl<L: RawMutex> OpState<L> {
-    fn cipher(&self) -> &CipherOp {
-        match &self.work {
-            Work::Cipher(op) => op,
-            _ => unreachable!("an operation does not change its type"),
+/// Sends to a locked operation.
+pub(super) fn send<L: RawMutex>(
+    common: &Common,
+    mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
+    command: Option<Command<'_>>,
+    msg: &SendMsg<'_>,
+) -> Result<usize, Errno> {
+    let limit = || common.options.snd_pages_len();
+    let lend_pages = msg.spliced && common.sys.rules().splice_pages;
+    let mut source = Source::new(msg.data);
+    let mut copied = 0;
+    let mut failed = None;
+    state.op.begin_send(command)?;
+    if msg.unreadable > 0 {
+        source.cut(state.op.tx.before_fault(source.left));
+    }
+    loop {
+        let taken = state.op.tx.fill(&mut source, limit(), lend_pages);
+        copied += taken;
+        if source.left == 0 && msg.unreadable > 0 {
+            let tx = &state.op.tx;
+            if tx.in_page() || tx.writable(limit()) {
+                failed = Some(Errno::EFAULT);
+                break;
+            }
+        } else if source.left == 0 {
+            state.op.more = msg.flags & MSG_MORE != 0;
+            break;
+        }
+        if taken > 0 {
+            continue;
+        }
+        if msg.flags & MSG_DONTWAIT != 0 {
+            failed = Some(Errno::EAGAIN);
+            break;
+        }
+        // A receiver may be waiting for what has been queued so far.
+        common.change.tell(common.sys.host());
+        state.op.write = true;
+        let slept = common.change.wait_until(common.sys.host(), &mut state, |s| s.op.tx.writable(limit()));
+        state.op.write = false;
+        if let Err(e) = slept {
+            failed = Some(e);
+            break;
         }
     }
-
-    fn cipher_mut(&mut self) -> &mut CipherOp {
-        match &mut self.work {
-            Work::Cipher(op) => op,
-            _ => unreachable!("an operation does not change its type"),
-        }
+    common.change.tell(common.sys.host());
+    match failed {
+        Some(e) if copied == 0 => Err(e),
+        _ => Ok(copied),
     }
 }
 
-impl<L: RawMutex> Socket<L> {
-    pub(super) fn send_cipher(
-        &self,
-        mut state: MutexGuard<'_, L, OpState<L>>,
-        command: Option<Command<'_>>,
-        msg: &SendMsg<'_>,
-    ) -> Result<usize, Errno> {
-        let limit = || self.options.snd_pages_len();
-        let lend_pages = msg.spliced && self.sys.rules().splice_pages;
-        let mut source = Source::new(msg.data);
-        let mut copied = 0;
-        let mut failed = None;
-        state.cipher_mut().begin_send(command)?;
-        if msg.unreadable > 0 {
-            source.cut(state.cipher().tx.before_fault(source.left));
-        }
-        loop {
-            let taken = state.cipher_mut().tx.fill(&mut source, limit(), lend_pages);
-            copied += taken;
-            if source.left == 0 && msg.unreadable > 0 {
-                let tx = &state.cipher().tx;
-                if tx.in_page() || tx.writable(limit()) {
-                    failed = Some(Errno::EFAULT);
-                    break;
-                }
-            } else if source.left == 0 {
-                state.cipher_mut().more = msg.flags & MSG_MORE != 0;
-                break;
-            }
-            if taken > 0 {
-                continue;
-            }
-            if msg.flags & MSG_DONTWAIT != 0 {
-                failed = Some(Errno::EAGAIN);
-                break;
-            }
-            // A receiver may be waiting for what has been queued so far.
-            self.change.tell(self.sys.host());
-            state.cipher_mut().write = true;
-            let slept = self.change.wait_until(self.sys.host(), &mut state, |s| s.cipher().tx.writable(limit()));
-            state.cipher_mut().write = false;
-            if let Err(e) = slept {
-                failed = Some(e);
+/// Receives from a locked operation.
+pub(super) fn recv<L: RawMutex>(
+    common: &Common,
+    mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
+    sink: &mut Sink<'_, '_>,
+    dont_wait: bool,
+) -> Result<usize, Errno> {
+    let min = state.op.min_len();
+    let mut total = 0;
+    let mut outcome = Ok(());
+    while sink.left > 0 {
+        if !state.op.ready(min) {
+            let waited = match dont_wait {
+                true => Err(Errno::EAGAIN),
+                false => common.change.wait_until(common.sys.host(), &mut state, |s| s.op.ready(min)),
+            };
+            if waited.is_err() {
+                outcome = waited;
                 break;
             }
         }
-        self.change.tell(self.sys.host());
-        match failed {
-            Some(e) if copied == 0 => Err(e),
-            _ => Ok(copied),
+        match state.op.crypt(sink, common.options.rcv_pages_len(), common.sys.rules()) {
+            Ok(0) => break,
+            Ok(len) => total += len,
+            Err(e) => {
+                outcome = Err(e);
+                break;
+            }
         }
     }
-
-    pub(super) fn recv_cipher(
-        &self,
-        mut state: MutexGuard<'_, L, OpState<L>>,
-        sink: &mut Sink<'_, '_>,
-        dont_wait: bool,
-    ) -> Result<usize, Errno> {
-        let min = state.cipher().min_len();
-        let mut total = 0;
-        let mut outcome = Ok(());
-        while sink.left > 0 {
-            if !state.cipher().ready(min) {
-                let waited = match dont_wait {
-                    true => Err(Errno::EAGAIN),
-                    false => self.change.wait_until(self.sys.host(), &mut state, |s| s.cipher().ready(min)),
-                };
-                if waited.is_err() {
-                    outcome = waited;
-                    break;
-                }
-            }
-            match state.cipher_mut().crypt(sink, self.options.rcv_pages_len(), self.sys.rules()) {
-                Ok(0) => break,
-                Ok(len) => total += len,
-                Err(e) => {
-                    outcome = Err(e);
-                    break;
-                }
-            }
-        }
-        self.change.tell(self.sys.host());
-        match outcome {
-            // What has been received already counts more than an error, except a forged text.
-            Err(e) if total == 0 || (e == Errno::EBADMSG && state.cipher().aead) => Err(e),
-            _ => Ok(total),
-        }
-    }
-}
-
-/// The number for a failed operation.
-pub(super) fn op_errno(e: OpError) -> Errno {
-    match e {
-        OpError::Length | OpError::Nonce | OpError::AssocLen | OpError::TagLen => Errno::EINVAL,
-        OpError::TooLong => Errno::EOVERFLOW,
-        OpError::Auth => Errno::EBADMSG,
-        OpError::Driver => Errno::EIO,
+    common.change.tell(common.sys.host());
+    match outcome {
+        // What has been received already counts more than an error, except a forged text.
+        Err(e) if total == 0 || (e == Errno::EBADMSG && state.op.aead) => Err(e),
+        _ => Ok(total),
     }
 }

@@ -1,8 +1,8 @@
 //! Hash operations (`crypto/algif_hash.c`).
 
-use super::Received;
-use super::cipher::op_errno;
+use super::error::op_errno;
 use super::iov::Sink;
+use super::message::Received;
 use sealane_abi::Errno;
 use sealane_abi::socket::MSG_TRUNC;
 use sealane_crypto::Status;
@@ -55,8 +55,10 @@ impl HashOp {
         self.key = Some(key);
     }
 
-    fn key(&self) -> &HashKey {
-        self.key.as_ref().expect("a locked operation has its key")
+    /// # Errors
+    /// [`Errno::ENOKEY`].
+    fn key(&self) -> Result<&HashKey, Errno> {
+        self.key.as_ref().ok_or(Errno::ENOKEY)
     }
 
     /// A second operation that continues the message, if one is running.
@@ -78,14 +80,14 @@ impl HashOp {
                 return Ok(0);
             }
             if !more {
-                let key = self.key.as_ref().expect("a locked operation has its key");
+                let key = self.key.as_ref().ok_or(Errno::ENOKEY)?;
                 key.one(data, &mut self.result[..self.digest_len]).map_err(op_errno)?;
                 self.ready = true;
                 return Ok(len);
             }
         }
         if self.state.is_none() {
-            self.state = Some(self.key().start());
+            self.state = Some(self.key()?.start());
         }
         if let Some(state) = &mut self.state {
             for piece in data {
@@ -115,7 +117,7 @@ impl HashOp {
             match &mut self.state {
                 Some(state) if self.more => state.finish(&mut self.result[..self.digest_len]),
                 _ => {
-                    let key = self.key.as_ref().expect("a locked operation has its key");
+                    let key = self.key.as_ref().ok_or(Errno::ENOKEY)?;
                     key.one(&[], &mut self.result[..self.digest_len]).map_err(op_errno)?;
                 }
             }

@@ -1,7 +1,7 @@
 //! Generators (`crypto/algif_rng.c`). All operations of one transform draw from the same generator.
 
+use super::error::key_errno;
 use super::iov::{Sink, Source};
-use super::tfm::key_errno;
 use lock_api::{Mutex, RawMutex};
 use sealane_abi::{Caller, Errno};
 use sealane_crypto::rng::RngState;

@@ -1,9 +1,11 @@
 //! The transform side of a socket: what bind, setsockopt and accept work on.
 
-use super::Work;
 use super::cipher::{CipherKey, CipherOp};
+use super::error::key_errno;
 use super::hash::{HashKey, HashOp};
+use super::keyed::Keyed;
 use super::rng::{RngOp, SharedRng};
+use super::work::Work;
 use crate::rules::Rules;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use lock_api::{Mutex, MutexGuard, RawMutex};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 /// accepted without a key and have not been used since.
 pub(super) struct TfmSocket<L: RawMutex> {
     refcnt: AtomicU32,
-    pub(super) nokey_refcnt: AtomicU32,
+    nokey_refcnt: AtomicU32,
     bound: Mutex<L, Option<Bound<L>>>,
 }
 
@@ -79,6 +81,11 @@ impl<L: RawMutex> TfmSocket<L> {
         if nokey {
             self.nokey_refcnt.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Counts an operation that was accepted without a key and has one now; called with the lock held.
+    pub(super) fn key_given(&self) {
+        self.nokey_refcnt.fetch_sub(1, Relaxed);
     }
 
     /// Counts an operation that has gone. No lock: the order is the kernel's, in which a change made in between finds the
@@ -165,23 +172,36 @@ impl<L: RawMutex> Bound<L> {
 
     /// A new operation, with the key if there is one.
     pub(super) fn operation(&self) -> Work<L> {
-        let info = self.alg.info();
-        let mut work = match &self.transform {
-            Transform::Hash(_) | Transform::Mac(_) => Work::Hash(HashOp::new(info.digest_len)),
-            Transform::Skcipher(_) | Transform::Aead { .. } => Work::Cipher(CipherOp::new(info, self.lskcipher)),
-            Transform::Rng(rng) => return Work::Rng(RngOp::new(rng)),
-        };
-        self.give_key(&mut work);
-        work
+        let (info, nokey) = (self.alg.info(), self.needs_key());
+        match &self.transform {
+            Transform::Hash(_) | Transform::Mac(_) => {
+                let mut op = HashOp::new(info.digest_len);
+                self.give_hash_key(&mut op);
+                Work::Hash(Mutex::new(Keyed { nokey, op }))
+            }
+            Transform::Skcipher(_) | Transform::Aead { .. } => {
+                let mut op = CipherOp::new(info, self.lskcipher);
+                self.give_cipher_key(&mut op);
+                Work::Cipher(Mutex::new(Keyed { nokey, op }))
+            }
+            Transform::Rng(rng) => Work::Rng(Mutex::new(RngOp::new(rng))),
+        }
     }
 
-    /// Gives the key to an operation that this transform accepted.
-    pub(super) fn give_key(&self, work: &mut Work<L>) {
-        match (work, &self.transform) {
-            (Work::Hash(op), Transform::Hash(key)) => op.set_key(key.clone()),
-            (Work::Hash(op), Transform::Mac(Some(tfm))) => op.set_key(HashKey::Mac(tfm.clone())),
-            (Work::Cipher(op), Transform::Skcipher(Some(tfm))) => op.set_key(CipherKey::Skcipher(tfm.clone())),
-            (Work::Cipher(op), Transform::Aead { tfm: Some(tfm), tag_len }) => {
+    /// Gives the key to a hash operation that this transform accepted.
+    pub(super) fn give_hash_key(&self, op: &mut HashOp) {
+        match &self.transform {
+            Transform::Hash(key) => op.set_key(key.clone()),
+            Transform::Mac(Some(tfm)) => op.set_key(HashKey::Mac(tfm.clone())),
+            _ => {}
+        }
+    }
+
+    /// Gives the key to a cipher operation that this transform accepted.
+    pub(super) fn give_cipher_key(&self, op: &mut CipherOp) {
+        match &self.transform {
+            Transform::Skcipher(Some(tfm)) => op.set_key(CipherKey::Skcipher(tfm.clone())),
+            Transform::Aead { tfm: Some(tfm), tag_len } => {
                 op.set_key(CipherKey::Aead { tfm: tfm.clone(), tag_len: *tag_len });
             }
             _ => {}
@@ -196,13 +216,4 @@ fn put<T>(slot: &mut Option<T>, made: Result<T, KeyError>) -> Result<(), Errno> 
     };
     *slot = tfm;
     done
-}
-
-/// The number for a refused key.
-pub(super) fn key_errno(e: KeyError) -> Errno {
-    match e {
-        KeyError::NotKeyed => Errno::ENOSYS,
-        KeyError::Length | KeyError::Weak | KeyError::Malformed => Errno::EINVAL,
-        KeyError::Driver => Errno::ENOMEM,
-    }
 }
