@@ -4,9 +4,10 @@
 //! library allocates lies in one shared mapping, made at the first allocation, which is the first `socket(AF_ALG)`.
 //! Before that the library allocates nothing.
 
+use crate::handle::Handle;
 use crate::lock::{Lock, RawLock};
+use crate::record::Process;
 use crate::sys;
-use crate::table::{Handle, Process};
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use talc::source::Manual;

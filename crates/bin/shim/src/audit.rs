@@ -1,7 +1,6 @@
 //! Counting for `sealane audit`: a file that the launcher made and that every process of the program shares.
 
 use crate::sys::{self, check, raw};
-use crate::system;
 use core::sync::atomic::AtomicU64;
 use sealane_engine_alg::audit::{self, Counters};
 use sealane_engine_alg::{Event, Observer};
@@ -20,7 +19,7 @@ impl Observer for Shared {
 
 /// The observer of this process, where the launcher asks for one by SEALANE_AUDIT.
 pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
-    let path = std::ffi::CString::new(system::env(c"SEALANE_AUDIT")?).ok()?;
+    let path = std::ffi::CString::new(sys::env(c"SEALANE_AUDIT")?).ok()?;
     let len = audit::WORDS * size_of::<AtomicU64>();
     // SAFETY: a C string.
     let fd = check(unsafe { raw!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) });
@@ -38,5 +37,5 @@ pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
     let at = at.ok()? as *const AtomicU64;
     // SAFETY: page-aligned, of this length, mapped for good; any bits are valid atomics.
     let words = unsafe { core::slice::from_raw_parts(at, audit::WORDS) };
-    Some(Arc::new(Shared { words, privileged: system::caller().privileged }))
+    Some(Arc::new(Shared { words, privileged: sys::caller().privileged }))
 }

@@ -1,4 +1,4 @@
-//! The boundary between a C program and us: every interposed function is one [`hook!`].
+//! The boundary between a C program and us: errno, panics, signal handlers.
 
 use crate::sys::{complain, set_errno};
 use core::cell::Cell;
@@ -95,23 +95,3 @@ macro_rules! real {
     }};
 }
 pub(crate) use real;
-
-/// Interposes a libc function whose descriptor may be ours: `|handle| result` when it is, libc's otherwise.
-///
-/// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame then.
-macro_rules! hook {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr;)+) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            if $crate::table::ours($fd) {
-                return $crate::entry::guarded(|| {
-                    let $h = &$crate::table::borrow($fd).ok_or(libc::EBADF)?;
-                    $body
-                }) as $ret;
-            }
-            $crate::entry::real!($name($($arg: $ty),*) -> $ret)
-        }
-    )+};
-}
-pub(crate) use hook;

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub(crate) mod data;
 pub(crate) mod fds;
 pub(crate) mod files;
+mod hook;
 pub(crate) mod keys;
 pub(crate) mod pipes;
 pub(crate) mod polls;

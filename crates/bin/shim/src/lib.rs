@@ -15,9 +15,13 @@
 mod arena;
 mod audit;
 mod entry;
+mod fork;
+mod handle;
 mod hooks;
 mod lock;
+mod proc;
 mod reap;
+mod record;
 mod standin;
 mod sys;
 mod system;

@@ -1,78 +1,9 @@
 //! Records of processes that are gone: a killed process closes its descriptors without telling us.
 
 use crate::arena;
-use crate::sys::{self, check, raw};
-use crate::table::{self, Process};
-
-/// Reads a small file of /proc into `buf`; the part that was read.
-pub(crate) fn slurp<'a>(
-    path: &core::ffi::CStr,
-    buf: &'a mut [u8],
-    mut each: impl FnMut(&[u8]) -> bool,
-) -> Option<&'a [u8]> {
-    // SAFETY: a C string.
-    let fd =
-        check(unsafe { raw!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0) })
-            .ok()? as i32;
-    let mut kept = 0;
-    // SAFETY: the rest of the buffer is writable.
-    while let Ok(n) = check(unsafe { raw!(libc::SYS_read, fd, buf.as_mut_ptr().add(kept), buf.len() - kept) }) {
-        kept += n;
-        if n == 0 || !each(&buf[..kept]) {
-            break;
-        }
-        if kept == buf.len() {
-            // Keep a tail, so that a line across two reads is still seen whole.
-            let tail = kept.min(64);
-            buf.copy_within(kept - tail.., 0);
-            kept = tail;
-        }
-    }
-    sys::close(fd);
-    Some(&buf[..kept])
-}
-
-/// A path under /proc/PID.
-fn proc_path(pid: u32, leaf: &str) -> [u8; 48] {
-    let mut path = [0u8; 48];
-    let mut at = 0;
-    let mut put = |s: &[u8]| {
-        path[at..at + s.len()].copy_from_slice(s);
-        at += s.len();
-    };
-    let mut digits = [0u8; 10];
-    let mut n = digits.len();
-    let mut rest = pid;
-    loop {
-        n -= 1;
-        digits[n] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    put(b"/proc/");
-    put(&digits[n..]);
-    put(b"/");
-    put(leaf.as_bytes());
-    path
-}
-
-/// When process `pid` started, in clock ticks since boot; none when it is gone or a zombie.
-pub(crate) fn started(pid: u32) -> Option<u64> {
-    let path = proc_path(pid, "stat");
-    let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
-    let mut buf = [0u8; 1024];
-    let stat = slurp(path, &mut buf, |_| true)?;
-    // The second field is the command in parentheses, which may itself hold anything.
-    let after = &stat[stat.iter().rposition(|&b| b == b')')? + 1..];
-    let mut fields = core::str::from_utf8(after).ok()?.split_ascii_whitespace();
-    if matches!(fields.next(), None | Some("Z" | "X")) {
-        return None;
-    }
-    // State is field 3, the start time field 22.
-    fields.nth(18)?.parse().ok()
-}
+use crate::proc::{proc_path, slurp, started};
+use crate::record::Process;
+use crate::{sys, table};
 
 /// Whether the process still maps our arena: after an exec it does not, and its descriptors were closed or are no
 /// longer reachable for us.
@@ -129,7 +60,7 @@ pub(crate) fn reap() -> bool {
     });
     for &record in &dead[..n] {
         // SAFETY: the process is gone and the record off the list.
-        unsafe { Process::bury(record) };
+        unsafe { table::bury(record) };
     }
     n > 0
 }

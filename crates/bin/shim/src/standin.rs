@@ -4,8 +4,9 @@
 //! What it shows to poll follows the engine only from the first time that somebody polls it: programs that never poll
 //! pay for one system call, `socket`.
 
+use crate::handle::{Handle, Object};
 use crate::sys::{check, raw};
-use crate::table::{Borrow, Handle, Object};
+use crate::table::Borrow;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
@@ -13,26 +14,6 @@ use core::sync::atomic::Ordering;
 pub(crate) const IN: u32 = libc::POLLIN as u32;
 /// Writable.
 pub(crate) const OUT: u32 = libc::POLLOUT as u32;
-
-/// Which of the two kinds it is, and what it shows.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Standin {
-    /// Whether it is ever ready: transforms, hash and rng operations never are (kernel: they have no poll).
-    lively: bool,
-    /// Whether it has been set up to show anything at all.
-    prepared: bool,
-    /// What it shows now.
-    shown: u32,
-    /// How the messages begin that it takes; drawn by chance.
-    cookie: [u8; 8],
-}
-
-impl Standin {
-    /// One that never becomes ready, or one that follows the engine.
-    pub(crate) fn new(lively: bool) -> Self {
-        Standin { lively, ..Standin::default() }
-    }
-}
 
 /// A stand-in's descriptor: the lowest free number, as the kernel gives. `flags` are SOCK_CLOEXEC and SOCK_NONBLOCK.
 ///

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
+use sealane_abi::Caller;
 
 /// One raw system call. Returns the kernel's own value: `-errno` on failure.
 ///
@@ -53,6 +54,15 @@ pub(crate) use raw;
 /// Turns the kernel's return value into a result.
 pub(crate) fn check(ret: isize) -> Result<usize, i32> {
     if ret < 0 { Err(-ret as i32) } else { Ok(ret as usize) }
+}
+
+/// A raw result as libc gives it.
+pub(crate) fn returned(ret: isize) -> isize {
+    if (-4095..0).contains(&ret) {
+        set_errno(-ret as i32);
+        return -1;
+    }
+    ret
 }
 
 /// Sets the calling thread's errno.
@@ -171,4 +181,27 @@ impl Real {
         self.0.store(found, Relaxed);
         found
     }
+}
+
+/// A variable of the program's environment.
+pub(crate) fn env(name: &core::ffi::CStr) -> Option<&'static str> {
+    // SAFETY: a C string. Programs that change their environment while another thread reads it are wrong already.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returned a C string.
+    unsafe { core::ffi::CStr::from_ptr(value) }.to_str().ok()
+}
+
+/// Whether this process may do what the kernel asks CAP_NET_ADMIN or CAP_SYS_ADMIN for.
+pub(crate) fn caller() -> Caller {
+    const CAP_NET_ADMIN: u32 = 12;
+    const CAP_SYS_ADMIN: u32 = 21;
+    // Version 3, this thread.
+    let mut header = [0x2008_0522u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the header and two sets of three words, as version 3 has them.
+    let got = check(unsafe { raw!(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) });
+    Caller { privileged: got.is_ok() && sets[0] & (1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN) != 0 }
 }

@@ -1,13 +1,13 @@
 //! The engine's system inside a program: made at the first socket, shared with children.
 
-use crate::arena::{self, Arena};
+use crate::arena::Arena;
 use crate::audit;
 use crate::entry::asleep;
+use crate::fork;
 use crate::lock::RawLock;
-use crate::sys::{self, check, raw};
-use crate::table;
+use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
-use sealane_engine_alg::{Caller, Errno, Host, NetDefaults, Profile, System};
+use sealane_engine_alg::{Errno, Host, NetDefaults, Profile, System};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -26,7 +26,7 @@ pub(crate) fn number(errno: Errno) -> i32 {
 /// # Errors
 /// `ENOMEM`.
 pub(crate) fn get() -> Result<Arc<System>, i32> {
-    let arena = table::ensure()?;
+    let arena = fork::ensure()?;
     let known = arena.system.load(Ordering::Acquire);
     let known = if known.is_null() { make(arena) } else { known };
     // SAFETY: the pointer came from Arc::into_raw and its own count is never given back.
@@ -44,7 +44,7 @@ fn make(arena: &Arena) -> *mut System {
         return known;
     }
     crate::entry::name_panics();
-    let profile = match env(c"SEALANE_PROFILE") {
+    let profile = match sys::env(c"SEALANE_PROFILE") {
         None => Profile::default(),
         Some(name) => name.parse().unwrap_or_else(|_| {
             sys::complain(format_args!("SEALANE_PROFILE: no profile of this name; using the default"));
@@ -64,29 +64,6 @@ fn make(arena: &Arena) -> *mut System {
     let made = Arc::into_raw(system).cast_mut();
     arena.system.store(made, Ordering::Release);
     made
-}
-
-/// A variable of the program's environment.
-pub(crate) fn env(name: &core::ffi::CStr) -> Option<&'static str> {
-    // SAFETY: a C string. Programs that change their environment while another thread reads it are wrong already.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: getenv returned a C string.
-    unsafe { core::ffi::CStr::from_ptr(value) }.to_str().ok()
-}
-
-/// Whether this process may do what the kernel asks CAP_NET_ADMIN or CAP_SYS_ADMIN for.
-pub(crate) fn caller() -> Caller {
-    const CAP_NET_ADMIN: u32 = 12;
-    const CAP_SYS_ADMIN: u32 = 21;
-    // Version 3, this thread.
-    let mut header = [0x2008_0522u32, 0];
-    let mut sets = [0u32; 6];
-    // SAFETY: the header and two sets of three words, as version 3 has them.
-    let got = check(unsafe { raw!(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) });
-    Caller { privileged: got.is_ok() && sets[0] & (1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN) != 0 }
 }
 
 /// The host inside a program.
@@ -121,7 +98,7 @@ impl Host for Inside {
 fn net_defaults() -> NetDefaults {
     let word = |path: &core::ffi::CStr| -> Option<u32> {
         let mut buf = [0u8; 16];
-        let text = crate::reap::slurp(path, &mut buf, |_| true)?;
+        let text = crate::proc::slurp(path, &mut buf, |_| true)?;
         core::str::from_utf8(text).ok()?.trim().parse().ok()
     };
     let usual = NetDefaults::default();
@@ -132,9 +109,4 @@ fn net_defaults() -> NetDefaults {
         rmem_max: word(c"/proc/sys/net/core/rmem_max").unwrap_or(usual.rmem_max),
         optmem_max: word(c"/proc/sys/net/core/optmem_max").unwrap_or(usual.optmem_max),
     }
-}
-
-/// The arena, where there is one and it has a system.
-pub(crate) fn arena() -> Result<&'static Arena, i32> {
-    arena::get().ok_or(libc::ENOMEM)
 }

@@ -7,42 +7,14 @@
 //! thread that reads a slot just before another closes it finds a count of zero or another slot, never a stranger.
 
 use crate::arena::{self, Arena};
-use crate::lock::{self, Lock, RawLock};
-use crate::standin::Standin;
-use crate::sys;
+use crate::handle::{Handle, Object, Standin};
+use crate::lock::{self, Lock};
+use crate::record::{AioQueue, FANOUT, Leaf, Process, empty};
+use crate::{proc, sys};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use lock_api::RawMutex as _;
-use sealane_engine_alg::{CryptoUser, Socket};
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-/// What a descriptor stands for.
-pub(crate) enum Object {
-    /// An AF_ALG socket, transform or operation.
-    Alg(Arc<Socket<RawLock>>),
-    /// A NETLINK_CRYPTO socket.
-    Netlink(Arc<CryptoUser<RawLock>>),
-}
-
-/// An open socket.
-pub(crate) struct Handle {
-    refs: AtomicU32,
-    object: UnsafeCell<Option<Object>>,
-    /// O_NONBLOCK, which the kernel keeps with the open file too.
-    pub(crate) nonblock: AtomicBool,
-    /// Whether somebody has polled it, so that the stand-in's native state must follow ours from now on.
-    pub(crate) polled: AtomicBool,
-    /// What the stand-in shows to poll.
-    pub(crate) standin: Lock<Standin>,
-    /// Where spliced bytes pass through.
-    pub(crate) bounce: Lock<Vec<u8>>,
-}
-
-// SAFETY: `object` changes only while the count is zero and the handle is off every table, or when the last reference
-// is given back; everything else is atomic or locked.
-unsafe impl Sync for Handle {}
 
 /// A counted reference to a handle.
 pub(crate) struct Borrow(*mut Handle);
@@ -103,33 +75,8 @@ pub(crate) unsafe fn release(handle: *mut Handle) {
     }
 }
 
-const FANOUT: usize = 1024;
-type Leaf = [AtomicPtr<Handle>; FANOUT];
-
-/// Completed asynchronous operations of one AIO context.
-pub(crate) struct AioQueue {
-    pub(crate) context: usize,
-    pub(crate) done: VecDeque<[u64; 4]>,
-}
-
-/// One process and its descriptors.
-pub(crate) struct Process {
-    pid: AtomicU32,
-    /// When it started, in clock ticks since boot: tells it from a later process with its id.
-    started: AtomicU64,
-    /// Monotonic seconds at which the record was made.
-    born_s: u64,
-    /// Held while the table changes.
-    changing: RawLock,
-    top: [AtomicPtr<Leaf>; FANOUT],
-    pub(crate) aio: Lock<Vec<AioQueue>>,
-}
-
 /// This process's record; null until it has a socket of ours.
 pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// The child's record, between the halves of a fork; guarded by `changing`. Not in the arena: parent and child each have
-/// their own to take it from, whichever runs first.
-static FORKING: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// A page that reads 1 in the process that made the record and 0 in any child of it, however that was forked.
 static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -178,7 +125,7 @@ pub(crate) fn borrow(fd: c_int) -> Option<Borrow> {
 }
 
 /// Our record, with `changing` held until dropped.
-struct Changing(&'static Process);
+pub(crate) struct Changing(pub(crate) &'static Process);
 
 impl Drop for Changing {
     fn drop(&mut self) {
@@ -187,7 +134,8 @@ impl Drop for Changing {
     }
 }
 
-fn changing(process: *mut Process) -> Option<Changing> {
+/// Locks a record, if there is one, for a change.
+pub(crate) fn changing(process: *mut Process) -> Option<Changing> {
     // SAFETY: our own record is never freed while we live.
     let process = unsafe { process.as_ref() }?;
     process.changing.lock();
@@ -195,7 +143,7 @@ fn changing(process: *mut Process) -> Option<Changing> {
 }
 
 /// This process's record. A child that was forked past our hooks gets its own here, late.
-fn own() -> *mut Process {
+pub(crate) fn own() -> *mut Process {
     let process = PROCESS.load(Ordering::Acquire);
     let mine = MINE.load(Ordering::Relaxed);
     // SAFETY: the page is mapped for good.
@@ -211,50 +159,12 @@ fn own() -> *mut Process {
     PROCESS.load(Ordering::Acquire)
 }
 
-/// Makes this process's record if it has none.
-///
-/// # Errors
-/// `ENOMEM`.
-pub(crate) fn ensure() -> Result<&'static Arena, i32> {
-    let arena = arena::get().ok_or(libc::ENOMEM)?;
-    if !own().is_null() {
-        return Ok(arena);
-    }
-    let _making = arena.making.lock();
-    if PROCESS.load(Ordering::Acquire).is_null() {
-        let process = Box::into_raw(empty());
-        arena.processes.lock().push(process);
-        adopt(process);
-        // SAFETY: three functions that live as long as the library, which is never unloaded.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child)) };
-    }
-    Ok(arena)
-}
-
-fn empty() -> Box<Process> {
-    Box::new(Process {
-        pid: AtomicU32::new(0),
-        started: AtomicU64::new(0),
-        born_s: now_s(),
-        changing: RawLock::INIT,
-        top: [const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT],
-        aio: Lock::new(Vec::new()),
-    })
-}
-
-fn now_s() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid pointer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64
-}
-
 /// Makes `process` the calling process's record.
-fn adopt(process: *mut Process) {
+pub(crate) fn adopt(process: *mut Process) {
     let pid = sys::getpid();
     // SAFETY: the record was made for us and is published by nobody else.
     let p = unsafe { &*process };
-    p.started.store(crate::reap::started(pid).unwrap_or(0), Ordering::Relaxed);
+    p.started.store(proc::started(pid).unwrap_or(0), Ordering::Relaxed);
     p.pid.store(pid, Ordering::Release);
     if MINE.load(Ordering::Relaxed).is_null() {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -276,7 +186,7 @@ fn adopt(process: *mut Process) {
 }
 
 /// A record with the same descriptors, each counted once more. `from.changing` is held.
-fn copy(arena: &Arena, from: &Process) -> *mut Process {
+pub(crate) fn copy(arena: &Arena, from: &Process) -> *mut Process {
     let child = empty();
     for (i, leaf) in from.top.iter().enumerate() {
         // SAFETY: leaves live as long as their record.
@@ -300,45 +210,11 @@ fn copy(arena: &Arena, from: &Process) -> *mut Process {
     child
 }
 
-extern "C" fn before_fork() {
-    let (Some(arena), process) = (arena::existing(), own()) else { return };
-    crate::entry::quietly(|| {
-        if arena.processes.lock().len() > 16 {
-            crate::reap::reap();
-        }
-        if let Some(held) = changing(process) {
-            let child = copy(arena, held.0);
-            FORKING.store(child, Ordering::Relaxed);
-            // Held until the fork is done, so that no other thread changes the table in between.
-            core::mem::forget(held);
-        }
-    });
-}
-
-extern "C" fn after_fork_parent() {
-    // SAFETY: our record; `changing` was taken by before_fork on this thread.
-    if let Some(p) = unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
-        && !FORKING.swap(core::ptr::null_mut(), Ordering::Relaxed).is_null()
-    {
-        // SAFETY: as above.
-        unsafe { p.changing.unlock() };
-    }
-}
-
-extern "C" fn after_fork_child() {
-    lock::forget_tid();
-    let child = FORKING.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    if !child.is_null() {
-        adopt(child);
-    }
-}
-
 /// Puts a new socket at `fd`.
 ///
 /// # Errors
 /// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
-pub(crate) fn install(fd: c_int, object: Object, nonblock: bool, standin: Standin) -> Result<(), i32> {
-    let arena = ensure()?;
+pub(crate) fn install(arena: &Arena, fd: c_int, object: Object, nonblock: bool, standin: Standin) -> Result<(), i32> {
     let handle = arena.spare.lock().pop().unwrap_or_else(|| {
         Box::into_raw(Box::new(Handle {
             refs: AtomicU32::new(0),
@@ -419,46 +295,6 @@ pub(crate) fn in_range(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     })
 }
 
-impl Process {
-    /// Its id; 0 for a child that has not started running.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid.load(Ordering::Acquire)
-    }
-
-    /// When it started, in clock ticks since boot; 0 if unknown.
-    pub(crate) fn started(&self) -> u64 {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    /// Age of the record in seconds.
-    pub(crate) fn age_s(&self) -> u64 {
-        now_s().saturating_sub(self.born_s)
-    }
-
-    /// Gives back everything that a dead process held.
-    ///
-    /// # Safety
-    /// The process must be gone, and the record off the list.
-    pub(crate) unsafe fn bury(record: *mut Process) {
-        // SAFETY: the record is the caller's alone now.
-        let record = unsafe { Box::from_raw(record) };
-        for leaf in &record.top {
-            let leaf = leaf.load(Ordering::Acquire);
-            if leaf.is_null() {
-                continue;
-            }
-            // SAFETY: made by Box in `place` or `copy`.
-            for slot in unsafe { Box::from_raw(leaf) }.iter() {
-                let handle = slot.load(Ordering::Acquire);
-                if !handle.is_null() {
-                    // SAFETY: the table's reference.
-                    unsafe { release(handle) };
-                }
-            }
-        }
-    }
-}
-
 /// This process's AIO queues.
 pub(crate) fn aio() -> Option<&'static Lock<Vec<AioQueue>>> {
     // SAFETY: our own record is never freed while we live.
@@ -468,4 +304,27 @@ pub(crate) fn aio() -> Option<&'static Lock<Vec<AioQueue>>> {
 /// Whether `record` is the calling process's own.
 pub(crate) fn is_own(record: *mut Process) -> bool {
     record == PROCESS.load(Ordering::Relaxed)
+}
+
+/// Gives back everything that a dead process held.
+///
+/// # Safety
+/// The process must be gone, and the record off the list.
+pub(crate) unsafe fn bury(record: *mut Process) {
+    // SAFETY: the record is the caller's alone now.
+    let record = unsafe { Box::from_raw(record) };
+    for leaf in &record.top {
+        let leaf = leaf.load(Ordering::Acquire);
+        if leaf.is_null() {
+            continue;
+        }
+        // SAFETY: made by Box in `place` or `copy`.
+        for slot in unsafe { Box::from_raw(leaf) }.iter() {
+            let handle = slot.load(Ordering::Acquire);
+            if !handle.is_null() {
+                // SAFETY: the table's reference.
+                unsafe { release(handle) };
+            }
+        }
+    }
 }

@@ -3,8 +3,9 @@
 
 use super::data;
 use crate::entry::guarded;
-use crate::sys::{check, raw};
-use crate::table::{self, AioQueue};
+use crate::record::AioQueue;
+use crate::sys::{check, raw, returned};
+use crate::table;
 use crate::user;
 use core::ffi::{c_int, c_long, c_void};
 use libc::timespec;
@@ -214,7 +215,7 @@ pub(crate) unsafe fn sys_submit(context: usize, n: c_long, iocbs: usize) -> isiz
         if concerns(n, iocbs) {
             return guarded(|| submit(context, n, iocbs));
         }
-        super::calls::returned(raw!(libc::SYS_io_submit, context, n, iocbs))
+        returned(raw!(libc::SYS_io_submit, context, n, iocbs))
     }
 }
 
@@ -234,7 +235,7 @@ pub(crate) unsafe fn sys_events(
         if pending {
             return guarded(|| events(number, context, range, out as *mut _, timeout as *const _, sigmask));
         }
-        super::calls::returned(raw!(number, context, range[0], range[1], out, timeout, sigmask))
+        returned(raw!(number, context, range[0], range[1], out, timeout, sigmask))
     }
 }
 
@@ -246,7 +247,7 @@ pub(crate) fn sys_destroy(context: usize) -> isize {
         crate::entry::quietly(|| queues.lock().retain(|q| q.context != context));
     }
     // SAFETY: a plain value.
-    super::calls::returned(unsafe { raw!(libc::SYS_io_destroy, context) })
+    returned(unsafe { raw!(libc::SYS_io_destroy, context) })
 }
 
 /// libaio returns the error itself and leaves errno alone.

@@ -1,19 +1,10 @@
 //! `syscall(2)` itself, for programs that call by number, and vfork.
 
 use super::{aio, data, fds, keys, pipes, polls, sockets};
-use crate::sys::{Real, raw, set_errno};
+use crate::sys::{Real, raw, returned};
 use crate::table;
 use core::ffi::{c_int, c_long, c_uint};
 use core::sync::atomic::AtomicU8;
-
-/// A raw result as libc gives it.
-pub(crate) fn returned(ret: isize) -> isize {
-    if (-4095..0).contains(&ret) {
-        set_errno(-ret as i32);
-        return -1;
-    }
-    ret
-}
 
 macro_rules! numbers {
     ($($name:ident)*) => { [$(libc::$name),*] };

@@ -1,9 +1,11 @@
 //! send, recv, read, write and their families.
 
-use crate::entry::{hook, real};
+use super::hook::hook;
+use crate::entry::real;
+use crate::handle::Object;
 use crate::standin::{changed, dontwait};
 use crate::system::number;
-use crate::table::{self, Borrow, Object};
+use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
@@ -18,7 +20,7 @@ pub(crate) fn give(fd: c_int, handle: &Borrow, msg: &SendMsg<'_>) -> Result<isiz
             if socket.port() == 0 {
                 socket.set_port(super::sockets::port_or_own(0));
             }
-            let caller = crate::system::caller();
+            let caller = crate::sys::caller();
             match msg.data {
                 _ if msg.unreadable > 0 => Err(libc::EFAULT),
                 [all] => socket.send(all, caller).map_err(number),

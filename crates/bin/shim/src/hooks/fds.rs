@@ -1,9 +1,10 @@
 //! close, dup, fcntl, ioctl, and descriptors that travel in messages.
 
-use super::sockets::set_nonblock;
+use super::hook::hook;
 use crate::arena;
-use crate::entry::{hook, quietly, real};
-use crate::table::{self, Borrow, Object};
+use crate::entry::{quietly, real};
+use crate::handle::Object;
+use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, msghdr};
@@ -113,7 +114,7 @@ fn controlled(fd: c_int, command: c_int, arg: usize, done: c_int) {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(table::borrow(fd), done),
         libc::F_SETFL => {
             if let Some(handle) = table::borrow(fd) {
-                set_nonblock(&handle, arg as c_int & libc::O_NONBLOCK != 0);
+                handle.set_nonblock(arg as c_int & libc::O_NONBLOCK != 0);
             }
         }
         _ => {}
@@ -151,7 +152,7 @@ hook! {
         let done = crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_ioctl, fd, request, arg) })?;
         if request as u64 == libc::FIONBIO {
             // SAFETY: the kernel has just read it.
-            set_nonblock(h, unsafe { user::read(arg as *const c_int) }? != 0);
+            h.set_nonblock(unsafe { user::read(arg as *const c_int) }? != 0);
         }
         Ok(done as isize)
     };

@@ -6,7 +6,6 @@
 use crate::arena;
 use crate::entry::quietly;
 use crate::sys::{check, raw, set_errno};
-use crate::system;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use sealane_abi::Errno;
 use zeroize::Zeroizing;
@@ -62,7 +61,7 @@ pub(crate) fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
 /// Remembers the payload of a `logon` key.
 fn remember(serial: i32, at: *const c_void, len: usize) {
     quietly(|| {
-        let Ok(arena) = system::arena() else { return };
+        let Some(arena) = arena::get() else { return };
         // SAFETY: the kernel has just read the same bytes.
         let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
         let payload = Zeroizing::new(bytes.to_vec());

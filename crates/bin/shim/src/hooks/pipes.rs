@@ -1,7 +1,8 @@
 //! splice, vmsplice, tee and sendfile into AF_ALG sockets: the bytes are copied, as Linux 7.3 copies them.
 
 use super::data;
-use crate::entry::{guarded, hook, real};
+use super::hook::hook;
+use crate::entry::{guarded, real};
 use crate::standin::dontwait;
 use crate::sys::{check, raw};
 use crate::table::{self, Borrow};

@@ -1,13 +1,15 @@
 //! socket, bind, accept, options, names.
 
-use crate::entry::{guarded, hook, real};
-use crate::standin::{self, Standin};
+use super::hook::hook;
+use crate::entry::{guarded, real};
+use crate::fork;
+use crate::handle::{Object, Standin};
+use crate::standin;
 use crate::sys;
 use crate::system::{self, CryptoUser, Socket, number};
-use crate::table::{self, Borrow, Object};
+use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
 use libc::{sockaddr, socklen_t};
 use sealane_crypto::Kind;
 
@@ -19,7 +21,8 @@ const TYPE: c_int = 0xf;
 /// Opens a stand-in and puts `object` behind it.
 fn publish(object: Object, lively: bool, flags: c_int) -> Result<isize, i32> {
     let fd = standin::open(lively, flags)?;
-    table::install(fd, object, flags & libc::SOCK_NONBLOCK != 0, Standin::new(lively))
+    let arena = fork::ensure().inspect_err(|_| sys::close(fd))?;
+    table::install(arena, fd, object, flags & libc::SOCK_NONBLOCK != 0, Standin::new(lively))
         .inspect_err(|_| sys::close(fd))?;
     Ok(fd as isize)
 }
@@ -76,7 +79,7 @@ fn set(handle: &Borrow, level: c_int, name: c_int, val: *const c_void, len: sock
     // looks at it, as the kernel does.
     // SAFETY: the program's value.
     let bytes = if val.is_null() { None } else { unsafe { user::bytes(val, len) }.ok() };
-    let caller = system::caller();
+    let caller = sys::caller();
     let once = || match handle.object() {
         Object::Alg(socket) => socket.setsockopt(level, name, bytes, len, caller).map_err(number),
         Object::Netlink(socket) => socket.setsockopt(level, name, bytes, len, caller).map_err(number),
@@ -138,7 +141,7 @@ hook! {
         // SAFETY: the program's address.
         let addr = unsafe { address(addr, len) }?;
         match h.object() {
-            Object::Alg(socket) => unburied(|| socket.bind(addr, system::caller()).map_err(number))?,
+            Object::Alg(socket) => unburied(|| socket.bind(addr, sys::caller()).map_err(number))?,
             Object::Netlink(socket) => {
                 // struct sockaddr_nl: family, padding, port, groups.
                 let port = addr.get(4..8).and_then(|p| p.first_chunk()).ok_or(libc::EINVAL)?;
@@ -201,9 +204,4 @@ hook! {
         let _ = (h, how);
         Err(libc::EOPNOTSUPP)
     };
-}
-
-/// O_NONBLOCK of a handle, from its status flags.
-pub(crate) fn set_nonblock(handle: &Borrow, on: bool) {
-    handle.nonblock.store(on, Ordering::Relaxed);
 }
