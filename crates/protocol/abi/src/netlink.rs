@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub mod answer;
 pub mod packer;
+mod rule;
 pub mod rules;
 
 /// Protocol between programs only.

@@ -1,11 +1,11 @@
 //! What the kernel answers: acknowledgements, with what an extended one adds, and the parts of a dump.
 
-use super::rules::Rule;
+use super::rule::Rule;
 use super::{
     Attrs, Message, Messages, NLA_F_NESTED, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTI, NLMSG_DONE, NLMSG_ERROR,
     NLMSG_HDRLEN, Nlmsghdr, align, push_attr,
 };
-use crate::Errno;
+use crate::errno::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Attribute of an acknowledgement: text, NUL-terminated.
