@@ -1,24 +1,14 @@
 //! The attributes: one table of number, rule, type and reader.
 
-use super::{
-    Address, AddressFilter, Algo, AlgoAead, AlgoAuth, EncapTmpl, LifetimeCur, Mark, ReplayState, ReplayStateEsn,
-    Sadhinfo, SecCtx, Spdhinfo, Spdhthresh, Spdinfo, UserKmaddress, UserMigrate, UserOffload, UserTmpl, UserpolicyInfo,
-    UserpolicyType, UsersaInfo, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT,
-};
-use crate::Errno;
+use super::common::{Address, AddressFilter, EncapTmpl, LifetimeCur, Mark, UserOffload, UserTmpl};
+use super::key::{Algo, AlgoAead, AlgoAuth, ReplayStateEsn, SecCtx};
+use super::payload::Payload;
+use super::policy::{Spdhinfo, Spdhthresh, Spdinfo, UserpolicyInfo, UserpolicyType};
+use super::state::{ReplayState, Sadhinfo, UserKmaddress, UserMigrate, UsersaInfo, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT};
+use crate::errno::Errno;
 use crate::netlink::rules::{Kind, Reject, Rule, Rules, Table};
 use crate::netlink::{NLA_HDRLEN, Nlattr, align};
 use zerocopy::{FromBytes, IntoBytes};
-
-/// What an attribute holds.
-pub(super) trait Payload: Sized {
-    /// Reads it; bytes behind it are passed over, as the kernel does.
-    fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject>;
-    /// Its length in bytes.
-    fn len(&self) -> usize;
-    /// Writes it, without padding.
-    fn write(&self, out: &mut Vec<u8>);
-}
 
 macro_rules! fixed {
     ($($type:ty),*) => {$(

@@ -1,6 +1,6 @@
 //! What states and policies share: addresses, selectors, lifetimes, marks.
 
-use super::wire;
+use super::layout::fixed_layout;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::big_endian::{U16, U32};
 
@@ -9,7 +9,7 @@ pub const AF_INET: u16 = 2;
 /// `AF_INET6`, as the structures here hold it.
 pub const AF_INET6: u16 = 10;
 
-wire! {
+fixed_layout! {
     /// `xfrm_address_t`: an IPv4 address in the first 4 bytes, or an IPv6 address.
     pub struct Address(16) {
         /// Network order.

@@ -1,7 +1,8 @@
 //! Which states a dump is about.
 
-use super::{AF_INET, AF_INET6, Address, AddressFilter, Attributes};
-use crate::Errno;
+use super::attr::{Attributes, XFRMA_ADDRESS_FILTER};
+use super::common::{AF_INET, AF_INET6, Address, AddressFilter};
+use crate::errno::Errno;
 use crate::netlink::answer::ExtAck;
 use crate::netlink::rules::Reject;
 
@@ -42,11 +43,7 @@ impl StateFilter {
     pub fn new(attrs: &Attributes<'_>) -> Result<Self, Reject> {
         let addresses = attrs.address_filter()?;
         if addresses.is_some_and(|a| a.splen > 128 || a.dplen > 128) {
-            return Err(Reject {
-                errno: Errno::EINVAL,
-                attr: Some(super::XFRMA_ADDRESS_FILTER),
-                ack: ExtAck::default(),
-            });
+            return Err(Reject { errno: Errno::EINVAL, attr: Some(XFRMA_ADDRESS_FILTER), ack: ExtAck::default() });
         }
         Ok(StateFilter { proto: attrs.proto()?.unwrap_or(0), addresses })
     }

@@ -1,7 +1,7 @@
 //! Algorithms with their keys, and the other attributes of variable length.
 
-use super::Reason;
-use super::attr::{Payload, XFRMA_REPLAY_ESN_VAL, XFRMA_SEC_CTX};
+use super::payload::Payload;
+use super::reason::Reason;
 use crate::cryptouser::NameField;
 use crate::netlink::rules::Reject;
 use subtle::ConstantTimeEq;
@@ -131,13 +131,13 @@ pub struct ReplayStateEsn {
 }
 
 impl Payload for ReplayStateEsn {
-    fn read(_: u16, bytes: &[u8]) -> Result<Self, Reject> {
-        let short = Reason::EsnBitmapShort.of(XFRMA_REPLAY_ESN_VAL);
+    fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject> {
+        let short = Reason::EsnBitmapShort.of(attr);
         let (head, rest) = <[u32; 6]>::read_from_prefix(bytes).map_err(|_| short)?;
         let [bmp_len, oseq, seq, oseq_hi, seq_hi, replay_window] = head;
         let words = bmp_len as usize;
         if words > XFRMA_REPLAY_ESN_MAX / 32 {
-            return Err(Reason::EsnBitmapTooLong.of(XFRMA_REPLAY_ESN_VAL));
+            return Err(Reason::EsnBitmapTooLong.of(attr));
         }
         let bmp = match rest.get(..4 * words) {
             Some(bytes) => bytes.chunks_exact(4).map(|w| u32::from_ne_bytes([w[0], w[1], w[2], w[3]])).collect(),
@@ -177,8 +177,8 @@ pub struct SecCtx {
 }
 
 impl Payload for SecCtx {
-    fn read(_: u16, bytes: &[u8]) -> Result<Self, Reject> {
-        let short = Reason::SecCtxLength.of(XFRMA_SEC_CTX);
+    fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject> {
+        let short = Reason::SecCtxLength.of(attr);
         let (len, rest) = u16::read_from_prefix(bytes).map_err(|_| short)?;
         let (exttype, rest) = u16::read_from_prefix(rest).map_err(|_| short)?;
         let ([ctx_alg, ctx_doi], rest) = <[u8; 2]>::read_from_prefix(rest).map_err(|_| short)?;

@@ -1,16 +1,15 @@
 //! Messages: their types, their bodies, reading and writing of the whole.
 
-use super::attr::Family;
-use super::{
-    AeventId, Attribute, Attributes, UserAcquire, UserExpire, UserMapping, UserMigrateState, UserPolexpire, UserReport,
-    UserpolicyDefault, UserpolicyId, UserpolicyInfo, UsersaFlush, UsersaId, UsersaInfo, UserspiInfo, XFRMA_RULES,
-    XFRMA_SA_DIR, XFRMA_SA_PCPU, XFRMA_SAD_RULES, XFRMA_SPD_RULES,
+use super::attr::{
+    Attribute, Attributes, Family, XFRMA_ENCAP, XFRMA_MARK, XFRMA_MTIMER_THRESH, XFRMA_NAT_KEEPALIVE_INTERVAL,
+    XFRMA_OFFLOAD_DEV, XFRMA_RULES, XFRMA_SA_DIR, XFRMA_SA_PCPU, XFRMA_SAD_RULES, XFRMA_SET_MARK, XFRMA_SET_MARK_MASK,
+    XFRMA_SPD_IPV4_HTHRESH, XFRMA_SPD_IPV6_HTHRESH, XFRMA_SPD_RULES,
 };
-use super::{
-    XFRMA_ENCAP, XFRMA_MARK, XFRMA_MTIMER_THRESH, XFRMA_NAT_KEEPALIVE_INTERVAL, XFRMA_OFFLOAD_DEV, XFRMA_SET_MARK,
-    XFRMA_SET_MARK_MASK,
+use super::policy::{Spdhthresh, UserAcquire, UserPolexpire, UserpolicyDefault, UserpolicyId, UserpolicyInfo};
+use super::state::{
+    AeventId, UserExpire, UserMapping, UserMigrateState, UserReport, UsersaFlush, UsersaId, UsersaInfo, UserspiInfo,
 };
-use crate::Errno;
+use crate::errno::Errno;
 use crate::netlink::answer::ExtAck;
 use crate::netlink::rules::Reject;
 use crate::netlink::{self, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_HDRLEN, Nlmsghdr, align};
@@ -154,10 +153,10 @@ pub struct Request<'a> {
     pub body: Body,
     /// Attributes. Those of [`Body::NewSpdInfo`] are in [`Request::hthresh4`] and [`Request::hthresh6`].
     pub attrs: Attributes<'a>,
-    /// [`super::XFRMA_SPD_IPV4_HTHRESH`].
-    pub hthresh4: Option<super::Spdhthresh>,
-    /// [`super::XFRMA_SPD_IPV6_HTHRESH`].
-    pub hthresh6: Option<super::Spdhthresh>,
+    /// [`XFRMA_SPD_IPV4_HTHRESH`].
+    pub hthresh4: Option<Spdhthresh>,
+    /// [`XFRMA_SPD_IPV6_HTHRESH`].
+    pub hthresh6: Option<Spdhthresh>,
     /// What its acknowledgement says if nothing else is said.
     pub warning: ExtAck,
 }
@@ -191,8 +190,8 @@ impl<'a> Request<'a> {
         let len = len.ok_or(plain(Errno::EINVAL))?;
         if type_ == XFRM_MSG_NEWSPDINFO {
             let table = XFRMA_SPD_RULES.parse(message, len)?;
-            let thresh = |attr| table.raw(attr).and_then(|b| Some(super::Spdhthresh::read_from_prefix(b).ok()?.0));
-            let (hthresh4, hthresh6) = (thresh(super::XFRMA_SPD_IPV4_HTHRESH), thresh(super::XFRMA_SPD_IPV6_HTHRESH));
+            let thresh = |attr| table.raw(attr).and_then(|b| Some(Spdhthresh::read_from_prefix(b).ok()?.0));
+            let (hthresh4, hthresh6) = (thresh(XFRMA_SPD_IPV4_HTHRESH), thresh(XFRMA_SPD_IPV6_HTHRESH));
             let body = Body::read(type_, message.payload).ok_or(plain(Errno::EINVAL))?;
             let attrs = Attributes(XFRMA_RULES.parse(&none, 0)?);
             return Ok(Request { hthresh4, hthresh6, warning: table.warning, ..request(body, attrs) });

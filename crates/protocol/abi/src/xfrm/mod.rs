@@ -11,7 +11,9 @@ mod attr;
 mod common;
 mod dump;
 mod key;
+mod layout;
 mod message;
+mod payload;
 mod policy;
 mod reason;
 mod state;
@@ -51,19 +53,3 @@ pub const fn group_bit(group: u32) -> u32 {
     assert!(group >= 1 && group <= 32);
     1 << (group - 1)
 }
-
-/// Declares fixed structures: public fields, all bytes accounted for, the size that the kernel has.
-macro_rules! wire {
-    ($($(#[$doc:meta])* pub struct $name:ident($size:literal) { $($(#[$fdoc:meta])* pub $field:ident: $type:ty,)* })*) => {$(
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        #[derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
-        #[repr(C)]
-        pub struct $name {
-            $($(#[$fdoc])* pub $field: $type,)*
-        }
-
-        const _: () = assert!(size_of::<$name>() == $size);
-    )*};
-}
-use wire;

@@ -1,7 +1,7 @@
 //! Structures about policies.
 
 use super::common::{Address, Id, LifetimeCfg, LifetimeCur, Selector};
-use super::wire;
+use super::layout::fixed_layout;
 
 /// Type of a policy: the usual one.
 pub const XFRM_POLICY_TYPE_MAIN: u8 = 0;
@@ -50,7 +50,7 @@ pub const XFRM_USERPOLICY_ACCEPT: u8 = 2;
 /// The most templates of a policy, and the most states of a migration.
 pub const XFRM_MAX_DEPTH: usize = 6;
 
-wire! {
+fixed_layout! {
     /// `struct xfrm_userpolicy_info`: a policy.
     pub struct UserpolicyInfo(168) {
         /// Which packets.

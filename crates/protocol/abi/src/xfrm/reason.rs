@@ -5,7 +5,7 @@
 //! own ([`crate::netlink::rules`], [`super::Request::decode`]), those for want of memory, and the one text with a number in it
 //! (unknown flags of [`super::UserMigrateState`]).
 
-use crate::Errno;
+use crate::errno::Errno;
 use crate::netlink::rules::Reject;
 
 macro_rules! reasons {

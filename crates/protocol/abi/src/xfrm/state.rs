@@ -1,7 +1,7 @@
 //! Structures about states (SAs).
 
 use super::common::{Address, Id, LifetimeCfg, LifetimeCur, Mark, Selector};
-use super::wire;
+use super::layout::fixed_layout;
 use zerocopy::big_endian::{U16, U32};
 
 /// Flag of a state: the outer ECN bits stay clear.
@@ -74,7 +74,7 @@ pub const XFRM_MIGRATE_STATE_UPDATE_H2H_SEL: u32 = 2;
 /// [`UserMigrateState::flags`] that this version knows.
 pub const XFRM_MIGRATE_STATE_KNOWN_FLAGS: u32 = 3;
 
-wire! {
+fixed_layout! {
     /// `struct xfrm_stats`: packets that a state refused.
     pub struct Stats(12) {
         /// Before the window.
