@@ -8,6 +8,7 @@
 use crate::ipsec::ah::{self, Headers};
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::SaId;
+pub use crate::ipsec::transform::Key;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
 use crate::wire::ip::{V6_HEADER_LEN, finish, sum};
 use crate::wire::walk::proto;
@@ -104,10 +105,6 @@ impl Job {
 
 /// The jobs of a burst, in the order of its packets.
 pub type Jobs = ArrayVec<Job, BURST>;
-
-/// The key of an association, for [`run`]. Copies share it; it has no `Debug` and is wiped with the last of them.
-#[derive(Clone)]
-pub struct Key(pub(crate) Crypt);
 
 /// The keys of a burst's jobs: one for each run of jobs of one association.
 #[derive(Default)]

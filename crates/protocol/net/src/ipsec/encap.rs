@@ -7,15 +7,12 @@
 //! ```
 
 use crate::ipsec::drop::DropReason;
+use crate::ipsec::outer::Outer;
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Hot, Mode, Proto, Sa, SaSpec};
-use crate::wire::ip::{Family, V6_HEADER_LEN, fold, sum};
+use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
+use crate::wire::ip::{Family, V6_HEADER_LEN};
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
-use core::net::IpAddr;
 use core::num::NonZeroU32;
-
-/// Length of a UDP header in bytes.
-pub const UDP_LEN: usize = 8;
 
 /// Length of the ESP header in bytes: SPI and sequence number.
 pub const ESP_LEN: usize = 8;
@@ -29,60 +26,6 @@ pub(crate) const BEET_MAX_LEN: usize = 8;
 const ECN_MASK: u8 = 3;
 const ECN_CE: u8 = 3;
 const ECN_ECT_0: u8 = 2;
-
-/// The outer header as far as it is the same for all packets.
-#[derive(Clone)]
-pub(crate) struct Outer {
-    bytes: [u8; V6_HEADER_LEN],
-    len: u8,
-    /// IPv4: the sum that the checksum is made of.
-    sum: u32,
-    /// The protocol behind the IP header.
-    proto: u8,
-    /// Bytes of UDP header.
-    pub(crate) udp_len: u8,
-}
-
-impl Outer {
-    pub(crate) fn new(spec: &SaSpec) -> Self {
-        let proto = if spec.encap.is_some() { proto::UDP } else { spec.proto.number() };
-        let mut bytes = [0; V6_HEADER_LEN];
-        let len = match (spec.src, spec.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                bytes[0] = 0x45;
-                (bytes[8], bytes[9]) = (spec.hop_limit, proto);
-                bytes[12..16].copy_from_slice(&src.octets());
-                bytes[16..20].copy_from_slice(&dst.octets());
-                V4_HEADER_LEN
-            }
-            (src, dst) => {
-                let octets = |addr| match addr {
-                    IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
-                    IpAddr::V6(addr) => addr.octets(),
-                };
-                bytes[0] = 0x60;
-                (bytes[6], bytes[7]) = (proto, spec.hop_limit);
-                bytes[8..24].copy_from_slice(&octets(src));
-                bytes[24..40].copy_from_slice(&octets(dst));
-                V6_HEADER_LEN
-            }
-        };
-        let sum = fold(sum(&bytes[..len], 0)).into();
-        Outer { bytes, len: len as u8, sum, proto, udp_len: if spec.encap.is_some() { UDP_LEN as u8 } else { 0 } }
-    }
-
-    /// TTL or hop limit.
-    pub(crate) fn hop_limit(&self) -> u8 {
-        match self.family() {
-            Family::V4 => self.bytes[8],
-            Family::V6 => self.bytes[7],
-        }
-    }
-
-    fn family(&self) -> Family {
-        if usize::from(self.len) == V4_HEADER_LEN { Family::V4 } else { Family::V6 }
-    }
-}
 
 /// Where things lie in the buffer after a packet was wrapped.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! What a key manager must hear of (the `XFRM_MSG_`s that the kernel multicasts by itself).
 
-use crate::ipsec::sa::SaId;
+use crate::ipsec::id::SaId;
 use crate::ipsec::selector::{Flow, Mark};
 use core::net::IpAddr;
 

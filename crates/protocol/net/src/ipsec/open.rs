@@ -7,13 +7,13 @@ use crate::ipsec::ah;
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
 use crate::ipsec::decap::{Payload, unwrap};
 use crate::ipsec::drop::DropReason;
-use crate::ipsec::encap::{ESP_LEN, UDP_LEN};
+use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::event::Event;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
-use crate::wire::ip::{be16, be32};
+use crate::wire::ip::{UDP_HEADER_LEN, be16, be32};
 use crate::wire::walk::{Walk, addresses, proto};
 use arrayvec::ArrayVec;
 use sealane_crypto::{OpError, Status};
@@ -179,7 +179,7 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
         proto::AH => Proto::Ah,
         proto::UDP if udp_encap && !walk.fragment => {
             let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
-            let data = datagram.get(UDP_LEN..).ok_or(DropReason::Malformed)?;
+            let data = datagram.get(UDP_HEADER_LEN..).ok_or(DropReason::Malformed)?;
             match data {
                 [0xff] => return Ok(Found::Other(Opened::Keepalive)),
                 // The marker of IKE is where ESP has its SPI.
@@ -192,7 +192,7 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
                 _ => return Ok(Found::Other(Opened::Ike)),
             }
             port = Some(be16(upper, 0));
-            at += UDP_LEN;
+            at += UDP_HEADER_LEN;
             let end = walk.upper_at + datagram.len();
             packet.set(packet.start(), packet.start() + end);
             Proto::Esp
@@ -208,7 +208,7 @@ fn named(packet: &[u8]) -> Option<(u32, u32)> {
     let at = match walk.upper {
         proto::ESP => walk.upper_at,
         proto::AH => walk.upper_at + 4,
-        proto::UDP => walk.upper_at + UDP_LEN,
+        proto::UDP => walk.upper_at + UDP_HEADER_LEN,
         _ => return None,
     };
     let [spi, seq] = *packet.get(at..at + 8)?.as_chunks::<4>().0 else { return None };

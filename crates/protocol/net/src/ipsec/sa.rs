@@ -4,9 +4,10 @@
 //! addresses inbound.
 
 use crate::ipsec::drop::DropReason;
-use crate::ipsec::encap::Outer;
 use crate::ipsec::event::Event;
+pub use crate::ipsec::id::SaId;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
+use crate::ipsec::outer::Outer;
 use crate::ipsec::replay::Window;
 use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
@@ -17,24 +18,6 @@ use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroI32;
 use zeroize::Zeroize;
-
-/// A handle: it never names another association than the one it was made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SaId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-impl SaId {
-    /// Names none: a slot's generations start at 1, and a slot that would come back to 0 is given up.
-    pub const NONE: SaId = SaId { index: u32::MAX, generation: 0 };
-
-    /// The slot that it has in its table, where no other one is at the same time.
-    #[must_use]
-    pub const fn index(self) -> u32 {
-        self.index
-    }
-}
 
 /// ESP or AH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -423,7 +406,7 @@ impl Sa {
             align: transform.align,
         };
         let sa = Sa {
-            outer: Outer::new(&spec),
+            outer: Outer::new(spec.src, spec.dst, spec.proto.number(), spec.hop_limit, spec.encap.is_some()),
             iv: transform.iv,
             mode: spec.mode,
             proto: spec.proto,

@@ -6,6 +6,7 @@
 use crate::ipsec::burst::{BURST, Job, Key, Keys};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
+use crate::ipsec::index::{Hash, Index};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
@@ -20,12 +21,8 @@ use core::net::IpAddr;
 use sealane_cpu::prefetch;
 use std::collections::BinaryHeap;
 
-mod index;
-
 /// From how many associations on their memory is asked for ahead: fewer are in the caches anyway.
 const WARM_FROM: usize = 256;
-
-pub(crate) use index::{Hash, Index};
 
 /// What a template of a policy, resolved for a packet, looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
 use crate::ipsec::drop::DropReason;
-use crate::ipsec::encap::{ESP_LEN, UDP_LEN, Wrapped, wrap};
+use crate::ipsec::encap::{ESP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
 use crate::ipsec::mtu::{V6_MIN_MTU, inner_mtu};
 use crate::ipsec::packet::Packet;
@@ -10,7 +10,7 @@ use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
 use crate::ipsec::transform::{Crypt, IvKind};
-use crate::wire::ip::{self, Family};
+use crate::wire::ip::{self, Family, UDP_HEADER_LEN};
 use crate::wire::walk::set_total_len;
 use arrayvec::ArrayVec;
 use core::num::NonZeroU32;
@@ -222,7 +222,7 @@ fn esp(
     }
     if let Some(encap) = &sa.encap {
         let len = u16::try_from(end - upper_at).map_err(|_| DropReason::TooLong)?;
-        let udp = &mut buf[upper_at..upper_at + UDP_LEN];
+        let udp = &mut buf[upper_at..upper_at + UDP_HEADER_LEN];
         udp[..2].copy_from_slice(&encap.sport.to_be_bytes());
         udp[2..4].copy_from_slice(&encap.dport.to_be_bytes());
         udp[4..6].copy_from_slice(&len.to_be_bytes());

@@ -5,9 +5,9 @@
 //! any more are not asked. [`cache`] remembers flows, [`resolve`] finds the states that an outbound packet goes through,
 //! [`check`] judges an inbound one.
 
+use crate::ipsec::index::{Hash, Index};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::sa::{Mode, Proto};
-use crate::ipsec::sad::{Hash, Index};
 use crate::ipsec::selector::{Flow, Mark, Selector, family_of};
 use crate::wire::ip::Family;
 use arrayvec::ArrayVec;

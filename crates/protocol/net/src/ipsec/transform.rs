@@ -3,7 +3,6 @@
 //! An AEAD of the crypto core does all of ESP: `rfc4106(...)` and its kin as they are, a cipher with a MAC as
 //! `authenc(...)`, with extended sequence numbers as `authencesn(...)`. Null encryption and AH are a MAC alone.
 
-use crate::ipsec::burst::Key;
 use core::fmt;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::mac::MacTfm;
@@ -180,6 +179,10 @@ pub(crate) enum Crypt {
     Aead(AeadTfm),
     Mac(MacTfm),
 }
+
+/// The key of an association, for [`burst::run`](crate::ipsec::burst::run). Copies share it; it has no `Debug` and is wiped with the last of them.
+#[derive(Clone)]
+pub struct Key(pub(crate) Crypt);
 
 /// A keyed transform, ready for packets.
 #[derive(Clone)]

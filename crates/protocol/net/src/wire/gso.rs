@@ -1,6 +1,8 @@
 //! What a TUN device hands over with a vnet header: packets with checksums left open, and superframes to be cut (GSO).
 
-use crate::wire::ip::{Family, Layout, V6_HEADER_LEN, be16, be32, finish, set_len, set_tcp_checksum, sum};
+use crate::wire::ip::{
+    Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, set_len, set_tcp_checksum, sum,
+};
 use crate::wire::tcp::Flags;
 use crate::wire::walk::{Malformed, Walk, addresses, proto};
 use core::net::IpAddr;
@@ -13,9 +15,6 @@ pub struct Offload {
     /// Payload of each packet but the last, in bytes, of a frame that is to be cut; 0 for one that is not.
     pub gso_size: u16,
 }
-
-/// UDP's header in bytes.
-const UDP_LEN: usize = 8;
 
 /// A frame on its way into packets.
 pub struct Cutter {
@@ -52,8 +51,8 @@ impl Cutter {
         }
         let (at, udp) = match walk.upper {
             proto::TCP => (Layout::find(frame).map_err(|_| Malformed)?, false),
-            proto::UDP if walk.upper_at + UDP_LEN <= walk.end => {
-                let payload_at = walk.upper_at + UDP_LEN;
+            proto::UDP if walk.upper_at + UDP_HEADER_LEN <= walk.end => {
+                let payload_at = walk.upper_at + UDP_HEADER_LEN;
                 (Layout { family: walk.family, tcp_at: walk.upper_at, payload_at, end: walk.end }, true)
             }
             _ => return Err(Malformed),

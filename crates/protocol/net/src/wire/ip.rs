@@ -23,6 +23,9 @@ pub const V6_HEADER_LEN: usize = 40;
 /// TCP's fixed header in bytes.
 pub const TCP_HEADER_LEN: usize = 20;
 
+/// UDP's header in bytes.
+pub const UDP_HEADER_LEN: usize = 8;
+
 /// The longest TCP header in bytes.
 pub const MAX_TCP_HEADER_LEN: usize = 60;
 

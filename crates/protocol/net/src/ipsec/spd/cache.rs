@@ -2,7 +2,8 @@
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
-use crate::ipsec::sad::{Hash, Sad};
+use crate::ipsec::index::Hash;
+use crate::ipsec::sad::Sad;
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::Spd;
 use crate::ipsec::spd::resolve::{Leaving, Way, resolve};

@@ -1,0 +1,60 @@
+//! The outer header of an association: prebuilt once, copied in front of each packet.
+
+use crate::wire::ip::{Family, UDP_HEADER_LEN, V6_HEADER_LEN, fold, sum};
+use crate::wire::walk::{V4_HEADER_LEN, proto};
+use core::net::IpAddr;
+
+/// The outer header as far as it is the same for all packets.
+#[derive(Clone)]
+pub(crate) struct Outer {
+    pub(crate) bytes: [u8; V6_HEADER_LEN],
+    pub(crate) len: u8,
+    /// IPv4: the sum that the checksum is made of.
+    pub(crate) sum: u32,
+    /// The protocol behind the IP header.
+    pub(crate) proto: u8,
+    /// Bytes of UDP header.
+    pub(crate) udp_len: u8,
+}
+
+impl Outer {
+    /// The header between two addresses of what `proto` says, with UDP in front of that or not.
+    pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, udp: bool) -> Self {
+        let proto = if udp { proto::UDP } else { proto };
+        let mut bytes = [0; V6_HEADER_LEN];
+        let len = match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                bytes[0] = 0x45;
+                (bytes[8], bytes[9]) = (hop_limit, proto);
+                bytes[12..16].copy_from_slice(&src.octets());
+                bytes[16..20].copy_from_slice(&dst.octets());
+                V4_HEADER_LEN
+            }
+            (src, dst) => {
+                let octets = |addr| match addr {
+                    IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+                    IpAddr::V6(addr) => addr.octets(),
+                };
+                bytes[0] = 0x60;
+                (bytes[6], bytes[7]) = (proto, hop_limit);
+                bytes[8..24].copy_from_slice(&octets(src));
+                bytes[24..40].copy_from_slice(&octets(dst));
+                V6_HEADER_LEN
+            }
+        };
+        let sum = fold(sum(&bytes[..len], 0)).into();
+        Outer { bytes, len: len as u8, sum, proto, udp_len: if udp { UDP_HEADER_LEN as u8 } else { 0 } }
+    }
+
+    /// TTL or hop limit.
+    pub(crate) fn hop_limit(&self) -> u8 {
+        match self.family() {
+            Family::V4 => self.bytes[8],
+            Family::V6 => self.bytes[7],
+        }
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        if usize::from(self.len) == V4_HEADER_LEN { Family::V4 } else { Family::V6 }
+    }
+}
