@@ -7,8 +7,8 @@
 //! ```
 
 use crate::ipsec::drop::DropReason;
-use crate::ipsec::outer::Outer;
 use crate::ipsec::packet::Packet;
+use crate::ipsec::prebuilt::PrebuiltHeader;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
 use crate::wire::ip::{Family, V6_HEADER_LEN};
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
@@ -95,7 +95,7 @@ fn header_of(bytes: &[u8]) -> Result<Family, DropReason> {
     }
 }
 
-fn put_outer<'b>(outer: &Outer, buf: &'b mut [u8], at: usize) -> &'b mut [u8] {
+fn put_outer<'b>(outer: &PrebuiltHeader, buf: &'b mut [u8], at: usize) -> &'b mut [u8] {
     let len = usize::from(outer.len);
     let header = &mut buf[at..at + len];
     header.copy_from_slice(&outer.bytes[..len]);

@@ -7,7 +7,7 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 pub use crate::ipsec::id::SaId;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
-use crate::ipsec::outer::Outer;
+use crate::ipsec::prebuilt::PrebuiltHeader;
 use crate::ipsec::replay::Window;
 use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
@@ -275,7 +275,7 @@ pub struct SaStat {
 #[repr(C, align(64))]
 pub struct Sa {
     // What outbound packets use comes first: `OUT_LINES`.
-    pub(crate) outer: Outer,
+    pub(crate) outer: PrebuiltHeader,
     pub(crate) iv: IvKind,
     /// Mode.
     pub mode: Mode,
@@ -406,7 +406,7 @@ impl Sa {
             align: transform.align,
         };
         let sa = Sa {
-            outer: Outer::new(spec.src, spec.dst, spec.proto.number(), spec.hop_limit, spec.encap.is_some()),
+            outer: PrebuiltHeader::new(spec.src, spec.dst, spec.proto.number(), spec.hop_limit, spec.encap.is_some()),
             iv: transform.iv,
             mode: spec.mode,
             proto: spec.proto,

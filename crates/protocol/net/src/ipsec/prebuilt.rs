@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 /// The outer header as far as it is the same for all packets.
 #[derive(Clone)]
-pub(crate) struct Outer {
+pub(crate) struct PrebuiltHeader {
     pub(crate) bytes: [u8; V6_HEADER_LEN],
     pub(crate) len: u8,
     /// IPv4: the sum that the checksum is made of.
@@ -17,7 +17,7 @@ pub(crate) struct Outer {
     pub(crate) udp_len: u8,
 }
 
-impl Outer {
+impl PrebuiltHeader {
     /// The header between two addresses of what `proto` says, with UDP in front of that or not.
     pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, udp: bool) -> Self {
         let proto = if udp { proto::UDP } else { proto };
@@ -43,7 +43,7 @@ impl Outer {
             }
         };
         let sum = fold(sum(&bytes[..len], 0)).into();
-        Outer { bytes, len: len as u8, sum, proto, udp_len: if udp { UDP_HEADER_LEN as u8 } else { 0 } }
+        PrebuiltHeader { bytes, len: len as u8, sum, proto, udp_len: if udp { UDP_HEADER_LEN as u8 } else { 0 } }
     }
 
     /// TTL or hop limit.
