@@ -3,5 +3,6 @@
 pub mod forward;
 pub mod gso;
 pub mod ip;
+pub mod outer;
 pub mod tcp;
 pub mod walk;

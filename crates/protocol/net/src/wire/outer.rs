@@ -1,0 +1,138 @@
+//! The outer headers of a packet as a description: what a socket tells beside a payload it received, and is told beside one it
+//! sends. A payload that travels with it needs no headers in its buffer.
+
+use crate::wire::ip::{Family, UDP_HEADER_LEN, V6_HEADER_LEN, be16};
+use crate::wire::walk::{Malformed, V4_HEADER_LEN, addresses, ds_field, proto, set_total_len};
+use core::net::IpAddr;
+
+/// Don't fragment, in the byte of IPv4's flags.
+const DF: u8 = 0x40;
+
+/// An IP header without options or extension headers, and the ports of UDP where that is behind it. Lengths, checksums,
+/// identification and flow label are not part of it: whoever writes the headers chooses them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OuterHeader {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the same family.
+    pub destination: IpAddr,
+    /// DSCP and ECN: the TOS of IPv4, the traffic class of IPv6.
+    pub tos: u8,
+    /// The TTL of IPv4, the hop limit of IPv6.
+    pub ttl: u8,
+    /// Whether IPv4's header forbids fragmentation; false for IPv6.
+    pub dont_fragment: bool,
+    /// UDP's source and destination port; `None` where the payload follows the IP header.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl OuterHeader {
+    /// Describes a packet's headers, and says where the payload behind them begins. `None` when the packet is cut short, or has
+    /// options or extension headers, which a description cannot carry.
+    #[must_use]
+    pub fn of(packet: &[u8]) -> Option<(Self, usize)> {
+        let (outer, next) = OuterHeader::of_ip(packet)?;
+        let len = outer.ip_len();
+        match next {
+            proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION
+                if outer.family() == Family::V6 =>
+            {
+                None
+            }
+            proto::UDP => {
+                let ports = packet.get(len..len + UDP_HEADER_LEN)?;
+                Some((OuterHeader { ports: Some((be16(ports, 0), be16(ports, 2))), ..outer }, len + UDP_HEADER_LEN))
+            }
+            _ => Some((outer, len)),
+        }
+    }
+
+    /// Describes an IP header, whatever is behind it, and says which protocol that is. `None` when the header is cut short, or is
+    /// one of IPv4 with options.
+    #[must_use]
+    pub(crate) fn of_ip(header: &[u8]) -> Option<(Self, u8)> {
+        let (family, next, ttl, dont_fragment) = match header {
+            [0x45, ..] if header.len() >= V4_HEADER_LEN => (Family::V4, header[9], header[8], header[6] & DF != 0),
+            [0x60..=0x6f, ..] if header.len() >= V6_HEADER_LEN => (Family::V6, header[6], header[7], false),
+            _ => return None,
+        };
+        let (source, destination) = addresses(header, family);
+        let tos = ds_field(header, family);
+        Some((OuterHeader { source, destination, tos, ttl, dont_fragment, ports: None }, next))
+    }
+
+    /// The IP version.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        if self.destination.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// Length of the IP header in bytes.
+    #[must_use]
+    pub fn ip_len(&self) -> usize {
+        match self.family() {
+            Family::V4 => V4_HEADER_LEN,
+            Family::V6 => V6_HEADER_LEN,
+        }
+    }
+
+    /// Writes the IP header to the front of `packet`, which ends where the packet does, for a payload of this protocol.
+    /// Identification and flow label are 0.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the addresses are of two families, or the packet is longer than an IP packet can be or shorter than
+    /// its header.
+    pub fn write_ip(&self, packet: &mut [u8], proto: u8) -> Result<(), Malformed> {
+        let header = packet.get_mut(..self.ip_len()).ok_or(Malformed)?;
+        header.fill(0);
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                (header[0], header[1]) = (0x45, self.tos);
+                header[6] = if self.dont_fragment { DF } else { 0 };
+                (header[8], header[9]) = (self.ttl, proto);
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..20].copy_from_slice(&destination.octets());
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                (header[0], header[1]) = (0x60 | self.tos >> 4, self.tos << 4);
+                (header[6], header[7]) = (proto, self.ttl);
+                header[8..24].copy_from_slice(&source.octets());
+                header[24..40].copy_from_slice(&destination.octets());
+            }
+            _ => return Err(Malformed),
+        }
+        set_total_len(packet, self.family())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ip::{finish, sum};
+
+    #[test]
+    fn written_and_read_again() {
+        for (source, destination) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
+            for (tos, dont_fragment) in [(0, false), (0xb9, source.contains('.'))] {
+                let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+                let outer = OuterHeader { source, destination, tos, ttl: 63, dont_fragment, ports: None };
+                let mut packet = vec![0xee; outer.ip_len() + 30];
+                outer.write_ip(&mut packet, proto::ESP).unwrap();
+                assert_eq!(OuterHeader::of(&packet), Some((outer, outer.ip_len())));
+                assert!(outer.family() == Family::V6 || finish(sum(&packet[..20], 0)) == 0);
+                outer.write_ip(&mut packet, proto::UDP).unwrap();
+                let udp = OuterHeader { ports: Some((0xeeee, 0xeeee)), ..outer };
+                assert_eq!(OuterHeader::of(&packet), Some((udp, outer.ip_len() + 8)));
+                for len in 0..outer.ip_len() + 8 {
+                    assert_eq!(OuterHeader::of(&packet[..len]), None, "cut off at {len}");
+                }
+                assert_eq!(outer.write_ip(&mut vec![0; 70_000], proto::ESP), Err(Malformed));
+                assert_eq!(outer.write_ip(&mut [0; 19], proto::ESP), Err(Malformed));
+            }
+        }
+        let mut options = vec![0x46; 60];
+        assert_eq!(OuterHeader::of(&options), None);
+        (options[0], options[6]) = (0x60, proto::HOP_BY_HOP);
+        assert_eq!(OuterHeader::of(&options), None);
+    }
+}
