@@ -122,7 +122,7 @@ impl LandedBurst<InKept> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
             let KeptIn { mark, udp_encap, path, if_id, status, .. } = kept.clone();
-            Inbound { packet, mark, udp_encap, path, if_id, status }
+            Inbound { mark, udp_encap, path, if_id, status, ..Inbound::new(packet) }
         });
         (packets.collect(), jobs, done)
     }

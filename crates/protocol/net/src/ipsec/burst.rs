@@ -47,6 +47,8 @@ pub struct Job {
     pub(crate) esn: bool,
     /// Whether `iv` is the IV, and not what lies behind the ESP header.
     pub(crate) chained: bool,
+    /// Inbound, whether the headers in front are described and do not lie in the buffer.
+    pub(crate) described: bool,
     /// Length of the IP headers in front of AH or ESP, from the packet's start on.
     pub(crate) ip_len: u32,
     /// Inbound, where the number of the next protocol lies in them.

@@ -5,15 +5,19 @@ use crate::ipsec::encap::{BEET_MAX_LEN, put_v6_fields};
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Mode, Sa};
 use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::outer::OuterHeader;
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, set_ds_field, set_total_len};
 use core::net::IpAddr;
 
 const ECN_MASK: u8 = 3;
 
+/// Don't fragment, in the byte of IPv4's flags.
+const DF: u8 = 0x40;
+
 /// What was opened, in the packet's own bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Payload {
-    /// The IP headers before it: from the packet's start on, this long.
+    /// Length of the IP headers before it, from the packet's start on. Not used where they are described.
     pub(crate) headers_len: usize,
     /// The byte in there that names ESP, AH or UDP.
     pub(crate) next_at: usize,
@@ -24,16 +28,22 @@ pub(crate) struct Payload {
     pub(crate) next: u8,
 }
 
-/// Takes the headers away.
-pub(crate) fn unwrap(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropReason> {
-    match sa.mode {
-        Mode::Tunnel => tunnel(sa, packet, payload),
-        Mode::Transport => transport(sa, packet, payload),
-        Mode::Beet => beet(sa, packet, payload),
+/// Takes the outer headers away: those that lie in front, or those that `outer` describes.
+pub(crate) fn unwrap(
+    sa: &Sa,
+    packet: &mut Packet<'_>,
+    payload: &Payload,
+    outer: Option<&OuterHeader>,
+) -> Result<(), DropReason> {
+    match (sa.mode, outer) {
+        (Mode::Tunnel, _) => tunnel(sa, packet, payload, outer),
+        (Mode::Transport, None) => transport(sa, packet, payload),
+        (Mode::Transport, Some(outer)) => transport_described(packet, payload, outer),
+        (Mode::Beet, _) => beet(sa, packet, payload, outer),
     }
 }
 
-fn tunnel(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropReason> {
+fn tunnel(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&OuterHeader>) -> Result<(), DropReason> {
     let (family, header_len) = match payload.next {
         proto::IPIP => (Family::V4, V4_HEADER_LEN),
         proto::IPV6 => (Family::V6, V6_HEADER_LEN),
@@ -42,7 +52,7 @@ fn tunnel(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), Dro
     if payload.end - payload.at < header_len {
         return Err(DropReason::InMode);
     }
-    let outer_tos = ds_field(packet.bytes(), sa.family());
+    let outer_tos = outer.map_or_else(|| ds_field(packet.bytes(), sa.family()), |outer| outer.tos);
     packet.set(payload.at, payload.end);
     // Padding for traffic flow confidentiality lies behind the inner packet.
     let walk = Walk::find(packet.bytes()).ok().filter(|walk| walk.family == family).ok_or(DropReason::Malformed)?;
@@ -71,14 +81,40 @@ fn transport(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), 
     set_total_len(packet.bytes_mut(), sa.family()).map_err(|_| DropReason::InMode)
 }
 
-fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropReason> {
-    let Payload { mut at, end, mut next, .. } = *payload;
-    let outer = packet.bytes();
-    let tos = ds_field(outer, sa.family());
-    let (id, frag, ttl, label) = match sa.family() {
-        Family::V4 => ([outer[4], outer[5]], [outer[6], outer[7]], outer[8], [0; 3]),
+/// Transport mode for a payload without headers in front: those that are described are written.
+fn transport_described(packet: &mut Packet<'_>, payload: &Payload, outer: &OuterHeader) -> Result<(), DropReason> {
+    let (at, end) = room_before(packet, payload.at, payload.end, outer.ip_len())?;
+    packet.set(at, end);
+    outer.write_ip(packet.bytes_mut(), payload.next).map_err(|_| DropReason::InMode)
+}
+
+/// Makes room for a header of `len` bytes in front of what lies in the buffer from `at` to `end`, which moves back where the
+/// buffer begins too close before it: trailer and ICV behind it are of no use any more. Returns where the header starts and
+/// the payload ends.
+fn room_before(packet: &mut Packet<'_>, at: usize, end: usize, len: usize) -> Result<(usize, usize), DropReason> {
+    let Some(missing) = len.checked_sub(at) else { return Ok((at - len, end)) };
+    if end + missing > packet.room() {
+        return Err(DropReason::NoRoom);
+    }
+    packet.buf().copy_within(at..end, at + missing);
+    Ok((0, end + missing))
+}
+
+fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&OuterHeader>) -> Result<(), DropReason> {
+    let Payload { mut at, mut end, mut next, .. } = *payload;
+    let headers = packet.bytes();
+    // A description has neither an identification nor a flow label.
+    let (tos, id, frag, ttl, label) = match (outer, sa.family()) {
+        (Some(outer), Family::V4) => {
+            (outer.tos, [0; 2], [if outer.dont_fragment { DF } else { 0 }, 0], outer.ttl, [0; 3])
+        }
+        (Some(outer), Family::V6) => (outer.tos, [0; 2], [DF, 0], outer.ttl, [0; 3]),
+        (None, Family::V4) => (headers[1], [headers[4], headers[5]], [headers[6], headers[7]], headers[8], [0; 3]),
         // What came over IPv6 has no fragments, and must not become any.
-        Family::V6 => ([0; 2], [0x40, 0], outer[7], [outer[1] & 0x0f, outer[2], outer[3]]),
+        (None, Family::V6) => {
+            let label = [headers[1] & 0x0f, headers[2], headers[3]];
+            (ds_field(headers, Family::V6), [0; 2], [DF, 0], headers[7], label)
+        }
     };
     match (sa.selector.source, sa.selector.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -95,7 +131,7 @@ fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropR
                 }
                 (next, at) = (inner, at + header_len);
             }
-            at = at.checked_sub(V4_HEADER_LEN).ok_or(DropReason::NoRoom)?;
+            (at, end) = room_before(packet, at, end, V4_HEADER_LEN)?;
             let header = &mut packet.buf()[at..at + V4_HEADER_LEN];
             header[0] = 0x45 + (options_len / 4) as u8;
             header[1] = tos;
@@ -106,7 +142,7 @@ fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), DropR
             header[16..20].copy_from_slice(&destination.octets());
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            at = at.checked_sub(V6_HEADER_LEN).ok_or(DropReason::NoRoom)?;
+            (at, end) = room_before(packet, at, end, V6_HEADER_LEN)?;
             let header = &mut packet.buf()[at..at + V6_HEADER_LEN];
             put_v6_fields(header, tos, label);
             (header[6], header[7]) = (next, ttl);

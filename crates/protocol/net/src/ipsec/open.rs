@@ -14,8 +14,10 @@ use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{UDP_HEADER_LEN, be16, be32};
+use crate::wire::outer::OuterHeader;
 use crate::wire::walk::{Walk, addresses, proto};
 use arrayvec::ArrayVec;
+use core::net::IpAddr;
 use sealane_crypto::{OpError, Status};
 
 /// How many transformations a packet may have (`XFRM_MAX_DEPTH`).
@@ -41,11 +43,15 @@ pub enum Opened {
 
 /// A packet that came in.
 pub struct Inbound<'b> {
-    /// The packet: whole, fragments put together. BEET mode needs up to 40 bytes in front of it.
+    /// The packet: whole, fragments put together. BEET mode needs up to 40 bytes in front of it. Where [`Self::outer`] is given
+    /// it begins behind the outer headers instead, see [`Self::described`].
     pub packet: Packet<'b>,
+    /// The outer headers, where they do not lie in the buffer.
+    pub outer: Option<OuterHeader>,
     /// Its mark.
     pub mark: u32,
-    /// Whether it came to a UDP socket that takes ESP (`UDP_ENCAP_ESPINUDP`).
+    /// Whether it came to a UDP socket that takes ESP (`UDP_ENCAP_ESPINUDP`). A packet with described headers did if these have
+    /// ports.
     pub udp_encap: bool,
     /// The associations that it has come through, outermost first.
     pub path: ArrayVec<SaId, MAX_DEPTH>,
@@ -56,10 +62,29 @@ pub struct Inbound<'b> {
 }
 
 impl<'b> Inbound<'b> {
-    /// A packet that has not been looked at.
+    /// A packet with its headers that has not been looked at.
     #[must_use]
     pub fn new(packet: Packet<'b>) -> Self {
-        Inbound { packet, mark: 0, udp_encap: false, path: ArrayVec::new(), if_id: 0, status: Ok(Opened::Waiting) }
+        let (path, status) = (ArrayVec::new(), Ok(Opened::Waiting));
+        Inbound { packet, outer: None, mark: 0, udp_encap: false, path, if_id: 0, status }
+    }
+
+    /// What a socket gave without headers and told about them: ESP, or a datagram of the port of ESP in UDP. AH, which covers the
+    /// headers, needs them in the buffer ([`Self::new`]).
+    ///
+    /// Verdicts are those for a packet that has these headers. What is opened is a packet with headers of its own; what is not
+    /// IPsec stays a payload. A tunnel's packet needs no room around it, so it can be opened where it was received. Other modes
+    /// write a header in front of what they open: with [`OPEN_HEADROOM`](crate::ipsec::packet::OPEN_HEADROOM) that always fits,
+    /// and without it over IPv4; what does not fit is dropped ([`DropReason::NoRoom`]).
+    /// [`Sad::has_only_tunnels`] says whether there can be any.
+    #[must_use]
+    pub fn described(payload: Packet<'b>, outer: OuterHeader) -> Self {
+        Inbound { outer: Some(outer), ..Inbound::new(payload) }
+    }
+
+    /// The description of the headers of the layer that is to be opened now, if they are described: inner ones lie in the buffer.
+    fn description(&self) -> Option<&OuterHeader> {
+        self.outer.as_ref().filter(|_| self.path.is_empty())
     }
 }
 
@@ -106,16 +131,19 @@ pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u
 /// When there are more packets.
 pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>, jobs: &mut Jobs) {
     assert!(packets.len() <= BURST, "a burst");
-    let names =
-        packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting)).filter_map(|inn| named(inn.packet.bytes()));
-    sad.warm_in(names);
+    let waiting = packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting));
+    sad.warm_in(waiting.filter_map(|inn| named(inn.packet.bytes(), inn.description().is_some())));
     let mut unsettled = Unsettled::new(jobs);
-    for (at, Inbound { packet, mark, udp_encap, path, status, .. }) in (0..).zip(packets) {
+    for (at, Inbound { packet, outer, mark, udp_encap, path, status, .. }) in (0..).zip(packets) {
         if *status != Ok(Opened::Waiting) {
             continue;
         }
         let end = packet.end();
-        let found = find(packet, *udp_encap && path.is_empty()).and_then(|found| match found {
+        let found = match outer {
+            Some(outer) if path.is_empty() => find_behind(packet.bytes(), outer),
+            _ => find(packet, *udp_encap && path.is_empty()),
+        };
+        let found = found.and_then(|found| match found {
             Found::Ipsec(header) => {
                 if prepare(sad, packet, &header, *mark, now_s, path, events, &mut unsettled)? {
                     unsettled.jobs.last_mut().expect("it was put there").at = at;
@@ -147,19 +175,23 @@ pub fn end(
     events: &mut Vec<Event>,
 ) {
     for (job, done) in jobs.iter().zip(done) {
-        let Inbound { packet, status, .. } = &mut packets[job.packet()];
-        *status = settle(sad, job, *done, packet, now_s, events);
+        let Inbound { packet, outer, status, .. } = &mut packets[job.packet()];
+        let outer = outer.as_ref().filter(|_| job.described);
+        *status = settle(sad, job, *done, packet, outer, now_s, events);
     }
 }
 
 /// An IPsec header in a packet.
 struct Header {
     proto: Proto,
+    /// From the packet's start on.
     at: usize,
-    /// The IP headers in front of it or of UDP.
+    destination: IpAddr,
+    /// The IP headers in front of it or of UDP; 0 where they are described.
     headers_len: usize,
     next_at: usize,
     port: Option<u16>,
+    described: bool,
 }
 
 enum Found {
@@ -167,6 +199,7 @@ enum Found {
     Other(Opened),
 }
 
+/// Looks for IPsec behind the headers of a packet.
 fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     // What lies behind (Ethernet pads) is not part of it.
@@ -180,16 +213,8 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
         proto::UDP if udp_encap && !walk.fragment => {
             let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
             let data = datagram.get(UDP_HEADER_LEN..).ok_or(DropReason::Malformed)?;
-            match data {
-                [0xff] => return Ok(Found::Other(Opened::Keepalive)),
-                // The marker of IKE is where ESP has its SPI.
-                [_, _, _, _, ..] if data.len() > ESP_LEN && be32(data, 0) != 0 => {
-                    // Linux wants as much behind the UDP header as the IP header takes, and counts nothing.
-                    if data.len() < walk.upper_at {
-                        return Err(DropReason::Malformed);
-                    }
-                }
-                _ => return Ok(Found::Other(Opened::Ike)),
+            if let Some(other) = not_esp(data, walk.upper_at)? {
+                return Ok(Found::Other(other));
             }
             port = Some(be16(upper, 0));
             at += UDP_HEADER_LEN;
@@ -199,17 +224,48 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
         }
         _ => return Ok(Found::Other(Opened::Clear)),
     };
-    Ok(Found::Ipsec(Header { proto, at, headers_len: walk.upper_at, next_at: walk.next_at, port }))
+    let (_, destination) = addresses(packet.bytes(), walk.family);
+    let (headers_len, next_at) = (walk.upper_at, walk.next_at);
+    Ok(Found::Ipsec(Header { proto, at, destination, headers_len, next_at, port, described: false }))
+}
+
+/// The same for a payload whose headers are described.
+fn find_behind(payload: &[u8], outer: &OuterHeader) -> Result<Found, DropReason> {
+    if outer.ports.is_some()
+        && let Some(other) = not_esp(payload, outer.ip_len())?
+    {
+        return Ok(Found::Other(other));
+    }
+    let (destination, port) = (outer.destination, outer.ports.map(|(source, _)| source));
+    let header = Header { proto: Proto::Esp, at: 0, destination, headers_len: 0, next_at: 0, port, described: true };
+    Ok(Found::Ipsec(header))
+}
+
+/// What a datagram of the port of ESP in UDP is, if it is not ESP (RFC 3948 section 2).
+fn not_esp(data: &[u8], ip_len: usize) -> Result<Option<Opened>, DropReason> {
+    match data {
+        [0xff] => Ok(Some(Opened::Keepalive)),
+        // The marker of IKE is where ESP has its SPI.
+        _ if data.len() > ESP_LEN && be32(data, 0) != 0 => {
+            // Linux wants as much behind the UDP header as the IP header takes, and counts nothing.
+            if data.len() < ip_len { Err(DropReason::Malformed) } else { Ok(None) }
+        }
+        _ => Ok(Some(Opened::Ike)),
+    }
 }
 
 /// The SPI and number of what looks like ESP or AH: a guess, for memory that may be needed.
-fn named(packet: &[u8]) -> Option<(u32, u32)> {
-    let walk = Walk::find(packet).ok()?;
-    let at = match walk.upper {
-        proto::ESP => walk.upper_at,
-        proto::AH => walk.upper_at + 4,
-        proto::UDP => walk.upper_at + UDP_HEADER_LEN,
-        _ => return None,
+fn named(packet: &[u8], described: bool) -> Option<(u32, u32)> {
+    let at = if described {
+        0
+    } else {
+        let walk = Walk::find(packet).ok()?;
+        match walk.upper {
+            proto::ESP => walk.upper_at,
+            proto::AH => walk.upper_at + 4,
+            proto::UDP => walk.upper_at + UDP_HEADER_LEN,
+            _ => return None,
+        }
     };
     let [spi, seq] = *packet.get(at..at + 8)?.as_chunks::<4>().0 else { return None };
     Some((u32::from_be_bytes(spi), u32::from_be_bytes(seq)))
@@ -239,9 +295,7 @@ fn prepare(
         return Err(DropReason::Depth);
     }
     let (spi, seq) = (be32(bytes, spi_at), be32(bytes, spi_at + 4));
-    let family = if bytes[0] >> 4 == 4 { crate::wire::ip::Family::V4 } else { crate::wire::ip::Family::V6 };
-    let (_, destination) = addresses(bytes, family);
-    let id = sad.find_in(spi, destination, header.proto, mark).ok_or(DropReason::NoState)?;
+    let id = sad.find_in(spi, header.destination, header.proto, mark).ok_or(DropReason::NoState)?;
     let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
     if sa.dir == Some(SaDir::Out) {
         return Err(DropReason::InDirection);
@@ -300,6 +354,7 @@ fn prepare(
         iv_len: hot.iv_len,
         esn: sa.flags.esn,
         chained: false,
+        described: header.described,
         ip_len: header.headers_len as u32,
         next_at: header.next_at as u32,
         port: header.port,
@@ -328,9 +383,14 @@ fn settle(
     job: &Job,
     done: Status,
     packet: &mut Packet<'_>,
+    outer: Option<&OuterHeader>,
     now_s: u64,
     events: &mut Vec<Event>,
 ) -> Result<Opened, DropReason> {
+    if job.described && outer.is_none() {
+        // The caller has lost what it told.
+        return Err(DropReason::Malformed);
+    }
     let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
     match done {
         Ok(()) => {}
@@ -355,7 +415,7 @@ fn settle(
         Task::Aead | Task::Mac => trailer(job, packet)?,
     };
     if let (Some(port), Some(encap)) = (job.port, &sa.encap) {
-        let (source, _) = addresses(packet.bytes(), sa.family());
+        let source = outer.map_or_else(|| addresses(packet.bytes(), sa.family()).0, |outer| outer.source);
         if (source != sa.src || port != encap.sport) && sa.tell_mapping(now_s) {
             events.push(Event::Mapping { state: job.sa, address: source, port });
         }
@@ -374,7 +434,7 @@ fn settle(
         events.push(Event::Numbers(job.sa));
     }
     sa.count(hot, payload.end - payload.at, now_s);
-    unwrap(sa, packet, &payload)?;
+    unwrap(sa, packet, &payload, outer)?;
     Ok(match sa.mode {
         // There may be more of them.
         Mode::Transport => Opened::Waiting,

@@ -7,6 +7,10 @@ pub const HEADROOM: usize = 128;
 /// Room to leave behind it, traffic flow confidentiality aside: padding (up to 15), pad length and next header, ICV (64).
 pub const TAILROOM: usize = 96;
 
+/// Room to leave in front of an ESP header that is opened without its outer headers: an IPv6 header less the ESP header in its
+/// place. Tunnels need none.
+pub const OPEN_HEADROOM: usize = 32;
+
 /// An IP packet within a buffer.
 pub struct Packet<'a> {
     buf: &'a mut [u8],

@@ -78,6 +78,8 @@ pub struct Sad {
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
     changes: u64,
     acquiring: usize,
+    /// Associations in another mode than tunnel mode.
+    not_tunnels: usize,
     is_device: bool,
 }
 
@@ -96,6 +98,7 @@ impl Sad {
             timers: BinaryHeap::new(),
             changes: 0,
             acquiring: 0,
+            not_tunnels: 0,
             is_device: false,
         }
     }
@@ -136,6 +139,13 @@ impl Sad {
         self.acquiring
     }
 
+    /// Whether all associations are in tunnel mode, so that no packet needs room in front of it to be opened
+    /// ([`Inbound::described`](crate::ipsec::open::Inbound::described)).
+    #[must_use]
+    pub fn has_only_tunnels(&self) -> bool {
+        self.not_tunnels == 0
+    }
+
     /// Adds one.
     ///
     /// # Errors
@@ -157,6 +167,7 @@ impl Sad {
         self.serial += 1;
         self.changes += 1;
         self.acquiring += usize::from(matches!(hot.crypt, Crypt::None));
+        self.not_tunnels += usize::from(sa.mode != Mode::Tunnel);
         let id = SaId { index, generation };
         if let (_, Some(at)) = sa.limits.time(&sa.usage(&hot), false, sa.add_time_s) {
             self.timers.push(Reverse((at, id)));
@@ -191,6 +202,7 @@ impl Sad {
         let usage = sa.usage(hot);
         self.changes += 1;
         self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
+        self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
         hot.crypt = Crypt::None;
         hot.state = State::Dead;
         // After 2^32 uses of a slot a handle could come back: the slot is given up then.
