@@ -11,6 +11,7 @@ use crate::ipsec::packet::Packet;
 use crate::ipsec::prebuilt::PrebuiltHeader;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
 use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::outer::OuterHeader;
 use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
 use core::num::NonZeroU32;
 
@@ -44,22 +45,41 @@ pub(crate) struct Wrapped {
     pub(crate) sum: Option<NonZeroU32>,
 }
 
-/// Bytes between the IP headers and what is sealed.
-fn gap(sa: &Sa, hot: &Hot) -> usize {
+/// Bytes between the IP headers, or the front where these are only described, and what is sealed.
+fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
     match sa.proto {
+        Proto::Esp if described => ESP_LEN + usize::from(hot.iv_len),
         Proto::Esp => usize::from(sa.outer.udp_len) + ESP_LEN + usize::from(hot.iv_len),
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
     }
 }
 
-/// Puts IP headers where they belong. Lengths and IPv4's checksum are for later.
+/// Puts IP headers where they belong. Lengths and IPv4's checksum are for later. With `describe`, of an association with UDP,
+/// they are described there instead, and neither they nor UDP's header are written; but for a packet in transport mode with options
+/// or extension headers, which no description can carry.
 #[inline(always)]
-pub(crate) fn wrap(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
+pub(crate) fn wrap(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    number: u64,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
     match sa.mode {
-        Mode::Tunnel => tunnel(sa, hot, packet, number),
-        Mode::Transport => transport(sa, hot, packet),
-        Mode::Beet => beet(sa, hot, packet),
+        Mode::Tunnel => tunnel(sa, hot, packet, number, describe),
+        Mode::Transport => transport(sa, hot, packet, describe),
+        Mode::Beet => beet(sa, hot, packet, describe),
     }
+}
+
+/// The description of an outer header of an association's own.
+fn description(sa: &Sa, tos: u8, ttl: u8, df: u8) -> OuterHeader {
+    let dont_fragment = sa.outer.family() == Family::V4 && df & DF != 0;
+    OuterHeader { source: sa.src, destination: sa.dst, tos, ttl, dont_fragment, ports: ports(sa) }
+}
+
+fn ports(sa: &Sa) -> Option<(u16, u16)> {
+    sa.encap.map(|encap| (encap.sport, encap.dport))
 }
 
 /// What the outer header takes from the inner one.
@@ -103,20 +123,30 @@ fn put_outer<'b>(outer: &PrebuiltHeader, buf: &'b mut [u8], at: usize) -> &'b mu
 }
 
 #[inline(always)]
-fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wrapped, DropReason> {
+fn tunnel(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    number: u64,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     let inner = Inner::of(packet.bytes(), family);
     let payload_at = packet.start();
-    let outer_len = usize::from(sa.outer.len);
-    let upper_at = payload_at.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
-    let at = upper_at.checked_sub(outer_len).ok_or(DropReason::NoRoom)?;
-    let header = put_outer(&sa.outer, packet.buf(), at);
+    let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
     let ecn = if inner.tos & ECN_MASK == ECN_CE { ECN_ECT_0 } else { inner.tos & ECN_MASK };
     let dscp = if sa.flags.dont_encap_dscp { 0 } else { inner.tos & !ECN_MASK };
     let tos = dscp | if sa.flags.noecn { 0 } else { ecn };
+    let df = if sa.flags.nopmtudisc { 0 } else { inner.frag[0] & DF };
+    let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
+    if let Some(describe) = describe {
+        *describe = Some(description(sa, tos, sa.outer.hop_limit(), df));
+        return Ok(Wrapped { at: upper_at, family: sa.outer.family(), upper_at, payload_at, next, sum: None });
+    }
+    let at = upper_at.checked_sub(usize::from(sa.outer.len)).ok_or(DropReason::NoRoom)?;
+    let header = put_outer(&sa.outer, packet.buf(), at);
     let sum = match sa.outer.family() {
         Family::V4 => {
-            let df = if sa.flags.nopmtudisc { 0 } else { inner.frag[0] & DF };
             let id = if df == 0 { number as u16 } else { 0 };
             header[1] = tos;
             header[4..6].copy_from_slice(&id.to_be_bytes());
@@ -128,7 +158,6 @@ fn tunnel(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>, number: u64) -> Result<Wr
             None
         }
     };
-    let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
     Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum })
 }
 
@@ -140,31 +169,45 @@ pub(crate) fn put_v6_fields(header: &mut [u8], tos: u8, label: [u8; 3]) {
 }
 
 #[inline(never)]
-fn transport(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
+fn transport(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     if walk.family != sa.outer.family() || walk.fragment {
         return Err(DropReason::OutMode);
     }
     let (headers_len, next_at) = unfragmentable(packet.bytes(), &walk).map_err(|_| DropReason::Malformed)?;
     let start = packet.start();
-    let at = start.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
+    let payload_at = start + headers_len;
+    if let Some(describe) = describe
+        && let Some((outer, _)) = OuterHeader::of_ip(packet.bytes())
+        && outer.ip_len() == headers_len
+    {
+        let at = payload_at.checked_sub(gap(sa, hot, true)).ok_or(DropReason::NoRoom)?;
+        packet.set(start, start + walk.end);
+        let next = packet.bytes()[next_at];
+        *describe = Some(OuterHeader { ports: ports(sa), ..outer });
+        return Ok(Wrapped { at, family: walk.family, upper_at: at, payload_at, next, sum: None });
+    }
+    let at = start.checked_sub(gap(sa, hot, false)).ok_or(DropReason::NoRoom)?;
     packet.set(start, start + walk.end);
     let proto = sa.outer.proto;
     let buf = packet.buf();
     buf.copy_within(start..start + headers_len, at);
     let next = std::mem::replace(&mut buf[at + next_at], proto);
-    Ok(Wrapped {
-        at,
-        family: walk.family,
-        upper_at: at + headers_len,
-        payload_at: start + headers_len,
-        next,
-        sum: None,
-    })
+    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at, next, sum: None })
 }
 
 #[inline(never)]
-fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReason> {
+fn beet(
+    sa: &Sa,
+    hot: &Hot,
+    packet: &mut Packet<'_>,
+    describe: Option<&mut Option<OuterHeader>>,
+) -> Result<Wrapped, DropReason> {
     let family = header_of(packet.bytes())?;
     if sa.selector.family != Some(family) {
         return Err(DropReason::OutMode);
@@ -192,7 +235,11 @@ fn beet(sa: &Sa, hot: &Hot, packet: &mut Packet<'_>) -> Result<Wrapped, DropReas
             next = proto::BEETPH;
         }
     }
-    let upper_at = payload_at.checked_sub(gap(sa, hot)).ok_or(DropReason::NoRoom)?;
+    let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
+    if let Some(describe) = describe {
+        *describe = Some(description(sa, inner.tos, inner.ttl, inner.frag[0]));
+        return Ok(Wrapped { at: upper_at, family: sa.outer.family(), upper_at, payload_at, next, sum: None });
+    }
     let at = upper_at.checked_sub(usize::from(sa.outer.len)).ok_or(DropReason::NoRoom)?;
     let header = put_outer(&sa.outer, packet.buf(), at);
     match sa.outer.family() {

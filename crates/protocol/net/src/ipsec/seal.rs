@@ -11,6 +11,7 @@ use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
 use crate::ipsec::transform::{Crypt, IvKind};
 use crate::wire::ip::{self, Family, UDP_HEADER_LEN};
+use crate::wire::outer::OuterHeader;
 use crate::wire::walk::set_total_len;
 use arrayvec::ArrayVec;
 use core::num::NonZeroU32;
@@ -25,6 +26,12 @@ pub struct Outbound<'b> {
     pub packet: Packet<'b>,
     /// The MTU of the path beneath; 0 when nothing is to be checked.
     pub mtu: u32,
+    /// Whether ESP in UDP is to leave by a UDP socket, which writes the outer headers itself: they are then described in
+    /// [`Self::outer`] instead of written in front. It is for the last layer only, as nothing can be put around a packet without
+    /// headers; other packets than those of ESP in UDP do not mind.
+    pub by_socket: bool,
+    /// Set by [`seal`] with [`Self::by_socket`], where the packet now is a payload of UDP: the headers to send it with.
+    pub outer: Option<OuterHeader>,
     /// Set by [`seal`]: whether the packet is sealed, or why it is dropped. It has not left in clear either way.
     pub status: Result<(), DropReason>,
     /// Set with [`DropReason::TooBig`]: the MTU to tell the sender.
@@ -35,7 +42,7 @@ impl<'b> Outbound<'b> {
     /// A packet without an MTU to check.
     #[must_use]
     pub fn new(sa: SaId, packet: Packet<'b>) -> Self {
-        Outbound { sa, packet, mtu: 0, status: Ok(()), inner_mtu: 0 }
+        Outbound { sa, packet, mtu: 0, by_socket: false, outer: None, status: Ok(()), inner_mtu: 0 }
     }
 }
 
@@ -80,17 +87,22 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
     assert!(packets.len() <= BURST, "a burst");
     jobs.clear();
     sad.warm(packets.iter().map(|out| out.sa));
-    for (at, Outbound { sa, packet, mtu, status, inner_mtu }) in (0..).zip(packets) {
+    for (at, Outbound { sa, packet, mtu, by_socket, outer, status, inner_mtu }) in (0..).zip(packets) {
         if status.is_err() || *sa == SaId::NONE {
             continue;
         }
-        match prepare(sad, *sa, packet, *mtu, now_s, events, jobs) {
+        if outer.is_some() {
+            // A payload without headers: a fault of the caller, see `by_socket`.
+            *status = Err(DropReason::OutMode);
+            continue;
+        }
+        match prepare(sad, *sa, packet, *mtu, by_socket.then_some(&mut *outer), now_s, events, jobs) {
             Ok(()) => {
                 jobs.last_mut().expect("it was put there").at = at;
                 // Until the crypto says otherwise.
                 *status = Err(DropReason::Driver);
             }
-            Err((reason, mtu)) => (*status, *inner_mtu) = (Err(reason), mtu),
+            Err((reason, mtu)) => (*status, *inner_mtu, *outer) = (Err(reason), mtu, None),
         }
     }
 }
@@ -119,6 +131,7 @@ fn prepare(
     id: SaId,
     packet: &mut Packet<'_>,
     mtu: u32,
+    mut describe: Option<&mut Option<OuterHeader>>,
     now_s: u64,
     events: &mut Vec<Event>,
     jobs: &mut Jobs,
@@ -137,10 +150,12 @@ fn prepare(
     }
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     let number = hot.number + 1;
-    let wrapped = wrap(sa, hot, packet, number).map_err(plain)?;
+    describe = describe.filter(|_| sa.encap.is_some());
+    let wrapped = wrap(sa, hot, packet, number, describe.as_deref_mut()).map_err(plain)?;
+    let outer = describe.and_then(|outer| outer.as_ref());
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
-        Proto::Esp => esp(sa, hot, packet, &wrapped, number, id, fit, jobs),
+        Proto::Esp => esp(sa, hot, packet, &wrapped, outer, number, id, fit, jobs),
         Proto::Ah => ah(sa, hot, packet, &wrapped, number, id, jobs),
     };
     job.map_err(plain)?;
@@ -175,6 +190,7 @@ fn esp(
     hot: &Hot,
     packet: &mut Packet<'_>,
     wrapped: &Wrapped,
+    outer: Option<&OuterHeader>,
     number: u64,
     id: SaId,
     pad_max: u32,
@@ -202,7 +218,7 @@ fn esp(
     }
     (buf[icv_at - 2], buf[icv_at - 1]) = (pad_len as u8, next);
 
-    let head_at = upper_at + usize::from(sa.outer.udp_len);
+    let head_at = if outer.is_some() { upper_at } else { upper_at + usize::from(sa.outer.udp_len) };
     let head = &mut buf[head_at..payload_at];
     head[..4].copy_from_slice(&sa.spi.to_be_bytes());
     head[4..8].copy_from_slice(&(number as u32).to_be_bytes());
@@ -220,15 +236,27 @@ fn esp(
             chained = Some(iv);
         }
     }
-    if let Some(encap) = &sa.encap {
-        let len = u16::try_from(end - upper_at).map_err(|_| DropReason::TooLong)?;
-        let udp = &mut buf[upper_at..upper_at + UDP_HEADER_LEN];
-        udp[..2].copy_from_slice(&encap.sport.to_be_bytes());
-        udp[2..4].copy_from_slice(&encap.dport.to_be_bytes());
-        udp[4..6].copy_from_slice(&len.to_be_bytes());
-        udp[6..].fill(0);
+    let mut udp6_at = 0;
+    match (outer, &sa.encap) {
+        (Some(outer), _) => {
+            // The length of IPv6 does not count its header.
+            let ip_len = if family == Family::V4 { outer.ip_len() } else { 0 };
+            u16::try_from(ip_len + UDP_HEADER_LEN + end - at).map_err(|_| DropReason::TooLong)?;
+        }
+        (None, Some(encap)) => {
+            let len = u16::try_from(end - upper_at).map_err(|_| DropReason::TooLong)?;
+            let udp = &mut buf[upper_at..upper_at + UDP_HEADER_LEN];
+            udp[..2].copy_from_slice(&encap.sport.to_be_bytes());
+            udp[2..4].copy_from_slice(&encap.dport.to_be_bytes());
+            udp[4..6].copy_from_slice(&len.to_be_bytes());
+            udp[6..].fill(0);
+            if family == Family::V6 {
+                udp6_at = upper_at;
+            }
+            set_len(&mut buf[at..end], family, sum)?;
+        }
+        (None, None) => set_len(&mut buf[at..end], family, sum)?,
     }
-    set_len(&mut buf[at..end], family, sum)?;
     let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
     jobs.push(Job {
@@ -246,7 +274,7 @@ fn esp(
         head_at: head_at as u32,
         text_at: text_at as u32,
         icv_at: icv_at as u32,
-        udp6_at: if sa.encap.is_some() && family == Family::V6 { upper_at as u32 } else { 0 },
+        udp6_at: udp6_at as u32,
         named: Named::new(sa.spi, number),
         iv: chained.unwrap_or_default(),
     });
