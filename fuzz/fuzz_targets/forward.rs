@@ -2,23 +2,23 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
+use sealane_net::wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
 
 fuzz_target!(|data: &[u8]| {
     is_plain(data);
     let (front, back) = data.split_at(data.len() / 2);
     assert_eq!(is_same_flow(front, back), is_same_flow(back, front));
-    let Some((len, ends)) = whole(data) else { return };
+    let Some((len, ends)) = validate(data) else { return };
     assert!(len <= data.len());
     let packet = &data[..len];
     let mut sent = packet.to_vec();
     let at = if packet[0] >> 4 == 6 { 7 } else { 8 };
-    if !hop_less(&mut sent) {
+    if !decrement_hop_limit(&mut sent) {
         assert!(packet[at] < 2 && sent == packet);
         return;
     }
     assert_eq!(sent[at] + 1, packet[at]);
-    assert_eq!(whole(&sent), Some((len, ends)), "its checksum still holds");
+    assert_eq!(validate(&sent), Some((len, ends)), "its checksum still holds");
     let changed = sent.iter().zip(packet).filter(|(a, b)| a != b).count();
     assert!(changed <= 3, "the hops, and the checksum of IPv4");
     if is_plain(packet) && len >= 44 {

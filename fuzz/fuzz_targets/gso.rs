@@ -2,11 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_net::wire::gso::{Cutter, Offload, ends};
-use sealane_net::wire::ip::{Layout, finish, sum, tcp_checksum_ok};
-use sealane_net::wire::walk::{Walk, proto};
-
-const UDP_LEN: usize = 8;
+use sealane_net::wire::gso::{Cutter, Offload};
+use sealane_net::wire::ip::{Layout, UDP_HEADER_LEN, finish, sum, tcp_checksum_ok};
+use sealane_net::wire::proto;
+use sealane_net::wire::walk::{Walk, address_pair};
 
 /// Makes the length field say what is there.
 fn put_right(frame: &mut [u8]) {
@@ -33,7 +32,7 @@ fn payload_len(packet: &[u8]) -> usize {
     let addresses = if packet[0] >> 4 == 4 { 12..20 } else { 8..40 };
     let pseudo = sum(&packet[addresses], udp.len() as u64 + u64::from(proto::UDP));
     assert!(udp[6..8] != [0, 0] && finish(sum(udp, pseudo)) == 0);
-    udp.len() - UDP_LEN
+    udp.len() - UDP_HEADER_LEN
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -68,5 +67,5 @@ fuzz_target!(|data: &[u8]| {
     let joined: Vec<u8> = packets.iter().zip(&sizes).flat_map(|(p, size)| p[p.len() - size..].to_vec()).collect();
     let end = Walk::find(&frame).expect("it was cut").end;
     assert_eq!(joined, frame[end - joined.len()..end]);
-    assert_eq!(ends(last), ends(&frame));
+    assert_eq!(address_pair(last), address_pair(&frame));
 });

@@ -18,7 +18,8 @@ use sealane_net::ipsec::spd::check::{Arrived, check};
 use sealane_net::ipsec::spd::{Dir, Policy, Spd};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::ip::Family;
-use sealane_net::wire::walk::{Walk, ds_field, proto};
+use sealane_net::wire::proto;
+use sealane_net::wire::walk::{Walk, ds_field};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 

@@ -17,8 +17,9 @@ use sealane_net::ipsec::spd::resolve::{Leaving, Way};
 use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::ip::Family;
+use sealane_net::wire::proto;
 use sealane_net::wire::walk::{
-    Walk, addresses, ds_field, proto, set_ds_field, set_total_len, set_v4_checksum, unfragmentable,
+    Walk, addresses, ds_field, set_ds_field, set_total_len, set_v4_checksum, unfragmentable,
 };
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};

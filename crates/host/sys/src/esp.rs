@@ -4,7 +4,7 @@ use super::cbpf::{NEXT, Program, Size};
 use super::shard::{Shard, peer, reckon};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
-use sealane_net::wire::gso::ends;
+use sealane_net::wire::walk::address_pair;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -490,7 +490,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
 
 /// What stands around the payload of a packet that is sent.
 pub fn around(packet: &[u8]) -> Option<Around> {
-    let (source, destination) = ends(packet).ok()?;
+    let (source, destination) = address_pair(packet).ok()?;
     let (tos, ttl) = match source {
         IpAddr::V4(_) => (packet[1], packet[8]),
         IpAddr::V6(_) => (packet[0] << 4 | packet[1] >> 4, packet[7]),

@@ -4,5 +4,6 @@ pub mod forward;
 pub mod gso;
 pub mod ip;
 pub mod outer;
+pub mod proto;
 pub mod tcp;
 pub mod walk;

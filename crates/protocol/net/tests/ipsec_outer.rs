@@ -13,7 +13,8 @@ use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Selector;
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::outer::OuterHeader;
-use sealane_net::wire::walk::{Walk, proto, set_total_len};
+use sealane_net::wire::proto;
+use sealane_net::wire::walk::{Walk, set_total_len};
 use std::sync::Arc;
 
 const KEY: [u8; 64] = [0x51; 64];

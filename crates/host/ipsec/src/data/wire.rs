@@ -13,7 +13,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
-use sealane_net::wire::gso::ends;
+use sealane_net::wire::walk::address_pair;
 use sealane_sys::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
 use sealane_sys::raw::Raw;
 use sealane_sys::tap::Headers;
@@ -113,7 +113,7 @@ impl Wire<'_> {
 /// Tells the sender of a packet that it is too big, as if the other end did.
 fn tell_too_big(packet: &[u8], mtu: u32, narrow: bool, tun: &mut Tun, routes: &mut Routes) {
     let mut error = [0; icmp::MAX_LEN];
-    let Ok((_, destination)) = ends(packet) else { return };
+    let Ok((_, destination)) = address_pair(packet) else { return };
     if let Some(len) = icmp::too_big(packet, mtu, destination, &mut error) {
         routes.tell(destination, mtu, narrow);
         let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };

@@ -17,8 +17,8 @@ use sealane_net::ipsec::open::{self, Inbound};
 use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
-use sealane_net::wire::forward::{hop_less, is_plain, is_same_flow, whole};
-use sealane_net::wire::gso::ends;
+use sealane_net::wire::forward::{decrement_hop_limit, is_plain, is_same_flow, validate};
+use sealane_net::wire::walk::address_pair;
 use sealane_sys::hops::Asked;
 use sealane_sys::xsk::Received;
 use std::sync::atomic::AtomicU64;
@@ -60,7 +60,7 @@ impl Worker {
         let (mut to, mut last, protect) = (None, None, common.shared.bits.protect);
         let read = sockets.receive(i, BURST, |mut got| {
             let bytes = memory.bytes(&mut got.frame);
-            let Some((len, ends)) = whole(&bytes[(got.start + LINK_LEN).min(got.end)..got.end]) else {
+            let Some((len, ends)) = validate(&bytes[(got.start + LINK_LEN).min(got.end)..got.end]) else {
                 refused.push(got);
                 return;
             };
@@ -80,7 +80,7 @@ impl Worker {
                 let asked = Asked { source, destination, iif, mark: protect };
                 last = Some((source, forwards && ways.admits(asked, now)));
             }
-            if last.is_some_and(|(_, admitted)| admitted) && hop_less(packet) {
+            if last.is_some_and(|(_, admitted)| admitted) && decrement_hop_limit(packet) {
                 plain.push(Taken { frame: got.frame, at });
             } else {
                 refused.push(got);
@@ -202,7 +202,7 @@ impl Worker {
                 fates.push(Fate::Stack);
                 continue;
             }
-            let hop = ends(packet.bytes()).ok().and_then(|ends| {
+            let hop = address_pair(packet.bytes()).ok().and_then(|ends| {
                 if last.is_none_or(|(before, _)| before != ends) {
                     let (source, destination) = ends;
                     let protected = || leaving.rules.iter().any(|rule| rule.is_for(source, destination));
@@ -216,7 +216,9 @@ impl Worker {
             let hop = hop.filter(|hop| packet.len() <= hop.mtu as usize && is_plain(packet.bytes()));
             fates.push(match hop {
                 // In the order of its queue.
-                Some(hop) if hop_less(packet.bytes_mut()) => Fate::Send(hop, packet.start(), packet.end(), i as u32),
+                Some(hop) if decrement_hop_limit(packet.bytes_mut()) => {
+                    Fate::Send(hop, packet.start(), packet.end(), i as u32)
+                }
                 _ => Fate::Stack,
             });
         }
@@ -244,7 +246,7 @@ fn fate(packet: &Outbound<'_>) -> Fate {
 /// How a sealed packet leaves past the stack. `None` where it has to send it.
 fn onward(packet: &Outbound<'_>, ways: &mut Ways, mark: u32, now: Instant) -> Option<Fate> {
     let Outbound { packet, sa, .. } = packet;
-    let (source, destination) = ends(packet.bytes()).ok()?;
+    let (source, destination) = address_pair(packet.bytes()).ok()?;
     let hop = ways.hop(Asked { source, destination, iif: 0, mark }, now)?;
     (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end(), sa.index()))
 }

@@ -4,8 +4,8 @@
 //!   0 next header   1 length in words of 4, minus 2   2 reserved   4 SPI   8 sequence number   12 ICV, padding
 //! ```
 
-use crate::wire::ip::{Family, V6_HEADER_LEN};
-use crate::wire::walk::{V4_HEADER_LEN, proto};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
+use crate::wire::proto;
 use arrayvec::ArrayVec;
 
 /// Length of AH without its ICV in bytes.

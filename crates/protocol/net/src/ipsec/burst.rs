@@ -11,7 +11,7 @@ use crate::ipsec::sa::SaId;
 pub use crate::ipsec::transform::Key;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
 use crate::wire::ip::{V6_HEADER_LEN, finish, sum};
-use crate::wire::walk::proto;
+use crate::wire::proto;
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};

@@ -4,9 +4,10 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{BEET_MAX_LEN, put_v6_fields};
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Mode, Sa};
-use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::wire::outer::OuterHeader;
-use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, set_ds_field, set_total_len};
+use crate::wire::proto;
+use crate::wire::walk::{Walk, ds_field, set_ds_field, set_total_len};
 use core::net::IpAddr;
 
 const ECN_MASK: u8 = 3;

@@ -10,9 +10,10 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::packet::Packet;
 use crate::ipsec::prebuilt::PrebuiltHeader;
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
-use crate::wire::ip::{Family, V6_HEADER_LEN};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::wire::outer::OuterHeader;
-use crate::wire::walk::{V4_HEADER_LEN, Walk, ds_field, proto, unfragmentable};
+use crate::wire::proto;
+use crate::wire::walk::{Walk, ds_field, unfragmentable};
 use core::num::NonZeroU32;
 
 /// Length of the ESP header in bytes: SPI and sequence number.

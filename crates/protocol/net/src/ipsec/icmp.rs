@@ -9,8 +9,9 @@
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::sa::Proto;
 use crate::ipsec::selector::Flow;
-use crate::wire::ip::{Family, V6_HEADER_LEN, be16, be32, finish, sum};
-use crate::wire::walk::{V4_HEADER_LEN, Walk, addresses, proto, set_total_len};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, sum};
+use crate::wire::proto;
+use crate::wire::walk::{Walk, addresses, set_total_len};
 use core::net::IpAddr;
 
 /// Header of ICMP and ICMPv6.

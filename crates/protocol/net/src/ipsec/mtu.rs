@@ -2,8 +2,7 @@
 
 use crate::ipsec::encap::{BEET_MAX_LEN, ESP_LEN};
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
-use crate::wire::ip::{Family, V6_HEADER_LEN};
-use crate::wire::walk::V4_HEADER_LEN;
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 
 /// The least MTU of IPv6.
 pub const V6_MIN_MTU: u32 = 1280;

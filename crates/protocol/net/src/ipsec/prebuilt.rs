@@ -1,7 +1,7 @@
 //! The outer header of an association: prebuilt once, copied in front of each packet.
 
-use crate::wire::ip::{Family, UDP_HEADER_LEN, V6_HEADER_LEN, fold, sum};
-use crate::wire::walk::{V4_HEADER_LEN, proto};
+use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
+use crate::wire::proto;
 use core::net::IpAddr;
 
 /// The outer header as far as it is the same for all packets.

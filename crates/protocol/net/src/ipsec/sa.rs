@@ -13,7 +13,7 @@ use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
 use crate::ipsec::transform::{Crypt, IvKind, Transform};
 use crate::wire::ip::Family;
-use crate::wire::walk::proto;
+use crate::wire::proto;
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroI32;

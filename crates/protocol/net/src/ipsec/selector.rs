@@ -1,7 +1,8 @@
 //! Which traffic: selectors, marks, and the flow that a packet belongs to.
 
 use crate::wire::ip::{Family, be16};
-use crate::wire::walk::{Malformed, Walk, addresses, proto};
+use crate::wire::proto;
+use crate::wire::walk::{Malformed, Walk, addresses};
 use core::net::IpAddr;
 
 /// A mark with a mask (`struct xfrm_mark`).

@@ -1,17 +1,14 @@
 //! What a router looks at in packets that go on.
 
-use super::gso::ends;
-use super::ip::{finish, sum};
-use super::walk::proto;
+use super::ip::{V4_HEADER_LEN, V6_HEADER_LEN, finish, sum};
+use super::proto;
+use super::walk::address_pair;
 use std::net::IpAddr;
-
-const V4_HEADER_LEN: usize = 20;
-const V6_HEADER_LEN: usize = 40;
 
 /// A packet's length in bytes and its addresses, source first, where a link may have padded it; `None` where it is not all there,
 /// or where the checksum of an IPv4 header is wrong, which a router drops (RFC 1812 section 5.2.2).
 #[must_use]
-pub fn whole(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
+pub fn validate(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
     let first = *packet.first()?;
     let (header_len, len) = match first >> 4 {
         4 => (usize::from(first & 15) * 4, usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?))),
@@ -20,11 +17,11 @@ pub fn whole(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
     };
     let packet = packet.get(..len).filter(|_| len >= header_len && header_len >= V4_HEADER_LEN)?;
     let summed = first >> 4 == 6 || finish(sum(&packet[..header_len], 0)) == 0;
-    Some((len, ends(packet).ok().filter(|_| summed)?))
+    Some((len, address_pair(packet).ok().filter(|_| summed)?))
 }
 
-/// Takes one of the hops of a [`whole`] packet away; whether there was one to take: the last one is not.
-pub fn hop_less(packet: &mut [u8]) -> bool {
+/// Takes one of the hops of a [`validate`] packet away; whether there was one to take: the last one is not.
+pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     let v6 = packet.first().is_some_and(|b| b >> 4 == 6);
     let at = if v6 { 7 } else { 8 };
     match packet.get(at) {
@@ -78,21 +75,21 @@ mod tests {
     use crate::wire::walk::set_v4_checksum;
 
     #[test]
-    fn a_hop_less() {
+    fn the_hop_limit_counts_down() {
         let mut packet = [0x45, 0, 0, 20, 1, 2, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
         for tos in 0..=255 {
             (packet[1], packet[8]) = (tos, 64);
             set_v4_checksum(&mut packet);
             for hops in (1..64).rev() {
-                assert!(hop_less(&mut packet));
-                assert_eq!((packet[8], whole(&packet).map(|w| w.0)), (hops, Some(20)), "{tos}");
+                assert!(decrement_hop_limit(&mut packet));
+                assert_eq!((packet[8], validate(&packet).map(|w| w.0)), (hops, Some(20)), "{tos}");
             }
-            assert!(!hop_less(&mut packet), "the last one is not taken");
+            assert!(!decrement_hop_limit(&mut packet), "the last one is not taken");
         }
         let mut v6 = [0u8; 40];
         (v6[0], v6[7]) = (0x60, 2);
-        assert!(hop_less(&mut v6) && v6[7] == 1 && !hop_less(&mut v6));
-        assert!(!hop_less(&mut []));
+        assert!(decrement_hop_limit(&mut v6) && v6[7] == 1 && !decrement_hop_limit(&mut v6));
+        assert!(!decrement_hop_limit(&mut []));
     }
 
     #[test]
@@ -101,7 +98,7 @@ mod tests {
         let of = |frame: &mut [u8; 46], len| {
             frame[3] = len;
             set_v4_checksum(frame);
-            whole(frame).map(|w| w.0)
+            validate(frame).map(|w| w.0)
         };
         frame[0] = 0x45;
         assert_eq!(of(&mut frame, 28), Some(28));
@@ -110,13 +107,13 @@ mod tests {
         frame[0] = 0x46;
         assert_eq!((of(&mut frame, 23), of(&mut frame, 24)), (None, Some(24)));
         frame[22] = 1;
-        assert_eq!(whole(&frame), None, "a wrong checksum");
+        assert_eq!(validate(&frame), None, "a wrong checksum");
         frame[0] = 0x44;
-        assert_eq!(whole(&frame), None);
+        assert_eq!(validate(&frame), None);
         let mut v6 = [0u8; 60];
         (v6[0], v6[5]) = (0x60, 8);
-        assert_eq!(whole(&v6).map(|w| w.0), Some(48));
-        assert_eq!(whole(&[]), None);
+        assert_eq!(validate(&v6).map(|w| w.0), Some(48));
+        assert_eq!(validate(&[]), None);
     }
 
     #[test]

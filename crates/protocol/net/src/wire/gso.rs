@@ -3,9 +3,9 @@
 use crate::wire::ip::{
     Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, set_len, set_tcp_checksum, sum,
 };
+use crate::wire::proto;
 use crate::wire::tcp::Flags;
-use crate::wire::walk::{Malformed, Walk, addresses, proto};
-use core::net::IpAddr;
+use crate::wire::walk::{Malformed, Walk};
 
 /// What is left to do for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,18 +124,6 @@ fn set_udp_checksum(packet: &mut [u8], at: &Layout) {
         other => other,
     };
     packet[at.tcp_at + 6..at.tcp_at + 8].copy_from_slice(&checksum.to_be_bytes());
-}
-
-/// Source and destination of a packet.
-///
-/// # Errors
-/// [`Malformed`].
-pub fn ends(packet: &[u8]) -> Result<(IpAddr, IpAddr), Malformed> {
-    match packet.first().map(|b| b >> 4) {
-        Some(4) if packet.len() >= 20 => Ok(addresses(packet, Family::V4)),
-        Some(6) if packet.len() >= V6_HEADER_LEN => Ok(addresses(packet, Family::V6)),
-        _ => Err(Malformed),
-    }
 }
 
 #[cfg(test)]

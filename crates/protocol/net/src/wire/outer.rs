@@ -1,8 +1,9 @@
 //! The outer headers of a packet as a description: what a socket tells beside a payload it received, and is told beside one it
 //! sends. A payload that travels with it needs no headers in its buffer.
 
-use crate::wire::ip::{Family, UDP_HEADER_LEN, V6_HEADER_LEN, be16};
-use crate::wire::walk::{Malformed, V4_HEADER_LEN, addresses, ds_field, proto, set_total_len};
+use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, be16};
+use crate::wire::proto;
+use crate::wire::walk::{Malformed, addresses, ds_field, set_total_len};
 use core::net::IpAddr;
 
 /// Don't fragment, in the byte of IPv4's flags.

@@ -1,49 +1,9 @@
 //! The walk over the headers of an IP packet to the first protocol behind them, whatever it is; and what may be written
 //! into them.
 
-use crate::wire::ip::{Family, V6_HEADER_LEN, be16, finish, sum};
+use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, finish, sum};
+use crate::wire::proto;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-/// Protocol numbers (the registry of IANA), as IPv4's protocol and IPv6's next header name them.
-pub mod proto {
-    /// IPv6 hop-by-hop options.
-    pub const HOP_BY_HOP: u8 = 0;
-    /// ICMP for IPv4.
-    pub const ICMP: u8 = 1;
-    /// IPv4 in IP.
-    pub const IPIP: u8 = 4;
-    /// TCP.
-    pub const TCP: u8 = 6;
-    /// UDP.
-    pub const UDP: u8 = 17;
-    /// DCCP.
-    pub const DCCP: u8 = 33;
-    /// IPv6 in IP.
-    pub const IPV6: u8 = 41;
-    /// IPv6 routing header.
-    pub const ROUTING: u8 = 43;
-    /// IPv6 fragment header.
-    pub const FRAGMENT: u8 = 44;
-    /// Encapsulating security payload.
-    pub const ESP: u8 = 50;
-    /// Authentication header.
-    pub const AH: u8 = 51;
-    /// ICMP for IPv6.
-    pub const ICMPV6: u8 = 58;
-    /// No next header; in ESP a dummy packet.
-    pub const NONE: u8 = 59;
-    /// IPv6 destination options.
-    pub const DESTINATION: u8 = 60;
-    /// The pseudo-header with the IPv4 options of BEET mode.
-    pub const BEETPH: u8 = 94;
-    /// SCTP.
-    pub const SCTP: u8 = 132;
-    /// UDP-Lite.
-    pub const UDPLITE: u8 = 136;
-}
-
-/// IPv4's fixed header in bytes.
-pub const V4_HEADER_LEN: usize = 20;
 
 /// Not a whole IP packet: cut short, or lengths that contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,6 +112,18 @@ pub fn addresses(packet: &[u8], family: Family) -> (IpAddr, IpAddr) {
             let at = |i: usize| Ipv6Addr::from(packet[i..i + 16].as_chunks::<16>().0[0]);
             (at(8).into(), at(24).into())
         }
+    }
+}
+
+/// Source and destination of a packet.
+///
+/// # Errors
+/// [`Malformed`].
+pub fn address_pair(packet: &[u8]) -> Result<(IpAddr, IpAddr), Malformed> {
+    match packet.first().map(|b| b >> 4) {
+        Some(4) if packet.len() >= V4_HEADER_LEN => Ok(addresses(packet, Family::V4)),
+        Some(6) if packet.len() >= V6_HEADER_LEN => Ok(addresses(packet, Family::V6)),
+        _ => Err(Malformed),
     }
 }
 
