@@ -50,6 +50,9 @@ install:
 	target/release/sealane man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sealane
 	install -m 644 etc/sealane.toml $(DESTDIR)$(PREFIX)/share/doc/sealane/
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' etc/sealane.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/systemd/system/sealane.service
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	target/release/sealane completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sealane
 	target/release/sealane completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sealane
