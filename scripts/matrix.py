@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes MATRIX.md: every call of AF_ALG's ABI, whether the preloaded library and the seccomp path serve it, and who uses it.
-What is served is read from the built library's symbols and from the supervisor's source. --check fails when MATRIX.md is stale."""
+"""Writes MATRIX.md: every call of AF_ALG's ABI, whether the preloaded library and the seccomp path serve it, and which programs
+use it. The built library's symbols and the supervisor's source say what is served. --check fails when MATRIX.md is stale."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHIM = ROOT / "target/release/libsealane_shim.so"
 
-# Call, its other C entry points, who uses it on AF_ALG descriptors.
+# Call, its other C entry points, the programs that use it on AF_ALG descriptors.
 CALLS = [
     ("socket", [], "all"),
     ("bind", [], "all"),
@@ -56,14 +56,14 @@ CALLS = [
     ("select", ["pselect"], ""),
     ("epoll_ctl", [], "event loops"),
     ("fork", ["vfork"], "daemons (inherited by the process record, pthread_atfork)"),
-    ("execve", [], "(not inherited: LIMITATIONS.md)"),
+    ("execve", [], "(not inherited: ALG-11)"),
     ("open of /proc/crypto", ["open", "open64", "openat", "openat64", "__open_2", "__open64_2", "__openat_2",
                              "__openat64_2", "fopen", "fopen64"], "libkcapi"),
     ("add_key", [], "ALG_SET_KEY_BY_KEY_SERIAL (logon keys)"),
     ("syscall()", ["syscall"], "libkcapi and afalg engine (AIO), CPython's ctypes"),
-    ("io_uring_enter", [], "(not served: LIMITATIONS.md)"),
+    ("io_uring_enter", [], "(not served: ALG-26)"),
 ]
-# The stand-in is a socket, so positioned reads fail as the kernel's own; pipes and AIO contexts are the kernel's.
+# The stand-in is a socket, so positioned reads fail as they do in the kernel; pipes and AIO contexts are the kernel's.
 NATIVE = {"vmsplice", "tee", "io_setup", "pread64", "pwrite64", "preadv", "pwritev"}
 # C functions whose system call has another name.
 SYSTEM_CALL = {"send": "sendto", "recv": "recvfrom"}
@@ -86,8 +86,16 @@ def main():
     lines = [
         "# AF_ALG, call by call",
         "",
-        "Made by `scripts/matrix.py`; do not edit. *preload*: the library interposes it (the C entry points that it exports are named);",
-        "*seccomp*: the launcher serves it for static and Go programs; *native*: the kernel's own call does what is needed.",
+        "This page lists the system calls that programs use on AF_ALG sockets, and how Sealane serves each. `scripts/matrix.py` makes it;",
+        "do not edit it. The ids, such as ALG-11, are rows of [LIMITATIONS.md](LIMITATIONS.md#af_alg).",
+        "",
+        "| column | meaning |",
+        "|---|---|",
+        "| preload | for dynamic programs: the functions of the C library that the preloaded library replaces |",
+        "| seccomp | for static and Go programs: the system calls that the launcher serves |",
+        "| used by | programs that are known to make the call |",
+        "",
+        "*native*: the kernel's own call already does what is needed. *no*: the call is not served.",
         "",
         "| call | preload | seccomp | used by |",
         "|---|---|---|---|",
