@@ -5,7 +5,7 @@ use aws_lc_sys as c;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
 /// The key lengths of AES in bytes.
@@ -133,8 +133,8 @@ impl SkcipherDriver for Ctr {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    let cbc = AlgInfo::skcipher("cbc(aes)", 16, KEY_LENS, 16);
-    let ctr = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher("ctr(aes)", 1, KEY_LENS, 16) };
+    let cbc = AlgInfo::skcipher("cbc(aes)", 16, KEY_LENS, 16).mode(CipherMode::Cbc);
+    let ctr = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher("ctr(aes)", 1, KEY_LENS, 16).mode(CipherMode::Ctr) };
     vec![
         crate::row(cbc, "cbc-aes", Driver::Skcipher(Arc::new(Cbc))),
         crate::row(ctr, "ctr-aes", Driver::Skcipher(Arc::new(Ctr))),

@@ -84,6 +84,37 @@ pub enum KeyUse {
     Required,
 }
 
+/// The mode of operation of a cipher or AEAD, as far as something beside its driver depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CipherMode {
+    /// Electronic codebook; it has no IV.
+    Ecb,
+    /// Cipher block chaining: the IV on return is the last ciphertext block, and `cts` can be put on it.
+    Cbc,
+    /// Counter mode over the whole block: the IV on return is the next counter.
+    Ctr,
+    /// XTS. Whether the tweak moves on with the text depends on the kernel's version.
+    Xts,
+    /// ChaCha20 as a stream cipher; the IV stays.
+    ChaCha20,
+    /// Counter with CBC-MAC: the first byte of the IV is the size of the length field, less one (RFC 3610 section 2.3).
+    Ccm,
+    /// Any other, or none.
+    Other,
+}
+
+/// How the bytes of a key are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// One key.
+    Plain,
+    /// An `rtattr` with the length of the cipher's key, the MAC's key, the cipher's key (`crypto/authenc.c`).
+    Authenc {
+        /// Keys that the cipher takes.
+        cipher_key_lens: Lens,
+    },
+}
+
 /// What is true of an algorithm whatever driver serves it. Lengths in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlgInfo {
@@ -100,6 +131,12 @@ pub struct AlgInfo {
     pub key_lens: Lens,
     /// Whether it takes one.
     pub key_use: KeyUse,
+    /// Layout of the key.
+    pub key_format: KeyFormat,
+    /// Whether Linux's `setkey` accepts an empty key where the key is optional (`blake2b`); it means no key.
+    pub empty_key: bool,
+    /// Mode of a cipher or AEAD.
+    pub mode: CipherMode,
     /// IV or nonce that the caller gives.
     pub iv_len: usize,
     /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
@@ -121,6 +158,9 @@ impl AlgInfo {
             chunk_len: 1,
             key_lens: Lens::None,
             key_use: KeyUse::None,
+            key_format: KeyFormat::Plain,
+            empty_key: false,
+            mode: CipherMode::Other,
             iv_len: 0,
             digest_len,
             tag_lens: Lens::None,
@@ -173,6 +213,12 @@ impl AlgInfo {
     #[must_use]
     pub fn rng(name: &str) -> Self {
         AlgInfo { kind: Kind::Rng, ..AlgInfo::hash(name, 1, 0) }
+    }
+
+    /// The same, in this mode.
+    #[must_use]
+    pub fn mode(self, mode: CipherMode) -> Self {
+        AlgInfo { mode, ..self }
     }
 
     /// The same, marked as kept for old protocols only.

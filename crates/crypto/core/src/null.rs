@@ -8,7 +8,7 @@
 use crate::aead::{AeadDriver, FlatAeadOp};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::{HashDriver, HashOp, HashState};
-use crate::info::{AlgInfo, Lens};
+use crate::info::{AlgInfo, CipherMode, Lens};
 use crate::key::PreparedKey;
 use crate::mac::{MacDriver, MacOp};
 use crate::registry::{Driver, Row};
@@ -43,10 +43,10 @@ pub fn rows() -> Vec<Row> {
         hmac("sha256", 64, 32),
         hmac("sha512", 128, 64),
         mac(AlgInfo::mac("cmac(aes)", 16, 16, AES)),
-        skcipher(AlgInfo::skcipher("ecb(aes)", 16, AES, 0)),
-        skcipher(AlgInfo::skcipher("cbc(aes)", 16, AES, 16)),
-        skcipher(stream(AlgInfo::skcipher("ctr(aes)", 1, AES, 16))),
-        skcipher(AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 48, 64]), 16)),
+        skcipher(AlgInfo::skcipher("ecb(aes)", 16, AES, 0).mode(CipherMode::Ecb)),
+        skcipher(AlgInfo::skcipher("cbc(aes)", 16, AES, 16).mode(CipherMode::Cbc)),
+        skcipher(stream(AlgInfo::skcipher("ctr(aes)", 1, AES, 16).mode(CipherMode::Ctr))),
+        skcipher(AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 48, 64]), 16).mode(CipherMode::Xts)),
         aead(AlgInfo::aead("gcm(aes)", 1, AES, 12, GCM_TAGS)),
         aead(AlgInfo::aead("rfc4106(gcm(aes))", 1, Lens::Of(&[20, 28, 36]), 8, Lens::Of(&[8, 12, 16]))),
         aead(AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), 12, Lens::Of(&[16]))),

@@ -73,6 +73,6 @@ pub fn calibrate(
 #[must_use]
 pub fn measurable(alg: &Alg, shape: Shape) -> Shape {
     let info = alg.info();
-    let block = if info.kind == Kind::Skcipher || info.name.starts_with("authenc") { info.block_len.max(1) } else { 1 };
+    let block = if matches!(info.kind, Kind::Skcipher | Kind::Aead) { info.block_len.max(1) } else { 1 };
     Shape { bytes: shape.bytes.next_multiple_of(block), ..shape }
 }

@@ -13,7 +13,7 @@ use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::rng::RngState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, KeyUse, Kind};
+use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, Lens};
 use std::time::Duration;
 
 /// The largest burst that can be measured.
@@ -53,32 +53,31 @@ enum Lanes {
 fn key(alg: &Alg, lane: usize) -> Vec<u8> {
     let info = alg.info();
     let byte = |i: usize| (i * 7 + lane * 31 + 1) as u8;
-    if info.name.starts_with("authenc") {
-        return authenc_key(&info.name, byte);
+    if let KeyFormat::Authenc { cipher_key_lens } = info.key_format {
+        return authenc_key(cipher_key_lens, byte);
     }
     let len = match info.key_use {
         KeyUse::None => 0,
         // A MAC with any key length: what protocols use, the digest's length.
         _ if info.kind == Kind::Hash && !info.key_lens.contains(16) => info.key_lens.max().min(32),
         _ if info.kind == Kind::Hash && info.key_lens.contains(info.digest_len) => info.digest_len,
-        _ => [16, 20, 32, 36, 19].into_iter().find(|n| info.key_lens.contains(*n)).unwrap_or(info.key_lens.min()),
+        _ => usual_len(info.key_lens),
     };
     (0..len).map(byte).collect()
 }
 
-/// `rtattr` header, the length of the cipher's key in big endian, the MAC's key, the cipher's key (`crypto/authenc.c`).
-fn authenc_key(name: &str, byte: impl Fn(usize) -> u8) -> Vec<u8> {
-    let cipher_len: usize = if name.contains("des3_ede") {
-        24
-    } else if name.contains("rfc3686") {
-        20
-    } else {
-        16
-    };
+/// A key of `authenc`: the MAC's key has 32 bytes.
+fn authenc_key(cipher_key_lens: Lens, byte: impl Fn(usize) -> u8) -> Vec<u8> {
+    let cipher_len = usual_len(cipher_key_lens);
     let mut key = vec![8, 0, 1, 0];
     key.extend_from_slice(&u32::try_from(cipher_len).expect("a small number").to_be_bytes());
     key.extend((0..32 + cipher_len).map(byte));
     key
+}
+
+/// The length of a key with 128 bits of strength where there is one, with its salt or nonce.
+fn usual_len(lens: Lens) -> usize {
+    [16, 20, 32, 36, 19].into_iter().find(|n| lens.contains(*n)).unwrap_or(lens.min())
 }
 
 fn direction(way: Way) -> Direction {
@@ -228,9 +227,9 @@ impl Workload {
                 assert!(ops.iter().all(|op| op.status.is_ok()));
             }
             Lanes::Aead(tfms) => {
-                let iv_len = tfms[0].info().iv_len;
-                let nonce = if tfms[0].info().name.contains("ccm(") && iv_len == 16 { &CCM_IV } else { &NONCE };
-                let nonce = &nonce[..iv_len];
+                let info = tfms[0].info();
+                let nonce = if info.mode == CipherMode::Ccm { &CCM_IV } else { &NONCE };
+                let nonce = &nonce[..info.iv_len];
                 let flat = |src, dst| InOutBuf::new(src, dst).expect("buffers of one length");
                 let aad: &[&[u8]] = &[&AAD];
                 if let [tfm] = &tfms[..] {

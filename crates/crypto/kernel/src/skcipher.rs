@@ -6,7 +6,7 @@ use sealane_crypto::data::Data;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
-use sealane_crypto::{Alg, AlgInfo, KeyError, OpError, Status};
+use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, OpError, Status};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -91,11 +91,11 @@ impl SkcipherDriver for KernelSkcipher {
 
 /// Modes whose IV on return can be told from outside: ECB, CBC, CTR and ChaCha20.
 pub(crate) fn driver(info: &AlgInfo, portable: Alg) -> Option<Driver> {
-    let iv_out = match info.name.split_once('(').map_or(&*info.name, |(mode, _)| mode) {
-        "ecb" | "chacha20" => IvOut::Same,
-        "cbc" => IvOut::LastBlock,
-        "ctr" => IvOut::Counter,
-        _ => return None,
+    let iv_out = match info.mode {
+        CipherMode::Ecb | CipherMode::ChaCha20 => IvOut::Same,
+        CipherMode::Cbc => IvOut::LastBlock,
+        CipherMode::Ctr => IvOut::Counter,
+        CipherMode::Xts | CipherMode::Ccm | CipherMode::Other => return None,
     };
     Some(Driver::Skcipher(Arc::new(KernelSkcipher { info: info.clone(), iv_out, portable })))
 }

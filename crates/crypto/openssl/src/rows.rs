@@ -10,7 +10,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Status};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -255,13 +255,15 @@ pub fn rows() -> Vec<Row> {
         let counter = u128::from_be_bytes((&*iv).try_into().expect("a counter block")).wrapping_add(u128::from(blocks));
         iv.copy_from_slice(&counter.to_be_bytes());
     };
-    for (name, mode, block, iv_len, next_iv) in
-        [("ecb(aes)", "ECB", 16, 0, keep), ("cbc(aes)", "CBC", 16, 16, copy), ("ctr(aes)", "CTR", 1, 16, count)]
-    {
-        let info = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher(name, block, AES_KEYS, iv_len) };
-        rows.push(row(info, Driver::Skcipher(Arc::new(Cipher { by_key: aes(mode), xts: false, next_iv }))));
+    for (name, by_key, mode, block, iv_len, next_iv) in [
+        ("ecb(aes)", aes("ECB"), CipherMode::Ecb, 16, 0, keep),
+        ("cbc(aes)", aes("CBC"), CipherMode::Cbc, 16, 16, copy),
+        ("ctr(aes)", aes("CTR"), CipherMode::Ctr, 1, 16, count),
+    ] {
+        let info = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher(name, block, AES_KEYS, iv_len).mode(mode) };
+        rows.push(row(info, Driver::Skcipher(Arc::new(Cipher { by_key, xts: false, next_iv }))));
     }
-    let info = AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 64]), 16);
+    let info = AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 64]), 16).mode(CipherMode::Xts);
     rows.push(row(info, Driver::Skcipher(Arc::new(Cipher { by_key: aes("XTS"), xts: true, next_iv: keep }))));
     let tags = Lens::Of(&[4, 8, 12, 13, 14, 15, 16]);
     rows.push(row(

@@ -8,7 +8,7 @@ use super::{MODULE, PRIORITY};
 use cipher::consts::U16;
 use sealane_crypto::aead::AeadDriver;
 use sealane_crypto::registry::{Driver, Row};
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, CipherMode, Lens};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -35,6 +35,6 @@ fn gcm<F: Family<Block = U16>>() -> Row {
 
 fn ccm<F: Family<Block = U16>>() -> Row {
     let tags = Lens::Of(&[4, 6, 8, 10, 12, 14, 16]);
-    let info = AlgInfo::aead(&format!("ccm({})", F::NAME), 1, F::KEY_LENS, 16, tags);
+    let info = AlgInfo::aead(&format!("ccm({})", F::NAME), 1, F::KEY_LENS, 16, tags).mode(CipherMode::Ccm);
     row(info, &format!("ccm-{}", F::NAME), Ccm::<F>(PhantomData))
 }

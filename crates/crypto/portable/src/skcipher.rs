@@ -12,7 +12,7 @@ use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, CipherMode, Lens};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -48,9 +48,9 @@ pub(super) fn rows() -> Vec<Row> {
     let key = Lens::Of(&[32]);
     rows.push(wide_row("adiantum(xchacha12,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R12>(PhantomData)));
     rows.push(wide_row("adiantum(xchacha20,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R20>(PhantomData)));
-    rows.push(chacha_row("chacha20", 16, ChaCha20));
-    rows.push(chacha_row("xchacha20", 32, XChaCha::<R20>(PhantomData)));
-    rows.push(chacha_row("xchacha12", 32, XChaCha::<R12>(PhantomData)));
+    rows.push(chacha_row("chacha20", CipherMode::ChaCha20, 16, ChaCha20));
+    rows.push(chacha_row("xchacha20", CipherMode::Other, 32, XChaCha::<R20>(PhantomData)));
+    rows.push(chacha_row("xchacha12", CipherMode::Other, 32, XChaCha::<R12>(PhantomData)));
     rows
 }
 
@@ -61,17 +61,17 @@ fn row(info: AlgInfo, driver: impl SkcipherDriver + 'static) -> Row {
 
 fn modes_of<F: Family>(rows: &mut Vec<Row>) {
     let block = F::Block::USIZE;
-    let info = |mode, block_len, iv_len| {
-        let info = AlgInfo::skcipher(&format!("{mode}({})", F::NAME), block_len, F::KEY_LENS, iv_len);
-        AlgInfo { chunk_len: block, legacy: F::LEGACY, ..info }
+    let info = |name, mode, block_len, iv_len| {
+        let info = AlgInfo::skcipher(&format!("{name}({})", F::NAME), block_len, F::KEY_LENS, iv_len);
+        AlgInfo { chunk_len: block, legacy: F::LEGACY, mode, ..info }
     };
-    rows.push(row(info("ecb", block, 0), Modes::<F> { mode: Mode::Ecb, family: PhantomData }));
-    rows.push(row(info("cbc", block, block), Modes::<F> { mode: Mode::Cbc, family: PhantomData }));
-    rows.push(row(info("ctr", 1, block), Modes::<F> { mode: Mode::Ctr, family: PhantomData }));
+    rows.push(row(info("ecb", CipherMode::Ecb, block, 0), Modes::<F> { mode: Mode::Ecb, family: PhantomData }));
+    rows.push(row(info("cbc", CipherMode::Cbc, block, block), Modes::<F> { mode: Mode::Cbc, family: PhantomData }));
+    rows.push(row(info("ctr", CipherMode::Ctr, 1, block), Modes::<F> { mode: Mode::Ctr, family: PhantomData }));
 }
 
 fn xts_row<F: Family<Block = U16>>(key_lens: Lens, out: TweakOut) -> Row {
-    let info = AlgInfo::skcipher(&format!("xts({})", F::NAME), 16, key_lens, 16);
+    let info = AlgInfo::skcipher(&format!("xts({})", F::NAME), 16, key_lens, 16).mode(CipherMode::Xts);
     row(info, Xts::<F> { out, family: PhantomData })
 }
 
@@ -80,8 +80,8 @@ fn wide_row(name: &str, tweak_len: usize, key_lens: Lens, driver: impl SkcipherD
     row(AlgInfo::skcipher(name, 16, key_lens, tweak_len), driver)
 }
 
-fn chacha_row(name: &str, iv_len: usize, driver: impl SkcipherDriver + 'static) -> Row {
-    let info = AlgInfo::skcipher(name, 1, Lens::Of(&[32]), iv_len);
+fn chacha_row(name: &str, mode: CipherMode, iv_len: usize, driver: impl SkcipherDriver + 'static) -> Row {
+    let info = AlgInfo::skcipher(name, 1, Lens::Of(&[32]), iv_len).mode(mode);
     row(AlgInfo { chunk_len: 64, ..info }, driver)
 }
 

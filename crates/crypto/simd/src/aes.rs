@@ -7,7 +7,7 @@ use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, CipherMode, Lens};
 use std::sync::Arc;
 
 pub(super) const BLOCK: usize = 16;
@@ -272,10 +272,14 @@ pub(super) fn rows<M: Modes>() -> Vec<Row> {
         let driver = Driver::Skcipher(Arc::new(Cipher::<M> { mode, kernels: PhantomData }));
         Row::new(info, &format!("{name}-aes-{}", M::MODULE), M::MODULE, PRIORITY, driver)
     };
+    let ecb = AlgInfo::skcipher("ecb(aes)", BLOCK, KEYS, 0).mode(CipherMode::Ecb);
+    let cbc = AlgInfo::skcipher("cbc(aes)", BLOCK, KEYS, BLOCK).mode(CipherMode::Cbc);
+    let ctr = AlgInfo::skcipher("ctr(aes)", 1, KEYS, BLOCK).mode(CipherMode::Ctr);
+    let xts = AlgInfo::skcipher("xts(aes)", BLOCK, Lens::Of(&[32, 48, 64]), BLOCK).mode(CipherMode::Xts);
     vec![
-        row(Mode::Ecb, "ecb", AlgInfo::skcipher("ecb(aes)", BLOCK, KEYS, 0)),
-        row(Mode::Cbc, "cbc", AlgInfo::skcipher("cbc(aes)", BLOCK, KEYS, BLOCK)),
-        row(Mode::Ctr, "ctr", AlgInfo { chunk_len: BLOCK, ..AlgInfo::skcipher("ctr(aes)", 1, KEYS, BLOCK) }),
-        row(Mode::Xts, "xts", AlgInfo::skcipher("xts(aes)", BLOCK, Lens::Of(&[32, 48, 64]), BLOCK)),
+        row(Mode::Ecb, "ecb", ecb),
+        row(Mode::Cbc, "cbc", cbc),
+        row(Mode::Ctr, "ctr", AlgInfo { chunk_len: BLOCK, ..ctr }),
+        row(Mode::Xts, "xts", xts),
     ]
 }

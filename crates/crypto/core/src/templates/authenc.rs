@@ -6,7 +6,7 @@ use super::{CHUNK, MAX_IV_LEN, part, row};
 use crate::aead::{AeadDriver, AeadOp, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::info::{AlgInfo, KeyUse, Kind, Lens};
+use crate::info::{AlgInfo, KeyFormat, KeyUse, Kind, Lens};
 use crate::key::PreparedKey;
 use crate::mac::{self, MAX_TAG_LEN, MacOp, MacTfm};
 use crate::registry::{Alg, Driver, Registry, Row};
@@ -43,7 +43,8 @@ fn make(registry: &Registry, name: &Name<'_>, template: &str, esn: bool) -> Opti
     let tags = Lens::Range(if esn { 4 } else { 1 }, mac.info().digest_len);
     let keys = Lens::Range(HEADER_LEN, usize::MAX);
     let info = AlgInfo::aead("", cipher.info().block_len, keys, cipher.info().iv_len, tags);
-    let info = AlgInfo { chunk_len: cipher.info().chunk_len, ..info };
+    let key_format = KeyFormat::Authenc { cipher_key_lens: cipher.info().key_lens };
+    let info = AlgInfo { chunk_len: cipher.info().chunk_len, key_format, ..info };
     let driver = Driver::Aead(Arc::new(Authenc { mac: mac.clone(), cipher: cipher.clone(), esn }));
     Some(row(template, &[&mac, &cipher], info, driver))
 }

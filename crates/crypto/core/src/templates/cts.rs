@@ -4,7 +4,7 @@
 use super::{only_part, row};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::info::{AlgInfo, Kind};
+use crate::info::{AlgInfo, CipherMode, Kind};
 use crate::key::PreparedKey;
 use crate::registry::{Alg, Driver, Registry, Row};
 use crate::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherTfm};
@@ -18,7 +18,7 @@ pub(super) fn cts(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     let cbc = only_part(registry, Kind::Skcipher, name, "cts")?;
     let info = cbc.info();
     // Linux asks for the name as well (`crypto/cts.c`): a mode with an IV of one block need not be CBC.
-    if info.iv_len != info.block_len || info.block_len > MAX_BLOCK || !info.name.starts_with("cbc(") {
+    if info.iv_len != info.block_len || info.block_len > MAX_BLOCK || info.mode != CipherMode::Cbc {
         return None;
     }
     let info = AlgInfo::skcipher("", info.block_len, info.key_lens, info.iv_len);

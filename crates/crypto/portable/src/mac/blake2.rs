@@ -14,13 +14,16 @@ use std::marker::PhantomData;
 trait Blake2: FixedOutput + Update + Clone + Send + Sync + 'static {
     /// Longest key in bytes; the block is twice as long.
     const MAX_KEY_LEN: usize;
+    /// [`AlgInfo::empty_key`].
+    const EMPTY_KEY: bool;
     fn keyed(key: Option<&[u8]>) -> Option<Self>;
 }
 
 macro_rules! blake2 {
-    ($family:ident, $max_key_len:literal, $($out:ty),*) => {$(
+    ($family:ident, $max_key_len:literal, $empty_key:literal, $($out:ty),*) => {$(
         impl Blake2 for $family<$out> {
             const MAX_KEY_LEN: usize = $max_key_len;
+            const EMPTY_KEY: bool = $empty_key;
 
             fn keyed(key: Option<&[u8]>) -> Option<Self> {
                 Self::new_with_salt_and_personal(key, &[], &[]).ok()
@@ -29,8 +32,8 @@ macro_rules! blake2 {
     )*};
 }
 
-blake2!(Blake2bMac, 64, U20, U32, U48, U64);
-blake2!(Blake2sMac, 32, U16, U20, U28, U32);
+blake2!(Blake2bMac, 64, true, U20, U32, U48, U64);
+blake2!(Blake2sMac, 32, false, U16, U20, U28, U32);
 
 /// The prepared key is the state that has taken it in.
 struct Keyed<D>(PhantomData<D>);
@@ -64,7 +67,7 @@ impl<D: Blake2> Mac for Keyed<D> {
 fn row<D: Blake2>(name: &str) -> Row {
     let keys = Lens::Range(1, D::MAX_KEY_LEN);
     let info = AlgInfo::mac(name, 2 * D::MAX_KEY_LEN, <D as OutputSizeUser>::output_size(), keys);
-    super::row::<Keyed<D>>(AlgInfo { key_use: KeyUse::Optional, ..info })
+    super::row::<Keyed<D>>(AlgInfo { key_use: KeyUse::Optional, empty_key: D::EMPTY_KEY, ..info })
 }
 
 pub(super) fn rows() -> Vec<Row> {

@@ -13,12 +13,11 @@ use sealane_abi::Errno;
 use sealane_abi::if_alg::{ALG_OP_DECRYPT, ALG_OP_ENCRYPT, Control};
 use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE};
-use sealane_crypto::Kind;
 use sealane_crypto::aead::AeadTfm;
 use sealane_crypto::data::Data;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::AlgInfo;
+use sealane_crypto::{AlgInfo, CipherMode, Kind};
 use zeroize::Zeroize;
 
 /// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).
@@ -72,7 +71,7 @@ impl CipherOp {
             init: false,
             write: false,
             aead: info.kind == Kind::Aead,
-            xts: info.name.starts_with("xts("),
+            xts: info.mode == CipherMode::Xts,
             lsk_block_len: if lskcipher { info.block_len.max(1) } else { 1 },
         }
     }

@@ -135,7 +135,7 @@ impl<L: RawMutex> Bound<L> {
             Transform::Mac(tfm) if info.key_use == KeyUse::Optional => {
                 // To the core an empty key is none, which only one kind of hash takes for one.
                 let taken = match key {
-                    [] => rules.empty_blake2b_key && info.name.starts_with("blake2b"),
+                    [] => rules.empty_blake2b_key && info.empty_key,
                     key => info.key_lens.contains(key.len()),
                 };
                 if !taken {
