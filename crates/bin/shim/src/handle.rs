@@ -3,16 +3,10 @@
 use crate::lock::{Lock, RawLock};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use sealane_engine_alg::{CryptoUser, Socket};
-use std::sync::Arc;
+use sealane_engine_alg::front;
 
-/// What a descriptor stands for.
-pub(crate) enum Object {
-    /// An AF_ALG socket, transform or operation.
-    Alg(Arc<Socket<RawLock>>),
-    /// A NETLINK_CRYPTO socket.
-    Netlink(Arc<CryptoUser<RawLock>>),
-}
+/// The object behind a descriptor.
+pub(crate) type Object = front::Object<RawLock>;
 
 /// An open socket.
 pub(crate) struct Handle {

@@ -6,7 +6,8 @@
 //! - [`hooks`] has the C functions; a glance at [`table`] tells whether a descriptor is ours, and if not libc's own
 //!   function is called;
 //! - [`entry`] stands between the C caller and us: errno, panics, signal handlers;
-//! - [`user`] turns the caller's pointers into slices, and the engine's socket does the rest;
+//! - [`program`] gives the engine's front end the descriptor and, by [`user`], slices for the caller's pointers; it does the
+//!   rest;
 //! - [`standin`] keeps what poll sees of a descriptor in step;
 //! - [`arena`] holds everything, shared with the processes that fork makes; [`lock`] excludes threads and processes.
 //!
@@ -20,6 +21,7 @@ mod handle;
 mod hooks;
 mod lock;
 mod proc;
+mod program;
 mod reap;
 mod record;
 mod standin;

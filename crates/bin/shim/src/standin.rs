@@ -4,7 +4,6 @@
 //! What it shows to poll follows the engine only from the first time that somebody polls it: programs that never poll
 //! pay for one system call, `socket`.
 
-use crate::handle::{Handle, Object};
 use crate::sys::{check, raw};
 use crate::table::Borrow;
 use core::ffi::c_int;
@@ -47,11 +46,10 @@ fn show(fd: c_int, handle: &Borrow) {
         standin.prepared = true;
         standin.shown = prepare(fd, standin.lively, &mut standin.cookie);
     }
-    let wanted = match handle.object() {
-        _ if !standin.lively => return,
-        Object::Alg(socket) => socket.poll().0,
-        Object::Netlink(socket) => socket.poll().0,
-    } & (IN | OUT);
+    if !standin.lively {
+        return;
+    }
+    let wanted = handle.object().poll().0 & (IN | OUT);
     if wanted != standin.shown {
         display(fd, wanted, standin.cookie);
         standin.shown = wanted;
@@ -129,10 +127,4 @@ fn display(fd: c_int, wanted: u32, cookie: [u8; 8]) {
             raw!(libc::SYS_sendto, fd, bytes.as_ptr(), len, quiet, 0, 0);
         }
     }
-}
-
-/// Whether calls on this handle must not wait.
-#[inline]
-pub(crate) fn dontwait(handle: &Handle) -> u32 {
-    if handle.nonblock.load(Ordering::Relaxed) { libc::MSG_DONTWAIT as u32 } else { 0 }
 }

@@ -4,22 +4,11 @@ use crate::arena::Arena;
 use crate::audit;
 use crate::entry::asleep;
 use crate::fork;
-use crate::lock::RawLock;
 use crate::sys;
 use core::sync::atomic::{AtomicU32, Ordering};
 use sealane_engine_alg::{Errno, Host, NetDefaults, Profile, System};
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// A socket as this library makes them.
-pub(crate) type Socket = sealane_engine_alg::Socket<RawLock>;
-/// A NETLINK_CRYPTO socket as this library makes them.
-pub(crate) type CryptoUser = sealane_engine_alg::CryptoUser<RawLock>;
-
-/// An engine errno as libc has it.
-pub(crate) fn number(errno: Errno) -> i32 {
-    errno.number()
-}
 
 /// The system, made now if need be.
 ///

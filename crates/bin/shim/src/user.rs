@@ -227,11 +227,6 @@ impl<T: core::ops::Deref<Target = [u8]>> Pieces<T> {
     pub(crate) fn len(&mut self) -> usize {
         self.absent + self.as_mut().iter().map(|piece| piece.len()).sum::<usize>()
     }
-
-    /// Whether they are of no bytes in all.
-    pub(crate) fn is_empty(&mut self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// The control messages of a send.

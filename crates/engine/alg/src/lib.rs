@@ -3,6 +3,7 @@
 //! - [`alg`]: AF_ALG, a [`Socket`] for each descriptor;
 //! - [`crypto_user`]: NETLINK_CRYPTO, a [`CryptoUser`] for each descriptor;
 //! - [`procfs`]: the text of `/proc/crypto`;
+//! - [`front`]: the calls of a program on a descriptor of either;
 //! - [`catalog`]: the names of the imitated kernel's algorithms;
 //! - [`system`] and [`host`]: the state that all sockets share, and the services that they need from outside;
 //! - [`audit`]: counters of the algorithms that programs use.
@@ -15,6 +16,7 @@ pub mod alg;
 pub mod audit;
 pub mod catalog;
 pub mod crypto_user;
+pub mod front;
 pub mod host;
 mod options;
 pub mod procfs;

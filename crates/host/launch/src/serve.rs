@@ -16,7 +16,7 @@ pub(crate) mod xfrm;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
-use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System};
+use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
 use sealane_sys::peer::{self, Peer};
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
@@ -26,19 +26,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
-pub(crate) type Socket = sealane_engine_alg::Socket<RawMutex>;
-pub(crate) type CryptoUser = sealane_engine_alg::CryptoUser<RawMutex>;
+/// The object behind a stand-in.
+pub(crate) type Object = front::Object<RawMutex>;
 
 /// The most threads that wait in calls of the program; one more call fails with `ENOMEM`.
 const MAX_THREADS: usize = 256;
 /// How often a waiting thread looks whether its caller still waits.
 const LOOK_MS: u32 = 10;
-
-/// What a stand-in stands for.
-pub(crate) enum Object {
-    Alg(Arc<Socket>),
-    Netlink(Arc<CryptoUser>),
-}
 
 /// One open socket of the program.
 pub(crate) struct Entry {
@@ -49,7 +43,7 @@ pub(crate) struct Entry {
     /// Whether its maker was privileged: what the audit files its calls under.
     pub(crate) privileged: bool,
     /// Whether poll can ever find it ready, and what it shows: readable, writable.
-    pub(crate) lively: bool,
+    pub(crate) pollable: bool,
     pub(crate) shown: Mutex<(bool, bool)>,
 }
 

@@ -115,6 +115,12 @@ impl Errno {
     }
 }
 
+impl From<Errno> for i32 {
+    fn from(errno: Errno) -> i32 {
+        errno.number()
+    }
+}
+
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {

@@ -1,5 +1,7 @@
 //! `linux/socket.h`, `asm-generic/socket.h` and `linux/net.h`: families, levels, options, message flags.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Address family of the crypto interface.
 pub const AF_ALG: i32 = 38;
 /// Address family of netlink.
@@ -100,6 +102,8 @@ pub const MSG_TRUNC: u32 = 0x20;
 pub const MSG_DONTWAIT: u32 = 0x40;
 /// Wait for all of it.
 pub const MSG_WAITALL: u32 = 0x100;
+/// In recvmmsg: wait for the first message only.
+pub const MSG_WAITFORONE: u32 = 0x1_0000;
 /// No SIGPIPE.
 pub const MSG_NOSIGNAL: u32 = 0x4000;
 /// More of this message comes.
@@ -115,6 +119,37 @@ pub const IP_XFRM_POLICY: i32 = 17;
 pub const IPV6_XFRM_POLICY: i32 = 35;
 /// The port of ESP in UDP, which is also IKE's (RFC 3948).
 pub const NAT_T: u16 = 4500;
+
+/// The most messages of one sendmmsg or recvmmsg: `UIO_MAXIOV`.
+pub const MAX_MESSAGES: u32 = 1024;
+/// `struct mmsghdr` in bytes: a [`Msghdr`], the length of the message, padding.
+pub const MMSGHDR_LEN: u64 = 64;
+
+/// `struct msghdr`, pointers as numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Msghdr {
+    /// Address of the peer's address.
+    pub msg_name: u64,
+    /// Its length.
+    pub msg_namelen: u32,
+    /// Padding.
+    pub pad: u32,
+    /// Address of an array of `struct iovec`.
+    pub msg_iov: u64,
+    /// Its length in elements.
+    pub msg_iovlen: u64,
+    /// Address of control messages.
+    pub msg_control: u64,
+    /// Their length in bytes.
+    pub msg_controllen: u64,
+    /// Flags of a received message.
+    pub msg_flags: u32,
+    /// Padding.
+    pub pad2: u32,
+}
+
+const _: () = assert!(size_of::<Msghdr>() == 56);
 
 /// Page size of the imitated machine: the granule of AF_ALG's buffers.
 pub const PAGE_SIZE: usize = 4096;

@@ -1,14 +1,15 @@
 //! Asynchronous I/O on our descriptors (libaio's functions, and the calls by number): operations complete before
 //! `io_submit` returns, as they do on Linux 7.3, and their events wait for `io_getevents`.
 
-use super::data;
 use crate::entry::guarded;
+use crate::program::Here;
 use crate::record::AioQueue;
 use crate::sys::{check, raw, returned};
 use crate::table;
 use crate::user;
 use core::ffi::{c_int, c_long, c_void};
 use libc::timespec;
+use sealane_engine_alg::{SendMsg, front};
 use std::collections::VecDeque;
 use std::io::Write as _;
 
@@ -84,6 +85,8 @@ unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32>
         return Err(libc::EAGAIN);
     }
     let h = &table::borrow(iocb.fd).ok_or(libc::EBADF)?;
+    // SAFETY: the program's own call.
+    let here = &unsafe { Here::new(iocb.fd, h) };
     if iocb.flags & FLAG_RESFD != 0 {
         check_eventfd(iocb.eventfd)?;
     }
@@ -103,14 +106,24 @@ unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32>
                     PREAD => user::Pieces::<&mut [u8]>::flat(buf, len)?,
                     _ => user::scatter(buf.cast(), len, libc::EINVAL)?,
                 };
-                if seekable(data.len())? { data::get_pieces(iocb.fd, h, &mut data) } else { Err(libc::ESPIPE) }
+                if seekable(data.len())? {
+                    let unwritable = data.absent;
+                    front::recv_pieces(here, data.as_mut(), unwritable).map(|got| got.len)
+                } else {
+                    Err(libc::ESPIPE)
+                }
             }
             PWRITE | PWRITEV => {
                 let mut data = match iocb.opcode {
                     PWRITE => user::Pieces::<&[u8]>::flat(buf, len)?,
                     _ => user::gather(buf.cast(), len, libc::EINVAL)?,
                 };
-                if seekable(data.len())? { data::put_pieces(iocb.fd, h, &mut data) } else { Err(libc::ESPIPE) }
+                if seekable(data.len())? {
+                    let unreadable = data.absent;
+                    front::give(here, &SendMsg { data: data.as_mut(), unreadable, ..SendMsg::default() })
+                } else {
+                    Err(libc::ESPIPE)
+                }
             }
             _ => return Err(libc::EINVAL),
         }

@@ -3,12 +3,11 @@
 use super::hook::hook;
 use crate::arena;
 use crate::entry::{quietly, real};
-use crate::handle::Object;
 use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_uint};
 use libc::{FILE, msghdr};
-use sealane_engine_alg::{is_device_ioctl, is_generic_ioctl};
+use sealane_engine_alg::front;
 
 /// The most handles remembered while they travel; beyond, the oldest is forgotten.
 const MAX_IN_FLIGHT: usize = 256;
@@ -142,17 +141,12 @@ hook! {
     fn ioctl(fd: c_int, request: usize, arg: usize) -> c_int, fd |h| {
         // The request is an unsigned int for the kernel; what C left in the upper half means nothing.
         let request = request & 0xffff_ffff;
-        match h.object() {
-            _ if is_generic_ioctl(request as u32) => {}
-            Object::Alg(_) => return Err(libc::EOPNOTSUPP),
-            Object::Netlink(_) if is_device_ioctl(request as u32) => {}
-            Object::Netlink(_) => return Err(libc::ENOTTY),
-        }
+        front::ioctl(h, request as u32)?;
         // SAFETY: the program's own call.
         let done = crate::sys::check(unsafe { crate::sys::raw!(libc::SYS_ioctl, fd, request, arg) })?;
         if request as u64 == libc::FIONBIO {
             // SAFETY: the kernel has just read it.
-            h.set_nonblock(unsafe { user::read(arg as *const c_int) }? != 0);
+            h.handle().set_nonblock(unsafe { user::read(arg as *const c_int) }? != 0);
         }
         Ok(done as isize)
     };

@@ -1,6 +1,6 @@
 //! The macro by which functions of libc are interposed.
 
-/// Interposes a libc function whose descriptor may be ours: `|handle| result` when it is, libc's otherwise.
+/// Interposes a libc function whose descriptor may be ours: `|here| result` when it is, libc's otherwise.
 ///
 /// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame then.
 macro_rules! hook {
@@ -10,7 +10,9 @@ macro_rules! hook {
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             if $crate::table::ours($fd) {
                 return $crate::entry::guarded(|| {
-                    let $h = &$crate::table::borrow($fd).ok_or(libc::EBADF)?;
+                    let handle = $crate::table::borrow($fd).ok_or(libc::EBADF)?;
+                    // SAFETY: the program's own call.
+                    let $h = &unsafe { $crate::program::Here::new($fd, &handle) };
                     $body
                 }) as $ret;
             }

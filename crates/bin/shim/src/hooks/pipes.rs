@@ -1,13 +1,12 @@
 //! splice, vmsplice, tee and sendfile into AF_ALG sockets: the bytes are copied, as Linux 7.3 copies them.
 
-use super::data;
 use super::hook::hook;
 use crate::entry::{guarded, real};
-use crate::standin::dontwait;
+use crate::program::Here;
 use crate::sys::{check, raw};
-use crate::table::{self, Borrow};
+use crate::table;
 use core::ffi::{c_int, c_uint};
-use sealane_engine_alg::SendMsg;
+use sealane_engine_alg::{SendMsg, front};
 
 const MSG_MORE: u32 = libc::MSG_MORE as u32;
 const SPLICE_F_NONBLOCK: c_uint = 2;
@@ -58,8 +57,8 @@ fn put_back(pipe_read: c_int, bytes: &[u8]) {
 }
 
 /// Moves up to `len` bytes from a pipe into a socket.
-fn from_pipe(pipe: c_int, fd: c_int, handle: &Borrow, mut len: usize, flags: c_uint) -> Result<isize, i32> {
-    let mut bounce = handle.bounce.lock();
+fn from_pipe(pipe: c_int, here: &Here<'_>, mut len: usize, flags: c_uint) -> Result<isize, i32> {
+    let mut bounce = here.handle().bounce.lock();
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);
     }
@@ -74,16 +73,16 @@ fn from_pipe(pipe: c_int, fd: c_int, handle: &Borrow, mut len: usize, flags: c_u
         };
         let rest = len - n;
         let more = flags & SPLICE_F_MORE != 0 || (rest > 0 && waiting(pipe) > 0);
-        let flags = dontwait(handle) | if more { MSG_MORE } else { 0 };
+        let flags = if more { MSG_MORE } else { 0 };
         let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags, spliced: true, ..SendMsg::default() };
-        match data::give(fd, handle, &msg) {
-            Ok(sent) if sent as usize == n => {
+        match front::give(here, &msg) {
+            Ok(sent) if sent == n => {
                 done += n;
                 len = rest;
             }
             Ok(sent) => {
-                put_back(pipe, &bounce[sent as usize..n]);
-                done += sent as usize;
+                put_back(pipe, &bounce[sent..n]);
+                done += sent;
                 break;
             }
             Err(errno) => {
@@ -99,18 +98,18 @@ fn from_pipe(pipe: c_int, fd: c_int, handle: &Borrow, mut len: usize, flags: c_u
 }
 
 /// Receives up to `len` bytes, as far as the pipe has room, into a pipe.
-fn to_pipe(fd: c_int, handle: &Borrow, pipe: c_int, len: usize) -> Result<isize, i32> {
+fn to_pipe(here: &Here<'_>, pipe: c_int, len: usize) -> Result<isize, i32> {
     // SAFETY: plain values.
     let size = check(unsafe { raw!(libc::SYS_fcntl, pipe, libc::F_GETPIPE_SZ, 0) })?;
     let len = len.min(PASS).min(size.saturating_sub(waiting(pipe)));
     if len == 0 {
         return Ok(0);
     }
-    let mut bounce = handle.bounce.lock();
+    let mut bounce = here.handle().bounce.lock();
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);
     }
-    let got = data::take(fd, handle, &mut [&mut bounce[..len]], 0, 0)?.len;
+    let got = front::take(here, &mut [&mut bounce[..len]], 0, 0)?.len;
     // SAFETY: the buffer is readable.
     check(unsafe { raw!(libc::SYS_write, pipe, bounce.as_ptr(), got) }).map(|n| n as isize)
 }
@@ -140,7 +139,9 @@ pub(crate) unsafe extern "C-unwind" fn splice(
             if table::ours(from) || !is_pipe(from)? {
                 return Err(libc::EINVAL);
             }
-            from_pipe(from, to, &handle, len.min(crate::user::MAX_BYTES), flags)
+            // SAFETY: the program's own call.
+            let here = unsafe { Here::new(to, &handle) };
+            from_pipe(from, &here, len.min(crate::user::MAX_BYTES), flags)
         });
     }
     if table::ours(from) {
@@ -152,7 +153,9 @@ pub(crate) unsafe extern "C-unwind" fn splice(
             if flags & !0xf != 0 || !is_pipe(to)? {
                 return Err(libc::EINVAL);
             }
-            to_pipe(from, &handle, to, len)
+            // SAFETY: the program's own call.
+            let here = unsafe { Here::new(from, &handle) };
+            to_pipe(&here, to, len)
         });
     }
     real!(splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: usize, flags: c_uint) -> isize)
@@ -167,8 +170,8 @@ fn is_pipe(fd: c_int) -> Result<bool, i32> {
 }
 
 /// Moves a file's bytes into a socket.
-fn from_file(file: c_int, at: *mut i64, fd: c_int, handle: &Borrow, len: usize) -> Result<isize, i32> {
-    let mut bounce = handle.bounce.lock();
+fn from_file(file: c_int, at: *mut i64, here: &Here<'_>, len: usize) -> Result<isize, i32> {
+    let mut bounce = here.handle().bounce.lock();
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);
     }
@@ -192,15 +195,9 @@ fn from_file(file: c_int, at: *mut i64, fd: c_int, handle: &Borrow, len: usize) 
             Err(_) => break,
         };
         let more = if done + n < len { MSG_MORE } else { 0 };
-        let msg = SendMsg {
-            data: &[&bounce[..n]],
-            control: &[],
-            flags: dontwait(handle) | more,
-            spliced: true,
-            ..SendMsg::default()
-        };
-        let sent = match data::give(fd, handle, &msg) {
-            Ok(sent) => sent as usize,
+        let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags: more, spliced: true, ..SendMsg::default() };
+        let sent = match front::give(here, &msg) {
+            Ok(sent) => sent,
             Err(errno) => {
                 unread(file, offset, n);
                 if done == 0 {
@@ -235,9 +232,13 @@ fn unread(file: c_int, offset: Option<i64>, n: usize) {
 
 hook! {
     /// `sendfile(2)`.
-    fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize, to |h| from_file(from, at, to, h, len);
+    fn sendfile(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize, to |h| {
+        from_file(from, at, h, len)
+    };
     /// `sendfile(2)` as programs with 64-bit file offsets call it.
-    fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize, to |h| from_file(from, at, to, h, len);
+    fn sendfile64(to: c_int, from: c_int, at: *mut i64, len: usize) -> isize, to |h| {
+        from_file(from, at, h, len)
+    };
     /// `vmsplice(2)`: an AF_ALG socket is no pipe.
     fn vmsplice(fd: c_int, iov: *const libc::iovec, n: usize, flags: c_uint) -> isize, fd |h| {
         let _ = (h, iov, n, flags);

@@ -1,31 +1,21 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::{CryptoUser, Entry, Object, PRIVILEGED, Server, Socket, Verdict, caller, tcp_ao, xfrm};
+use super::{Entry, Object, PRIVILEGED, Server, Verdict, caller, tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
-use parking_lot::Mutex;
-use sealane_crypto::Kind;
-use sealane_engine_alg::{Errno, PollMask, SendMsg, is_device_ioctl, is_generic_ioctl};
+use parking_lot::{Mutex, RawMutex};
+use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
+use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory};
+use sealane_engine_alg::{Caller, PollMask, Received, SendMsg};
 use sealane_sys::peer::{self, Peer, Span};
 use sealane_sys::seccomp::Notification;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
-const AF_ALG: i32 = libc::AF_ALG;
-const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-const TYPE: i32 = 0xf;
 /// The most bytes that one call moves: a longer one is served in part, which the interface allows.
 const MAX_BYTES: usize = 16 << 20;
-const MSG_MORE: u32 = libc::MSG_MORE as u32;
-const MSG_DONTWAIT: u32 = libc::MSG_DONTWAIT as u32;
-/// `struct msghdr` on 64-bit machines.
-const MSGHDR: usize = 56;
-const MMSGHDR: u64 = 64;
 
 type Done = Result<i64, Verdict>;
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(*bytes[at..].first_chunk().expect("inside the structure"))
-}
 
 /// A call in the hands of one thread.
 struct Call<'a> {
@@ -73,65 +63,52 @@ pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
     Ok(0)
 }
 
+/// A count of bytes or messages as a call returns it.
+fn count(done: Result<usize, Verdict>) -> Done {
+    done.map(|n| n as i64)
+}
+
 impl Call<'_> {
     fn on(&self, entry: &Arc<Entry>, fd: u32) -> Done {
         PRIVILEGED.set(entry.privileged);
-        match self.n.nr {
-            libc::SYS_bind => self.bind(entry),
-            libc::SYS_accept => self.accept(entry, 0),
-            libc::SYS_accept4 => self.accept(entry, self.n.int(3)),
-            libc::SYS_setsockopt => self.setsockopt(entry),
-            libc::SYS_getsockopt => self.getsockopt(entry),
-            libc::SYS_getsockname => self.name(entry, true),
-            libc::SYS_getpeername => self.name(entry, false),
-            libc::SYS_connect if matches!(entry.object, Object::Netlink(_)) => Ok(0),
-            libc::SYS_listen | libc::SYS_connect | libc::SYS_shutdown => Err(libc::EOPNOTSUPP.into()),
-            libc::SYS_sendto | libc::SYS_write => {
-                let span = [Span { at: self.n.arg(1), len: self.n.arg(2) as usize }];
-                let flags = if self.n.nr == libc::SYS_write { 0 } else { self.n.int(3) as u32 };
-                self.send(entry, fd, &span, 0..0, flags)
+        let d = &Theirs { call: self, entry, fd };
+        let (n, size, zero) = (self.n, |len: u64| len as usize, |()| 0);
+        match n.nr {
+            libc::SYS_bind => front::bind(d, n.arg(1), n.arg(2) as u32).map(zero),
+            libc::SYS_accept => self.accept(d, 0),
+            libc::SYS_accept4 => self.accept(d, n.int(3)),
+            libc::SYS_setsockopt => front::setsockopt(d, n.int(1), n.int(2), n.arg(3), n.arg(4) as u32).map(zero),
+            libc::SYS_getsockopt => front::getsockopt(d, n.int(1), n.int(2), n.arg(3), n.arg(4)).map(zero),
+            libc::SYS_getsockname => front::getsockname(d, n.arg(1), n.arg(2)).map(zero),
+            libc::SYS_getpeername => front::getpeername(d, n.arg(1), n.arg(2)).map(zero),
+            libc::SYS_connect => front::connect(d, n.arg(1), n.arg(2) as u32).map(zero),
+            libc::SYS_listen | libc::SYS_shutdown => Err(libc::EOPNOTSUPP.into()),
+            libc::SYS_sendto => {
+                let (flags, addr_len) = (n.int(3) as u32, n.arg(5) as u32);
+                count(front::sendto(d, n.arg(1), size(n.arg(2)), flags, n.arg(4), addr_len))
             }
-            libc::SYS_writev | libc::SYS_pwritev2 => {
-                self.positioned(libc::SYS_pwritev2)?;
-                let spans = self.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
-                if spans.iter().all(|s| s.len == 0) {
-                    return Ok(0);
-                }
-                self.send(entry, fd, &spans, 0..0, 0)
+            libc::SYS_write => count(front::send(d, n.arg(1), size(n.arg(2)), 0)),
+            libc::SYS_writev => count(front::writev(d, n.arg(1), n.arg(2))),
+            libc::SYS_pwritev2 => count(front::pwritev2(d, n.arg(1), n.arg(2), n.arg(3) as i64)),
+            libc::SYS_sendmsg => count(front::sendmsg(d, n.arg(1), n.int(2) as u32)),
+            libc::SYS_sendmmsg => count(front::sendmmsg(d, n.arg(1), n.arg(2) as u32, n.int(3) as u32)),
+            libc::SYS_recvfrom => {
+                let flags = n.int(3) as u32;
+                count(front::recvfrom(d, n.arg(1), size(n.arg(2)), flags, n.arg(4), n.arg(5)))
             }
-            libc::SYS_sendmsg => self.sendmsg(entry, fd, self.n.arg(1), self.n.int(2) as u32),
-            libc::SYS_sendmmsg => self.many(|at| self.sendmsg(entry, fd, at, self.n.int(3) as u32)),
-            libc::SYS_recvfrom | libc::SYS_read => {
-                let span = [Span { at: self.n.arg(1), len: self.n.arg(2) as usize }];
-                let flags = if self.n.nr == libc::SYS_read { 0 } else { self.n.int(3) as u32 };
-                if self.n.nr == libc::SYS_read && span[0].len == 0 {
-                    // Reads of nothing, and vectors of nothing in either direction, do not reach the socket.
-                    return Ok(0);
-                }
-                let (len, _) = self.recv(entry, fd, &span, flags)?;
-                if self.n.nr == libc::SYS_recvfrom && self.n.arg(4) != 0 {
-                    self.name_out(&sender(entry), self.n.arg(4), self.n.arg(5))?;
-                }
-                Ok(len)
-            }
-            libc::SYS_readv | libc::SYS_preadv2 => {
-                self.positioned(libc::SYS_preadv2)?;
-                let spans = self.spans(self.n.arg(1), self.n.arg(2), libc::EINVAL)?;
-                if spans.iter().all(|s| s.len == 0) {
-                    return Ok(0);
-                }
-                self.recv(entry, fd, &spans, 0).map(|(len, _)| len)
-            }
-            libc::SYS_recvmsg => self.recvmsg(entry, fd, self.n.arg(1), self.n.int(2) as u32),
-            libc::SYS_recvmmsg => self.many(|at| self.recvmsg(entry, fd, at, self.n.int(3) as u32)),
-            libc::SYS_sendfile => self.sendfile(entry, fd),
+            libc::SYS_read => count(front::read(d, n.arg(1), size(n.arg(2)))),
+            libc::SYS_readv => count(front::readv(d, n.arg(1), n.arg(2))),
+            libc::SYS_preadv2 => count(front::preadv2(d, n.arg(1), n.arg(2), n.arg(3) as i64)),
+            libc::SYS_recvmsg => count(front::recvmsg(d, n.arg(1), n.int(2) as u32)),
+            libc::SYS_recvmmsg => count(front::recvmmsg(d, n.arg(1), n.arg(2) as u32, n.int(3) as u32)),
+            libc::SYS_sendfile => self.sendfile(d),
             libc::SYS_splice => match self.server.find(self.peer, self.n.arg(2) as u32) {
                 Some(to) => self.splice(&to),
-                None => self.splice_out(entry, fd),
+                None => self.splice_out(d),
             },
             libc::SYS_dup => self.dup(fd, false),
             libc::SYS_fcntl => self.fcntl(entry, fd),
-            libc::SYS_ioctl => self.ioctl(entry),
+            libc::SYS_ioctl => self.ioctl(d),
             // dup2 and dup3: inside the watched range the kernel's own does; outside we would lose sight of it.
             _ if self.server.watches(self.n.arg(1) as u32) => Err(Verdict::Pass),
             _ => Err(libc::EMFILE.into()),
@@ -144,38 +121,26 @@ impl Call<'_> {
             return Err(Verdict::Pass);
         }
         let (domain, type_, protocol) = (self.n.int(0), self.n.int(1), self.n.int(2));
-        if type_ & !(TYPE | FLAGS) != 0 {
-            return Err(libc::EINVAL.into());
-        }
         PRIVILEGED.set(caller(self.peer).privileged);
-        let system = self.server.system();
-        let object = if domain == AF_ALG {
-            Object::Alg(Socket::create(system, type_ & TYPE, protocol)?)
-        } else {
-            Object::Netlink(CryptoUser::create(system, type_ & TYPE, protocol)?)
-        };
-        let lively = matches!(object, Object::Netlink(_));
-        self.publish(object, lively, type_ & FLAGS)
+        let object = front::socket::<_, Verdict>(domain, type_, protocol, || Ok(self.server.system().clone()))?;
+        self.publish(object, type_ & !SOCK_TYPE_MASK)
     }
 
     /// Gives the caller a stand-in for `object`.
-    fn publish(&self, object: Object, lively: bool, flags: i32) -> Done {
+    fn publish(&self, object: Object, flags: i32) -> Done {
         self.server.sweep();
         let nonblock = flags & libc::SOCK_NONBLOCK != 0;
         let io = |e: std::io::Error| Verdict::Fail(e.raw_os_error().unwrap_or(libc::EIO));
         let (ours, theirs, inode) = peer::pair(nonblock).map_err(io)?;
-        let shown = match &object {
-            _ if !lively => (false, false),
-            Object::Alg(socket) => halves(socket.poll()),
-            Object::Netlink(socket) => halves(socket.poll()),
-        };
+        let pollable = object.is_pollable();
+        let shown = if pollable { halves(object.poll()) } else { (false, false) };
         peer::show(ours.as_fd(), theirs.as_fd(), shown.0, shown.1);
         let entry = Entry {
             object,
             ours,
             nonblock: AtomicBool::new(nonblock),
             privileged: PRIVILEGED.get(),
-            lively,
+            pollable,
             shown: Mutex::new(shown),
         };
         self.server.sockets.lock().insert(inode, Arc::new(entry));
@@ -190,219 +155,18 @@ impl Call<'_> {
         self.server.place(self.n, fd, cloexec, self.server.numbers.high.clone())
     }
 
-    fn address(&self) -> Result<Vec<u8>, Verdict> {
-        let len = self.n.int(2);
-        if !(0..=128).contains(&len) {
-            return Err(libc::EINVAL.into());
-        }
-        let mut addr = vec![0; len as usize];
-        self.peer.read(&[Span { at: self.n.arg(1), len: addr.len() }], &mut addr)?;
-        Ok(addr)
+    fn accept(&self, d: &Theirs<'_>, flags: i32) -> Done {
+        self.publish(front::accept(d, self.n.arg(1) != 0, flags)?, flags)
     }
 
-    fn bind(&self, entry: &Entry) -> Done {
-        let addr = self.address()?;
-        match &entry.object {
-            Object::Alg(socket) => self.swept(|| socket.bind(&addr, caller(self.peer)))?,
-            Object::Netlink(socket) => {
-                let port = addr.get(4..8).and_then(|p| p.first_chunk()).ok_or(libc::EINVAL)?;
-                socket.set_port(self.port(u32::from_ne_bytes(*port)));
-            }
-        }
-        Ok(0)
-    }
-
-    /// The port that a netlink socket gets when it asks for any.
-    fn port(&self, port: u32) -> u32 {
-        if port == 0 { self.peer.0 } else { port }
-    }
-
-    fn accept(&self, entry: &Entry, flags: i32) -> Done {
-        let Object::Alg(socket) = &entry.object else { return Err(libc::EOPNOTSUPP.into()) };
-        if flags & !FLAGS != 0 {
-            return Err(libc::EINVAL.into());
-        }
-        let op = socket.accept()?;
-        if self.n.arg(1) != 0 {
-            // The new socket has no name, which the kernel finds out too late.
-            return Err(libc::ECONNABORTED.into());
-        }
-        let lively = matches!(op.kind(), Some(Kind::Skcipher | Kind::Aead));
-        self.publish(Object::Alg(op), lively, flags)
-    }
-
-    fn setsockopt(&self, entry: &Entry) -> Done {
-        let (level, name, at) = (self.n.int(1), self.n.int(2), self.n.arg(3));
-        let len = usize::try_from(self.n.int(4)).map_err(|_| libc::EINVAL)?;
-        let mut val = zeroize::Zeroizing::new(Vec::new());
-        let val = if at == 0 {
-            None
-        } else {
-            // Anything longer is refused by its length alone.
-            val.resize(len.min(1 << 20), 0);
-            self.peer.read(&[Span { at, len: val.len() }], &mut val)?;
-            Some(&val[..])
-        };
-        let caller = caller(self.peer);
-        let once = || match &entry.object {
-            Object::Alg(socket) => socket.setsockopt(level, name, val, len, caller),
-            Object::Netlink(socket) => socket.setsockopt(level, name, val, len, caller),
-        };
-        self.swept(once)?;
-        Ok(0)
-    }
-
-    /// A call that operations that nobody has any more may have kept from its socket.
-    fn swept(&self, once: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
-        match once() {
-            Err(Errno::EBUSY) if self.server.sweep() => once(),
-            done => done,
-        }
-    }
-
-    fn getsockopt(&self, entry: &Entry) -> Done {
-        let room = i32::from_ne_bytes(self.peer.bytes(self.n.arg(4))?);
-        let room = usize::try_from(room).map_err(|_| libc::EINVAL)?;
-        let mut out = vec![0; room.min(4096)];
-        let n = match &entry.object {
-            Object::Alg(socket) => socket.getsockopt(self.n.int(1), self.n.int(2), &mut out)?,
-            Object::Netlink(socket) => socket.getsockopt(self.n.int(1), self.n.int(2), &mut out)?,
-        };
-        self.peer.write(&[Span { at: self.n.arg(3), len: n }], &out[..n])?;
-        self.peer.write(&[Span { at: self.n.arg(4), len: 4 }], &(n as u32).to_ne_bytes())?;
-        Ok(0)
-    }
-
-    fn name(&self, entry: &Entry, own: bool) -> Done {
-        let Object::Netlink(socket) = &entry.object else { return Err(libc::EOPNOTSUPP.into()) };
-        let mut name = kernel_name();
-        if own {
-            name[4..8].copy_from_slice(&socket.port().to_ne_bytes());
-        }
-        self.name_out(&name, self.n.arg(1), self.n.arg(2))?;
-        Ok(0)
-    }
-
-    fn name_out(&self, name: &[u8], addr: u64, len: u64) -> Result<(), Verdict> {
-        let room = i32::from_ne_bytes(self.peer.bytes(len)?);
-        let n = usize::try_from(room).map_err(|_| libc::EINVAL)?.min(name.len());
-        self.peer.write(&[Span { at: addr, len: n }], &name[..n])?;
-        self.peer.write(&[Span { at: len, len: 4 }], &(name.len() as u32).to_ne_bytes())?;
-        Ok(())
-    }
-
-    /// Whether positioned vector I/O asks for the current position.
-    fn positioned(&self, nr: i64) -> Result<(), Verdict> {
-        if self.n.nr == nr && self.n.arg(3) as i64 != -1 { Err(libc::ESPIPE.into()) } else { Ok(()) }
-    }
-
-    fn spans(&self, at: u64, n: u64, too_many: i32) -> Result<Vec<Span>, Verdict> {
-        Ok(self.peer.spans(at, n, too_many)?)
-    }
-
-    fn dontwait(&self, entry: &Entry) -> u32 {
-        if entry.nonblock.load(Ordering::Relaxed) { MSG_DONTWAIT } else { 0 }
-    }
-
-    fn send(&self, entry: &Entry, fd: u32, spans: &[Span], control: core::ops::Range<u64>, flags: u32) -> Done {
-        let total = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len)).min(MAX_BYTES);
-        let mut data = zeroize::Zeroizing::new(vec![0; total]);
-        // The socket's own errors come first; what could be read before the fault is not sent (LIMITATIONS.md).
-        let unreadable = match self.peer.read(spans, &mut data) {
-            Err(libc::EFAULT) => total,
-            read => read.map(|()| 0)?,
-        };
-        let len = (control.end - control.start) as usize;
-        let mut cmsgs = zeroize::Zeroizing::new(vec![0; len]);
-        self.peer.read(&[Span { at: control.start, len }], &mut cmsgs)?;
-        self.server.still(self.n)?;
-        let flags = flags | self.dontwait(entry);
-        let text = if unreadable > 0 { &[][..] } else { &data };
-        self.give(entry, fd, &SendMsg { data: &[text], unreadable, control: &cmsgs, flags, spliced: false })
-    }
-
-    fn give(&self, entry: &Entry, fd: u32, msg: &SendMsg<'_>) -> Done {
-        let sent = match &entry.object {
-            Object::Alg(socket) => socket.sendmsg(msg),
-            Object::Netlink(socket) => {
-                if socket.port() == 0 {
-                    socket.set_port(self.port(0));
-                }
-                if msg.unreadable > 0 {
-                    return Err(libc::EFAULT.into());
-                }
-                socket.send(msg.data.first().copied().unwrap_or_default(), caller(self.peer))
-            }
-        };
-        self.changed(entry, fd);
-        Ok(sent? as i64)
-    }
-
-    fn recv(&self, entry: &Entry, fd: u32, spans: &[Span], flags: u32) -> Result<(i64, u32), Verdict> {
-        let room = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len)).min(MAX_BYTES);
-        let mut data = zeroize::Zeroizing::new(vec![0; room]);
-        let flags = flags | self.dontwait(entry);
-        self.server.still(self.n)?;
-        let got = match &entry.object {
-            Object::Alg(socket) => socket.recvmsg(&mut [&mut data], flags),
-            Object::Netlink(socket) => socket.recv(&mut data, flags),
-        };
-        self.changed(entry, fd);
-        let got = got?;
-        self.peer.write(spans, &data[..got.len.min(room)])?;
-        Ok((got.len as i64, got.flags))
-    }
-
-    fn sendmsg(&self, entry: &Entry, fd: u32, at: u64, flags: u32) -> Done {
-        let msg: [u8; MSGHDR] = self.peer.bytes(at)?;
-        let spans = self.spans(word(&msg, 16), word(&msg, 24), libc::EMSGSIZE)?;
-        let (control, len) = (word(&msg, 32), word(&msg, 40));
-        if len > 1 << 20 {
-            return Err(libc::ENOBUFS.into());
-        }
-        self.send(entry, fd, &spans, control..control.saturating_add(len), flags)
-    }
-
-    fn recvmsg(&self, entry: &Entry, fd: u32, at: u64, flags: u32) -> Done {
-        let mut msg: [u8; MSGHDR] = self.peer.bytes(at)?;
-        let spans = self.spans(word(&msg, 16), word(&msg, 24), libc::EMSGSIZE)?;
-        let (len, out_flags) = self.recv(entry, fd, &spans, flags)?;
-        let name = word(&msg, 0);
-        if name != 0 {
-            let from = sender(entry);
-            let room = u32::from_ne_bytes(*msg[8..].first_chunk().expect("inside the structure")) as usize;
-            let n = room.min(from.len());
-            self.peer.write(&[Span { at: name, len: n }], &from[..n])?;
-            msg[8..12].copy_from_slice(&(from.len() as u32).to_ne_bytes());
-        }
-        msg[40..48].fill(0);
-        msg[48..52].copy_from_slice(&out_flags.to_ne_bytes());
-        self.peer.write(&[Span { at, len: msg.len() }], &msg)?;
-        Ok(len)
-    }
-
-    /// sendmmsg and recvmmsg: how many went, or the error of the first.
-    fn many(&self, each: impl Fn(u64) -> Done) -> Done {
-        let n = u64::from(self.n.arg(2) as u32).min(1024);
-        for i in 0..n {
-            let at = self.n.arg(1) + i * MMSGHDR;
-            match each(at) {
-                Ok(len) => self.peer.write(&[Span { at: at + MSGHDR as u64, len: 4 }], &(len as u32).to_ne_bytes())?,
-                Err(Verdict::Fail(_)) if i > 0 => return Ok(i as i64),
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(n as i64)
-    }
-
-    fn sendfile(&self, entry: &Entry, fd: u32) -> Done {
+    fn sendfile(&self, d: &Theirs<'_>) -> Done {
         let file = self.peer.borrow(self.n.arg(1) as u32)?;
         let mut offset = match self.n.arg(2) {
             0 => None,
             at => Some(i64::from_ne_bytes(self.peer.bytes(at)?)),
         };
         let total = (self.n.arg(3) as usize).min(MAX_BYTES);
-        let mut data = zeroize::Zeroizing::new(vec![0; total.min(1 << 16)]);
+        let mut data = Zeroizing::new(vec![0; total.min(1 << 16)]);
         let mut done = 0;
         while done < total {
             let want = (total - done).min(data.len());
@@ -413,18 +177,12 @@ impl Call<'_> {
                 Err(_) => break,
             };
             let more = if done + n < total { MSG_MORE } else { 0 };
-            let msg = SendMsg {
-                data: &[&data[..n]],
-                control: &[],
-                flags: self.dontwait(entry) | more,
-                spliced: true,
-                ..SendMsg::default()
-            };
-            match self.give(entry, fd, &msg) {
+            let msg = SendMsg { data: &[&data[..n]], flags: more, spliced: true, ..SendMsg::default() };
+            match front::give(d, &msg) {
                 Ok(sent) => {
-                    done += sent as usize;
-                    offset = offset.map(|o| o + sent);
-                    if (sent as usize) < n {
+                    done += sent;
+                    offset = offset.map(|o| o + sent as i64);
+                    if sent < n {
                         break;
                     }
                 }
@@ -456,29 +214,22 @@ impl Call<'_> {
         } else {
             self.server.wait_until(|| peer::readable(pipe.as_fd(), super::LOOK_MS as i32))?;
         }
-        let mut data = zeroize::Zeroizing::new(vec![0; total]);
+        let mut data = Zeroizing::new(vec![0; total]);
         let n = peer::pull(pipe.as_fd(), &mut data, None)?;
         let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
-        let flags = self.dontwait(to) | if more { MSG_MORE } else { 0 };
-        self.give(
-            to,
-            self.n.arg(2) as u32,
-            &SendMsg { data: &[&data[..n]], control: &[], flags, spliced: true, ..SendMsg::default() },
-        )
+        let flags = if more { MSG_MORE } else { 0 };
+        let d = Theirs { call: self, entry: to, fd: self.n.arg(2) as u32 };
+        count(front::give(&d, &SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
     }
 
-    fn splice_out(&self, entry: &Entry, fd: u32) -> Done {
+    fn splice_out(&self, d: &Theirs<'_>) -> Done {
         if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
             return Err(libc::ESPIPE.into());
         }
         let pipe = self.peer.borrow(self.n.arg(2) as u32)?;
         let room = peer::pipe_room(pipe.as_fd())?.min(self.n.arg(4) as usize).min(1 << 16);
-        let mut data = zeroize::Zeroizing::new(vec![0; room]);
-        let got = match &entry.object {
-            Object::Alg(socket) => socket.recvmsg(&mut [&mut data], self.dontwait(entry))?,
-            Object::Netlink(socket) => socket.recv(&mut data, self.dontwait(entry))?,
-        };
-        self.changed(entry, fd);
+        let mut data = Zeroizing::new(vec![0; room]);
+        let got = front::take(d, &mut [&mut data], 0, 0)?;
         Ok(peer::push(pipe.as_fd(), &data[..got.len.min(room)])? as i64)
     }
 
@@ -499,37 +250,124 @@ impl Call<'_> {
         }
     }
 
-    fn ioctl(&self, entry: &Entry) -> Done {
+    fn ioctl(&self, d: &Theirs<'_>) -> Done {
         let request = self.n.arg(1) as u32;
-        match entry.object {
-            _ if u64::from(request) == libc::FIONBIO => {
-                let on = i32::from_ne_bytes(self.peer.bytes(self.n.arg(2))?);
-                entry.nonblock.store(on != 0, Ordering::Relaxed);
-                Err(Verdict::Pass)
+        front::ioctl(d, request)?;
+        if u64::from(request) == libc::FIONBIO {
+            let on = i32::from_ne_bytes(self.peer.bytes(self.n.arg(2))?);
+            d.entry.nonblock.store(on != 0, Ordering::Relaxed);
+        }
+        Err(Verdict::Pass)
+    }
+}
+
+/// A descriptor of the program in the hands of one call.
+struct Theirs<'a> {
+    call: &'a Call<'a>,
+    entry: &'a Entry,
+    fd: u32,
+}
+
+impl Theirs<'_> {
+    /// The pieces of the program's memory, and the bytes in all that one call moves.
+    fn spans(&self, buffers: Buffers) -> Result<(Vec<Span>, usize), Verdict> {
+        let spans = match buffers {
+            Buffers::One { at, len } => vec![Span { at, len }],
+            Buffers::Vector { at, count, too_many } => self.call.peer.spans(at, count, too_many.number())?,
+        };
+        let total = spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len)).min(MAX_BYTES);
+        Ok((spans, total))
+    }
+}
+
+impl Memory for Theirs<'_> {
+    type Failure = Verdict;
+
+    const MAX_INPUT: usize = 1 << 20;
+
+    fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Verdict> {
+        Ok(self.call.peer.bytes(at)?)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Verdict> {
+        Ok(self.call.peer.write(&[Span { at, len: bytes.len() }], bytes)?)
+    }
+
+    fn input<R>(&self, at: u64, len: usize, then: impl FnOnce(&[u8]) -> R) -> Result<R, Verdict> {
+        let mut bytes = Zeroizing::new(vec![0; len]);
+        self.call.peer.read(&[Span { at, len }], &mut bytes)?;
+        Ok(then(&bytes))
+    }
+
+    fn gather<R>(&self, from: Buffers, then: impl FnOnce(&[&[u8]], usize) -> Result<R, Verdict>) -> Result<R, Verdict> {
+        let (spans, total) = self.spans(from)?;
+        let mut data = Zeroizing::new(vec![0; total]);
+        // The socket's own errors come first; bytes before the fault are not sent (LIMITATIONS.md).
+        match self.call.peer.read(&spans, &mut data) {
+            Err(libc::EFAULT) => then(&[&[]], total),
+            read => {
+                read?;
+                then(&[&data], 0)
             }
-            _ if is_generic_ioctl(request) => Err(Verdict::Pass),
-            Object::Alg(_) => Err(libc::EOPNOTSUPP.into()),
-            Object::Netlink(_) if is_device_ioctl(request) => Err(Verdict::Pass),
-            Object::Netlink(_) => Err(libc::ENOTTY.into()),
         }
     }
 
-    /// Makes poll see what the engine says now.
-    fn changed(&self, entry: &Entry, fd: u32) {
-        if !entry.lively {
+    fn scatter(
+        &self,
+        to: Buffers,
+        then: impl FnOnce(&mut [&mut [u8]], usize) -> Result<Received, Verdict>,
+    ) -> Result<Received, Verdict> {
+        let (spans, room) = self.spans(to)?;
+        let mut data = Zeroizing::new(vec![0; room]);
+        let got = then(&mut [&mut data], 0)?;
+        self.call.peer.write(&spans, &data[..got.len.min(room)])?;
+        Ok(got)
+    }
+}
+
+impl Descriptor for Theirs<'_> {
+    type Lock = RawMutex;
+
+    fn object(&self) -> &Object {
+        &self.entry.object
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        self.entry.nonblock.load(Ordering::Relaxed)
+    }
+
+    fn caller(&self) -> Caller {
+        caller(self.call.peer)
+    }
+
+    fn own_port(&self) -> u32 {
+        self.call.peer.0
+    }
+
+    fn begin(&self) -> Result<(), Verdict> {
+        self.call.server.still(self.call.n)
+    }
+
+    fn changed(&self) {
+        if !self.entry.pollable {
             return;
         }
-        let now = match &entry.object {
-            Object::Alg(socket) => halves(socket.poll()),
-            Object::Netlink(socket) => halves(socket.poll()),
-        };
-        let mut shown = entry.shown.lock();
+        let now = halves(self.entry.object.poll());
+        let mut shown = self.entry.shown.lock();
         if *shown != now
-            && let Ok(theirs) = self.peer.borrow(fd)
+            && let Ok(theirs) = self.call.peer.borrow(self.fd)
         {
-            peer::show(entry.ours.as_fd(), theirs.as_fd(), now.0, now.1);
+            peer::show(self.entry.ours.as_fd(), theirs.as_fd(), now.0, now.1);
             *shown = now;
         }
+    }
+
+    fn sweep(&self) -> bool {
+        self.call.server.sweep()
+    }
+
+    fn ends_call(failure: &Verdict) -> bool {
+        !matches!(failure, Verdict::Fail(_))
     }
 }
 
@@ -566,19 +404,4 @@ impl Server {
 
 fn halves(mask: PollMask) -> (bool, bool) {
     (mask.any(PollMask::IN), mask.any(PollMask::OUT))
-}
-
-/// The netlink address of the kernel.
-fn kernel_name() -> [u8; 12] {
-    let mut name = [0; 12];
-    name[..2].copy_from_slice(&(libc::AF_NETLINK as u16).to_ne_bytes());
-    name
-}
-
-/// Who sent what is received: nobody, or the kernel.
-fn sender(entry: &Entry) -> Vec<u8> {
-    match entry.object {
-        Object::Alg(_) => Vec::new(),
-        Object::Netlink(_) => kernel_name().to_vec(),
-    }
 }

@@ -1,0 +1,140 @@
+//! A descriptor of this program, for the front end of the engine.
+
+use crate::handle::Object;
+use crate::lock::RawLock;
+use crate::table::Borrow;
+use crate::{reap, standin, sys, user};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use sealane_engine_alg::front::{Buffers, Descriptor, Memory};
+use sealane_engine_alg::{Caller, Received};
+
+/// A descriptor of this program in the hands of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    fd: c_int,
+    handle: &'a Borrow,
+}
+
+impl<'a> Here<'a> {
+    /// The descriptor `fd`, which stands for `handle`.
+    ///
+    /// # Safety
+    /// The memory of a call that is made on it must be readable or writable for as long as the call takes, unless it is
+    /// refused; the kernel asks no less of a program.
+    #[inline]
+    pub(crate) unsafe fn new(fd: c_int, handle: &'a Borrow) -> Self {
+        Here { fd, handle }
+    }
+
+    /// The open socket.
+    #[inline]
+    pub(crate) fn handle(&self) -> &'a Borrow {
+        self.handle
+    }
+}
+
+/// An address as the front end has it.
+#[inline]
+pub(crate) fn address<T>(at: *const T) -> u64 {
+    at as usize as u64
+}
+
+#[inline]
+fn pointer(at: u64) -> *mut c_void {
+    at as usize as *mut c_void
+}
+
+impl Memory for Here<'_> {
+    type Failure = i32;
+
+    const MAX_INPUT: usize = usize::MAX;
+
+    #[inline]
+    fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], i32> {
+        // SAFETY: the program's memory, as `new` demands.
+        unsafe { user::read(pointer(at).cast()) }
+    }
+
+    #[inline]
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), i32> {
+        // SAFETY: the program's memory, as `new` demands.
+        unsafe { user::bytes_mut(pointer(at), bytes.len()) }?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    #[inline]
+    fn input<R>(&self, at: u64, len: usize, then: impl FnOnce(&[u8]) -> R) -> Result<R, i32> {
+        // SAFETY: the program's memory, as `new` demands.
+        Ok(then(unsafe { user::bytes(pointer(at), len) }?))
+    }
+
+    #[inline]
+    fn gather<R>(&self, from: Buffers, then: impl FnOnce(&[&[u8]], usize) -> Result<R, i32>) -> Result<R, i32> {
+        match from {
+            Buffers::One { at, len } => {
+                // SAFETY: the program's memory, as `new` demands.
+                let (data, unreadable) = unsafe { user::flat(pointer(at), len) }?;
+                then(&[data], unreadable)
+            }
+            Buffers::Vector { at, count, too_many } => {
+                // SAFETY: the program's memory, as `new` demands.
+                let mut data = unsafe { user::gather(pointer(at).cast(), count as usize, too_many.number()) }?;
+                let unreadable = data.absent;
+                then(data.as_mut(), unreadable)
+            }
+        }
+    }
+
+    #[inline]
+    fn scatter(
+        &self,
+        to: Buffers,
+        then: impl FnOnce(&mut [&mut [u8]], usize) -> Result<Received, i32>,
+    ) -> Result<Received, i32> {
+        match to {
+            Buffers::One { at, len } => {
+                // SAFETY: the program's memory, as `new` demands.
+                let (data, unwritable) = unsafe { user::flat_mut(pointer(at), len) }?;
+                then(&mut [data], unwritable)
+            }
+            Buffers::Vector { at, count, too_many } => {
+                // SAFETY: the program's memory, as `new` demands.
+                let mut data = unsafe { user::scatter(pointer(at).cast(), count as usize, too_many.number()) }?;
+                let unwritable = data.absent;
+                then(data.as_mut(), unwritable)
+            }
+        }
+    }
+}
+
+impl Descriptor for Here<'_> {
+    type Lock = RawLock;
+
+    #[inline]
+    fn object(&self) -> &Object {
+        self.handle.object()
+    }
+
+    #[inline]
+    fn is_nonblocking(&self) -> bool {
+        self.handle.nonblock.load(Ordering::Relaxed)
+    }
+
+    fn caller(&self) -> Caller {
+        sys::caller()
+    }
+
+    fn own_port(&self) -> u32 {
+        sys::getpid()
+    }
+
+    #[inline]
+    fn changed(&self) {
+        standin::changed(self.fd, self.handle);
+    }
+
+    fn sweep(&self) -> bool {
+        reap::reap()
+    }
+}
