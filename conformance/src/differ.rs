@@ -1,4 +1,4 @@
-//! The differential test itself: the same sequences in two places, what differs, and the smallest way to show it.
+//! The differential test: runs the same sequences in two places and shrinks those that differ.
 
 use crate::sequences;
 use crate::shrink::shrink;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What to compare.
+/// The settings of a comparison.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// The program `alg-sequence`.
@@ -20,19 +20,19 @@ pub struct Comparison {
     pub seed: u64,
     /// Number of the first sequence.
     pub from: u64,
-    /// How many.
+    /// Number of sequences.
     pub sequences: u64,
     /// Calls of each.
     pub calls: usize,
     /// `core` or `all`.
     pub names: String,
-    /// Longest run of one program, without what each sequence is given on top.
+    /// Time limit of one run, to which each sequence adds its own.
     pub limit: Duration,
-    /// How many different differences are shrunk and shown.
+    /// Number of different differences that are shrunk and shown.
     pub reports: usize,
 }
 
-/// What came of it.
+/// The result of a comparison.
 #[derive(Debug)]
 pub struct Verdict {
     /// Sequences that both sides made.
@@ -41,16 +41,16 @@ pub struct Verdict {
     pub reference_died: Vec<u64>,
     /// Sequences that differ.
     pub differing: u64,
-    /// How often each kind of difference was the first of a sequence.
+    /// For each kind of difference, the number of sequences that begin to differ by it.
     pub kinds: BTreeMap<String, u64>,
-    /// Reproducers, readable.
+    /// Readable reproducers.
     pub reports: Vec<String>,
 }
 
 impl Comparison {
     /// Runs `sequences` sequences in one place.
     fn run(&self, target: &Target, extra: &[&str], sequences: usize) -> Result<HashMap<u64, Block>, String> {
-        // Writing each line to the disk is slow: only when the quick run died, to know where.
+        // Each line goes to the disk only after a quick run has died, to find the call: it is slow.
         let (blocks, _) = self.run_once(target, extra, sequences, false)?;
         if blocks.len() == sequences && blocks.iter().all(|b| b.complete) {
             return Ok(blocks.into_iter().map(|b| (b.number, b)).collect());
@@ -62,7 +62,7 @@ impl Comparison {
         Ok(blocks.into_iter().map(|b| (b.number, b)).collect())
     }
 
-    /// The sequences, and in words how the run ended.
+    /// Returns the sequences, and in words how the run ended.
     fn run_once(
         &self,
         to: &Target,
@@ -89,7 +89,7 @@ impl Comparison {
         Ok((transcript::parse(&String::from_utf8_lossy(&text)), why))
     }
 
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
     /// A sentence when one side could not be run at all.
@@ -208,7 +208,7 @@ impl Comparison {
     }
 }
 
-/// A path under the temporary folder, which a guest sees too.
+/// Returns a path in the temporary folder, which guests see too.
 fn temp_path(what: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let n = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! From a seed to a list of calls.
+//! Makes a list of calls from a seed.
 //!
-//! A small model of what each slot probably is picks calls that make sense; every now and then it picks nonsense on
-//! purpose. The model may be wrong (a key may have been refused): that only makes a sequence less likely to go deep.
+//! A small model of the probable state of each slot picks sensible calls, and sometimes nonsense on purpose. The model may be
+//! wrong, for instance after a refused key; the sequence is then only less likely to reach deep states.
 
 use crate::names::{Alg, CORE, EXTRA, ODD};
 use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};
@@ -15,7 +15,7 @@ const SET_DRBG_ENTROPY: i32 = 6;
 const DONTWAIT: i32 = libc::MSG_DONTWAIT;
 const MORE: i32 = libc::MSG_MORE;
 
-/// Which names sequences draw from.
+/// The names that sequences draw from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameSet {
     /// [`CORE`] alone.
@@ -39,7 +39,7 @@ impl std::str::FromStr for NameSet {
     }
 }
 
-/// What a slot probably is.
+/// The probable state of a slot.
 #[derive(Clone)]
 enum Slot {
     Empty,
@@ -54,12 +54,12 @@ struct Generator {
     queue: VecDeque<Call>,
 }
 
-/// The `calls` calls of sequence `index` under `seed`.
+/// Returns the `calls` calls of sequence `index` under `seed`.
 #[must_use]
 pub fn generate(seed: u64, index: u64, calls: usize, set: NameSet) -> Vec<Call> {
     let rng = Rng::new(seed ^ index.wrapping_mul(0xd6e8_feb8_6659_fd93));
     let mut g = Generator { rng, set, slots: vec![Slot::Empty; SLOTS], queue: VecDeque::new() };
-    // Neighbouring seeds start apart.
+    // Neighbouring seeds start far apart.
     g.rng.next_u64();
     (0..calls).map(|_| g.next_call()).collect()
 }
@@ -78,7 +78,7 @@ impl Generator {
         call
     }
 
-    /// Keeps the model up to date.
+    /// Updates the model after a call.
     fn note(&mut self, call: &Call) {
         match call {
             Call::Socket { to, .. } => self.slots[*to] = Slot::Tfm { alg: None, tag: 0 },
@@ -146,7 +146,7 @@ impl Generator {
     }
 
     fn data(&mut self, len: usize) -> Data {
-        // Few seeds, so that keys and messages repeat and results can be compared by eye.
+        // Few seeds, so that keys and messages repeat, and results can be compared by eye.
         Data { seed: self.rng.below(16) as u32, len }
     }
 
@@ -154,7 +154,7 @@ impl Generator {
         let ops: Vec<usize> = (0..SLOTS).filter(|&i| matches!(self.slots[i], Slot::Op { .. })).collect();
         let tfms: Vec<usize> =
             (0..SLOTS).filter(|&i| matches!(self.slots[i], Slot::Tfm { alg: Some(_), .. })).collect();
-        // Several sockets at a time, since the first may have been refused.
+        // Several sockets at once, because the first may be refused.
         if ops.len() < 2 || self.rng.chance(if ops.len() < 4 { 10 } else { 3 }) {
             if !tfms.is_empty() && self.rng.chance(40) {
                 let slot = *self.rng.of(&tfms);
@@ -191,7 +191,7 @@ impl Generator {
             let val = self.data(48);
             self.queue.push_back(Call::Setsockopt { slot, level: SOL_ALG, name: SET_KEY, val });
         }
-        // The slot is taken by now, as the model will learn when the queue is played.
+        // The slot is taken from now on; the model learns of it when the queue is played.
         let mut to = self.free_slot();
         if to == slot {
             to = (slot + 1) % SLOTS;
@@ -270,7 +270,7 @@ impl Generator {
         let Slot::Op { alg, tag, more, nonblock, pending, assoc, enc } = self.slots[slot].clone() else {
             return Call::Poll { slot };
         };
-        // Rare calls that every type answers in its own way.
+        // Rare calls, which each type answers differently.
         if self.rng.chance(14) {
             let to = self.free_slot();
             return match self.rng.weighted(&[8, 4, 3, 3, 1, 2, 1, 4, 1]) {
@@ -336,7 +336,7 @@ impl Generator {
             6 if nonblock => RecvBy::AioVec,
             _ => RecvBy::Recvmsg,
         };
-        // Beyond a page it is chance: the kernel splices as many pages as its allocator has at hand.
+        // Beyond a page the result is random: the kernel splices as many pages as its allocator has at hand.
         let len = if matches!(by, RecvBy::Splice) { len.min(4096) } else { len };
         let scattered = matches!(by, RecvBy::Recvmsg | RecvBy::Readv | RecvBy::AioVec);
         let pieces = if scattered { self.split(len) } else { vec![len] };
@@ -406,7 +406,7 @@ impl Generator {
         if self.rng.chance(percent) {
             let (control, cut) = self.control(alg, enc, assoc);
             if self.rng.chance(8) {
-                // Control first, the text later.
+                // Control messages first, the text later.
                 len = 0;
                 flags |= MORE;
             }
@@ -480,7 +480,7 @@ impl Generator {
     }
 
     fn iv(&mut self, alg: &Alg) -> Data {
-        // CCM reads the length of its length field from the first byte: seeds chosen so that it is often valid.
+        // CCM takes the length of its length field from the first byte, which is often valid with these seeds.
         let mut data = self.data(alg.iv);
         if alg.name == "ccm(aes)" && self.rng.chance(85) {
             data.seed |= CCM_IV;
@@ -568,7 +568,7 @@ impl Generator {
         }
     }
 
-    /// A call one of whose pointers leads nowhere.
+    /// Returns a call with a wild pointer.
     fn fault(&mut self, slot: usize) -> Call {
         let at = *self.rng.of(&[Wild::Null, Wild::Low, Wild::Kernel]);
         let good = *self.rng.of(&[0, 1, 16, 16, 32, 100, 4096]);
@@ -600,11 +600,11 @@ impl Generator {
         Call::Fault { slot, what, at }
     }
 
-    /// An operation for io_submit that is odd, but refers to memory that is there.
+    /// Returns an odd operation for io_submit that refers to valid memory.
     fn iocb(&mut self, slot: usize) -> Call {
         Call::Iocb {
             slot,
-            // Reading and writing; FSYNC, NOOP, and numbers that mean nothing. Not POLL, which may never end.
+            // Reads, writes, FSYNC, NOOP and meaningless numbers; not POLL, which may never end.
             opcode: *self.rng.of(&[0, 0, 1, 1, 2, 6, 9, 99]),
             len: *self.rng.of(&[0, 1, 16, 48, 64]),
             offset: *self.rng.of(&[0, 0, 1, -1, i64::MIN, 4096]),
@@ -613,7 +613,7 @@ impl Generator {
     }
 }
 
-/// Marks the seed of an IV whose first byte is to be a valid one for CCM.
+/// Marks the seed of an IV whose first byte is valid for CCM.
 pub const CCM_IV: u32 = 0x100;
 
 #[cfg(test)]

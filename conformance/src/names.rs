@@ -1,21 +1,21 @@
 //! The algorithms that sequences draw from.
 
-/// What a sequence needs to know of an algorithm to make sensible calls. Lengths in bytes.
+/// An algorithm, as far as a sequence needs to know it to make sensible calls. Lengths in bytes.
 #[derive(Debug)]
 pub struct Alg {
     /// `salg_type`.
     pub ty: &'static str,
     /// `salg_name`.
     pub name: &'static str,
-    /// Keys that it takes; empty when it takes none.
+    /// Key lengths that it takes; empty when it takes no key.
     pub keys: &'static [usize],
-    /// IV.
+    /// Length of the IV.
     pub iv: usize,
-    /// Block of a cipher, 1 where any length goes.
+    /// Block size of a cipher, 1 when it takes any length.
     pub block: usize,
-    /// Tags of an AEAD; of a hash its digest.
+    /// Tag lengths of an AEAD, or the digest length of a hash.
     pub tags: &'static [usize],
-    /// Associated data is at least this (RFC 4106 carries the IV there).
+    /// Least length of the associated data (RFC 4106 carries the IV there).
     pub assoc: usize,
 }
 
@@ -43,7 +43,7 @@ const AES: &[usize] = &[16, 24, 32];
 const GCM_TAGS: &[usize] = &[16, 16, 4, 8, 12, 13, 14, 15];
 const CCM_TAGS: &[usize] = &[16, 8, 4, 6, 10, 12, 14];
 
-/// Generic names that every kernel of SEALANE_KERNELS has.
+/// Generic names that all kernels of SEALANE_KERNELS have.
 pub const CORE: &[Alg] = &[
     hash("md5", &[16]),
     hash("sha1", &[20]),
@@ -57,7 +57,7 @@ pub const CORE: &[Alg] = &[
     mac("hmac(sha256)", &[32, 16, 64, 65, 200], &[32]),
     mac("hmac(sha512)", &[64, 1, 128, 129, 300], &[64]),
     mac("cmac(aes)", AES, &[16]),
-    // No xcbc(aes): Linux before 7 takes longer keys than RFC 3566, which we do not (LIMITATIONS.md).
+    // No xcbc(aes): Linux before 7 takes longer keys than RFC 3566 allows, and Sealane does not (LIMITATIONS.md).
     cipher("ecb(aes)", AES, 0, 16),
     cipher("cbc(aes)", AES, 16, 16),
     cipher("cbc(aes)", AES, 16, 16),
@@ -79,9 +79,9 @@ pub const CORE: &[Alg] = &[
     aead("authenc(hmac(sha256),cbc(aes))", &[56, 72], 16, &[32, 16], 0),
 ];
 
-/// Driver names, some of one kernel and some of another, generators, and names that nobody has.
+/// Driver names of several kernels, generators, and names that do not exist.
 ///
-/// Not `seqiv(...)` and `echainiv(...)`: LIMITATIONS.md tells why they do not bind, and what they give is random.
+/// Without `seqiv(...)` and `echainiv(...)`: they do not bind (LIMITATIONS.md), and their output is random.
 pub const ODD: &[Alg] = &[
     hash("sha256-generic", &[32]),
     hash("sha256-lib", &[32]),
@@ -112,8 +112,7 @@ pub const ODD: &[Alg] = &[
     Alg { ty: "", ..hash("sha1", &[20]) },
 ];
 
-/// Names that Linux has and that the configuration of a small kernel may leave out: to compare with a kernel that has
-/// them.
+/// Names of Linux that the configuration of a small kernel may leave out, for comparisons with a kernel that has them.
 pub const EXTRA: &[Alg] = &[
     hash("sha3-256", &[32]),
     hash("sha3-512", &[64]),

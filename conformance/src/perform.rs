@@ -1,7 +1,7 @@
 //! Makes the calls of a list and writes one line for each.
 //!
-//! A line holds nothing that changes from run to run: no address, no descriptor number, no time, and of random bytes
-//! only their number.
+//! A line contains nothing that changes from run to run: no address, no descriptor number, no time, and only the number of
+//! random bytes.
 
 use crate::generate::CCM_IV;
 use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};
@@ -9,18 +9,18 @@ use crate::rng;
 use crate::sys;
 use std::fmt::Write as _;
 
-/// How long a call may block, in milliseconds.
+/// The time that a call may block, in milliseconds.
 const PATIENCE_MS: u32 = 80;
 
 #[derive(Clone, Copy)]
 struct Open {
     fd: i32,
-    /// Which open file it is: O_NONBLOCK belongs to the file, not to the descriptor.
+    /// The open file behind it, because O_NONBLOCK belongs to the file and not to the descriptor.
     file: usize,
     rng: bool,
 }
 
-/// Descriptors of a running sequence.
+/// The descriptors of a running sequence.
 pub struct Performer {
     slots: [Option<Open>; SLOTS],
     nonblock: Vec<bool>,
@@ -87,7 +87,7 @@ fn shown(ret: sys::Ret) -> String {
     ret.map_or_else(name_of, |n| n.to_string())
 }
 
-/// The first bytes, and all of them in one number.
+/// Shows the first bytes, and a checksum of all.
 fn digest(data: &[u8]) -> String {
     let mut out = String::new();
     for b in data.iter().take(16) {
@@ -104,13 +104,13 @@ fn fill(data: Data) -> Vec<u8> {
     if data.seed & CCM_IV != 0
         && let Some(first) = out.first_mut()
     {
-        // CCM: one less than the width of the length field, 2..=8.
+        // CCM: the width of the length field, 2..=8, minus one.
         *first = 1 + *first % 7;
     }
     out
 }
 
-/// Control messages as bytes.
+/// Encodes control messages.
 fn control_bytes(list: &[Cmsg], cut: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for Cmsg { body, skew } in list {
@@ -158,7 +158,7 @@ impl Performer {
         self.nonblock.len() - 1
     }
 
-    /// Runs `f`, with the alarm set when it may block.
+    /// Runs `f`, with an alarm when it may block.
     fn guarded<T>(&self, slot: usize, flags: i32, f: impl FnOnce(i32) -> T) -> T {
         let nonblock = self.slots[slot].is_none_or(|o| self.nonblock[o.file]);
         let guard = !nonblock && flags & libc::MSG_DONTWAIT == 0;
@@ -172,7 +172,7 @@ impl Performer {
         done
     }
 
-    /// Makes one call and says what came back.
+    /// Makes a call and returns its result as text.
     pub fn perform(&mut self, call: &Call) -> String {
         match call {
             Call::Socket { to, ty, proto } => {
@@ -240,7 +240,7 @@ impl Performer {
             }
             Call::Recv { slot, by, pieces, flags } => {
                 let secret = self.slots[*slot].is_some_and(|o| o.rng);
-                // A splice waits for the socket whatever its own flags say.
+                // A splice waits for the socket whatever its flags are.
                 let waits = if matches!(by, RecvBy::Splice) { 0 } else { *flags };
                 self.guarded(*slot, waits, |fd| receive(fd, *by, pieces, *flags, secret))
             }
@@ -280,7 +280,7 @@ impl Performer {
     fn fault(&mut self, slot: usize, what: Fault, at: Wild) -> String {
         let r = self.guarded(slot, 0, |fd| sys::fault(fd, what, at.address()));
         match (what, r) {
-            // An operation that was accepted after all is not kept: the model does not know of it.
+            // An operation that was accepted after all is closed, because the model does not know of it.
             (Fault::AcceptLen, Ok(fd)) => {
                 let _ = sys::close(fd as i32);
                 "accepted".to_owned()
@@ -307,7 +307,7 @@ impl Performer {
     }
 }
 
-/// The answer of `io_submit`, and the length in the event of an operation that succeeded.
+/// Shows the result of `io_submit`, and the length in the event of an operation that succeeded.
 fn submitted(done: Result<(u64, sys::Ret), i32>) -> (String, usize) {
     match done {
         Ok((data, result)) => (format!("event {data} {}", shown(result)), result.map_or(0, |n| n as usize)),

@@ -1,11 +1,11 @@
-//! What a sequence is: a list of calls, made from a seed alone and independent of what they return.
+//! A sequence is a list of calls, made from a seed alone and independent of their results.
 //!
-//! A slot stands for a descriptor. A call on an empty slot is made all the same, on descriptor -1: that is how a list
-//! stays meaningful when the shrinker takes calls out of it.
+//! A slot stands for a descriptor. A call on an empty slot is made on descriptor -1, so that a list stays meaningful when the
+//! shrinker drops calls from it.
 
 use std::fmt;
 
-/// Slots of a sequence.
+/// Number of slots of a sequence.
 pub const SLOTS: usize = 8;
 
 /// Bytes that depend on `seed` alone.
@@ -17,7 +17,7 @@ pub struct Data {
     pub len: usize,
 }
 
-/// How bytes are sent.
+/// The call that sends bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendBy {
     /// `send`
@@ -40,7 +40,7 @@ pub enum SendBy {
     AioVec,
 }
 
-/// How bytes are received.
+/// The call that receives bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvBy {
     /// `recv`
@@ -62,18 +62,18 @@ pub enum RecvBy {
 /// One control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cmsg {
-    /// What it says.
+    /// Its contents.
     pub body: CmsgBody,
-    /// Added to the right `cmsg_len`.
+    /// Deviation from the right `cmsg_len`.
     pub skew: isize,
 }
 
-/// What a control message says.
+/// The contents of a control message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CmsgBody {
     /// ALG_SET_OP.
     Op(u32),
-    /// ALG_SET_IV: the length it claims, and the bytes that follow.
+    /// ALG_SET_IV: the stated length, and the bytes that follow.
     Iv(u32, Data),
     /// ALG_SET_AEAD_ASSOCLEN.
     Assoc(u32),
@@ -81,7 +81,7 @@ pub enum CmsgBody {
     Raw(i32, i32, Data),
 }
 
-/// Which key ALG_SET_KEY_BY_KEY_SERIAL names.
+/// The key that ALG_SET_KEY_BY_KEY_SERIAL names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Serial {
     /// A new key of type `user`.
@@ -92,11 +92,11 @@ pub enum Serial {
     Keyring,
     /// A `user` key that has been revoked.
     Revoked,
-    /// A serial that nobody has.
+    /// A serial number that no key has.
     Unknown,
 }
 
-/// An address that no program has.
+/// An address at which no program has memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wild {
     /// The null pointer.
@@ -119,7 +119,7 @@ impl Wild {
     }
 }
 
-/// Which pointer of a call is wild. `good` bytes that are all right come before it, `bad` bytes are behind it.
+/// The wild pointer of a call: `good` valid bytes precede it, and `bad` bytes are behind it.
 #[allow(missing_docs, reason = "lengths in bytes")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -190,14 +190,13 @@ pub enum Misc {
     Getfd,
 }
 
-/// One call. `slot` is the slot it is made on, `to` the one that receives a descriptor; the other fields are the call's
-/// arguments under their usual names.
+/// A call on `slot`; `to` is the slot that receives a descriptor. The other fields are arguments under their usual names.
 #[allow(missing_docs, reason = "arguments of system calls, under their usual names")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// `socket(AF_ALG, ty, proto)`
     Socket { to: usize, ty: i32, proto: i32 },
-    /// `bind`; `cut` bytes are taken off the end of the address, `pad` zeroes appended.
+    /// `bind` with `cut` bytes less at the end of the address, or `pad` zeroes more.
     Bind { slot: usize, family: u16, ty: String, name: String, feat: u32, mask: u32, cut: usize, pad: usize },
     /// `setsockopt` with a value.
     Setsockopt { slot: usize, level: i32, name: i32, val: Data },
@@ -215,15 +214,15 @@ pub enum Call {
     Close { slot: usize },
     /// `fcntl(F_SETFL)`
     Nonblock { slot: usize, on: bool },
-    /// Sending, in as many pieces as `pieces` has; `cut` bytes are taken off the end of the control buffer.
+    /// A call that sends, in these pieces, with `cut` bytes less at the end of the control buffer.
     Send { slot: usize, by: SendBy, seed: u32, pieces: Vec<usize>, flags: i32, control: Option<Vec<Cmsg>>, cut: usize },
-    /// Receiving.
+    /// A call that receives.
     Recv { slot: usize, by: RecvBy, pieces: Vec<usize>, flags: i32 },
     /// `poll` without waiting.
     Poll { slot: usize },
     /// One of [`Misc`].
     Misc { slot: usize, what: Misc },
-    /// A call with a pointer that leads nowhere; never one that waits.
+    /// A call with a wild pointer, never one that waits.
     Fault { slot: usize, what: Fault, at: Wild },
     /// `io_submit` of one odd iocb with a buffer of `len` bytes.
     Iocb { slot: usize, opcode: u16, len: usize, offset: i64, resfd: Option<i32> },
@@ -231,7 +230,7 @@ pub enum Call {
     Forked(Box<Call>),
 }
 
-/// Names the flags that sequences use; what is left over is printed in hexadecimal.
+/// Returns the names of the flags that sequences use, and the others in hexadecimal.
 #[must_use]
 pub fn flag_names(flags: i32) -> String {
     const NAMES: &[(i32, &str)] = &[

@@ -1,33 +1,33 @@
-//! What the programs that make random calls have in common: which sequences they are asked for, by options or by a plan.
+//! The options of the programs that make random calls: sequences by number, or a plan of them.
 
 use std::fmt::Write;
 
-/// What they are told.
+/// The options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--seed`: what all sequences depend on.
     pub seed: u64,
     /// `--from`: number of the first.
     pub from: u64,
-    /// `--sequences`: how many.
+    /// `--sequences`: number of sequences.
     pub sequences: u64,
     /// `--calls`: calls of each.
     pub calls: usize,
     /// `--plan`: a file with other sequences, as [`plan`] writes it.
     pub plan: Option<String>,
-    /// `--output`: where to write instead of to standard output.
+    /// `--output`: a file that takes the place of standard output.
     pub output: Option<String>,
-    /// `--dry-run`: no call is to be made.
+    /// `--dry-run`: make no call.
     pub dry_run: bool,
 }
 
 impl Options {
-    /// Reads the arguments of a program that makes `calls` calls a sequence unless it is told otherwise. `own` takes its
-    /// own options, each with what gives the value that follows it, and says whether it was one. `--help` ends the
-    /// program.
+    /// Reads the arguments of a program whose sequences have `calls` calls by default. `own` handles the program's own
+    /// options: it gets each one with a function for the value that follows, and returns whether it knew the option.
+    /// `--help` ends the program.
     ///
     /// # Errors
-    /// What is wrong, as a sentence.
+    /// A sentence that says what is wrong.
     pub fn read(
         help: &str,
         calls: usize,
@@ -65,11 +65,11 @@ impl Options {
         Ok(o)
     }
 
-    /// Gives the sequences to `make`, each as the number of its head line and its calls with their indices. `generate`
-    /// makes the calls of a sequence.
+    /// Passes each sequence to `make`, as the number of its head line and its calls with their indices. `generate`
+    /// returns the calls of a sequence.
     ///
     /// # Errors
-    /// What is wrong with the plan, or what `make` failed with.
+    /// A sentence about the plan, or the error of `make`.
     pub fn each<C>(
         &self,
         generate: impl Fn(u64) -> Vec<C>,
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// The value of an option as a number.
+/// Returns the value of an option as a number.
 ///
 /// # Errors
 /// A sentence.
@@ -106,7 +106,7 @@ pub fn number(option: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{option}: {value:?} is not a number"))
 }
 
-/// A plan for parts of sequence `number`: a line for each candidate, with the indices of the calls that it keeps.
+/// Returns a plan for parts of sequence `number`: a line for each candidate, with the indices of the calls that it keeps.
 #[must_use]
 pub fn plan(number: u64, candidates: &[Vec<usize>]) -> String {
     let mut rows = String::new();

@@ -1,6 +1,6 @@
-//! Makes a failing list smaller: drops calls for as long as the difference stays.
+//! Shrinks a failing list: drops calls as long as the difference stays.
 
-/// The smallest part of `keep` found that still fails.
+/// Returns the smallest part of `keep` that was found to fail still.
 ///
 /// `fails` judges many candidates at once, because a run costs the boot of a kernel however many sequences it makes.
 pub fn shrink(keep: Vec<usize>, mut fails: impl FnMut(&[Vec<usize>]) -> Vec<bool>) -> Vec<usize> {
@@ -20,7 +20,7 @@ pub fn shrink(keep: Vec<usize>, mut fails: impl FnMut(&[Vec<usize>]) -> Vec<bool
             chunk /= 2;
             continue;
         }
-        // All that can go one by one can often go together; else the first alone, and look again.
+        // Calls that can be dropped one by one can often be dropped together; otherwise only the first one goes.
         let together: Vec<usize> =
             keep.iter().enumerate().filter(|(i, _)| !droppable.contains(&(i / chunk))).map(|(_, &c)| c).collect();
         let half: Vec<usize> = keep
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn copes_with_alternatives() {
-        // Either 5 or 6 is enough: dropping both at once is not.
+        // Either 5 or 6 suffices, so both must not be dropped at once.
         let fails = |c: &[Vec<usize>]| c.iter().map(|k| k.contains(&5) || k.contains(&6)).collect();
         assert_eq!(shrink((0..10).collect(), fails).len(), 1);
     }

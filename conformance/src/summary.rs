@@ -1,24 +1,23 @@
-//! One plain block at the end of a test run: what ran, passed, failed and was skipped, and why.
+//! The summary at the end of a test run: tests that passed, failed and were skipped, with reasons.
 //!
-//! Read from the output of `cargo test` and of scripts. A test that skips itself writes `SKIPPED name: reason`
-//! (in `tests/file.rs` its name is `file::test`); scripts
-//! write `PASS name`, `FAIL name: reason`, `SKIP name: reason`.
+//! It is read from the output of `cargo test` and of scripts. A test that skips itself writes `SKIPPED name: reason` (in
+//! `tests/file.rs` its name is `file::test`); scripts write `PASS name`, `FAIL name: reason`, `SKIP name: reason`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Passed tests by group.
     passed: BTreeMap<String, Vec<String>>,
-    /// Failures: name and reason.
+    /// Failures, by name and reason.
     failed: Vec<(String, String)>,
-    /// Skips: name and reason.
+    /// Skips, by name and reason.
     skipped: Vec<(String, String)>,
 }
 
-/// A line of `allowed_skips.txt`: a name, perhaps ending in `*`, and why it may be skipped.
+/// A line of `allowed_skips.txt`: a name that may end in `*`, and the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AllowedSkip {
     name: String,
@@ -51,10 +50,10 @@ impl AllowedSkip {
 }
 
 impl Summary {
-    /// Adds what a log says. `step` names it where it does not name itself.
+    /// Adds the results in a log. `step` names those that do not name themselves.
     pub fn read(&mut self, step: &str, log: &str) {
         let mut group = step.to_owned();
-        // A test whose verdict comes on a later line, because something was written between the two.
+        // A test whose verdict is on a later line, because something was written in between.
         let mut open: Option<String> = None;
         let mut results: Vec<(String, String, bool)> = Vec::new();
         for line in log.lines() {
@@ -89,7 +88,7 @@ impl Summary {
             self.failed.push((format!("{group}: {name}"), "it never ended".to_owned()));
         }
         for (group, name, passed) in results {
-            // A test that skipped itself ends as "ok".
+            // A test that skipped itself is reported as "ok".
             let stem = group.strip_prefix("tests/").and_then(|f| f.strip_suffix(".rs")).unwrap_or_default();
             let full = format!("{stem}::{name}");
             if passed && self.skipped.iter().any(|(skipped, _)| *skipped == name || *skipped == full) {
@@ -103,7 +102,7 @@ impl Summary {
         }
     }
 
-    /// Notes the verdict of a test of `cargo test`; false when `verdict` is none.
+    /// Notes the verdict of `cargo test` on a test; returns false when `verdict` is not a verdict.
     fn verdict(&mut self, group: &str, name: &str, verdict: &str, results: &mut Vec<(String, String, bool)>) -> bool {
         match verdict {
             "ok" => results.push((group.to_owned(), name.to_owned(), true)),
@@ -117,7 +116,7 @@ impl Summary {
         true
     }
 
-    /// Notes the exit status of a step: a step may die without a word of a failed test.
+    /// Notes the exit status of a step, which may die without reporting a failed test.
     pub fn step(&mut self, step: &str, status: i32, log: &str) {
         let before = (self.ran(), self.failed.len());
         self.read(step, log);
@@ -132,7 +131,7 @@ impl Summary {
         self.passed.values().map(Vec::len).sum::<usize>() + self.failed.len() + self.skipped.len()
     }
 
-    /// The block, and whether the run as a whole is good. With `strict`, a skip that is not allowed spoils it.
+    /// Returns the summary, and whether the run passed. With `strict`, a skip that is not allowed fails it.
     #[must_use]
     pub fn render(&self, allowed: &[AllowedSkip], strict: bool) -> (String, bool) {
         let mut out = String::from("\n==== what ran ====\n");

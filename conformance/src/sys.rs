@@ -1,6 +1,6 @@
-//! System calls with safe signatures: the only place of this package that needs `unsafe`.
+//! System calls with safe signatures: the only `unsafe` code of this library.
 //!
-//! Every function returns what the kernel answered: a number, or an errno.
+//! Each function returns the kernel's result: a number, or an errno.
 #![allow(unsafe_code)]
 
 mod odd;
@@ -63,7 +63,7 @@ pub fn setsockopt(fd: i32, level: i32, name: i32, val: Option<&[u8]>, len: usize
     ret(i64::from(unsafe { libc::setsockopt(fd, level, name, p.cast(), len as u32) }))
 }
 
-/// `getsockopt`: the length that came back.
+/// `getsockopt`; returns the length.
 ///
 /// # Errors
 /// The errno.
@@ -83,7 +83,7 @@ pub fn accept4(fd: i32, flags: i32) -> Ret {
     ret(i64::from(unsafe { libc::accept4(fd, ptr::null_mut(), ptr::null_mut(), flags) }))
 }
 
-/// `getsockname` or `getpeername`: length and the first bytes.
+/// `getsockname` or `getpeername`; returns the length and the first bytes.
 ///
 /// # Errors
 /// The errno.
@@ -254,14 +254,14 @@ fn msghdr(iov: &mut [libc::iovec], control: *mut u8, control_len: usize) -> libc
 /// The errno.
 pub fn sendmsg(fd: i32, data: &[u8], pieces: &[usize], control: &[u8], flags: i32) -> Ret {
     let mut iov = iovecs(data.as_ptr().cast_mut(), data.len(), pieces);
-    // The kernel reads headers in place: they are aligned as malloc aligns.
+    // The kernel reads headers in place, so they are aligned like memory of malloc.
     let mut control = control.to_vec();
     let msg = msghdr(&mut iov, control.as_mut_ptr(), control.len());
     // SAFETY: `msg` points to `iov` and `control`, which outlive the call; the pieces lie in `data`.
     ret(unsafe { libc::sendmsg(fd, &raw const msg, flags) } as i64)
 }
 
-/// `recvmsg` into consecutive pieces of `out`: count, `msg_flags`, `msg_controllen`, `msg_namelen`.
+/// `recvmsg` into consecutive pieces of `out`; returns count, `msg_flags`, `msg_controllen`, `msg_namelen`.
 ///
 /// # Errors
 /// The errno.
@@ -277,7 +277,7 @@ pub fn recvmsg(fd: i32, out: &mut [u8], pieces: &[usize], flags: i32) -> Result<
     Ok((n, msg.msg_flags, msg.msg_controllen, msg.msg_namelen))
 }
 
-/// Both ends of a pipe, reading end first.
+/// Makes a pipe; returns the reading end first.
 ///
 /// # Errors
 /// The errno.
@@ -297,7 +297,7 @@ pub fn splice(from: i32, to: i32, len: usize, flags: u32) -> Ret {
     ret(unsafe { libc::splice(from, ptr::null_mut(), to, ptr::null_mut(), len, flags) } as i64)
 }
 
-/// `vmsplice` of `data` from pages of its own, which nobody changes afterwards.
+/// `vmsplice` of `data` from its own pages, which do not change afterwards.
 ///
 /// # Errors
 /// The errno.
@@ -319,7 +319,7 @@ pub fn vmsplice(pipe: i32, data: &[u8], flags: u32) -> Ret {
     n
 }
 
-/// A file in memory that holds `data`, positioned at its start.
+/// Makes a file in memory that contains `data`, positioned at its start.
 ///
 /// # Errors
 /// The errno.
@@ -363,7 +363,7 @@ pub fn revoke_key(serial: i64) -> Ret {
     ret(unsafe { libc::syscall(libc::SYS_keyctl, 3, serial) })
 }
 
-/// Runs `f` in a child process and returns the text it made; `None` when the child died.
+/// Runs `f` in a child process and returns its text, or `None` when the child died.
 pub fn in_child(f: impl FnOnce() -> String) -> Option<String> {
     let (r, w) = pipe().ok()?;
     // SAFETY: the program has one thread; the child calls `f` and leaves.
@@ -390,7 +390,7 @@ pub fn in_child(f: impl FnOnce() -> String) -> Option<String> {
     }
 }
 
-/// How often the alarm has rung: a handler that does nothing would do as well.
+/// Number of alarms so far. The handler needs no effect; it only has to interrupt calls.
 static RINGS: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn ring(_: i32) {
@@ -407,7 +407,7 @@ pub fn catch_alarm() {
     }
 }
 
-/// Rings every `ms` milliseconds, from now until it is set to 0. Repeated, in case one ring comes before the call.
+/// Raises SIGALRM every `ms` milliseconds until it is set to 0. It repeats because one may come before the call.
 pub fn set_alarm(ms: u32) {
     let every = libc::timeval { tv_sec: 0, tv_usec: i64::from(ms) * 1000 };
     let timer = libc::itimerval { it_interval: every, it_value: every };

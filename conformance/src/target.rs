@@ -1,4 +1,4 @@
-//! Where a program can be run: in a real kernel, under `sealane run`, or plainly on this machine.
+//! Targets run a program: a real kernel, `sealane run`, or this machine as it is.
 
 use std::env;
 use std::fs::File;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 pub enum Target {
     /// A user-mode kernel of SEALANE_KERNELS; with `restricted`, the allowlist of Linux 7.3 stays in force.
     Kernel {
-        /// `linux-7.3`, ...
+        /// Its name, such as `linux-7.3`.
         name: String,
-        /// Leave `/proc/sys/crypto/af_alg_restrict` at its default.
+        /// Whether `/proc/sys/crypto/af_alg_restrict` stays at its default.
         restricted: bool,
     },
     /// `sealane run --profile PROFILE`.
@@ -25,11 +25,11 @@ pub enum Target {
         /// The profile.
         profile: String,
     },
-    /// This machine's kernel.
+    /// This machine's own kernel.
     Plain,
 }
 
-/// What a run left behind.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Standard output (in a kernel: with standard error).
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub errors: String,
     /// Exit status; `None` when it was killed.
     pub status: Option<i32>,
-    /// Whether it ran past its time.
+    /// Whether it ran past its time limit.
     pub timed_out: bool,
 }
 
@@ -49,7 +49,7 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where shared files lie that are no part of the repository: `shared/` beside it.
+/// The folder of shared files outside the repository: SEALANE_SHARED, or `shared/` beside the repository.
 #[must_use]
 pub fn shared() -> PathBuf {
     env::var_os("SEALANE_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from)
@@ -61,14 +61,14 @@ pub fn kernels() -> PathBuf {
     env::var_os("SEALANE_KERNELS").map_or_else(|| shared().join("kernel"), PathBuf::from)
 }
 
-/// The executable: SEALANE, or the release build.
+/// The executable `sealane`: SEALANE, or the release build.
 #[must_use]
 pub fn sealane() -> PathBuf {
     env::var_os("SEALANE").map_or_else(|| root().join("target/release/sealane"), PathBuf::from)
 }
 
 impl Target {
-    /// The kernel called `name`; `linux-7.3-restricted` is `linux-7.3` with its allowlist in force.
+    /// Returns the kernel called `name`; `linux-7.3-restricted` is `linux-7.3` with its allowlist in force.
     #[must_use]
     pub fn kernel(name: &str) -> Target {
         match name.strip_suffix("-restricted") {
@@ -77,13 +77,13 @@ impl Target {
         }
     }
 
-    /// [`sealane`] with `profile`.
+    /// Returns [`sealane`] with a profile.
     #[must_use]
     pub fn sealane(profile: &str) -> Target {
         Target::Sealane { exe: sealane(), profile: profile.to_owned() }
     }
 
-    /// A word for reports.
+    /// Its name in reports.
     #[must_use]
     pub fn label(&self) -> String {
         match self {
@@ -94,7 +94,7 @@ impl Target {
         }
     }
 
-    /// Why nothing can be run here, if so.
+    /// Returns the reason when nothing can be run here.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         let need = |path: PathBuf, hint: &str| (!path.exists()).then(|| format!("no {} ({hint})", path.display()));
@@ -106,10 +106,10 @@ impl Target {
         }
     }
 
-    /// Runs `argv` and waits for it, `limit` at most.
+    /// Runs `argv` and waits for its end, at most for `limit`.
     ///
     /// # Errors
-    /// When nothing could be started.
+    /// When it cannot be started.
     ///
     /// # Panics
     /// When `argv` is empty.
@@ -138,12 +138,12 @@ impl Target {
     }
 }
 
-/// Runs a command and kills it, with all that it has started, when `limit` has passed.
+/// Runs a command, and kills it with all its descendants after `limit`.
 ///
 /// # Errors
-/// When it could not be started.
+/// When it cannot be started.
 pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome> {
-    // Files, not pipes: a grandchild that survives would keep a pipe open, and a full pipe would block the program.
+    // Files instead of pipes: a surviving grandchild would keep a pipe open, and a full pipe would block the program.
     let (out, err) = (temp_file()?, temp_file()?);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
     let mut child = command.spawn()?;
@@ -162,8 +162,8 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
     Ok(Outcome { text: read_back(out)?, errors: read_back(err)?, status: status.code(), timed_out })
 }
 
-/// Ends a child and its descendants. A user-mode kernel leaves the process group of its own accord, so the descendants are
-/// looked for, and ended first: `boot` then cleans up after it by itself.
+/// Ends a child and its descendants. Descendants are looked up and ended first, because a user-mode kernel leaves the process
+/// group; `boot` then cleans up after it.
 ///
 /// # Errors
 /// When it cannot be waited for.
@@ -172,7 +172,7 @@ pub fn end(child: &mut std::process::Child) -> io::Result<std::process::ExitStat
     for &pid in &descendants {
         crate::sys::kill(pid);
     }
-    // One that has started nobody has nobody to clean up after.
+    // Without descendants there is nothing to clean up.
     let rounds = if descendants.is_empty() { 0 } else { 200 };
     for _ in 0..rounds {
         if let Some(status) = child.try_wait()? {
@@ -184,11 +184,11 @@ pub fn end(child: &mut std::process::Child) -> io::Result<std::process::ExitStat
     child.wait()
 }
 
-/// All processes below `root`, by what /proc says of everybody's parent.
+/// Returns all descendants of `root`, by the parents that /proc names.
 fn descendants(root: u32) -> Vec<u32> {
     let parent_of = |pid: u32| -> Option<u32> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name stands in parentheses and may hold anything.
+        // The name is in parentheses and may contain anything.
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
     };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_run_ends_in_time() {
         let start = Instant::now();
-        // A grandchild in a session of its own, as user-mode kernels are.
+        // A grandchild in its own session, like a user-mode kernel.
         let script = "echo before; setsid sh -c 'echo $$; exec sleep 60'; exec sleep 60";
         let out = Target::Plain.run(&["sh", "-c", script], Duration::from_millis(500)).unwrap();
         assert!(out.timed_out && start.elapsed() < Duration::from_secs(20));

@@ -1,17 +1,17 @@
-//! Transcripts: what a run of `alg-sequence` wrote, cut into sequences, and how two of them differ.
+//! Transcripts: the output of `alg-sequence` cut into sequences, and the differences of two of them.
 
 /// One sequence of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// The number in its head line.
     pub number: u64,
-    /// A line for each call.
+    /// The lines, one for each call.
     pub lines: Vec<String>,
-    /// Whether its end line is there; without it the program or its kernel died on the way.
+    /// Whether it has its end line; without it the program or its kernel died on the way.
     pub complete: bool,
 }
 
-/// Head line of sequence `number`.
+/// Returns the head line of sequence `number`.
 #[must_use]
 pub fn head(number: u64) -> String {
     format!("# sequence {number}")
@@ -20,7 +20,7 @@ pub fn head(number: u64) -> String {
 /// The line that ends a sequence.
 pub const END: &str = "# end";
 
-/// Cuts a transcript into sequences. Lines outside of one (messages of the guest) are dropped.
+/// Cuts a transcript into sequences. Lines outside of them (messages of the guest) are dropped.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
@@ -40,15 +40,15 @@ pub fn parse(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Index of the first line that differs; `None` when the blocks are equal.
+/// Returns the index of the first line that differs, or `None` when the blocks are equal.
 #[must_use]
 pub fn first_difference(a: &Block, b: &Block) -> Option<usize> {
     let n = a.lines.len().max(b.lines.len());
     (0..n).find(|&i| a.lines.get(i) != b.lines.get(i)).or((a.complete != b.complete).then_some(n))
 }
 
-/// A difference without what varies from sequence to sequence: the call's kind and both results, numbers as `N`, bytes as
-/// `DATA`. Equal differences are reported once.
+/// Returns the kind of a difference: the call and both results, with `N` for numbers and `DATA` for bytes. Differences of one
+/// kind are reported once.
 #[must_use]
 pub fn signature(a: &Block, b: &Block, at: usize) -> String {
     let call = |block: &Block| {
@@ -78,7 +78,7 @@ fn kind_of(result: &str) -> String {
     out
 }
 
-/// Both transcripts of one sequence, equal lines once.
+/// Shows both transcripts of one sequence, with equal lines once.
 #[must_use]
 pub fn side_by_side(a: &Block, b: &Block, names: [&str; 2]) -> String {
     let mut out = String::new();

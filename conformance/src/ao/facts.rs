@@ -1,4 +1,4 @@
-//! What was true of a socket at the moment of a call, as a line of text.
+//! The facts about a socket at the moment of a call, as a line of text.
 
 use std::fmt;
 use std::net::SocketAddr;

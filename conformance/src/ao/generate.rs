@@ -1,4 +1,4 @@
-//! Random sequences of calls on TCP sockets, mostly valid: what is refused at the first check tests nothing behind it.
+//! Random sequences of calls on TCP sockets, mostly valid: a call that fails the first check tests nothing behind it.
 
 use super::plan::{Call, Opt, SLOTS};
 use crate::rng::Rng;
@@ -9,7 +9,7 @@ use sealane_abi::tcp::{
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Peers that answer (this machine's own addresses) and peers behind an interface that swallows everything.
+/// Peers that answer (this machine's addresses), and peers behind an interface that drops everything.
 const V4: [(&str, u8); 12] = [
     ("127.0.0.1", 32),
     ("127.0.0.1", 32),
@@ -33,7 +33,7 @@ const V6: [(&str, u8); 7] = [
     ("::", 0),
     ("2001:db8::", 32),
 ];
-/// Names of algorithms, those most used first.
+/// Names of algorithms, most used first.
 const ALGS: [&str; 13] = [
     "hmac(sha1)",
     "hmac(sha1)",
@@ -52,9 +52,9 @@ const ALGS: [&str; 13] = [
 
 struct Generator {
     rng: Rng,
-    /// Number of the sequence: ports depend on it.
+    /// Number of the sequence, which its ports depend on.
     number: u64,
-    /// What each slot would be if all went well: IPv6, listening, connected to a listener.
+    /// The intended state of each slot: IPv6, listening, connected to a listener.
     slots: [Option<Slot>; SLOTS],
     calls: Vec<Call>,
 }
@@ -62,11 +62,11 @@ struct Generator {
 #[derive(Clone, Copy)]
 struct Slot {
     v6: bool,
-    /// Part of a connection over loopback: not closed, because what the other end makes of that depends on time.
+    /// Part of a connection over loopback. It is not closed, because the other end's reaction depends on time.
     paired: bool,
 }
 
-/// The calls of sequence `number`, `n` of them.
+/// Returns the `n` calls of sequence `number`.
 #[must_use]
 pub fn generate(seed: u64, number: u64, n: usize) -> Vec<Call> {
     let mut start = Rng::new(seed);
@@ -100,7 +100,7 @@ impl Generator {
             5 => self.ao_repair(slot),
             6 => self.md5(slot),
             7 => {
-                // Switching it off with 0 sends a probe, and the peer's answer may turn keys.
+                // Switching it off with 0 sends a probe, and the peer's answer may change the current key.
                 let quiet = self.slots[slot].is_none_or(|s| s.paired);
                 let mode = *self.rng.of(if quiet { &[1, 1, 1, -1, -1] } else { &[1, 1, 1, -1, 0] });
                 self.calls.push(Call::Repair { slot, mode });
@@ -112,7 +112,7 @@ impl Generator {
             9 => self.bind(slot),
             10 => self.calls.push(Call::Listen { slot }),
             11 => self.connect(slot),
-            // A reset from a peer turns keys, too.
+            // A reset from a peer may change the current key, too.
             12 if self.slots[slot].is_some_and(|s| s.paired) => {}
             12 => self.calls.push(Call::Disconnect { slot }),
             13 => {
@@ -143,12 +143,12 @@ impl Generator {
         self.slots[slot].is_some_and(|s| s.v6)
     }
 
-    /// The port that a slot of this sequence listens on.
+    /// Returns the port that a slot of this sequence listens on.
     fn port(&self, slot: usize) -> u16 {
         20_000 + ((self.number % 4000) * 8) as u16 + slot as u16
     }
 
-    /// A peer as a socket of this family writes it.
+    /// Returns a peer in the form of this socket's family.
     fn peer(&mut self, v6: bool) -> (IpAddr, u8) {
         let (addr, len) = if v6 && self.rng.chance(65) { *self.rng.of(&V6) } else { *self.rng.of(&V4) };
         let addr: IpAddr = addr.parse().expect("a literal address");
@@ -171,7 +171,7 @@ impl Generator {
     fn connect(&mut self, slot: usize) {
         let (mut addr, prefix) = self.peer(self.v6(slot));
         if prefix < 32 && !(addr.is_unspecified() && self.rng.chance(50)) {
-            // A host of the network; the first address of one may be a broadcast address.
+            // A host of the network, because its first address may be a broadcast address.
             addr = match addr {
                 IpAddr::V4(a) => IpAddr::V4((a.to_bits() | 7).into()),
                 IpAddr::V6(a) => IpAddr::V6((a.to_bits() | 7).into()),
@@ -181,10 +181,10 @@ impl Generator {
             addr =
                 if addr.is_ipv4() { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { "127.0.0.1".parse().expect("a literal") };
         }
-        // A listener's port, or one where nobody listens.
+        // A listener's port, or one without a listener.
         let to = self.rng.below(SLOTS);
         let port = if self.rng.chance(40) { self.port(to) } else { 9 };
-        // What a listener's answer changes in a client depends on nothing else, but closing either end does.
+        // The listener's answer changes the client in one way only; the effect of closing either end depends on time.
         for s in [slot, to] {
             if let Some(s) = self.slots[s].as_mut().filter(|_| port != 9) {
                 s.paired = true;
@@ -199,7 +199,7 @@ impl Generator {
         self.calls.push(Call::Accept { slot, new });
     }
 
-    /// A listener and a client with keys that fit, connected.
+    /// Connects a client to a listener, with matching keys.
     fn pair(&mut self) {
         let free: Vec<usize> = (0..SLOTS).filter(|s| self.slots[*s].is_none()).collect();
         let [listener, client, child, ..] = free[..] else { return };
@@ -229,7 +229,7 @@ impl Generator {
                 other.flags.set(1 + self.rng.below(3) as u32);
             }
             if self.rng.chance(30) && !mapped {
-                // All peers, on the listener.
+                // A key for all peers, on the listener.
                 (key.prefix, key.addr) =
                     (0, SockaddrStorage::new(if v6 { V6[5].0 } else { V4[8].0 }.parse().expect("any")));
             }
@@ -254,7 +254,7 @@ impl Generator {
         self.all_keys(client);
     }
 
-    /// A key that nothing is wrong with.
+    /// Returns a valid key.
     fn key(&mut self, addr: IpAddr, prefix: u8) -> TcpAoAdd {
         let mut a = TcpAoAdd::new_zeroed();
         a.addr = SockaddrStorage::new(addr);
@@ -333,7 +333,7 @@ impl Generator {
         d.addr = SockaddrStorage::new(addr);
         d.prefix = prefix;
         (d.sndid, d.rcvid) = (self.rng.below(5) as u8, self.rng.below(5) as u8);
-        // Often a key of which it is known that it may be there.
+        // Often a key that may be there.
         let added: Vec<&Opt> = self.calls.iter().filter_map(|c| own_key(c, slot)).collect();
         if !added.is_empty() && self.rng.chance(75) {
             let key = added[self.rng.below(added.len())];
@@ -399,7 +399,7 @@ impl Generator {
             self.push_get(slot, TCP_AO_REPAIR, memory, len);
         }
         if self.rng.chance(5) {
-            // A getter without a setter, and the reverse.
+            // Options that can only be read, or only set.
             self.push_set(slot, TCP_AO_GET_KEYS, &[0; 304]);
             self.push_get(slot, TCP_AO_ADD_KEY, vec![0; 288], 288);
         }
@@ -426,7 +426,7 @@ impl Generator {
                 (g.addr, g.prefix) = (SockaddrStorage::new(addr), prefix);
                 (g.sndid, g.rcvid) = (self.rng.below(5) as u8, self.rng.below(5) as u8);
                 if self.rng.chance(50) {
-                    // Ids of keys that exist most often.
+                    // The key ids that are used most.
                     g.rcvid = g.sndid;
                 }
                 if self.rng.chance(10) {
@@ -449,7 +449,7 @@ impl Generator {
                 _ => g.sndid = 9,
             }
         }
-        // Input fields that are output alone.
+        // Output fields, which are no input.
         if self.rng.chance(20) {
             (g.maclen, g.keylen, g.key[3]) = (9, 9, 9);
         }
@@ -485,7 +485,7 @@ impl Generator {
         self.push_set(slot, if ext { TCP_MD5SIG_EXT } else { TCP_MD5SIG }, m.as_bytes());
     }
 
-    /// setsockopt with a struct, mostly of the right length.
+    /// Returns a setsockopt with a struct, mostly of the right length.
     fn push_set(&mut self, slot: usize, name: i32, value: &[u8]) {
         let mut memory = value.to_vec();
         let full = value.len() as i32;
@@ -527,7 +527,7 @@ impl Generator {
     }
 }
 
-/// The struct of a key that was given to `slot`.
+/// Returns the struct of a key that `slot` was given.
 fn own_key(call: &Call, slot: usize) -> Option<&Opt> {
     match call {
         Call::Set(o) if o.slot == slot && o.name == TCP_AO_ADD_KEY => Some(o),
@@ -547,7 +547,7 @@ mod tests {
         let has = |f: fn(&Call) -> bool| calls.iter().any(f);
         assert!(has(|c| matches!(c, Call::Accept { .. })));
         assert!(has(|c| matches!(c, Call::Set(o) if o.name == TCP_AO_DEL_KEY && o.len == 144)));
-        // The kernel's writes must not reach over the closed page behind the memory.
+        // The kernel must not write past the closed page behind the memory.
         let strides = calls.iter().filter_map(|c| match c {
             Call::Get(o) if o.name == TCP_AO_GET_KEYS => Some(o.len),
             _ => None,

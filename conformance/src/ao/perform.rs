@@ -1,4 +1,4 @@
-//! Makes the calls of a list and writes a line for each: the call, what was true of the socket before it, the answer.
+//! Makes the calls of a list and writes a line for each: the call, the facts about the socket before it, the answer.
 //!
 //! ```text
 //! 7 connect s1 127.0.0.1:20001 @ 7 - - 0 0 - = -EINPROGRESS @ 2 127.0.0.1:41000 - 0 0 -
@@ -23,7 +23,7 @@ const TCP_REPAIR_QUEUE: i32 = 20;
 const TCP_QUEUE_SEQ: i32 = 21;
 const SO_BINDTOIFINDEX: i32 = 62;
 
-/// Descriptors of a running sequence.
+/// The descriptors of a running sequence.
 pub struct Performer {
     slots: [Option<i32>; SLOTS],
     memory: Guarded,
@@ -39,13 +39,13 @@ impl Drop for Performer {
 }
 
 impl Performer {
-    /// Without descriptors. A connect() to this machine is given `settle_ms` to get on.
+    /// Starts without descriptors. A connect() to this machine is given `settle_ms` to make progress.
     #[must_use]
     pub fn new(settle_ms: u32) -> Self {
         Performer { slots: [None; SLOTS], memory: Guarded::new(1 << 16), settle_ms }
     }
 
-    /// Makes one call; what stands behind it on its line.
+    /// Makes a call and returns the rest of its line.
     pub fn perform(&mut self, call: &Call) -> String {
         let fd = self.slots[call.slot()].unwrap_or(-1);
         let before = self.facts_text(call.slot());
@@ -96,7 +96,7 @@ impl Performer {
             Call::Get(o) => {
                 let mut memory = o.memory.clone();
                 let answer = as_user(o, || plain(self.memory.getsockopt(fd, o.name, &mut memory, o.len)));
-                // What a failed call has written is not compared.
+                // The output of a failed call is not compared.
                 if answer.starts_with('-') { answer } else { format!("{answer} {}", rle::encode(&memory)) }
             }
         };
@@ -105,13 +105,13 @@ impl Performer {
 
     fn put(&mut self, slot: usize, fd: Option<i32>) {
         if let Some(old) = std::mem::replace(&mut self.slots[slot], fd) {
-            // No FIN, no TIME_WAIT: the ports are used again.
+            // Neither FIN nor TIME_WAIT, because the ports are used again.
             let _ = sys::setsockopt(old, libc::SOL_SOCKET, libc::SO_LINGER, Some(&[1, 0, 0, 0, 0, 0, 0, 0]), 8);
             let _ = sys::close(old);
         }
     }
 
-    /// Waits until something is so, as long as this may take.
+    /// Waits until a condition holds, or the time to settle is over.
     fn settle(&self, mut done: impl FnMut() -> bool) {
         for _ in 0..self.settle_ms {
             if done() {
@@ -136,7 +136,7 @@ fn as_user(o: &Opt, call: impl FnOnce() -> String) -> String {
     answer
 }
 
-/// A number or an errno by name.
+/// Shows a number, or an errno by name.
 fn plain(r: Ret) -> String {
     match r {
         Ok(n) => n.to_string(),
@@ -182,7 +182,7 @@ fn facts(fd: i32) -> Option<Facts> {
     })
 }
 
-/// Whether an address is this machine's, so that somebody answers.
+/// Whether an address is this machine's, so that connections are answered.
 fn is_own(addr: IpAddr) -> bool {
     let addr = addr.to_canonical();
     addr.is_loopback() || addr.is_unspecified() || OWN.iter().any(|own| own.parse() == Ok(addr))

@@ -1,27 +1,27 @@
-//! What a sequence of calls on TCP sockets is: a list made from a seed alone, independent of what the calls return.
+//! A sequence of calls on TCP sockets is a list made from a seed alone, independent of the results.
 //!
-//! A slot stands for a descriptor. A call on an empty slot is made all the same, on descriptor -1.
+//! A slot stands for a descriptor. A call on an empty slot is made on descriptor -1.
 
 use super::rle;
 use sealane_abi::tcp;
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Slots of a sequence.
+/// Number of slots of a sequence.
 pub const SLOTS: usize = 6;
 
-/// One of the options 14, 32, 38 to 42, with the memory that its pointer points to.
+/// One of the options 14, 32 and 38 to 42, with the memory behind its pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opt {
     /// The descriptor.
     pub slot: usize,
     /// Its number.
     pub name: i32,
-    /// What can be read, and written, from the pointer on.
+    /// The accessible memory, from the pointer on.
     pub memory: Vec<u8>,
     /// `optlen`.
     pub len: i32,
-    /// Made by a user without capabilities.
+    /// Whether the caller has no capabilities.
     pub as_user: bool,
 }
 

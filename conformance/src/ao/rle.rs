@@ -1,6 +1,6 @@
-//! Bytes as text, with runs told by their length: `0a1b(ee*300)02`.
+//! Bytes as text, with long runs by their length: `0a1b(ee*300)02`.
 
-/// From which length on a run is told by it.
+/// The least length of a run that is written by its length.
 const RUN: usize = 4;
 
 /// Writes bytes.
@@ -17,7 +17,7 @@ pub fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// Reads them back; `None` for what [`encode`] does not write.
+/// Reads bytes back; `None` for a text that [`encode`] does not write.
 #[must_use]
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Makes random calls of AF_ALG from a seed and writes one line for each. See `--help`.
+//! Makes random AF_ALG calls from a seed and writes one line for each. See `--help`.
 
 use sealane_conformance::generate::{NameSet, generate};
 use sealane_conformance::perform::Performer;
@@ -30,7 +30,7 @@ Exit status: 0 done, 2 wrong usage.
 /// Makes the calls of one sequence; all its descriptors are closed at the end.
 fn sequence(out: &mut dyn Write, number: u64, calls: &[(usize, &Call)], dry_run: bool) {
     let mut line = |text: String| {
-        // A write for each line: whatever ends the program, the lines before it are there.
+        // One write a line, so that no line is lost however the program ends.
         let _ = out.write_all((text + "\n").as_bytes());
     };
     line(head(number));

@@ -24,11 +24,11 @@ NUMBER that are listed, headed by CANDIDATE.
 Exit status: 0 done, 2 wrong usage.
 ";
 
-/// Addresses that are this machine's own, and a network behind them that swallows everything.
+/// Sets up addresses of this machine, and a network behind them that drops everything.
 fn set_up() {
     let commands = [
         "ip link set lo up",
-        // The second for kernels without dummy devices: its other end takes no packet that is not for it.
+        // The second one is for kernels without dummy devices: its other end drops packets for other hosts.
         "ip link add dummy0 type dummy",
         "ip link add dummy0 type veth peer name dummy1",
         "ip link set dummy0 arp off",
@@ -41,7 +41,7 @@ fn set_up() {
     ];
     for command in commands {
         let words: Vec<&str> = command.split(' ').collect();
-        // What is there already is fine; what fails shows in the facts.
+        // Devices may exist already, and failures show in the facts.
         let _ = Command::new(words[0]).args(&words[1..]).output();
     }
 }

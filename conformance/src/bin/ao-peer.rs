@@ -1,16 +1,15 @@
-//! A client or a server that protects its connections with TCP-AO, through the kernel's socket options and nothing else.
+//! A client or server that protects its connections with TCP-AO, by the kernel's socket options alone.
 //!
-//! It runs inside a real kernel that has TCP-AO and under `sealane run`, and each end checks every byte of what the other
-//! sent. One line of JSON on standard output says how it went. Exit status: 0 as expected, 1 not, 2 could not try.
+//! It runs inside a real kernel with TCP-AO and under `sealane run`. Each end checks every byte that it receives, and prints the
+//! result as a line of JSON. Exit status: 0 as expected, 1 not as expected, 2 could not try.
 //!
 //! ```text
 //! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --ping N] [--rotate MS] [--local ADDR] [--abort]
 //!                 [--leave] [--seconds N] [--retry SECONDS]
 //! ```
-//! A `--slow` server takes 640 KB a second; a client that `--leave`s ends as soon as it has written.
-//! Nothing may take longer than `--seconds` (60). With `--retry`, a connection that does not come about is tried anew, for
-//! so long: the server may still be about to start.
+//! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take longer than
+//! `--seconds` (60). With `--retry`, connecting is tried again for this long, because the server may not have started yet.
 //! A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or
 //! `md5 SECRET`.
 
@@ -20,7 +19,7 @@ mod sys {
     use std::net::{IpAddr, SocketAddr, TcpStream};
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-    /// A `sockaddr_storage` and the length that is used.
+    /// Returns a `sockaddr_storage` and its used length.
     pub(crate) fn encode(addr: SocketAddr) -> ([u8; 128], u32) {
         let mut out = [0u8; 128];
         out[2..4].copy_from_slice(&addr.port().to_be_bytes());
@@ -114,7 +113,7 @@ const MD5SIG_EXT: i32 = 32;
 const ADD_KEY: i32 = 38;
 const INFO: i32 = 40;
 
-/// One line of the key file.
+/// A line of the key file.
 struct Key {
     alg: String,
     send: u8,
@@ -240,7 +239,7 @@ fn install(socket: &sys::Socket, args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of the stream that both ends know, from `from` on: eight at a time depend on their place.
+/// Fills in the stream that both ends know, from `from` on: eight bytes at a time depend on their offset.
 fn fill(buf: &mut [u8], from: u64) {
     let word = |at: u64| {
         let mixed = (at >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -257,7 +256,7 @@ fn fill(buf: &mut [u8], from: u64) {
     }
 }
 
-/// `pkt_good`, `pkt_bad` and the rest of TCP_AO_INFO, with the current key's and the next one's ids.
+/// Returns `pkt_good`, `pkt_bad` and the rest of TCP_AO_INFO, with the ids of the current and the next key.
 fn info(fd: i32) -> String {
     let mut v = [0u8; 48];
     if sys::get(fd, TCP, INFO, &mut v).is_err() {
@@ -276,7 +275,7 @@ fn info(fd: i32) -> String {
     )
 }
 
-/// Asks the peer for another of our keys.
+/// Asks the peer to send with another of our keys.
 fn rotate(fd: i32, rnext: u8) -> io::Result<()> {
     let mut v = [0u8; 48];
     v[0] = 2;
@@ -284,7 +283,7 @@ fn rotate(fd: i32, rnext: u8) -> io::Result<()> {
     sys::set(fd, TCP, INFO, &v)
 }
 
-/// Serves one connection: pings are 'P' and 64 bytes, which come back; else a stream, whose length comes back at its end.
+/// Serves a connection: after 'P' each 64 bytes are echoed; otherwise a stream is read, and its length sent back.
 fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
     let mut buf = vec![0u8; 1 << 18];
     let mut want = vec![0u8; 1 << 18];
@@ -317,7 +316,7 @@ fn serve(mut stream: TcpStream, slow: bool) -> io::Result<(u64, bool)> {
         at += n as u64;
     }
     stream.write_all(&(if same { at } else { u64::MAX }).to_be_bytes())?;
-    // The peer's end closes first.
+    // The peer closes first.
     let _ = stream.read(&mut buf[..1]);
     Ok((at, same))
 }
@@ -362,7 +361,7 @@ fn send(stream: &mut TcpStream, args: &Args) -> io::Result<(bool, u64)> {
     Ok((same, rotations.into_inner()))
 }
 
-/// Microseconds of `n` round trips, sorted.
+/// Measures `n` round trips; returns microseconds, sorted.
 fn ping(stream: &mut TcpStream, n: usize) -> io::Result<Vec<f64>> {
     stream.set_nodelay(true)?;
     stream.write_all(b"P")?;
@@ -378,7 +377,7 @@ fn ping(stream: &mut TcpStream, n: usize) -> io::Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A connection, and how long it took.
+/// Connects; returns the stream and the time it took.
 fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
     let socket = sys::Socket::new(args.addr)?;
     if let Some(ip) = args.local {
@@ -389,10 +388,10 @@ fn connect(args: &Args) -> io::Result<(TcpStream, Duration)> {
         socket.set(libc::SOL_SOCKET, libc::SO_SNDTIMEO, &timeout)?;
         socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)
     };
-    // One that is to be tried again is not waited for as long.
+    // An attempt that can be repeated is given less time.
     limit(if args.retry > 0 { 1 } else { args.seconds })?;
     if args.leave {
-        // All that it writes fits.
+        // All data fits into the buffer.
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(1i32 << 24).to_ne_bytes())?;
     }
     install(&socket, args)?;
@@ -448,8 +447,8 @@ fn server(args: &Args) -> io::Result<bool> {
         for _ in 0..args.count {
             let mut stream = socket.accept()?;
             scope.spawn(|| {
-                // A client that waited too long for its end of the handshake has closed before it said anything, and comes
-                // again: that one does not count.
+                // A client that gave up during the handshake has closed without sending anything, and connects again: the
+                // first connection does not count.
                 while let Ok(0) = stream.peek(&mut [0]) {
                     match socket.accept() {
                         Ok(next) => stream = next,

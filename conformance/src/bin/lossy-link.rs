@@ -3,9 +3,9 @@
 //! ```text
 //! lossy-link DEVICE DEVICE [--of tcp|esp] [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] [--seed S]
 //! ```
-//! All other frames pass; ESP is counted as such by itself and in UDP, over IPv4. A segment that is reordered stays behind for 0.5 to 4 ms. It ends when its standard input does,
-//! and then tells what it did in one line of JSON. Superframes and open checksums pass as they are: nothing is cut or joined
-//! that the two ends did not cut or join.
+//! All other frames pass. ESP is recognised over IPv4, by itself and in UDP. A reordered packet is delayed by 0.5 to 4 ms. The
+//! program ends when its standard input ends, and then prints its counters as a line of JSON. Superframes and checksums left to
+//! the device pass unchanged, so that segmentation is left to the two ends.
 
 use sealane_conformance::rng::Rng;
 use sealane_conformance::sys::packet::{Frames, VNET, segment, wait};
@@ -23,21 +23,21 @@ struct Counts {
 }
 
 struct Link {
-    /// Whether a frame is one of those that are spoilt.
+    /// Whether a frame is of the kind that is impaired.
     concerns: fn(&[u8]) -> bool,
     loss: u32,
     duplicate: u32,
     reorder: u32,
     rng: Rng,
-    /// Those that stay behind: until when, which way, the frame.
+    /// Delayed frames: the time they leave, the direction, the bytes.
     held: Vec<(Instant, usize, Vec<u8>)>,
     counts: Counts,
 }
 
 impl Link {
-    /// One frame that goes out by `to`.
+    /// Sends a frame by `to`, or impairs it.
     fn pass(&mut self, ends: &[Frames; 2], to: usize, frame: &mut [u8]) {
-        // What is left in the header of what came in (checksum valid) means nothing to what goes out.
+        // Flags of an inbound header (checksum valid) have no meaning on an outbound frame.
         frame[0] &= 1;
         self.counts.frames += 1;
         if !(self.concerns)(&frame[VNET..]) {
@@ -58,7 +58,7 @@ impl Link {
         }
     }
 
-    /// Sends what has waited long enough.
+    /// Sends delayed frames that are due.
     fn release(&mut self, ends: &[Frames; 2]) {
         let now = Instant::now();
         self.held.retain(|(at, to, frame)| {
@@ -124,7 +124,7 @@ fn run() -> Result<(), String> {
         let ready =
             wait([ends[0].as_fd(), ends[1].as_fd(), stdin.as_fd()], if link.held.is_empty() { 1000 } else { 1 });
         for from in [0, 1] {
-            // A bounded turn, so that those held back leave in time.
+            // A bounded number, so that delayed frames leave in time.
             for _ in 0..64 {
                 let frame = if ready[from] { ends[from].receive(&mut buf) } else { Ok(None) };
                 match frame.map_err(|e| format!("receive: {e}"))? {

@@ -1,4 +1,4 @@
-//! Ends a test run with one plain block. See `--help`.
+//! Prints the summary of a test run. See `--help`.
 
 use sealane_conformance::summary::{Summary, allowed_skips};
 use sealane_conformance::target::root;

@@ -1,12 +1,12 @@
-//! Watches one device for TCP segments of one port that leave by it, and counts those that carry TCP-AO's option 29 and
-//! those that do not. What comes in is the business of a watch at the other end: here, a capture also shows what has been
-//! verified and given back to the device without its option, which was never on a wire.
+//! Watches a device for outbound TCP segments of one port, and counts those with and without TCP-AO's option 29. Inbound segments
+//! are for a watch at the other end: a capture here also shows segments that were verified and given back to the device without
+//! the option, which were never on a wire.
 //!
 //! ```text
 //! wire-watch DEVICE PORT
 //! ```
-//! It writes `watching` when it does, and ends when its standard input does, with one line of JSON. Exit status: 0 every
-//! segment was signed, 1 not, 2 it cannot tell (it could not watch, or frames got lost before it saw them).
+//! It prints `watching` once it does, ends when its standard input ends, and then prints a line of JSON. Exit status: 0 every
+//! segment was signed, 1 one was not, 2 unknown (it could not watch, or missed frames).
 
 use sealane_conformance::sys::packet::{Frames, segment, wait};
 use std::io::Read;
@@ -28,7 +28,7 @@ fn run() -> Result<ExitCode, String> {
             let (n, out) = match frames.receive(&mut buf) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
-                // It goes on when the device is up again.
+                // It continues when the device is up again.
                 Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => continue,
                 Err(e) => return Err(format!("{device}: {e}")),
             };

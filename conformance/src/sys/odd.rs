@@ -1,4 +1,4 @@
-//! `io_submit`, and calls whose pointers lead nowhere.
+//! `io_submit`, and calls with wild pointers.
 
 use super::{Ret, iovecs, msghdr, ret};
 use crate::plan::Fault;
@@ -9,13 +9,13 @@ use std::sync::Mutex;
 /// One operation of `io_submit`, for [`aio`].
 #[derive(Debug)]
 pub enum Iocb<'a> {
-    /// With a buffer that is read or written.
+    /// A buffer that is read or written.
     Flat(u16, &'a mut [u8]),
-    /// With consecutive pieces of a buffer, whose lengths add up to its own.
+    /// Consecutive pieces of a buffer; their lengths add up to its length.
     Pieces(u16, &'a mut [u8], &'a [usize]),
-    /// With a buffer of a length at an address that is wild.
+    /// A buffer of a given length at a wild address.
     Wild(u16, usize, usize),
-    /// At a wild address itself.
+    /// An operation that is itself at a wild address.
     Nowhere(usize),
 }
 
@@ -35,10 +35,10 @@ struct Raw {
     resfd: i32,
 }
 
-/// The process that has an AIO context, and its number.
+/// The AIO context, and the process that it belongs to.
 static CONTEXT: Mutex<(u32, usize)> = Mutex::new((0, 0));
 
-/// This process's AIO context, made when it is first wanted: giving one back takes the kernel longer than an operation.
+/// Returns this process's AIO context, which is made once: giving one back takes the kernel longer than an operation.
 fn context() -> Result<usize, i32> {
     let mut known = CONTEXT.lock().expect("nobody panics with it");
     let own = std::process::id();
@@ -55,9 +55,7 @@ fn forget_context() {
     *CONTEXT.lock().expect("nobody panics with it") = (0, 0);
 }
 
-/// `io_submit` of one operation that carries `data`, and the event that it leaves: `data`, and the result.
-///
-/// The operation has ended when this returns.
+/// Submits one operation that carries `data` and waits for its end. Returns the event: its `data` and its result.
 ///
 /// # Errors
 /// The errno of `io_submit` itself; `ETIMEDOUT` when no event came.
@@ -117,7 +115,7 @@ pub fn aio(fd: i32, operation: Iocb<'_>, offset: i64, resfd: Option<i32>) -> Res
     Ok((event[0], if result < 0 { Err(-result as i32) } else { Ok(result) }))
 }
 
-/// A call with one pointer that leads nowhere.
+/// Makes a call with one wild pointer.
 ///
 /// # Errors
 /// The errno.

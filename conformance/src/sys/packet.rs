@@ -1,13 +1,13 @@
-//! Frames of one device as they are: AF_PACKET.
+//! Raw frames of one device, by AF_PACKET.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Bytes of `struct virtio_net_hdr`, which stands before each frame of [`Frames::open`] with `offload`.
+/// Length of `struct virtio_net_hdr`, which precedes each frame of [`Frames::open`] with `offload`.
 pub const VNET: usize = 10;
 
-/// A socket that sees a device's frames and can send some.
+/// A socket that receives and sends frames of a device.
 #[derive(Debug)]
 pub struct Frames(OwnedFd);
 
@@ -16,8 +16,8 @@ fn check(r: i32) -> io::Result<i32> {
 }
 
 impl Frames {
-    /// Frames of `device`, in both directions. With `offload`, only those that come in, and each with its header of
-    /// [`VNET`] bytes, so that superframes and checksums that a device would compute can be passed on.
+    /// Opens a socket for the frames of `device` in both directions. With `offload` it sees only inbound frames, each behind a
+    /// header of [`VNET`] bytes, so that superframes and checksums left to a device can be passed on.
     ///
     /// # Errors
     /// The kernel's.
@@ -26,7 +26,7 @@ impl Frames {
         let all = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: a C string; plain values; the descriptor is new and ours.
         let (fd, index) = unsafe {
-            // Protocol 0 hears nothing until it is bound.
+            // With protocol 0 it receives nothing before it is bound.
             let fd =
                 check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0))?;
             (OwnedFd::from_raw_fd(fd), libc::if_nametoindex(name.as_ptr()))
@@ -38,7 +38,7 @@ impl Frames {
             // SAFETY: a pointer to an integer and its size.
             check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), 4) })
         };
-        // As root nothing limits it: a watcher that misses frames proves nothing.
+        // Root is not limited: a watcher that misses frames proves nothing.
         set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20)?;
         if offload {
             set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
@@ -55,7 +55,7 @@ impl Frames {
         Ok(Frames(fd))
     }
 
-    /// The next frame: its bytes in `buf`, and whether this machine sent it. `None` when there is none now.
+    /// Reads the next frame into `buf`; returns its bytes and whether this machine sent it, or `None` when none is there.
     ///
     /// # Errors
     /// The kernel's.
@@ -73,13 +73,13 @@ impl Frames {
         Ok(Some((n as usize, addr.sll_pkttype == libc::PACKET_OUTGOING)))
     }
 
-    /// Sends a frame. What the device has no room for is lost, as on a wire.
+    /// Sends a frame. It is lost when the device has no room, as on a wire.
     pub fn send(&self, frame: &[u8]) {
         // SAFETY: bytes of that length.
         unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
     }
 
-    /// Frames that found no room in the socket since it was asked last.
+    /// Returns the number of frames that the socket had no room for since the last call.
     ///
     /// # Errors
     /// The kernel's.
@@ -101,7 +101,7 @@ impl AsFd for Frames {
     }
 }
 
-/// Waits until one of `fds` can be read, or `ms` have passed. For each, whether it can (or is at its end).
+/// Waits until one of `fds` is readable, or `ms` have passed. Returns for each whether it is readable, or at its end.
 pub fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], ms: i32) -> [bool; N] {
     let mut list = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     // SAFETY: an array of that length.
@@ -109,7 +109,7 @@ pub fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], ms: i32) -> [bool; N] {
     list.map(|p| p.revents != 0)
 }
 
-/// A TCP segment in a frame: where its header starts, its ports, and whether it has option 29 (TCP-AO).
+/// The facts about a TCP segment in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Source and destination port.
@@ -122,8 +122,8 @@ pub struct Segment {
     pub signed: bool,
 }
 
-/// The TCP segment of an Ethernet frame, if it is one (of IPv4 or IPv6 without extension headers, and no later
-/// fragment).
+/// Returns the TCP segment of an Ethernet frame, if it has one: of IPv4 or IPv6 without extension headers, and not in a later
+/// fragment.
 #[must_use]
 pub fn segment(frame: &[u8]) -> Option<Segment> {
     let ip = frame.get(14..)?;

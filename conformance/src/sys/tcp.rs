@@ -1,20 +1,20 @@
-//! Calls on TCP sockets, with memory that ends where a test wants it to end.
+//! Calls on TCP sockets, with memory whose end a test chooses.
 
 use super::{Ret, ret};
 use std::ptr;
 
-/// Memory whose last byte is followed by none: what lies behind it cannot be read or written.
+/// Memory that ends at an inaccessible page.
 pub struct Guarded {
     start: *mut u8,
-    /// Length of what is accessible in bytes.
+    /// Accessible length in bytes.
     size: usize,
 }
 
 impl Guarded {
-    /// At least `size` bytes.
+    /// Maps at least `size` bytes.
     ///
     /// # Panics
-    /// When there is no memory.
+    /// When the mapping fails.
     #[must_use]
     pub fn new(size: usize) -> Self {
         // SAFETY: no pointers.
@@ -31,14 +31,14 @@ impl Guarded {
         Guarded { start, size }
     }
 
-    /// Where the last `len` bytes start.
+    /// Returns the start of the last `len` bytes.
     fn at(&self, len: usize) -> *mut u8 {
         assert!(len <= self.size);
         // SAFETY: `len` is at most the size, so this lies inside the mapping.
         unsafe { self.start.add(self.size - len) }
     }
 
-    /// Puts `bytes` at the very end.
+    /// Copies `bytes` to the end.
     fn place(&mut self, bytes: &[u8]) -> *mut u8 {
         let at = self.at(bytes.len());
         // SAFETY: `at` is followed by exactly that many bytes, which nothing else refers to.
@@ -46,20 +46,20 @@ impl Guarded {
         at
     }
 
-    /// `setsockopt` at level `IPPROTO_TCP` with `bytes` at the end of memory, whatever `len` says.
+    /// `setsockopt` at level `IPPROTO_TCP` with `bytes` at the end of memory, for any `len`.
     ///
     /// # Errors
     /// The errno.
     pub fn setsockopt(&mut self, fd: i32, name: i32, bytes: &[u8], len: i32) -> Ret {
         let at = self.place(bytes);
-        // SAFETY: the kernel reads what can be read; that memory may end early is the purpose of this.
+        // SAFETY: the kernel reads accessible memory only; an early end is what the tests want.
         ret(i64::from(unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, at.cast(), len as u32) }))
     }
 
-    /// `getsockopt` likewise, on `bytes` as input and output: the length that came back.
+    /// `getsockopt` with `bytes` as input and output; returns the length.
     ///
     /// # Errors
-    /// The errno; the bytes may have changed nevertheless.
+    /// The errno; the bytes may have changed all the same.
     pub fn getsockopt(&mut self, fd: i32, name: i32, bytes: &mut [u8], len: i32) -> Ret {
         let at = self.place(bytes);
         let mut len = len as u32;
@@ -79,7 +79,7 @@ impl Drop for Guarded {
     }
 }
 
-/// A TCP socket that does not block.
+/// Opens a TCP socket that does not block.
 ///
 /// # Errors
 /// The errno.
@@ -98,7 +98,7 @@ pub fn listen(fd: i32, backlog: i32) -> Ret {
     ret(i64::from(unsafe { libc::listen(fd, backlog) }))
 }
 
-/// Gives up all capabilities, or takes them back: the effective user alone changes, and with it the effective set.
+/// Drops all capabilities or takes them back, by the effective user, which the effective set follows.
 pub fn as_root(on: bool) {
     // SAFETY: no pointers.
     unsafe { libc::seteuid(if on { 0 } else { 65534 }) };
