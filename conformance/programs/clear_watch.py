@@ -10,7 +10,7 @@ device = sys.argv[1]
 again = len(sys.argv) > 2
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 s.bind((device, 0))
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
 clear = esp = replayed = 0
 print("watching", flush=True)
 while True:

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a script may take.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// A configuration for as many workers as `SEALANE_TEST_WORKERS` says, where it says nothing of them itself.
 fn with_workers(config: &str) -> String {
@@ -79,28 +79,41 @@ impl Pair {
     /// When one does not, or counts twice.
     pub fn replays(&self) {
         let watch = self.watch(1, &["again"]);
-        let ping = ["ping", "-q", "-c", "100", "-i", "0.002", "-W", "5", INNER[0][0]];
+        let ping = format!("{} {}", ping_all(100), INNER[0][0]);
+        let ping: Vec<&str> = ping.split(' ').collect();
         let (status, text) = self.lab.start(&self.hosts[1].space, &ping).finish(LIMIT);
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains(" 100 received") && !text.contains("duplicates"), "{text}");
         let (_, seen) = watch.finish(LIMIT);
         assert!(seen.contains("replayed 50"), "{seen}");
-        let states = self.hosts[0].ip(&self.lab, "ip -s xfrm state");
-        assert!(states.contains("replay 50 failed 0"), "{states}");
+        self.hosts[0].ip_until(&self.lab, "ip -s xfrm state", |states| states.contains("replay 50 failed 0"));
     }
 }
 
-/// A script's lines: pings of each of these lengths are answered, `count` of them sent. A machine that is so busy that all of
-/// them are lost gets two more chances.
+/// `ping` with `count` requests sent at once. It waits for every answer, 30 seconds at most: with an interval as short as the pause
+/// between two requests it would take the last one for lost after two round trips. Where nothing at all is to be answered, `-W 1`
+/// ends it after a second.
+#[must_use]
+pub fn ping_all(count: u32) -> String {
+    format!("ping -q -c {count} -l {count} -i 30 -W 30")
+}
+
+/// The lines of a script: pings of each of these lengths are answered, `count` of them sent.
 #[must_use]
 pub fn pings(to: &str, lens: &[u32], count: u32) -> String {
     let one = |len| {
-        format!(
-            "n=0; until ping -q -c {count} -i 0.01 -W 5 -s {len} {to} > /dev/null; do\n\
-             n=$((n+1)); [ $n -lt 3 ] || {{ echo {len}; exit 1; }}\ndone\n"
-        )
+        format!("ping -q -c {count} -i 0.01 -W 30 -s {len} {to} > /dev/null || {{ echo length {len}; exit 1; }}\n")
     };
     lens.iter().map(one).collect()
+}
+
+/// The lines of a script: a packet that is too long for the path is answered once its sender knows the path's MTU.
+#[must_use]
+pub fn ping_too_long(to: &str, len: u32) -> String {
+    format!(
+        "n=0; until ping -q -c 1 -W 1 -s {len} {to} > /dev/null; do\n\
+         n=$((n+1)); [ $n -lt 60 ] || {{ echo length {len}; exit 1; }}\ndone\n"
+    )
 }
 
 /// Where a program of the tests is.
@@ -249,6 +262,22 @@ impl Host {
         text
     }
 
+    /// Runs a script until its output is as wanted, and returns that: counters follow their packets a moment later.
+    ///
+    /// # Panics
+    /// When it fails, or stays otherwise.
+    pub fn ip_until(&self, lab: &Lab, script: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        let start = Instant::now();
+        loop {
+            let text = self.ip(lab, script);
+            if is_wanted(&text) {
+                return text;
+            }
+            assert!(start.elapsed() < LIMIT, "{script}\n{text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Runs a program under `sealane run`: its exit status, and what it printed.
     pub fn run(&self, lab: &Lab, argv: &[&str]) -> (Option<i32>, String) {
         self.begin(lab, argv).finish(LIMIT)
@@ -338,7 +367,7 @@ impl Guest {
     /// # Panics
     /// When there is none.
     pub fn reaches(&mut self, address: &str) {
-        self.must(&format!("n=0; until ping -q -c 1 -W 1 {address}; do n=$((n+1)); [ $n -lt 20 ]; done"));
+        self.must(&format!("n=0; until ping -q -c 1 -W 1 {address}; do n=$((n+1)); [ $n -lt 60 ]; done"));
     }
 
     /// Opens port 4500 for ESP in UDP, and keeps it open.

@@ -126,6 +126,29 @@ impl Lab {
         Running { stdin: child.stdin.take(), child: Some(child), output, what: argv.join(" ") }
     }
 
+    /// Packets that a device of a namespace has sent.
+    ///
+    /// # Panics
+    /// When there is no such device.
+    #[must_use]
+    pub fn sent(&self, space: &str, device: &str) -> u64 {
+        let file = format!("/sys/class/net/{device}/statistics/tx_packets");
+        let (_, text) = self.start(space, &["cat", &file]).finish(Duration::from_secs(60));
+        text.trim().parse().unwrap_or_else(|_| panic!("{file}: {text}"))
+    }
+
+    /// Waits until a device of a namespace has sent `more` packets.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn sends(&self, space: &str, device: &str, more: u64) {
+        let (start, before) = (Instant::now(), self.sent(space, device));
+        while self.sent(space, device) < before + more {
+            assert!(start.elapsed() < Duration::from_secs(60), "{device} of {space} does not send");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Starts a shell script as root of a real kernel whose interface `vec0` is the tap of a namespace.
     ///
     /// # Panics
@@ -190,7 +213,7 @@ impl Running {
         while self.output().matches(text).count() < count {
             let ended = self.child.as_mut().expect("it runs").try_wait().expect("a status");
             assert!(ended.is_none(), "{}: ended ({ended:?}) before {text:?}:\n{}", self.what, self.output());
-            assert!(start.elapsed() < Duration::from_secs(30), "{}: no {text:?}:\n{}", self.what, self.output());
+            assert!(start.elapsed() < Duration::from_secs(60), "{}: no {text:?}:\n{}", self.what, self.output());
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -46,7 +46,7 @@ const RECEIVE: &str = r#"
 import socket
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
 s.bind(("::", 999))
-s.settimeout(10)
+s.settimeout(60)
 print("listening", flush=True)
 for n in range(12):
     print(s.recv(100).decode(), flush=True)
@@ -74,7 +74,7 @@ fn between_two_daemons() {
         }
         let to = if mode == "tunnel" { INNER[1] } else { ENDS[1] };
         for len in ["0", "1", "56", "1300"] {
-            let ping = ["ping", "-q", "-c", "3", "-i", "0.02", "-W", "5", "-s", len, to];
+            let ping = ["ping", "-q", "-c", "3", "-i", "0.02", "-W", "30", "-s", len, to];
             let (status, text) = lab.start(&spaces[0], &ping).finish(LIMIT);
             assert_eq!(status, Some(0), "{mode}, {len}: {text}\n{}", hosts[1].ip(&lab, "cat /proc/net/xfrm_stat"));
         }

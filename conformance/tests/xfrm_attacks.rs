@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long a daemon may need.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How often packets are recorded.
-const ATTEMPTS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(30);
 const PROGRAM: &str = "esp_attack.py";
 /// Where numbers of 32 bits end.
 const WRAP: u64 = 1 << 32;
@@ -203,9 +201,8 @@ impl Scene {
         }
     }
 
-    /// States and policies at both ends, and packets from the victim's peer, which are recorded; none when a busy machine has lost
-    /// one of them.
-    fn prepare(&mut self, victim: Victim, case: &Case) -> Option<String> {
+    /// States and policies at both ends, and packets from the victim's peer, which are recorded.
+    fn prepare(&mut self, victim: Victim, case: &Case) -> String {
         let file = self.lab.folder().join("frames").to_string_lossy().into_owned();
         self.host.ip(&self.lab, &case.commands(0, self.key));
         self.guest.must(&case.commands(1, self.key));
@@ -216,7 +213,7 @@ impl Scene {
             .start(&self.wire, &["python3", &program(PROGRAM), "record", victim.ports()[1], SPI[other], &count, &file]);
         recorder.expect("recording", 1);
         let to = if case.mode == "transport" { OUTER[usize::from(case.v6)][own] } else { INNER[0][own] };
-        let ping = format!("ping -q -c {count} -i 0.002 -W 5 {to}");
+        let ping = format!("ping -q -c {count} -i 0.002 -W 30 {to}");
         let (status, text) = match victim {
             Victim::Kernel => {
                 let (status, text) = self.lab.start(&self.host.space, &["sh", "-c", &ping]).finish(LIMIT);
@@ -225,18 +222,17 @@ impl Scene {
             Victim::Daemon => self.guest.run(&ping),
         };
         assert_eq!(status, "0", "{victim:?}: {}: {text}\n{}", case.what, self.counted(victim));
-        (recorder.finish(LIMIT).0 == Some(0)).then_some(file)
+        let (status, text) = recorder.finish(LIMIT);
+        assert_eq!(status, Some(0), "not all packets were recorded: {text}");
+        file
     }
 
     /// Attacks a victim; what it has counted before any attack and after each group of them. A daemon is waited for until it is
     /// as a kernel was, which has done everything before it runs the next command.
     fn attack(&mut self, victim: Victim, case: &Case, groups: &[&[String]], like: &[Record]) -> Vec<Record> {
-        let (mut before, file) = (0..ATTEMPTS)
-            .find_map(|_| {
-                self.key += 1;
-                Some((counters(&self.counted(victim)), self.prepare(victim, case)?))
-            })
-            .expect("all packets were recorded");
+        self.key += 1;
+        let mut before = counters(&self.counted(victim));
+        let file = self.prepare(victim, case);
         let top = (case.start + u64::from(case.packets)).to_string();
         let esn = if case.flags.contains("esn") { "esn" } else { "no" };
         let argv = [

@@ -6,7 +6,7 @@
 //!
 //! The gateways go through the stack and their TUN devices, or past it (`[[ipsec.gateway]]`).
 
-use sealane_conformance::ipsec::{Host, LIMIT, program};
+use sealane_conformance::ipsec::{Host, LIMIT, ping_all, program};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::Target;
@@ -100,15 +100,22 @@ impl Net {
 
     /// What a gateway says of its interfaces, a line each. It takes a second, for rates.
     fn interfaces(&self, gateway: usize) -> String {
-        let (status, text) = self.gateways[gateway].sealane(&self.lab, "xfrm show");
-        assert_eq!(status, Some(0), "{text}");
-        text
+        let start = Instant::now();
+        loop {
+            let (status, text) = self.gateways[gateway].sealane(&self.lab, "xfrm show");
+            assert_eq!(status, Some(0), "{text}");
+            if text.contains("device ") {
+                return text;
+            }
+            assert!(start.elapsed() < LIMIT, "no interfaces: {text}");
+        }
     }
 
-    /// Pings from `a` until all of so many are answered: after the first answer `ping` waits for the last one no longer than twice as
-    /// long as that took, which is too short where others want the CPUs.
-    fn all_answered(&self, count: u32, ping: &str) {
-        self.soon(&format!("{ping} -c {count} | tee /dev/stderr | grep -q ' {count} received'"));
+    /// Pings from `a`, with these options, all of which are answered.
+    fn all_answered(&self, count: u32, options: &str) {
+        let (done, text) =
+            self.sh(&self.a, &format!("{} {options} | tee /dev/stderr | grep -q ' {count} received'", ping_all(count)));
+        assert!(done, "{options}: {text}");
     }
 
     /// Runs a shell line in `a` until it succeeds: new devices take IPv6 a while.
@@ -178,22 +185,22 @@ fn routes(test: &str, config: &str) {
                 assert!(printed.contains(text), "{line}: {text}\n{printed}");
             };
             // Each gateway is a hop, and says so when it is one too many.
-            expect(&format!("ping -c 1 -W 1 {far}"), "ttl=62");
+            expect(&format!("ping -c 1 -W 30 {far}"), "ttl=62");
             let exceeded = ["Time to live exceeded", "Time exceeded: Hop limit"][family];
             for hops in 1..3 {
-                expect(&format!("ping -c 1 -W 1 -t {hops} {far}"), exceeded);
+                expect(&format!("ping -c 1 -W 30 -t {hops} {far}"), exceeded);
             }
-            expect(&format!("ping -c 1 -W 1 -t 3 {far}"), " 1 received");
-            net.all_answered(200, &format!("ping -q -p {MARKER} -i 0.002 -W 2 -s 500 {far}"));
+            expect(&format!("ping -c 1 -W 30 -t 3 {far}"), " 1 received");
+            net.all_answered(200, &format!("-p {MARKER} -s 500 {far}"));
             // The longest that fits is told, and fits.
             let mtu = [[1446, 1426], [1438, 1418]][usize::from(!encap.is_empty())][family];
             let head = [28, 48][family];
-            let long = format!("ping -p {MARKER} -c 2 -i 0.2 -W 1 -M do -s {} {far}", 1500 - head);
+            let long = format!("ping -p {MARKER} -c 2 -i 0.2 -W 30 -M do -s {} {far}", 1500 - head);
             expect(&long, &format!("mtu{}{mtu}", if family == 0 { " = " } else { "=" }));
-            net.all_answered(3, &format!("ping -q -p {MARKER} -i 0.01 -W 1 -M do -s {} {far}", mtu - head));
+            net.all_answered(3, &format!("-p {MARKER} -M do -s {} {far}", mtu - head));
             // In pieces, when the other end has been told, too.
-            let pieces = format!("ping -q -p {MARKER} -i 0.01 -W 1 -M dont -s 5000 {far}");
-            net.all_answered(1, &pieces);
+            let pieces = format!("-p {MARKER} -M dont -s 5000 {far}");
+            net.soon(&format!("ping -q -c 1 -W 1 {pieces}"));
             net.all_answered(20, &pieces);
         }
         // A stream, busy enough to take what is fast, in whole segments.
@@ -256,7 +263,7 @@ fn interfaces_as_they_are() {
     let pings = || {
         for far in FAR {
             net.soon(&format!("ping -q -c 1 -W 1 {far}"));
-            net.all_answered(200, &format!("ping -q -i 0.002 -W 2 -s 500 {far}"));
+            net.all_answered(200, &format!("-s 500 {far}"));
         }
     };
     pings();
@@ -383,10 +390,11 @@ fn clear(test: &str, config: &str) {
         watch.expect("watching", 1);
         watch
     };
-    let pings =
-        |net: &Net| FAR.map(|far| net.sh(&net.a, &format!("ping -q -p {MARKER} -c 20 -i 0.01 -W 1 -s 500 {far}")).0);
+    let pings = |net: &Net, patience: u32| {
+        FAR.map(|far| net.sh(&net.a, &format!("ping -q -p {MARKER} -c 20 -i 0.01 -W {patience} -s 500 {far}")).0)
+    };
     let before = watch(&net);
-    assert_eq!(pings(&net), [true; 2]);
+    assert_eq!(pings(&net, 30), [true; 2]);
     let programs = |net: &Net| net.sh(&net.gateways[0].space, "ip link").1.matches("xdp").count();
     if config != BY_TUN {
         let text = net.interfaces(0);
@@ -395,7 +403,7 @@ fn clear(test: &str, config: &str) {
     }
     net.gateways[0].end(libc::SIGKILL);
     assert_eq!(programs(&net), 0, "the stack has its frames again");
-    assert_eq!(pings(&net), [false; 2], "what policies protect is dropped");
+    assert_eq!(pings(&net, 1), [false; 2], "what policies protect is dropped");
     let (_, seen) = before.finish(LIMIT);
     assert!(seen.contains("clear 0 esp ") && !seen.contains("esp 0"), "{seen}");
     // Without rules it leaves in clear, and the other gateway wants it protected.
@@ -404,7 +412,7 @@ fn clear(test: &str, config: &str) {
     let after = watch(&net);
     let mut inner = net.lab.start(&net.b, &["python3", &watcher, "lan"]);
     inner.expect("watching", 1);
-    assert_eq!(pings(&net), [false; 2], "what comes in clear is not forwarded");
+    assert_eq!(pings(&net, 1), [false; 2], "what comes in clear is not forwarded");
     let (_, seen) = after.finish(LIMIT);
     assert!(!seen.contains("clear 0"), "it did leave: {seen}");
     let (_, seen) = inner.finish(LIMIT);

@@ -77,21 +77,28 @@ impl Net {
         [0, 1].map(|end| self.at(end, &line(end)))
     }
 
-    /// The counters that a line makes move, by name.
-    fn moved(&mut self, end: usize, line: &str) -> Vec<String> {
+    /// The counters that a line makes move, by name; they are waited for until they are as many as they should be.
+    fn moved(&mut self, end: usize, line: &str, should: usize) -> Vec<String> {
         let stat = "cat /proc/net/xfrm_stat";
         let before = self.at(end, stat).1;
         self.at(end, line);
-        let after = self.at(end, stat).1;
         let changed =
             |(a, b): (&str, &str)| (a != b).then(|| b.split_whitespace().next().unwrap_or_default().to_owned());
-        before.lines().zip(after.lines()).filter_map(changed).collect()
+        let start = Instant::now();
+        loop {
+            let after = self.at(end, stat).1;
+            let moved: Vec<String> = before.lines().zip(after.lines()).filter_map(changed).collect();
+            if moved.len() >= should || start.elapsed() > LIMIT {
+                return moved;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
-    /// Pings an address of the other end's from this one; whether it was answered.
-    fn answers(&mut self, end: usize, interface: usize) -> bool {
-        let to = address(1 - end, interface, false);
-        self.at(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}")).0
+    /// Pings an address of the other end's from this one; whether it was answered, which it should be or not.
+    fn answers(&mut self, end: usize, interface: usize, should: bool) -> bool {
+        let (to, patience) = (address(1 - end, interface, false), if should { 30 } else { 1 });
+        self.at(end, &format!("ping -q -c 3 -i 0.05 -W {patience} {to}")).0
     }
 }
 
@@ -135,7 +142,7 @@ fn routes_lead_through_the_states_of_an_interface() {
     assert!(u64::from(protected(&seen)) >= 4 * least, "{seen}");
     // Each end tells its senders what fits.
     for (v6, len) in [(false, 1472), (true, 1452)] {
-        let told = net.both(|end| format!("ping -c 2 -i 0.2 -W 1 -M do -s {len} {}", address(1 - end, 0, v6)));
+        let told = net.both(|end| format!("ping -c 2 -i 0.2 -W 30 -M do -s {len} {}", address(1 - end, 0, v6)));
         let mtu = told.each_ref().map(|(_, text)| {
             let of = text.split_once("mtu").map(|(_, rest)| rest.trim_start_matches([' ', '=', ':']));
             of.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok())
@@ -217,12 +224,12 @@ fn each_has_policies_of_its_own() {
             let (done, text) = net.at(end, &script);
             assert!(done, "{script}: {text}");
             let to = address(1 - end, interface, false);
-            let moved = net.moved(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}"));
+            let moved = net.moved(end, &format!("ping -q -c 3 -i 0.05 -W 1 {to}"), counters.len());
             assert_eq!(moved, counters, "{script}, end {end}");
-            assert_eq!(net.answers(end, interface), answered, "{script}, end {end}");
-            assert!(net.answers(end, 1 - interface), "{script}, end {end}: the other interface");
+            assert_eq!(net.answers(end, interface, answered), answered, "{script}, end {end}");
+            assert!(net.answers(end, 1 - interface, true), "{script}, end {end}: the other interface");
             let (done, text) = net.at(end, &undo);
-            assert!(done && net.answers(end, interface), "{undo}: {text}");
+            assert!(done && net.answers(end, interface, true), "{undo}: {text}");
         }
     }
 }
@@ -232,7 +239,7 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     let Some(mut net) = Net::new("xfrm_interface::an_interface_outlives_its_daemon_and_lets_nothing_pass") else {
         return;
     };
-    assert!(net.answers(0, 0) && net.answers(0, 1));
+    assert!(net.answers(0, 0, true) && net.answers(0, 1, true));
     let Tapped { host, lab, guest } = &mut net.0;
     let show = |lab: &Lab, host: &Host, line: &str| lab.start(&host.space, &["sh", "-c", line]).finish(LIMIT);
     // What the daemon says of them.
@@ -275,7 +282,7 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     let said = host.reload(lab, one);
     let (_, links) = show(lab, host, "ip -o link");
     assert!(links.contains("ipsec0") && !links.contains("ipsec1"), "{said}\n{links}");
-    assert!(host.ip(lab, &format!("ping -q -c 1 -W 5 {}", address(1, 0, false))).contains(" 1 received"));
+    assert!(host.ip(lab, &format!("ping -q -c 1 -W 30 {}", address(1, 0, false))).contains(" 1 received"));
     // Another's interface of the name is not touched.
     let (_, text) = show(lab, host, "ip link add ipsec1 type veth peer name other");
     let said = host.reload(lab, CONFIG);

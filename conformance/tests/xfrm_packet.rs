@@ -1,9 +1,9 @@
 //! Packet offload: a packet core of the daemon and a real kernel's own ESP over a tap, and two packet cores over a wire.
 
-use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped, pings, program, protected};
+use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped, ping_all, pings, program, protected};
 use sealane_conformance::lab::Lab;
 use sealane_conformance::target::sealane;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DEVICE: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"packet\"\n";
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
@@ -131,8 +131,7 @@ fn with_a_kernel() {
         let here = lab.start(&host.space, &["sh", "-c", &pings(inner[1], &LENS, 3)]).finish(LIMIT);
         let theirs = guest.must("ip -s xfrm state; cat /proc/net/xfrm_stat");
         assert_eq!(here.0, Some(0), "{}: to the kernel: {}\n{}\n{theirs}", case.what, here.1, states());
-        let text = host.ip(&lab, "sleep 1; ip -s xfrm state");
-        assert!(counted(&text), "{text}");
+        host.ip_until(&lab, "ip -s xfrm state", counted);
         // Numbers are told as they stand: as many as packets.
         let policies = host.ip(&lab, "ip -s xfrm policy");
         assert!(!policies.contains("use -"), "all have been used: {policies}");
@@ -153,8 +152,13 @@ fn with_a_kernel() {
     let text = host.ip(&lab, "ip -s xfrm state");
     assert!(!counted(&text), "none was counted: {text}");
     // A hard limit: the device drops, the key manager hears of it, and is asked for another state.
-    let mut monitor = host.begin(&lab, &["timeout", "5", "ip", "xfrm", "monitor"]);
-    std::thread::sleep(Duration::from_millis(300));
+    let mut monitor = host.begin(&lab, &["ip", "xfrm", "monitor"]);
+    // It listens once it shows a state that comes.
+    let start = Instant::now();
+    while !monitor.output().contains("src ") {
+        assert!(start.elapsed() < LIMIT, "nothing is told");
+        run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
+    }
     let limited = case.commands(0, "sealane", Some("sealane0")).replacen(
         "replay-window 64",
         "replay-window 64 limit packet-soft 3 limit packet-hard 6",
@@ -162,10 +166,15 @@ fn with_a_kernel() {
     );
     run(&host, &lab, &(FLUSH.to_owned() + &limited));
     guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
-    let (_, text) = lab.start(&host.space, &["ping", "-c", "12", "-i", "0.05", "-W", "1", "10.82.2.1"]).finish(LIMIT);
-    assert!(text.contains("12 packets transmitted, 6 received"), "{text}");
+    let six = format!("{} 10.82.2.1", ping_all(6));
+    let (_, text) = lab.start(&host.space, &["sh", "-c", &six]).finish(LIMIT);
+    assert!(text.contains("6 packets transmitted, 6 received"), "{text}");
+    let (_, text) = lab.start(&host.space, &["ping", "-c", "6", "-i", "0.05", "-W", "1", "10.82.2.1"]).finish(LIMIT);
+    assert!(text.contains("6 packets transmitted, 0 received"), "{text}");
     monitor.expect("acquire", 1);
-    let (_, told) = monitor.finish(LIMIT);
+    monitor.expect("Expired", 2);
+    let told = monitor.output();
+    drop(monitor);
     assert_eq!(
         (told.matches("Expired").count(), told.matches("hard 0").count(), told.matches("hard 1").count()),
         (2, 1, 1),
@@ -189,15 +198,18 @@ fn with_a_kernel() {
     );
     let failed = guest.run("ping -q -c 5 -i 0.01 -W 1 10.82.1.1");
     assert_ne!(failed.0, "0", "{}", failed.1);
-    let text = host.ip(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
-    assert!(text.contains("replay-window 0 replay 0 failed 5"), "{text}");
-    assert!(text.contains("XfrmInStateProtoError   \t5"), "{text}");
+    host.ip_until(&lab, "ip -s xfrm state; cat /proc/net/xfrm_stat", |text| {
+        text.contains("replay-window 0 replay 0 failed 5") && text.contains("XfrmInStateProtoError   \t5")
+    });
     host.end(libc::SIGTERM);
 }
 
 /// A tunnel between the inner addresses, for everything.
 fn set(pair: &Pair, end: usize, spi: u32, before: &str) {
-    let case = Case { protos: &["any"], spi, ..TUNNEL };
+    set_case(pair, end, &Case { protos: &["any"], spi, ..TUNNEL }, before);
+}
+
+fn set_case(pair: &Pair, end: usize, case: &Case, before: &str) {
     let script = case.commands(end, "sealane", Some("sealane0")).replace(" proto any ", " ");
     run(&pair.hosts[end], &pair.lab, &(before.to_owned() + &script));
 }
@@ -208,18 +220,21 @@ fn nothing_in_clear() {
     (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
     let watch = pair.watch(1, &[]);
     let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
+    let space = pair.hosts[0].space.clone();
+    // Each time until packets have left, or for as long as nothing may.
+    let flows = |pair: &Pair| pair.lab.sends(&space, "veth", 150);
     let pause = || std::thread::sleep(Duration::from_millis(400));
-    pause();
+    flows(&pair);
     // New keys under traffic.
     (0..2).for_each(|end| set(&pair, end, 0x3001, "ip xfrm state flush\n"));
-    pause();
+    flows(&pair);
     // The daemon dies, and another one begins.
     pair.hosts[0].end(libc::SIGKILL);
     pause();
     pair.hosts[0].start(&pair.lab);
     pause();
     (0..2).for_each(|end| set(&pair, end, 0x5001, "ip xfrm state flush\n"));
-    pause();
+    flows(&pair);
     let (_, sent) = sender.finish(LIMIT);
     let (_, seen) = watch.finish(LIMIT);
     assert!(protected(&seen) > 300, "protected packets did leave: {seen} {sent}");
@@ -228,7 +243,9 @@ fn nothing_in_clear() {
 #[test]
 fn replays() {
     let Some(pair) = Pair::new("xfrm_packet::replays", DEVICE) else { return };
-    (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
+    // No replay is late enough to fall out of the window.
+    let case = Case { protos: &["any"], flags: "replay-window 128", ..TUNNEL };
+    (0..2).for_each(|end| set_case(&pair, end, &case, ""));
     pair.replays();
     let states = pair.hosts[0].ip(&pair.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
     assert!(states.contains("XfrmInStateSeqError     \t50"), "{states}");
@@ -240,12 +257,14 @@ fn replays() {
 fn the_device_owns_its_states() {
     let Some(pair) = Pair::new("xfrm_packet::the_device_owns_its_states", DEVICE) else { return };
     (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
-    let ping = || {
-        let ping = ["ping", "-q", "-c", "5", "-i", "0.01", "-W", "2", "10.82.2.1"];
-        let (_, text) = pair.lab.start(&pair.hosts[0].space, &ping).finish(LIMIT);
-        text
+    // Pings that are all answered, or none of them.
+    let answered = |count: u32, answered: bool| {
+        let patience = if answered { "" } else { "-W 1" };
+        let ping = format!("{} {patience} 10.82.2.1", ping_all(count));
+        let (_, text) = pair.lab.start(&pair.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+        assert!(text.contains(&format!(" {} received", if answered { count } else { 0 })), "{text}");
     };
-    assert!(ping().contains(" 5 received"));
+    answered(5, true);
     let say = |script: &str| run(&pair.hosts[0], &pair.lab, script);
     // What is asked for again is there, and what is there goes on.
     let case = Case { protos: &["any"], ..TUNNEL };
@@ -255,27 +274,28 @@ fn the_device_owns_its_states() {
     let states = say("ip -s xfrm state");
     assert!(states.contains("oseq 0x5"), "{states}");
     // The new limit is the device's.
-    assert!(ping().contains(" 3 received"), "three more, then the limit");
+    answered(3, true);
+    answered(2, false);
     let states = say("ip -s xfrm state");
     assert!(!states.contains("hard 8(packets)"), "it is gone: {states}");
     // Other states, in software: not for the device's policies.
     say(&format!("sealane {}", case.state(0, "").replace("0x1001", "0x9001")));
-    assert!(ping().contains(" 0 received"));
+    answered(5, false);
     // A state of the device again: numbers and key must not be those of before.
     for host in &pair.hosts {
         run(host, &pair.lab, "ip xfrm state flush");
     }
     (0..2).for_each(|end| set(&pair, end, 0x3001, ""));
-    assert!(ping().contains(" 5 received"));
+    answered(5, true);
     // Its interface goes down: all is gone, nobody is told, and no software does it instead.
     say(
-        "ip link set sealane0 down; sleep 0.1; test $(ip xfrm state count | grep -c 'count 0') = 1 && ip link set sealane0 up",
+        "ip link set sealane0 down; until ip xfrm state count | grep -q 'count 0'; do sleep 0.05; done; ip link set sealane0 up",
     );
     assert_eq!(say("ip xfrm policy count"), "\t SPD IN  0 OUT 0 FWD 0\n");
     set(&pair, 0, 0x3001, "");
     run(&pair.hosts[1], &pair.lab, "ip xfrm state flush");
     set(&pair, 1, 0x3001, "");
-    assert!(ping().contains(" 5 received"));
+    answered(5, true);
 }
 
 /// Beside states of the device there are some in software, and another device: one thread reads what comes, each has its own.
@@ -302,13 +322,14 @@ fn beside_software() {
         }
         for (last, _) in WHOSE {
             let to = format!("10.83.2.{last}");
-            let ping = ["ping", "-q", "-c", "20", "-i", "0.01", "-W", "2", &to];
-            let (status, text) = lab.start(&hosts[0].space, &ping).finish(LIMIT);
-            assert_eq!(status, Some(0), "{to}: {text}");
+            let ping = format!("{} {to}", ping_all(20));
+            let (_, text) = lab.start(&hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
+            assert!(text.contains(" 20 received"), "{to}: {text}");
         }
         for host in hosts {
-            let text = host.ip(lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
-            assert_eq!(text.matches(", 20(packets)").count(), 6, "{text}");
+            let text = host.ip_until(lab, "ip -s xfrm state; cat /proc/net/xfrm_stat", |text| {
+                text.matches(", 20(packets)").count() == 6
+            });
             assert!(text.lines().filter(|line| line.starts_with("Xfrm")).all(|line| line.ends_with("\t0")), "{text}");
         }
     }

@@ -8,7 +8,7 @@ const CONFIG: &str = "[ipsec]\nworkers = 2\n[[ipsec.device]]\nname = \"sealane0\
 const FLOWS: u32 = 48;
 /// Datagrams of one case.
 const COUNT: u32 = 16_000;
-/// So many at least must arrive, and be handed over, for the case to mean something: who sends may be faster than who receives.
+/// At least this many must arrive, and be handed over, for the case to mean something.
 const ENOUGH: u32 = COUNT / 20;
 
 /// States each way, one of them for each port of the receiver's, or for each CPU (RFC 9611).
@@ -90,9 +90,10 @@ fn a_state_s_numbers_stay_in_order() {
         }
         let before = [0, 1].map(|i| path(&hosts[0], &lab, &format!("worker{i}_handed_over")));
         let (ports, count, flows) = (case.ports().to_string(), COUNT.to_string(), FLOWS.to_string());
-        let mut receiver = lab.start(&hosts[1].space, &["python3", &program, "receive", to, &ports, &count]);
+        let seen = lab.folder().join("seen").to_string_lossy().into_owned();
+        let mut receiver = lab.start(&hosts[1].space, &["python3", &program, "receive", to, &ports, &count, &seen]);
         receiver.expect("ready", 1);
-        let send = ["python3", &*program, "send", from, to, &*ports, &*flows, &*count];
+        let send = ["python3", &*program, "send", from, to, &*ports, &*flows, &*count, &*seen];
         let (status, text) = lab.start(&hosts[0].space, &send).finish(LIMIT);
         assert_eq!(status, Some(0), "{text}");
         let (_, text) = receiver.finish(LIMIT);
