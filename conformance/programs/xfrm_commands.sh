@@ -1,5 +1,15 @@
 # Runs the commands of a file (xfrm-commands.txt) and tells what they print. XFRM is what stands for `ip xfrm`.
 monitor= seen=$(mktemp)
+# within TRIES COMMAND...: until it succeeds, twenty times a second
+within() {
+  local tries=$1
+  shift
+  until "$@" || [ $((tries -= 1)) -lt 0 ]; do sleep 0.05; done
+}
+# Sockets that listen to events, the kernel's or a daemon's.
+listeners() { awk '($2 == 6 || $2 == 2) && $4 !~ /^0+$/' /proc/net/netlink | wc -l; }
+more_than() { [ "$(listeners)" -gt "$1" ]; }
+seen_lines() { [ "$(wc -l <"$seen")" -ge "$1" ]; }
 # ask [OPTIONS] xfrm WORDS
 ask() {
   local options=()
@@ -19,9 +29,10 @@ while IFS= read -r line; do
   case $line in
     '' | '#'*) continue ;;
     '+ '*)
+      before=$(listeners)
       ${XFRM:-ip xfrm} monitor ${line#+ } >"$seen" 2>&1 &
       monitor=$!
-      sleep 0.5
+      within 600 more_than "$before"
       echo "== monitor ${line#+ }"
       continue
       ;;
@@ -33,8 +44,9 @@ while IFS= read -r line; do
       cat "$seen"
       continue
       ;;
-    '. '*)
-      sleep "${line#. }"
+    # Events follow their commands a moment later: so many lines of them.
+    '= '*)
+      within 600 seen_lines "${line#= }"
       continue
       ;;
   esac

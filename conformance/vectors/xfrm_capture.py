@@ -497,6 +497,10 @@ def commands(path):
             time.sleep(float(line[2:]))
             out.append(f"# wait {line[2:]}")
             events()
+        elif line.startswith("= "):
+            time.sleep(2.5)
+            out.append("# wait 2.5")
+            events()
         elif line and line != "-" and line[0] not in "#+!":
             ip(line)
 
