@@ -6,11 +6,14 @@
     ao_many.py flood   ADDRESS COUNT
 
 Peer i has the address 10.90.0.0 + i and KEYS keys on both ends. `serve` accepts and echoes until its standard input ends.
-`connect` opens a session from each address, then says a keepalive (19 bytes) on each once a second and waits for its echo.
+`connect` opens a session from each address, then says a keepalive (19 bytes) on each once a second and waits for its echo, for
+SECONDS, or with 0 until its standard input ends.
 `flood` sends COUNT SYNs from addresses of peers, half without the option, half with an option whose MAC is wrong.
 Each writes a line for each thing done; `connect` exits with 1 when a session breaks."""
+import itertools
 import random
 import resource
+import select
 import selectors
 import socket
 import struct
@@ -77,12 +80,14 @@ def connect(address, peers, keys, seconds):
     say(f"keys {peers * keys} in {time.monotonic() - start:.2f} s")
     start = time.monotonic()
     for sock in socks:
-        sock.settimeout(30)
+        sock.settimeout(120)
         sock.connect((address, PORT))
     say(f"sessions {peers} in {time.monotonic() - start:.2f} s")
     slowest = 0.0
     start = time.monotonic()
-    for beat in range(seconds):
+    for beat in range(seconds) if seconds else itertools.count():
+        if not seconds and select.select([sys.stdin], [], [], 0)[0]:
+            break
         for i, sock in enumerate(socks):
             # Spread over the second, as the timers of sessions are.
             time.sleep(max(0.0, start + beat + i / peers - time.monotonic()))
@@ -90,7 +95,7 @@ def connect(address, peers, keys, seconds):
             sock.sendall(KEEPALIVE)
             assert sock.recv(19, socket.MSG_WAITALL) == KEEPALIVE, f"session {i}"
             slowest = max(slowest, time.monotonic() - said)
-    say(f"keepalives {peers * seconds} in {time.monotonic() - start:.2f} s, slowest answer {slowest * 1000:.1f} ms")
+    say(f"keepalives {peers * (seconds or beat)} in {time.monotonic() - start:.2f} s, slowest answer {slowest * 1000:.1f} ms")
     sys.stdin.read()
     return 0
 

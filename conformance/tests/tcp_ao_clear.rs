@@ -6,7 +6,7 @@ use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Target, sealane};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
 const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
@@ -63,13 +63,14 @@ impl Pair {
 
     fn client(&self, how: &[&str]) -> Running {
         let addr = format!("10.79.0.2:{PORT}");
-        self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0], "--retry", "20"], how].concat())
+        self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0], "--retry", "60"], how].concat())
     }
 
     /// A client that has begun to send more than it ever will.
     fn sending(&self) -> Running {
         let client = self.client(&["--bytes", "1000000000000"]);
-        std::thread::sleep(Duration::from_millis(1500));
+        // The other end sends acknowledgements alone, which are fewer.
+        self.lab.sends(&self.b, "veth", 150);
         assert_eq!(client.output(), "", "it sends");
         client
     }
@@ -103,9 +104,13 @@ fn launcher_killed() {
     let client = pair.sending();
     let program = program_of(&client).expect("a program that is served");
     client.signal(libc::SIGKILL);
-    rest(3);
     // Its program cannot be served any more; it may not go on without.
-    assert!(!std::path::Path::new(&format!("/proc/{program}")).exists(), "the program outlives its launcher");
+    let start = Instant::now();
+    while std::path::Path::new(&format!("/proc/{program}")).exists() {
+        assert!(start.elapsed() < LIMIT, "the program outlives its launcher");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    rest(3);
     // Another launcher takes over the namespace, knows nothing of that connection, and ends in good order.
     let (status, told) = pair.client(&["--local", "10.79.0.1", "--ping", "20"]).finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
@@ -152,7 +157,7 @@ fn overloaded() {
     let Some(pair) = Pair::new("tcp_ao_clear::overloaded") else { return };
     let (_server, watch) = (pair.server(), pair.watch());
     let addr = format!("10.79.0.2:{PORT}");
-    let one = format!("{PEER} connect {addr} --keys {} --retry 20 --seconds 100 --bytes 3000000", pair.keys[0]);
+    let one = format!("{PEER} connect {addr} --keys {} --retry 60 --seconds 100 --bytes 3000000", pair.keys[0]);
     let all = format!(
         "pids= rc=0; for i in $(seq 40); do {one} & pids=\"$pids $!\"; done
         for pid in $pids; do wait $pid || rc=1; done; exit $rc"

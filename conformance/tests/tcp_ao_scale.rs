@@ -3,11 +3,13 @@
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, root, sealane};
+use serde_json::Value;
 use std::fmt::Write;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const SERVER: &str = "10.91.0.2";
@@ -59,6 +61,31 @@ impl Pair {
     fn daemon(&self, space: &str, config: &str) -> Running {
         let exe = sealane().display().to_string();
         self.lab.start(space, &["env", &self.runtime(), &exe, "daemon", "--config", config])
+    }
+
+    /// Waits until all sockets of the daemons that are connected are as wanted, and are this many: `tcp-ao show` at each end.
+    fn connected(&self, count: usize, is_wanted: impl Fn(&Value) -> bool) {
+        let start = Instant::now();
+        let runtime = self.runtime();
+        let (name, folder) = runtime.split_once('=').expect("a setting");
+        loop {
+            let told = Command::new(sealane()).args(["tcp-ao", "show", "--json"]).env(name, folder).output().unwrap();
+            let all: Value = serde_json::from_slice(&told.stdout).unwrap_or_else(|e| panic!("{e}: {told:?}"));
+            let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+            let sockets = list(&all).into_iter().flat_map(|one| list(&one["namespaces"]));
+            let sockets = sockets.flat_map(|namespace| list(&namespace["sockets"]));
+            let connected: Vec<Value> = sockets.filter(|socket| socket["state"] == "established").collect();
+            if connected.len() == count && connected.iter().all(&is_wanted) {
+                return;
+            }
+            assert!(
+                start.elapsed() < LIMIT,
+                "{} of {count} connected, the first: {:?}",
+                connected.len(),
+                connected.first()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     fn config(&self, name: &str, text: &str) -> String {
@@ -210,7 +237,8 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     program.expect("listening", 1);
     let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {peers} 0 {seconds}"));
     sessions.expect("sessions", 1);
-    // The clients are connected when they have sent their last ACK: the daemon has to have seen and kept that, too.
+    // The clients are connected when they have sent their last ACK: the daemon has to have seen that too, and kept it.
+    pair.connected(2 * peers as usize, |_| true);
     std::thread::sleep(Duration::from_secs(1));
     let open = Use::of(&first);
     first.signal(libc::SIGKILL);
@@ -261,7 +289,7 @@ fn keys_come_and_go() {
     daemons[1].expect("1 peers protected", 1);
     let mut program = pair.start(&pair.server, false, &format!("serve {SERVER} {PEERS} 0"));
     program.expect("listening", 1);
-    let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {PEERS} 0 6"));
+    let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {PEERS} 0 0"));
     sessions.expect("sessions", 1);
     let mut read_again = 0;
     let mut reload = |daemons: &mut [Running; 2]| {
@@ -271,11 +299,12 @@ fn keys_come_and_go() {
             daemon.expect("read again", read_again);
         }
     };
-    // Each session says something every second: then both ends have changed over.
-    let change_over = Duration::from_millis(2200);
+    // Each session says something every second, and then both ends change over.
+    let changed_over =
+        |key: u8| pair.connected(2 * PEERS as usize, |socket| socket["current"] == key && socket["rnext"] == key);
     write(0..2);
     reload(&mut daemons);
-    std::thread::sleep(change_over);
+    changed_over(1);
     write(1..2);
     reload(&mut daemons);
     pair.config("server.toml", "[[peer]]\nname = \"x\"\nprefix = \"10.90.0.0/33\"\n");
@@ -284,7 +313,7 @@ fn keys_come_and_go() {
     assert!(daemons[0].output().contains("server.toml:3:"), "{}", daemons[0].output());
     write(1..3);
     reload(&mut daemons);
-    std::thread::sleep(change_over);
+    changed_over(2);
     write(2..3);
     reload(&mut daemons);
     let (status, told) = sessions.finish(LIMIT);
