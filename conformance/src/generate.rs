@@ -1,7 +1,7 @@
 //! Makes a list of calls from a seed.
 //!
-//! A small model of the probable state of each slot picks sensible calls, and sometimes nonsense on purpose. The model may be
-//! wrong, for instance after a refused key; the sequence is then only less likely to reach deep states.
+//! A small model of the probable state of each slot picks sensible calls, and sometimes nonsense on purpose. The model
+//! may be wrong, for instance after a refused key; the sequence is then only less likely to reach deep states.
 
 use crate::names::{Alg, CORE, EXTRA, ODD};
 use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};

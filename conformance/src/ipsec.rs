@@ -1,4 +1,4 @@
-//! Two kinds of ends that IPsec's packets go between: a namespace with a daemon, and a real kernel with its own ESP.
+//! The two kinds of IPsec ends: a namespace with a daemon, and a real kernel.
 
 use crate::lab::{Lab, Running};
 use crate::skip::skip_without;
@@ -6,10 +6,10 @@ use crate::target::{Target, root, sealane};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a script may take.
+/// Time limit of a script.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
-/// A configuration for as many workers as `SEALANE_TEST_WORKERS` says, where it says nothing of them itself.
+/// Returns a configuration with as many workers as `SEALANE_TEST_WORKERS` says, unless it sets them itself.
 fn with_workers(config: &str) -> String {
     match std::env::var("SEALANE_TEST_WORKERS") {
         Ok(workers) if !config.contains("workers") => {
@@ -24,7 +24,7 @@ pub const KERNEL: &str = "linux-7.3";
 
 /// Outer addresses of the two ends, of either family.
 pub const OUTER: [[&str; 2]; 2] = [["10.81.0.1", "10.81.0.2"], ["fd81::1", "fd81::2"]];
-/// Inner ones, on `lo`.
+/// Inner addresses, on `lo`.
 pub const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd82:2::1"]];
 
 /// Two daemons over a wire, with [`OUTER`] and [`INNER`] of IPv4.
@@ -32,12 +32,12 @@ pub const INNER: [[&str; 2]; 2] = [["10.82.1.1", "10.82.2.1"], ["fd82:1::1", "fd
 pub struct Pair {
     /// The ends.
     pub hosts: [Host; 2],
-    /// Where they are.
+    /// Their namespaces.
     pub lab: Lab,
 }
 
 impl Pair {
-    /// Starts both with a configuration; `None`, and said so, where something is missing.
+    /// Starts both with a configuration; returns `None` and reports a skip when something is missing.
     ///
     /// # Panics
     /// When they do not start.
@@ -72,11 +72,11 @@ impl Pair {
         watch
     }
 
-    /// Pings from the second end through a tunnel between the inner addresses, while half of it is sent twice: each
-    /// counts once.
+    /// Pings from the second end through a tunnel between the inner addresses, while half of the packets are sent
+    /// twice: each is accepted once.
     ///
     /// # Panics
-    /// When one does not, or counts twice.
+    /// When one is lost, or accepted twice.
     pub fn replays(&self) {
         let watch = self.watch(1, &["again"]);
         let ping = format!("{} {}", ping_all(100), INNER[0][0]);
@@ -90,15 +90,16 @@ impl Pair {
     }
 }
 
-/// `ping` with `count` requests sent at once. It waits for every answer, 30 seconds at most: with an interval as short as the pause
-/// between two requests it would take the last one for lost after two round trips. Where nothing at all is to be answered, `-W 1`
+/// Returns a `ping` command that sends `count` requests at once and waits for every answer, 30 seconds at most. With a
+/// short interval `ping` would take the last answer for lost after two round trips. When no answer is expected, `-W 1`
 /// ends it after a second.
 #[must_use]
 pub fn ping_all(count: u32) -> String {
     format!("ping -q -c {count} -l {count} -i 30 -W 30")
 }
 
-/// The lines of a script: pings of each of these lengths are answered, `count` of them sent.
+/// Returns the lines of a script that sends `count` pings of each of these lengths, and fails unless some of each are
+/// answered.
 #[must_use]
 pub fn pings(to: &str, lens: &[u32], count: u32) -> String {
     let one = |len| {
@@ -107,7 +108,8 @@ pub fn pings(to: &str, lens: &[u32], count: u32) -> String {
     lens.iter().map(one).collect()
 }
 
-/// The lines of a script: a packet that is too long for the path is answered once its sender knows the path's MTU.
+/// Returns the lines of a script that pings with packets too long for the path, until the sender knows the path's MTU
+/// and one is answered.
 #[must_use]
 pub fn ping_too_long(to: &str, len: u32) -> String {
     format!(
@@ -116,36 +118,36 @@ pub fn ping_too_long(to: &str, len: u32) -> String {
     )
 }
 
-/// Where a program of the tests is.
+/// Returns the path of a program of the tests.
 #[must_use]
 pub fn program(name: &str) -> String {
     root().join("conformance/programs").join(name).to_string_lossy().into_owned()
 }
 
-/// How many protected packets a watch saw, which nothing in clear was among.
+/// Returns the number of protected packets that a watch saw.
 ///
 /// # Panics
-/// When something was.
+/// When it saw unprotected ones, or did not watch to the end.
 #[must_use]
 pub fn protected(seen: &str) -> u32 {
     let esp = seen.split_once("clear 0 esp ").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
     esp.unwrap_or_else(|| panic!("in clear, or not watched to the end: {seen}"))
 }
 
-/// A daemon, and a kernel behind a tap of its namespace, with [`OUTER`] and [`INNER`], the daemon's first. The kernel takes
-/// ESP in UDP on port 4500.
+/// A daemon, and a kernel behind a tap of its namespace, with the addresses [`OUTER`] and [`INNER`], the daemon's
+/// first. The kernel accepts ESP in UDP on port 4500.
 #[derive(Debug)]
 pub struct Tapped {
     /// The kernel.
     pub guest: Guest,
     /// The daemon.
     pub host: Host,
-    /// Where they are.
+    /// Their namespaces.
     pub lab: Lab,
 }
 
 impl Tapped {
-    /// Starts both, the daemon with a configuration; `None`, and said so, where something is missing.
+    /// Starts both, the daemon with a configuration; returns `None` and reports a skip when something is missing.
     ///
     /// # Panics
     /// When they do not start, or do not reach each other.
@@ -224,7 +226,7 @@ impl Host {
         self.daemon = Some(daemon);
     }
 
-    /// Gives the daemon another configuration, and returns what it said of it.
+    /// Gives the daemon another configuration, and returns its messages about it.
     ///
     /// # Panics
     /// When it does not read it.
@@ -252,7 +254,7 @@ impl Host {
         daemon.finish(LIMIT);
     }
 
-    /// Runs a script of which `ip xfrm` reaches the daemon, and returns what it printed.
+    /// Runs a script whose `ip xfrm` reaches the daemon, and returns its output.
     ///
     /// # Panics
     /// When it fails.
@@ -262,10 +264,11 @@ impl Host {
         text
     }
 
-    /// Runs a script until its output is as wanted, and returns that: counters follow their packets a moment later.
+    /// Runs a script until its output is as wanted, and returns the output: counters follow their packets a moment
+    /// later.
     ///
     /// # Panics
-    /// When it fails, or stays otherwise.
+    /// When it fails, or the output does not become as wanted.
     pub fn ip_until(&self, lab: &Lab, script: &str, is_wanted: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -278,7 +281,7 @@ impl Host {
         }
     }
 
-    /// Runs a program under `sealane run`: its exit status, and what it printed.
+    /// Runs a program under `sealane run`; returns its exit status and output.
     pub fn run(&self, lab: &Lab, argv: &[&str]) -> (Option<i32>, String) {
         self.begin(lab, argv).finish(LIMIT)
     }
@@ -291,7 +294,7 @@ impl Host {
         lab.start(&self.space, &[&launch[..], argv].concat())
     }
 
-    /// Runs `sealane`: its exit status, and what it printed.
+    /// Runs `sealane`; returns its exit status and output.
     pub fn sealane(&self, lab: &Lab, words: &str) -> (Option<i32>, String) {
         let exe = sealane();
         let exe = exe.to_string_lossy();
@@ -300,7 +303,7 @@ impl Host {
     }
 }
 
-/// A kernel that runs one script after another.
+/// A kernel that runs scripts one after another.
 #[derive(Debug)]
 pub struct Guest {
     running: Running,
@@ -309,7 +312,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots one whose `vec0` is a tap of a namespace and has these addresses.
+    /// Boots a kernel whose `vec0` is a tap of a namespace and has these addresses.
     ///
     /// # Panics
     /// When it cannot.
@@ -320,7 +323,7 @@ impl Guest {
         let each = |a: &&str| format!("ip addr add {a} dev vec0 nodad\n");
         let add: String = addresses.iter().map(each).collect();
         let at = folder.display();
-        // Routes of IPv6 come when the device has found its carrier, which is later.
+        // IPv6 routes appear once the device has found its carrier.
         let wait = if addresses.iter().any(|a| a.contains(':')) {
             "until ip -6 route show dev vec0 | grep -v fe80 | grep -q 'proto kernel'; do sleep 0.02; done\n"
         } else {
@@ -334,7 +337,7 @@ impl Guest {
         Guest { running: lab.boot(space, tap, kernel, &script), folder, count: 0 }
     }
 
-    /// Runs a script: its exit status, and what it printed.
+    /// Runs a script; returns its exit status and output.
     ///
     /// # Panics
     /// When it takes too long.
@@ -352,7 +355,7 @@ impl Guest {
         (read("done").trim().to_owned(), read("text"))
     }
 
-    /// Runs a script of which no command may fail, and returns what it printed.
+    /// Runs a script of which no command may fail, and returns its output.
     ///
     /// # Panics
     /// When one fails.
@@ -362,15 +365,15 @@ impl Guest {
         text
     }
 
-    /// Waits for the first answer of an address.
+    /// Waits for the first answer from an address.
     ///
     /// # Panics
-    /// When there is none.
+    /// When no answer comes.
     pub fn reaches(&mut self, address: &str) {
         self.must(&format!("n=0; until ping -q -c 1 -W 1 {address}; do n=$((n+1)); [ $n -lt 60 ]; done"));
     }
 
-    /// Opens port 4500 for ESP in UDP, and keeps it open.
+    /// Opens port 4500 for ESP in UDP and keeps it open.
     ///
     /// # Panics
     /// When it cannot.

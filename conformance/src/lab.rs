@@ -1,4 +1,4 @@
-//! Network namespaces of this machine, a real kernel behind a tap, and programs that run in either.
+//! Network namespaces of this machine, real kernels behind taps, and programs that run in either.
 
 use crate::skip::skip;
 use crate::target::{end, kernels};
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Namespaces and a folder for files, which all go with it.
+/// Namespaces and a folder for files, all of which are removed on drop.
 #[derive(Debug)]
 pub struct Lab {
     name: String,
@@ -19,14 +19,14 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// An empty one; none, and said so, where `test` may not make namespaces or their devices.
+    /// Makes an empty lab; returns none and reports a skip when `test` may not make namespaces or devices.
     ///
     /// # Panics
     /// When the folder cannot be made.
     #[must_use]
     pub fn new(test: &str) -> Option<Lab> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // What a run left that was ended, under a process id that comes again, is nobody's outcome.
+        // A folder of an earlier run with the same process id is not used.
         let (name, folder) = loop {
             let name = format!("lab{}n{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
             let folder = std::env::temp_dir().join(&name);
@@ -55,7 +55,7 @@ impl Lab {
         Ok(name)
     }
 
-    /// A new namespace with `lo` up. Returns its name.
+    /// Makes a namespace with `lo` up, and returns its name.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -63,7 +63,7 @@ impl Lab {
         self.try_space(which).expect("a network namespace")
     }
 
-    /// `ip -n SPACE WORDS`.
+    /// Runs `ip -n SPACE WORDS`.
     ///
     /// # Panics
     /// When it fails.
@@ -75,7 +75,7 @@ impl Lab {
         }
     }
 
-    /// Gives `device` of `space` these addresses, which are used at once, and puts it up.
+    /// Gives `device` of `space` these addresses, without duplicate address detection, and sets it up.
     ///
     /// # Panics
     /// When it cannot.
@@ -85,7 +85,7 @@ impl Lab {
         self.ip(space, &format!("link set {device} up"));
     }
 
-    /// A veth pair between two namespaces.
+    /// Makes a veth pair between two namespaces.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -93,7 +93,7 @@ impl Lab {
         self.ip(a, &format!("link add {device_a} type veth peer name {device_b} netns {b}"));
     }
 
-    /// A file in the lab's folder.
+    /// Writes a file in the lab's folder, and returns its path.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -126,7 +126,7 @@ impl Lab {
         Running { stdin: child.stdin.take(), child: Some(child), output, what: argv.join(" ") }
     }
 
-    /// Packets that a device of a namespace has sent.
+    /// Returns the number of packets that a device of a namespace has sent.
     ///
     /// # Panics
     /// When there is no such device.
@@ -179,7 +179,7 @@ fn ip(args: &[&str]) -> Result<(), String> {
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).trim().to_owned()) }
 }
 
-/// A command that runs, and is ended with all that it has started when this goes.
+/// A running command, ended with all its descendants on drop.
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
@@ -198,16 +198,16 @@ impl Running {
         self.child.as_ref().expect("it runs").id()
     }
 
-    /// What it wrote so far, to standard output and standard error.
+    /// Its output so far, of standard output and standard error.
     #[must_use]
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until it has written `text` `count` times.
+    /// Waits until its output contains `text` `count` times.
     ///
     /// # Panics
-    /// When it does not, for too long, or ends before.
+    /// When that takes too long, or the command ends before.
     pub fn expect(&mut self, text: &str, count: usize) {
         let start = Instant::now();
         while self.output().matches(text).count() < count {
@@ -218,7 +218,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, `limit` at most: its exit status, and what it wrote. Its standard input ends now.
+    /// Closes its standard input and waits for its end, at most for `limit`; returns its exit status and output.
     ///
     /// # Panics
     /// When it takes longer.
@@ -241,13 +241,13 @@ impl Running {
     /// Writes a line to its standard input.
     ///
     /// # Panics
-    /// When it does not read any more.
+    /// When it has closed its standard input.
     pub fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("it is told nothing after its end");
         writeln!(stdin, "{line}").expect("it reads");
     }
 
-    /// Sends it alone a signal.
+    /// Sends a signal to it, and not to its descendants.
     pub fn signal(&self, signal: i32) {
         crate::sys::signal(self.id(), signal);
     }

@@ -1,9 +1,10 @@
 //! Sealane against Linux itself.
 //!
-//! `alg-sequence` makes random AF_ALG calls from a seed ([`generate`], [`plan`], [`perform`]) and writes a line for each
-//! ([`sequences`]). `diff-alg` runs it in a real kernel and under `sealane run`, compares the two transcripts ([`transcript`])
-//! and shrinks the sequences that differ ([`shrink`]). [`target`] runs a program in either place. [`ao`] does the same for
-//! TCP-AO's socket options. [`lab`] puts kernels and namespaces behind wires, and [`ipsec`] gives them states and policies.
+//! `alg-sequence` makes random AF_ALG calls from a seed ([`generate`], [`plan`], [`perform`]) and writes a line for
+//! each ([`sequences`]). `diff-alg` runs it in a real kernel and under `sealane run`, compares the two transcripts
+//! ([`transcript`]) and shrinks the sequences that differ ([`shrink`]). [`target`] runs a program in either place.
+//! [`ao`] does the same for TCP-AO's socket options. [`lab`] puts kernels and namespaces behind wires, and [`ipsec`]
+//! gives them states and policies.
 #![deny(unsafe_code)]
 
 pub mod ao;

@@ -1,7 +1,7 @@
 //! Makes the calls of a list and writes one line for each.
 //!
-//! A line contains nothing that changes from run to run: no address, no descriptor number, no time, and only the number of
-//! random bytes.
+//! A line contains nothing that changes from run to run: no address, no descriptor number, no time, and only the number
+//! of random bytes.
 
 use crate::generate::CCM_IV;
 use crate::plan::{Call, Cmsg, CmsgBody, Data, Fault, Misc, RecvBy, SLOTS, SendBy, Serial, Wild};

@@ -1,7 +1,7 @@
 //! A sequence is a list of calls, made from a seed alone and independent of their results.
 //!
-//! A slot stands for a descriptor. A call on an empty slot is made on descriptor -1, so that a list stays meaningful when the
-//! shrinker drops calls from it.
+//! A slot stands for a descriptor. A call on an empty slot is made on descriptor -1, so that a list stays meaningful
+//! when the shrinker drops calls from it.
 
 use std::fmt;
 
@@ -190,7 +190,8 @@ pub enum Misc {
     Getfd,
 }
 
-/// A call on `slot`; `to` is the slot that receives a descriptor. The other fields are arguments under their usual names.
+/// A call on `slot`; `to` is the slot that receives a descriptor. The other fields are arguments under their usual
+/// names.
 #[allow(missing_docs, reason = "arguments of system calls, under their usual names")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {

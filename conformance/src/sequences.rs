@@ -106,7 +106,8 @@ pub fn number(option: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{option}: {value:?} is not a number"))
 }
 
-/// Returns a plan for parts of sequence `number`: a line for each candidate, with the indices of the calls that it keeps.
+/// Returns a plan for parts of sequence `number`: a line for each candidate, with the indices of the calls that it
+/// keeps.
 #[must_use]
 pub fn plan(number: u64, candidates: &[Vec<usize>]) -> String {
     let mut rows = String::new();

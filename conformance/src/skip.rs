@@ -3,8 +3,8 @@
 use crate::target::Target;
 use std::io::Write;
 
-/// Reports on standard error that `test` is skipped and why, in the form that [`crate::summary`] counts. The caller then
-/// returns. The line bypasses the capture of `cargo test`, so that a skip is not taken for a pass.
+/// Reports on standard error that `test` is skipped and why, in the form that [`crate::summary`] counts. The caller
+/// then returns. The line bypasses the capture of `cargo test`, so that a skip is not taken for a pass.
 pub fn skip(test: &str, reason: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }

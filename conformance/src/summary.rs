@@ -1,7 +1,7 @@
 //! The summary at the end of a test run: tests that passed, failed and were skipped, with reasons.
 //!
-//! It is read from the output of `cargo test` and of scripts. A test that skips itself writes `SKIPPED name: reason` (in
-//! `tests/file.rs` its name is `file::test`); scripts write `PASS name`, `FAIL name: reason`, `SKIP name: reason`.
+//! It is read from the output of `cargo test` and of scripts. A test that skips itself writes `SKIPPED name: reason`
+//! (in `tests/file.rs` its name is `file::test`); scripts write `PASS name`, `FAIL name: reason`, `SKIP name: reason`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -162,8 +162,8 @@ pub fn run_limited(mut command: Command, limit: Duration) -> io::Result<Outcome>
     Ok(Outcome { text: read_back(out)?, errors: read_back(err)?, status: status.code(), timed_out })
 }
 
-/// Ends a child and its descendants. Descendants are looked up and ended first, because a user-mode kernel leaves the process
-/// group; `boot` then cleans up after it.
+/// Ends a child and its descendants. Descendants are looked up and ended first, because a user-mode kernel leaves the
+/// process group; `boot` then cleans up after it.
 ///
 /// # Errors
 /// When it cannot be waited for.

@@ -47,8 +47,8 @@ pub fn first_difference(a: &Block, b: &Block) -> Option<usize> {
     (0..n).find(|&i| a.lines.get(i) != b.lines.get(i)).or((a.complete != b.complete).then_some(n))
 }
 
-/// Returns the kind of a difference: the call and both results, with `N` for numbers and `DATA` for bytes. Differences of one
-/// kind are reported once.
+/// Returns the kind of a difference: the call and both results, with `N` for numbers and `DATA` for bytes. Differences
+/// of one kind are reported once.
 #[must_use]
 pub fn signature(a: &Block, b: &Block, at: usize) -> String {
     let call = |block: &Block| {

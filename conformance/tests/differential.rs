@@ -1,4 +1,4 @@
-//! The bounded form of `diff-alg`: random sequences of AF_ALG calls, in a real kernel and under `sealane run`.
+//! The bounded form of `diff-alg`: random sequences of AF_ALG calls in a real kernel and under `sealane run`.
 
 use sealane_conformance::differ::Comparison;
 use sealane_conformance::skip::skip_without;
@@ -6,11 +6,11 @@ use sealane_conformance::target::Target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Sequences of each comparison, or SEALANE_SEQUENCES.
+/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 300;
 
 fn compare(test: &str, targets: [Target; 2]) {
-    // What is to be tested first: its absence is another matter than a kernel's.
+    // The program under test comes first: its absence is worse than that of a kernel.
     if skip_without(test, &[&targets[1], &targets[0]]) {
         return;
     }
@@ -31,7 +31,7 @@ fn compare(test: &str, targets: [Target; 2]) {
     assert_eq!(verdict.differing, 0, "\n{}\n{:#?}", verdict.reports.join("\n"), verdict.kinds);
 }
 
-/// The tester itself: a kernel equals itself, so whatever differs elsewhere is no accident of time or numbering.
+/// A kernel equals itself, so differences elsewhere come neither from timing nor from numbering.
 #[test]
 fn a_kernel_equals_itself() {
     compare("differential::a_kernel_equals_itself", [Target::kernel("linux-7.3"), Target::kernel("linux-7.3")]);

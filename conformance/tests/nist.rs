@@ -1,5 +1,5 @@
-//! NIST's CAVP vectors (`vectors/nist-*.txt`, made by `vectors/make.py`) through every driver of this build: apart, in
-//! place, in pieces and in bursts.
+//! NIST's CAVP vectors (`vectors/nist-*.txt`, made by `vectors/make.py`) through every driver of this build: out of
+//! place, in place, in pieces and in bursts.
 
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp};
@@ -13,7 +13,7 @@ use sealane_drivers::SystemEntropy;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Vectors that go into one burst.
+/// Number of vectors in a burst.
 const BURST: usize = 23;
 
 struct Vector {
@@ -33,7 +33,7 @@ impl Vector {
     }
 }
 
-/// The vectors of a file by algorithm.
+/// Reads the vectors of a file, by algorithm.
 fn parse(text: &'static str) -> BTreeMap<&'static str, Vec<Vector>> {
     let mut out: BTreeMap<&str, Vec<Vector>> = BTreeMap::new();
     let mut fields = HashMap::new();
@@ -49,7 +49,7 @@ fn parse(text: &'static str) -> BTreeMap<&'static str, Vec<Vector>> {
     out
 }
 
-/// Calls `test` with each driver of each algorithm that has vectors; at least the portable driver has to be there.
+/// Calls `test` with each driver of each algorithm that has vectors. The portable driver has to exist.
 fn each_driver(text: &'static str, kind: Kind, test: impl Fn(&str, &Alg, &[Vector])) {
     let registry: Registry = sealane_drivers::registry(Table::default(), Arc::new(SystemEntropy));
     for (name, vectors) in parse(text) {
@@ -184,7 +184,7 @@ fn aeads() {
             assert_eq!(tfm.one(Direction::Encrypt, &iv, &[&aad], data.into(), &mut made), Ok(()), "{driver}");
             assert_eq!((&got, &made), (&cipher, &v.bytes("tag")), "{driver}, line {}", v.line);
         }
-        // Good and forged ones in one burst: each has its own verdict.
+        // Good and forged messages in one burst each get their own verdict.
         for (vectors, tfms) in vectors.chunks(BURST).zip(tfms.chunks(BURST)) {
             let ivs: Vec<Vec<u8>> = vectors.iter().map(|v| v.bytes("iv")).collect();
             let aads: Vec<Vec<u8>> = vectors.iter().map(|v| v.bytes("aad")).collect();

@@ -1,10 +1,10 @@
-//! `af_alg_probe.py` under `sealane run`, line by line against what real kernels answered.
+//! `af_alg_probe.py` under `sealane run`, compared line by line with the answers of real kernels.
 
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Target, root, shared};
 use std::time::Duration;
 
-/// Width of a line's name; the answer follows after a blank.
+/// Width of the name in a line; the answer follows after a blank.
 const NAME_WIDTH: usize = 58;
 
 struct Difference {
@@ -12,7 +12,7 @@ struct Difference {
     here: String,
 }
 
-/// The differences allowed for `profile`; each must say why, and LIMITATIONS.md must tell of it.
+/// Returns the differences allowed for `profile`; each has a reason, and is in LIMITATIONS.md.
 fn known(profile: &str) -> Vec<Difference> {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
     let limitations = read("LIMITATIONS.md");
@@ -76,11 +76,11 @@ fn probe(test: &str, target: &Target, version: &str) {
     assert!(wrong.is_empty(), "{}: {} of {} lines\n{}", target.label(), wrong.len(), reference.len(), wrong.join("\n"));
 }
 
-/// All at once: most of its time the probe waits for calls that block.
+/// The profiles run side by side, because the probe mostly waits for calls that block.
 #[test]
 fn every_line_is_as_recorded() {
     let runs = [
-        // The reader of transcripts itself: the kernel that they come from must pass.
+        // A transcript equals itself, which tests the comparison.
         ("probe::the_kernel_itself", Target::kernel("linux-7.3"), "linux-7.3"),
         ("probe::linux_6_1", Target::sealane("linux-6.1"), "linux-6.1"),
         ("probe::linux_6_12", Target::sealane("linux-6.12"), "linux-6.12"),

@@ -1,4 +1,4 @@
-//! Programs that know nothing of Sealane, among them some that no LD_PRELOAD reaches: static, and Go.
+//! Unmodified programs, among them some that LD_PRELOAD does not reach: static ones, and Go.
 
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Target, root, run_limited, sealane};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where `programs/build.sh` has put them.
+/// The folder with the programs that `programs/build.sh` has built.
 fn built() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -22,7 +22,7 @@ fn built() -> &'static PathBuf {
     })
 }
 
-/// The known answers, and the digest of a file, in `target`.
+/// Runs the known-answer tests, and the digest of a file, in `target`.
 fn check(test: &str, program: &str, target: &Target) {
     if skip_without(test, &[target]) {
         return;
@@ -65,7 +65,7 @@ fn go() {
     check("programs::go", "afalg-go", &Target::sealane("open"));
 }
 
-/// A static program of Go's sets the socket options of TCP-AO, in a network namespace of its own.
+/// A static Go program sets the socket options of TCP-AO in its own network namespace.
 #[test]
 fn go_sets_keys_of_tcp_ao() {
     let test = "programs::go_sets_keys_of_tcp_ao";
@@ -92,7 +92,7 @@ fn go_sets_keys_of_tcp_ao() {
     }
 }
 
-/// Without Sealane, where the kernel has no AF_ALG, the programs say so: what the tests above show is Sealane's doing.
+/// Without Sealane, on a kernel without AF_ALG, the programs fail: the tests above do test Sealane.
 #[test]
 fn fails_without() {
     let test = "programs::fails_without";
@@ -105,7 +105,7 @@ fn fails_without() {
     assert!(outcome.errors.starts_with("afalg: "), "{}", outcome.errors);
 }
 
-/// What did not start used nothing, and `sealane audit` does not say so as if it had been watched.
+/// `sealane audit` fails for a program that does not start, instead of reporting that it used nothing.
 #[test]
 fn no_report_on_what_did_not_start() {
     let test = "programs::no_report_on_what_did_not_start";

@@ -1,5 +1,5 @@
-//! Random calls on TCP sockets with TCP-AO's options: made in a real kernel by `ao-calls`, which writes what was true of
-//! each socket, and answered by `sealane_engine_ao` from the same facts.
+//! Random calls on TCP sockets with TCP-AO's options: made in a real kernel by `ao-calls`, which records the facts
+//! about each socket, and answered by `sealane_engine_ao` from the same facts.
 
 use sealane_abi::tcp::{
     State, TCP_AO_ADD_KEY, TCP_AO_GET_KEYS, TCP_AO_INFO, TCP_AO_REPAIR, TCP_MD5SIG, TCP_MD5SIG_EXT,
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-/// Sequences of each comparison, or SEALANE_SEQUENCES.
+/// Number of sequences of a comparison, unless SEALANE_SEQUENCES says otherwise.
 const SEQUENCES: u64 = 400;
 const CALLS: usize = 60;
 
@@ -31,28 +31,28 @@ const CALLS: usize = 60;
 struct Slot {
     id: SocketId,
     v6: bool,
-    /// Its counters depend on traffic, which there is none of here.
+    /// Whether its counters depend on traffic, of which there is none here.
     noisy: bool,
-    /// Its ISNs are random: the kernel chose them.
+    /// Whether the kernel chose its ISNs at random.
     isns_unknown: bool,
-    /// It has had a key, so that it is known.
+    /// Whether it has had a key, so that the engine knows it.
     known: bool,
-    /// It remembers the peer of a connect() that was made before it was known (LIMITATIONS.md).
+    /// Whether it remembers the peer of a connect() that the engine did not see (LIMITATIONS.md).
     remembers: bool,
-    /// connect() was called.
+    /// Whether connect() was called.
     connected: bool,
-    /// connect() to a v4-mapped address was called.
+    /// Whether connect() to a v4-mapped address was called.
     was_mapped: bool,
-    /// listen() was called.
+    /// Whether listen() was called.
     listened: bool,
 }
 
-/// A sequence, answered by the engine.
+/// A sequence that the engine answers.
 struct Replay {
     ns: Namespace,
     slots: [Option<Slot>; SLOTS],
     next_id: u64,
-    /// Children that wait to be accepted, by the address of their peer.
+    /// Children to be accepted, by the address of their peer.
     children: Vec<(SocketAddr, SocketId)>,
 }
 
@@ -70,7 +70,7 @@ fn facts<'a>(slot: &Slot, f: &Facts, net_admin: bool) -> SocketFacts<'a> {
     }
 }
 
-/// What the kernel answered: a number, or an errno.
+/// The kernel's answer: a number, or an errno.
 fn answer(word: &str) -> Result<i64, Errno> {
     match word.strip_prefix('-') {
         None => Ok(word.parse().expect("a number")),
@@ -109,12 +109,12 @@ impl Replay {
         }
     }
 
-    /// Answers one call; `Err` with what the engine says where the kernel says otherwise.
+    /// Answers a call; `Err` is the engine's answer when the kernel's is another one.
     fn call(&mut self, call: &Call, before: &str, result: &str) -> Result<(), String> {
         let (result, after) = result.split_once(" @ ").unwrap_or((result, "-"));
         let (before, after) = (before.parse::<Facts>().ok(), after.parse::<Facts>().ok());
         let word = result.split(' ').next().unwrap_or_default();
-        // "-errno 101" has a space in it.
+        // "-errno 101" contains a space.
         let kernel = answer(if word == "-errno" { result } else { word });
         match call {
             Call::Socket { slot, v6 } => {
@@ -184,11 +184,11 @@ impl Replay {
         let ours = self.ns.connect(id, &facts(s, before, true), addr);
         match (ours, kernel) {
             (Err(_), Err(Errno::EKEYREJECTED)) => {}
-            // The kernel looks for a route first, and asks about a connect() that came before (LIMITATIONS.md).
+            // The kernel looks for a route first, and checks an earlier connect() (LIMITATIONS.md).
             (Err(_), Err(Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::EINVAL)) => {}
             (Err(_), Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::EISCONN)) if s.remembers => {}
             (Err(e), _) => return Err(format!("-{e}")),
-            // Linux then still asks for MD5 keys of the IPv4 peer that the socket had before (LIMITATIONS.md).
+            // Linux still looks for MD5 keys of the earlier IPv4 peer (LIMITATIONS.md).
             (Ok(()), Err(Errno::EKEYREJECTED)) if was_mapped => {}
             (Ok(()), Err(Errno::EKEYREJECTED)) => return Err("0".to_owned()),
             (Ok(()), _) => {}
@@ -199,7 +199,7 @@ impl Replay {
             s.noisy |= before.repair.is_none();
             s.isns_unknown = before.repair.is_none();
         }
-        // Over loopback the handshake is over by now.
+        // Over loopback the handshake has been completed by now.
         if after.state != State::Established as u8 || before.state == after.state || before.repair.is_some() {
             return Ok(());
         }
@@ -230,14 +230,14 @@ impl Replay {
     fn set(&mut self, o: &Opt, before: &Facts, kernel: Result<i64, Errno>) -> Result<(), String> {
         let slot = self.slots[o.slot].as_mut().ok_or("no such slot")?;
         let f = facts(slot, before, !o.as_user);
-        // Peers of connect() calls that the engine was not there for, or that listen() without bind() keeps (LIMITATIONS.md).
+        // Peers of connect() calls that the engine did not see, or that listen() without bind() keeps (LIMITATIONS.md).
         let may_remember = slot.remembers && f.peer.is_none() || slot.connected && slot.listened;
         if o.name == TCP_AO_ADD_KEY && may_remember && kernel == Err(Errno::EINVAL) {
             return Ok(());
         }
         let ours = if matches!(o.name, TCP_MD5SIG | TCP_MD5SIG_EXT) {
             self.ns.md5_setsockopt(slot.id, &f, o.name, &o.memory, o.len, || match kernel {
-                // A kernel without TCP-AO would have taken it.
+                // A kernel without TCP-AO would have accepted it.
                 Ok(_) | Err(Errno::EKEYREJECTED) => Ok(()),
                 Err(e) => Err(e),
             })
@@ -281,7 +281,7 @@ impl Replay {
     }
 }
 
-/// Wipes counters that move with traffic.
+/// Clears counters that depend on traffic.
 fn mask(o: &Opt, memory: &mut [u8]) {
     match o.name {
         TCP_AO_INFO => memory.iter_mut().take(48).skip(8).for_each(|b| *b = 0),
@@ -294,7 +294,7 @@ fn mask(o: &Opt, memory: &mut [u8]) {
     }
 }
 
-/// The first line of a sequence that the engine answers otherwise, and how.
+/// Returns the first line of a sequence that the engine answers differently, and its answer.
 fn replay(registry: &Registry, profile: Profile, plan: &[Call], block: &Block) -> Option<(usize, String)> {
     let mut r = Replay::new(registry, profile);
     for (at, line) in block.lines.iter().enumerate() {
@@ -313,11 +313,11 @@ fn replay(registry: &Registry, profile: Profile, plan: &[Call], block: &Block) -
     None
 }
 
-/// Where the calls are made.
+/// The place where the calls are made.
 enum Place {
-    /// In a kernel that has TCP-AO.
+    /// A kernel with TCP-AO.
     Kernel(Target),
-    /// In a network namespace of this machine, under `sealane run --tcp-ao`.
+    /// A network namespace of this machine, under `sealane run --tcp-ao`.
     Sealane(&'static str),
 }
 
@@ -335,7 +335,7 @@ impl Place {
             Place::Sealane(profile) => {
                 let mut command = Command::new("unshare");
                 command.arg("-n").arg(target::sealane()).args(["run", "--profile", profile, "--tcp-ao", "--"]);
-                // Handshakes go through a queue there.
+                // Handshakes pass through a queue there.
                 command.args(argv).args(["--settle", "30"]);
                 let runtime = std::env::temp_dir().join(format!("sealane-ao-run.{}", std::process::id()));
                 command.env("SEALANE_RUNTIME_DIR", &runtime);
@@ -375,7 +375,7 @@ impl Oracle {
         replay(&self.registry, self.profile, &generate(self.seed, number, CALLS), block)
     }
 
-    /// The smallest part of a sequence that still differs, as text.
+    /// Returns the smallest part of a sequence that still differs, as text.
     fn reproducer(&self, number: u64, last: usize) -> String {
         let plan = std::env::temp_dir().join(format!("sealane-ao-plan.{}", std::process::id()));
         let run = |candidates: &[Vec<usize>]| -> Vec<(Block, Option<(usize, String)>)> {
@@ -449,7 +449,7 @@ fn linux_6_12() {
     compare_kernel("tcp_ao::linux_6_12", "linux-6.12", Profile::Linux6_12);
 }
 
-/// The way of a call through the launcher: what a program sees is what the engine answers.
+/// A program under the launcher sees the engine's answers.
 #[test]
 fn under_sealane() {
     let test = "tcp_ao::under_sealane";

@@ -1,6 +1,6 @@
-//! Nothing in clear: what is on the wire when the launcher dies, stops, cannot keep up, or ends in the middle, and when
-//! somebody flushes the rules. `wire-watch` counts, at both ends, the segments of the protected port that leave without
-//! option 29: there are none.
+//! No segment of a protected connection is sent without TCP-AO while the launcher is killed, stopped, overloaded or
+//! ended, and while rules are flushed. At both ends `wire-watch` counts the outbound segments of the protected port
+//! without option 29: none.
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
@@ -35,7 +35,7 @@ impl Pair {
         Some(Pair { lab, a, b, keys })
     }
 
-    /// What each end sends.
+    /// Watches the outbound segments of each end.
     fn watch(&self) -> [Running; 2] {
         [&self.a, &self.b].map(|space| {
             let mut watch = self.lab.start(space, &[WATCH, "veth", PORT]);
@@ -66,7 +66,7 @@ impl Pair {
         self.sealane(&self.a, &[&[PEER, "connect", &addr, "--keys", &self.keys[0], "--retry", "60"], how].concat())
     }
 
-    /// A client that has begun to send more than it ever will.
+    /// Starts a client that sends without end, and waits until it does.
     fn sending(&self) -> Running {
         let client = self.client(&["--bytes", "1000000000000"]);
         // The other end sends acknowledgements alone, which are fewer.
@@ -76,7 +76,7 @@ impl Pair {
     }
 }
 
-/// Ends the watches: they saw many segments, and each was signed.
+/// Ends the watches, which saw many segments, all of them signed.
 fn nothing_in_clear(watches: [Running; 2]) {
     for watch in watches {
         let (status, told) = watch.finish(LIMIT);
@@ -90,7 +90,7 @@ fn rest(seconds: u64) {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// The program that was served: a child of the launcher.
+/// Returns the served program, a child of the launcher.
 fn program_of(launcher: &Running) -> Option<u32> {
     let id = launcher.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -104,21 +104,21 @@ fn launcher_killed() {
     let client = pair.sending();
     let program = program_of(&client).expect("a program that is served");
     client.signal(libc::SIGKILL);
-    // Its program cannot be served any more; it may not go on without.
+    // Its program cannot be served any more, and must not go on without the launcher.
     let start = Instant::now();
     while std::path::Path::new(&format!("/proc/{program}")).exists() {
         assert!(start.elapsed() < LIMIT, "the program outlives its launcher");
         std::thread::sleep(Duration::from_millis(50));
     }
     rest(3);
-    // Another launcher takes over the namespace, knows nothing of that connection, and ends in good order.
+    // Another launcher takes over the namespace without knowing that connection, and ends in order.
     let (status, told) = pair.client(&["--local", "10.79.0.1", "--ping", "20"]).finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
     rest(3);
     nothing_in_clear(watch);
 }
 
-/// The one that takes over has other peers.
+/// The launcher that takes over has other peers.
 #[test]
 fn launcher_killed_and_another_with_other_peers() {
     let Some(pair) = Pair::new("tcp_ao_clear::launcher_killed_and_another_with_other_peers") else { return };
@@ -151,7 +151,7 @@ fn launcher_stopped() {
     nothing_in_clear(watch);
 }
 
-/// Many connections at once, and a launcher that gets a tenth of its time: queues run over.
+/// Queues overflow, with many connections and a launcher that gets a tenth of its time.
 #[test]
 fn overloaded() {
     let Some(pair) = Pair::new("tcp_ao_clear::overloaded") else { return };
@@ -174,12 +174,12 @@ fn overloaded() {
     nothing_in_clear(watch);
 }
 
-/// The program ends while its data is under way, by itself or by a signal to the launcher; then the server does.
+/// A signal ends the client, and then the server, while data is in flight.
 #[test]
 fn ends_in_the_middle() {
     let Some(pair) = Pair::new("tcp_ao_clear::ends_in_the_middle") else { return };
     let watch = pair.watch();
-    // SIGINT would not do: a shell without a terminal has its background jobs ignore it.
+    // Not SIGINT: background jobs of a shell without a terminal ignore it.
     for signal in [libc::SIGTERM, libc::SIGUSR1] {
         let server = pair.server();
         let client = pair.sending();
@@ -187,7 +187,7 @@ fn ends_in_the_middle() {
         let (status, told) = client.finish(LIMIT);
         assert_eq!(status, Some(128 + signal), "{told}");
         rest(1);
-        // Now the server's end, with a client that sends to it.
+        // Now the server ends, while a client sends to it.
         let client = pair.sending();
         server.signal(signal);
         let (status, told) = server.finish(LIMIT);
@@ -199,7 +199,7 @@ fn ends_in_the_middle() {
     nothing_in_clear(watch);
 }
 
-/// The program ends when it has written, and its peer reads slowly: all arrives, signed.
+/// A program ends once it has written, and its peer reads slowly: all data arrives, signed.
 #[test]
 fn ends_before_its_data_has_arrived() {
     let Some(pair) = Pair::new("tcp_ao_clear::ends_before_its_data_has_arrived") else { return };

@@ -1,4 +1,4 @@
-//! `sealane daemon`: programs that know nothing of TCP-AO, whose daemons are killed in the middle of a session.
+//! `sealane daemon` for unmodified programs, with daemons that are killed in the middle of a session.
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
@@ -64,7 +64,7 @@ impl Hosts {
         self.daemons[which].as_mut().expect("it runs")
     }
 
-    /// Gives a daemon another configuration, and waits for what it says about it.
+    /// Gives a daemon another configuration, and waits for its message about it.
     fn reconfigure(&mut self, which: usize, text: &str, told: &str) {
         std::fs::write(&self.configs[which], text).unwrap();
         let daemon = self.daemon(which);
@@ -72,14 +72,14 @@ impl Hosts {
         daemon.expect(told, 1);
     }
 
-    /// Ends a daemon; `ip netns exec` and `env` have become it, so it is the one that the signal reaches.
+    /// Ends a daemon. `ip netns exec` and `env` have been replaced by it, so the signal reaches it.
     fn end(&mut self, which: usize, signal: i32) {
         let daemon = self.daemons[which].take().expect("it runs");
         daemon.signal(signal);
         daemon.finish(LIMIT);
     }
 
-    /// What each end sends.
+    /// Watches the outbound segments of each end.
     fn watch(&self) -> [Running; 2] {
         self.spaces.each_ref().map(|space| {
             let mut watch = self.lab.start(space, &[WATCH, "wire", PORT]);
@@ -96,7 +96,7 @@ impl Hosts {
         server
     }
 
-    /// Connects a client, which gets its answers, or none.
+    /// Connects a client, which gets answers or none.
     fn assert_answers(&self, answers: bool) {
         let seconds = if answers { "60" } else { "2" };
         let (status, told) = self.client(&["--ping", "3", "--seconds", seconds]).finish(LIMIT);
@@ -138,7 +138,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
     let (status, told) = server.finish(LIMIT);
     assert_eq!(status, Some(0), "{told}");
 
-    // An orderly end leaves the rules: without its daemon a peer is out of reach, not unprotected.
+    // Rules stay after an orderly end: without its daemon a peer is unreachable, not unprotected.
     hosts.end(0, libc::SIGTERM);
     let server = hosts.server();
     hosts.assert_answers(false);
@@ -146,7 +146,7 @@ fn sessions_survive_their_daemons_and_nothing_is_in_clear() {
     nothing_in_clear(watch);
 }
 
-/// Connections whose state is lost cannot be signed: their program is told at once, and connects anew.
+/// Connections without their state cannot be signed: they are reset at once, and programs connect again.
 #[test]
 fn connections_that_nobody_can_sign_end() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::lost_state") else { return };
@@ -159,12 +159,12 @@ fn connections_that_nobody_can_sign_end() {
     for file in std::fs::read_dir(hosts.lab.folder().join("run0")).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
-    // The rules of the one that was killed stand: what the client has still to say does not leave.
+    // The rules of the killed daemon stay: the client's remaining data is not sent.
     std::thread::sleep(Duration::from_millis(300));
     hosts.start(0);
     let told = hosts.daemon(0).output();
     assert!(told.contains("ended 1 connections") && !told.contains("go on"), "{told}");
-    // It is told at once: its own patience would end with another error.
+    // The connection is reset. A timeout of the client would be another error.
     let (status, told) = client.finish(LIMIT);
     assert!(status == Some(1) && !told.contains("(os error 11)"), "its connection was aborted: {told}");
     drop(server);
@@ -178,13 +178,13 @@ fn connections_that_nobody_can_sign_end() {
 fn keys_follow_the_configuration() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::reload") else { return };
     let watch = hosts.watch();
-    // Another secret on one side: nothing passes. The same on both: everything does.
+    // With another secret on one side nothing passes; with the same one on both, everything does.
     hosts.reconfigure(0, &config(B, [7, 8], "another"), "read again");
     let server = hosts.server();
     hosts.assert_answers(false);
     hosts.reconfigure(1, &config(A, [8, 7], "another"), "read again");
     hosts.assert_answers(true);
-    // A configuration with a mistake changes nothing.
+    // A wrong configuration changes nothing.
     hosts.reconfigure(0, "[[peer]]\nname = 5\n", "everything stays as it was");
     drop(server);
     let server = hosts.server();

@@ -1,5 +1,5 @@
-//! The fast path of TCP-AO: that bulk data takes it, that nothing is left of it afterwards, and that connections go on when
-//! the ground shifts under it. Every byte is compared (`ao-peer`), and both ends watch what they send (`wire-watch`).
+//! The fast path of TCP-AO: bulk data takes it, it leaves nothing behind, and connections survive changes of devices
+//! and rules. Every byte is compared (`ao-peer`), and the outbound segments of both ends are watched (`wire-watch`).
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::{skip, skip_without};
@@ -70,7 +70,7 @@ impl Pair {
         self.sealane(0, &[&args[..], &["--seconds", "100"]].concat())
     }
 
-    /// What each end sends.
+    /// Watches the outbound segments of each end.
     fn watch(&self) -> [Running; 2] {
         self.spaces.each_ref().map(|space| {
             let mut watch = self.lab.start(space, &[WATCH, self.device, PORT]);
@@ -79,7 +79,7 @@ impl Pair {
         })
     }
 
-    /// What `tcp-ao show` says of the path of one end.
+    /// Returns the path of an end, as `tcp-ao show` prints it.
     fn path(&self, which: usize) -> Value {
         let mut show = Command::new(sealane());
         let runtime = self.runtime(which);
@@ -89,7 +89,7 @@ impl Pair {
         all[0]["namespaces"][0]["path"].clone()
     }
 
-    /// Waits until the server's end says that bulk data comes in by the fast path; what it says then.
+    /// Waits until bulk data reaches the server by the fast path, and returns the server's path.
     fn expect_fast(&self) -> Value {
         let start = Instant::now();
         loop {
@@ -102,7 +102,7 @@ impl Pair {
         }
     }
 
-    /// Waits until the server's end says of a device that it cannot have the fast path; why.
+    /// Waits until the server's end gives up the fast path on its device, and returns the reason.
     fn expect_given_up(&self) -> String {
         let start = Instant::now();
         loop {
@@ -122,7 +122,7 @@ impl Pair {
         assert_eq!(status, Some(0), "{line}: {told}");
     }
 
-    /// Devices and tables of ours in a namespace.
+    /// Lists Sealane's devices and tables in a namespace.
     fn left(&self, which: usize) -> String {
         let list = "ip -o link show 2>/dev/null | grep -o 'sealane-ao[0-9]*' || true; nft list tables 2>/dev/null | grep sealane || true";
         self.lab.start(&self.spaces[which], &["sh", "-c", list]).finish(LIMIT).1
@@ -200,7 +200,7 @@ fn asked_for_the_queues_it_takes_the_queues() {
     assert!(status == Some(2) && told.contains("SEALANE_TCP_AO_PATH"), "{status:?}: {told}");
 }
 
-/// A launcher is killed; its device goes with it, its rules stay and drop; who takes over leaves nothing.
+/// A killed launcher takes its device along and leaves its rules, which drop; the next launcher leaves nothing behind.
 #[test]
 fn killed_and_taken_over() {
     let Some(pair) = Pair::new("tcp_ao_fast::killed", false, false) else { return };
@@ -213,7 +213,7 @@ fn killed_and_taken_over() {
         while pair.left(1).contains("sealane-ao0") {
             assert!(start.elapsed() < LIMIT, "its device is still there");
         }
-        // The client's end has nobody to talk to, and is not waited for.
+        // The client has lost its peer, and is not waited for.
         drop(client);
         let (server, client) = (pair.server(), pair.client("1000000000"));
         pair.expect_fast();
@@ -241,7 +241,7 @@ fn a_device_that_goes_down_and_another_mtu() {
     well([client, server], watch);
 }
 
-/// Between the two ends, 1 % gets lost, and as much is duplicated and reordered.
+/// The wire loses, duplicates and reorders 1 % each.
 #[test]
 fn loss_and_reordering() {
     let Some(mut pair) = Pair::new("tcp_ao_fast::loss", false, false) else { return };
@@ -263,7 +263,7 @@ fn loss_and_reordering() {
     assert_eq!(status, Some(0), "{told}");
 }
 
-/// Somebody puts the device down by which segments are given back: the connection goes on by the queue.
+/// The device that gives segments back is set down: the connection continues by the queue.
 #[test]
 fn nothing_can_be_given_back() {
     let Some(pair) = Pair::new("tcp_ao_fast::tap_down", true, false) else { return };
@@ -276,7 +276,7 @@ fn nothing_can_be_given_back() {
     well([client, server], watch);
 }
 
-/// Somebody's rules mark packets, and so segments that are given back come to the queue as if from outside.
+/// Other rules mark packets, so that segments that are given back reach the queue as if they came from outside.
 #[test]
 fn what_is_given_back_does_not_arrive() {
     let test = "tcp_ao_fast::marks";

@@ -1,7 +1,7 @@
-//! TCP-AO over a wire: programs under `sealane run --tcp-ao` in a network namespace of this machine, and the same programs
-//! in a real kernel that has TCP-AO, behind a tap.
+//! TCP-AO over a wire between programs under `sealane run --tcp-ao` in a network namespace and the same programs in a
+//! real kernel with TCP-AO, behind a tap.
 //!
-//! Every byte that arrives is compared (`ao-peer`). SEALANE_AO_BYTES moves that many bytes in each transfer, for example
+//! Every byte that arrives is compared (`ao-peer`). SEALANE_AO_BYTES is the length of each transfer, for example
 //! 1000000000.
 
 use sealane_conformance::lab::{Lab, Running};
@@ -13,16 +13,16 @@ use std::time::Duration;
 const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
 const LINK: &str = env!("CARGO_BIN_EXE_lossy-link");
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long whatever is to be refused is tried for, in seconds: a SYN is sent twice.
+/// Time limit for connections that have to be refused, in seconds: enough for two SYNs.
 const REFUSED_S: u32 = 2;
 
-/// Addresses of this machine's namespace, and of the kernel's; of both families.
+/// Addresses of the namespace and of the kernel, of both families.
 const OURS: [&str; 2] = ["10.78.0.1", "fd78::1"];
 const THEIRS: [&str; 2] = ["10.78.0.2", "fd78::2"];
 
-/// Linux 7.3 takes these, with these lengths of the MAC.
+/// Algorithms of Linux 7.3, with MAC lengths.
 const LINUX_7: [(&str, u8); 3] = [("hmac(sha1)", 12), ("hmac(sha256)", 16), ("cmac(aes128)", 12)];
-/// Those of BIRD, which Linux 6.12 takes.
+/// Algorithms of BIRD that Linux 6.12 takes.
 const BIRD: [(&str, u8); 7] = [
     ("hmac(md5)", 16),
     ("hmac(sha1)", 12),
@@ -33,16 +33,16 @@ const BIRD: [(&str, u8); 7] = [
     ("cmac(aes128)", 8),
 ];
 
-/// Where the two ends are.
+/// The wire between the two ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wire {
-    /// The namespace's own tap.
+    /// The kernel's tap in the namespace.
     Tap,
-    /// Two wires, and between them what loses 3 %, and reorders and duplicates 2 % each.
+    /// Two wires with a link in between that loses 3 %, and reorders and duplicates 2 % each.
     Lossy,
 }
 
-/// One end of the wire, and how to start a script there.
+/// The two ends of the wire.
 struct Ends {
     lab: Lab,
     ours: String,
@@ -53,7 +53,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// `None`, and said so, where something is missing.
+    /// Makes the ends; returns `None` and reports a skip when something is missing.
     fn new(test: &str, kernel: &'static str, wire: Wire) -> Option<Self> {
         if skip_without(test, &[&Target::sealane(kernel), &Target::kernel(kernel)]) {
             return None;
@@ -91,19 +91,19 @@ impl Ends {
     }
 }
 
-/// One server and its clients.
+/// A server and its clients.
 struct Case {
     number: usize,
     alg: &'static str,
     mac_len: u8,
-    /// Index of addresses.
+    /// Index of the address family.
     family: usize,
     /// Whether the server is in the kernel.
     server_there: bool,
     bytes: u64,
-    /// Whether clients with wrong keys try too.
+    /// Whether clients with wrong keys connect too.
     wrong: bool,
-    /// Whether a connection is reset: nobody repeats an RST that gets lost.
+    /// Whether a connection is reset: a lost RST is not repeated.
     reset: bool,
 }
 
@@ -123,10 +123,10 @@ impl Case {
         if self.family == 0 { format!("{server}:{port}") } else { format!("[{server}]:{port}") }
     }
 
-    /// A key file: two keys, seen from the server or the client.
+    /// Writes a key file with two keys, for the server or the client.
     fn keys(&self, lab: &Lab, name: &str, client: bool, secret: &str, send: u8) -> String {
         let mut text = String::new();
-        // An id that the server does not know stands alone: else the last key is the one that is used.
+        // An id that the server does not know is alone in the file, because otherwise the last key would be used.
         let pairs = [(1, send), (101, 102)];
         for &(server_sends, client_sends) in if send == 2 { &pairs[..] } else { &pairs[..1] } {
             let (send, recv) = if client { (client_sends, server_sends) } else { (server_sends, client_sends) };
@@ -135,7 +135,7 @@ impl Case {
         lab.file(&format!("{name}{}{}", self.number, self.server_there), &text)
     }
 
-    /// The command of the server.
+    /// Returns the command of the server.
     fn server(&self, lab: &Lab) -> String {
         let keys = self.keys(lab, "server", false, "the-one-that-fits", 2);
         let count = 2 + usize::from(self.reset);
@@ -143,7 +143,7 @@ impl Case {
         format!("{PEER} serve {} --peer {peer} --keys {keys} --count {count}", self.target())
     }
 
-    /// The lines of the clients, one after another.
+    /// Returns the lines of a script that runs the clients one after another.
     fn clients(&self, lab: &Lab) -> String {
         let mut lines = String::new();
         let mut line = |want: &str, what: &str, keys: &str, how: &str| {
@@ -183,14 +183,14 @@ t() {
 }
 "#;
 
-/// A kernel that is switched off repeats nothing: it stays until the other end has all that was sent, its FINs too.
-/// States of `/proc/net/tcp`: all but FIN-WAIT-2, TIME-WAIT, CLOSE and LISTEN.
+/// Keeps the kernel running until the other end has received everything, FINs included, because a kernel that is gone
+/// repeats nothing. States of `/proc/net/tcp`: all but FIN-WAIT-2, TIME-WAIT, CLOSE and LISTEN.
 const SETTLE: &str = r#"tries=600
 while [ $((tries -= 1)) -gt 0 ] && grep -qE '^ *[0-9]+: [0-9A-F:]+ [0-9A-F:]+ 0(1|2|3|4|8|9|B) ' /proc/net/tcp /proc/net/tcp6
 do sleep 0.1; done
 "#;
 
-/// All servers at one end, then all clients at the other, one after another.
+/// Starts all servers at one end, then runs all clients at the other, one after another.
 fn talk(ends: &Ends, cases: &[Case]) {
     let (mut servers, mut clients) = (SERVE.to_owned(), TRY.to_owned());
     for case in cases {
@@ -292,7 +292,7 @@ fn one_case(server_there: bool) -> Case {
     }
 }
 
-/// A client that is killed with all that serves it while its data is under way, and comes back.
+/// A client is killed with its launcher while its data is in flight, and comes back.
 #[test]
 fn our_end_dies_and_comes_back() {
     let Some(ends) = Ends::new("tcp_ao_interop::our_end_dies_and_comes_back", "linux-7.3", Wire::Tap) else { return };
@@ -314,7 +314,7 @@ fn our_end_dies_and_comes_back() {
     assert_eq!(status, Some(0), "at the end: {told}");
 }
 
-/// A kernel that goes without a word while it sends, and comes back.
+/// A kernel vanishes while it sends, and comes back.
 #[test]
 fn their_end_dies_and_comes_back() {
     let Some(ends) = Ends::new("tcp_ao_interop::their_end_dies_and_comes_back", "linux-7.3", Wire::Tap) else { return };

@@ -1,4 +1,4 @@
-//! Many sessions, many keys, and many segments of nobody: what they take of the launcher's and the daemon's memory and CPU.
+//! Memory and CPU of launcher and daemon with many sessions, many keys, and many unsigned segments.
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
@@ -38,7 +38,7 @@ impl Pair {
         Some(Pair { lab, peers, server, script })
     }
 
-    /// Starts the script there; under `sealane run` when it sets keys itself.
+    /// Starts the script, under `sealane run` when it sets keys itself.
     fn start(&self, space: &str, served: bool, args: &str) -> Running {
         let (exe, runtime) = (sealane().display().to_string(), self.runtime());
         let mut argv = vec!["env", &runtime];
@@ -50,7 +50,7 @@ impl Pair {
         self.lab.start(space, &argv)
     }
 
-    /// In memory, where it is on a real host (/run): the state of connections is written at each new one.
+    /// Returns the setting of the runtime folder, which is in memory like /run: each new connection writes state there.
     fn runtime(&self) -> String {
         let shared = Path::new("/dev/shm");
         let folder = self.lab.folder();
@@ -63,7 +63,7 @@ impl Pair {
         self.lab.start(space, &["env", &self.runtime(), &exe, "daemon", "--config", config])
     }
 
-    /// Waits until all sockets of the daemons that are connected are as wanted, and are this many: `tcp-ao show` at each end.
+    /// Waits until `tcp-ao show` lists this many established sockets at both ends, all of them as wanted.
     fn connected(&self, count: usize, is_wanted: impl Fn(&Value) -> bool) {
         let start = Instant::now();
         let runtime = self.runtime();
@@ -102,7 +102,7 @@ impl Drop for Pair {
     }
 }
 
-/// What a process takes.
+/// Memory and CPU time of a process.
 #[derive(Clone, Copy)]
 struct Use {
     rss_kib: u64,
@@ -117,12 +117,12 @@ impl Use {
         let stat = read("stat");
         let after = stat.rsplit_once(')').expect("a name").1;
         let ticks: u64 = after.split_whitespace().skip(11).take(2).map(|t| t.parse::<u64>().unwrap()).sum();
-        // USER_HZ is 100 on every architecture that we build for.
+        // USER_HZ is 100 on every supported architecture.
         Use { rss_kib: rss.trim().trim_end_matches(" kB").parse().unwrap(), cpu_s: ticks as f64 / 100.0 }
     }
 }
 
-/// Sessions of `peers` peers with `keys` keys each, for `seconds`: what was told of them.
+/// Runs sessions of `peers` peers with `keys` keys each for `seconds`, and prints figures.
 fn sessions(test: &str, peers: u32, keys: u32, seconds: u32) {
     let Some(pair) = Pair::new(test) else { return };
     let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} {peers} {keys}"));
@@ -171,13 +171,13 @@ fn a_thousand_sessions_with_a_hundred_thousand_keys() {
     sessions("tcp_ao_scale::a_thousand_sessions_with_a_hundred_thousand_keys", 1000, 100, 60);
 }
 
-/// SYNs that nobody signed leave nothing behind, and peers get through all the same.
+/// Unsigned SYNs take no memory, and peers still connect.
 #[test]
 fn syn_flood() {
     let Some(pair) = Pair::new("tcp_ao_scale::syn_flood") else { return };
     let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} 1000 1"));
     server.expect("listening", 1);
-    // What a first flood finds unused of buffers is used then.
+    // A first flood fills buffers that have not been used before.
     let flood = |count: u32| {
         let (status, told) = pair.start(&pair.peers, false, &format!("flood {SERVER} {count}")).finish(LIMIT);
         assert_eq!(status, Some(0), "{told}");
@@ -197,7 +197,7 @@ fn syn_flood() {
     assert_eq!(status, Some(0), "{told}");
 }
 
-/// What the daemons of both ends are told: each peer with these keys, of which the last is preferred.
+/// Returns the configurations of both daemons: each peer has these keys, and the last one is preferred.
 fn configs(peers: u32, keys: Range<u32>) -> [String; 2] {
     let with_keys = |out: &mut String, name: &str, peer: &str| {
         write!(out, "[[peer]]\nname = \"{name}\"\nprefix = \"{peer}\"\nport = 179\n").unwrap();
@@ -219,7 +219,7 @@ fn configs(peers: u32, keys: Range<u32>) -> [String; 2] {
     [server, client]
 }
 
-/// Sessions of programs without keys go on when the daemon dies: all of them.
+/// All sessions of unmodified programs survive the death of the daemon.
 fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     let Some(pair) = Pair::new(test) else { return };
     let [server, client] = configs(peers, 0..keys);
@@ -237,7 +237,7 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     program.expect("listening", 1);
     let mut sessions = pair.start(&pair.peers, false, &format!("connect {SERVER} {peers} 0 {seconds}"));
     sessions.expect("sessions", 1);
-    // The clients are connected when they have sent their last ACK: the daemon has to have seen that too, and kept it.
+    // Clients are connected once they have sent their last ACK; the daemon has to process and save it, too.
     pair.connected(2 * peers as usize, |_| true);
     std::thread::sleep(Duration::from_secs(1));
     let open = Use::of(&first);
@@ -267,14 +267,14 @@ fn a_thousand_sessions_outlive_their_daemon() {
     daemon("tcp_ao_scale::a_thousand_sessions_outlive_their_daemon", 1000, 2, 2);
 }
 
-/// As above.
+/// The long form of [`a_thousand_sessions_outlive_their_daemon`].
 #[test]
 #[ignore = "half a minute; prints figures"]
 fn a_daemon_with_a_hundred_thousand_keys() {
     daemon("tcp_ao_scale::a_daemon_with_a_hundred_thousand_keys", 1000, 100, 20);
 }
 
-/// Keys come and go while sessions say something: none is lost. What is no configuration changes nothing.
+/// Keys are added and removed under traffic without losing a session. An invalid configuration changes nothing.
 #[test]
 fn keys_come_and_go() {
     const PEERS: u32 = 200;
@@ -299,7 +299,7 @@ fn keys_come_and_go() {
             daemon.expect("read again", read_again);
         }
     };
-    // Each session says something every second, and then both ends change over.
+    // Each session sends every second, and so both ends change over.
     let changed_over =
         |key: u8| pair.connected(2 * PEERS as usize, |socket| socket["current"] == key && socket["rnext"] == key);
     write(0..2);

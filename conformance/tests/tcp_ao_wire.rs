@@ -1,5 +1,5 @@
-//! TCP-AO on the wire: the program that captured a real kernel's signatures runs under `sealane run`, and the captures say
-//! the same. And what `sealane tcp-ao show` says of a running program.
+//! TCP-AO on the wire: the program that captured a real kernel's signatures runs under `sealane run`, and its captures
+//! are the same. `sealane tcp-ao show` describes a running program.
 
 use sealane_conformance::skip::{skip, skip_without};
 use sealane_conformance::target::{Outcome, Target, root, run_limited, sealane};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether `test` cannot run here, which it then says.
+/// Reports a skip and returns true when `test` cannot run here.
 fn cannot(test: &str) -> bool {
     if skip_without(test, &[&Target::sealane("open")]) {
         return true;
@@ -26,7 +26,7 @@ fn cannot(test: &str) -> bool {
     false
 }
 
-/// A folder for a test, which only we can read; gone when dropped.
+/// A private folder for a test, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -53,7 +53,7 @@ fn under_sealane(folder: &Folder, program: &[&str]) -> Outcome {
     run_limited(command, LIMIT).unwrap()
 }
 
-/// What matters of a segment.
+/// The fields of a segment that are compared.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     from_server: bool,
@@ -64,11 +64,11 @@ struct Kind {
     reason: String,
 }
 
-/// What a capture says of the connections to one port.
+/// The connections to one port in a capture.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said {
     kinds: BTreeSet<Kind>,
-    /// Bytes from the client, bytes from the server, however they were cut.
+    /// Bytes from the client and from the server, however they were segmented.
     bytes: [u64; 2],
 }
 
@@ -85,7 +85,7 @@ fn verified(capture: &Path) -> BTreeMap<u64, Said> {
         let (from, to) = (port("source"), port("destination"));
         let from_server = from < to;
         let text = |field: &str| s[field].as_str().unwrap_or_default().to_owned();
-        // When data is pushed and when a FIN joins it are matters of time.
+        // PSH, and a FIN together with data, depend on timing.
         let flags = text("flags").replace(['P', 'F'], "");
         let entry = ports.entry(from.min(to)).or_default();
         entry.bytes[usize::from(from_server)] += s["length"].as_u64().unwrap();
@@ -162,7 +162,7 @@ fn show_knows_sockets_keys_and_why_segments_were_dropped() {
     assert!(std::fs::read_dir(folder.0.join("run")).unwrap().next().is_none(), "the socket goes with the launcher");
 }
 
-/// Each mistake is told from the others, by reason and hint.
+/// Each mistake has its own reason and hint.
 #[test]
 fn show_says_what_is_wrong() {
     let test = "tcp_ao_wire::show_says_what_is_wrong";

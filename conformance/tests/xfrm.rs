@@ -1,5 +1,5 @@
-//! NETLINK_XFRM of unmodified programs: the same commands and the same socket calls on a real kernel, and on a daemon under
-//! `sealane run`.
+//! NETLINK_XFRM of unmodified programs: the same commands and socket calls on a real kernel and, under `sealane run`,
+//! on a daemon.
 
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 const KERNEL: &str = "linux-7.3";
 
-/// A namespace with a daemon that stands for its IPsec.
+/// A namespace whose IPsec is a daemon.
 struct Host {
     lab: Lab,
     space: String,
@@ -33,7 +33,7 @@ impl Host {
         Some(host)
     }
 
-    /// The environment of all that runs here.
+    /// The environment of the programs that run here.
     fn runtime(&self) -> String {
         format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join("run").display())
     }
@@ -52,7 +52,7 @@ impl Host {
         daemon.finish(LIMIT);
     }
 
-    /// A program under `sealane run`: its exit status and what it printed.
+    /// Runs a program under `sealane run`; returns its exit status and output.
     fn run(&self, argv: &[&str]) -> (Option<i32>, String) {
         self.begin(argv).finish(LIMIT)
     }
@@ -69,7 +69,7 @@ fn file(path: &str) -> String {
     root().join("conformance").join(path).to_string_lossy().into_owned()
 }
 
-/// Times of day differ.
+/// Hides times of day, which differ.
 fn without_times(text: &str) -> String {
     let is_time = |w: &str| {
         let form: String = w.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
@@ -79,7 +79,7 @@ fn without_times(text: &str) -> String {
     text.lines().map(|l| line(l) + "\n").collect()
 }
 
-/// Runs a program on both and compares what it prints.
+/// Runs a program on both and compares the outputs.
 fn same(test: &str, argv: &[&str]) -> Option<String> {
     if skip_without(test, &[&Target::kernel(KERNEL)]) {
         return None;
@@ -115,7 +115,7 @@ fn calls_on_a_socket() {
     assert!(text.ends_with("many came and went\ndone without a word 40\n"), "{text}");
 }
 
-/// The programs that are built from C.
+/// The programs built from C.
 fn built() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -141,7 +141,7 @@ fn what_others_send_never_arrives() {
     assert_eq!(host.run(&["python3", &file("programs/xfrm_forged.py")]), (Some(0), "clean\n".to_owned()));
 }
 
-/// While the daemon is gone nothing reaches the kernel's own IPsec; when it has ended in good order everything does.
+/// While a killed daemon is down nothing reaches the kernel's own IPsec; after an orderly end everything does.
 #[test]
 fn without_the_daemon() {
     let Some(mut host) = Host::new("xfrm::without_the_daemon") else { return };
@@ -161,14 +161,13 @@ fn without_the_daemon() {
     assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
 }
 
-/// `sealane xfrm` prints what `ip xfrm` prints, wherever `ip` does not refuse the command by itself.
 #[test]
 fn a_daemon_that_ends_leaves_nobody_waiting() {
     let Some(mut host) = Host::new("xfrm::a_daemon_that_ends_leaves_nobody_waiting") else { return };
     let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
     let add: Vec<&str> = add.split(' ').collect();
     for signal in [libc::SIGTERM, libc::SIGKILL].into_iter().cycle().take(6) {
-        // So that it has something to take away.
+        // A policy, so that the daemon has something to remove.
         assert_eq!(host.run(&add), (Some(0), String::new()));
         let mut asking: Vec<_> = (0..3).map(|_| host.begin(&["python3", &file("programs/xfrm_asks.py")])).collect();
         asking.iter_mut().for_each(|one| one.expect("busy", 1));
@@ -180,13 +179,14 @@ fn a_daemon_that_ends_leaves_nobody_waiting() {
     }
 }
 
+/// `sealane xfrm` prints the same as `ip xfrm`, except for commands that `ip` itself refuses.
 #[test]
 fn the_same_grammar_without_ip() {
     let test = "xfrm::the_same_grammar_without_ip";
     let Some(mut host) = Host::new(test) else { return };
     let (script, list) = (file("programs/xfrm_commands.sh"), file("vectors/xfrm-commands.txt"));
     let (_, all) = host.run(&["bash", &script, &list]);
-    // What the kernel is never asked: ip's own checks, with exit statuses and texts of ip's.
+    // Commands that never reach the kernel: ip's own checks have their own exit statuses and texts.
     let mut refused = std::collections::HashSet::new();
     let mut block: Vec<&str> = Vec::new();
     for line in all.lines() {
@@ -200,7 +200,7 @@ fn the_same_grammar_without_ip() {
         }
     }
     let text = std::fs::read_to_string(&list).unwrap();
-    // ip shows keys to `monitor nokeys`.
+    // `ip xfrm monitor nokeys` shows keys all the same.
     let kept = |l: &&str| !refused.contains(*l) && !l.contains("nokeys");
     let mut kept: Vec<&str> = text.lines().filter(kept).collect();
     if let Some(at) = text.lines().position(|l| l == "+ nokeys all") {
@@ -245,7 +245,7 @@ fn counters_for_programs() {
     assert_eq!(shown, (Some(0), "no states\n".to_owned()));
 }
 
-/// The daemon keeps a descriptor for each program that asks, and not for ever.
+/// The daemon closes its descriptors of programs that have ended.
 #[test]
 fn programs_that_have_ended_are_forgotten() {
     let Some(host) = Host::new("xfrm::programs_that_have_ended_are_forgotten") else { return };

@@ -1,20 +1,20 @@
 //! Replay events: `ip xfrm monitor aevent` shows the same at a real kernel and at a daemon for the same packets.
 //!
-//! No step depends on how fast the machine is. Packets alone tell where the timer is off (`xfrm_aevent_etime` 0). Where it runs,
-//! a single packet is told exactly once before the next one is sent: when the timer expires, or at once if it had expired before
-//! the packet came (`XFRM_TIME_DEFER`). The order of timers and packets at exact times is tested with the engine's own clock, in
-//! `crates/engine`.
+//! No step depends on the speed of the machine. With the timer off (`xfrm_aevent_etime` 0) packets alone cause events.
+//! With the timer on, a single packet causes exactly one event before the next packet is sent: when the timer expires,
+//! or at once if it had expired before the packet came (`XFRM_TIME_DEFER`). Tests in `crates/engine` cover exact times,
+//! with a clock of their own.
 
 use sealane_conformance::ipsec::{Guest, Host, LIMIT, Tapped};
 use sealane_conformance::lab::{Lab, Running};
 use std::time::{Duration, Instant};
 
 const ENDS: [&str; 2] = ["10.81.0.1", "10.81.0.2"];
-/// Events as `ip` prints them.
+/// The events as `ip` prints them.
 const BY_PACKETS: &str = "(0x10)  replay update";
 const BY_TIME: &str = "(0x20)  timer expired";
 
-/// A configured threshold and timer, and the packets that are sent under them.
+/// A threshold and a timer, and the packets that are sent with them.
 struct Phase<'a> {
     /// Packets between two events (`net.core.xfrm_aevent_rseqth`).
     thresh: u32,
@@ -23,7 +23,7 @@ struct Phase<'a> {
     steps: &'a [Step],
 }
 
-/// A number of pings, and the events that each state shows after them, before the next step.
+/// A number of pings, and the events of each state that they lead to before the next step.
 struct Step {
     pings: u32,
     shows: &'static [&'static str],
@@ -33,10 +33,10 @@ const fn step(pings: u32, shows: &'static [&'static str]) -> Step {
     Step { pings, shows }
 }
 
-/// A single packet at a time: each is told once, the last one after the timer has expired without news.
+/// Single packets, each of which causes one event; before the last one the timer expires without news.
 const SINGLY: &[Step] = &[step(1, &[BY_TIME]), step(1, &[BY_TIME]), step(0, &[]), step(1, &[BY_TIME])];
 
-/// Which states tell anything: with no replay window the number of received packets never moves.
+/// The states with events: without a replay window the number of received packets is not counted.
 #[derive(Clone, Copy, PartialEq)]
 enum Telling {
     Both,
@@ -50,7 +50,7 @@ struct Watched {
     guest: Guest,
     host: Host,
     lab: Lab,
-    /// The number of phases so far, which SPIs and keys are made of: a daemon goes on counting where a key is added again.
+    /// Number of phases so far, part of SPIs and keys: a daemon continues the numbers of a key that is added again.
     phases: usize,
 }
 
@@ -61,7 +61,7 @@ impl Watched {
         let here = host.begin(&lab, &["ip", "xfrm", "monitor", "aevent"]);
         guest.must(&format!("ip xfrm monitor aevent > {} 2>&1 &", there.display()));
         let mut watched = Watched { here, there, guest, host, lab, phases: 0 };
-        // A daemon looks every second whether anybody listens: from then on each packet is told.
+        // A daemon checks every second whether anybody listens; from then on each packet causes an event.
         watched.add("replay-window 32", 1, 0);
         let start = Instant::now();
         while watched.shown().iter().any(|[out, _]| out.is_empty()) {
@@ -72,7 +72,7 @@ impl Watched {
         Some(watched)
     }
 
-    /// States and policies of ESP between the ends' addresses, for ping.
+    /// Returns the commands for an end: states and policies of ESP between the two addresses, for ping.
     fn commands(&self, end: usize, flags: &str) -> String {
         let mut script = "ip xfrm state flush\nip xfrm policy flush\n".to_owned();
         for from in 0..2 {
@@ -89,7 +89,7 @@ impl Watched {
         script
     }
 
-    /// The SPI of what this end sends in the current phase.
+    /// Returns the SPI of the packets from this end in the current phase.
     fn spi(&self, from: usize) -> String {
         format!("{:#x}", 0x1000 * (from + 1) + self.phases)
     }
@@ -114,7 +114,7 @@ impl Watched {
         }
     }
 
-    /// The events of the current phase at each end, first those of the state that the end sends by.
+    /// Returns the events of the current phase at each end, outbound state first.
     fn shown(&self) -> [[Vec<String>; 2]; 2] {
         let texts = [self.here.output(), std::fs::read_to_string(&self.there).unwrap_or_default()];
         [0, 1].map(|end| {
@@ -126,7 +126,7 @@ impl Watched {
         })
     }
 
-    /// Sends the packets of a phase; each step waits for the events that it leads to.
+    /// Sends the packets of a phase; each step waits for its events.
     fn run(&mut self, flags: &str, phase: &Phase<'_>, pinger: usize, telling: Telling) {
         self.add(flags, phase.thresh, phase.tenths);
         let mut expected: Vec<&str> = Vec::new();
@@ -147,7 +147,7 @@ impl Watched {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
-        // Nothing follows, of timers neither.
+        // No event follows, not of timers either.
         std::thread::sleep(later.max(Duration::from_millis(300)).min(Duration::from_secs(3)));
         let inbound = if telling == Telling::Both { expected.clone() } else { Vec::new() };
         for (end, shown) in ["daemon", "kernel"].into_iter().zip(self.shown()) {
@@ -160,7 +160,7 @@ impl Watched {
     }
 }
 
-/// Runs a case with either end pinging.
+/// Runs the phases with pings from either end.
 fn shown_as_linux_shows(test: &str, flags: &str, phases: &[Phase<'_>], telling: Telling) {
     let Some(mut watched) = Watched::new(test) else { return };
     for pinger in 0..2 {
@@ -197,7 +197,7 @@ fn of_no_window() {
     shown_as_linux_shows("xfrm_aevents::of_no_window", "replay-window 0", &phases, Telling::Outbound);
 }
 
-/// Packets and time together. The timer is so long that it expires after all of them.
+/// Packets and time together: the timer is long enough to expire after all packets.
 #[test]
 fn by_packets_and_then_by_time() {
     let phases = [Phase { thresh: 2, tenths: 100, steps: &[step(3, &[BY_PACKETS, BY_TIME])] }];

@@ -1,5 +1,5 @@
-//! AH over IPv6 between two daemons, with extension headers in front of it, which it covers. The kernel of the other tests has
-//! no AH over IPv6.
+//! AH over IPv6 between two daemons, behind extension headers, which it authenticates. The kernel of the other tests
+//! has no AH over IPv6.
 
 use sealane_conformance::ipsec::{Host, LIMIT};
 use sealane_conformance::lab::Lab;

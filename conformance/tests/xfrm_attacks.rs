@@ -1,4 +1,4 @@
-//! Attacks on ESP and AH, played at a real kernel and at a daemon: both drop and count the same, line by line.
+//! Attacks on ESP and AH against a real kernel and a daemon: both drop and count the same packets, line by line.
 
 use sealane_conformance::ipsec::{Guest, Host, INNER, KERNEL, LIMIT, OUTER, program};
 use sealane_conformance::lab::Lab;
@@ -7,13 +7,13 @@ use sealane_conformance::target::Target;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a daemon may need.
+/// Time that a daemon may need to count.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PROGRAM: &str = "esp_attack.py";
-/// Where numbers of 32 bits end.
+/// The end of 32-bit sequence numbers.
 const WRAP: u64 = 1 << 32;
 
-/// A daemon and a kernel, and a bridge between them, in whose namespace the attacker sits.
+/// A daemon and a kernel with a bridge between them; the attacker is in the namespace of the bridge.
 ///
 /// ```text
 ///  lab-host               lab-wire                          the kernel
@@ -27,7 +27,7 @@ struct Scene {
     key: u8,
 }
 
-/// Who is attacked.
+/// The end that is attacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Kernel,
@@ -35,36 +35,37 @@ enum Victim {
 }
 
 impl Victim {
-    /// Which of the two ends it is.
+    /// Its index among the two ends.
     fn end(self) -> usize {
         usize::from(self == Victim::Kernel)
     }
 
-    /// The attacker's ports, to it and to its peer.
+    /// The attacker's ports: to the victim, and to its peer.
     fn ports(self) -> [&'static str; 2] {
         if self == Victim::Kernel { ["kernel", "host"] } else { ["host", "kernel"] }
     }
 }
 
 const SPI: [&str; 2] = ["0x1001", "0x2001"];
-/// The first byte of the cipher's key is another one each time: a daemon goes on counting where a key is added again.
+/// The first byte of the cipher's key changes each time, because a daemon continues the numbers of a key that is added
+/// again.
 const ALGORITHM: &str = "enc 'rfc3686(ctr(aes))' 0xKK0102030405060708090a0b0c0d0e0f10111213 auth-trunc 'hmac(sha256)' \
                          0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
 
-/// What is attacked.
+/// The states that are attacked.
 struct Case {
     what: &'static str,
     v6: bool,
     mode: &'static str,
     flags: &'static str,
-    /// The number before that of the first packet, both ways.
+    /// The sequence number before the first packet, in both directions.
     start: u64,
-    /// How many packets there are before the attacks.
+    /// Number of packets before the attacks.
     packets: u32,
 }
 
 impl Case {
-    /// The commands of one end.
+    /// Returns the commands of one end.
     fn commands(&self, end: usize, key: u8) -> String {
         let Case { v6, mode, flags, start, .. } = self;
         let outer = OUTER[usize::from(*v6)];
@@ -110,11 +111,12 @@ impl Case {
     }
 }
 
-/// What a victim has counted.
+/// The counters of a victim.
 #[derive(Debug, PartialEq, Eq)]
 struct Record {
-    /// `/proc/net/xfrm_stat`: lines that grew by this attack, and by how much. What comes right behind the packet that reached a
-    /// hard limit finds its state expired or gone already, as a timer of the kernel's will have it: they are counted together.
+    /// The lines of `/proc/net/xfrm_stat` that grew, with the difference. Packets right behind the one that reaches a
+    /// hard limit find their state expired or already deleted, depending on a timer of the kernel, so both are counted
+    /// together.
     stat: BTreeMap<String, u64>,
     /// `ip -s xfrm state` without names and dates.
     states: String,
@@ -128,7 +130,7 @@ fn counters(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// States without what must differ: who is who, and when.
+/// Returns the states without the parts that must differ: addresses, SPIs, keys, dates.
 fn plain_states(text: &str, victim: Victim, v6: bool, key: u8) -> String {
     let (own, other) = (victim.end(), 1 - victim.end());
     let mut text = text.replace(&format!("0x{key:02x}01"), "0x..01");
@@ -151,7 +153,7 @@ fn plain_states(text: &str, victim: Victim, v6: bool, key: u8) -> String {
     blocks.concat()
 }
 
-/// What two records differ in.
+/// Shows the differences of two records.
 fn difference(wanted: &Record, found: &Record) -> String {
     let mut text = String::new();
     if wanted.stat != found.stat {
@@ -179,7 +181,7 @@ impl Scene {
         lab.ip(&wire, "link set bridge up");
         lab.address(&space, "veth", "10.81.0.1/24", "fd81::1/64");
         lab.ip(&space, "addr add 10.82.1.1/32 dev lo");
-        // For who is asked about what is not for this host.
+        // Forwarding, for packets to other destinations.
         let forward = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"];
         assert_eq!(lab.start(&space, &forward).finish(LIMIT).0, Some(0));
         lab.ip(&space, "route add 10.82.2.1/32 dev veth src 10.82.1.1");
@@ -201,7 +203,7 @@ impl Scene {
         }
     }
 
-    /// States and policies at both ends, and packets from the victim's peer, which are recorded.
+    /// Adds states and policies at both ends, and records packets from the victim's peer.
     fn prepare(&mut self, victim: Victim, case: &Case) -> String {
         let file = self.lab.folder().join("frames").to_string_lossy().into_owned();
         self.host.ip(&self.lab, &case.commands(0, self.key));
@@ -227,8 +229,8 @@ impl Scene {
         file
     }
 
-    /// Attacks a victim; what it has counted before any attack and after each group of them. A daemon is waited for until it is
-    /// as a kernel was, which has done everything before it runs the next command.
+    /// Attacks a victim; returns its counters before the attacks and after each group of them. A kernel has counted
+    /// everything before it runs the next command; a daemon is waited for until it equals `like`.
     fn attack(&mut self, victim: Victim, case: &Case, groups: &[&[String]], like: &[Record]) -> Vec<Record> {
         self.key += 1;
         let mut before = counters(&self.counted(victim));
@@ -276,7 +278,7 @@ impl Scene {
     }
 }
 
-/// In tunnel mode over IPv4, with a window of 64.
+/// Returns a case in tunnel mode over IPv4, with a window of 64.
 fn tunnel(what: &'static str) -> Case {
     Case { what, v6: false, mode: "tunnel", flags: "replay-window 64", start: 0, packets: 80 }
 }
@@ -288,7 +290,7 @@ fn counted_as_linux_counts(test: &str, cases: &[Case]) {
     let names: Vec<String> = text.lines().map(str::to_owned).collect();
     assert!(names.len() > 40, "{text}");
     let mut different = String::new();
-    // One alone is looked at closer.
+    // A single case runs attack by attack.
     let only = std::env::var("SEALANE_ATTACKS").unwrap_or_default();
     for case in cases.iter().filter(|c| c.what.contains(&only)) {
         let at_a_time = if only.is_empty() { 8 } else { 1 };
@@ -354,13 +356,13 @@ impl Scene {
         if at_kernel { self.guest.must(script) } else { self.host.ip(&self.lab, script) }
     }
 
-    /// What a victim counts of packets that its peer has not sealed, step by step. A daemon is waited for until it is as a kernel
-    /// was.
+    /// Sends unprotected packets from the victim's peer, and returns the victim's counters step by step. A daemon is
+    /// waited for until it equals `like`.
     fn clear(&mut self, victim: Victim, like: &[BTreeMap<String, u64>]) -> Vec<BTreeMap<String, u64>> {
         let (own, other) = (victim.end(), 1 - victim.end());
         let kernel = victim == Victim::Kernel;
         let (from, to, next) = (INNER[0][other], INNER[0][own], OUTER[0]);
-        // Nobody else says anything.
+        // No other traffic.
         const QUIET: &str =
             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6\nip xfrm state flush\nip xfrm policy flush\n";
         self.script(!kernel, &format!("{QUIET}ip route replace {BEHIND}/32 via {} src {from}", next[own]));
@@ -384,11 +386,11 @@ impl Scene {
                  [s.sendto(b'clear', ('{to}', {port})) for _ in range({count})]\"\n"
             )
         };
-        // What the victim is told, and what its peer sends then.
+        // Commands at the victim, and then packets from its peer.
         let steps = [
             (policies, send(to, 1001, 2) + &send(to, 1002, 4) + &send(to, 1003, 1) + &send(to, 1005, 1)),
             (String::new(), format!("ping -q -c 3 -i 0.01 -W 1 -I {from} {to} || true")),
-            // Rules are written anew: what those of before have counted stays.
+            // Rules are replaced, and their counters kept.
             (add("in", to, "proto udp dport 1004 action block"), send(to, 1004, 3) + &send(to, 1001, 1)),
             (String::new(), send(BEHIND, 1001, 5) + &send(BEHIND, 1002, 6)),
             ("ip xfrm policy setdefault in block\n".to_owned(), send(to, 1006, 7)),

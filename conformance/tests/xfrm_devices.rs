@@ -1,4 +1,4 @@
-//! Offload devices: the commands of Linux's packet offload series as written, under `sealane run`, on devices of the daemon.
+//! Offload devices: the commands of Linux's packet offload series, as written there, on devices of a daemon.
 
 use sealane_conformance::ipsec::{Host, LIMIT, ping_all};
 use sealane_conformance::lab::Lab;
@@ -9,7 +9,7 @@ const INLINE: &str = "[ipsec]\n[[ipsec.device]]\nname = \"inline0\"\nkind = \"in
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
 const AH: &str = "auth 'hmac(sha1)' 0x0011223344556677889900112233445566778899";
 
-/// A laboratory; none, and said so, where there can be none.
+/// Makes a lab; returns none and reports a skip where that is not possible.
 fn lab(test: &str) -> Option<Lab> {
     if skip_without(test, &[&Target::sealane("open")]) {
         return None;
@@ -17,19 +17,19 @@ fn lab(test: &str) -> Option<Lab> {
     Lab::new(test)
 }
 
-/// `ip xfrm state add` with an SPI and what stands at its end.
+/// Returns `ip xfrm state add` with an SPI and more words at its end.
 fn add(spi: u32, rest: &str) -> String {
     let program = if rest.contains("offload crypto") || rest.contains("offload packet") { "sealane" } else { "ip" };
     format!("{program} xfrm state add src 10.0.0.1 dst 10.0.0.2 proto esp spi {spi:#x} mode tunnel {GCM} {rest}")
 }
 
-/// The beginning of a script that knows `sealane`.
+/// Returns the beginning of a script that uses `sealane`.
 fn shell() -> String {
     format!("sealane() {{ '{}' \"$@\"; }}\n", sealane().display())
 }
 
-/// Runs commands: each has its exit status, and says this. Debian 12's `ip` does not know the words `crypto` and `packet` yet:
-/// `sealane xfrm` takes the same ones.
+/// Runs commands, each with an expected exit status and text. Debian 12's `ip` does not know the words `crypto` and
+/// `packet` yet, which `sealane xfrm` does.
 fn check(lab: &Lab, host: &Host, commands: &[(&str, i32, &str)]) {
     for (command, status, says) in commands {
         let whole = shell() + command;
@@ -69,12 +69,12 @@ fn crypto_offload_as_written() {
             ("ip xfrm state list", 0, WHERE),
             ("ip xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 1", 0, WHERE),
             ("sealane xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 2", 0, "dev inline0 dir in"),
-            // What Linux refuses of any device.
+            // Linux refuses these of any device.
             (&add(4, "tfcpad 100 offload dev inline0 dir out"), 2, "Error: TFC padding can't be offloaded."),
             (&add(4, "if_id 7 offload dev inline0 dir in"), 2, "Error: XFRM if_id is not supported in RX path."),
             (&add(4, "if_id 7 offload dev inline0 dir out"), 0, ""),
             (&ah, 2, "Error: Type doesn't support offload."),
-            // What this one does.
+            // This device takes these.
             (&add(5, "offload packet dev inline0 dir out"), 2, "Error: The device does crypto offload only."),
             (
                 "sealane xfrm policy add dir out src 10.4.0.0/16 dst 10.5.0.0/16 offload packet dev inline0 \
@@ -82,7 +82,7 @@ fn crypto_offload_as_written() {
                 2,
                 "Error: Policy offload is not supported.",
             ),
-            // One without anything: in crypto mode the stack goes on alone, in packet mode it may not.
+            // A device without offload: in crypto mode the stack takes over, in packet mode it must not.
             (&add(6, "offload crypto dev lo dir out"), 0, ""),
             (&add(7, "offload packet dev lo dir out"), 2, "Invalid argument"),
             ("ip xfrm state get src 10.0.0.1 dst 10.0.0.2 proto esp spi 6 | grep -c offload", 1, "0"),
@@ -119,7 +119,7 @@ fn a_device_that_goes_down() {
             (&offloaded, 0, ""),
             (&plain, 0, ""),
             (offloads, 0, "1"),
-            // Its states go with it, the others stay.
+            // Its states are deleted with it, the others stay.
             ("ip link set inline0 down; ip xfrm state count", 0, "SAD count 1"),
             (&offloaded, 0, ""),
             (offloads, 1, "0"),
@@ -130,12 +130,12 @@ fn a_device_that_goes_down() {
             ("ip link show inline0", 1, "does not exist"),
         ],
     );
-    // Reading the configuration again brings it back, and another one.
+    // A reload brings it back, and another one.
     let second = INLINE.to_owned() + "[[ipsec.device]]\nname = \"inline1\"\nkind = \"inline\"\n";
     assert!(host.reload(&lab, &second).contains("read again"));
     check(&lab, &host, &[(&offloaded, 0, ""), (&add(3, "offload dev inline1 dir in"), 0, ""), (offloads, 0, "1")]);
     assert_eq!(features(&lab, &host, &["inline0", "inline1"]), "inline0 yes\ninline1 yes\n");
-    // What is not configured any more goes, and what it had.
+    // A device that is not configured any more is removed with its states.
     assert!(host.reload(&lab, INLINE).contains("read again"));
     check(
         &lab,
@@ -143,7 +143,7 @@ fn a_device_that_goes_down() {
         &[(offloads, 0, "1"), ("ip xfrm state count", 0, "SAD count 2"), ("ip link show inline1", 1, "not exist")],
     );
     assert_eq!(features(&lab, &host, &["inline0", "inline1"]), "inline0 yes\ninline1 No such device\n");
-    // A mistake changes nothing.
+    // A wrong configuration changes nothing.
     let said = host.reload(&lab, &INLINE.replace("\"inline\"", "\"inlin\""));
     assert!(said.contains("did you mean \"inline\"?") && said.contains("stays as it was"), "{said}");
     check(&lab, &host, &[(offloads, 0, "1")]);
@@ -187,7 +187,7 @@ fn packet_offload_as_written() {
             (&add(4, "offload crypto dev crypto0 dir out"), 0, ""),
             ("ip xfrm policy delete dir fwd src 10.4.0.0/16 dst 10.5.0.0/16", 0, ""),
             (LIST, 0, "2"),
-            // Another device's things stay where they are when one goes down.
+            // States and policies of other devices stay when one goes down.
             ("ip link set crypto0 down; ip xfrm state count", 0, "SAD count 2"),
             (LIST, 0, "2"),
             ("ip link set packet0 down; ip xfrm state count", 0, "SAD count 0"),
@@ -201,15 +201,15 @@ fn packet_offload_as_written() {
             ("ip xfrm policy flush; ip xfrm state flush; ip xfrm state count; ip xfrm policy list", 0, "SAD count 0\n"),
         ],
     );
-    // What a device of its own refuses says why.
+    // A refusal by a device has a reason.
     let (status, text) =
         host.run(&lab, &["sh", "-c", &format!("{}{}", shell(), add(9, "offload packet dev crypto0 dir out"))]);
     assert_eq!(status, Some(2), "{text}");
     assert!(text.starts_with("Error: ") || text.contains("Invalid argument"), "{text}");
 }
 
-/// Two namespaces with a daemon each; packets between 10.1.0.1 and 10.2.0.1 are protected, and those that arrive in clear are
-/// counted.
+/// Two namespaces with a daemon each; packets between 10.1.0.1 and 10.2.0.1 are protected, and those that arrive
+/// unprotected are counted.
 struct Pair {
     lab: Lab,
     hosts: [Host; 2],
@@ -235,7 +235,7 @@ impl Pair {
         Some(Pair { lab, hosts })
     }
 
-    /// States and policies of an end, each with its offload.
+    /// Adds states and policies at an end, with these offload parameters.
     fn configure(&self, end: usize, state: &str, policy: &str) {
         let mut script = shell();
         for (from, spi) in [(0, 0x1001), (1, 0x2001)] {
@@ -252,19 +252,19 @@ impl Pair {
         self.hosts[end].ip(&self.lab, &script);
     }
 
-    /// How many of five pings are answered, which should be this many.
+    /// Sends five pings; returns the number of answers, which should be `should`.
     fn pings(&self, len: usize, should: usize) -> usize {
         let patience = if should == 0 { "-W 1" } else { "" };
         let ping = format!("{} {patience} -s {len} 10.2.0.1 || :", ping_all(5));
         let (_, text) = self.lab.start(&self.hosts[0].space, &["sh", "-c", &ping]).finish(LIMIT);
-        // Where the routes lead to a device that is gone the program hears of it.
+        // A route to a device that is gone fails at once.
         if text.contains("No route to host") {
             return 0;
         }
         (0..=5).find(|n| text.contains(&format!(" {n} received"))).unwrap_or_else(|| panic!("no summary: {text}"))
     }
 
-    /// How many packets came in clear.
+    /// Returns the number of packets that arrived unprotected.
     fn clear(&self) -> u32 {
         let count = |host: &Host| {
             let (_, text) = self.lab.start(&host.space, &["nft", "list", "table", "inet", "watch"]).finish(LIMIT);
@@ -282,9 +282,9 @@ fn packets_by_each_kind_of_device() {
         let Some(pair) = Pair::new("xfrm_devices::packets_by_each_kind_of_device", &config) else { return };
         let policy = if mode == "packet" { "offload packet dev sealane0" } else { "" };
         pair.configure(0, &format!("offload {mode} dev sealane0"), policy);
-        // The other end does it in software.
+        // The other end has its states in software.
         pair.configure(1, "", "");
-        // A packet device takes nothing that does not fit the path.
+        // A packet device takes no packet that is too long for the path.
         let long = if mode == "packet" { 1300 } else { 3000 };
         assert_eq!((pair.pings(56, 5), pair.pings(long, 5), pair.clear()), (5, 5, 0), "{kind}");
         let (_, text) = pair.hosts[0].sealane(&pair.lab, "xfrm show interval 0");
@@ -300,7 +300,7 @@ fn nothing_is_in_clear_without_a_device() {
                   [[ipsec.device]]\nname = \"sealane1\"\nkind = \"packet\"\n";
     let Some(mut pair) = Pair::new("xfrm_devices::nothing_is_in_clear_without_a_device", config) else { return };
     pair.configure(1, "", "");
-    // The state has to be with the policy's device: not with another one, and not with none.
+    // The state has to be on the policy's device, not on another one or in software.
     for state in ["offload packet dev sealane1", ""] {
         pair.configure(0, state, "offload packet dev sealane0");
         assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0), "{state}");
@@ -311,7 +311,7 @@ fn nothing_is_in_clear_without_a_device() {
                  tmpl src 10.0.0.1 dst 10.0.0.2 proto esp reqid 2 mode tunnel";
     pair.hosts[0].ip(&pair.lab, &format!("{}{wider}", shell()));
     assert_eq!((pair.pings(56, 5), pair.clear()), (5, 0), "a device's policy comes first");
-    // It goes with its device, and the one behind it protects: without a state.
+    // The policy is removed with its device; the next policy protects, and has no state.
     pair.hosts[0].ip(&pair.lab, "ip link set sealane0 down");
     assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0));
     pair.hosts[0].ip(&pair.lab, "ip link set sealane0 up; ip xfrm state flush; ip xfrm policy flush");

@@ -1,4 +1,5 @@
-//! Plain ESP past the stack: that busy states take it, that filters of others still count, and that nothing of it is left.
+//! The fast path of plain ESP past the stack: busy states take it, filters of others still apply, and it leaves nothing
+//! behind.
 
 use sealane_conformance::ipsec::{INNER, LIMIT, OUTER, Pair, Tapped, program, protected};
 use sealane_conformance::lab::Lab;
@@ -36,7 +37,7 @@ impl Case {
             );
             let ends = if self.tunnel { format!("src {} dst {}", outer[from], outer[to]) } else { String::new() };
             let direction = if from == end { "out" } else { "in" };
-            // Neighbours go on without it.
+            // Neighbour discovery stays unprotected.
             for kind in if self.v6 { &["type 128", "type 129"][..] } else { &[""] } {
                 script += &format!(
                     "ip xfrm policy add dir {direction} src {} dst {} proto {proto} {kind} tmpl {ends} proto esp reqid 1 mode {mode}\n",
@@ -48,13 +49,13 @@ impl Case {
     }
 }
 
-/// The command for `count` pings in a flood, all of which are answered. Several are under way at any time, so that a state is busy
-/// on a slow machine too.
+/// Returns the command for a flood of `count` pings, which fails unless all are answered. Several are in flight at any
+/// time, so that a state is busy on a slow machine, too.
 fn flood(to: &str, count: u32) -> String {
     format!("python3 {} - {to} {count} 0 600 30", program("pings.py"))
 }
 
-/// Runs a shell line in a namespace: whether it succeeded, and what it printed.
+/// Runs a shell line in a namespace; returns whether it succeeded, and its output.
 fn sh(lab: &Lab, space: &str, line: &str) -> (bool, String) {
     let (status, text) = lab.start(space, &["sh", "-c", line]).finish(LIMIT);
     (status == Some(0), text)
@@ -66,7 +67,7 @@ fn elements(lab: &Lab, space: &str) -> usize {
     text.lines().filter(|line| line.contains("elements")).count()
 }
 
-/// Pings from a namespace until these have states that take the ring.
+/// Pings from a namespace until all of `spaces` have states on the ring.
 fn speed_up(lab: &Lab, space: &str, to: &str, spaces: &[&str]) {
     let start = Instant::now();
     while spaces.iter().any(|space| elements(lab, space) == 0) {
@@ -76,7 +77,7 @@ fn speed_up(lab: &Lab, space: &str, to: &str, spaces: &[&str]) {
     }
 }
 
-/// Waits until a namespace has no state that takes the ring.
+/// Waits until a namespace has no state on the ring.
 fn expect_none(lab: &Lab, space: &str) {
     let start = Instant::now();
     while elements(lab, space) > 0 {
@@ -85,14 +86,14 @@ fn expect_none(lab: &Lab, space: &str) {
     }
 }
 
-/// Counts ESP that passes the rules of the stack.
+/// Counts ESP that passes the stack's rules.
 const COUNT: &str = "nft add table inet watch\n\
     nft add chain inet watch out '{ type filter hook output priority 0; }'\n\
     nft add chain inet watch in '{ type filter hook input priority 0; }'\n\
     nft add rule inet watch out meta l4proto esp counter\n\
     nft add rule inet watch in meta l4proto esp counter\n";
 
-/// What was counted: out, in.
+/// Returns the counters: out, in.
 fn counted(lab: &Lab, space: &str) -> [u64; 2] {
     ["out", "in"].map(|chain| {
         let (_, text) = sh(lab, space, &format!("nft list chain inet watch {chain}"));
@@ -144,7 +145,7 @@ fn at(pair: &Pair, end: usize, line: &str) -> (bool, String) {
     sh(&pair.lab, &pair.hosts[end].space, line)
 }
 
-/// Pings until both ends take it.
+/// Pings until both ends use the fast path.
 fn both_speed_up(pair: &Pair) {
     let spaces = pair.hosts.each_ref().map(|host| &*host.space);
     speed_up(&pair.lab, spaces[0], "10.82.2.1", &spaces);
@@ -154,7 +155,7 @@ fn both_speed_up(pair: &Pair) {
 fn filters_still_count() {
     let Some(pair) = pair("xfrm_fast::filters_still_count") else { return };
     both_speed_up(&pair);
-    // Some packets of every state pass the rules; when none does, none is taken any more.
+    // Some packets of each state still pass the rules; if all of these are dropped, the state leaves the fast path.
     assert!(at(&pair, 1, COUNT).0);
     let drop = |chain| format!("nft insert rule inet watch {chain} meta l4proto esp drop");
     for chain in ["in", "out"] {
@@ -171,7 +172,7 @@ fn filters_still_count() {
         let (done, text) = at(&pair, 0, &flood("10.82.2.1", 200));
         assert!(done, "{text}");
     }
-    // A state that they held back is not tried again so soon.
+    // A state that filters held back is not tried again soon.
     expect_none(&pair.lab, &pair.hosts[1].space);
 }
 
@@ -183,19 +184,19 @@ fn nothing_is_left_behind() {
     pair.hosts[1].end(libc::SIGKILL);
     let (_, text) = at(&pair, 1, "nft list tables; ip xfrm policy");
     assert!(!text.contains("netdev sealane-ipsec") && text.contains("inet sealane-ipsec"), "{text}");
-    // The kernel sees ESP again, and says that it has nobody for it.
+    // The kernel sees ESP again.
     assert!(at(&pair, 1, COUNT).0);
     let (done, text) = at(&pair, 0, "ping -q -c 50 -i 0.01 -W 1 10.82.2.1");
     assert!(!done, "{text}");
     let (_, seen) = at(&pair, 1, "nft list chain inet watch in");
     assert!(!seen.contains("packets 0"), "{seen}");
-    // A new daemon has no states; with new ones it goes on.
+    // A new daemon has no states, and gets new ones.
     pair.hosts[1].start(&pair.lab);
     for (end, host) in pair.hosts.iter().enumerate() {
         host.ip(&pair.lab, &CASE.commands(end).replace(" proto icmp  ", " ").replace("0x100", "0x200"));
     }
     both_speed_up(&pair);
-    // A state that is there no more leaves its packets to whoever else may want them, though they come.
+    // Packets of a deleted state go to the stack again.
     assert!(at(&pair, 1, COUNT).0);
     pair.hosts[1].ip(&pair.lab, "ip xfrm state flush");
     let pings =
@@ -207,7 +208,7 @@ fn nothing_is_left_behind() {
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(pings);
-    // Idle states go back to the sockets, and with the last of them the rules go.
+    // Idle states return to the sockets, and with the last of them the rules are removed.
     for host in &pair.hosts {
         expect_none(&pair.lab, &host.space);
     }
@@ -223,7 +224,7 @@ fn the_ground_shifts() {
         let (done, text) = at(&pair, 0, &flood("10.82.2.1", count));
         assert!(done, "{text}");
     };
-    // An MTU that the ring's frames are too short for, and a long packet after it, when the path has been looked at again.
+    // An MTU beyond the ring's frames, and a long packet once the path has been looked up again.
     for which in 0..2 {
         assert!(at(&pair, which, "ip link set veth mtu 9000").0);
     }
@@ -247,7 +248,7 @@ fn the_ground_shifts() {
         assert!(at(&pair, which, "ip link set veth mtu 1500").0);
     }
     both_speed_up(&pair);
-    // A path is believed for a second.
+    // A path is cached for a second.
     let start = Instant::now();
     while !at(&pair, 0, "ping -q -M dont -s 4000 -c 50 -i 0.01 -W 2 10.82.2.1").0 {
         assert!(start.elapsed() < LIMIT);

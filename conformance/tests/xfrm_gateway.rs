@@ -1,4 +1,5 @@
-//! Two hosts behind two gateways, each with a daemon: what is forwarded is protected, or dropped, and is told of as a router would.
+//! Two hosts behind two gateways, each with a daemon: packets are forwarded protected or dropped, with the ICMP errors
+//! of a router.
 //!
 //! ```text
 //! a 10.91.1.2, fd91:1::2 ── lan ── g ── wan 10.90.0.1, fd90::1 ── 10.90.0.2, fd90::2 ── p ── lan ── b 10.91.2.2, fd91:2::2
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 /// `clear_watch.py`'s marker, for `ping`.
 const MARKER: &str = "6e6576657220696e20636c656172";
 
-/// What each side has: networks, outer addresses.
+/// The networks of each side.
 const NETS: [[&str; 2]; 2] = [["10.91.1.0/24", "10.91.2.0/24"], ["fd91:1::/64", "fd91:2::/64"]];
 const OUTER: [[&str; 2]; 2] = [["10.90.0.1", "10.90.0.2"], ["fd90::1", "fd90::2"]];
 const FAR: [&str; 2] = ["10.91.2.2", "fd91:2::2"];
@@ -27,15 +28,15 @@ struct Net {
     gateways: [Host; 2],
 }
 
-/// A gateway that goes through the TUN device, and one that goes past the stack.
+/// Configurations: a gateway through the TUN device, and one past the stack.
 const BY_TUN: &str = "[ipsec]\n";
 const BY_XDP: &str = "[[ipsec.gateway]]\ninterfaces = [\"lan\", \"wan\"]\n";
-/// One that does so with two threads, on interfaces of two queues each.
+/// A gateway past the stack with two threads, on interfaces with two queues each.
 const BY_THREADS: &str = "[ipsec]\nworkers = 2\n[[ipsec.gateway]]\ninterfaces = [\"lan\", \"wan\", \"late\"]\n";
 
 impl Net {
-    /// Gateways with these configurations; the second one's interface to its host is `lan` or, with `bridge`, a bridge of this
-    /// name around that.
+    /// Sets up gateways with these configurations. The second one's interface to its host is `lan` or, with `bridge`, a
+    /// bridge of this name around it.
     fn new(test: &str, encap: &str, configs: [&str; 2], bridge: Option<&str>) -> Option<Net> {
         if skip_without(test, &[&Target::sealane("open")]) {
             return None;
@@ -52,7 +53,7 @@ impl Net {
         let several = configs.contains(&BY_THREADS);
         for ([from, to], name) in [([&a, &g], "lan"), ([&g, &p], "wan"), ([&p, &b], "lan")] {
             match several {
-                // What the other end sends by two queues is in no order.
+                // Packets by two queues of the other end are in no order.
                 true => lab
                     .ip(from, &two_queues(name, &format!("{name} {} netns {to}", if from == &g { ONE } else { TWO }))),
                 false => lab.veth([from, to], [name, name]),
@@ -73,7 +74,7 @@ impl Net {
             lab.address(gateway, "wan", &format!("10.90.0.{n}/24"), &format!("fd90::{n}/64"));
             lab.ip(host, &format!("route add default via 10.91.{n}.1"));
             lab.ip(host, &format!("route add default via fd91:{n}::1"));
-            // XDP sees frames before veth would have had their checksums made.
+            // XDP sees frames before their checksums are computed on veth.
             assert_eq!(lab.start(host, &["ethtool", "-K", "lan", "tx", "off"]).finish(LIMIT).0, Some(0));
             let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
             assert_eq!(lab.start(gateway, &["sh", "-ec", forward]).finish(LIMIT).0, Some(0));
@@ -86,19 +87,19 @@ impl Net {
         let gateways =
             [(&g, configs[0]), (&p, configs[1])].map(|(space, config)| Host::configured(&lab, space, config));
         for (side, gateway) in gateways.iter().enumerate() {
-            // A small window shows whether numbers leave in order.
+            // A small window detects numbers that leave out of order.
             gateway.ip(&lab, &commands(side, encap, if several { 32 } else { 2048 }));
         }
         Some(Net { lab, a, b, gateways })
     }
 
-    /// Runs a shell line in a namespace: whether it succeeded, and what it printed.
+    /// Runs a shell line in a namespace; returns whether it succeeded, and its output.
     fn sh(&self, space: &str, line: &str) -> (bool, String) {
         let (status, text) = self.lab.start(space, &["sh", "-c", line]).finish(LIMIT);
         (status == Some(0), text)
     }
 
-    /// What a gateway says of its interfaces, a line each. It takes a second, for rates.
+    /// Returns the status of a gateway, a line for each interface. It takes a second, for rates.
     fn interfaces(&self, gateway: usize) -> String {
         let start = Instant::now();
         loop {
@@ -118,7 +119,7 @@ impl Net {
         assert!(done, "{options}: {text}");
     }
 
-    /// Runs a shell line in `a` until it succeeds: new devices take IPv6 a while.
+    /// Runs a shell line in `a` until it succeeds: IPv6 on new devices takes a while.
     fn soon(&self, line: &str) {
         let start = Instant::now();
         loop {
@@ -135,7 +136,7 @@ impl Net {
 const TWO: &str = "numtxqueues 2 numrxqueues 2";
 const ONE: &str = "numtxqueues 1 numrxqueues 2";
 
-/// The command that makes an interface with two queues, and its peer.
+/// Returns the command for an interface with two queues and its peer.
 fn two_queues(name: &str, peer: &str) -> String {
     format!("link add {name} {TWO} type veth peer name {peer}")
 }
@@ -172,7 +173,7 @@ fn what_a_router_does_past_the_stack() {
     routes("xfrm_gateway::what_a_router_does_past_the_stack", BY_XDP);
 }
 
-/// The first gateway has this configuration; the other one, whose device shows what was on the wire, goes through the TUN device.
+/// Tests the first gateway with this configuration. The other one uses the TUN device, and its interface is watched.
 fn routes(test: &str, config: &str) {
     for encap in ["", "encap espinudp 4500 4500 0.0.0.0"] {
         let Some(net) = Net::new(test, encap, [config, BY_TUN], None) else { return };
@@ -184,7 +185,7 @@ fn routes(test: &str, config: &str) {
                 let (_, printed) = net.sh(&net.a, line);
                 assert!(printed.contains(text), "{line}: {text}\n{printed}");
             };
-            // Each gateway is a hop, and says so when it is one too many.
+            // Each gateway is a hop, and reports an exceeded hop limit.
             expect(&format!("ping -c 1 -W 30 {far}"), "ttl=62");
             let exceeded = ["Time to live exceeded", "Time exceeded: Hop limit"][family];
             for hops in 1..3 {
@@ -192,18 +193,18 @@ fn routes(test: &str, config: &str) {
             }
             expect(&format!("ping -c 1 -W 30 -t 3 {far}"), " 1 received");
             net.all_answered(200, &format!("-p {MARKER} -s 500 {far}"));
-            // The longest that fits is told, and fits.
+            // The MTU is reported, and a packet of that length passes.
             let mtu = [[1446, 1426], [1438, 1418]][usize::from(!encap.is_empty())][family];
             let head = [28, 48][family];
             let long = format!("ping -p {MARKER} -c 2 -i 0.2 -W 30 -M do -s {} {far}", 1500 - head);
             expect(&long, &format!("mtu{}{mtu}", if family == 0 { " = " } else { "=" }));
             net.all_answered(3, &format!("-p {MARKER} -M do -s {} {far}", mtu - head));
-            // In pieces, when the other end has been told, too.
+            // In fragments, once the other end knows the MTU, too.
             let pieces = format!("-p {MARKER} -M dont -s 5000 {far}");
             net.soon(&format!("ping -q -c 1 -W 1 {pieces}"));
             net.all_answered(20, &pieces);
         }
-        // A stream, busy enough to take what is fast, in whole segments.
+        // A stream, busy enough for the fast path, in whole segments.
         let server = "import socket,hashlib\n\
             l=socket.create_server(('::',7007),family=socket.AF_INET6,dualstack_ipv6=True)\nprint('ready',flush=True)\n\
             for _ in range(2):\n c,_=l.accept()\n h=hashlib.sha256()\n\
@@ -233,7 +234,7 @@ fn routes(test: &str, config: &str) {
     }
 }
 
-/// A number in what a gateway says of an interface.
+/// Returns a number of a gateway's status of an interface.
 fn counted(text: &str, interface: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(&format!("device {interface}:")));
     let line = line.unwrap_or_else(|| panic!("no {interface}: {text}"));
@@ -243,8 +244,8 @@ fn counted(text: &str, interface: &str, name: &str) -> u64 {
 
 #[test]
 fn interfaces_as_they_are() {
-    // One end has its outer interface with the stack, and one that has no frames; the other one an interface that knows nothing of
-    // XDP, and one that comes later.
+    // One end has its outer interface with the stack, and an interface without frames; the other end has an interface
+    // without XDP, and one that is added later.
     let configs = [
         "[[ipsec.gateway]]\ninterfaces = [\"lan\", \"lo\"]\n",
         "[[ipsec.gateway]]\ninterfaces = [\"bridge\", \"wan\", \"late\"]\n",
@@ -272,10 +273,10 @@ fn interfaces_as_they_are() {
         assert!(counted(text, name, "sealed") >= 300, "{text}");
         assert!(counted(text, name, "not sent full") == 0 && counted(text, name, "received full") == 0, "{text}");
     }
-    // What one sends by the stack the other one does itself.
+    // One end sends through the stack, the other one by itself.
     assert!(counted(&g, "lan", "to stack") >= 300 && counted(&g, "lan", "opened") == 0, "{g}");
     assert!(counted(&p, "bridge", "opened") >= 300 && counted(&p, "bridge", "sent") >= 600, "{p}");
-    // With another interface, or without it, all are opened anew.
+    // All interfaces are reopened when one is added or removed.
     let is_up = |up: bool| {
         let start = Instant::now();
         let late = if up { "device late: gateway-native-copied, up" } else { "device late: gateway, down" };
@@ -310,7 +311,7 @@ fn several_threads_keep_the_order_of_a_state() {
                 assert_eq!((status, text.trim()), (Some(0), "all came back in order"), "{}", net.interfaces(0));
             }
         };
-        // More than there are chunks of memory: each finds its way back to the thread that it came in by.
+        // More datagrams than chunks of memory: each chunk returns to its thread.
         flows(&net, "80");
         let text = net.interfaces(0);
         for name in ["lan", "wan"] {
@@ -318,11 +319,11 @@ fn several_threads_keep_the_order_of_a_state() {
             assert!(text.contains(&line) && counted(&text, name, "threads") == 2, "{text}");
         }
         let number = |text: &str, name| counted(text, "lan", name);
-        // One flow in two is read by the other thread than its state's.
+        // Half of the flows are read by a thread other than their state's.
         assert!(number(&text, "handed over") > 5_000 && number(&text, "not handed over full") == 0, "{text}");
         assert!(number(&text, "sealed") >= 30_000 && number(&text, "opened") >= 30_000, "{text}");
         if encap.is_empty() {
-            // All sockets are opened anew, of two threads and then of one; and once more of two.
+            // All sockets are reopened for two threads, then for one, and for two again.
             let is = |late: &str, threads: u64| {
                 let start = Instant::now();
                 loop {
@@ -357,7 +358,7 @@ fn several_threads_keep_the_order_of_a_state() {
     }
 }
 
-/// 48 flows, of which each has four datagrams under way, so many times over.
+/// Sends 48 flows with four datagrams each in flight, for a number of rounds.
 const FLOWS: &str = "import socket,sys
 to=(sys.argv[1],7007)
 flows=[socket.socket(socket.AF_INET6 if ':' in to[0] else socket.AF_INET,socket.SOCK_DGRAM) for _ in range(48)]
@@ -380,7 +381,7 @@ fn nothing_is_forwarded_in_clear_past_the_stack() {
     clear("xfrm_gateway::nothing_is_forwarded_in_clear_past_the_stack", BY_THREADS);
 }
 
-/// The first gateway, which dies, has this configuration.
+/// Kills the first gateway, which has this configuration.
 fn clear(test: &str, config: &str) {
     let Some(mut net) = Net::new(test, "", [config, BY_TUN], None) else { return };
     FAR.iter().for_each(|far| net.soon(&format!("ping -q -c 1 -W 1 {far}")));
@@ -406,7 +407,7 @@ fn clear(test: &str, config: &str) {
     assert_eq!(pings(&net, 1), [false; 2], "what policies protect is dropped");
     let (_, seen) = before.finish(LIMIT);
     assert!(seen.contains("clear 0 esp ") && !seen.contains("esp 0"), "{seen}");
-    // Without rules it leaves in clear, and the other gateway wants it protected.
+    // Without policies packets leave unprotected, and the other gateway drops them.
     net.gateways[0].start(&net.lab);
     net.gateways[0].ip(&net.lab, "ip xfrm policy flush");
     let after = watch(&net);

@@ -1,4 +1,4 @@
-//! Xfrm interfaces: what is routed to one goes through the policies and states with its interface id, as in a real kernel.
+//! Xfrm interfaces: packets routed to one use the policies and states of its interface id, as in a real kernel.
 
 use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Tapped, pings, program, protected};
 use sealane_conformance::lab::Lab;
@@ -8,12 +8,12 @@ const CONFIG: &str = "[ipsec]\n\
     [[ipsec.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
     [[ipsec.interface]]\nname = \"ipsec1\"\nif_id = 43\n";
 
-/// An address of an end on one of its interfaces.
+/// Returns the address of an end on one of its interfaces.
 fn address(end: usize, interface: usize, v6: bool) -> String {
     if v6 { format!("fd85:{interface}::{}", end + 1) } else { format!("10.85.{interface}.{}", end + 1) }
 }
 
-/// Commands that give an end's interfaces their addresses; the names are the same at both.
+/// Returns the commands for the addresses of an end's interfaces, which have the same names at both ends.
 fn addresses(end: usize) -> String {
     let each = |n: usize| {
         let [v4, v6] = [false, true].map(|v6| address(end, n, v6));
@@ -22,7 +22,7 @@ fn addresses(end: usize) -> String {
     each(0) + &each(1)
 }
 
-/// States and policies of an end: the selectors of both interfaces are everything.
+/// Returns the commands for the states and policies of an end; the policies of both interfaces select everything.
 fn commands(end: usize) -> String {
     let mut script = String::new();
     for n in 0..2 {
@@ -46,7 +46,7 @@ fn commands(end: usize) -> String {
     script
 }
 
-/// A real kernel's end and the daemon's, with two interfaces each.
+/// A real kernel and a daemon, with two interfaces each.
 struct Net(Tapped);
 
 impl Net {
@@ -61,7 +61,7 @@ impl Net {
         Some(Net(tapped))
     }
 
-    /// Runs a shell line at an end: its exit status, and what it printed.
+    /// Runs a shell line at an end; returns whether it succeeded, and its output.
     fn at(&mut self, end: usize, line: &str) -> (bool, String) {
         let Tapped { guest, host, lab } = &mut self.0;
         if end == 1 {
@@ -72,12 +72,12 @@ impl Net {
         (status == Some(0), text)
     }
 
-    /// What each end says to the same line.
+    /// Runs a line at each end.
     fn both(&mut self, line: impl Fn(usize) -> String) -> [(bool, String); 2] {
         [0, 1].map(|end| self.at(end, &line(end)))
     }
 
-    /// The counters that a line makes move, by name; they are waited for until they are as many as they should be.
+    /// Runs a line and returns the names of the counters that it changes. It waits until they are `should` or more.
     fn moved(&mut self, end: usize, line: &str, should: usize) -> Vec<String> {
         let stat = "cat /proc/net/xfrm_stat";
         let before = self.at(end, stat).1;
@@ -95,14 +95,14 @@ impl Net {
         }
     }
 
-    /// Pings an address of the other end's from this one; whether it was answered, which it should be or not.
+    /// Pings the other end; returns whether it answered, as it should or should not.
     fn answers(&mut self, end: usize, interface: usize, should: bool) -> bool {
         let (to, patience) = (address(1 - end, interface, false), if should { 30 } else { 1 });
         self.at(end, &format!("ping -q -c 3 -i 0.05 -W {patience} {to}")).0
     }
 }
 
-/// How many packets have gone through the states of an end, by SPI.
+/// Returns the packets that the states of an end have carried, by SPI.
 fn used(lab: &Lab, host: &Host) -> Vec<(u32, u64)> {
     let text = host.ip(lab, "ip -s xfrm state");
     let mut list = Vec::new();
@@ -133,14 +133,15 @@ fn routes_lead_through_the_states_of_an_interface() {
             }
         }
     }
-    // Each of the four states has had its own: two ends' pings and answers, of four lengths and two families, one in pieces.
+    // Each of the four states has carried its packets: pings and answers of two ends, four lengths, two families, one
+    // fragmented.
     let used = used(&net.0.lab, &net.0.host);
     let least = u64::from(2 * 2 * count * LENS.len() as u32);
     assert_eq!(used.iter().map(|(spi, _)| *spi).collect::<Vec<_>>(), [0x1000, 0x1001, 0x1010, 0x1011]);
     assert!(used.iter().all(|(_, packets)| *packets >= least && *packets < 3 * least), "{used:?}");
     let (_, seen) = watch.finish(LIMIT);
     assert!(u64::from(protected(&seen)) >= 4 * least, "{seen}");
-    // Each end tells its senders what fits.
+    // Each end reports its MTU to senders.
     for (v6, len) in [(false, 1472), (true, 1452)] {
         let told = net.both(|end| format!("ping -c 2 -i 0.2 -W 30 -M do -s {len} {}", address(1 - end, 0, v6)));
         let mtu = told.each_ref().map(|(_, text)| {
@@ -149,7 +150,7 @@ fn routes_lead_through_the_states_of_an_interface() {
         });
         assert!(mtu[0].is_some() && mtu[0] == mtu[1], "{told:?}");
     }
-    // A stream, in superframes where they are.
+    // A stream, in superframes where they exist.
     let stream = "import socket,hashlib,sys,threading\n\
         l=socket.create_server((sys.argv[1],7007))\n\
         print('ready',flush=True)\n\
@@ -177,9 +178,9 @@ fn each_has_policies_of_its_own() {
     let template = |reqid| format!("{ANY} if_id 42 tmpl proto esp reqid {reqid} mode tunnel");
     for end in 0..2 {
         let (own, other) = (OUTER[0][end], OUTER[0][1 - end]);
-        // What is done, and undone; by which interface is asked, whether that is answered; which counters it moves.
+        // A change and its reversal, the interface that is pinged, whether it answers, and the counters that change.
         let cases: [(String, String, usize, bool, &[&str]); 5] = [
-            // Without a policy nothing leaves, not in clear either. The device counts it.
+            // Without a policy no packet leaves, unprotected neither. The device counts it.
             (
                 format!("ip xfrm policy delete dir out {ANY} if_id 43"),
                 format!(
@@ -203,7 +204,7 @@ fn each_has_policies_of_its_own() {
                 false,
                 &["XfrmInTmplMismatch"],
             ),
-            // Policies without an id are not for what comes out of an interface,
+            // Policies without an id are not for packets of an interface,
             (
                 format!("ip xfrm policy add dir in {BLOCK} action block"),
                 format!("ip xfrm policy delete dir in {BLOCK}"),
@@ -211,7 +212,7 @@ fn each_has_policies_of_its_own() {
                 true,
                 &[],
             ),
-            // but for what is routed there, before it gets there.
+            // but for packets that are routed there, before they reach it.
             (
                 format!("ip xfrm policy add dir out {BLOCK} action block"),
                 format!("ip xfrm policy delete dir out {BLOCK}"),
@@ -242,10 +243,10 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     assert!(net.answers(0, 0, true) && net.answers(0, 1, true));
     let Tapped { host, lab, guest } = &mut net.0;
     let show = |lab: &Lab, host: &Host, line: &str| lab.start(&host.space, &["sh", "-c", line]).finish(LIMIT);
-    // What the daemon says of them.
+    // The daemon's status.
     let (_, text) = host.sealane(lab, "xfrm show");
     assert!(text.contains("device ipsec0: interface, up") && text.contains("if id 43"), "{text}");
-    // A route to the peer through its own tunnel leads nowhere, and not round and round.
+    // A route to the peer through its own tunnel makes no loop.
     let packets = |lab: &Lab, host: &Host| used(lab, host).iter().find(|(spi, _)| *spi == 0x1000).expect("a state").1;
     let before = packets(lab, host);
     let peer = OUTER[0][1];
@@ -256,7 +257,7 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     let after = packets(lab, host);
     assert!(after > before && after <= before + 8, "{before} {after}");
     host.ip(lab, &format!("ip route del {peer}/32 dev ipsec0"));
-    // It dies: what is routed there is dropped.
+    // The daemon dies, and packets routed to the interface are dropped.
     host.end(libc::SIGKILL);
     let mut watch = lab.start(&host.space, &["python3", &program("clear_watch.py"), "kernel"]);
     watch.expect("watching", 1);
@@ -268,7 +269,7 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     assert!(status != Some(0) && text.contains(" 0 received"), "{text}");
     let (_, seen) = watch.finish(LIMIT);
     assert!(seen.contains("clear 0"), "{seen}");
-    // And is back, with the addresses of before, and new keys.
+    // It returns with the same addresses and new keys.
     host.start(lab);
     host.ip(lab, &commands(0));
     guest.must(&format!("ip xfrm state flush\nip xfrm policy flush\n{}", commands(1)));
@@ -277,19 +278,19 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
         assert!(start.elapsed() < LIMIT);
         std::thread::sleep(Duration::from_millis(50));
     }
-    // One goes, the other one stays.
+    // One interface is removed, the other one stays.
     let one = CONFIG.split("[[ipsec.interface]]\nname = \"ipsec1\"").next().expect("a part");
     let said = host.reload(lab, one);
     let (_, links) = show(lab, host, "ip -o link");
     assert!(links.contains("ipsec0") && !links.contains("ipsec1"), "{said}\n{links}");
     assert!(host.ip(lab, &format!("ping -q -c 1 -W 30 {}", address(1, 0, false))).contains(" 1 received"));
-    // Another's interface of the name is not touched.
+    // An interface of that name that somebody else made is left alone.
     let (_, text) = show(lab, host, "ip link add ipsec1 type veth peer name other");
     let said = host.reload(lab, CONFIG);
     assert!(said.contains("ipsec1") && said.contains("exists"), "{text}{said}");
     let [[own, _], _] = INNER;
     assert!(show(lab, host, &format!("ip -d link show ipsec1 | grep -q veth && ping -q -c 1 {own}")).0 == Some(0));
-    // In good order they go with it.
+    // An orderly end removes the interfaces.
     host.end(libc::SIGTERM);
     let (_, links) = show(lab, host, "ip -o link");
     assert!(!links.contains("ipsec0"), "{links}");

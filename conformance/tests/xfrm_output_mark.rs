@@ -1,9 +1,9 @@
-//! `output-mark`: sealed packets are routed by the mark of their state, as a real kernel does it.
+//! `output-mark`: sealed packets are routed by the mark of their state, as in a real kernel.
 
 use sealane_conformance::ipsec::{Guest, Host, INNER, LIMIT, OUTER, Tapped, program};
 use sealane_conformance::lab::Lab;
 
-/// A state of a sender, and what becomes of its packets.
+/// A state of a sender, and the route of its packets.
 struct Case {
     v6: bool,
     proto: &'static str,
@@ -37,7 +37,7 @@ fn cases() -> Vec<(Case, String)> {
     ]
 }
 
-/// Commands of a sender.
+/// Returns the commands of a sender.
 fn commands(end: usize, case: &Case, more: &str) -> String {
     let outer = OUTER[usize::from(case.v6)];
     let (own, other) = (outer[end], outer[1 - end]);
@@ -51,7 +51,7 @@ fn commands(end: usize, case: &Case, more: &str) -> String {
     )
 }
 
-/// A device that swallows what a mark leads there.
+/// Makes a device that drops the packets that a mark routes there.
 fn other_device(end: usize) -> String {
     let [v4, v6] = OUTER.map(|outer| outer[1 - end]);
     let way = |family: &str, to: &str, len: u8| {
@@ -61,18 +61,18 @@ fn other_device(end: usize) -> String {
         )
     };
     let device = "ip link add other type veth peer name nobody\nip link set nobody up\nip link set other up\n";
-    // The kernel at hand has no rules of IPv6.
+    // The kernel of the tests has no IPv6 rules.
     let v6 = if end == 0 { way("-6", v6, 128) } else { String::new() };
     format!("{device}{}{v6}", way("-4", v4, 32))
 }
 
-/// Sends more than are waited for: some may find no room under load.
+/// Sends more packets than are waited for, because some may be lost under load.
 fn ping(end: usize, packets: u32) -> String {
     let packets = packets * 4;
     format!("ping -q -c {packets} -i 0.002 -W 0.1 -I {} {} || true", INNER[0][end], INNER[0][1 - end])
 }
 
-/// What left the daemon's end by which device.
+/// Returns the number of packets by each device at the daemon's end.
 fn of_daemon(lab: &Lab, host: &Host, case: &Case, more: &str) -> String {
     host.ip(lab, &commands(0, case, more));
     let count = case.packets.to_string();
@@ -82,7 +82,7 @@ fn of_daemon(lab: &Lab, host: &Host, case: &Case, more: &str) -> String {
     watch.finish(LIMIT).1
 }
 
-/// The same of the kernel's end.
+/// Returns the same for the kernel's end.
 fn of_kernel(lab: &Lab, guest: &mut Guest, case: &Case, more: &str) -> String {
     guest.must(&commands(1, case, more));
     let file = lab.folder().join("ways").to_string_lossy().into_owned();
@@ -111,7 +111,7 @@ fn routed_as_linux_routes() {
         let found = of_daemon(&lab, &host, &case, &more);
         assert_eq!(found, way("kernel"), "here: {} {more}", case.proto);
     }
-    // A state that takes another's place, and one that changes: the rules follow.
+    // The rules follow a state that is replaced, and one that is updated.
     let marked = Case { v6: false, proto: ESP, packets: 10, other: true };
     assert_eq!(of_daemon(&lab, &host, &marked, "output-mark 0x1 mask 0xff"), "watching\nother 10 done\n");
     let update = commands(0, &marked, "output-mark 0x2 mask 0xff").replace("state add", "state update");

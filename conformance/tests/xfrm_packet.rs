@@ -1,4 +1,5 @@
-//! Packet offload: a packet core of the daemon and a real kernel's own ESP over a tap, and two packet cores over a wire.
+//! Packet offload: a packet core of the daemon against a real kernel's ESP over a tap, and two packet cores over a
+//! wire.
 
 use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair, Tapped, ping_all, pings, program, protected};
 use sealane_conformance::lab::Lab;
@@ -10,16 +11,16 @@ const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10
 const CBC: &str = "enc 'cbc(aes)' 0x000102030405060708090a0b0c0d0e0f \
                    auth-trunc 'hmac(sha256)' 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 128";
 
-/// What two ends agree on.
+/// The parameters of two ends.
 #[derive(Clone, Copy)]
 struct Case {
     what: &'static str,
     mode: &'static str,
     algorithm: &'static str,
     flags: &'static str,
-    /// Of outer addresses, and of what is inside.
+    /// Whether outer and inner addresses are IPv6.
     v6: [bool; 2],
-    /// What is protected.
+    /// The protocols that are protected.
     protos: &'static [&'static str],
     spi: u32,
 }
@@ -33,7 +34,7 @@ const TUNNEL: Case = Case {
     protos: &["icmp"],
     spi: 0x1001,
 };
-/// Neighbours go on without it.
+/// ICMPv6 without neighbour discovery, which stays unprotected.
 const PING6: &[&str] = &["ipv6-icmp type 128", "ipv6-icmp type 129"];
 
 fn cases() -> Vec<Case> {
@@ -85,7 +86,7 @@ impl Case {
         self.protos.iter().map(one).collect()
     }
 
-    /// The commands of one end, which is `program`'s, on a device or not.
+    /// Returns the commands of one end for `program`, on a device or in software.
     fn commands(&self, end: usize, program: &str, device: Option<&str>) -> String {
         let mut script = String::new();
         for from in 0..2 {
@@ -99,10 +100,10 @@ impl Case {
     }
 }
 
-/// Forgets all.
+/// Deletes everything.
 const FLUSH: &str = "ip xfrm state flush; ip xfrm policy flush\n";
 
-/// Runs a script in which `sealane` is the one under test.
+/// Runs a script in which `sealane` is the program under test.
 fn run(host: &Host, lab: &Lab, script: &str) -> String {
     host.ip(lab, &format!("sealane() {{ '{}' \"$@\"; }}\n{script}", sealane().display()))
 }
@@ -110,7 +111,7 @@ fn run(host: &Host, lab: &Lab, script: &str) -> String {
 /// Several lengths of packets, so that the padding differs.
 const LENS: [u32; 7] = [0, 1, 2, 3, 56, 1000, 1300];
 
-/// The device's own numbers: packets that went each way, and no faults.
+/// Whether the device's states have carried packets in both directions, without failures.
 fn counted(text: &str) -> bool {
     text.matches("replay-window 0 replay 0 failed 0").count() == 2
         && !text.contains("lifetime current:\n\t  0(bytes)")
@@ -132,11 +133,11 @@ fn with_a_kernel() {
         let theirs = guest.must("ip -s xfrm state; cat /proc/net/xfrm_stat");
         assert_eq!(here.0, Some(0), "{}: to the kernel: {}\n{}\n{theirs}", case.what, here.1, states());
         host.ip_until(&lab, "ip -s xfrm state", counted);
-        // Numbers are told as they stand: as many as packets.
+        // The policies have been used.
         let policies = host.ip(&lab, "ip -s xfrm policy");
         assert!(!policies.contains("use -"), "all have been used: {policies}");
     }
-    // A path's length is checked before packets are sealed, and fragments are not taken.
+    // Lengths are checked before packets are sealed, and fragments are not taken.
     let case = TUNNEL;
     run(&host, &lab, &(FLUSH.to_owned() + &case.commands(0, "sealane", Some("sealane0"))));
     guest.must(&(FLUSH.to_owned() + &case.commands(1, "ip", None)));
@@ -151,9 +152,9 @@ fn with_a_kernel() {
     assert_ne!(status, Some(0), "{text}");
     let text = host.ip(&lab, "ip -s xfrm state");
     assert!(!counted(&text), "none was counted: {text}");
-    // A hard limit: the device drops, the key manager hears of it, and is asked for another state.
+    // At a hard limit the device drops, and the key manager is told and asked for another state.
     let mut monitor = host.begin(&lab, &["ip", "xfrm", "monitor"]);
-    // It listens once it shows a state that comes.
+    // The monitor listens once it shows a new state.
     let start = Instant::now();
     while !monitor.output().contains("src ") {
         assert!(start.elapsed() < LIMIT, "nothing is told");
@@ -181,7 +182,7 @@ fn with_a_kernel() {
         "{told}"
     );
     assert_eq!(guest.must("ip -s xfrm state").matches("6(packets)").count(), 2, "what the device sent, and no more");
-    // A state that the device does not have is no state for its policy.
+    // A state in software is not used by a policy of the device.
     run(
         &host,
         &lab,
@@ -221,14 +222,14 @@ fn nothing_in_clear() {
     let watch = pair.watch(1, &[]);
     let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
     let space = pair.hosts[0].space.clone();
-    // Each time until packets have left, or for as long as nothing may.
+    // Waits until packets have left; `pause` leaves time for packets that must not.
     let flows = |pair: &Pair| pair.lab.sends(&space, "veth", 150);
     let pause = || std::thread::sleep(Duration::from_millis(400));
     flows(&pair);
-    // New keys under traffic.
+    // Rekeying under traffic.
     (0..2).for_each(|end| set(&pair, end, 0x3001, "ip xfrm state flush\n"));
     flows(&pair);
-    // The daemon dies, and another one begins.
+    // The daemon dies and is started again.
     pair.hosts[0].end(libc::SIGKILL);
     pause();
     pair.hosts[0].start(&pair.lab);
@@ -243,13 +244,13 @@ fn nothing_in_clear() {
 #[test]
 fn replays() {
     let Some(pair) = Pair::new("xfrm_packet::replays", DEVICE) else { return };
-    // No replay is late enough to fall out of the window.
+    // The window is so wide that no replay falls out of it.
     let case = Case { protos: &["any"], flags: "replay-window 128", ..TUNNEL };
     (0..2).for_each(|end| set_case(&pair, end, &case, ""));
     pair.replays();
     let states = pair.hosts[0].ip(&pair.lab, "ip -s xfrm state; cat /proc/net/xfrm_stat");
     assert!(states.contains("XfrmInStateSeqError     \t50"), "{states}");
-    // Numbers go on from what was said, and are told as they stand.
+    // The sequence number is reported as it is.
     assert!(states.contains("oseq 0x00000064") || states.contains("oseq 0x64"), "{states}");
 }
 
@@ -257,7 +258,7 @@ fn replays() {
 fn the_device_owns_its_states() {
     let Some(pair) = Pair::new("xfrm_packet::the_device_owns_its_states", DEVICE) else { return };
     (0..2).for_each(|end| set(&pair, end, 0x1001, ""));
-    // Pings that are all answered, or none of them.
+    // Sends pings, all of which are answered, or none.
     let answered = |count: u32, answered: bool| {
         let patience = if answered { "" } else { "-W 1" };
         let ping = format!("{} {patience} 10.82.2.1", ping_all(count));
@@ -266,28 +267,28 @@ fn the_device_owns_its_states() {
     };
     answered(5, true);
     let say = |script: &str| run(&pair.hosts[0], &pair.lab, script);
-    // What is asked for again is there, and what is there goes on.
+    // Adding a state again fails, and an update keeps its numbers.
     let case = Case { protos: &["any"], ..TUNNEL };
     let again = format!("sealane {}", case.state(0, "offload packet dev sealane0 dir out"));
     assert!(say(&format!("{} 2>&1 || true", again.trim())).contains("File exists"));
     say(&again.replace("state add", "state update").replace("replay-window 64", "limit packet-hard 8"));
     let states = say("ip -s xfrm state");
     assert!(states.contains("oseq 0x5"), "{states}");
-    // The new limit is the device's.
+    // The device applies the new limit.
     answered(3, true);
     answered(2, false);
     let states = say("ip -s xfrm state");
     assert!(!states.contains("hard 8(packets)"), "it is gone: {states}");
-    // Other states, in software: not for the device's policies.
+    // States in software are not used by the device's policies.
     say(&format!("sealane {}", case.state(0, "").replace("0x1001", "0x9001")));
     answered(5, false);
-    // A state of the device again: numbers and key must not be those of before.
+    // States of the device again, with other keys.
     for host in &pair.hosts {
         run(host, &pair.lab, "ip xfrm state flush");
     }
     (0..2).for_each(|end| set(&pair, end, 0x3001, ""));
     answered(5, true);
-    // Its interface goes down: all is gone, nobody is told, and no software does it instead.
+    // When its interface goes down everything is deleted without events, and software does not take over.
     say(
         "ip link set sealane0 down; until ip xfrm state count | grep -q 'count 0'; do sleep 0.05; done; ip link set sealane0 up",
     );
@@ -298,13 +299,14 @@ fn the_device_owns_its_states() {
     answered(5, true);
 }
 
-/// Beside states of the device there are some in software, and another device: one thread reads what comes, each has its own.
+/// States of the device, of another device and in software side by side: one thread receives, and each uses its own
+/// states.
 #[test]
 fn beside_software() {
     let second = format!("{DEVICE}[[ipsec.device]]\nname = \"sealane1\"\nkind = \"packet\"\n");
     let Some(pair) = Pair::new("xfrm_packet::beside_software", &second) else { return };
     let Pair { lab, hosts } = &pair;
-    // The end of an address says whose its traffic is.
+    // The last byte of an address selects the device of its traffic.
     const WHOSE: [(u32, Option<&str>); 3] = [(1, Some("sealane0")), (2, None), (3, Some("sealane1"))];
     for flags in ["replay-window 64", "replay-window 64 encap espinudp 4500 4500 0.0.0.0"] {
         for (end, host) in hosts.iter().enumerate() {

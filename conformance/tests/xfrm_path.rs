@@ -1,4 +1,5 @@
-//! IPsec's packets: a daemon and a real kernel with its own ESP over a tap, and two daemons over a wire that is watched.
+//! IPsec's packets: a daemon against a real kernel's ESP and AH over a tap, and two daemons over a wire that is
+//! watched.
 
 use sealane_conformance::ipsec::{
     INNER, LIMIT, OUTER, Pair, Tapped, ping_all, ping_too_long, pings, program, protected,
@@ -8,14 +9,14 @@ use std::time::Duration;
 const PLAIN: &str = "[ipsec]\n";
 const CRYPTO: &str = "[ipsec]\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
 
-/// What two ends agree on.
+/// The parameters of two ends.
 struct Case {
     what: &'static str,
     proto: &'static str,
     mode: &'static str,
     algorithm: &'static str,
     flags: &'static str,
-    /// Of outer addresses, and of what is inside.
+    /// Whether outer and inner addresses are IPv6.
     v6: [bool; 2],
 }
 
@@ -73,7 +74,7 @@ impl Case {
         if self.mode == "transport" { self.outer() } else { INNER[usize::from(self.v6[1])] }
     }
 
-    /// The commands of one end.
+    /// Returns the commands of one end.
     fn commands(&self, end: usize) -> String {
         let Case { proto, mode, algorithm, flags, .. } = self;
         let quoted = algorithm.split(' ').map(|w| format!("'{w}'")).collect::<Vec<_>>().join(" ");
@@ -92,7 +93,7 @@ impl Case {
                 "ip xfrm policy add dir {direction} src {} dst {} proto {} tmpl {template} proto {proto} reqid 1 mode {mode}\n",
                 inner[from],
                 inner[to],
-                // Neighbours go on without it.
+                // Neighbour discovery stays unprotected.
                 if self.v6[1] { "ipv6-icmp type 128" } else { "icmp" },
             );
             if self.v6[1] {
@@ -107,7 +108,7 @@ impl Case {
     }
 }
 
-/// Each way with packets of several lengths, so that the padding differs, and one that is cut into fragments.
+/// Returns pings of several lengths, so that the padding differs, and of one that is fragmented.
 fn both_kinds(to: &str) -> String {
     pings(to, &[0, 1, 2, 3, 56, 1000, 1300], 3) + &ping_too_long(to, 2500) + &pings(to, &[2500], 3)
 }
@@ -117,7 +118,7 @@ fn with_a_kernel() {
     against_a_kernel("xfrm_path::with_a_kernel", PLAIN, None);
 }
 
-/// The states of this end are in crypto offload, both directions.
+/// The states of this end are in crypto offload, in both directions.
 #[test]
 fn with_a_kernel_by_a_crypto_core() {
     against_a_kernel("xfrm_path::with_a_kernel_by_a_crypto_core", CRYPTO, Some("sealane0"));
@@ -161,13 +162,13 @@ fn against_a_kernel(test: &str, config: &str, device: Option<&str>) {
             let value = line.split("; ").find_map(|part| part.strip_prefix(name)?.trim().parse::<u64>().ok());
             value.unwrap_or_else(|| panic!("no {name}: {line}"))
         };
-        // Each case has sent 8 kinds of packets at least 3 times, each way.
+        // Each case has sent packets of 8 lengths, at least 3 of each in each direction.
         assert!(counter("bursts") > 0 && counter("packets") > 14 * 8 * 3 * 2 && counter("busy ns") > 0, "{text}");
         assert_eq!(counter("no key"), 0, "{text}");
     }
 }
 
-/// The same commands, with states that name a device.
+/// Returns the commands with states on a device.
 fn offloaded(commands: &str, device: Option<&str>) -> String {
     let Some(device) = device else { return commands.to_owned() };
     let line = |line: &str| match line {
@@ -178,8 +179,8 @@ fn offloaded(commands: &str, device: Option<&str>) -> String {
     commands.lines().map(line).collect()
 }
 
-/// Bursts of a busy state come by the ring and by the sockets, states are replaced and a device goes down: what is in flight
-/// in a crypto core arrives once, in order, or not at all, and never in clear.
+/// Bursts of a busy state arrive by the ring and by the sockets, states are replaced, and a device goes down: packets
+/// in flight in a crypto core arrive once and in order, or not at all, and never unprotected.
 #[test]
 fn crypto_cores_in_traffic() {
     let Some(pair) = Pair::new("xfrm_path::crypto_cores_in_traffic", CRYPTO) else { return };
@@ -198,14 +199,14 @@ fn crypto_cores_in_traffic() {
     for end in 0..2 {
         pair.hosts[end].ip(&pair.lab, &commands(end, 0x1001));
     }
-    // The first sends of a state go to the neighbours' resolution.
+    // The first packets wait for neighbour resolution.
     pair.hosts[0].ip(&pair.lab, "ping -q -c 1 -W 30 10.82.2.1");
     let watch = pair.watch(1, &[]);
     let over = pair.lab.folder().join("over").to_string_lossy().into_owned();
     let pings = program("pings.py");
     let ping = ["python3", &*pings, "10.82.1.1", "10.82.2.1", &*over, "0.001", "1200", "30"];
     let sender = pair.lab.start(&pair.hosts[0].space, &ping);
-    // Packets that a state of this SPI has carried at the end that receives them.
+    // Waits until the receiver's state of this SPI has carried many packets.
     let carried = |from: usize, spi: u32| {
         let states = format!("ip -s xfrm state list spi {spi:#x}");
         pair.hosts[1 - from].ip_until(&pair.lab, &states, |text| {
@@ -216,7 +217,7 @@ fn crypto_cores_in_traffic() {
     };
     carried(0, 0x1001);
     carried(1, 0x1002);
-    // New states beside the old ones, those that open first; then the old ones go, those that seal first.
+    // New states are added, inbound ones first; then the old ones are deleted, outbound ones first.
     let add = |end: usize| -> String {
         let lines = commands(end, 0x3001);
         lines.lines().filter(|line| line.contains("state add")).map(|line| format!("{line}\n")).collect()
@@ -234,7 +235,7 @@ fn crypto_cores_in_traffic() {
     };
     pair.hosts[0].ip(&pair.lab, &delete(1, 0x1001));
     pair.hosts[1].ip(&pair.lab, &delete(2, 0x1002));
-    // What the old ones had sealed has arrived when the new ones have carried this much.
+    // Packets of the old states have arrived once the new ones have carried that many.
     carried(0, 0x3001);
     carried(1, 0x3002);
     pair.hosts[0].ip(&pair.lab, &delete(2, 0x1002));
@@ -263,7 +264,7 @@ fn crypto_cores_in_traffic() {
     }
 }
 
-/// A tunnel between the inner addresses, for everything.
+/// Returns the commands for a tunnel between the inner addresses, for all protocols.
 fn tunnel(end: usize, spi: u32) -> String {
     let case =
         Case { what: "", proto: "esp", mode: "tunnel", algorithm: GCM, flags: "replay-window 64", v6: [false; 2] };
@@ -280,11 +281,11 @@ fn nothing_in_clear() {
     let watch = pair.watch(1, &[]);
     let sender = pair.lab.start(&pair.hosts[0].space, &["python3", &program("clear_send.py"), "10.82.2.1"]);
     let space = pair.hosts[0].space.clone();
-    // Each time until packets have left, or for as long as nothing may.
+    // Waits until packets have left; `pause` leaves time for packets that must not.
     let flows = |pair: &Pair| pair.lab.sends(&space, "veth", 150);
     let pause = || std::thread::sleep(Duration::from_millis(400));
     flows(&pair);
-    // New keys, and a policy that changes.
+    // New keys and a changed policy.
     for end in 0..2 {
         pair.hosts[end].ip(
             &pair.lab,
@@ -301,7 +302,7 @@ fn nothing_in_clear() {
     pair.hosts[1]
         .ip(&pair.lab, &tunnel(1, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"));
     flows(&pair);
-    // The daemon ends in good order, and with it what it stood for.
+    // The daemons end in order.
     let (_, sent) = sender.finish(LIMIT);
     let (_, seen) = watch.finish(LIMIT);
     assert!(protected(&seen) > 300, "protected packets did leave: {seen} {sent}");
@@ -311,7 +312,7 @@ fn nothing_in_clear() {
 fn replays() {
     let Some(pair) = Pair::new("xfrm_path::replays", PLAIN) else { return };
     for end in 0..2 {
-        // No replay is late enough to fall out of the window.
+        // The window is so wide that no replay falls out of it.
         pair.hosts[end].ip(&pair.lab, &tunnel(end, 0x1001).replace("replay-window 64", "replay-window 128"));
     }
     pair.replays();

@@ -1,4 +1,4 @@
-//! Several workers of one stack: the numbers of a state stay in order, whichever queues its flows come by.
+//! Several workers of one stack: packets of a state stay in order, whichever queues its flows arrive by.
 
 use sealane_conformance::ipsec::{Host, INNER, LIMIT, OUTER, Pair};
 use sealane_conformance::lab::Lab;
@@ -6,12 +6,12 @@ use sealane_conformance::target::{root, sealane};
 
 const CONFIG: &str = "[ipsec]\nworkers = 2\n[[ipsec.device]]\nname = \"sealane0\"\nkind = \"crypto\"\n";
 const FLOWS: u32 = 48;
-/// Datagrams of one case.
+/// Number of datagrams of a case.
 const COUNT: u32 = 16_000;
-/// At least this many must arrive, and be handed over, for the case to mean something.
+/// At least this many must arrive and be handed over, or the case tests nothing.
 const ENOUGH: u32 = COUNT / 20;
 
-/// States each way, one of them for each port of the receiver's, or for each CPU (RFC 9611).
+/// A number of states in each direction: one for each port of the receiver, or one for each CPU (RFC 9611).
 struct Case {
     what: &'static str,
     states: u32,
@@ -45,7 +45,7 @@ impl Case {
                 if n >= self.ports() {
                     continue;
                 }
-                // What goes back has the port as its source.
+                // Answers have the port as their source.
                 let port = if from == 0 { "dport" } else { "sport" };
                 script += &format!(
                     "ip xfrm policy add dir {dir} src {} dst {} proto udp {port} {} \
@@ -62,7 +62,7 @@ impl Case {
     }
 }
 
-/// What the daemon has counted of its packets' path, by a name.
+/// Returns a counter of the daemon's data path, by name.
 fn path(host: &Host, lab: &Lab, name: &str) -> u64 {
     let (status, text) = host.sealane(lab, "xfrm --json show interval 0");
     assert_eq!(status, Some(0), "{text}");
@@ -110,7 +110,7 @@ fn a_state_s_numbers_stay_in_order() {
         let after = [0, 1].map(|i| path(&hosts[0], &lab, &format!("worker{i}_handed_over")));
         let handed: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
         if case.per_cpu {
-            // Each worker has the state of its number.
+            // Each worker uses the state with its number.
             assert_eq!(handed, 0);
             let states = hosts[0].ip(&lab, "ip -s xfrm state");
             assert_eq!(states.matches("  0(bytes), 0(packets)").count(), 2, "those back alone are not used: {states}");

@@ -1,17 +1,17 @@
 //! A client or server that protects its connections with TCP-AO, by the kernel's socket options alone.
 //!
-//! It runs inside a real kernel with TCP-AO and under `sealane run`. Each end checks every byte that it receives, and prints the
-//! result as a line of JSON. Exit status: 0 as expected, 1 not as expected, 2 could not try.
+//! It runs inside a real kernel with TCP-AO and under `sealane run`. Each end checks every byte that it receives, and
+//! prints the result as a line of JSON. Exit status: 0 as expected, 1 not as expected, 2 could not try.
 //!
 //! ```text
 //! ao-peer serve   ADDR:PORT --peer PREFIX --keys FILE [--count N] [--slow]
 //! ao-peer connect ADDR:PORT --peer PREFIX --keys FILE [--bytes N | --ping N] [--rotate MS] [--local ADDR] [--abort]
 //!                 [--leave] [--seconds N] [--retry SECONDS]
 //! ```
-//! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take longer than
-//! `--seconds` (60). With `--retry`, connecting is tried again for this long, because the server may not have started yet.
-//! A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out of the MAC), or
-//! `md5 SECRET`.
+//! A `--slow` server takes 640 KB a second; a client with `--leave` ends as soon as it has written. Nothing may take
+//! longer than `--seconds` (60). With `--retry`, connecting is tried again for this long, because the server may not
+//! have started yet. A line of the key file: `ALG SENDID RECVID MACLEN FLAGS SECRET` (flags: 2 leaves TCP options out
+//! of the MAC), or `md5 SECRET`.
 
 mod sys {
     #![allow(unsafe_code, reason = "sockets before they are connected")]
@@ -447,8 +447,8 @@ fn server(args: &Args) -> io::Result<bool> {
         for _ in 0..args.count {
             let mut stream = socket.accept()?;
             scope.spawn(|| {
-                // A client that gave up during the handshake has closed without sending anything, and connects again: the
-                // first connection does not count.
+                // A client that gave up during the handshake has closed without sending anything, and connects again:
+                // the first connection does not count.
                 while let Ok(0) = stream.peek(&mut [0]) {
                     match socket.accept() {
                         Ok(next) => stream = next,

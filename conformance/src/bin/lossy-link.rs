@@ -3,9 +3,9 @@
 //! ```text
 //! lossy-link DEVICE DEVICE [--of tcp|esp] [--loss PERCENT] [--duplicate PERCENT] [--reorder PERCENT] [--seed S]
 //! ```
-//! All other frames pass. ESP is recognised over IPv4, by itself and in UDP. A reordered packet is delayed by 0.5 to 4 ms. The
-//! program ends when its standard input ends, and then prints its counters as a line of JSON. Superframes and checksums left to
-//! the device pass unchanged, so that segmentation is left to the two ends.
+//! All other frames pass. ESP is recognised over IPv4, by itself and in UDP. A reordered packet is delayed by 0.5 to 4
+//! ms. The program ends when its standard input ends, and then prints its counters as a line of JSON. Superframes and
+//! checksums left to the device pass unchanged, so that segmentation is left to the two ends.
 
 use sealane_conformance::rng::Rng;
 use sealane_conformance::sys::packet::{Frames, VNET, segment, wait};

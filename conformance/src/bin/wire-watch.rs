@@ -1,12 +1,12 @@
-//! Watches a device for outbound TCP segments of one port, and counts those with and without TCP-AO's option 29. Inbound segments
-//! are for a watch at the other end: a capture here also shows segments that were verified and given back to the device without
-//! the option, which were never on a wire.
+//! Watches a device for outbound TCP segments of one port, and counts those with and without TCP-AO's option 29.
+//! Inbound segments are for a watch at the other end: a capture here also shows segments that were verified and given
+//! back to the device without the option, which were never on a wire.
 //!
 //! ```text
 //! wire-watch DEVICE PORT
 //! ```
-//! It prints `watching` once it does, ends when its standard input ends, and then prints a line of JSON. Exit status: 0 every
-//! segment was signed, 1 one was not, 2 unknown (it could not watch, or missed frames).
+//! It prints `watching` once it does, ends when its standard input ends, and then prints a line of JSON. Exit status: 0
+//! every segment was signed, 1 one was not, 2 unknown (it could not watch, or missed frames).
 
 use sealane_conformance::sys::packet::{Frames, segment, wait};
 use std::io::Read;

@@ -92,8 +92,8 @@ pub fn aio(fd: i32, operation: Iocb<'_>, offset: i64, resfd: Option<i32>) -> Res
     let mut event = [0u64; 4];
     let patience = libc::timespec { tv_sec: 1, tv_nsec: 0 };
     // SAFETY: an array of one pointer, to `raw` or to nowhere, which the kernel refuses. What `raw` points to is nowhere
-    // too, or outlives the operation: either its event has come, or `io_destroy` waits for it. Room for one event, and a
-    // timespec.
+    // too, or outlives the operation: either its event has come, or `io_destroy` waits for it. Room for one event, and
+    // a timespec.
     let (submitted, waited) = unsafe {
         let submitted = ret(libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr()));
         let waited = match submitted {

@@ -16,8 +16,8 @@ fn check(r: i32) -> io::Result<i32> {
 }
 
 impl Frames {
-    /// Opens a socket for the frames of `device` in both directions. With `offload` it sees only inbound frames, each behind a
-    /// header of [`VNET`] bytes, so that superframes and checksums left to a device can be passed on.
+    /// Opens a socket for the frames of `device` in both directions. With `offload` it sees only inbound frames, each
+    /// behind a header of [`VNET`] bytes, so that superframes and checksums left to a device can be passed on.
     ///
     /// # Errors
     /// The kernel's.
@@ -55,7 +55,8 @@ impl Frames {
         Ok(Frames(fd))
     }
 
-    /// Reads the next frame into `buf`; returns its bytes and whether this machine sent it, or `None` when none is there.
+    /// Reads the next frame into `buf`; returns its bytes and whether this machine sent it, or `None` when none is
+    /// there.
     ///
     /// # Errors
     /// The kernel's.
@@ -122,8 +123,8 @@ pub struct Segment {
     pub signed: bool,
 }
 
-/// Returns the TCP segment of an Ethernet frame, if it has one: of IPv4 or IPv6 without extension headers, and not in a later
-/// fragment.
+/// Returns the TCP segment of an Ethernet frame, if it has one: of IPv4 or IPv6 without extension headers, and not in a
+/// later fragment.
 #[must_use]
 pub fn segment(frame: &[u8]) -> Option<Segment> {
     let ip = frame.get(14..)?;
