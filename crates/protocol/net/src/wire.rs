@@ -1,4 +1,4 @@
-//! Headers as they lie in a packet.
+//! Packet headers: parsing, editing and checksums.
 
 pub mod forward;
 pub mod gso;

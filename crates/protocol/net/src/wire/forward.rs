@@ -1,12 +1,12 @@
-//! What a router looks at in packets that go on.
+//! Checks and edits of a router that forwards a packet.
 
 use super::ip::{V4_HEADER_LEN, V6_HEADER_LEN, finish, sum};
 use super::proto;
 use super::walk::address_pair;
 use std::net::IpAddr;
 
-/// A packet's length in bytes and its addresses, source first, where a link may have padded it; `None` where it is not all there,
-/// or where the checksum of an IPv4 header is wrong, which a router drops (RFC 1812 section 5.2.2).
+/// Returns a packet's length in bytes, without link padding, and its source and destination. Returns `None` for a
+/// packet that is cut short, or whose IPv4 header checksum is wrong; a router drops both (RFC 1812 section 5.2.2).
 #[must_use]
 pub fn validate(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
     let first = *packet.first()?;
@@ -20,7 +20,8 @@ pub fn validate(packet: &[u8]) -> Option<(usize, (IpAddr, IpAddr))> {
     Some((len, address_pair(packet).ok().filter(|_| summed)?))
 }
 
-/// Takes one of the hops of a [`validate`] packet away; whether there was one to take: the last one is not.
+/// Decrements the TTL or hop limit of a packet that [`validate`] accepted. Returns false, and changes nothing, if it
+/// would reach 0.
 pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     let v6 = packet.first().is_some_and(|b| b >> 4 == 6);
     let at = if v6 { 7 } else { 8 };
@@ -29,7 +30,7 @@ pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
         Some(_) => packet[at] -= 1,
     }
     if !v6 && packet.len() >= V4_HEADER_LEN {
-        // RFC 1624: what is summed has become 0x100 less.
+        // RFC 1624: the sum of the header is 0x100 less now.
         let sum = u32::from(u16::from_be_bytes([packet[10], packet[11]])) + 0x100;
         let sum = (sum & 0xffff) + (sum >> 16);
         packet[10..12].copy_from_slice(&(sum as u16).to_be_bytes());
@@ -37,7 +38,7 @@ pub fn decrement_hop_limit(packet: &mut [u8]) -> bool {
     true
 }
 
-/// Whether a packet has nothing that every router has to look at: no options of IPv4, no hop-by-hop options of IPv6.
+/// Whether a packet has no options that every router must process: no IPv4 options, no IPv6 hop-by-hop options.
 #[must_use]
 pub fn is_plain(packet: &[u8]) -> bool {
     match packet.first() {
@@ -47,8 +48,8 @@ pub fn is_plain(packet: &[u8]) -> bool {
     }
 }
 
-/// Whether two packets are surely of one flow: addresses, protocol, the first four bytes behind the header, which are ports or
-/// type and code.
+/// Whether two packets certainly belong to one flow: same addresses, same protocol, same first four bytes behind the
+/// header (ports, or type and code).
 #[must_use]
 pub fn is_same_flow(a: &[u8], b: &[u8]) -> bool {
     let key = |p: &[u8]| -> Option<([u8; 36], u8)> {

@@ -1,4 +1,5 @@
-//! What a TUN device hands over with a vnet header: packets with checksums left open, and superframes to be cut (GSO).
+//! Frames that a TUN device delivers with a vnet header: packets whose checksum is incomplete, and superframes to be
+//! cut into packets (GSO).
 
 use crate::wire::ip::{
     Family, Layout, UDP_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, set_len, set_tcp_checksum, sum,
@@ -7,29 +8,31 @@ use crate::wire::proto;
 use crate::wire::tcp::Flags;
 use crate::wire::walk::{Malformed, Walk};
 
-/// What is left to do for a frame.
+/// The offload work left to do for a frame, from its vnet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offload {
-    /// Where a checksum starts and where in there it lies, which holds the sum of the pseudo-header so far.
+    /// Where the checksummed bytes start, and the offset of the checksum field from there. The field holds the sum of
+    /// the pseudo-header.
     pub checksum: Option<(u16, u16)>,
-    /// Payload of each packet but the last, in bytes, of a frame that is to be cut; 0 for one that is not.
+    /// Payload bytes per packet (the last one may have fewer) when the frame is to be cut; 0 when it is a single
+    /// packet.
     pub gso_size: u16,
 }
 
-/// A frame on its way into packets.
+/// Cuts a frame into packets.
 pub struct Cutter {
     at: Layout,
     udp: bool,
-    /// Payload of each packet but the last; the whole frame as it is when 0.
+    /// Payload bytes per packet; 0 when the frame is a single packet.
     size: usize,
-    /// Payload that has been given away.
+    /// Payload bytes already handed out.
     done: usize,
     count: u16,
     over: bool,
 }
 
 impl Cutter {
-    /// Plans it. A frame that is one packet gets its checksum now.
+    /// Reads the frame's headers. A frame that is a single packet gets its checksum completed here.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -40,7 +43,7 @@ impl Cutter {
                 let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
                 let bytes = frame.get(start..).ok_or(Malformed)?;
                 let checksum = match finish(sum(bytes, 0)) {
-                    // UDP's 0 means none.
+                    // In UDP, 0 means that there is no checksum.
                     0 => 0xffff,
                     other => other,
                 };
@@ -60,7 +63,7 @@ impl Cutter {
         Ok(Cutter { at, udp, size: offload.gso_size.into(), done: 0, count: 0, over: false })
     }
 
-    /// The length of the next packet in bytes; `None` when there are no more.
+    /// Length of the next packet in bytes, `None` after the last one.
     #[must_use]
     pub fn next_len(&self) -> Option<usize> {
         let left = self.at.payload_len() - self.done;
@@ -71,8 +74,9 @@ impl Cutter {
         }
     }
 
-    /// Writes the next packet of `frame` to `out`, which has its length, as the kernel cuts (`tcp_gso_segment`,
-    /// `__udp_gso_segment`): IPv4 identifications count up, FIN and PSH stay on the last packet, CWR on the first.
+    /// Writes the next packet of `frame` to `out`, which has [`Self::next_len`] bytes. It is cut as the kernel does it
+    /// (`tcp_gso_segment`, `__udp_gso_segment`): IPv4 identifications count up, FIN and PSH stay on the last packet,
+    /// CWR on the first.
     ///
     /// # Panics
     /// When `out` has another length, or there are no more packets.

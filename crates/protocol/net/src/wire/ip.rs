@@ -1,4 +1,4 @@
-//! IP packets that carry TCP: where their parts lie, and checksums.
+//! IP packets that carry TCP: offsets of their parts, and checksums.
 //!
 //! ```text
 //!  IPv4 (RFC 791 section 3.1)                IPv6 (RFC 8200 section 3)
@@ -29,7 +29,7 @@ pub const UDP_HEADER_LEN: usize = 8;
 /// The longest TCP header in bytes.
 pub const MAX_TCP_HEADER_LEN: usize = 60;
 
-/// The two of them.
+/// An IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4.
@@ -38,24 +38,24 @@ pub enum Family {
     V6,
 }
 
-/// Why a packet is no TCP segment that can be worked on.
+/// Reasons why a packet is not a usable TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotTcp {
-    /// Another protocol.
+    /// It carries another protocol.
     Other,
-    /// A fragment; the first one of a TCP segment, or any later one whatever its protocol.
+    /// It is a fragment: the first one of a TCP segment, or any later one, whose protocol is not known.
     Fragment,
-    /// Cut short, lengths that contradict each other, or an IPv6 routing header that still has segments to go (its
-    /// destination is not yet the one that TCP sums up).
+    /// It is cut short, its lengths contradict each other, or an IPv6 routing header still has segments left (TCP's
+    /// checksum then covers another destination).
     Malformed,
 }
 
-/// Where the parts of a TCP segment lie in its IP packet; all in bytes from the front of the packet.
+/// Offsets of the parts of a TCP segment, in bytes from the start of its IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// IP version.
     pub family: Family,
-    /// Start of the TCP header, which is the length of the IP headers.
+    /// Start of the TCP header; also the length of the IP headers.
     pub tcp_at: usize,
     /// Start of the payload.
     pub payload_at: usize,
@@ -63,7 +63,7 @@ pub struct Layout {
     pub end: usize,
 }
 
-/// The length that an IPv4 header says it has; `None` if that is less than a header has. It may be longer than `packet`.
+/// The header length that an IPv4 header states, which may exceed `packet`. Returns `None` if it is below the minimum.
 #[must_use]
 pub fn v4_header_len(packet: &[u8]) -> Option<usize> {
     let len = usize::from(packet.first()? & 15) * 4;
@@ -81,10 +81,10 @@ pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Layout {
-    /// Finds them.
+    /// Finds the parts of a packet.
     ///
-    /// A length field of 0 with more than 65,535 bytes at hand is taken for a superframe (Linux' BIG TCP), which ends
-    /// where `packet` ends.
+    /// A length field of 0 in more than 65,535 bytes means a superframe (Linux' BIG TCP), which ends where `packet`
+    /// ends.
     ///
     /// # Errors
     /// [`NotTcp`].
@@ -120,7 +120,7 @@ impl Layout {
         self.end - self.payload_at
     }
 
-    /// Both addresses as they lie in `packet`: source, then destination.
+    /// Both addresses as they are in `packet`: source, then destination.
     #[must_use]
     #[inline]
     pub fn addresses<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
@@ -161,7 +161,7 @@ fn v6(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
     }
     let end = declared_len(be16(packet, 4).into(), V6_HEADER_LEN, packet)?;
     let (mut next, mut at) = (packet[6], V6_HEADER_LEN);
-    // Ends, because each header is at least eight bytes long and the packet at most so long.
+    // The loop ends because each header has at least eight bytes.
     loop {
         if next == PROTO_TCP {
             return Ok((Family::V6, at, end));
@@ -181,7 +181,7 @@ fn v6(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
     }
 }
 
-/// Source and destination of a TCP segment.
+/// Source and destination of a TCP segment, with ports.
 #[must_use]
 pub fn sockets(packet: &[u8], at: &Layout) -> (SocketAddr, SocketAddr) {
     let addr = |bytes: &[u8]| match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
@@ -197,7 +197,7 @@ pub fn sockets(packet: &[u8], at: &Layout) -> (SocketAddr, SocketAddr) {
     )
 }
 
-/// The one's complement sum of `bytes` on top of `sum`, in 64 bits (RFC 1071). Pieces may be added one after another as
+/// Adds the one's complement sum of `bytes` to `sum`, in 64 bits (RFC 1071). Pieces may be added one after another as
 /// long as all but the last have an even length.
 #[must_use]
 #[inline]
@@ -216,7 +216,7 @@ pub(crate) fn fold(sum: u64) -> u16 {
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// The checksum that belongs to a sum.
+/// The checksum for a sum: folded and complemented.
 #[must_use]
 pub fn finish(sum: u64) -> u16 {
     !fold(sum)
@@ -225,7 +225,7 @@ pub fn finish(sum: u64) -> u16 {
 /// The sum of the pseudo-header of a TCP segment.
 #[must_use]
 pub fn pseudo_sum(packet: &[u8], at: &Layout) -> u64 {
-    // Words of 32 bits fold to the same as words of 16.
+    // Words of 32 bits fold to the same sum as words of 16.
     let (words, _) = at.addresses(packet).as_chunks::<4>();
     let addresses: u64 = words.iter().map(|w| u64::from(u32::from_be_bytes(*w))).sum();
     addresses + u64::from(PROTO_TCP) + at.tcp_len() as u64
@@ -237,8 +237,8 @@ pub fn tcp_checksum_ok(packet: &[u8], at: &Layout) -> bool {
     finish(sum(&packet[at.tcp_at..at.end], pseudo_sum(packet, at))) == 0
 }
 
-/// Writes the length fields and, for IPv4, the header checksum, after the length of a packet changed. The length field
-/// is 0 where it cannot hold the length (BIG TCP).
+/// Updates the length field and, for IPv4, the header checksum after a packet's length changed. The length field is 0
+/// where it cannot hold the length (BIG TCP).
 pub fn set_len(packet: &mut [u8], at: &Layout) {
     let field = |len: usize| u16::try_from(len).unwrap_or(0).to_be_bytes();
     match at.family {
@@ -259,8 +259,8 @@ pub fn set_tcp_checksum(packet: &mut [u8], at: &Layout) {
     packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Writes the sum of the pseudo-header alone into the checksum field: what a device (or a TUN with a vnet header) wants
-/// that does the rest itself.
+/// Writes only the sum of the pseudo-header into the checksum field, for a device (or a TUN with a vnet header) that
+/// completes the checksum.
 pub fn set_partial_checksum(packet: &mut [u8], at: &Layout) {
     let partial = fold(pseudo_sum(packet, at));
     packet[at.tcp_at + 16..at.tcp_at + 18].copy_from_slice(&partial.to_be_bytes());

@@ -1,5 +1,5 @@
-//! The outer headers of a packet as a description: what a socket tells beside a payload it received, and is told beside one it
-//! sends. A payload that travels with it needs no headers in its buffer.
+//! Outer headers as a description: the fields that a socket reports with a received payload, and takes with one to
+//! send. With them a payload needs no headers in its buffer.
 
 use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, be16};
 use crate::wire::proto;
@@ -9,8 +9,8 @@ use core::net::IpAddr;
 /// Don't fragment, in the byte of IPv4's flags.
 const DF: u8 = 0x40;
 
-/// An IP header without options or extension headers, and the ports of UDP where that is behind it. Lengths, checksums,
-/// identification and flow label are not part of it: whoever writes the headers chooses them.
+/// An IP header without options or extension headers, and the ports of a UDP header behind it. Lengths, checksums,
+/// identification and flow label are not included: the writer of the headers chooses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OuterHeader {
     /// Source address.
@@ -28,8 +28,8 @@ pub struct OuterHeader {
 }
 
 impl OuterHeader {
-    /// Describes a packet's headers, and says where the payload behind them begins. `None` when the packet is cut short, or has
-    /// options or extension headers, which a description cannot carry.
+    /// Describes a packet's headers and returns the offset of the payload behind them. Returns `None` if the packet is
+    /// cut short or has options or extension headers, which a description cannot hold.
     #[must_use]
     pub fn of(packet: &[u8]) -> Option<(Self, usize)> {
         let (outer, next) = OuterHeader::of_ip(packet)?;
@@ -48,8 +48,8 @@ impl OuterHeader {
         }
     }
 
-    /// Describes an IP header, whatever is behind it, and says which protocol that is. `None` when the header is cut short, or is
-    /// one of IPv4 with options.
+    /// Describes an IP header and returns the protocol behind it. Returns `None` if the header is cut short or has IPv4
+    /// options.
     #[must_use]
     pub(crate) fn of_ip(header: &[u8]) -> Option<(Self, u8)> {
         let (family, next, ttl, dont_fragment) = match header {
@@ -77,8 +77,8 @@ impl OuterHeader {
         }
     }
 
-    /// Writes the IP header to the front of `packet`, which ends where the packet does, for a payload of this protocol.
-    /// Identification and flow label are 0.
+    /// Writes the IP header to the start of `packet`, which is a whole packet: room for the header, then a payload of
+    /// protocol `proto`. Identification and flow label are 0.
     ///
     /// # Errors
     /// [`Malformed`] when the addresses are of two families, or the packet is longer than an IP packet can be or shorter than

@@ -1,4 +1,4 @@
-//! Protocol numbers (the registry of IANA), as IPv4's protocol and IPv6's next header name them.
+//! Protocol numbers assigned by IANA, as in IPv4's protocol and IPv6's next header fields.
 
 /// IPv6 hop-by-hop options.
 pub const HOP_BY_HOP: u8 = 0;

@@ -103,13 +103,13 @@ impl<'a> Segment<'a> {
         Layout::find(packet).map(|at| Segment { packet: &packet[..at.end], at })
     }
 
-    /// Where its parts lie.
+    /// The offsets of its parts.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.at
     }
 
-    /// The whole packet, without what may lie behind it in its buffer.
+    /// The whole IP packet, without padding behind it in its buffer.
     #[must_use]
     pub fn packet(&self) -> &'a [u8] {
         self.packet
@@ -151,7 +151,7 @@ impl<'a> Segment<'a> {
         be32(self.packet, self.at.tcp_at + 4)
     }
 
-    /// Acknowledgment number, whether the flag says that it counts or not.
+    /// Acknowledgment number, valid or not (see [`Flags::ACK`]).
     #[must_use]
     pub fn ack_seq(&self) -> u32 {
         be32(self.packet, self.at.tcp_at + 8)
@@ -169,7 +169,7 @@ impl<'a> Segment<'a> {
         be16(self.packet, self.at.tcp_at + 14)
     }
 
-    /// How far the segment moves the sequence number: payload, SYN and FIN.
+    /// The sequence numbers that the segment takes up: payload, SYN and FIN.
     #[must_use]
     pub fn seq_len(&self) -> u32 {
         let flags = self.flags();
@@ -185,14 +185,14 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The options of a segment are malformed.
+/// An error: the options of a segment are malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadOptions;
 
-/// An option as it lies in the header.
+/// One option of a TCP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawOption<'a> {
-    /// Its place in the option bytes.
+    /// Its offset in the option bytes.
     pub at: usize,
     /// Kind, length (except for EOL and NOP) and content.
     pub bytes: &'a [u8],
@@ -206,7 +206,7 @@ impl RawOption<'_> {
     }
 }
 
-/// The options one after another, up to EOL (which is not among them) or the end; after an error there are no more.
+/// Iterates over the options up to EOL (which is not returned) or the end. After an error it returns nothing more.
 #[derive(Debug, Clone)]
 pub struct Options<'a> {
     bytes: &'a [u8],
@@ -214,7 +214,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Of the bytes behind the fixed header.
+    /// Iterates over the bytes behind the fixed header.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Options { bytes, at: 0 }
@@ -255,42 +255,42 @@ impl<'a> Iterator for Options<'a> {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AoOption {
-    /// Its place in the option bytes.
+    /// Its offset in the option bytes.
     pub at: usize,
     /// SendID of the sender's key.
     pub key_id: u8,
-    /// RecvID of the key that the sender wants to be answered with.
+    /// RecvID of the key that the sender asks its peer to use.
     pub rnext_key_id: u8,
     /// Length of the MAC in bytes, 1 to 36.
     pub mac_len: usize,
 }
 
 impl AoOption {
-    /// Where the MAC starts in the TCP header.
+    /// The offset of the MAC in the TCP header.
     #[must_use]
     pub fn mac_at(&self) -> usize {
         20 + self.at + 4
     }
 }
 
-/// What authenticates a segment.
+/// The authentication option of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
-    /// TCP-MD5 (RFC 2385): the option's place in the option bytes.
+    /// TCP-MD5 (RFC 2385).
     Md5 {
-        /// Place in the option bytes.
+        /// Offset in the option bytes.
         at: usize,
     },
     /// TCP-AO.
     Ao(AoOption),
 }
 
-/// Remaining bytes below which an authentication option cannot follow; the kernel looks no further.
+/// Fewer remaining bytes than this cannot hold an authentication option; the kernel stops there.
 const MIN_AUTH_LEN: usize = 5;
 
 impl Auth {
-    /// Finds the authentication option among the option bytes, with the kernel's idea of malformed
-    /// (`tcp_do_parse_auth_options`): it does not look at the last four bytes.
+    /// Finds the authentication option in the option bytes. Malformed options are those of the kernel
+    /// (`tcp_do_parse_auth_options`), which ignores the last four bytes.
     ///
     /// # Errors
     /// [`BadOptions`]: a length that cannot be, a second authentication option, a TCP-AO option without MAC.

@@ -1,28 +1,28 @@
-//! The walk over the headers of an IP packet to the first protocol behind them, whatever it is; and what may be written
-//! into them.
+//! Walks the headers of an IP packet to the first upper-layer protocol, and edits the fields of IP headers.
 
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, finish, sum};
 use crate::wire::proto;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Not a whole IP packet: cut short, or lengths that contradict each other.
+/// An error: not a complete IP packet, or its lengths contradict each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Where the headers of an IP packet end; all in bytes from its front.
+/// Offsets of a packet's upper-layer header and end, in bytes from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Walk {
     /// IP version.
     pub family: Family,
-    /// The first protocol that is no IPv6 extension header of the path (hop-by-hop, destination, routing, whole fragment).
+    /// The first protocol that is not an IPv6 hop-by-hop, destination options or routing header, or the fragment header
+    /// of an unfragmented packet.
     pub upper: u8,
-    /// Where it starts.
+    /// The offset of its header.
     pub upper_at: usize,
-    /// Where the byte lies that names it.
+    /// The offset of the byte that holds its number.
     pub next_at: usize,
-    /// Where the packet ends; the buffer may be longer.
+    /// The end of the packet; the buffer may be longer.
     pub end: usize,
-    /// Whether this is a piece of a packet.
+    /// Whether the packet is a fragment.
     pub fragment: bool,
 }
 
@@ -56,11 +56,11 @@ fn v6(packet: &[u8]) -> Result<Walk, Malformed> {
         return Err(Malformed);
     }
     let (mut upper, mut upper_at, mut next_at, mut fragment) = (packet[6], V6_HEADER_LEN, 6, false);
-    // Ends, because each header is at least eight bytes long.
+    // The loop ends because each header has at least eight bytes.
     while matches!(upper, proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION) && !fragment {
         let header: &[u8; 8] = packet[upper_at..end].first_chunk().ok_or(Malformed)?;
         let len = if upper == proto::FRAGMENT {
-            // All but the reserved bits: an offset, or more to come.
+            // The offset and the more-fragments flag, without the reserved bits.
             fragment = u16::from_be_bytes([header[2], header[3]]) & 0xfff9 != 0;
             8
         } else {
@@ -74,8 +74,9 @@ fn v6(packet: &[u8]) -> Result<Walk, Malformed> {
     Ok(Walk { family: Family::V6, upper, upper_at, next_at, end, fragment })
 }
 
-/// Where the headers end that a router looks at, as Linux finds it (`ip6_find_1stfragopt`): that place and the byte that
-/// names what follows. ESP and AH of transport mode go there. For IPv4 it is the end of the header.
+/// Returns the end of the headers that routers process, as Linux finds it (`ip6_find_1stfragopt`), and the offset of
+/// the byte that holds the number of the next protocol. ESP and AH of transport mode are inserted there. For IPv4 it is
+/// the end of the header.
 ///
 /// # Errors
 /// [`Malformed`].
@@ -99,7 +100,7 @@ pub fn unfragmentable(packet: &[u8], walk: &Walk) -> Result<(usize, usize), Malf
     }
 }
 
-/// Source and destination of an IP packet whose header is whole.
+/// Source and destination of an IP packet whose header is complete.
 #[must_use]
 #[inline]
 pub fn addresses(packet: &[u8], family: Family) -> (IpAddr, IpAddr) {
@@ -127,7 +128,7 @@ pub fn address_pair(packet: &[u8]) -> Result<(IpAddr, IpAddr), Malformed> {
     }
 }
 
-/// DSCP and ECN of an IP packet whose header is whole.
+/// DSCP and ECN of an IP packet whose header is complete.
 #[must_use]
 pub fn ds_field(packet: &[u8], family: Family) -> u8 {
     match family {
@@ -136,7 +137,7 @@ pub fn ds_field(packet: &[u8], family: Family) -> u8 {
     }
 }
 
-/// Writes DSCP and ECN; IPv4's checksum is put right.
+/// Writes DSCP and ECN, and updates IPv4's checksum.
 pub fn set_ds_field(packet: &mut [u8], family: Family, value: u8) {
     match family {
         Family::V4 => {
@@ -150,7 +151,7 @@ pub fn set_ds_field(packet: &mut [u8], family: Family, value: u8) {
     }
 }
 
-/// Writes the length of a packet that ends with the slice; IPv4's checksum is put right.
+/// Writes the length of the packet that fills the slice, and updates IPv4's checksum.
 ///
 /// # Errors
 /// [`Malformed`] when it does not fit.
