@@ -225,7 +225,7 @@ fn daemon(test: &str, peers: u32, keys: u32, seconds: u32) {
     let [server, client] = configs(peers, 0..keys);
     let (server, client) = (pair.config("server.toml", &server), pair.config("client.toml", &client));
     let start = |space: &str, config: &str, protected: u32| {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let mut daemon = pair.daemon(space, config);
         daemon.expect(&format!("{protected} peers protected"), 1);
         (daemon, begun.elapsed())
