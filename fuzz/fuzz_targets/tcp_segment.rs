@@ -92,13 +92,13 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
     let Choice::Sign(signature) = choose(&segment, &from) else { return };
     let Ok(cut) = Cut::new(&segment, &signature.option, mss) else { return };
     let mut out = vec![0; cut.total_len()];
-    cut.write(&mut out).expect("room enough");
+    cut.write(segment.packet(), &mut out).expect("room enough");
     let mut ops: Vec<Sign<'_>> = cut
         .packets(&mut out)
         .map(|(packet, at, seq)| {
             assert_eq!(Layout::find(packet), Ok(at));
             let cover = signature.coverage(seq);
-            Sign { tfm: signature.tfm.mac(), packet, at, cover, checksum: Checksum::Full, status: Ok(()) }
+            Sign { tfm: &signature.tfm, packet, at, cover, checksum: Checksum::Full, status: Ok(()) }
         })
         .collect();
     sign(&mut ops);
@@ -111,7 +111,7 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
     let mut joined: Option<Join> = None;
     for (packet, (at, cover)) in cut.packets(&mut out).map(|(packet, ..)| packet).zip(checks) {
         assert!(ip::tcp_checksum_ok(packet, &at));
-        let mut op = [Verify { tfm: signature.tfm.mac(), packet, at, cover, status: Ok(()) }];
+        let mut op = [Verify { tfm: &signature.tfm, packet, at, cover, status: Ok(()) }];
         verify(&mut op);
         assert_eq!(op[0].status, Ok(()));
         let plain = Segment::parse(stripped(packet)).expect("still a segment");

@@ -110,7 +110,7 @@ impl Namespace {
         if socket.configured.as_ref().is_none_or(|(_, n)| **n != *name) {
             socket.configured = Some((peer, Arc::from(name)));
         }
-        for (id, socket) in &mut self.sockets {
+        for (id, socket) in self.sockets.iter_mut() {
             let Some(info) = socket.info.as_mut().filter(|_| socket.configured.as_ref().is_some_and(|c| c.0 == peer))
             else {
                 continue;
@@ -193,7 +193,7 @@ impl Namespace {
         let mut list = Vec::new();
         for (id, ends) in self.configured_flows() {
             let peer_mss = self.mss_of(&ends);
-            let Some(socket) = self.sockets.get_mut(&id) else { continue };
+            let Some(socket) = self.sockets.data_mut(id) else { continue };
             let (Some((_, name)), Some(info)) = (&socket.configured, &socket.info) else { continue };
             let Some(conn) = info.conn().filter(|_| info.is_keyed()) else { continue };
             let key = |k: Option<KeyRef>| k.and_then(|k| info.key(k)).map(|k| (k.mkt.send_id, k.mkt.recv_id));

@@ -136,6 +136,10 @@ impl Namespace {
 
     /// What came of a connect() whose answer nobody told, by the facts at a later call.
     pub(crate) fn infer_connect(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
+        // Most calls come when there is nothing to infer: they are no change.
+        if self.sockets.get(&id).is_none_or(|s| s.connecting.is_none()) {
+            return;
+        }
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Some(mut connecting) = socket.connecting.take() else { return };
         if !connecting.sent && facts.unconnected() {

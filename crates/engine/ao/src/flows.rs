@@ -41,8 +41,8 @@ const GONE_MS: u64 = 75_000;
 /// the answer is open.
 const LOOK_MS: u64 = 10_000;
 
-/// The most questions of one [`Namespace::sweep`]: a few milliseconds.
-const MAX_LOOKS: usize = 1024;
+/// The most questions of one [`Namespace::sweep`]: a fraction of a millisecond.
+const MAX_LOOKS: usize = 32;
 
 /// Connections that the kernel has not been asked about, from which on the answers to SYN cookies have to wait.
 const MAX_UNSEEN: usize = 16_384;
@@ -85,6 +85,8 @@ pub struct Target {
     request: Option<Request>,
     vrf: i32,
     device: u32,
+    /// The MSS that the peer announced; 0 when its SYN was not seen.
+    peer_mss: u16,
 }
 
 /// What is known of a segment before keys are looked at.
@@ -139,12 +141,17 @@ impl Namespace {
             Stage::Open => (State::Established, None),
             Stage::Gone => (State::TimeWait, None),
         };
-        Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device }
+        Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device, peer_mss: flow.peer_mss }
     }
 
     /// Finds where an inbound segment belongs.
-    pub fn track_in(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
-        let ends = Ends::received(segment);
+    pub(super) fn track_in(
+        &mut self,
+        segment: &Segment<'_>,
+        ends: Ends,
+        device: u32,
+        kernel: &mut dyn Kernel,
+    ) -> Track {
         let flags = segment.flags();
         let first_syn = flags.syn() && !flags.ack();
         if let Some(flow) = self.flows.get(&ends) {
@@ -191,8 +198,14 @@ impl Namespace {
     }
 
     /// Finds where an outbound segment belongs, and learns from it.
-    pub fn track_out(&mut self, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel, now_ms: u64) -> Track {
-        let ends = Ends::sent(segment);
+    pub(super) fn track_out(
+        &mut self,
+        segment: &Segment<'_>,
+        ends: Ends,
+        device: u32,
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+    ) -> Track {
         let flags = segment.flags();
         if flags.syn() && !flags.ack() {
             return self.track_syn(ends, segment, device, kernel);
@@ -205,7 +218,7 @@ impl Namespace {
                     flow.due_ms = now_ms + HALF_OPEN_MS;
                 }),
                 Stage::Open | Stage::Gone => {
-                    if let Some(info) = self.info_mut(id) {
+                    if let Some(info) = self.sockets.data_mut(id).and_then(|s| s.info.as_mut()) {
                         output::sent(info, segment);
                     }
                 }
@@ -284,15 +297,10 @@ impl Namespace {
             Some(_) => None,
         };
         let id = configured.unwrap_or(found.id);
-        let Some(socket) = self.sockets.get_mut(&id) else {
-            return Track::To(Target {
-                id,
-                ends,
-                state: if found.state == KernelState::Listen { State::Listen } else { State::Established },
-                request: None,
-                vrf: found.vrf,
-                device,
-            });
+        let unknown = Target { id, ends, state: State::Listen, request: None, vrf: found.vrf, device, peer_mss: 0 };
+        let Some(socket) = self.sockets.data_mut(id) else {
+            let state = if found.state == KernelState::Listen { State::Listen } else { State::Established };
+            return Track::To(Target { state, ..unknown });
         };
         socket.listening |= found.state == KernelState::Listen;
         let state = match found.state {
@@ -306,7 +314,7 @@ impl Namespace {
         if state == State::Established && keyed {
             self.put(ends, Flow { device, ..Flow::open(id, found.vrf) });
         }
-        Track::To(Target { id, ends, state, request: None, vrf: found.vrf, device })
+        Track::To(Target { state, ..unknown })
     }
 
     /// Notes a connection. One of before between the same ends goes, with its keys where nobody will tell that its socket
@@ -322,24 +330,24 @@ impl Namespace {
 
     /// Decides what an inbound segment needs.
     #[must_use]
-    pub fn classify<'a>(&'a self, segment: &Segment<'_>, to: &'a Target) -> Class<'a> {
+    pub(super) fn classify(&self, segment: &Segment<'_>, to: &Target) -> Class {
         input::classify(segment, &self.endpoint(to))
     }
 
     /// Decides how an outbound segment is signed.
     #[must_use]
-    pub fn choose<'a>(&'a self, segment: &Segment<'_>, from: &'a Target) -> Choice<'a> {
+    pub(super) fn choose(&self, segment: &Segment<'_>, from: &Target) -> Choice {
         output::choose(segment, &self.endpoint(from))
     }
 
     /// Counts a segment that was refused before its MAC was looked at.
-    pub fn refused(&mut self, to: &Target, refusal: &Refusal) {
-        let info = self.sockets.get_mut(&to.id).and_then(|s| s.info.as_mut());
+    pub(super) fn refused(&mut self, to: &Target, refusal: &Refusal) {
+        let info = self.sockets.data_mut(to.id).and_then(|s| s.info.as_mut());
         input::refuse(refusal, info, &mut self.netstat);
     }
 
     /// Counts a segment that was dropped for want of a socket.
-    pub fn dropped(&mut self, reason: DropReason) {
+    pub(super) fn dropped(&mut self, reason: DropReason) {
         self.netstat.dropped(reason);
     }
 
@@ -347,7 +355,7 @@ impl Namespace {
     ///
     /// # Errors
     /// Why the segment goes.
-    pub fn settled(
+    pub(super) fn settled(
         &mut self,
         segment: &Segment<'_>,
         to: &Target,
@@ -356,7 +364,7 @@ impl Namespace {
         verdict: Result<(), DropReason>,
         now_ms: u64,
     ) -> Result<(), DropReason> {
-        let Some(info) = self.sockets.get_mut(&to.id).and_then(|s| s.info.as_mut()) else {
+        let Some(info) = self.sockets.data_mut(to.id).and_then(|s| s.info.as_mut()) else {
             return Err(DropReason::NoSocket);
         };
         input::settle(info, ticket, verdict, &mut self.netstat)?;
@@ -470,10 +478,11 @@ impl Namespace {
     }
 
     /// Asks the kernel about connections whose handshake was completed a while ago and of whose socket nobody has heard:
-    /// a replayed segment, or one for which the listener had no room, opens none. To be called about once a second.
-    pub fn sweep(&mut self, kernel: &mut dyn Kernel, now_ms: u64) {
+    /// a replayed segment, or one for which the listener had no room, opens none. To be called about once a second, and again as
+    /// long as it returns that there may be more.
+    pub fn sweep(&mut self, kernel: &mut dyn Kernel, now_ms: u64) -> bool {
         for _ in 0..MAX_LOOKS {
-            let Some((ends, flow)) = self.flows.first_unseen(now_ms) else { return };
+            let Some((ends, flow)) = self.flows.first_unseen(now_ms) else { return false };
             let id = flow.id;
             match kernel.has(&ends, flow.device) {
                 Some(true) => self.flows.change(&ends, |flow| flow.due_ms = 0),
@@ -481,6 +490,7 @@ impl Namespace {
                 None => self.flows.change(&ends, |flow| flow.due_ms = now_ms + LOOK_MS),
             }
         }
+        true
     }
 
     /// News of sockets that closed were lost: the kernel is asked about all connections whose device is known.
@@ -535,7 +545,7 @@ impl Namespace {
         let Some(flow) = self.flows.get(&ends) else { return false };
         let state = self.target(ends, flow).state;
         let id = flow.id;
-        let Some(info) = self.sockets.get_mut(&id).and_then(|s| s.info.as_mut()) else { return false };
+        let Some(info) = self.sockets.data_mut(id).and_then(|s| s.info.as_mut()) else { return false };
         input::ignore_icmp(info, state, error, &mut self.netstat)
     }
 
@@ -564,20 +574,13 @@ impl Namespace {
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.
-    pub fn announced(&mut self, ends: Ends, mss: u16) {
+    pub(super) fn announced(&mut self, ends: Ends, mss: u16) {
         self.flows.change(&ends, |flow| flow.peer_mss = mss);
-    }
-
-    /// The MSS that the peer announced; `None` when its SYN was not seen.
-    #[must_use]
-    pub fn peer_mss(&self, from: &Target) -> Option<u16> {
-        self.flows.get(&from.ends).map(|f| f.peer_mss).filter(|mss| *mss > 0)
     }
 
     /// The longest option that a segment of this connection may get, in bytes with padding: what its payload has to leave
     /// free. The largest of all its keys, because any of them may come into use.
-    #[must_use]
-    pub fn option_room(&self, to: &Target) -> usize {
+    pub(super) fn option_room(&self, to: &Target) -> usize {
         self.info(to.id).map_or(0, |info| info.keys().option_room(to.ends.remote.ip()))
     }
 }
@@ -587,6 +590,11 @@ impl Target {
     #[must_use]
     pub fn ends(&self) -> Ends {
         self.ends
+    }
+
+    /// The MSS that the peer announced; `None` when its SYN was not seen.
+    pub(super) fn peer_mss(&self) -> Option<u16> {
+        Some(self.peer_mss).filter(|mss| *mss > 0)
     }
 
     /// Whether it is a listener, or a half-open connection of one.

@@ -10,6 +10,7 @@ use crate::rules::Rules;
 use crate::saved::Saved;
 use crate::user::key_memory;
 use core::net::IpAddr;
+use core::ops::{Deref, DerefMut};
 use sealane_abi::Profile;
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Netstat;
@@ -59,11 +60,49 @@ impl Socket {
     }
 }
 
+/// The sockets of a namespace. Each mutable access counts as a change by which a burst that has been begun may have to be
+/// judged again; [`Sockets::data_mut`] is the exception.
+#[derive(Default)]
+pub(crate) struct Sockets {
+    by_id: HashMap<SocketId, Socket>,
+    changes: u64,
+}
+
+impl Sockets {
+    /// A socket, for what packets change themselves: counters, sequence numbers, the key that the peer asks for, the last
+    /// drop. Segments of other bursts come out the same before and after it.
+    pub(crate) fn data_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.by_id.get_mut(&id)
+    }
+}
+
+impl Deref for Sockets {
+    type Target = HashMap<SocketId, Socket>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_id
+    }
+}
+
+impl DerefMut for Sockets {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.changes += 1;
+        &mut self.by_id
+    }
+}
+
+/// Counts of changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Changes {
+    sockets: u64,
+    flows: u64,
+}
+
 /// The sockets of one network namespace.
 pub struct Namespace {
     pub(crate) profile: Profile,
     pub(crate) algorithms: Algorithms,
-    pub(crate) sockets: HashMap<SocketId, Socket>,
+    pub(crate) sockets: Sockets,
     pub(crate) netstat: Netstat,
     pub(crate) flows: Flows,
     pub(crate) drops: Drops,
@@ -84,7 +123,7 @@ impl Namespace {
         Namespace {
             profile,
             algorithms,
-            sockets: HashMap::new(),
+            sockets: Sockets::default(),
             netstat: Netstat::default(),
             flows: Flows::default(),
             drops: Drops::default(),
@@ -151,6 +190,12 @@ impl Namespace {
     /// The same, to count.
     pub fn netstat_mut(&mut self) -> &mut Netstat {
         &mut self.netstat
+    }
+
+    /// The changes so far by which a packet may come out differently: a burst that was begun before one of them is judged
+    /// again when it is ended.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes { sockets: self.sockets.changes, flows: self.flows.changes() }
     }
 
     pub(crate) fn rules(&self) -> Rules {

@@ -51,7 +51,7 @@ impl Namespace {
         };
         let numbers = to.filter(|_| is_explained(reason) && option.is_some()).and_then(|to| self.numbers(segment, to));
         let slot = match to.filter(|_| known) {
-            Some(to) => self.sockets.get_mut(&to.id()).map(|s| &mut s.last_drop),
+            Some(to) => self.sockets.data_mut(to.id()).map(|s| &mut s.last_drop),
             None => Some(&mut self.drops.stray),
         };
         let Some(slot) = slot else { return };

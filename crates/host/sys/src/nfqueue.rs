@@ -119,6 +119,25 @@ impl Queue {
         })
     }
 
+    /// Opens `count` free queues that follow one another, the first at or after `first`.
+    ///
+    /// # Errors
+    /// As [`Queue::open`].
+    pub fn open_many(first: u16, count: usize, gso: bool) -> io::Result<Vec<Self>> {
+        let mut queues: Vec<Queue> = Vec::with_capacity(count);
+        let mut next = first;
+        while queues.len() < count {
+            let queue = Queue::open(next, gso)?;
+            // One in between is somebody else's: those before it are too few.
+            if queues.last().is_some_and(|last| last.number() + 1 != queue.number()) {
+                queues.clear();
+            }
+            next = queue.number().checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?;
+            queues.push(queue);
+        }
+        Ok(queues)
+    }
+
     /// Its number, for the rules.
     pub fn number(&self) -> u16 {
         self.number

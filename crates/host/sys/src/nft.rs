@@ -78,10 +78,13 @@ impl Default for Marks {
 /// What the rules say.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Number of the queue of packets that leave.
+    /// Number of the first queue of packets that leave.
     pub output_queue: u16,
-    /// Number of the queue of packets that come in.
+    /// Number of the first queue of packets that come in.
     pub input_queue: u16,
+    /// The number of queues that follow one another in each direction. The kernel picks one by a hash of both addresses
+    /// that is the same in both directions (`nfqueue_hash`).
+    pub queues: u16,
     /// Marks of what we send and give back.
     pub marks: Marks,
     /// Whether every TCP segment with option 29 is queued, whoever sent it. Not where a kernel that has TCP-AO serves
@@ -257,6 +260,11 @@ impl Table {
             Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(()),
             done => done,
         }
+    }
+
+    /// Whether segments of a flow are taken away at this device's ingress.
+    pub fn has_flows(&self, index: u32) -> bool {
+        self.flows.iter().any(|flow| flow.device == index)
     }
 
     /// Whether the device has a chain.

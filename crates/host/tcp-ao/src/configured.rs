@@ -104,7 +104,7 @@ impl Configured {
     /// Keeps all connections, for the daemon that comes next.
     pub fn save(&self) {
         for (space, _) in self.served.values() {
-            space.shared().save(&mut space.engine());
+            space.shared().save();
         }
     }
 

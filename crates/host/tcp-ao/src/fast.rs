@@ -12,36 +12,26 @@
 //! twice, which TCP knows from networks.
 
 mod device;
-mod join;
+mod up;
 
-use super::path::{Counters, Shared};
+use super::path::Shared;
+use super::transmit::Links;
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
-use sealane_engine_ao::{Ends, Kernel};
+use sealane_engine_ao::{Ends, Kernel, VerifyBurst};
 use sealane_net::wire::tcp::Segment;
 use sealane_sys::link;
 use sealane_sys::nft::{Flow, Marks, Table};
-use sealane_sys::raw::Raw;
+use sealane_sys::promote::{Counted, IDLE_TICKS, RETRY, WORTH};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The most devices with a ring.
 pub(super) const MAX_DEVICES: usize = 16;
-/// A connection is worth it from this many segments in [`WINDOW`] on.
-const WORTH: u32 = 64;
-/// For how long segments are counted.
-const WINDOW: Duration = Duration::from_millis(100);
-/// Connections that are counted at a time.
-const MAX_COUNTED: usize = 4096;
-/// A connection that had fewer segments than [`WORTH`] for so many ticks goes back to the queue.
-const IDLE_TICKS: u8 = 10;
 /// So many ticks without progress mean that what is given back does not arrive.
 const STUCK_TICKS: u8 = 2;
-/// For how long a device is left alone that could not have it.
-const RETRY: Duration = Duration::from_secs(60);
 
 /// A connection's incoming segments, and the device that they come by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,11 +41,6 @@ struct Way {
 }
 
 impl Way {
-    /// That of a segment which `device` received.
-    fn of(device: u32, segment: &Segment<'_>) -> Self {
-        Way { device, ends: Ends::received(segment) }
-    }
-
     fn flow(&self) -> Flow {
         Flow { device: self.device, source: self.ends.remote, destination: self.ends.local }
     }
@@ -116,14 +101,13 @@ struct Unable {
     until: Instant,
 }
 
-/// The fast path of one namespace.
+/// The fast path of one worker.
 pub(super) struct Fast {
     marks: Marks,
     wanted: DataPath,
     /// Packets that rings of devices which are gone have dropped.
     drops: u64,
-    counted: HashMap<Way, u32>,
-    window: Instant,
+    counted: Counted<Way>,
     devices: BTreeMap<u32, Device>,
     /// Devices that cannot have it: no Ethernet, the kernel lacks something, or it did not work.
     unable: BTreeMap<u32, Unable>,
@@ -137,6 +121,8 @@ pub(super) struct Pass {
     pub(super) frames: usize,
     /// Whether superframes are left that may grow.
     pub(super) open: bool,
+    /// Whether frames are left, because others have their turn.
+    pub(super) more: bool,
 }
 
 impl Fast {
@@ -146,8 +132,7 @@ impl Fast {
             marks,
             wanted,
             drops: 0,
-            counted: HashMap::new(),
-            window: Instant::now(),
+            counted: Counted::new(Instant::now()),
             devices: BTreeMap::new(),
             unable: BTreeMap::new(),
             ways: HashMap::new(),
@@ -160,33 +145,18 @@ impl Fast {
     }
 
     /// Counts an authentic segment that came by the queue, and says whether its connection is worth [`Fast::promote`].
-    pub(super) fn count(&mut self, device: u32, packet: &[u8]) -> Option<Ends> {
-        if self.window.elapsed() > WINDOW {
-            self.window = Instant::now();
-            self.counted.clear();
-        }
+    pub(super) fn count(&mut self, device: u32, ends: Ends) -> bool {
         if self.wanted == DataPath::Queue || self.unable.contains_key(&device) {
-            return None;
+            return false;
         }
-        let segment = Segment::parse(packet).ok()?;
-        let way = Way::of(device, &segment);
-        if self.counted.len() >= MAX_COUNTED && !self.counted.contains_key(&way) {
-            return None;
-        }
-        let segments = self.counted.entry(way).or_insert(0);
-        *segments += 1;
-        (*segments == WORTH && !self.ways.contains_key(&way)).then_some(way.ends)
+        let way = Way { device, ends };
+        self.counted.count(way, Instant::now()) == WORTH && !self.ways.contains_key(&way)
     }
 
     /// Notes a segment that came by the queue without a signature: if it belongs to a connection of the fast path, that
     /// has probably given it back, and somebody has changed its mark.
-    pub(super) fn unsigned(&mut self, device: u32, packet: &[u8]) {
-        if self.ways.is_empty() {
-            return;
-        }
-        if let Ok(segment) = Segment::parse(packet)
-            && let Some(activity) = self.ways.get_mut(&Way::of(device, &segment))
-        {
+    pub(super) fn unsigned(&mut self, device: u32, ends: Ends) {
+        if let Some(activity) = self.ways.get_mut(&Way { device, ends }) {
             activity.lost = true;
         }
     }
@@ -220,26 +190,19 @@ impl Fast {
         self.unable.insert(device, Unable { why, until: Instant::now() + RETRY });
     }
 
-    /// Sends pieces of one superframe that is to leave by `device`; `bound` says that its socket leaves by no other.
-    /// What cannot be sent is lost, and sent again.
-    pub(super) fn send(&mut self, counters: &Counters, raw: &Raw, device: u32, bound: bool, packets: &[&[u8]]) {
-        let only = if bound { device } else { 0 };
-        match self.devices.get_mut(&device) {
-            Some(by) => by.send(counters, raw, only, packets),
-            None => {
-                let sent = raw.send(packets, only, false);
-                counters.refused.fetch_add(sent.refused as u64, Ordering::Relaxed);
-            }
-        }
+    /// The link headers of a device with a ring.
+    pub(super) fn links(&mut self, device: u32) -> Option<&mut Links> {
+        self.devices.get_mut(&device).map(|device| &mut device.links)
     }
 
     /// Judges what is in the rings.
-    pub(super) fn serve(&mut self, shared: &Shared, kernel: &mut dyn Kernel) -> Pass {
+    pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut dyn Kernel) -> Pass {
         let mut pass = Pass::default();
         for device in self.devices.values_mut() {
-            let one = device.serve(shared, kernel, &mut self.ways);
+            let one = device.serve(shared, work, kernel, &mut self.ways);
             pass.frames += one.frames;
             pass.open |= one.open;
+            pass.more |= one.more;
         }
         pass
     }
@@ -282,19 +245,25 @@ impl Fast {
                 gone.push((index, None));
             }
         }
-        let drops: u64 = self.devices.values_mut().map(|d| d.ring.drops()).sum();
-        shared.counters.ring_drops.store(self.drops + drops, Ordering::Relaxed);
         for (index, why) in gone {
             self.drops += self.devices.remove(&index).map_or(0, |mut d| d.ring.drops());
             for way in self.ways.extract_if(|way, _| way.device == index) {
                 done = done.and(table.remove_flow(way.0.flow()));
             }
-            done = done.and(table.remove_device(index));
+            // Other workers may need it still.
+            if !table.has_flows(index) {
+                done = done.and(table.remove_device(index));
+            }
             if let Some(why) = why {
                 self.give_up(index, why);
             }
         }
         done
+    }
+
+    /// Packets that did not fit into a ring.
+    pub(super) fn drops(&mut self) -> u64 {
+        self.drops + self.devices.values_mut().map(|d| d.ring.drops()).sum::<u64>()
     }
 
     /// Connections that take it.

@@ -2,12 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod configured;
+mod counters;
 mod fast;
 mod leftover;
 mod path;
 mod protected;
 mod space;
 mod state;
+mod tables;
+mod transmit;
+mod worker;
 
 pub use configured::{Configured, Error};
 pub use path::clear;

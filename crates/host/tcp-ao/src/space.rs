@@ -1,7 +1,7 @@
 //! The network namespaces in which TCP-AO is served.
 
 use super::leftover;
-use super::path::{self, Shared};
+use super::path::{self, Shared, Wanted};
 use super::protected::Held;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
-    data_path: DataPath,
+    wanted: Wanted,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
     /// What a socket is told in a namespace where nobody has used TCP-AO.
@@ -38,18 +38,26 @@ pub struct Spaces {
 const MAX_EARLY: usize = 4096;
 
 impl Spaces {
-    /// None yet. `algorithms` are what keys can be made of, `data_path` is how segments may travel.
+    /// None yet. `algorithms` are what keys can be made of, `data_path` is how segments may travel, and one thread moves them
+    /// in each.
     pub fn new(profile: Profile, algorithms: Algorithms, data_path: DataPath) -> Self {
         let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
         Spaces {
             profile,
             algorithms,
-            data_path,
+            wanted: Wanted { data_path, workers: 1 },
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
             blank,
             early: Mutex::default(),
         }
+    }
+
+    /// The same with so many threads for each namespace that is served from now on.
+    #[must_use]
+    pub fn with_workers(mut self, workers: u16) -> Self {
+        self.wanted.workers = workers.max(1);
+        self
     }
 
     /// Whether there are none: then no call but a key's concerns us.
@@ -93,7 +101,7 @@ impl Spaces {
         }
         let left = netns.run(|| leftover::take_over(id.inode()))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
-        let space = Space::start(netns, engine, &left, self.data_path, |_| {})?;
+        let space = Space::start(netns, engine, &left, self.wanted, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -103,7 +111,7 @@ impl Spaces {
     /// Why it cannot be served.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
-        let space = Space::start(netns, self.new_engine(), peers, self.data_path, prepare)?;
+        let space = Space::start(netns, self.new_engine(), peers, self.wanted, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
     }
 
@@ -142,8 +150,8 @@ impl Spaces {
         let mut list: Vec<admin::Namespace> = (spaces.iter())
             .map(|(id, space)| {
                 // The engine goes on with its packets while what was dropped is looked at.
-                let copied = space.engine().snapshot(space.shared.start_wall_ms);
-                let path = Some(space.shared.counters.describe(self.data_path));
+                let copied = space.shared.delivered().snapshot(space.shared.start_wall_ms);
+                let path = Some(space.shared.counters.describe(self.wanted.data_path));
                 let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
                 path::complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
                 namespace
@@ -183,7 +191,7 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 pub struct Space {
     netns: Netns,
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Space {
@@ -191,11 +199,16 @@ impl Space {
         netns: Netns,
         engine: Namespace,
         peers: &[Prefix],
-        data_path: DataPath,
+        wanted: Wanted,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let (shared, thread) = path::start(&netns, engine, peers, data_path, prepare)?;
-        Ok(Arc::new(Space { netns, shared, thread: Mutex::new(Some(thread)) }))
+        let (shared, threads) = path::start(&netns, engine, peers, wanted, prepare)?;
+        Ok(Arc::new(Space { netns, shared, threads: Mutex::new(threads) }))
+    }
+
+    /// Its engine, for an answer that shows what segments did: who sees that one was counted sees what it did to its socket.
+    pub fn delivered(&self) -> MutexGuard<'_, Namespace> {
+        self.shared.delivered()
     }
 
     /// Its engine.
@@ -267,11 +280,7 @@ impl Space {
     fn stop(&self) {
         path::complain("connections that are to end", path::end_connections(&self.netns, &self.shared));
         std::thread::sleep(LAST_WORDS);
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.waker.wake();
-        if let Some(thread) = self.thread.lock().take() {
-            let _ = thread.join();
-        }
+        path::halt(&self.shared, core::mem::take(&mut *self.threads.lock()));
         if let Some(table) = self.shared.table.lock().take() {
             path::complain("taking the rules away", table.delete());
         }

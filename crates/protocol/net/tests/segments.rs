@@ -243,8 +243,8 @@ fn join_undoes_cut() {
         let cut = Cut::new(&parsed, &fields, mss).unwrap();
         assert_eq!(cut.count(), payload.len().div_ceil(mss));
         let mut out = vec![0; cut.total_len() + 5];
-        assert_eq!(cut.write(&mut vec![0; cut.total_len() - 1]), Err(DropReason::Overload));
-        cut.write(&mut out).unwrap();
+        assert_eq!(cut.write(&super_frame, &mut vec![0; cut.total_len() - 1]), Err(DropReason::Overload));
+        cut.write(&super_frame, &mut out).unwrap();
 
         let mut joined: Option<Join> = None;
         let mut gathered = Vec::new();
@@ -303,7 +303,7 @@ fn cwr_stays_on_the_first_packet() {
     let segment = Segment::parse(&packet).unwrap();
     let cut = Cut::new(&segment, &fields(12), 10).unwrap();
     let mut out = vec![0; cut.total_len()];
-    cut.write(&mut out).unwrap();
+    cut.write(&packet, &mut out).unwrap();
     let flags: Vec<u8> = cut.packets(&mut out).map(|(p, _, _)| Segment::parse(p).unwrap().flags().0).collect();
     assert_eq!(flags, [Flags::ACK | Flags::CWR, Flags::ACK, Flags::ACK | Flags::PSH]);
     assert_eq!(Cut::new(&segment, &fields(12), 0).err(), Some(DropReason::NoRoom));

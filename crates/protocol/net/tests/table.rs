@@ -217,7 +217,7 @@ fn a_hundred_thousand_keys_and_connections() {
         let mut out = vec![0; 200];
         let at = insert(&plain, &signature.option, &mut out).unwrap();
         let cover = signature.coverage(plain.seq());
-        let tfm = signature.tfm.mac();
+        let tfm = &signature.tfm;
         let mut op = [Sign { tfm, packet: &mut out, at, cover, checksum: Checksum::Full, status: Ok(()) }];
         sign(&mut op);
         out.truncate(at.end);

@@ -141,11 +141,11 @@ impl End {
         let gso_size = if self.scale == 1 { max_payload(&at, options_len, MTU) } else { payload.len().max(1) };
         let cut = Cut::new(&plain, &signature.option, gso_size.min(self.mss.max(1))).unwrap();
         let mut out = vec![0; cut.total_len()];
-        cut.write(&mut out).unwrap();
+        cut.write(plain.packet(), &mut out).unwrap();
         let mut ops: Vec<Sign<'_>> = cut
             .packets(&mut out)
             .map(|(packet, at, seq)| Sign {
-                tfm: signature.tfm.mac(),
+                tfm: &signature.tfm,
                 packet,
                 at,
                 cover: signature.coverage(seq),
@@ -270,7 +270,7 @@ impl End {
         let request = self.request;
         let to =
             Endpoint { info: Some(&self.info), state: self.state, request: request.as_ref(), ifindex: 0, md5: false };
-        let classes: Vec<Option<Class<'_>>> = segments.iter().map(|s| s.as_ref().map(|s| classify(s, &to))).collect();
+        let classes: Vec<Option<Class>> = segments.iter().map(|s| s.as_ref().map(|s| classify(s, &to))).collect();
         let mut ops: Vec<Verify<'_>> = Vec::new();
         for (class, segment) in classes.iter().zip(&segments) {
             if let (Some(Class::Verify(check)), Some(segment)) = (class, segment) {
@@ -583,8 +583,8 @@ fn resets() {
         };
         let cut = Cut::new(&plain, &signature.option, 1).unwrap();
         let mut out = vec![0; cut.total_len()];
-        cut.write(&mut out).unwrap();
-        let (tfm, cover) = (signature.tfm.mac(), signature.coverage(seq));
+        cut.write(plain.packet(), &mut out).unwrap();
+        let (tfm, cover) = (&*signature.tfm, signature.coverage(seq));
         let mut op =
             [Sign { tfm, packet: &mut out, at: cut.layout(0), cover, checksum: Checksum::Full, status: Ok(()) }];
         sign(&mut op);

@@ -115,11 +115,17 @@ pub(crate) struct Flows {
     /// Those that the kernel is to be asked about.
     unseen: Due,
     next_child: u64,
+    changes: u64,
 }
 
 impl Flows {
     pub(super) fn get(&self, ends: &Ends) -> Option<&Flow> {
         self.by_ends.get(ends)
+    }
+
+    /// The number of connections that have been put in or taken out, a change being both.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The connection of a socket.
@@ -148,11 +154,13 @@ impl Flows {
             due.insert((flow.due_ms, ends));
         }
         self.by_ends.insert(ends, flow);
+        self.changes += 1;
         replaced
     }
 
     pub(super) fn remove(&mut self, ends: &Ends) -> Option<Flow> {
         let flow = self.by_ends.remove(ends)?;
+        self.changes += 1;
         if let Some(due) = self.due(&flow) {
             due.remove(&(flow.due_ms, *ends));
         }

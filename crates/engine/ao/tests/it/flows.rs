@@ -3,7 +3,7 @@
 use sealane_abi::Profile;
 use sealane_abi::tcp::{self, State};
 use sealane_engine_ao::{
-    Ends, Family, Found, Inbound, Kernel, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
+    Ends, Family, Found, Inbound, Kernel, Located, Namespace, NoVrfs, Outbound, SocketFacts, SocketId, Verdict,
 };
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::{Counter, DropReason};
@@ -12,6 +12,8 @@ use sealane_net::wire::ip;
 use sealane_net::wire::tcp::{Flags, Options, Segment, kind};
 use std::collections::HashMap;
 use std::net::SocketAddr;
+
+mod phases;
 
 const MTU: usize = 1500;
 const ACK: u8 = Flags::ACK;
@@ -86,12 +88,9 @@ impl End {
 
     /// What leaves, packet by packet.
     fn send(&mut self, packet: &[u8]) -> (Verdict, Vec<Vec<u8>>) {
-        let mut burst = [Outbound { packet, device: 1, mtu: MTU, verdict: Verdict::Pass }];
-        let mut room = vec![0; 1 << 17];
+        let mut burst = [leaving(packet)];
         let mut out = Vec::new();
-        self.engine.output(&mut burst, &mut room, &mut self.kernel, 0, |pieces| {
-            out.extend(pieces.iter().map(|p| p.packet.to_vec()))
-        });
+        self.engine.output(&mut burst, &mut self.kernel, 0, |piece| out.push(piece.packet.to_vec()));
         (burst[0].verdict, out)
     }
 
@@ -99,8 +98,7 @@ impl End {
     fn receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Verdict> {
         let mut bytes = packet.to_vec();
         let verdict = {
-            let checksum = ChecksumState::Complete;
-            let mut burst = [Inbound { packet: &mut bytes, checksum, device: 1, mtu: MTU, verdict: Verdict::Pass }];
+            let mut burst = [arriving(&mut bytes)];
             self.engine.input(&mut burst, &mut self.kernel, 0);
             burst[0].verdict
         };
@@ -116,6 +114,15 @@ impl End {
     fn counter(&self, counter: Counter) -> u64 {
         self.engine.netstat().value(counter)
     }
+}
+
+fn leaving(packet: &[u8]) -> Outbound<'_> {
+    Outbound { packet, located: Located::sent(packet), device: 1, mtu: MTU, verdict: Verdict::Pass }
+}
+
+fn arriving(packet: &mut [u8]) -> Inbound<'_> {
+    let (located, checksum) = (Located::received(packet), ChecksumState::Complete);
+    Inbound { packet, located, checksum, device: 1, mtu: MTU, verdict: Verdict::Pass }
 }
 
 /// A packet as a kernel without TCP-AO writes it.

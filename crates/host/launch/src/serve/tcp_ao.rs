@@ -176,7 +176,7 @@ impl Call<'_> {
             Some(space) => {
                 let interfaces = space.interfaces();
                 let facts = self.facts(&interfaces);
-                let mut engine = space.engine();
+                let mut engine = space.delivered();
                 engine.adopt(id, &facts);
                 engine.getsockopt(id, &facts, optname, &optval, optlen)?
             }
@@ -257,6 +257,6 @@ fn counters(spaces: &Spaces, peer: Peer, n: &Notification) -> Done {
     let space = Netns::open(&format!("{of}/ns/net")).and_then(|netns| spaces.of(netns, true));
     let Ok(Some(space)) = space else { return Err(libc::ENOENT.into()) };
     let text = std::fs::read_to_string(format!("{of}/net/netstat")).map_err(|_| libc::ENOENT)?;
-    let text = netstat::render(&text, space.engine().netstat());
+    let text = netstat::render(&text, space.delivered().netstat());
     calls::tell_text(peer, n, &text)
 }

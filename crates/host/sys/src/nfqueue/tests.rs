@@ -15,6 +15,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
         let options = nft::Options {
             output_queue: queues[0].number(),
             input_queue: queues[1].number(),
+            queues: 1,
             marks: nft::Marks::default(),
             any_option: false,
         };

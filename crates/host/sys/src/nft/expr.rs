@@ -188,18 +188,19 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Ends in a queue. Without a listener the packet is dropped: never `bypass`.
-    pub(super) fn queue(&mut self, kind: QueueKind, number: u16) {
+    /// Ends in one of `total` queues that follow one another from `number` on. Without a listener the packet is dropped: never
+    /// `bypass`.
+    pub(super) fn queue(&mut self, kind: QueueKind, number: u16, total: u16) {
         match kind {
             QueueKind::Native => self.expr("queue", |a| {
                 a.put(1, &number.to_be_bytes());
-                a.put(2, &1u16.to_be_bytes());
+                a.put(2, &total.to_be_bytes());
             }),
             QueueKind::Compat => {
                 // struct xt_NFQ_info_v3 { queuenum, queues_total, flags }, padded to 8 bytes.
                 let mut info = [0u8; 8];
                 info[..2].copy_from_slice(&number.to_ne_bytes());
-                info[2..4].copy_from_slice(&1u16.to_ne_bytes());
+                info[2..4].copy_from_slice(&total.to_ne_bytes());
                 self.expr("target", |a| {
                     a.str(1, "NFQUEUE");
                     a.be32(2, 3);

@@ -5,7 +5,8 @@ use super::*;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-const OPTIONS: Options = Options { output_queue: 1, input_queue: 2, marks: Marks::new(0x5ea1_1a40), any_option: true };
+const OPTIONS: Options =
+    Options { output_queue: 1, input_queue: 2, queues: 1, marks: Marks::new(0x5ea1_1a40), any_option: true };
 
 /// Installs a table in `namespace`; none, and said so, where the kernel lacks something.
 fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {

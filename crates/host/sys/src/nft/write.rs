@@ -163,7 +163,7 @@ impl Table {
             write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
             write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
         }
-        let Options { output_queue, input_queue, marks, any_option } = self.options;
+        let Options { output_queue, input_queue, queues, marks, any_option } = self.options;
         let kind = self.kind;
         for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
             write_chain(
@@ -190,7 +190,7 @@ impl Table {
                     r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
                     r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
-                    r.lookup(set, R1).queue(kind, queue);
+                    r.lookup(set, R1).queue(kind, queue, queues);
                 });
             }
             self.write_icmp(batch, family);
@@ -198,7 +198,7 @@ impl Table {
         if any_option {
             write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue);
+                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue, queues);
             });
         }
     }
@@ -222,7 +222,7 @@ impl Table {
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_protocol, 1, R1);
                 r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_destination, len, R1);
-                r.lookup(set, R1).queue(self.kind, self.options.input_queue);
+                r.lookup(set, R1).queue(self.kind, self.options.input_queue, self.options.queues);
             });
         }
     }

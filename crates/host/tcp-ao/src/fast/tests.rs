@@ -1,6 +1,6 @@
 //! Connections between two namespaces, both served. They need root.
 
-use crate::path::Counters;
+use crate::counters::Counters;
 use crate::space::Spaces;
 use sealane_abi::Profile;
 use sealane_abi::admin::DataPath;
@@ -69,15 +69,16 @@ fn exchange(a: &Netns, b: &Netns, at: SocketAddr, len: usize) {
     });
 }
 
-fn spaces() -> Spaces {
-    Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto)
+fn spaces(workers: u16) -> Spaces {
+    let algorithms = Algorithms::new(&sealane_drivers::system_registry().0);
+    Spaces::new(Profile::Open, algorithms, DataPath::Auto).with_workers(workers)
 }
 
 /// Both namespaces served with these keys; none, and said so, where the kernel lacks something.
 #[allow(clippy::type_complexity, reason = "two of everything")]
-fn pair(test: &str, keys: [&[u8]; 2]) -> Option<([Netns; 2], [Spaces; 2], [Arc<crate::Space>; 2])> {
+fn pair(test: &str, workers: u16, keys: [&[u8]; 2]) -> Option<([Netns; 2], [Spaces; 2], [Arc<crate::Space>; 2])> {
     let (a, b) = testing::pair(test)?;
-    let both = [spaces(), spaces()];
+    let both = [spaces(workers), spaces(workers)];
     let served = serve(&both[0], &a, ["10.77.0.2", "fd77::2"], keys[0])
         .and_then(|one| Ok([one, serve(&both[1], &b, ["10.77.0.1", "fd77::1"], keys[1])?]));
     match served {
@@ -93,7 +94,7 @@ fn fast(counters: &Counters) -> [u64; 2] {
 
 #[test]
 fn a_long_transfer_takes_the_fast_path_both_ways() {
-    let Some(([a, b], spaces, served)) = pair("ao::fast::long", [b"key", b"key"]) else { return };
+    let Some(([a, b], spaces, served)) = pair("ao::fast::long", 1, [b"key", b"key"]) else { return };
     for at in ["10.77.0.2:7401", "[fd77::2]:7401"] {
         let before = [0, 1].map(|i| fast(&served[i].shared().counters));
         exchange(&a, &b, at.parse().expect("an address"), 32 << 20);
@@ -115,9 +116,26 @@ fn a_long_transfer_takes_the_fast_path_both_ways() {
 
 #[test]
 fn with_another_key_nothing_comes_through() {
-    let Some(([a, b], spaces, _)) = pair("ao::fast::another_key", [b"one", b"two"]) else { return };
+    let Some(([a, b], spaces, _)) = pair("ao::fast::another_key", 1, [b"one", b"two"]) else { return };
     let at: SocketAddr = "10.77.0.2:7404".parse().expect("an address");
     let _listener = b.run(|| TcpListener::bind(at)).expect("a listener");
     a.run(|| TcpStream::connect_timeout(&at, Duration::from_millis(1500))).expect_err("no connection");
+    spaces.iter().for_each(Spaces::stop);
+}
+
+#[test]
+fn several_workers_share_the_connections() {
+    let Some(([a, b], spaces, served)) = pair("ao::fast::workers", 3, [b"key", b"key"]) else { return };
+    // Both pairs of addresses at once: a hash of them says which worker has each.
+    std::thread::scope(|scope| {
+        for at in ["10.77.0.2:7405", "10.77.0.2:7406", "[fd77::2]:7405", "[fd77::2]:7406"] {
+            let (a, b) = (&a, &b);
+            scope.spawn(move || exchange(a, b, at.parse().expect("an address"), 8 << 20));
+        }
+    });
+    for space in &served {
+        let [fast_in, fast_out] = fast(&space.shared().counters);
+        assert!(fast_in > 5_000 && fast_out > 5_000, "{fast_in} in, {fast_out} out");
+    }
     spaces.iter().for_each(Spaces::stop);
 }

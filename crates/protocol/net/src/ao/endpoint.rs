@@ -1,7 +1,6 @@
 //! What choosing a key needs to know of the socket that a segment belongs to.
 
 use crate::ao::info::AoInfo;
-use sealane_crypto::mac::MacTfm;
 
 /// The state of the socket, as far as keys depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,23 +47,4 @@ pub struct Endpoint<'a> {
     pub ifindex: i32,
     /// Whether the socket has a TCP-MD5 key for the peer.
     pub md5: bool,
-}
-
-/// A MAC under a traffic key: the cached one of a connection, or one derived for this segment.
-pub enum Tfm<'a> {
-    /// Of the connection.
-    Cached(&'a MacTfm),
-    /// Derived for a segment outside of an established connection; it goes with it.
-    Derived(MacTfm),
-}
-
-impl Tfm<'_> {
-    /// The MAC.
-    #[must_use]
-    pub fn mac(&self) -> &MacTfm {
-        match self {
-            Tfm::Cached(tfm) => tfm,
-            Tfm::Derived(tfm) => tfm,
-        }
-    }
 }

@@ -338,5 +338,6 @@ impl AoInfo {
 }
 
 fn traffic(mkt: &Mkt, conn: &Conn) -> Result<Traffic, KeyError> {
-    Ok(Traffic { send: mkt.traffic_mac(&conn.send_context())?, receive: mkt.traffic_mac(&conn.receive_context())? })
+    let mac = |context| mkt.traffic_mac(&context).map(Arc::new);
+    Ok(Traffic { send: mac(conn.send_context())?, receive: mac(conn.receive_context())? })
 }

@@ -2,7 +2,7 @@
 //! MACs are verified in bursts: [`classify`], [`mac::verify`](crate::ao::mac::verify), [`settle`].
 
 use crate::ao::drop::{Counter, DropReason, Netstat};
-use crate::ao::endpoint::{Endpoint, State, Tfm};
+use crate::ao::endpoint::{Endpoint, State};
 use crate::ao::info::AoInfo;
 use crate::ao::kdf::Context;
 use crate::ao::mac::{Coverage, Verify};
@@ -11,15 +11,17 @@ use crate::ao::sne::extend;
 use crate::ao::table::{Ids, KeyRef};
 use crate::wire::tcp::{AoOption, Auth, Segment};
 use core::net::SocketAddr;
+use sealane_crypto::mac::MacTfm;
+use std::sync::Arc;
 
 /// What is to be done with a segment.
-pub enum Class<'a> {
+pub enum Class {
     /// It carries no authentication and needs none from TCP-AO; TCP-MD5 may still want some.
     Unsigned,
     /// It carries TCP-MD5, which is not decided here.
     Md5,
     /// Its MAC decides.
-    Verify(Check<'a>),
+    Verify(Check),
     /// It goes. [`refuse`] counts it.
     Drop(Refusal),
 }
@@ -33,10 +35,10 @@ pub struct Refusal {
     pub key: Option<KeyRef>,
 }
 
-/// A segment whose MAC is to be verified.
-pub struct Check<'a> {
-    /// The MAC under the traffic key.
-    pub tfm: Tfm<'a>,
+/// A segment whose MAC is to be verified. It borrows nothing, so that this may happen while the socket changes.
+pub struct Check {
+    /// The MAC under the traffic key: that of the connection, or one derived for this segment.
+    pub tfm: Arc<MacTfm>,
     /// What the MAC covers.
     pub cover: Coverage,
     /// The option.
@@ -65,30 +67,21 @@ impl Ticket {
     }
 }
 
-impl<'a> Check<'a> {
+impl Check {
     /// The operation for [`mac::verify`](crate::ao::mac::verify).
     #[must_use]
-    pub fn op<'o>(&'o self, segment: &Segment<'o>) -> Verify<'o>
-    where
-        'a: 'o,
-    {
-        Verify {
-            tfm: self.tfm.mac(),
-            packet: segment.packet(),
-            at: *segment.layout(),
-            cover: self.cover,
-            status: Ok(()),
-        }
+    pub fn op<'o>(&'o self, segment: &Segment<'o>) -> Verify<'o> {
+        Verify { tfm: &self.tfm, packet: segment.packet(), at: *segment.layout(), cover: self.cover, status: Ok(()) }
     }
 }
 
-fn drop(reason: DropReason) -> Class<'static> {
+fn drop(reason: DropReason) -> Class {
     Class::Drop(Refusal { reason, key: None })
 }
 
 /// Decides what an inbound segment needs. Nothing is counted and nothing changes.
 #[must_use]
-pub fn classify<'a>(segment: &Segment<'_>, to: &Endpoint<'a>) -> Class<'a> {
+pub fn classify(segment: &Segment<'_>, to: &Endpoint<'_>) -> Class {
     let Ok(auth) = segment.auth() else { return drop(DropReason::BadHeader) };
     if to.request.is_some_and(|r| r.used_ao != matches!(auth, Some(Auth::Ao(_)))) {
         return drop(DropReason::Handshake);
@@ -122,12 +115,7 @@ struct Numbers {
     sne: u32,
 }
 
-fn check<'a>(
-    segment: &Segment<'_>,
-    to: &Endpoint<'a>,
-    info: &'a AoInfo,
-    option: AoOption,
-) -> Result<Check<'a>, Refusal> {
+fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOption) -> Result<Check, Refusal> {
     let refuse = |reason, key| Err(Refusal { reason, key });
     let flags = segment.flags();
     let (seq, ack) = (segment.seq(), flags.ack().then(|| segment.ack_seq()));
@@ -150,11 +138,11 @@ fn check<'a>(
 
     let cached = key.traffic.as_ref().filter(|_| synchronized && !first_syn);
     let (tfm, sne) = if let (Some(traffic), Some(conn)) = (cached, info.conn()) {
-        (Ok(Tfm::Cached(&traffic.receive)), conn.rcv.of(seq))
+        (Ok(traffic.receive.clone()), conn.rcv.of(seq))
     } else {
         let Some(n) = numbers(segment, to, info) else { return refuse(DropReason::IsnUnknown, None) };
         let context = context(segment, n.source_isn, n.destination_isn);
-        (key.mkt.traffic_mac(&context).map(Tfm::Derived), n.sne)
+        (key.mkt.traffic_mac(&context).map(Arc::new), n.sne)
     };
     if option.mac_len != key.mkt.mac_len {
         return refuse(DropReason::MacLen, Some(key_ref));

@@ -1,7 +1,7 @@
 //! Outbound segments: which key signs them, with which numbers in the option.
 
 use crate::ao::drop::DropReason;
-use crate::ao::endpoint::{Endpoint, State, Tfm};
+use crate::ao::endpoint::{Endpoint, State};
 use crate::ao::info::{AoInfo, Conn};
 use crate::ao::input::context;
 use crate::ao::kdf::Context;
@@ -10,21 +10,23 @@ use crate::ao::mkt::{Mkt, OPTION_HEADER_LEN, option_len};
 use crate::ao::sne::extend;
 use crate::ao::table::{Ids, Key, KeyRef};
 use crate::wire::tcp::{AoOption, Segment};
+use sealane_crypto::mac::MacTfm;
+use std::sync::Arc;
 
 /// What is to be done with an outbound segment.
-pub enum Choice<'a> {
+pub enum Choice {
     /// The connection does not use TCP-AO.
     Unsigned,
     /// It is signed like this.
-    Sign(Signature<'a>),
+    Sign(Signature),
     /// It must not leave.
     Drop(DropReason),
 }
 
-/// How a segment is signed.
-pub struct Signature<'a> {
-    /// The MAC under the traffic key.
-    pub tfm: Tfm<'a>,
+/// How a segment is signed. It borrows nothing, so that the MAC may be computed while the socket changes.
+pub struct Signature {
+    /// The MAC under the traffic key: that of the connection, or one derived for this segment.
+    pub tfm: Arc<MacTfm>,
     /// The key.
     pub key: KeyRef,
     /// The option.
@@ -54,7 +56,16 @@ impl OptionFields {
     }
 }
 
-impl Signature<'_> {
+impl Signature {
+    /// Whether both sign with the same traffic key and numbers, and write the same option.
+    #[must_use]
+    pub fn is_same(&self, other: &Signature) -> bool {
+        let Signature { tfm, key, option, exclude_options, seq, sne } = self;
+        Arc::ptr_eq(tfm, &other.tfm)
+            && (key, option) == (&other.key, &other.option)
+            && (exclude_options, seq, sne) == (&other.exclude_options, &other.seq, &other.sne)
+    }
+
     /// What the MAC covers in a segment that starts at `seq`, when the option stands first in its header. Of the segments
     /// that a superframe is cut into each has its own.
     #[must_use]
@@ -74,7 +85,7 @@ pub const MAX_PADDED_LEN: usize = (OPTION_HEADER_LEN + crate::ao::mkt::MAX_MAC_L
 
 /// Decides how an outbound segment is signed. Nothing changes; [`sent`] follows once it is on its way.
 #[must_use]
-pub fn choose<'a>(segment: &Segment<'_>, from: &Endpoint<'a>) -> Choice<'a> {
+pub fn choose(segment: &Segment<'_>, from: &Endpoint<'_>) -> Choice {
     let Some(info) = from.info else { return Choice::Unsigned };
     let chosen = match (from.state, from.request) {
         (State::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
@@ -87,13 +98,7 @@ pub fn choose<'a>(segment: &Segment<'_>, from: &Endpoint<'a>) -> Choice<'a> {
     chosen.map_or_else(Choice::Drop, Choice::Sign)
 }
 
-fn signature<'a>(
-    segment: &Segment<'_>,
-    tfm: Tfm<'a>,
-    key: (KeyRef, &Mkt),
-    rnext_key_id: u8,
-    sne: u32,
-) -> Signature<'a> {
+fn signature(segment: &Segment<'_>, tfm: Arc<MacTfm>, key: (KeyRef, &Mkt), rnext_key_id: u8, sne: u32) -> Signature {
     let (key, mkt) = key;
     Signature {
         tfm,
@@ -105,21 +110,21 @@ fn signature<'a>(
     }
 }
 
-fn derived(mkt: &Mkt, context: &Context) -> Result<Tfm<'static>, DropReason> {
-    mkt.traffic_mac(context).map(Tfm::Derived).map_err(|_| DropReason::Driver)
+fn derived(mkt: &Mkt, context: &Context) -> Result<Arc<MacTfm>, DropReason> {
+    mkt.traffic_mac(context).map(Arc::new).map_err(|_| DropReason::Driver)
 }
 
 /// A segment of a connection of ours: signed with the current key.
-fn connection<'a>(segment: &Segment<'_>, info: &'a AoInfo) -> Result<Signature<'a>, DropReason> {
+fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropReason> {
     let key = |k: Option<KeyRef>| k.and_then(|k| Some((k, info.key(k)?))).ok_or(DropReason::NoSendKey);
-    let (current, key_in_use): (KeyRef, &'a Key) = key(info.current())?;
+    let (current, key_in_use): (KeyRef, &Key) = key(info.current())?;
     let rnext = key(info.rnext())?.1.mkt.recv_id;
     let flags = segment.flags();
     let seq = segment.seq();
     let (tfm, sne) = match (&key_in_use.traffic, info.conn()) {
         // The other end's ISN is not known to a SYN.
         _ if flags.syn() && !flags.ack() => (derived(&key_in_use.mkt, &context(segment, seq, 0))?, 0),
-        (Some(traffic), Some(conn)) => (Tfm::Cached(&traffic.send), conn.snd.of(seq)),
+        (Some(traffic), Some(conn)) => (traffic.send.clone(), conn.snd.of(seq)),
         (None, Some(conn)) => (derived(&key_in_use.mkt, &conn.send_context())?, conn.snd.of(seq)),
         (_, None) => return Err(DropReason::IsnUnknown),
     };
@@ -127,7 +132,7 @@ fn connection<'a>(segment: &Segment<'_>, info: &'a AoInfo) -> Result<Signature<'
 }
 
 /// What a listener sends: SYN-ACK, ACK and RST for a half-open connection, and RST without one.
-fn handshake<'a>(segment: &Segment<'_>, from: &Endpoint<'a>, info: &'a AoInfo) -> Result<Signature<'a>, DropReason> {
+fn handshake(segment: &Segment<'_>, from: &Endpoint<'_>, info: &AoInfo) -> Result<Signature, DropReason> {
     let peer = segment.destination().ip();
     let any = Ids::any(from.ifindex);
     let flags = segment.flags();

@@ -220,6 +220,6 @@ fn set_header_len(packet: &mut [u8], at: &Layout) {
 /// As [`options_with`]; [`DropReason::Overload`] when `out` is too small.
 pub fn insert(segment: &Segment<'_>, fields: &OptionFields, out: &mut [u8]) -> Result<Layout, DropReason> {
     let cut = cut::Cut::new(segment, fields, usize::MAX)?;
-    cut.write(out)?;
+    cut.write(segment.packet(), out)?;
     Ok(cut.layout(0))
 }

@@ -19,9 +19,9 @@ const NONE: u32 = u32::MAX;
 /// The MACs of a key on one connection.
 pub struct Traffic {
     /// For what we send (`Send_other_traffic_key`).
-    pub send: MacTfm,
+    pub send: Arc<MacTfm>,
     /// For what we receive (`Receive_other_traffic_key`).
-    pub receive: MacTfm,
+    pub receive: Arc<MacTfm>,
 }
 
 /// A key of a socket.

@@ -100,7 +100,16 @@ impl<'a> Segment<'a> {
     /// # Errors
     /// [`NotTcp`].
     pub fn parse(packet: &'a [u8]) -> Result<Self, NotTcp> {
-        Layout::find(packet).map(|at| Segment { packet: &packet[..at.end], at })
+        Layout::find(packet).map(|at| Segment::with_layout(packet, at))
+    }
+
+    /// The segment of an IP packet that was parsed before.
+    ///
+    /// # Panics
+    /// When the packet is shorter than its layout says.
+    #[must_use]
+    pub fn with_layout(packet: &'a [u8], at: Layout) -> Self {
+        Segment { packet: &packet[..at.end], at }
     }
 
     /// The offsets of its parts.

@@ -6,31 +6,38 @@ use crate::ao::segment::{OptionBytes, options_with, set_header_len};
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, be16};
 use crate::wire::tcp::{Flags, Segment};
 
-/// How a segment, or a superframe of many, leaves: packets that lie one behind another, all of one length but the last.
-pub struct Cut<'a> {
-    segment: Segment<'a>,
+/// The plan by which a segment, or a superframe of many, becomes signed packets that lie one behind another, all of one
+/// length but the last. It does not borrow the segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// Layout of the segment.
+    at: Layout,
+    /// Its sequence number.
+    seq: u32,
     options: OptionBytes,
     /// Payload of each packet but the last, in bytes.
     payload: usize,
     count: usize,
 }
 
-impl<'a> Cut<'a> {
+impl Cut {
     /// Plans it: at most `max_payload` bytes of payload a packet. That is the superframe's gso_size, or what the MTU
     /// leaves ([`max_payload`](super::max_payload)) if it is less.
     ///
     /// # Errors
     /// As [`options_with`]; [`DropReason::NoRoom`] when `max_payload` is 0 and there is payload, or when the length does
     /// not fit into the IP header.
-    pub fn new(segment: &Segment<'a>, fields: &OptionFields, max_payload: usize) -> Result<Self, DropReason> {
+    pub fn new(segment: &Segment<'_>, fields: &OptionFields, max_payload: usize) -> Result<Self, DropReason> {
         let options = options_with(fields, segment.option_bytes())?;
-        let len = segment.layout().payload_len();
+        let at = *segment.layout();
+        let len = at.payload_len();
         if max_payload == 0 && len > 0 {
             return Err(DropReason::NoRoom);
         }
         let payload = len.min(max_payload);
-        let cut = Cut { segment: *segment, options, payload, count: if len == 0 { 1 } else { len.div_ceil(payload) } };
-        let fixed = if segment.layout().family == Family::V6 { ip::V6_HEADER_LEN } else { 0 };
+        let count = if len == 0 { 1 } else { len.div_ceil(payload) };
+        let cut = Cut { at, seq: segment.seq(), options, payload, count };
+        let fixed = if at.family == Family::V6 { ip::V6_HEADER_LEN } else { 0 };
         if cut.layout(0).end - fixed > usize::from(u16::MAX) { Err(DropReason::NoRoom) } else { Ok(cut) }
     }
 
@@ -43,7 +50,7 @@ impl<'a> Cut<'a> {
     /// How many bytes they take together.
     #[must_use]
     pub fn total_len(&self) -> usize {
-        self.count * self.header_len() + self.segment.layout().payload_len()
+        self.count * self.header_len() + self.at.payload_len()
     }
 
     /// Payload of each packet but the last, in bytes.
@@ -53,11 +60,11 @@ impl<'a> Cut<'a> {
     }
 
     fn header_len(&self) -> usize {
-        self.segment.layout().tcp_at + TCP_HEADER_LEN + self.options.len()
+        self.at.tcp_at + TCP_HEADER_LEN + self.options.len()
     }
 
     fn payload_range(&self, i: usize) -> core::ops::Range<usize> {
-        let len = self.segment.layout().payload_len();
+        let len = self.at.payload_len();
         (i * self.payload).min(len)..((i + 1) * self.payload).min(len)
     }
 
@@ -65,16 +72,16 @@ impl<'a> Cut<'a> {
     #[must_use]
     pub fn layout(&self, i: usize) -> Layout {
         let payload_at = self.header_len();
-        Layout { payload_at, end: payload_at + self.payload_range(i).len(), ..*self.segment.layout() }
+        Layout { payload_at, end: payload_at + self.payload_range(i).len(), ..self.at }
     }
 
     /// The sequence number of packet `i`.
     #[must_use]
     pub fn seq(&self, i: usize) -> u32 {
-        self.segment.seq().wrapping_add((i * self.payload) as u32)
+        self.seq.wrapping_add((i * self.payload) as u32)
     }
 
-    /// Writes the packets to the front of `out`, one behind another. IP headers are finished; MACs are zero and TCP
+    /// Writes the packets of `source`, which is the packet of the segment, to the front of `out`, one behind another. IP headers are finished; MACs are zero and TCP
     /// checksums stale until [`mac::sign`](crate::ao::mac::sign).
     ///
     /// As the kernel cuts (`tcp_gso_segment`): the IPv4 identification counts up, FIN and PSH stay on the last packet,
@@ -82,10 +89,13 @@ impl<'a> Cut<'a> {
     ///
     /// # Errors
     /// [`DropReason::Overload`] when `out` is shorter than [`Cut::total_len`].
-    pub fn write(&self, out: &mut [u8]) -> Result<(), DropReason> {
+    ///
+    /// # Panics
+    /// When `source` is shorter than the segment.
+    pub fn write(&self, source: &[u8], out: &mut [u8]) -> Result<(), DropReason> {
         let out = out.get_mut(..self.total_len()).ok_or(DropReason::Overload)?;
-        let at = *self.segment.layout();
-        let (source, payload) = (self.segment.packet(), self.segment.payload());
+        let at = self.at;
+        let payload = &source[at.payload_at..at.end];
         let options_at = at.tcp_at + TCP_HEADER_LEN;
         for (i, packet) in out.chunks_mut(self.stride()).enumerate() {
             let layout = self.layout(i);

@@ -1,0 +1,251 @@
+//! Inbound bursts.
+
+use super::{Inbound, Verdict};
+use crate::flows::{Kernel, Track};
+use crate::namespace::{Changes, Namespace};
+use arrayvec::ArrayVec;
+use sealane_net::ao::drop::DropReason;
+use sealane_net::ao::input::{Check, Class, Refusal};
+use sealane_net::ao::mac::{self, BURST, Verify};
+use sealane_net::ao::segment;
+use sealane_net::wire::tcp::{AoOption, Options, Segment, kind};
+use std::sync::Arc;
+
+/// Inbound packets between [`Namespace::begin_input`] and [`VerifyBurst::finish`]. It is made once and used for burst after
+/// burst; keys that the namespace forgets meanwhile live on in it until the burst is ended.
+#[derive(Default)]
+pub struct VerifyBurst {
+    judged: ArrayVec<Judged, BURST>,
+    macs: ArrayVec<Mac, BURST>,
+    /// The option of each packet that is delivered, and the room to make in a SYN.
+    strips: ArrayVec<Option<Strip>, BURST>,
+    changes: Changes,
+}
+
+/// The judgement of one packet before its MAC.
+struct Judged {
+    track: Track,
+    step: Step,
+}
+
+enum Step {
+    /// There is no MAC to verify.
+    Done(Verdict),
+    Refused(Refusal),
+    /// The MAC decides: its place among those of the burst.
+    Verify(u8),
+}
+
+/// A MAC to verify.
+struct Mac {
+    packet: u8,
+    check: Check,
+    /// `None` until it was computed.
+    done: Option<Result<(), DropReason>>,
+}
+
+impl Mac {
+    /// Whether both are the same computation over the same packet.
+    fn is_same(&self, other: &Mac) -> bool {
+        self.packet == other.packet
+            && Arc::ptr_eq(&self.check.tfm, &other.check.tfm)
+            && (self.check.cover, self.check.option) == (other.check.cover, other.check.option)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Strip {
+    option: AoOption,
+    /// Of a SYN: the longest option that what we send will have.
+    room: Option<usize>,
+}
+
+impl VerifyBurst {
+    /// Without packets.
+    #[must_use]
+    pub fn new() -> Self {
+        VerifyBurst::default()
+    }
+
+    /// Verifies the MACs of the burst, for which the namespace is not needed. `packets` are those that it was begun with.
+    pub fn run(&mut self, packets: &[Inbound<'_>]) {
+        let mut ops: ArrayVec<Verify<'_>, BURST> = ArrayVec::new();
+        for mac in self.macs.iter().filter(|mac| mac.done.is_none()) {
+            if let Some((segment, _)) = packets.get(usize::from(mac.packet)).and_then(Inbound::segment) {
+                ops.push(mac.check.op(&segment));
+            }
+        }
+        mac::verify(&mut ops);
+        let done: ArrayVec<Result<(), DropReason>, BURST> = ops.iter().map(|op| op.status).collect();
+        drop(ops);
+        for (mac, done) in self.macs.iter_mut().filter(|mac| mac.done.is_none()).zip(done) {
+            mac.done = Some(done);
+        }
+    }
+
+    /// Takes the option off those packets that are authentic, for which the namespace is not needed, and gives them their
+    /// verdict [`Verdict::Deliver`]. `packets` are those that the burst was begun with.
+    pub fn finish(&mut self, packets: &mut [Inbound<'_>]) {
+        for (p, strip) in packets.iter_mut().zip(self.strips.drain(..)) {
+            let (Some(Strip { option, room }), Some(located)) = (strip, &p.located) else { continue };
+            let (from, new_at) = segment::strip(p.packet, &located.at, &option, p.checksum);
+            if let Some(room) = room {
+                // What we send to this peer has to leave room for the option.
+                segment::make_room(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
+            }
+            p.verdict = Verdict::Deliver(from, new_at);
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.judged.clear();
+        self.macs.clear();
+        self.strips.clear();
+    }
+}
+
+impl Namespace {
+    /// Judges inbound packets, and takes the option off those that are authentic: all phases of their bursts at once.
+    pub fn input(&mut self, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) {
+        let mut burst = VerifyBurst::new();
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let count = self.begin_input(&mut burst, rest, kernel);
+            let (now, later) = rest.split_at_mut(count);
+            burst.run(now);
+            self.end_input(&mut burst, now, kernel, now_ms);
+            burst.finish(now);
+            rest = later;
+        }
+    }
+
+    /// Begins a burst with the first of `packets`: finds out where each belongs and what its MAC has to be. Returns how many
+    /// it took, which is one at least where there is one. The others are begun when this one has been ended.
+    ///
+    /// A packet that takes part in a handshake changes what those after it mean, and is a burst of its own.
+    pub fn begin_input(&mut self, burst: &mut VerifyBurst, packets: &[Inbound<'_>], kernel: &mut dyn Kernel) -> usize {
+        burst.clear();
+        for p in packets.iter().take(BURST) {
+            let segment = p.segment();
+            let opens = segment.as_ref().is_some_and(|(s, _)| s.flags().syn());
+            if opens && !burst.judged.is_empty() {
+                break;
+            }
+            self.judge_input(burst, segment, p.device, kernel);
+            if opens {
+                break;
+            }
+        }
+        burst.changes = self.changes();
+        burst.judged.len()
+    }
+
+    fn judge_input(
+        &mut self,
+        burst: &mut VerifyBurst,
+        segment: Option<(Segment<'_>, super::Ends)>,
+        device: u32,
+        kernel: &mut dyn Kernel,
+    ) {
+        let Some((segment, ends)) = segment else {
+            burst.judged.push(Judged { track: Track::Pass, step: Step::Done(Verdict::NotTcp) });
+            return;
+        };
+        let track = self.track_in(&segment, ends, device, kernel);
+        let step = match &track {
+            Track::Pass => Step::Done(Verdict::Pass),
+            Track::Drop(reason) => Step::Done(Verdict::Drop(*reason)),
+            Track::To(to) => match self.classify(&segment, to) {
+                Class::Unsigned | Class::Md5 => Step::Done(Verdict::Pass),
+                Class::Drop(refusal) => Step::Refused(refusal),
+                Class::Verify(check) => {
+                    let at = burst.macs.len() as u8;
+                    burst.macs.push(Mac { packet: burst.judged.len() as u8, check, done: None });
+                    Step::Verify(at)
+                }
+            },
+        };
+        burst.judged.push(Judged { track, step });
+    }
+
+    /// Ends a burst whose MACs were computed: counts, and lets authentic segments change what only they may change. Gives
+    /// each packet its verdict, but for those that [`VerifyBurst::finish`] delivers. `packets` are those that it was begun
+    /// with.
+    pub fn end_input(
+        &mut self,
+        burst: &mut VerifyBurst,
+        packets: &mut [Inbound<'_>],
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+    ) {
+        if burst.changes != self.changes() {
+            self.judge_input_again(burst, packets, kernel);
+        }
+        let VerifyBurst { judged, macs, strips, .. } = burst;
+        for (p, Judged { track, step }) in packets.iter_mut().zip(judged.iter()) {
+            let (mut verdict, mut strip) = (Verdict::Pass, None);
+            match (step, p.segment()) {
+                (Step::Done(done), _) => verdict = *done,
+                (Step::Refused(refusal), _) => {
+                    if let Track::To(to) = track {
+                        self.refused(to, refusal);
+                    }
+                    verdict = Verdict::Drop(refusal.reason);
+                }
+                (Step::Verify(at), Some((segment, _))) => {
+                    match self.settle_input(&segment, track, &macs[usize::from(*at)], now_ms) {
+                        Ok(found) => strip = Some(found),
+                        Err(reason) => verdict = Verdict::Drop(reason),
+                    }
+                }
+                // It had one when it was begun.
+                (Step::Verify(_), None) => verdict = Verdict::NotTcp,
+            }
+            if let (Track::Drop(reason), Verdict::Drop(_)) = (track, verdict) {
+                self.dropped(*reason);
+            }
+            if let (Verdict::Drop(reason), Some((segment, _))) = (verdict, p.segment()) {
+                self.note_drop(&segment, track.target(), reason, now_ms);
+            }
+            p.verdict = verdict;
+            strips.push(strip);
+        }
+    }
+
+    /// Acts on the MAC of one packet.
+    fn settle_input(
+        &mut self,
+        segment: &Segment<'_>,
+        track: &Track,
+        mac: &Mac,
+        now_ms: u64,
+    ) -> Result<Strip, DropReason> {
+        let Track::To(to) = track else { return Err(DropReason::NoSocket) };
+        let Check { option, ticket, .. } = &mac.check;
+        // A MAC that nobody has computed proves nothing.
+        let verdict = mac.done.unwrap_or(Err(DropReason::Driver));
+        self.settled(segment, to, (option.key_id, option.rnext_key_id), ticket, verdict, now_ms)?;
+        let room = segment.flags().syn().then(|| {
+            self.announced(to.ends(), announced_mss(segment));
+            self.option_room(to)
+        });
+        Ok(Strip { option: *option, room })
+    }
+
+    /// Judges a burst by the namespace as it is now. MACs that it computed count as long as they still are what decides.
+    fn judge_input_again(&mut self, burst: &mut VerifyBurst, packets: &[Inbound<'_>], kernel: &mut dyn Kernel) {
+        let before = core::mem::take(&mut burst.macs);
+        self.begin_input(burst, packets, kernel);
+        for mac in &mut burst.macs {
+            mac.done = before.iter().find(|b| b.is_same(mac)).and_then(|b| b.done);
+        }
+        burst.run(packets);
+    }
+}
+
+/// The MSS option of a SYN; 0 without one.
+fn announced_mss(segment: &Segment<'_>) -> u16 {
+    let mss = Options::new(segment.option_bytes()).map_while(Result::ok).find(|o| o.kind() == kind::MSS);
+    mss.and_then(|o| o.bytes.get(2..4)).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]))
+}

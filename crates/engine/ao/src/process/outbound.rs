@@ -1,0 +1,311 @@
+//! Outbound bursts.
+
+use super::{Outbound, Verdict};
+use crate::flows::{Kernel, Target, Track};
+use crate::namespace::{Changes, Namespace};
+use arrayvec::ArrayVec;
+use core::ops::Range;
+use sealane_net::ao::drop::DropReason;
+use sealane_net::ao::mac::{self, BURST, Checksum, Sign};
+use sealane_net::ao::output::{Choice, Signature};
+use sealane_net::ao::segment;
+use sealane_net::ao::segment::cut::Cut;
+use sealane_net::wire::tcp::Segment;
+
+/// Room for the packets of one burst: a superframe of 64 KB cut into the smallest pieces that make sense, with headers.
+const ROOM: usize = 1 << 20;
+
+/// Outbound packets from [`Namespace::begin_output`] until their signed pieces have left. It is made once and used for burst
+/// after burst; keys that the namespace forgets meanwhile live on in it until the next one.
+pub struct SignBurst {
+    judged: ArrayVec<Judged, BURST>,
+    signings: ArrayVec<Signing, BURST>,
+    pieces: Vec<Signed>,
+    /// Where the pieces lie.
+    room: Box<[u8]>,
+    changes: Changes,
+}
+
+/// The judgement of one packet.
+struct Judged {
+    track: Track,
+    verdict: Verdict,
+}
+
+/// A packet to sign.
+struct Signing {
+    packet: u8,
+    signature: Signature,
+    cut: Cut,
+    /// A piece of it has no MAC.
+    failed: Option<DropReason>,
+}
+
+impl Signing {
+    /// Whether both make the same pieces of the same packet.
+    fn is_same(&self, other: &Signing) -> bool {
+        (self.packet, &self.cut) == (other.packet, &other.cut) && self.signature.is_same(&other.signature)
+    }
+}
+
+struct Signed {
+    packet: u8,
+    pieces: usize,
+    at: Range<usize>,
+}
+
+/// A signed packet that is to leave.
+pub struct Piece<'a> {
+    /// The number of the packet that it comes from.
+    pub of: usize,
+    /// How many come from that one.
+    pub pieces: usize,
+    /// From the IP header on.
+    pub packet: &'a [u8],
+}
+
+impl Default for SignBurst {
+    fn default() -> Self {
+        SignBurst::new()
+    }
+}
+
+impl SignBurst {
+    /// Without packets.
+    #[must_use]
+    pub fn new() -> Self {
+        SignBurst {
+            judged: ArrayVec::new(),
+            signings: ArrayVec::new(),
+            pieces: Vec::with_capacity(2 * BURST),
+            room: vec![0; ROOM].into(),
+            changes: Changes::default(),
+        }
+    }
+
+    /// Puts the pieces of the burst together and signs them, for which the namespace is not needed. `packets` are those that
+    /// it was begun with.
+    pub fn run(&mut self, packets: &[Outbound<'_>]) {
+        self.pieces.clear();
+        let mut free = Free { rest: &mut self.room, at: 0 };
+        let mut ops: ArrayVec<Sign<'_>, BURST> = ArrayVec::new();
+        let mut owners: ArrayVec<(usize, Signed), BURST> = ArrayVec::new();
+        let mut failed: ArrayVec<Option<DropReason>, BURST> = ArrayVec::new();
+        for (of, Signing { packet, signature, cut, .. }) in self.signings.iter().enumerate() {
+            failed.push(None);
+            let (start, here) = free.take(cut.total_len());
+            let Some(source) = packets.get(usize::from(*packet)) else { continue };
+            if let Err(reason) = cut.write(source.packet, here) {
+                failed[of] = Some(reason);
+                continue;
+            }
+            let mut start = start;
+            for (bytes, at, seq) in cut.packets(here) {
+                if ops.is_full() {
+                    sign(&mut ops, &mut owners, &mut self.pieces, &mut failed);
+                }
+                let end = start + bytes.len();
+                owners.push((of, Signed { packet: *packet, pieces: cut.count(), at: start..end }));
+                start = end;
+                let (tfm, cover) = (&*signature.tfm, signature.coverage(seq));
+                ops.push(Sign { tfm, packet: bytes, at, cover, checksum: Checksum::Full, status: Ok(()) });
+            }
+        }
+        sign(&mut ops, &mut owners, &mut self.pieces, &mut failed);
+        drop(ops);
+        for (signing, failed) in self.signings.iter_mut().zip(failed) {
+            signing.failed = failed;
+        }
+    }
+
+    /// The signed packets that are to leave, in the order of the packets that they come from. None of them may before the
+    /// burst has been ended.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let piece = |s: &Signed| (usize::from(s.packet), s.pieces, s.at.clone());
+        self.pieces.iter().map(piece).map(|(of, pieces, at)| Piece { of, pieces, packet: &self.room[at] })
+    }
+
+    fn clear(&mut self) {
+        self.judged.clear();
+        self.signings.clear();
+        self.pieces.clear();
+    }
+}
+
+/// The free end of a buffer.
+struct Free<'r> {
+    rest: &'r mut [u8],
+    at: usize,
+}
+
+impl<'r> Free<'r> {
+    /// The next bytes, as many as there are, and where they start.
+    fn take(&mut self, len: usize) -> (usize, &'r mut [u8]) {
+        let start = self.at;
+        let rest = core::mem::take(&mut self.rest);
+        let (here, behind) = rest.split_at_mut(len.min(rest.len()));
+        self.at += here.len();
+        self.rest = behind;
+        (start, here)
+    }
+}
+
+/// Signs what was gathered, and notes the pieces that have a MAC.
+fn sign(
+    ops: &mut ArrayVec<Sign<'_>, BURST>,
+    owners: &mut ArrayVec<(usize, Signed), BURST>,
+    pieces: &mut Vec<Signed>,
+    failed: &mut [Option<DropReason>],
+) {
+    mac::sign(ops);
+    for (op, (of, signed)) in ops.drain(..).zip(owners.drain(..)) {
+        match op.status {
+            Ok(()) => pieces.push(signed),
+            // A piece without a MAC is a piece that is lost, and sent again.
+            Err(reason) => failed[of] = Some(reason),
+        }
+    }
+}
+
+impl Namespace {
+    /// Signs outbound packets: all phases of their bursts at once. `emit` is handed those that are to leave, in their order.
+    pub fn output(
+        &mut self,
+        packets: &mut [Outbound<'_>],
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+        mut emit: impl FnMut(Piece<'_>),
+    ) {
+        let mut burst = SignBurst::new();
+        let mut done = 0;
+        while done < packets.len() {
+            let count = self.begin_output(&mut burst, &packets[done..], kernel, now_ms);
+            let now = &mut packets[done..done + count];
+            burst.run(now);
+            self.end_output(&mut burst, now, kernel, now_ms);
+            burst.pieces().for_each(|piece| emit(Piece { of: done + piece.of, ..piece }));
+            done += count;
+        }
+    }
+
+    /// Begins a burst with the first of `packets`: finds out where each belongs, how it is signed and cut. Returns how many it
+    /// took, which is one at least where there is one: as many as make about [`BURST`] pieces. The others are begun when this
+    /// one has been ended.
+    ///
+    /// A packet that takes part in a handshake changes what those after it mean, and is a burst of its own.
+    pub fn begin_output(
+        &mut self,
+        burst: &mut SignBurst,
+        packets: &[Outbound<'_>],
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+    ) -> usize {
+        burst.clear();
+        let (mut pieces, mut used) = (0, 0);
+        for p in packets.iter().take(BURST) {
+            let segment = p.segment();
+            let opens = segment.as_ref().is_some_and(|(s, _)| s.flags().syn());
+            let full = pieces >= BURST || used > ROOM / 2;
+            if !burst.judged.is_empty() && (opens || full) {
+                break;
+            }
+            self.judge_output(burst, p, kernel, now_ms);
+            if let Some(signing) = burst.signings.last().filter(|s| usize::from(s.packet) + 1 == burst.judged.len()) {
+                pieces += signing.cut.count();
+                used += signing.cut.total_len();
+            }
+            if opens {
+                break;
+            }
+        }
+        burst.changes = self.changes();
+        burst.judged.len()
+    }
+
+    fn judge_output(&mut self, burst: &mut SignBurst, p: &Outbound<'_>, kernel: &mut dyn Kernel, now_ms: u64) {
+        let Some((segment, ends)) = p.segment() else {
+            burst.judged.push(Judged { track: Track::Pass, verdict: Verdict::NotTcp });
+            return;
+        };
+        let track = self.track_out(&segment, ends, p.device, kernel, now_ms);
+        let verdict = match &track {
+            Track::Pass => Verdict::Pass,
+            Track::Drop(reason) => Verdict::Drop(*reason),
+            Track::To(from) => match self.choose(&segment, from) {
+                Choice::Unsigned => Verdict::Pass,
+                Choice::Drop(reason) => Verdict::Drop(reason),
+                Choice::Sign(signature) => {
+                    let used: usize = burst.signings.iter().map(|s| s.cut.total_len()).sum();
+                    match cut(&segment, from, &signature, p.mtu) {
+                        Ok(cut) if used + cut.total_len() > ROOM => Verdict::Drop(DropReason::Overload),
+                        Ok(cut) => {
+                            let packet = burst.judged.len() as u8;
+                            burst.signings.push(Signing { packet, signature, cut, failed: None });
+                            Verdict::Sent
+                        }
+                        Err(reason) => Verdict::Drop(reason),
+                    }
+                }
+            },
+        };
+        burst.judged.push(Judged { track, verdict });
+    }
+
+    /// Ends a burst that was signed: gives each packet its verdict. [`SignBurst::pieces`] may leave then. `packets` are those
+    /// that it was begun with.
+    pub fn end_output(
+        &mut self,
+        burst: &mut SignBurst,
+        packets: &mut [Outbound<'_>],
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+    ) {
+        if burst.changes != self.changes() {
+            self.judge_output_again(burst, packets, kernel, now_ms);
+        }
+        for (p, judged) in packets.iter_mut().zip(&burst.judged) {
+            p.verdict = judged.verdict;
+        }
+        for Signing { packet, failed, .. } in &burst.signings {
+            if let (Some(reason), Some(p)) = (failed, packets.get_mut(usize::from(*packet))) {
+                p.verdict = Verdict::Drop(*reason);
+            }
+        }
+        for (p, judged) in packets.iter().zip(&burst.judged) {
+            if let (Some((segment, _)), Verdict::Drop(reason)) = (p.segment(), p.verdict) {
+                self.note_drop(&segment, judged.track.target(), reason, now_ms);
+            }
+        }
+    }
+
+    /// Judges a burst by the namespace as it is now. What was signed leaves if it still would be signed like that; otherwise
+    /// all of it is signed again.
+    fn judge_output_again(
+        &mut self,
+        burst: &mut SignBurst,
+        packets: &[Outbound<'_>],
+        kernel: &mut dyn Kernel,
+        now_ms: u64,
+    ) {
+        let before = core::mem::take(&mut burst.signings);
+        burst.judged.clear();
+        for p in packets {
+            self.judge_output(burst, p, kernel, now_ms);
+        }
+        if before.len() == burst.signings.len() && before.iter().zip(&burst.signings).all(|(a, b)| a.is_same(b)) {
+            burst.signings = before;
+        } else {
+            burst.run(packets);
+        }
+    }
+}
+
+/// The pieces that a segment leaves as.
+fn cut(segment: &Segment<'_>, from: &Target, signature: &Signature, mtu: usize) -> Result<Cut, DropReason> {
+    let options_len = segment.option_bytes().len() + signature.option.padded_len();
+    let mut payload = segment::max_payload(segment.layout(), options_len, mtu);
+    if let Some(mss) = from.peer_mss() {
+        payload = payload.min(usize::from(mss).saturating_sub(options_len));
+    }
+    Cut::new(segment, &signature.option, payload)
+}

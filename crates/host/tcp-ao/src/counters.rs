@@ -1,0 +1,66 @@
+//! Counters of a data path.
+
+use parking_lot::Mutex;
+use sealane_abi::admin::{self, DataPath, NotFast};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What happened to packets on their way, besides what the engine counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Segments that came in by the fast path.
+    pub(super) fast_in: AtomicU64,
+    /// Segments that left by the fast path.
+    pub(super) fast_out: AtomicU64,
+    /// Segments that the kernel did not take: no route, no room.
+    pub(super) refused: AtomicU64,
+    noted: Mutex<Vec<Noted>>,
+}
+
+/// The figures of one worker at its last tick.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Noted {
+    /// Connections of the fast path.
+    pub(super) connections: u64,
+    /// Packets that did not fit into a ring.
+    pub(super) ring_drops: u64,
+    /// Packets that did not fit into a queue's socket.
+    pub(super) queue_drops: u64,
+    /// Devices that cannot have the fast path.
+    pub(super) not_fast: Vec<NotFast>,
+}
+
+impl Counters {
+    /// For so many workers.
+    pub(super) fn new(workers: usize) -> Self {
+        Counters { noted: Mutex::new(vec![Noted::default(); workers]), ..Counters::default() }
+    }
+
+    /// Takes the figures of a worker in the place of those before.
+    pub(super) fn note(&self, worker: usize, change: impl FnOnce(&mut Noted)) {
+        if let Some(noted) = self.noted.lock().get_mut(worker) {
+            change(noted);
+        }
+    }
+
+    /// What may be shown of them.
+    pub(super) fn describe(&self, wanted: DataPath) -> admin::Path {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let noted = self.noted.lock();
+        let mut not_fast: Vec<NotFast> = Vec::new();
+        for one in noted.iter().flat_map(|n| &n.not_fast) {
+            if not_fast.iter().all(|n| n.device != one.device) {
+                not_fast.push(one.clone());
+            }
+        }
+        admin::Path {
+            wanted,
+            connections: noted.iter().map(|n| n.connections).sum(),
+            fast_in: value(&self.fast_in),
+            fast_out: value(&self.fast_out),
+            refused: value(&self.refused),
+            ring_drops: noted.iter().map(|n| n.ring_drops).sum(),
+            queue_drops: noted.iter().map(|n| n.queue_drops).sum(),
+            not_fast,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a worker asks the kernel about packets: their sockets, the MTU of their device.
+
+use super::path::Shared;
+use sealane_abi::tcp::State;
+use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
+use sealane_sys::link;
+use sealane_sys::sock_diag::{Entry, SockDiag};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
+const MIN_MTU: usize = 1280;
+
+/// The tables of one worker.
+pub(super) struct Tables {
+    /// The kernel's sockets, for the engine.
+    pub(super) sockets: Sockets,
+    mtus: HashMap<u32, usize>,
+    /// Whether the sockets of connections are bound to their device.
+    bound: HashMap<Ends, bool>,
+}
+
+impl Tables {
+    /// Opens those of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(shared: Arc<Shared>) -> io::Result<Self> {
+        let sockets = Sockets { diag: SockDiag::open()?, shared };
+        Ok(Tables { sockets, mtus: HashMap::new(), bound: HashMap::new() })
+    }
+
+    /// The MTU of a device.
+    pub(super) fn mtu(&mut self, device: u32) -> usize {
+        *self.mtus.entry(device).or_insert_with(|| link::facts(device).map_or(MIN_MTU, |f| f.mtu as usize))
+    }
+
+    /// Whether the socket of a connection leaves by no other device than `device`.
+    pub(super) fn is_bound(&mut self, ends: Ends, device: u32) -> bool {
+        let diag = &mut self.sockets.diag;
+        *self.bound.entry(ends).or_insert_with(|| {
+            let link_local = matches!(ends.remote.ip(), IpAddr::V6(v6) if v6.is_unicast_link_local());
+            let mut found = || diag.find(ends.local, ends.remote, device);
+            link_local || found().is_ok_and(|f| f.is_some_and(|f| f.ifindex != 0))
+        })
+    }
+
+    /// Forgets what may have changed. To be called about once a second.
+    pub(super) fn forget(&mut self) {
+        self.mtus.clear();
+        self.bound.clear();
+    }
+}
+
+/// The kernel's sockets.
+pub(super) struct Sockets {
+    pub(super) diag: SockDiag,
+    shared: Arc<Shared>,
+}
+
+impl Kernel for Sockets {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
+        let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf: 0 };
+        let entry = self.diag.find(local, remote, device).ok()??;
+        if entry.state != State::NewSynRecv {
+            return Some(found(entry));
+        }
+        // Its keys are the listener's.
+        self.diag.listener(local, remote, device).ok()?.map(found)
+    }
+
+    fn configured(&mut self, ends: &Ends) -> Option<u32> {
+        self.shared.policy.read().as_ref()?(ends)
+    }
+
+    fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
+        match self.diag.find(ends.local, ends.remote, device).ok()?.map(|e| e.state) {
+            Some(State::NewSynRecv) => None,
+            state => Some(state.is_some_and(|s| s != State::Listen)),
+        }
+    }
+}

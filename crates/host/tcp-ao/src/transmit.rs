@@ -1,0 +1,116 @@
+//! The transmitter: signed packets, on their way to the wire.
+//!
+//! The stack finds route and link header of a packet. Of a connection with many of them it is asked once in a while; what
+//! follows leaves past the stack, behind the same link header.
+
+use super::counters::Counters;
+use sealane_engine_ao::Ends;
+use sealane_net::wire::ip::Family;
+use sealane_sys::frames::Frames;
+use sealane_sys::nft::Marks;
+use sealane_sys::promote::{FRESH, MAX_LINKS};
+use sealane_sys::raw::Raw;
+use sealane_sys::ring::LINK_HEADER_LEN;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// What is known of the way to a peer.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    /// The link header, if it was seen.
+    header: Option<[u8; LINK_HEADER_LEN]>,
+    /// The time at which it was asked for.
+    asked: Instant,
+    /// Fields of the IP header that somebody may change on the way out: traffic class and hop limit.
+    fields: [u8; 2],
+}
+
+/// The link headers of one device, whose ring shows them.
+pub(super) struct Links {
+    frames: Frames,
+    by_ends: HashMap<Ends, Link>,
+}
+
+impl Links {
+    /// Opens a socket of the device; no link header is known yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(device: u32, marks: Marks) -> io::Result<Self> {
+        Ok(Links { frames: Frames::open(device, marks)?, by_ends: HashMap::new() })
+    }
+
+    /// Learns the link header from a frame of ours, if the packet is as we sent it: rules may translate or mark it, and
+    /// then every packet has to pass them.
+    pub(super) fn learn(&mut self, packet: &[u8], header: [u8; LINK_HEADER_LEN]) {
+        if let Some((ends, fields)) = outgoing(packet)
+            && let Some(link) = self.by_ends.get_mut(&ends)
+            && link.fields == fields
+        {
+            link.header = Some(header);
+        }
+    }
+
+    /// Forgets link headers that have not been used for a while.
+    pub(super) fn forget(&mut self) {
+        self.by_ends.retain(|_, link| link.asked.elapsed() < FRESH);
+    }
+}
+
+/// The sockets by which a worker sends.
+pub(super) struct Transmitter {
+    raw: Raw,
+}
+
+impl Transmitter {
+    /// Opens those of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn open(marks: Marks) -> io::Result<Self> {
+        Ok(Transmitter { raw: Raw::open(marks)? })
+    }
+
+    /// Sends pieces of one packet in their order. `only` is the device that they may leave by, 0 for any; `links` are the link
+    /// headers of the device that the stack chose for the packet, if it has a ring. What cannot be sent is lost, and sent
+    /// again.
+    pub(super) fn send(&self, counters: &Counters, links: Option<&mut Links>, only: u32, packets: &[&[u8]]) {
+        let Some((first, others)) = packets.split_first() else { return };
+        let refused = |refused: usize| counters.refused.fetch_add(refused as u64, Relaxed);
+        let Some((links, (ends, fields))) = links.and_then(|links| Some((links, outgoing(first)?))) else {
+            refused(self.raw.send(packets, only, false).refused);
+            return;
+        };
+        let link = links.by_ends.get(&ends);
+        if let Some(link) = link.filter(|l| l.asked.elapsed() < FRESH) {
+            let sent = match &link.header {
+                Some(header) => {
+                    let sent = links.frames.send(header, packets);
+                    counters.fast_out.fetch_add(sent.taken as u64, Relaxed);
+                    sent
+                }
+                None => self.raw.send(packets, only, false),
+            };
+            refused(sent.refused);
+            return;
+        }
+        // The old header is not used any more while the new one is asked for: a new answer, or none.
+        if links.by_ends.len() < MAX_LINKS || link.is_some() {
+            links.by_ends.insert(ends, Link { header: None, asked: Instant::now(), fields });
+        }
+        refused(self.raw.send(&[first], only, true).refused + self.raw.send(others, only, false).refused);
+    }
+}
+
+/// The ends of a packet of ours, of which the ring keeps its front only, and the fields of its IP header that may change on
+/// the way out.
+fn outgoing(packet: &[u8]) -> Option<(Ends, [u8; 2])> {
+    let (family, fields) = match packet.first()? >> 4 {
+        4 => (Family::V4, [*packet.get(1)?, *packet.get(8)?]),
+        6 => (Family::V6, [packet[0] << 4 | *packet.get(1)? >> 4, *packet.get(7)?]),
+        _ => return None,
+    };
+    Some((Ends::sent_front(family, packet)?, fields))
+}
