@@ -35,12 +35,21 @@ use zeroize::Zeroizing;
 const MAX_LEN: u64 = 64 << 20;
 
 /// What the daemon itself is told.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
     /// Where Prometheus may ask for metrics over HTTP. `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// How segments may travel. It counts for a network namespace from the moment that it is served.
     pub data_path: DataPath,
+    /// The number of threads that move the segments of TCP-AO in each network namespace. It counts from the moment that the
+    /// namespace is served.
+    pub workers: u16,
+}
+
+impl Default for Daemon {
+    fn default() -> Self {
+        Daemon { metrics: None, data_path: DataPath::default(), workers: 1 }
+    }
 }
 
 /// A configuration without mistakes.

@@ -1,6 +1,6 @@
 //! From the text of a configuration to its meaning.
 
-use super::ipsec;
+use super::ipsec::{self, MAX_WORKERS};
 use super::keys::{self, KeyChain};
 use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
@@ -166,8 +166,9 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
         }
         named
     });
+    let workers = section.integer::<u16>("workers", 1..=MAX_WORKERS.into(), mistakes).map_or(1, |at| at.value);
     section.finish(mistakes);
-    Daemon { metrics, data_path: data_path.unwrap_or_default() }
+    Daemon { metrics, data_path: data_path.unwrap_or_default(), workers }
 }
 
 /// The meaning of `text`, and where a secret stands in it, if any (line).

@@ -71,7 +71,7 @@ fn every_mistake_has_its_line() {
             "3: there is no setting 'prot'; did you mean 'port'?",
             "4: there is no key chain 'x'",
             "7: 'metrics' is an address and a port, as \"127.0.0.1:9187\" or \"[::1]:9187\"",
-            "8: there is no setting 'colour'; known here: metrics, data-path",
+            "8: there is no setting 'colour'; known here: metrics, data-path, workers",
             "9: 'data-path' is \"auto\" or \"queue\"",
         ]
     );
@@ -325,6 +325,22 @@ fn the_algorithms_are_those_of_the_protocol() {
     }
     let listed = |name| keys::ALGORITHMS.iter().any(|(n, ..)| *n == name);
     assert!(known.iter().all(|a| listed(a.name)));
+}
+
+#[test]
+fn workers_of_tcp_ao() {
+    let workers = |text: &str| {
+        let text = format!("[daemon]\n{text}");
+        parse(&text).map(|c| c.daemon.workers).ok()
+    };
+    assert_eq!([workers(""), workers("workers = 16")], [Some(1), Some(16)]);
+    for text in ["workers = 0", "workers = 17", "workers = \"2\""] {
+        assert_eq!(
+            mistakes(&format!("[daemon]\n{text}")),
+            ["2: 'workers' has to be a whole number from 1 to 16"],
+            "{text}"
+        );
+    }
 }
 
 #[test]

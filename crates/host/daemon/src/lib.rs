@@ -85,7 +85,8 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
         eprintln!("sealane: calibration: {e}; using the shipped table");
     }
     let registry = Arc::new(registry);
-    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path);
+    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
+        .with_workers(config.daemon.workers);
     let ipsec = sealane_ipsec::Spaces::new(registry, folder.clone());
     let mut host = Host { tcp_ao: Configured::new(spaces, folder.clone()), ipsec };
     host.apply(&config)?;
