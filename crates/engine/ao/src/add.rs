@@ -48,7 +48,7 @@ impl Namespace {
         if known.is_some_and(|s| s.md5.lookup(peer.addr, in_vrf.then_some(ifindex)).is_some()) {
             return Err(Errno::EKEYREJECTED);
         }
-        // A key without a VRF counts as one of the default VRF here: it may share its ids with keys of others.
+        // A key without a VRF counts as one of the default VRF here: it may share its ids with keys of other VRFs.
         let ids = Ids::any(ifindex);
         if let Some(info) = known.and_then(|s| s.info.as_ref())
             && (info.keys().overlapping(&peer, ids.recv(cmd.rcvid)).is_some()
@@ -67,7 +67,7 @@ impl Namespace {
             peer,
             ifindex: in_vrf.then_some(ifindex),
         };
-        // The kernel has allocated before it looks at the lengths.
+        // The kernel allocates memory before it checks the lengths.
         let memory = key_memory(algorithm);
         if known.map_or(0, |s| s.omem).saturating_add(memory) >= self.optmem_max {
             return Err(Errno::ENOMEM);
@@ -104,13 +104,13 @@ impl Namespace {
         let name = core::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
         let aes_128 = keylen == AES_128;
         let (name, key_fits) = match (self.rules().names, name) {
-            // Until 7.0 this is AES-CMAC with whatever key it is given. Only that of 16 bytes is AES-128-CMAC too; see
+            // Until 7.0 this is AES-CMAC with a key of any AES length. It is AES-128-CMAC for 16 bytes only; see
             // LIMITATIONS.md for the others.
             (Names::Wide, "cmac(aes)") => ("cmac(aes128)", aes_128),
             (_, "cmac(aes)") if aes_128 => ("cmac(aes128)", true),
             (_, "cmac(aes)") => return Err(Errno::ENOENT),
             (Names::Three, "hmac(sha1)" | "hmac(sha256)" | "cmac(aes128)") | (Names::All, _) => (name, true),
-            // The drafts have no names in the kernel, and their names no parentheses.
+            // The drafts' algorithms have no kernel names; the names that we use have no parentheses.
             (Names::Wide, _) if name.ends_with(')') => (name, true),
             (Names::Three | Names::Wide, _) => return Err(Errno::ENOENT),
         };
@@ -133,7 +133,7 @@ pub(crate) fn key_errno(e: KeyError) -> Errno {
     }
 }
 
-/// The peers that a key is for, if they make sense and go with the peer that the socket has.
+/// The peers of a new key, if they are valid and match the peer of the socket.
 fn peer_prefix(cmd: &TcpAoAdd, family: Family, connected: Option<IpAddr>) -> Result<Prefix, Errno> {
     let addr = &cmd.addr;
     if addr.family() != (if family == Family::V4 { AF_INET } else { AF_INET6 }) || addr.port() != 0 {
@@ -144,7 +144,8 @@ fn peer_prefix(cmd: &TcpAoAdd, family: Family, connected: Option<IpAddr>) -> Res
         Family::V6 => IpAddr::V6(addr.in6()),
     };
     let prefix = checked_prefix(addr, cmd.prefix).ok_or(Errno::EINVAL)?;
-    // The key has to match the peer, unless it is for all. A v4-mapped peer is compared as it is with an IPv6 prefix.
+    // The key has to match the peer, unless it is for all peers. A v4-mapped peer is compared as IPv6 with an IPv6
+    // prefix.
     let matches = |peer| match prefix.addr {
         IpAddr::V4(_) => prefix.contains(peer),
         IpAddr::V6(_) => prefix.equal_in(peer, prefix.len),
@@ -152,8 +153,8 @@ fn peer_prefix(cmd: &TcpAoAdd, family: Family, connected: Option<IpAddr>) -> Res
     if prefix.len == 0 || connected.is_none_or(matches) { Ok(prefix) } else { Err(Errno::EINVAL) }
 }
 
-/// `addr`/`len` if the length is one of the family, no bits are set behind it, and only length 0 stands with the
-/// unspecified address. A v4-mapped address is an IPv4 one, except with length 0.
+/// The prefix `addr`/`len`, if the length is valid for the family, no host bits are set, and the unspecified address
+/// comes with length 0 only. A v4-mapped address becomes an IPv4 one, except with length 0.
 pub(crate) fn checked_prefix(addr: IpAddr, len: u8) -> Option<Prefix> {
     if len == 0 {
         return addr.is_unspecified().then_some(Prefix { addr, len });

@@ -1,7 +1,7 @@
-//! Keys from a configuration: TCP-AO for programs that know nothing of it.
+//! Keys from a configuration, for programs that know nothing of TCP-AO.
 //!
-//! A configured peer is a template: a listener that nobody opened, from which connections take their keys, whichever end
-//! begins. When the configuration or the time of day changes its keys, those of its connections follow.
+//! A configured peer is a template: a listener without a kernel socket, from which connections in both directions take
+//! their keys. When the configuration or the time of day changes its keys, those of its connections follow.
 
 use crate::facts::SocketId;
 use crate::flows::{Ends, MADE_UP};
@@ -16,27 +16,27 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-/// Cookies of templates; those of connections that we made up count up from [`MADE_UP`].
+/// Marks the cookies of templates. Made-up cookies of connections count up from [`MADE_UP`].
 const TEMPLATE: u64 = MADE_UP | 1 << 62;
 
-/// A key that a configured peer has now.
+/// A key of a configured peer at the present time.
 pub struct ConfiguredKey {
     /// The key.
     pub mkt: Arc<Mkt>,
-    /// Whether it may be sent with: a key can be accepted before and after that.
+    /// Whether segments may be sent with it. A key may be accepted for longer than it is sent with.
     pub send: bool,
-    /// Whether it is the one to ask the peer for, and to begin with.
+    /// Whether new connections begin with it, and peers are asked to use it.
     pub preferred: bool,
 }
 
-/// A connection as it survives the process: no secret in it.
+/// The state of a connection that survives a restart of the process. It holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SavedConnection {
     /// The kernel's cookie of its socket; 0 when it is not known.
     pub cookie: u64,
-    /// The configured peer, by name.
+    /// The name of the configured peer.
     pub peer: String,
-    /// Who is connected, our initial sequence number and the peer's, the extensions and where they were counted.
+    /// Both ends, both ISNs, and the SNEs with their bases.
     pub conn: Conn,
     /// SendID of the key that it sends with.
     pub current: Option<u8>,
@@ -46,7 +46,7 @@ pub struct SavedConnection {
     pub peer_mss: u16,
 }
 
-/// How far sequence numbers may go before what was saved of them is too old: far less than half of their space.
+/// The distance in bytes after which saved sequence numbers are too old: far less than half of their space.
 const SAVE_BYTES: u32 = 1 << 28;
 
 fn template(peer: u32) -> SocketId {
@@ -64,11 +64,11 @@ fn same(a: &Mkt, b: &Mkt) -> bool {
         && bool::from(a.key().ct_eq(b.key()))
 }
 
-/// Brings the keys of a socket to what is configured; `remote` is its peer, `None` for the template.
+/// Replaces the keys of a socket by the configured ones. `remote` is its peer, `None` for the template.
 fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
     let meant: Vec<&ConfiguredKey> = keys.iter().filter(|k| remote.is_none_or(|ip| k.mkt.peer.contains(ip))).collect();
     let find = |info: &AoInfo, mkt: &Mkt| info.keys().iter().find(|(_, k)| same(&k.mkt, mkt)).map(|(r, _)| r);
-    // An id that a key which goes has had may be the id of one that comes.
+    // Keys are removed first, because a new key may have the ids of an old one.
     let gone: Vec<KeyRef> = (info.keys().iter())
         .filter(|(_, have)| !meant.iter().any(|want| same(&have.mkt, &want.mkt)))
         .map(|(r, _)| r)
@@ -78,7 +78,7 @@ fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
     }
     for want in &meant {
         if find(info, &want.mkt).is_none() {
-            // A key that cannot be derived for a connection is one that it does not have; its segments are dropped.
+            // Without its traffic key a connection does not get the key, and segments signed with it are dropped.
             let _ = info.add_key(want.mkt.clone());
         }
     }
@@ -86,7 +86,7 @@ fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
     if let Some(key) = preferred {
         info.set_rnext(key);
     }
-    // The current key may be another than the preferred one as long as its time is not over: the peer decides.
+    // The peer chooses the current key, which stays until its time is over even if another one is preferred.
     let keeps = info
         .current()
         .and_then(|r| info.key(r))
@@ -97,8 +97,8 @@ fn update(info: &mut AoInfo, keys: &[ConfiguredKey], remote: Option<IpAddr>) {
 }
 
 impl Namespace {
-    /// Sets the keys of configured peer number `peer`, called `name`, and those of its connections. Without keys nothing is
-    /// sent to it or taken from it.
+    /// Sets the keys of configured peer number `peer`, called `name`, and of its connections. Without keys all segments
+    /// to and from it are dropped.
     pub fn configure(&mut self, peer: u32, name: &str, keys: &[ConfiguredKey], accept_icmps: bool) {
         let id = template(peer);
         let socket = self.sockets.entry(id).or_insert_with(|| Socket {
@@ -123,7 +123,7 @@ impl Namespace {
         self.dirty = true;
     }
 
-    /// Forgets configured peers that are not among `names`: their connections have no keys any more.
+    /// Forgets configured peers that are not among `names`, and removes the keys of their connections.
     pub fn retain_configured(&mut self, names: &HashSet<String>) {
         let gone: Vec<u32> = (self.sockets.iter())
             .filter(|(id, _)| id.0 & TEMPLATE == TEMPLATE)
@@ -142,7 +142,7 @@ impl Namespace {
         Some(template(peer)).filter(|id| self.sockets.contains_key(id))
     }
 
-    /// Gives a socket that is about to connect the keys of its configured peer.
+    /// Gives the keys of a configured peer to a socket that is about to connect.
     pub(crate) fn adopt_configured(&mut self, id: SocketId, peer: u32, remote: IpAddr) {
         let Some(from) = self.sockets.get(&template(peer)) else { return };
         let (Some(source), configured) = (&from.info, from.configured.clone()) else { return };
@@ -168,13 +168,14 @@ impl Namespace {
         self.sockets.insert(id, Socket { info: Some(info), configured, ..Socket::default() });
     }
 
-    /// Whether connections have come or gone since the last [`Namespace::save`].
+    /// Whether connections of configured peers have come or gone since the last [`Namespace::save`].
     #[must_use]
     pub fn dirty(&self) -> bool {
         self.dirty
     }
 
-    /// Whether connections of configured peers have changed in what has to survive us, since the last [`Namespace::save`].
+    /// Whether the state of configured peers' connections that survives a restart has changed since the last
+    /// [`Namespace::save`].
     #[must_use]
     pub fn unsaved(&self) -> bool {
         self.dirty
@@ -210,14 +211,14 @@ impl Namespace {
         list
     }
 
-    /// Takes a connection up again that an earlier process had. Returns whether its peer is still configured.
+    /// Restores a connection that an earlier process saved. Returns whether its peer is still configured.
     pub fn restore(&mut self, saved: &SavedConnection) -> bool {
         let peer = (self.sockets.values()).filter_map(|s| s.configured.as_ref()).find(|(_, n)| **n == *saved.peer);
         let Some(peer) = peer.map(|(peer, _)| *peer) else { return false };
         let id = self.restored_id(saved.cookie);
         self.adopt_configured(id, peer, saved.conn.remote.ip());
         let Some(info) = self.info_mut(id) else { return false };
-        // Extensions go on from where they were counted; both ends are less than half of the space further by now.
+        // The SNEs continue from their saved bases; both ends have moved less than half of the sequence space since.
         info.set_conn(Conn {
             snd: Sne { ext: saved.conn.snd.ext, base: saved.conn.snd.base },
             rcv: Sne { ext: saved.conn.rcv.ext, base: saved.conn.rcv.base },

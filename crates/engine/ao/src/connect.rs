@@ -1,4 +1,4 @@
-//! What connect() and accept() do with keys (`tcp_connect`, `tcp_ao_connect_init`, `tcp_ao_copy_all_matching`).
+//! The effects of connect() and accept() on keys (`tcp_connect`, `tcp_ao_connect_init`, `tcp_ao_copy_all_matching`).
 
 use crate::add::key_errno;
 use crate::connecting::{Connecting, Keys, Progress};
@@ -13,18 +13,18 @@ use sealane_net::ao::info::{Child, ChildError, Conn};
 use sealane_net::ao::mkt::unmapped;
 use sealane_net::ao::table::Ids;
 
-/// How far the kernel gets with a connect(), apart from routes, which only it knows.
+/// The point that the kernel reaches in connect(), apart from routing errors, which only the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It refuses before anything has changed.
+    /// It fails before anything has changed.
     Refused,
-    /// It refuses when it has taken over the peer's address.
+    /// It fails after it has stored the peer's address.
     AddressTaken,
-    /// It looks at keys.
+    /// It looks up keys.
     Keys,
 }
 
-/// A connection that the kernel accepted, told when its socket comes into being.
+/// A connection that the kernel accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Accepted {
     /// The listening socket.
@@ -36,13 +36,14 @@ pub struct Accepted {
 }
 
 impl Namespace {
-    /// connect() to `peer`, before the kernel makes it. Nothing changes yet: whoever calls then tells what came of it by
-    /// [`Namespace::syn_sent`] and [`Namespace::connect_done`]; without the latter [`Namespace::adopt`] infers it.
+    /// Decides about a connect() to `peer` before the kernel makes it. Nothing changes yet. The caller reports the
+    /// result by [`Namespace::syn_sent`] and [`Namespace::connect_done`]; without the latter, [`Namespace::adopt`]
+    /// infers it.
     ///
     /// # Errors
     /// [`Errno::EKEYREJECTED`] when the socket has TCP-AO keys and none for the peer, or keys of both kinds.
     pub fn connect(&mut self, id: SocketId, facts: &SocketFacts<'_>, peer: SocketAddr) -> Result<(), Errno> {
-        // One before may be under way, its SYN not seen yet.
+        // An earlier connect() may be in progress without its SYN having been seen.
         self.infer_connect(id, facts);
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
         let stage = stage(facts, peer);
@@ -62,7 +63,7 @@ impl Namespace {
             Some(_) => Keys::Rejected,
         };
         let before = socket.remembered;
-        // An IPv6 socket takes over the peer before it looks for a route, an IPv4 socket before it looks at keys.
+        // An IPv6 socket stores the peer before it looks for a route, an IPv4 socket before it looks up keys.
         if facts.family == Family::V6 || keys == Keys::Rejected {
             socket.remembered = Some((peer, facts.local_port()));
         }
@@ -70,7 +71,7 @@ impl Namespace {
         if keys == Keys::Rejected { Err(Errno::EKEYREJECTED) } else { Ok(()) }
     }
 
-    /// connect() with `AF_UNSPEC`: the socket may be connected anew.
+    /// Handles a connect() with `AF_UNSPEC`: the socket may be connected again.
     pub fn disconnect(&mut self, id: SocketId) {
         if let Some(socket) = self.sockets.get_mut(&id) {
             socket.progress = Progress::Unconnected;
@@ -78,7 +79,7 @@ impl Namespace {
         }
     }
 
-    /// The SYN of a connect() was seen: it happens. `isn` is its sequence number.
+    /// Handles the SYN of a connect(), which therefore happens. `isn` is its sequence number.
     pub fn syn_sent(&mut self, id: SocketId, local: SocketAddr, peer: SocketAddr, isn: u32) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         if let Some(mut connecting) = socket.connecting.take() {
@@ -95,8 +96,8 @@ impl Namespace {
         }
     }
 
-    /// What the program was answered to the connect() that [`Namespace::connect`] was asked about, with the facts after it.
-    /// Returns the MD5 keys that the kernel's TCP-AO would have deleted with it: whoever calls deletes them.
+    /// Handles the kernel's answer to a connect() that [`Namespace::connect`] allowed, with the facts after it. Returns
+    /// the MD5 keys that the kernel's own TCP-AO would have deleted; the caller deletes them.
     ///
     /// # Errors
     /// When the traffic keys of a connection in repair mode cannot be derived.
@@ -114,7 +115,7 @@ impl Namespace {
             Err(_) => Progress::Unconnected,
         };
         let Some(mut connecting) = socket.connecting.take() else { return Ok(Vec::new()) };
-        // However the wait for the handshake ends, a SYN was sent; otherwise these are the answers to one that was.
+        // With these answers a SYN was sent, however the wait for the handshake ended.
         if !connecting.sent && !matches!(answer, Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR)) {
             let tried = !matches!(answer, Err(Errno::ECONNREFUSED | Errno::ECONNRESET | Errno::ECONNABORTED));
             socket.remembered = if answer == Err(Errno::EKEYREJECTED) || facts.family == Family::V6 && tried {
@@ -127,23 +128,23 @@ impl Namespace {
         socket.commit(&mut connecting);
         socket.remembered = Some((connecting.peer, facts.local_port()));
         if let Some(seqs) = facts.repair.filter(|_| answer.is_ok() && facts.peer.is_some()) {
-            // In repair mode no SYN is sent; the connection stands at once.
+            // In repair mode no SYN is sent, and the connection is established at once.
             let isns = Isns { lisn: seqs.send, snd_sne: 0, rcv_sne: 0, ..socket.isns };
             socket.set_isns(facts, isns)?;
         }
         Ok(connecting.dropped)
     }
 
-    /// What came of a connect() whose answer nobody told, by the facts at a later call.
+    /// Infers the result of a connect() whose answer was not reported from the facts at a later call.
     pub(crate) fn infer_connect(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
-        // Most calls come when there is nothing to infer: they are no change.
+        // Mostly there is nothing to infer, and that must not count as a change.
         if self.sockets.get(&id).is_none_or(|s| s.connecting.is_none()) {
             return;
         }
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let Some(mut connecting) = socket.connecting.take() else { return };
         if !connecting.sent && facts.unconnected() {
-            // It failed early, or its SYN is still to come.
+            // It failed early, or its SYN has not been sent yet.
             socket.connecting = Some(connecting);
             return;
         }
@@ -152,15 +153,17 @@ impl Namespace {
         socket.commit(&mut connecting);
         if let Some(seqs) = facts.repair.filter(|_| unseen && facts.state == State::Established) {
             let isns = Isns { lisn: seqs.send, snd_sne: 0, rcv_sne: 0, ..socket.isns };
-            // Without traffic keys nothing can be sent; a driver's failure needs no other answer.
+            // Without traffic keys no segment can be sent, so a failure of the driver needs no further handling.
             let _ = socket.set_isns(facts, isns);
         }
     }
 
-    /// A listening socket accepted a connection whose SYN was signed: the new socket starts with the keys for its peer.
+    /// Creates the socket of a connection that a listener accepted with a signed SYN, with the listener's keys for its
+    /// peer.
     ///
     /// # Errors
-    /// [`Errno::EKEYREJECTED`] when they have gone in the meantime, [`Errno::ENOMEM`]; the connection must not be then.
+    /// [`Errno::EKEYREJECTED`] when these have been deleted meanwhile, [`Errno::ENOMEM`]. The connection must not go on
+    /// then.
     pub fn accepted(&mut self, accepted: &Accepted) -> Result<(), Errno> {
         let listener = self.info(accepted.listener).ok_or(Errno::EKEYREJECTED)?;
         let info = listener.for_child(&accepted.handshake).map_err(|e| match e {
@@ -181,7 +184,7 @@ impl Namespace {
 }
 
 impl Socket {
-    /// The connect() happens, unless it already did: the keys that it rules out go.
+    /// Drops the keys that a connect() rules out, once.
     fn commit(&mut self, connecting: &mut Connecting) {
         if core::mem::replace(&mut connecting.sent, true) {
             return;
@@ -221,12 +224,12 @@ fn stage(facts: &SocketFacts<'_>, peer: SocketAddr) -> Stage {
     if pass { Stage::Keys } else { otherwise }
 }
 
-/// The address that the socket is bound to, if to one.
+/// The address that the socket is bound to, if it is bound to one.
 fn bound(facts: &SocketFacts<'_>) -> Option<IpAddr> {
     facts.local.map(|l| unmapped(l.ip())).filter(|l| !l.is_unspecified())
 }
 
-/// The address that connect() to `peer` leads to: the unspecified one stands for this machine.
+/// The address that connect() to `peer` connects to: the unspecified one means this host.
 fn target(facts: &SocketFacts<'_>, peer: IpAddr) -> IpAddr {
     let local = bound(facts);
     let here = local.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

@@ -3,40 +3,40 @@
 use crate::md5_keys::Md5Key;
 use core::net::IpAddr;
 
-/// A connect() that may happen.
+/// A connect() that was allowed and may still fail.
 pub(crate) struct Connecting {
     pub(crate) peer: IpAddr,
     pub(crate) vrf: i32,
-    /// What becomes of the keys.
+    /// The keys that the connection will use.
     pub(crate) keys: Keys,
     /// The peer that the socket remembered before.
     pub(crate) before: Option<(IpAddr, Option<u16>)>,
-    /// It happened: the SYN was seen.
+    /// Whether its SYN was seen.
     pub(crate) sent: bool,
-    /// The MD5 keys that went then.
+    /// The MD5 keys that were dropped with it.
     pub(crate) dropped: Vec<Md5Key>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// There are none of TCP-AO.
+    /// The socket has no TCP-AO keys.
     None,
-    /// TCP-AO: other keys, and all of MD5, go.
+    /// TCP-AO keys for the peer. Keys for other peers and all MD5 keys are dropped.
     Ao,
-    /// MD5: TCP-AO goes altogether.
+    /// An MD5 key. All TCP-AO keys are dropped.
     Md5,
-    /// They do not allow it.
+    /// The keys do not allow the connection.
     Rejected,
 }
 
-/// What a connect() makes of a socket apart from its connection (`enum socket_state`).
+/// The state of a socket with respect to connect() (`enum socket_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Progress {
-    /// The next one connects it.
+    /// The next connect() connects it.
     #[default]
     Unconnected,
-    /// One went on in the background, and no later one has asked how it ended: the next tells.
+    /// A connect() is in progress, or ended in the background. The next one returns its result.
     Connecting,
-    /// One succeeded, or the socket was accepted: the next is refused, also when the connection has ended.
+    /// A connect() succeeded, or the socket was accepted. The next one is refused, even when the connection has ended.
     Connected,
 }

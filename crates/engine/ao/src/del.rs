@@ -44,7 +44,7 @@ impl Namespace {
         if cmd.addr.port() != 0 {
             return Err(Errno::EINVAL);
         }
-        // A key that shall take over is not the one to delete, even if the rest fits.
+        // A key that is to take over is never the one to delete.
         let key = info
             .keys()
             .exact(Prefix { addr, len: cmd.prefix }, in_vrf.then_some(ifindex), cmd.sndid, cmd.rcvid)

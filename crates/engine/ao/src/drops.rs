@@ -9,7 +9,7 @@ use sealane_net::wire::tcp::AoOption;
 #[derive(Default)]
 pub(crate) struct Drops {
     pub(crate) by_reason: [u64; DropReason::ALL.len()],
-    /// Of those that belong to no socket.
+    /// The last one that belongs to no socket.
     pub(crate) stray: Option<Box<LastDrop>>,
 }
 
@@ -20,8 +20,8 @@ pub(crate) struct LastDrop {
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) option: Option<AoOption>,
-    /// Initial sequence numbers and extension under which it should have verified.
+    /// The KDF context and SNE under which it should have verified.
     pub(crate) numbers: Option<(Context, u32)>,
-    /// From the IP header on; empty when no closer look makes sense.
+    /// From the IP header on; empty when there is nothing to diagnose.
     pub(crate) packet: Vec<u8>,
 }

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use sealane_abi::tcp::State;
 
-/// A socket: the cookie that the kernel gave it (`SO_COOKIE`), never used twice.
+/// A socket, by its cookie (`SO_COOKIE`), which the kernel never uses twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketId(pub u64);
 
@@ -18,8 +18,8 @@ pub enum Family {
 
 /// Interfaces of the network namespace.
 pub trait Interfaces {
-    /// The VRF of an interface: its own index for a VRF device itself (an L3 master), its master's for a device in a VRF,
-    /// 0 for any other and for one that does not exist.
+    /// The VRF of an interface: its own index for a VRF device itself (an L3 master), its master's for a device in a
+    /// VRF, 0 for any other and for one that does not exist.
     fn vrf(&self, ifindex: i32) -> i32;
 }
 
@@ -33,14 +33,14 @@ impl Interfaces for NoVrfs {
     }
 }
 
-/// What is true of a TCP socket, and of who calls, at the moment of a call.
+/// Facts about a TCP socket and the caller at the moment of a call.
 #[derive(Clone, Copy)]
 pub struct SocketFacts<'a> {
     /// Address family.
     pub family: Family,
     /// State.
     pub state: State,
-    /// Where it is bound; `None` before that.
+    /// Its local address; `None` before it is bound.
     pub local: Option<SocketAddr>,
     /// Its peer; `None` where `getpeername` has none.
     pub peer: Option<SocketAddr>,
@@ -48,7 +48,7 @@ pub struct SocketFacts<'a> {
     pub v6only: bool,
     /// The interface it is bound to, 0 for none.
     pub bound_ifindex: i32,
-    /// In repair mode (`TCP_REPAIR`): the next sequence numbers to send and to receive. `None` outside it.
+    /// The next sequence numbers to send and to receive in repair mode (`TCP_REPAIR`); `None` outside it.
     pub repair: Option<RepairSeqs>,
     /// Whether the caller has CAP_NET_ADMIN in the user namespace of the network namespace.
     pub net_admin: bool,

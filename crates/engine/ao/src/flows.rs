@@ -1,16 +1,16 @@
-//! Connections as the data path sees them: which socket a segment belongs to, and in which state.
+//! Connection tracking for the data path: the socket and state that a segment belongs to.
 //!
-//! The kernel knows its connections; we learn of them from the segments that pass, because `accept()` and the handshake
-//! happen without a call that we could see. What a segment does not tell, the [`Kernel`] is asked for.
+//! Connections are learnt from the segments that pass, because `accept()` and the handshake happen without a call that
+//! could be intercepted. The [`Kernel`] is asked for what a segment does not tell.
 //!
 //! ```text
 //! track_in  ─▶ Target ─▶ classify ─▶ (burst of MACs) ─▶ settled │ refused
 //! track_out ─▶ Target ─▶ choose   ─▶ (burst of MACs)
 //! ```
 //!
-//! State that a peer can make grow comes from authentic segments only: a half-open connection is remembered after its
-//! SYN was verified, and there are at most [`MAX_HALF_OPEN`] of them. Authentic segments can be replayed: one that opens a
-//! connection which the kernel does not want is found out by [`Namespace::sweep`].
+//! Only authentic segments create state: a half-open connection is remembered after its SYN has been verified, and
+//! there are at most [`MAX_HALF_OPEN`] of them. Authentic segments can be replayed; [`Namespace::sweep`] removes
+//! connections that the kernel does not have.
 
 mod table;
 
@@ -31,26 +31,25 @@ pub use table::{Ends, MAX_HALF_OPEN};
 use table::{Flow, Stage};
 pub(super) use table::{Flows, MADE_UP};
 
-/// How long a half-open connection is remembered: longer than the kernel retries its SYN-ACK with default settings.
+/// Lifetime of a half-open connection: longer than the kernel retries its SYN-ACK with default settings.
 const HALF_OPEN_MS: u64 = 128_000;
 
-/// How long a connection is remembered whose socket is gone: TIME_WAIT takes 60 s, and then nothing is sent any more.
+/// Lifetime of a connection whose socket is gone: longer than TIME_WAIT, which takes 60 s.
 const GONE_MS: u64 = 75_000;
 
-/// How long after a handshake the kernel is asked for the first time whether it has a socket for it, and then again while
-/// the answer is open.
+/// The delay after a handshake until the kernel is asked whether it has a socket for it, and between further questions.
 const LOOK_MS: u64 = 10_000;
 
 /// The most questions of one [`Namespace::sweep`]: a fraction of a millisecond.
 const MAX_LOOKS: usize = 32;
 
-/// Connections that the kernel has not been asked about, from which on the answers to SYN cookies have to wait.
+/// The most connections that the kernel has not been asked about. Above that, answers to SYN cookies are dropped.
 const MAX_UNSEEN: usize = 16_384;
 
-/// What the kernel says of the socket that it would hand a segment to.
+/// The socket to which the kernel would hand a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Its cookie; that of the listener for a segment which opens a connection.
+    /// Its cookie; the listener's for a segment that opens a connection.
     pub id: SocketId,
     /// Its state.
     pub state: KernelState,
@@ -60,23 +59,22 @@ pub struct Found {
 
 /// The kernel's own tables of sockets.
 pub trait Kernel {
-    /// The socket that a segment between these ends belongs to, which passes `device`: a connection, else a listener, else
-    /// `None`.
+    /// The socket for a segment between these ends that passes `device`: a connection, else a listener, else `None`.
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found>;
 
-    /// The number of the configured peer that a connection belongs to, for those whose program gave them no keys.
+    /// The number of the configured peer to which a connection without keys of its program belongs.
     fn configured(&mut self, _: &Ends) -> Option<u32> {
         None
     }
 
-    /// Whether there is a socket for a connection whose segments pass `device`; `None` where that is open: it is a
-    /// listener's half-open one, or nobody can tell.
+    /// Whether there is a socket for a connection whose segments pass `device`; `None` if it is half open or the answer
+    /// is not known.
     fn has(&mut self, _: &Ends, _device: u32) -> Option<bool> {
         None
     }
 }
 
-/// Where a segment belongs.
+/// The connection or listener that a segment belongs to.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     id: SocketId,
@@ -89,14 +87,14 @@ pub struct Target {
     peer_mss: u16,
 }
 
-/// What is known of a segment before keys are looked at.
+/// The result of tracking a segment.
 #[derive(Debug, Clone, Copy)]
 pub enum Track {
-    /// It is none of ours.
+    /// TCP-AO is not concerned.
     Pass,
-    /// It goes.
+    /// It is dropped.
     Drop(DropReason),
-    /// It belongs here.
+    /// It belongs to this target.
     To(Target),
 }
 
@@ -144,7 +142,7 @@ impl Namespace {
         Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device, peer_mss: flow.peer_mss }
     }
 
-    /// Finds where an inbound segment belongs.
+    /// Finds the target of an inbound segment.
     pub(super) fn track_in(
         &mut self,
         segment: &Segment<'_>,
@@ -156,10 +154,10 @@ impl Namespace {
         let first_syn = flags.syn() && !flags.ack();
         if let Some(flow) = self.flows.get(&ends) {
             match flow.stage {
-                // A new connection between the same ends, or an old SYN once more: the kernel knows.
+                // A new connection between the same ends, or a replayed SYN: the kernel is asked.
                 Stage::Open | Stage::Gone if first_syn => {}
-                // Not the handshake that is under way: an old SYN once more, unless the kernel has given that one up, or the
-                // answer to a SYN cookie, of which it keeps nothing.
+                // It is not of the handshake in progress: a replayed SYN, a SYN after the kernel has given that one up,
+                // or the answer to a SYN cookie, for which the kernel keeps no state.
                 Stage::Half(r) if first_syn && r.rcv_isn != segment.seq() && kernel.has(&ends, device).is_some() => {
                     return Track::To(Target { request: None, ..self.target(ends, flow) });
                 }
@@ -170,7 +168,7 @@ impl Namespace {
                 {
                     return Track::To(Target { request: None, ..self.target(ends, flow) });
                 }
-                // The kernel looks at no MAC in TIME_WAIT. A signed segment is still only good with a good one.
+                // The kernel verifies no MAC in TIME_WAIT. Here a signed segment still has to verify.
                 Stage::Gone if matches!(segment.auth(), Ok(None)) => return Track::Pass,
                 _ => return Track::To(self.target(ends, flow)),
             }
@@ -183,7 +181,8 @@ impl Namespace {
             return Track::To(self.target(ends, flow));
         }
         let Some(found) = found else {
-            // No socket: an unsigned segment gets the kernel's RST, a signed one gets nothing (`tcp_v4_send_reset`).
+            // Without a socket, an unsigned segment is answered by the kernel's RST, a signed one is not
+            // (`tcp_v4_send_reset`).
             return match segment.auth() {
                 Ok(None) if kernel.configured(&ends).is_some() => Track::Drop(DropReason::Required),
                 Ok(None) => Track::Pass,
@@ -197,7 +196,7 @@ impl Namespace {
         self.join(ends, &found, device, kernel)
     }
 
-    /// Finds where an outbound segment belongs, and learns from it.
+    /// Finds the target of an outbound segment, and learns from it.
     pub(super) fn track_out(
         &mut self,
         segment: &Segment<'_>,
@@ -225,13 +224,13 @@ impl Namespace {
                 _ => {}
             }
             return match self.info(id) {
-                // Its keys went before it did: nothing of it leaves without.
+                // Its keys have been removed before it ended: nothing leaves unsigned.
                 None => Track::Drop(DropReason::NoSendKey),
                 Some(_) => self.tracked(ends),
             };
         }
         let Some(found) = kernel.find(ends.local, ends.remote, device) else {
-            // RSTs for segments to nobody; those that were signed never got here.
+            // A RST for a segment without a socket, which was unsigned, because signed ones are dropped.
             return match kernel.configured(&ends) {
                 Some(_) => Track::Drop(DropReason::NoSendKey),
                 None => Track::Pass,
@@ -239,7 +238,7 @@ impl Namespace {
         };
         let track = self.join(ends, &found, device, kernel);
         match track {
-            // A handshake that we know nothing of, with a peer that has keys: its SYN was not verified here.
+            // An unknown handshake with a peer that has keys: its SYN was not verified.
             Track::To(to) if to.state == State::Listen => match self.info(to.id) {
                 Some(info) if info.ao_required || info.keys().lookup(ends.remote.ip(), Ids::any(to.vrf)).is_some() => {
                     Track::Drop(DropReason::NoSendKey)
@@ -250,7 +249,7 @@ impl Namespace {
         }
     }
 
-    /// Our SYN: the connection begins.
+    /// Tracks our SYN, with which a connection begins.
     fn track_syn(&mut self, ends: Ends, segment: &Segment<'_>, device: u32, kernel: &mut dyn Kernel) -> Track {
         let known = self.flows.get(&ends).filter(|f| f.stage == Stage::SynSent).map(|f| (f.id, f.vrf));
         let same = |id: &SocketId| self.info(*id).and_then(|i| i.conn()).is_some_and(|c| c.lisn == segment.seq());
@@ -272,10 +271,10 @@ impl Namespace {
         }
         self.syn_sent(id, ends.local, ends.remote, segment.seq());
         if self.info(id).is_none() {
-            // The keys were for other peers: the connection goes without.
+            // The keys were for other peers, so the connection is unsigned.
             return Track::Pass;
         }
-        // A socket that connects to itself receives what it sends: its state is for the inbound side to change.
+        // A socket that connects to itself receives what it sends; the inbound side changes its state.
         let stage = match self.flows.get(&ends) {
             Some(flow) if flow.stage == Stage::SynReceived => Stage::SynReceived,
             _ => Stage::SynSent,
@@ -284,13 +283,13 @@ impl Namespace {
         self.tracked(ends)
     }
 
-    /// That of a connection that is known.
+    /// The target of a known connection.
     fn tracked(&self, ends: Ends) -> Track {
         self.flows.get(&ends).map_or(Track::Pass, |flow| Track::To(self.target(ends, flow)))
     }
 
-    /// A socket that the kernel found and that no segment has told us of: a listener, or a connection whose keys and
-    /// numbers came by TCP_AO_REPAIR.
+    /// The target for a socket that the kernel found and that was not learnt from segments: a listener, or a connection
+    /// whose keys and numbers were set by TCP_AO_REPAIR.
     fn join(&mut self, ends: Ends, found: &Found, device: u32, kernel: &mut dyn Kernel) -> Track {
         let configured = match self.info(found.id) {
             None => kernel.configured(&ends).and_then(|peer| self.template(peer)),
@@ -317,8 +316,8 @@ impl Namespace {
         Track::To(Target { state, ..unknown })
     }
 
-    /// Notes a connection. One of before between the same ends goes, with its keys where nobody will tell that its socket
-    /// is gone.
+    /// Adds a connection in place of an earlier one between the same ends. The keys of that one are removed where no
+    /// notification about its socket will follow.
     fn put(&mut self, ends: Ends, flow: Flow) {
         if let Some(before) = self.flows.insert(ends, flow)
             && before.id != flow.id
@@ -328,33 +327,33 @@ impl Namespace {
         }
     }
 
-    /// Decides what an inbound segment needs.
+    /// Classifies an inbound segment.
     #[must_use]
     pub(super) fn classify(&self, segment: &Segment<'_>, to: &Target) -> Class {
         input::classify(segment, &self.endpoint(to))
     }
 
-    /// Decides how an outbound segment is signed.
+    /// Chooses the key for an outbound segment.
     #[must_use]
     pub(super) fn choose(&self, segment: &Segment<'_>, from: &Target) -> Choice {
         output::choose(segment, &self.endpoint(from))
     }
 
-    /// Counts a segment that was refused before its MAC was looked at.
+    /// Counts a segment that is dropped without verifying its MAC.
     pub(super) fn refused(&mut self, to: &Target, refusal: &Refusal) {
         let info = self.sockets.data_mut(to.id).and_then(|s| s.info.as_mut());
         input::refuse(refusal, info, &mut self.netstat);
     }
 
-    /// Counts a segment that was dropped for want of a socket.
+    /// Counts a segment that is dropped because there is no socket.
     pub(super) fn dropped(&mut self, reason: DropReason) {
         self.netstat.dropped(reason);
     }
 
-    /// Acts on the verdict about an inbound segment's MAC.
+    /// Applies the result of verifying an inbound segment's MAC.
     ///
     /// # Errors
-    /// Why the segment goes.
+    /// The reason for dropping the segment.
     pub(super) fn settled(
         &mut self,
         segment: &Segment<'_>,
@@ -373,7 +372,7 @@ impl Namespace {
         match (to.state, to.request) {
             (State::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
             (State::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
-                // The answer to a SYN cookie, or a replayed end of a handshake: the kernel knows, and is asked in time.
+                // The answer to a SYN cookie, or a replayed end of a handshake: the kernel is asked later.
                 if self.flows.unseen() >= MAX_UNSEEN {
                     return Err(DropReason::Overload);
                 }
@@ -409,7 +408,7 @@ impl Namespace {
         self.put(to.ends, flow);
     }
 
-    /// The handshake of a listener is done: the connection gets the listener's keys for its peer.
+    /// Completes the handshake of a listener: the connection gets the listener's keys for its peer.
     fn open_child(
         &mut self,
         to: &Target,
@@ -433,8 +432,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Joins what we know of a connection that a listener accepted with the cookie that the kernel gave it, and what came of
-    /// a connect() that nobody told the end of. To be called before each call on a socket.
+    /// Assigns the kernel's cookie to the state of a connection that a listener accepted, and infers the result of a
+    /// connect() whose answer was not reported. To be called before each call on a socket.
     pub fn adopt(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
         self.infer_connect(id, facts);
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return };
@@ -452,7 +451,7 @@ impl Namespace {
         }
     }
 
-    /// A socket in repair mode takes a connection over: from now on its keys serve the connection between its ends.
+    /// Lets a socket in repair mode take a connection over: its keys serve the connection between its ends from now on.
     pub(super) fn repaired(&mut self, id: SocketId, facts: &SocketFacts<'_>) {
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return };
         if !self.info(id).is_some_and(|info| info.is_keyed()) {
@@ -463,7 +462,7 @@ impl Namespace {
         self.put(ends, Flow { device, ..Flow::open(id, facts.vrf()) });
     }
 
-    /// The kernel's socket is gone. Its connection, if it has one, is remembered for as long as TIME_WAIT may last.
+    /// Handles the end of a kernel's socket. Its connection, if it has one, is kept for as long as TIME_WAIT may last.
     pub fn destroyed(&mut self, id: SocketId, ends: Option<Ends>, now_ms: u64) {
         let ends = self.flows.ends_of(id).or(ends);
         if let Some(ends) = ends
@@ -477,9 +476,9 @@ impl Namespace {
         self.closed(id);
     }
 
-    /// Asks the kernel about connections whose handshake was completed a while ago and of whose socket nobody has heard:
-    /// a replayed segment, or one for which the listener had no room, opens none. To be called about once a second, and again as
-    /// long as it returns that there may be more.
+    /// Asks the kernel for the sockets of some connections whose handshake was completed a while ago. A replayed
+    /// segment opens none, nor does one for which the listener had no room. To be called about once a second, and again
+    /// as long as it returns that there may be more.
     pub fn sweep(&mut self, kernel: &mut dyn Kernel, now_ms: u64) -> bool {
         for _ in 0..MAX_LOOKS {
             let Some((ends, flow)) = self.flows.first_unseen(now_ms) else { return false };
@@ -493,7 +492,8 @@ impl Namespace {
         true
     }
 
-    /// News of sockets that closed were lost: the kernel is asked about all connections whose device is known.
+    /// Handles the loss of notifications about closed sockets: the kernel will be asked about all connections whose
+    /// device is known.
     pub fn doubt(&mut self, now_ms: u64) {
         let doubted = |f: &Flow| f.device != 0 && !matches!(f.stage, Stage::Half(_) | Stage::Gone);
         let ends: Vec<Ends> = self.flows.iter().filter(|(_, f)| doubted(f)).map(|(ends, _)| *ends).collect();
@@ -508,14 +508,15 @@ impl Namespace {
         self.flows.get(ends).is_some()
     }
 
-    /// The kernel's socket is gone, and another one has its connection: nothing goes but what the program gave the first.
+    /// Handles the end of a kernel's socket whose connection another socket has. Only the state of the first one is
+    /// removed.
     pub fn closed_copy(&mut self, id: SocketId) {
         if self.flows.ends_of(id).is_none() {
             self.closed(id);
         }
     }
 
-    /// Forgets connections whose time is over.
+    /// Forgets expired connections.
     pub fn expire(&mut self, now_ms: u64) {
         while let Some(flow) = self.flows.take_due(now_ms) {
             if flow.stage == Stage::Gone {
@@ -535,7 +536,7 @@ impl Namespace {
         Some((ends, state))
     }
 
-    /// Connections that are known, and whether their sockets are still there.
+    /// All connections, and whether their sockets still exist.
     pub fn connections(&self) -> impl Iterator<Item = (Ends, bool)> {
         self.flows.iter().map(|(ends, flow)| (*ends, flow.stage != Stage::Gone))
     }
@@ -560,7 +561,7 @@ impl Namespace {
         self.flows.get(ends).map_or(0, |f| f.peer_mss)
     }
 
-    /// A cookie for a connection that is restored: its own, or one that we make up.
+    /// The cookie of a restored connection: its own, or a made-up one.
     pub(super) fn restored_id(&mut self, cookie: u64) -> SocketId {
         if cookie != 0 {
             return SocketId(cookie);
@@ -568,7 +569,7 @@ impl Namespace {
         self.flows.make_up()
     }
 
-    /// A connection that is restored is open.
+    /// Adds a restored connection.
     pub(super) fn reopen(&mut self, id: SocketId, ends: Ends, peer_mss: u16) {
         self.put(ends, Flow { peer_mss, ..Flow::open(id, 0) });
     }
@@ -578,8 +579,8 @@ impl Namespace {
         self.flows.change(&ends, |flow| flow.peer_mss = mss);
     }
 
-    /// The longest option that a segment of this connection may get, in bytes with padding: what its payload has to leave
-    /// free. The largest of all its keys, because any of them may come into use.
+    /// The length in bytes, with padding, of the longest option that a segment of this connection may get with any of
+    /// its keys. Payloads have to leave that much room.
     pub(super) fn option_room(&self, to: &Target) -> usize {
         self.info(to.id).map_or(0, |info| info.keys().option_room(to.ends.remote.ip()))
     }
@@ -602,7 +603,7 @@ impl Target {
         self.state == State::Listen
     }
 
-    /// The socket whose keys serve it.
+    /// The socket that holds its keys.
     #[must_use]
     pub fn id(&self) -> SocketId {
         self.id

@@ -1,4 +1,4 @@
-//! ICMP errors about connections (RFC 792, RFC 4443): which connection, and what error.
+//! Parsing of ICMP errors about connections (RFC 792, RFC 4443).
 
 use crate::flows::Ends;
 use sealane_net::ao::input::IcmpError;
@@ -10,8 +10,8 @@ const UNREACHABLE: u8 = 3;
 const V6_UNREACHABLE: u8 = 1;
 const ICMP_HEADER_LEN: usize = 8;
 
-/// What an ICMP error says about a TCP connection of ours; `None` for every other packet. Extension headers are not
-/// followed: whoever is asked about such a packet lets the kernel have it.
+/// The connection and the error of an ICMP error about TCP; `None` for every other packet. Extension headers are not
+/// followed: such a packet goes to the kernel.
 #[must_use]
 pub fn icmp_error(packet: &[u8]) -> Option<(Ends, IcmpError)> {
     let (family, icmp_at, protocol, unreachable) = match packet.first()? >> 4 {
@@ -27,18 +27,18 @@ pub fn icmp_error(packet: &[u8]) -> Option<(Ends, IcmpError)> {
     Some((Ends::sent_front(family, sent)?, error))
 }
 
-/// A protocol that nobody has (RFC 3692).
+/// A protocol number for experiments, which no socket has (RFC 3692).
 const NOBODY: u8 = 253;
 
-/// Makes an ICMP error that [`icmp_error`] understood one that the kernel counts, and for which it finds nobody to tell:
-/// the protocol of the inner packet is changed, and the checksum with it.
+/// Changes the protocol of the inner packet of an ICMP error that [`icmp_error`] understood, and the checksum with it.
+/// The kernel then counts the error and finds no socket for it.
 pub fn tell_nobody(packet: &mut [u8]) {
     let (icmp_at, inner_at) = match packet[0] >> 4 {
         4 => (usize::from(packet[0] & 0x0f) * 4, 9),
         _ => (40, 6),
     };
     let protocol_at = icmp_at + ICMP_HEADER_LEN + inner_at;
-    // The word that the protocol is a part of (RFC 1624).
+    // The checksum is adjusted by the word that contains the protocol (RFC 1624).
     let word_at = icmp_at + (protocol_at - icmp_at) / 2 * 2;
     let word = |p: &[u8], at: usize| u16::from_be_bytes([p[at], p[at + 1]]);
     let before = word(packet, word_at);

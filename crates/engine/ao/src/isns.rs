@@ -9,9 +9,9 @@ pub(crate) struct Isns {
     pub(crate) lisn: u32,
     /// The peer's.
     pub(crate) risn: u32,
-    /// SNE of what we send.
+    /// SNE of the sending direction.
     pub(crate) snd_sne: u32,
-    /// SNE of what the peer sends.
+    /// SNE of the receiving direction.
     pub(crate) rcv_sne: u32,
 }
 

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 /// Length of an entry as the kernel knows it, in bytes.
 const ENTRY: usize = size_of::<TcpAoGetsockopt>();
 
-/// Which keys are asked for.
+/// The keys that are asked for.
 enum Filter {
     All,
     /// The current key, the rnext key, or both.
@@ -26,7 +26,7 @@ enum Filter {
         current: bool,
         rnext: bool,
     },
-    /// Those for these peers with these ids.
+    /// The keys for these peers with these ids.
     Of {
         peer: IpAddr,
         bits: u8,
@@ -57,7 +57,7 @@ impl Filter {
             AF_INET => IpAddr::V4(asked.addr.in4()),
             AF_INET6 => IpAddr::V6(asked.addr.in6()),
             0 if !by_address => {
-                // The address says nothing; nothing else may narrow it down either.
+                // There is no address, and no other filter may be set either.
                 if asked.prefix != 0 || asked.sndid != 0 || asked.rcvid != 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -99,7 +99,7 @@ impl Namespace {
         let count = matched().count();
 
         let mut answer = Answer { optlen: Some(ENTRY as i32), ..Answer::default() };
-        // Entries follow each other in the program's stride; what it has between them stays as it is.
+        // Entries follow each other in the program's stride; bytes between them are left alone.
         let mut bytes = Zeroizing::new(Vec::with_capacity(count.min(room) * written));
         let mut entry = Zeroizing::new([0; ENTRY]);
         for (n, (r, k)) in matched().take(room).enumerate() {
@@ -113,7 +113,7 @@ impl Namespace {
         if !bytes.is_empty() {
             answer.writes.push(Write { offset: 0, bytes });
         }
-        // Even where the program's entry is too short to have this field.
+        // This is written even where the program's entry is too short for this field.
         let count = u32::try_from(count).unwrap_or(u32::MAX).to_ne_bytes();
         let bytes = Zeroizing::new(count.to_vec());
         answer.last = Some(Write { offset: TcpAoGetsockopt::NKEYS_AT, bytes });
@@ -127,7 +127,7 @@ fn fill(entry: &mut [u8; ENTRY], info: &AoInfo, r: KeyRef, k: &Key) {
     let Ok(out) = TcpAoGetsockopt::mut_from_bytes(entry) else { return };
     let mkt = &k.mkt;
     out.addr = SockaddrStorage::new(mkt.peer.addr);
-    // Linux keeps telling AES-128-CMAC by the name that older programs know.
+    // Linux reports AES-128-CMAC by the name that older programs know.
     let name = if mkt.algorithm.name == "cmac(aes128)" { "cmac(aes)" } else { mkt.algorithm.name };
     out.alg_name[..name.len()].copy_from_slice(name.as_bytes());
     out.key[..mkt.key().len()].copy_from_slice(mkt.key());

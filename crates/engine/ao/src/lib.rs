@@ -1,15 +1,14 @@
-//! TCP-AO as programs see it: the socket options of `net/ipv4/tcp_ao.c`, with what TCP-MD5 and connect() have to do with
-//! them.
+//! The socket options of TCP-AO (`net/ipv4/tcp_ao.c`), and what TCP-MD5 and connect() have to do with them.
 //!
-//! A [`Namespace`] holds the sockets of one network namespace that ever used TCP-AO or TCP-MD5. Whoever intercepts the
-//! calls hands each one over, with what it read about the socket at that moment ([`SocketFacts`]); the answer is what the
-//! imitated kernel would answer. All state of a socket lies in its [`AoInfo`](sealane_net::ao::info::AoInfo), which the data path shares.
+//! A [`Namespace`] holds the sockets of one network namespace that ever used TCP-AO or TCP-MD5. Intercepted calls are
+//! handed over with the facts about the socket at that moment ([`SocketFacts`]), and answered as the imitated kernel
+//! would. All state of a socket lies in its [`AoInfo`](sealane_net::ao::info::AoInfo), which the data path shares.
 //!
 //! ```text
 //! setsockopt ─▶ tcp.c's checks ─▶ add · del · info · repair ─▶ AoInfo ◀─ data path
 //! getsockopt ─▶ tcp.c's checks ─▶ keys · info · repair ─▶ Answer
-//! connect ────▶ connect() may it? ─▶ the kernel's own ─▶ connect_done() what it changed
-//! TCP_MD5SIG ─▶ md5_setsockopt() may it? ─▶ the kernel's own ─▶ remembered without its key
+//! connect ────▶ connect(): allowed? ─▶ the kernel's own ─▶ connect_done(): its result
+//! TCP_MD5SIG ─▶ md5_setsockopt(): allowed? ─▶ the kernel's own ─▶ remembered without its key
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! TCP_MD5SIG and TCP_MD5SIG_EXT: served by the kernel, but a peer has keys of one kind only, so what they set is remembered,
-//! without the keys themselves (`tcp_v4_parse_md5_keys`, `tcp_v6_parse_md5_keys`).
+//! TCP_MD5SIG and TCP_MD5SIG_EXT. The kernel serves them, but a peer may have keys of one kind only, so their peers are
+//! remembered, without the keys themselves (`tcp_v4_parse_md5_keys`, `tcp_v6_parse_md5_keys`).
 
 use crate::facts::{Family, SocketFacts, SocketId};
 use crate::md5_keys::Md5Key;
@@ -13,10 +13,10 @@ use sealane_abi::tcp::{
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_net::ao::table::Ids;
 
-/// What a call sets or deletes; `None` when the kernel will refuse it, or it deletes.
+/// The key that a call sets; `None` when the call deletes one or the kernel will refuse it.
 struct Command {
     key: Md5Key,
-    /// The VRF in which TCP-AO keys are looked for: any, unless the call names one.
+    /// The VRF in which TCP-AO keys are looked up: any, unless the call names one.
     asked_vrf: Option<i32>,
     delete: bool,
 }
@@ -51,11 +51,11 @@ fn parse(facts: &SocketFacts<'_>, optname: i32, user: &UserBytes<'_>) -> Option<
 }
 
 impl Namespace {
-    /// setsockopt() with TCP_MD5SIG or TCP_MD5SIG_EXT, `optval` and `optlen` as for [`Namespace::setsockopt`]: refuses a key
-    /// for a peer that has a TCP-AO key, else lets `kernel` make the call and remembers what it changed.
+    /// setsockopt() with TCP_MD5SIG or TCP_MD5SIG_EXT, `optval` and `optlen` as for [`Namespace::setsockopt`]. Refuses
+    /// a key for a peer that has a TCP-AO key; otherwise lets `kernel` make the call and remembers its result.
     ///
     /// # Errors
-    /// [`Errno::EKEYREJECTED`], and what `kernel` answers.
+    /// [`Errno::EKEYREJECTED`], and the errors of `kernel`.
     pub fn md5_setsockopt(
         &mut self,
         id: SocketId,
@@ -65,7 +65,7 @@ impl Namespace {
         optlen: i32,
         kernel: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        // More bytes than the struct are no error here.
+        // An `optlen` beyond the struct is no error here.
         let command = UserBytes::new(optval, optlen, false).ok().and_then(|user| parse(facts, optname, &user));
         let Some(Command { key, asked_vrf, delete }) = command else { return kernel() };
         let in_use = || {

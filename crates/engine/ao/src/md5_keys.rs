@@ -9,7 +9,7 @@ const KEY_STRUCT: usize = 136;
 /// An MD5 key of a socket, without the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Md5Key {
-    /// The peers; bits behind the prefix may be set, and do not count.
+    /// The peers; host bits may be set and do not count.
     pub peer: Prefix,
     /// Bound to this VRF (0 is the default one); `None` for any.
     pub ifindex: Option<i32>,
@@ -24,7 +24,7 @@ impl Md5Keys {
         self.0.is_empty()
     }
 
-    /// What the kernel counts for them, in bytes.
+    /// The memory that the kernel counts for them in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.0.len() * KEY_STRUCT
     }
@@ -37,7 +37,7 @@ impl Md5Keys {
         })
     }
 
-    /// Takes all of them out.
+    /// Removes all of them.
     pub(crate) fn take(&mut self) -> Vec<Md5Key> {
         core::mem::take(&mut self.0)
     }
@@ -53,7 +53,8 @@ impl Md5Keys {
     }
 }
 
-/// Whether both are of one family and equal in the first `bits` bits; unlike with TCP-AO, 0.0.0.0 is an address like others.
+/// Whether both are of one family and equal in the first `bits` bits. Unlike with TCP-AO, 0.0.0.0 is an ordinary
+/// address.
 fn equal_in(a: IpAddr, b: IpAddr, bits: u8) -> bool {
     let (a, b, width) = match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),

@@ -19,20 +19,20 @@ use sealane_net::ao::mkt::Prefix;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is known of one socket.
+/// The state of one socket.
 #[derive(Default)]
 pub(crate) struct Socket {
     pub(crate) info: Option<AoInfo>,
-    /// ISNs and SNEs, as far as [`AoInfo`] has no connection to hold them.
+    /// ISNs and SNEs while [`AoInfo`] has no connection to hold them.
     pub(crate) isns: Isns,
     pub(crate) md5: Md5Keys,
     /// Memory of its options in bytes, as the kernel counts it (`sk_omem_alloc`).
     pub(crate) omem: usize,
-    /// The peer of the last connect(), which stays with a socket that is closed again (`inet_daddr`), and the port that it
-    /// had then.
+    /// The peer of the last connect(), which a socket keeps when its connection ends (`inet_daddr`), and the socket's
+    /// port at that time.
     pub(crate) remembered: Option<(IpAddr, Option<u16>)>,
     pub(crate) progress: Progress,
-    /// A connect() that was allowed and whose SYN has not been seen.
+    /// A connect() that was allowed and has no answer yet.
     pub(crate) connecting: Option<Connecting>,
     /// The last segment for it that was dropped.
     pub(crate) last_drop: Option<Box<LastDrop>>,
@@ -40,14 +40,14 @@ pub(crate) struct Socket {
     pub(crate) listening: bool,
     /// The configured peer whose keys it has: number and name. `None` when the program set them.
     pub(crate) configured: Option<(u32, Arc<str>)>,
-    /// How it was when it was saved.
+    /// Its state when it was last saved.
     pub(crate) saved: Option<Saved>,
 }
 
 impl Socket {
     /// The peer that a new key has to match.
     pub(crate) fn peer(&self, facts: &SocketFacts<'_>) -> Option<IpAddr> {
-        // Binding an IPv4 socket anew makes it forget.
+        // An IPv4 socket forgets its peer when it is bound again.
         let forgotten = |port| facts.family == Family::V4 && port != facts.local_port();
         let remembered = self.remembered.filter(|(_, port)| !forgotten(*port)).map(|(peer, _)| peer);
         facts.peer.map(|p| p.ip()).or(remembered).filter(|p| !p.is_unspecified())
@@ -60,8 +60,8 @@ impl Socket {
     }
 }
 
-/// The sockets of a namespace. Each mutable access counts as a change by which a burst that has been begun may have to be
-/// judged again; [`Sockets::data_mut`] is the exception.
+/// The sockets of a namespace. Each mutable access counts as a change by which a burst that has been begun may have to
+/// be judged again; [`Sockets::data_mut`] is the exception.
 #[derive(Default)]
 pub(crate) struct Sockets {
     by_id: HashMap<SocketId, Socket>,
@@ -69,8 +69,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// A socket, for what packets change themselves: counters, sequence numbers, the key that the peer asks for, the last
-    /// drop. Segments of other bursts come out the same before and after it.
+    /// A socket, mutable for changes that packets make: counters, sequence numbers, the key that the peer asks for, the
+    /// last drop. These do not alter the verdict about segments of other bursts.
     pub(crate) fn data_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
         self.by_id.get_mut(&id)
     }
@@ -106,7 +106,7 @@ pub struct Namespace {
     pub(crate) netstat: Netstat,
     pub(crate) flows: Flows,
     pub(crate) drops: Drops,
-    /// Whether a connection has changed that has to survive us.
+    /// Whether a connection has changed that must survive a restart of the process.
     pub(crate) dirty: bool,
     pub(crate) optmem_max: usize,
 }
@@ -115,8 +115,8 @@ pub struct Namespace {
 pub const OPTMEM_MAX: usize = 131_072;
 
 impl Namespace {
-    /// Without sockets. The open profile does not limit the memory of a socket's keys; the others limit it to
-    /// [`OPTMEM_MAX`] until they are told otherwise.
+    /// A namespace without sockets. The open profile does not limit the memory of a socket's keys; the others limit it
+    /// to [`OPTMEM_MAX`] until [`Namespace::set_optmem_max`] is called.
     #[must_use]
     pub fn new(profile: Profile, algorithms: Algorithms) -> Self {
         let optmem_max = if profile == Profile::Open { usize::MAX } else { OPTMEM_MAX };
@@ -132,17 +132,17 @@ impl Namespace {
         }
     }
 
-    /// Limits the keys of a socket, in bytes as the kernel counts them (`/proc/sys/net/core/optmem_max`).
+    /// Limits the memory of a socket's keys, in bytes as the kernel counts them (`/proc/sys/net/core/optmem_max`).
     pub fn set_optmem_max(&mut self, bytes: usize) {
         self.optmem_max = bytes;
     }
 
-    /// The socket is gone: forgets it, and hands out what TIME_WAIT may still need.
+    /// Forgets a socket that is gone, and returns its state, which TIME_WAIT may still need.
     pub fn closed(&mut self, id: SocketId) -> Option<AoInfo> {
         self.sockets.remove(&id)?.info
     }
 
-    /// How many sockets it knows.
+    /// The number of known sockets.
     #[must_use]
     pub fn known(&self) -> usize {
         self.sockets.len()
@@ -154,13 +154,13 @@ impl Namespace {
         self.sockets.contains_key(&id)
     }
 
-    /// What a socket knows of TCP-AO; `None` for one without.
+    /// The TCP-AO state of a socket; `None` for one without.
     #[must_use]
     pub fn info(&self, id: SocketId) -> Option<&AoInfo> {
         self.sockets.get(&id)?.info.as_ref()
     }
 
-    /// The same, for the data path: to count, to rotate keys, to follow sequence numbers.
+    /// The TCP-AO state of a socket, mutable.
     pub fn info_mut(&mut self, id: SocketId) -> Option<&mut AoInfo> {
         self.sockets.get_mut(&id)?.info.as_mut()
     }
@@ -170,12 +170,12 @@ impl Namespace {
         self.sockets.iter().filter_map(|(id, s)| Some((*id, s.info.as_ref()?)))
     }
 
-    /// The peers of all keys, as often as there are keys.
+    /// The peers of all keys, with repetitions.
     pub fn key_peers(&self) -> impl Iterator<Item = Prefix> {
         self.sockets().flat_map(|(_, info)| info.keys().iter().map(|(_, key)| key.mkt.peer))
     }
 
-    /// Whether a socket takes no connection without TCP-AO, whoever the peer is.
+    /// Whether any socket requires TCP-AO of all peers.
     #[must_use]
     pub fn requires(&self) -> bool {
         self.sockets().any(|(_, info)| info.ao_required)
@@ -187,13 +187,13 @@ impl Namespace {
         &self.netstat
     }
 
-    /// The same, to count.
+    /// Counters of the namespace, mutable.
     pub fn netstat_mut(&mut self) -> &mut Netstat {
         &mut self.netstat
     }
 
-    /// The changes so far by which a packet may come out differently: a burst that was begun before one of them is judged
-    /// again when it is ended.
+    /// The count of changes that may alter the verdict about a packet. A burst that was begun before such a change is
+    /// judged again when it ends.
     pub(crate) fn changes(&self) -> Changes {
         Changes { sockets: self.sockets.changes, flows: self.flows.changes() }
     }
@@ -202,7 +202,7 @@ impl Namespace {
         Rules::of(self.profile)
     }
 
-    /// The socket as a setter may change it: it exists from its first accepted option on.
+    /// A socket, mutable, created by its first accepted option.
     pub(crate) fn socket(&mut self, id: SocketId) -> &mut Socket {
         self.sockets.entry(id).or_default()
     }

@@ -2,11 +2,11 @@
 
 use sealane_net::ao::drop::{Counter, Netstat};
 
-/// The head of the two lines that hold TCP-AO's counters: names, then values.
+/// The head of the two lines with TCP-AO's counters: names, then values.
 const HEAD: &str = "TcpExt:";
 
 /// The kernel's text with `counters` added to its own, which are 0 on a kernel without TCP-AO. Columns that an older
-/// kernel lacks are put at the end. All else stays as it is, byte for byte.
+/// kernel lacks are appended. All other bytes stay as they are.
 #[must_use]
 pub fn render(text: &str, counters: &Netstat) -> String {
     let mut out = String::with_capacity(text.len() + 64);

@@ -1,19 +1,19 @@
-//! Bursts of packets through a namespace: the MACs of a burst are computed in one call of the drivers, and whoever shares
-//! the namespace by a lock does not hold it meanwhile.
+//! Bursts of packets. The MACs of a burst are computed in one call of the drivers, and do not need the namespace, so
+//! that a lock on it is not held meanwhile.
 //!
 //! ```text
-//! begin  with the namespace   where each packet belongs, key, numbers     VerifyBurst · SignBurst
+//! begin  with the namespace   connection, key and numbers of each packet   VerifyBurst · SignBurst
 //! run    without              the MACs of the burst
-//! end    with the namespace   verdicts, and what an authentic segment changes
-//! finish without              inbound: the option goes
+//! end    with the namespace   verdicts, and the changes that authentic segments make
+//! finish without              inbound: the option is removed
 //! ```
 //!
 //! Verdict *i* belongs to packet *i*; nothing is reordered, and nothing is allocated for a packet.
 //!
-//! The namespace may change between begin and end: a key is deleted, a socket closed, a connection taken over. Each packet
-//! comes out as if all of its judgement had happened at the end. A burst therefore remembers the count of changes at its
-//! beginning; if there are others since, it is judged again, and a MAC is computed again where its key or what it covers is
-//! another one. What packets themselves change, such as sequence numbers, is no such change.
+//! The namespace may change between begin and end: a key is deleted, a socket closed, a connection taken over. The
+//! verdict about a packet is as if it had been judged at the end. A burst therefore remembers the count of changes at
+//! its beginning. If there have been changes since, it is judged again, and a MAC is computed again if its key or
+//! coverage is another one. Changes that packets make themselves, as of sequence numbers, do not count.
 
 pub(crate) mod inbound;
 pub(crate) mod outbound;
@@ -24,39 +24,39 @@ use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip::Layout;
 use sealane_net::wire::tcp::Segment;
 
-/// What is to become of a packet.
+/// The verdict about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing of ours: it goes on as it is.
+    /// TCP-AO is not concerned: it goes on unchanged.
     Pass,
-    /// It is no TCP segment, or a piece of one.
+    /// It is no TCP segment, or a fragment of one.
     NotTcp,
-    /// Inbound: it is authentic and goes on from this offset of its buffer, without the option.
+    /// Inbound: it is authentic, and goes on without the option, from this offset of its buffer and with this layout.
     Deliver(usize, Layout),
     /// Outbound: it left as signed packets.
     Sent,
-    /// It goes no further.
+    /// It is dropped.
     Drop(DropReason),
 }
 
-/// A TCP segment that was found in a packet: the packet is parsed once, by its receiver, and this goes with it.
+/// The TCP segment in a packet. The receiver parses a packet once, and this goes along with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Located {
-    /// Where its parts lie.
+    /// The layout of the packet.
     pub at: Layout,
     /// The ends of its connection.
     pub ends: Ends,
 }
 
 impl Located {
-    /// The segment of a packet that comes in; `None` for one without, or with a piece of one.
+    /// The segment of an inbound packet; `None` without one, or with a fragment.
     #[must_use]
     pub fn received(packet: &[u8]) -> Option<Self> {
         let segment = Segment::parse(packet).ok()?;
         Some(Located { at: *segment.layout(), ends: Ends::received(&segment) })
     }
 
-    /// The segment of a packet that leaves; `None` for one without, or with a piece of one.
+    /// The segment of an outbound packet; `None` without one, or with a fragment.
     #[must_use]
     pub fn sent(packet: &[u8]) -> Option<Self> {
         let segment = Segment::parse(packet).ok()?;
@@ -70,13 +70,13 @@ pub struct Inbound<'a> {
     pub packet: &'a mut [u8],
     /// Its segment, see [`Located::received`].
     pub located: Option<Located>,
-    /// What its TCP checksum is.
+    /// The content of its TCP checksum.
     pub checksum: ChecksumState,
-    /// Index of the device that it came in by.
+    /// Index of the device by which it came in.
     pub device: u32,
     /// The largest packet that can go back to its sender, in bytes.
     pub mtu: usize,
-    /// The answer.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -92,11 +92,11 @@ pub struct Outbound<'a> {
     pub packet: &'a [u8],
     /// Its segment, see [`Located::sent`].
     pub located: Option<Located>,
-    /// Index of the device that it leaves by.
+    /// Index of the device by which it leaves.
     pub device: u32,
     /// The largest packet that can leave, in bytes.
     pub mtu: usize,
-    /// The answer.
+    /// The verdict.
     pub verdict: Verdict,
 }
 

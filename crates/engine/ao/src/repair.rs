@@ -27,7 +27,7 @@ impl Socket {
         let (Some(local), Some(peer)) = (facts.local, facts.peer) else { return Ok(()) };
         let old = info.conn().copied();
         let mut conn = Conn::new(local, peer, isns.lisn, isns.risn);
-        // Repair mode says where the sequence numbers are; else they are where the connection was.
+        // Repair mode tells the present sequence numbers; otherwise those of the connection are kept.
         let base = |seq: Option<u32>, old: Option<u32>, isn| seq.or(old).unwrap_or(isn);
         conn.snd =
             Sne { ext: isns.snd_sne, base: base(facts.repair.map(|r| r.send), old.map(|o| o.snd.base), isns.lisn) };

@@ -5,24 +5,24 @@ use sealane_abi::Profile;
 /// The rules of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Whether there is TCP-AO at all: since 6.7.
+    /// Whether the kernel has TCP-AO (since 6.7).
     pub(crate) exists: bool,
-    /// Whether bytes behind the struct that the kernel knows must be zero. Linux 6.12 means to and does not.
+    /// Whether bytes behind the known struct must be zero. Linux 6.12 means to check that and does not.
     pub(crate) tails_count: bool,
     /// Whether TCP_AO_DEL_KEY finds keys that are bound to a VRF. Linux 6.12 does not.
     pub(crate) deletes_in_vrfs: bool,
-    /// The algorithms' names.
+    /// The names of algorithms.
     pub(crate) names: Names,
 }
 
-/// Which algorithms' names are taken, and how AES-CMAC is told.
+/// The names of algorithms that are accepted, and the meaning of those of AES-CMAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// Linux 7.1 and later: SHA-1, SHA-256 and AES-128-CMAC; `cmac(aes)` is AES-128-CMAC with a key of 16 bytes.
     Three,
-    /// Until Linux 7.0: what its crypto API has. `cmac(aes)` takes keys of AES, `cmac(aes128)` any key.
+    /// Until Linux 7.0: those of its crypto API. `cmac(aes)` takes keys of AES, `cmac(aes128)` any key.
     Wide,
-    /// All that we have, otherwise like Linux 7.3.
+    /// All of our algorithms, otherwise like Linux 7.3.
     All,
 }
 

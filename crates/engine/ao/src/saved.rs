@@ -2,10 +2,10 @@
 
 use sealane_net::ao::table::KeyRef;
 
-/// What tells whether a connection has to be saved again.
+/// The values of a connection when it was last saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Saved {
-    /// Sequence numbers: what we sent, what we received.
+    /// Sequence numbers: sent, received.
     pub(crate) bases: (u32, u32),
     /// The keys in use.
     pub(crate) keys: [Option<KeyRef>; 2],

@@ -1,8 +1,7 @@
-//! What `sealane tcp-ao show` shows of a namespace: sockets, keys without secrets, counters, and the segment that was
-//! dropped last, with a hint.
+//! Status for `sealane tcp-ao show`: sockets, keys without secrets, counters, and the last dropped segment with a hint.
 //!
-//! A snapshot is taken in two steps. [`Namespace::snapshot`] copies, while whoever owns the namespace waits;
-//! [`Snapshot::finish`] looks closer at what was dropped, which takes its time, and needs the namespace no more.
+//! A snapshot is taken in two steps. [`Namespace::snapshot`] copies the state and needs the namespace;
+//! [`Snapshot::finish`] diagnoses dropped segments, which takes longer, without it.
 
 use crate::drops::LastDrop;
 use crate::facts::SocketId;
@@ -19,22 +18,23 @@ use sealane_net::ao::table::Ids;
 use sealane_net::wire::tcp::{AoOption, Auth, Segment};
 use std::sync::Arc;
 
-/// A socket's last drop is not written anew for this long: a flood of bad segments costs little more than their MACs.
+/// The time in milliseconds for which a socket's last drop is not replaced, so that a flood of bad segments costs
+/// little more than their MACs.
 const PAUSE_MS: u64 = 100;
 
-/// Longer segments are not kept for a closer look: no link with a usual MTU brings them.
+/// The longest segment that is kept for a diagnosis in bytes: that of a jumbo frame.
 const MAX_KEPT_LEN: usize = 9216;
 
-/// Keys that are tried to find out why a MAC does not match.
+/// The most keys that are tried to find out why a MAC does not match.
 const MAX_TRIED: usize = 64;
 
-/// Whether looking closer at a segment that was dropped for this can explain it.
+/// Whether a diagnosis can explain a segment that was dropped for this reason.
 fn is_explained(reason: DropReason) -> bool {
     matches!(reason, DropReason::Mac | DropReason::MacLen | DropReason::KeyNotFound)
 }
 
 impl Namespace {
-    /// Remembers a segment that was dropped, which was on its way to or from `to`.
+    /// Counts and remembers a dropped segment from or to `to`.
     pub(super) fn note_drop(&mut self, segment: &Segment<'_>, to: Option<&Target>, reason: DropReason, now_ms: u64) {
         self.drops.by_reason[reason as usize] += 1;
         let known = to.is_some_and(|to| self.sockets.contains_key(&to.id()));
@@ -76,13 +76,13 @@ impl Namespace {
         }
         match self.info(to.id()).and_then(AoInfo::conn) {
             Some(conn) if !to.is_listener() => Some((conn.receive_context(), conn.rcv.of(seq))),
-            // The segment that ends a handshake.
+            // The segment that completes a handshake.
             _ if to.is_listener() => Some((context(seq.wrapping_sub(1), ack.wrapping_sub(1)), 0)),
             _ => None,
         }
     }
 
-    /// What there is to be shown. `wall_ms` is the time of day, in milliseconds since 1970, at which the clock of
+    /// Takes a snapshot. `wall_ms` is the time of day, in milliseconds since 1970, at which the clock of
     /// [`Namespace::input`] began.
     #[must_use]
     pub fn snapshot(&self, wall_ms: i64) -> Snapshot {
@@ -184,7 +184,7 @@ fn dropped(last: &LastDrop, at_ms: i64) -> admin::Drop {
     }
 }
 
-/// A segment that is still to be looked at.
+/// A segment that is still to be diagnosed.
 struct Pending {
     socket: usize,
     packet: Vec<u8>,
@@ -193,7 +193,7 @@ struct Pending {
     sne: u32,
     /// The keys with its KeyID, then others for its sender.
     keys: Vec<Arc<Mkt>>,
-    /// How many of them have its KeyID.
+    /// The number of keys with its KeyID.
     with_id: usize,
 }
 
@@ -226,7 +226,7 @@ impl Pending {
     }
 }
 
-/// A copy of what there is to be shown.
+/// A copy of a namespace's status.
 pub struct Snapshot {
     namespace: admin::Namespace,
     pending: Vec<Pending>,
@@ -234,8 +234,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Looks closer at the segments that were dropped, and gives all of it. What only the host knows (inode and name of
-    /// the namespace, ends of listeners, process ids) is left to be filled in.
+    /// Diagnoses the dropped segments and returns the status. The host fills in what only it knows: inode and name of
+    /// the namespace, ends of listeners, process ids.
     #[must_use]
     pub fn finish(self) -> admin::Namespace {
         let Snapshot { mut namespace, pending, algorithms } = self;

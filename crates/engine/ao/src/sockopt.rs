@@ -7,11 +7,11 @@ use sealane_abi::Errno;
 use sealane_abi::tcp::{self, State};
 
 impl Namespace {
-    /// setsockopt() at level `IPPROTO_TCP` with one of the options 38 to 42. `optval` holds the program's bytes from its
-    /// pointer on, up to `optlen` or to the first that cannot be read.
+    /// setsockopt() at level `IPPROTO_TCP` with one of the options 38 to 42. `optval` holds the program's bytes from
+    /// its pointer on, up to `optlen` or to the first that cannot be read.
     ///
     /// # Errors
-    /// What the imitated kernel answers.
+    /// The error of the imitated kernel.
     pub fn setsockopt(
         &mut self,
         id: SocketId,
@@ -21,7 +21,7 @@ impl Namespace {
         optlen: i32,
     ) -> Result<(), Errno> {
         let user = UserBytes::new(optval, optlen, self.rules().tails_count)?;
-        // do_tcp_setsockopt reads an int before it looks at the option.
+        // do_tcp_setsockopt reads an int before it checks the option.
         if optlen < 4 {
             return Err(Errno::EINVAL);
         }
@@ -33,7 +33,7 @@ impl Namespace {
             tcp::TCP_AO_REPAIR if !facts.can_repair() => Err(Errno::EPERM),
             tcp::TCP_AO_REPAIR => self.set_repair(id, facts, &user),
             tcp::TCP_AO_ADD_KEY | tcp::TCP_AO_DEL_KEY | tcp::TCP_AO_INFO => {
-                // Whether a connection uses TCP-AO is decided by its SYN.
+                // The SYN decides whether a connection uses TCP-AO.
                 if !facts.unconnected() && self.info(id).is_none() && facts.repair.is_none() {
                     return Err(Errno::EISCONN);
                 }
@@ -58,7 +58,7 @@ impl Namespace {
     /// `optlen` is the number that the program's pointer pointed to.
     ///
     /// # Errors
-    /// What the imitated kernel answers.
+    /// The error of the imitated kernel.
     pub fn getsockopt(
         &self,
         id: SocketId,

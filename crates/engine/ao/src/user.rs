@@ -1,4 +1,4 @@
-//! Bytes from and to a program, as the kernel copies them; and the memory that it counts for a key.
+//! Bytes from and to a program, copied as the kernel does, and the memory that the kernel counts for a key.
 
 use sealane_abi::Errno;
 use sealane_net::ao::alg::Algorithm;
@@ -13,7 +13,7 @@ pub(crate) struct UserBytes<'a> {
 }
 
 impl<'a> UserBytes<'a> {
-    /// Both as the program gave them; `readable` may be shorter where the program's memory ends.
+    /// The arguments of a call; `readable` may be shorter where the program's memory ends.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a negative length.
@@ -22,7 +22,7 @@ impl<'a> UserBytes<'a> {
         Ok(UserBytes { readable: &readable[..readable.len().min(len)], len, tails_count })
     }
 
-    /// How long the program says its bytes are.
+    /// The length that the program gave.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -35,10 +35,10 @@ impl<'a> UserBytes<'a> {
         self.readable.get(..n).ok_or(Errno::EFAULT)
     }
 
-    /// A struct that must be there as a whole, where it lies (`copy_struct_from_user`).
+    /// A struct that must be complete, in place (`copy_struct_from_user`).
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] when it is shorter, [`Errno::E2BIG`] when more follows than zeros, [`Errno::EFAULT`].
+    /// [`Errno::EINVAL`] when it is shorter, [`Errno::E2BIG`] when other bytes than zeros follow, [`Errno::EFAULT`].
     pub(crate) fn whole<T: FromBytes + Immutable + KnownLayout + Unaligned>(&self) -> Result<&'a T, Errno> {
         if self.len < size_of::<T>() {
             return Err(Errno::EINVAL);
@@ -47,10 +47,10 @@ impl<'a> UserBytes<'a> {
         T::ref_from_bytes(self.prefix(size_of::<T>())?).map_err(|_| Errno::EINVAL)
     }
 
-    /// A struct whose missing rest counts as zeros (`copy_struct_from_user`). Not for structs with keys that count.
+    /// A struct whose missing rest counts as zeros (`copy_struct_from_user`). Not for structs with secrets in them.
     ///
     /// # Errors
-    /// [`Errno::E2BIG`] when more follows than zeros, [`Errno::EFAULT`].
+    /// [`Errno::E2BIG`] when other bytes than zeros follow, [`Errno::EFAULT`].
     pub(crate) fn padded<T: FromBytes + IntoBytes>(&self) -> Result<T, Errno> {
         self.check_tail(size_of::<T>())?;
         let given = self.prefix(self.len.min(size_of::<T>()))?;
@@ -72,25 +72,26 @@ impl<'a> UserBytes<'a> {
 
 /// Bytes to be written to a program. May hold keys: wiped on drop, no `Debug`.
 pub struct Write {
-    /// From the program's `optval` on, in bytes.
+    /// Offset from the program's `optval` in bytes.
     pub offset: usize,
-    /// What goes there.
+    /// The bytes.
     pub bytes: Zeroizing<Vec<u8>>,
 }
 
-/// What getsockopt() writes, in this order; where a write fails the answer is [`Errno::EFAULT`] and the rest is not done.
+/// The writes of getsockopt(), in this order. When a write fails, the answer is [`Errno::EFAULT`] and the rest is not
+/// done.
 #[derive(Default)]
 pub struct Answer {
-    /// To `optval`, before `optlen`.
+    /// Writes to `optval`, before `optlen`.
     pub writes: Vec<Write>,
-    /// To `*optlen`; `None` leaves it as it is.
+    /// The value for `*optlen`; `None` leaves it as it is.
     pub optlen: Option<i32>,
-    /// To `optval`, after `optlen`.
+    /// A write to `optval`, after `optlen`.
     pub last: Option<Write>,
 }
 
 impl Answer {
-    /// The front of `bytes`, as far as the program's buffer goes, to the start of it.
+    /// An answer with as much of `bytes` as the program's buffer holds, at its start.
     pub(crate) fn front(bytes: &[u8], len: usize) -> Self {
         let bytes = Zeroizing::new(bytes[..bytes.len().min(len)].to_vec());
         Answer { writes: vec![Write { offset: 0, bytes }], ..Answer::default() }
@@ -105,7 +106,7 @@ impl Answer {
 /// `struct tcp_ao_key` without its traffic keys, in bytes (64-bit kernels).
 const KEY_STRUCT: usize = 168;
 
-/// What the kernel counts for a key of `algorithm`: two traffic keys follow the struct.
+/// The memory that the kernel counts for a key of `algorithm`: the struct and two traffic keys.
 pub(crate) fn key_memory(algorithm: &Algorithm) -> usize {
     KEY_STRUCT + 2 * algorithm.digest_len
 }

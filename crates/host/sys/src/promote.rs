@@ -1,4 +1,4 @@
-//! Promotion to the fast path: what is counted of the traffic that takes the slow one, and from when on it is worth a ring.
+//! Promotion to the fast path: counting traffic of the slow path, and the limits above which it is worth a ring.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 pub const WORTH: u32 = 64;
 /// The time for which packets are counted.
 pub const WINDOW: Duration = Duration::from_millis(100);
-/// The most that is counted at a time.
+/// The most flows or states that are counted at a time.
 pub const MAX_COUNTED: usize = 4096;
-/// Traffic that had fewer packets than [`WORTH`] for more ticks than this, of a second each, goes back.
+/// Traffic with fewer packets than [`WORTH`] for more than this many ticks of a second returns to the slow path.
 pub const IDLE_TICKS: u8 = 10;
-/// The time for which a device is left alone that could not have it.
+/// The time for which a device that could not have the fast path is not tried again.
 pub const RETRY: Duration = Duration::from_secs(60);
 /// Frames of one look at the rings from which on more are expected.
 pub const MANY: usize = 8;
@@ -21,7 +21,7 @@ pub const FRESH: Duration = Duration::from_millis(100);
 /// The most link headers that are remembered.
 pub const MAX_LINKS: usize = 4096;
 
-/// Counts of authentic packets in the current [`WINDOW`], by what they belong to.
+/// Counts of authentic packets in the current [`WINDOW`], by flow or state.
 #[derive(Debug)]
 pub struct Counted<W> {
     since: Instant,

@@ -1,4 +1,4 @@
-//! TCP-AO for programs that know nothing of it: the peers of a configuration, and their keys by the time of day.
+//! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
 use super::leftover;
 use super::path::{Keep, Policy, Shared, complain};
@@ -18,12 +18,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a configuration cannot be applied.
+/// The reason why a configuration cannot be applied.
 #[derive(Debug)]
 pub enum Error {
-    /// A peer, by its name, and what is wrong with it here.
+    /// A peer, by its name, and the reason why it cannot be served.
     Peer(String, String),
-    /// The system, and what was wanted of it.
+    /// An operation, and the error of the system.
     System(String, io::Error),
 }
 
@@ -43,13 +43,13 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |e| Error::System(what, e)
 }
 
-/// A configured peer with its keys made.
+/// A configured peer with its prepared keys.
 struct Made {
     config: Arc<Config>,
-    /// Which of its peers.
+    /// Index of the peer in the configuration.
     at: usize,
     number: u32,
-    /// For each key of the chain one MKT for each prefix.
+    /// For each key of the chain, one MKT for each prefix.
     mkts: Vec<Vec<Arc<Mkt>>>,
 }
 
@@ -58,7 +58,7 @@ impl Made {
         &self.config.peers()[self.at]
     }
 
-    /// The keys that it has at a time of day.
+    /// The keys of the peer at a time of day.
     fn keys(&self, now_s: i64) -> Vec<ConfiguredKey> {
         let chain = &self.peer().chain;
         let preferred = chain.preferred(now_s);
@@ -80,16 +80,16 @@ impl Made {
 /// The configured peers of a daemon in the network namespaces that it serves.
 pub struct Configured {
     spaces: Spaces,
-    /// Where connections are kept for the daemon that comes next.
+    /// The folder in which connections are saved for the next daemon.
     folder: PathBuf,
-    /// Numbers of peers, by name: they stay when the configuration is read again.
+    /// Numbers of peers by name, which stay the same when the configuration is read again.
     numbers: HashMap<String, u32>,
-    /// What is served, by network namespace.
+    /// The spaces that are served, with their peers, by network namespace.
     served: BTreeMap<Option<String>, (Arc<Space>, Vec<Made>)>,
 }
 
 impl Configured {
-    /// No peers yet. Connections are kept in `folder`, so that they survive the daemon.
+    /// No peers yet. Connections are saved in `folder`, so that they survive a restart of the daemon.
     #[must_use]
     pub fn new(spaces: Spaces, folder: PathBuf) -> Self {
         Configured { spaces, folder, numbers: HashMap::new(), served: BTreeMap::new() }
@@ -101,19 +101,19 @@ impl Configured {
         self.spaces.describe()
     }
 
-    /// Keeps all connections, for the daemon that comes next.
+    /// Saves all connections for the next daemon.
     pub fn save(&self) {
         for (space, _) in self.served.values() {
             space.shared().save();
         }
     }
 
-    /// Makes a configuration the one in force.
+    /// Applies a configuration in place of the one before.
     ///
     /// # Errors
     /// The peer that cannot be served, or the system's error; the peers before it may be served by then.
     pub fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
-        // Everything that can fail comes before anything changes.
+        // The steps that can fail come before anything changes.
         let mut wanted: BTreeMap<Option<String>, Vec<Made>> = BTreeMap::new();
         for at in 0..config.peers().len() {
             let made = self.make(config, at)?;
@@ -152,7 +152,7 @@ impl Configured {
             };
             self.served.insert(netns, (space, made));
         }
-        // Peers that are gone from the configuration are cut off: their keys are not ours any more.
+        // Peers that are no longer configured lose their keys and are cut off.
         for (netns, (space, made)) in &mut self.served {
             if !config.peers().iter().any(|p| p.netns == *netns) {
                 made.clear();
@@ -194,7 +194,7 @@ impl Configured {
         Ok(Made { config: config.clone(), at, number, mkts })
     }
 
-    /// Makes the keys those of the time of day, where a chain has come to an edge.
+    /// Updates the keys of peers whose chain changes at this time of day.
     pub fn follow_the_time(&mut self) {
         let now_s = wall_ms() / 1000;
         for (space, made) in self.served.values() {
@@ -223,7 +223,8 @@ fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy
     })
 }
 
-/// Goes on with the connections of a daemon before us. Those that ended in between are over, and their peers are told.
+/// Restores the connections of the previous daemon. Those whose sockets closed in between are ended, which their peers
+/// are told.
 fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
     let list = match state::read(file) {
         Ok(list) => list,
@@ -259,12 +260,12 @@ fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
     complain("which connections are left", asked);
 }
 
-/// Ends the connections with configured peers whose handshake nobody here has seen or kept: from before there were keys, or of
-/// a daemon whose state is lost. Nothing of theirs can be signed, so they would hang until somebody's patience ends.
+/// Ends connections with configured peers whose handshake is not known: from before there were keys, or of a daemon
+/// whose state is lost. Their segments cannot be signed, so they would hang until a timeout.
 fn end_strangers(shared: &Shared, netns: &Netns) {
     let Some(policy) = shared.policy.read().clone() else { return };
     let is_stranger = |e: &Entry| {
-        // A handshake is begun anew by itself, and what waits for its time to pass sends nothing of its own.
+        // An unfinished handshake is tried again anyway, and a socket in TIME_WAIT sends nothing by itself.
         let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
         let ends = Ends::new(e.local, e.remote);
         done && policy(&ends).is_some() && !shared.engine.lock().tracks(&ends)

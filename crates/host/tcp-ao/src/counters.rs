@@ -4,14 +4,14 @@ use parking_lot::Mutex;
 use sealane_abi::admin::{self, DataPath, NotFast};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happened to packets on their way, besides what the engine counts.
+/// Counters of packets on their way, besides those of the engine.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     /// Segments that came in by the fast path.
     pub(super) fast_in: AtomicU64,
     /// Segments that left by the fast path.
     pub(super) fast_out: AtomicU64,
-    /// Segments that the kernel did not take: no route, no room.
+    /// Segments that the kernel refused: no route, no room.
     pub(super) refused: AtomicU64,
     noted: Mutex<Vec<Noted>>,
 }
@@ -30,19 +30,19 @@ pub(super) struct Noted {
 }
 
 impl Counters {
-    /// For so many workers.
+    /// Counters for a number of workers.
     pub(super) fn new(workers: usize) -> Self {
         Counters { noted: Mutex::new(vec![Noted::default(); workers]), ..Counters::default() }
     }
 
-    /// Takes the figures of a worker in the place of those before.
+    /// Updates the figures of a worker.
     pub(super) fn note(&self, worker: usize, change: impl FnOnce(&mut Noted)) {
         if let Some(noted) = self.noted.lock().get_mut(worker) {
             change(noted);
         }
     }
 
-    /// What may be shown of them.
+    /// The status of the data path.
     pub(super) fn describe(&self, wanted: DataPath) -> admin::Path {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let noted = self.noted.lock();

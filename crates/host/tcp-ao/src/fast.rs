@@ -1,4 +1,4 @@
-//! The fast path: connections with many segments, past the kernel's queues.
+//! The fast path: busy connections bypass the kernel's queues.
 //!
 //! ```text
 //! out  queue (superframe) ─▶ engine ─▶ pieces ─▶ frames behind a learnt link header      │ raw socket
@@ -6,10 +6,10 @@
 //!         └ a rule drops at the ingress what the ring has seen
 //! ```
 //!
-//! It changes how packets travel, never whether they are judged. Nothing leaves that the engine has not handed out, and
-//! the rules of [`sealane_sys::nft`] stand as they do without it: what comes in and does not bear our mark goes to
-//! the queue. A segment that passes by the ring and by the queue as well, when a connection changes its way, reaches TCP
-//! twice, which TCP knows from networks.
+//! It changes the route of packets, never whether they are judged. Only segments that the engine has signed leave, and
+//! the rules of [`sealane_sys::nft`] are the same as without it: an inbound packet without our mark goes to the queue.
+//! When a connection changes its path, a segment may pass both by the ring and by the queue. TCP gets it twice then, as
+//! may happen in any network.
 
 mod device;
 mod up;
@@ -30,10 +30,10 @@ use std::time::Instant;
 
 /// The most devices with a ring.
 pub(super) const MAX_DEVICES: usize = 16;
-/// So many ticks without progress mean that what is given back does not arrive.
+/// After this many ticks without progress, packets given to the stack are taken not to arrive.
 const STUCK_TICKS: u8 = 2;
 
-/// A connection's incoming segments, and the device that they come by.
+/// The inbound direction of a connection, with the device by which it comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Way {
     device: u32,
@@ -46,24 +46,24 @@ impl Way {
     }
 }
 
-/// How busy a connection of the fast path is, and whether it gets on.
+/// Activity of a connection of the fast path, and whether it makes progress.
 #[derive(Debug, Default, Clone, Copy)]
 struct Activity {
     /// Authentic segments since the last tick.
     segments: u32,
     idle_ticks: u8,
-    /// The furthest that its data and its acknowledgments have come.
+    /// The highest sequence number and acknowledgment number so far.
     furthest: Option<[u32; 2]>,
-    /// Whether they came further since the last tick.
+    /// Whether either has advanced since the last tick.
     advanced: bool,
-    /// Whether the last that came since then shows that something was lost: data once more, or what was given back, in
-    /// the queue, as if it had come from outside.
+    /// Whether the last segment shows a loss: repeated data, or a segment given to the stack that came back by the
+    /// queue.
     lost: bool,
     stuck_ticks: u8,
 }
 
 impl Activity {
-    /// Counts a segment that is given back.
+    /// Counts a segment that is given to the stack.
     fn deliver(&mut self, segment: &Segment<'_>) {
         self.segments += 1;
         let len = segment.layout().payload_len();
@@ -78,11 +78,12 @@ impl Activity {
             }
         }
         self.advanced |= further;
-        // One byte may be a probe of our window.
+        // One byte may be a window probe.
         self.lost = !further && (self.lost || len > 1);
     }
 
-    /// Looks back at the time since the last tick: whether it still is worth it, whether it is stuck.
+    /// Evaluates the time since the last tick: whether the connection still is worth the fast path, and whether it is
+    /// stuck.
     fn tick(&mut self) -> (bool, bool) {
         self.idle_ticks = if self.segments < WORTH { self.idle_ticks + 1 } else { 0 };
         self.stuck_ticks = match (self.lost, self.advanced) {
@@ -95,7 +96,7 @@ impl Activity {
     }
 }
 
-/// Why a device cannot have it, and until when that is believed.
+/// The reason why a device cannot have the fast path, and the time until which it is not tried again.
 struct Unable {
     why: String,
     until: Instant,
@@ -105,28 +106,28 @@ struct Unable {
 pub(super) struct Fast {
     marks: Marks,
     wanted: DataPath,
-    /// Packets that rings of devices which are gone have dropped.
+    /// Packets dropped by the rings of removed devices.
     drops: u64,
     counted: Counted<Way>,
     devices: BTreeMap<u32, Device>,
-    /// Devices that cannot have it: no Ethernet, the kernel lacks something, or it did not work.
+    /// Devices that cannot have the fast path: no Ethernet, a feature missing in the kernel, or it did not work.
     unable: BTreeMap<u32, Unable>,
     ways: HashMap<Way, Activity>,
 }
 
-/// What a look at the rings came to.
+/// The result of serving the rings.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pass {
     /// Frames that were read.
     pub(super) frames: usize,
-    /// Whether superframes are left that may grow.
+    /// Whether there are superframes that may still grow.
     pub(super) open: bool,
-    /// Whether frames are left, because others have their turn.
+    /// Whether frames were left in a ring.
     pub(super) more: bool,
 }
 
 impl Fast {
-    /// Without any connection.
+    /// A fast path without connections.
     pub(super) fn new(marks: Marks, wanted: DataPath) -> Self {
         Fast {
             marks,
@@ -139,12 +140,13 @@ impl Fast {
         }
     }
 
-    /// What becomes readable when frames arrive.
+    /// The descriptors that become readable when frames arrive.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.devices.values().filter_map(Device::waits_for)
     }
 
-    /// Counts an authentic segment that came by the queue, and says whether its connection is worth [`Fast::promote`].
+    /// Counts an authentic segment that came by the queue. Returns whether its connection should be promoted
+    /// ([`Fast::promote`]).
     pub(super) fn count(&mut self, device: u32, ends: Ends) -> bool {
         if self.wanted == DataPath::Queue || self.unable.contains_key(&device) {
             return false;
@@ -153,16 +155,16 @@ impl Fast {
         self.counted.count(way, Instant::now()) == WORTH && !self.ways.contains_key(&way)
     }
 
-    /// Notes a segment that came by the queue without a signature: if it belongs to a connection of the fast path, that
-    /// has probably given it back, and somebody has changed its mark.
+    /// Notes an unsigned segment that came by the queue. If it belongs to a connection of the fast path, the fast path
+    /// has probably given it to the stack, and other rules have changed its mark.
     pub(super) fn unsigned(&mut self, device: u32, ends: Ends) {
         if let Some(activity) = self.ways.get_mut(&Way { device, ends }) {
             activity.lost = true;
         }
     }
 
-    /// Takes a connection's segments from the device instead of the queue. What is in the ring and in the queue is to be
-    /// judged right before. The connection stays with the queue, and so do all of the device, when that cannot be.
+    /// Moves a connection from the queue to the ring of its device. Packets in the ring and in the queue have to be
+    /// judged right before. On failure all connections of the device stay with the queue.
     pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) {
         let way = Way { device, ends };
         if self.unable.contains_key(&device) || self.ways.contains_key(&way) {
@@ -185,7 +187,7 @@ impl Fast {
         }
     }
 
-    /// Leaves a device alone for a while.
+    /// Does not try a device again for a while.
     fn give_up(&mut self, device: u32, why: String) {
         self.unable.insert(device, Unable { why, until: Instant::now() + RETRY });
     }
@@ -195,7 +197,7 @@ impl Fast {
         self.devices.get_mut(&device).map(|device| &mut device.links)
     }
 
-    /// Judges what is in the rings.
+    /// Judges frames in the rings.
     pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut dyn Kernel) -> Pass {
         let mut pass = Pass::default();
         for device in self.devices.values_mut() {
@@ -207,8 +209,8 @@ impl Fast {
         pass
     }
 
-    /// Gives connections that are gone, idle or stuck back to the queue, and devices that nobody needs. To be called
-    /// about once a second.
+    /// Moves idle or stuck connections back to the queue, and removes ended ones and unused devices. To be called about
+    /// once a second.
     ///
     /// # Errors
     /// The kernel's.
@@ -250,7 +252,7 @@ impl Fast {
             for way in self.ways.extract_if(|way, _| way.device == index) {
                 done = done.and(table.remove_flow(way.0.flow()));
             }
-            // Other workers may need it still.
+            // Other workers may still need it.
             if !table.has_flows(index) {
                 done = done.and(table.remove_device(index));
             }
@@ -261,24 +263,24 @@ impl Fast {
         done
     }
 
-    /// Packets that did not fit into a ring.
+    /// The number of packets that did not fit into a ring.
     pub(super) fn drops(&mut self) -> u64 {
         self.drops + self.devices.values_mut().map(|d| d.ring.drops()).sum::<u64>()
     }
 
-    /// Connections that take it.
+    /// The number of connections of the fast path.
     pub(super) fn connections(&self) -> usize {
         self.ways.len()
     }
 
-    /// Devices that cannot have it, and why.
+    /// Devices that cannot have the fast path, with the reasons.
     pub(super) fn unable(&self) -> Vec<NotFast> {
         let name = |index: u32| link::name(index).unwrap_or_else(|_| format!("device {index}"));
         self.unable.iter().map(|(&index, u)| NotFast { device: name(index), why: u.why.clone() }).collect()
     }
 }
 
-/// Makes all that a device needs.
+/// Opens everything that a device needs.
 fn open(index: u32, marks: Marks, table: &mut Table) -> io::Result<Device> {
     let facts = link::facts(index)?;
     if !facts.ethernet {
@@ -286,7 +288,7 @@ fn open(index: u32, marks: Marks, table: &mut Table) -> io::Result<Device> {
     }
     let mut device = Device::open(index, facts, marks)?;
     table.add_device(index, &link::name(index)?)?;
-    // What is in the ring so far has gone to the queue too.
+    // Frames that are in the ring so far have gone to the queue as well.
     device.skip();
     Ok(device)
 }

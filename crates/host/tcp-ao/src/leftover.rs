@@ -1,8 +1,7 @@
-//! What a launcher that died leaves in a network namespace: rules that let nothing pass, and connections whose keys nobody
-//! knows any more.
+//! Remains of a launcher that died: rules that drop all protected traffic, and connections whose keys are lost.
 //!
-//! Who takes the rules over must neither forget a peer of theirs nor let those connections go on: to the new engine they are
-//! somebody's who never asked for TCP-AO, and would leave in clear.
+//! A successor takes over the rules with all their peers and ends those connections. The new engine knows no keys for
+//! them, so it would let their segments leave unsigned.
 
 use super::path::FIRST_QUEUE;
 use super::state;
@@ -13,14 +12,14 @@ use sealane_sys::{nft, runtime};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// For how long one that has been killed may still be about to end: it has the queues until the kernel has let go of them.
+/// The time for which a killed predecessor may still own the queues, until the kernel has released them.
 const DYING: Duration = Duration::from_secs(2);
 
-/// Takes over what a predecessor left in the calling thread's namespace: ends its connections, while nothing passes, and
-/// returns the peers that it protected. `inode` is the namespace's.
+/// Takes over the remains of a predecessor in the calling thread's namespace: ends its connections while the rules drop
+/// their traffic, and returns the peers that it protected. `inode` is the namespace's.
 ///
 /// # Errors
-/// `AddrInUse` when the one who protects them is alive, or a daemon that may come back; otherwise the kernel's.
+/// `AddrInUse` when the owner of the rules is alive, or is a daemon that may come back; otherwise the kernel's.
 pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
     let peers: Vec<Prefix> = nft::left()?.into_iter().map(|(addr, len)| Prefix { addr, len }).collect();
     if peers.is_empty() {
@@ -34,11 +33,11 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Its connections go on when it is back, and its rules are no matter of a program's end.
+    // A daemon's connections go on when it is back, and its rules outlive it on purpose.
     if runtime::folder().is_some_and(|folder| state::path(&folder, inode).exists()) {
         return refuse("the rules of this network namespace are the daemon's: start it, or `sealane tcp-ao clear`");
     }
-    // What is in TIME_WAIT sends no data, and not every kernel ends it.
+    // A socket in TIME_WAIT sends no data, and not every kernel can end it.
     let ended = end_connections(|e| e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())))?;
     if ended > 0 {
         eprintln!("sealane: TCP-AO: ended {ended} connections that a launcher left behind when it died");
@@ -46,14 +45,14 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
     Ok(peers)
 }
 
-/// Whether packets of our queue have a reader.
+/// Whether a process reads our queue.
 fn somebody_listens() -> bool {
     let queues = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap_or_default();
     let number = FIRST_QUEUE.to_string();
     queues.lines().any(|line| line.split_whitespace().next() == Some(&number))
 }
 
-/// Ends those connections of the calling thread's namespace: how many there were.
+/// Ends the connections of the calling thread's namespace that match, and returns their number.
 ///
 /// # Errors
 /// The kernel's.
@@ -67,7 +66,7 @@ pub(super) fn end_connections(which: impl Fn(&Entry) -> bool) -> io::Result<usiz
     })?;
     for entry in &list {
         match diag.destroy(entry) {
-            // It has ended by itself.
+            // It has ended meanwhile.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             done => done?,
         }

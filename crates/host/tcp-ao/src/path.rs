@@ -1,12 +1,12 @@
-//! The data path of one network namespace: what its workers share, and how they are started.
+//! The data path of one network namespace: the state that its workers share, and their start.
 //!
 //! ```text
 //! queues, rings ─▶ begin ─▶ run ─▶ end ─▶ verdicts, frames, raw sockets, TAP devices
 //!                  └ lock ┘      └ lock ┘
 //! ```
 //!
-//! Whoever calls about a socket waits for the lock of the engine. It is held while a burst is judged, not while MACs are
-//! computed and packets given to the kernel.
+//! Socket calls wait for the lock of the engine. It is held while a burst is judged, but not while MACs are computed or
+//! packets are given to the kernel.
 
 use super::counters::Counters;
 use super::protected::Protected;
@@ -28,47 +28,47 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The first queue that we try to get.
+/// The first queue number that is tried.
 pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
 
-/// The number of the configured peer that a connection belongs to.
+/// Finds the number of the configured peer to which a connection belongs.
 pub(super) type Policy = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
-/// Keeps connections.
+/// Saves connections.
 pub(super) type Keep = Box<dyn Fn(&[SavedConnection]) + Send + Sync>;
 
-/// How segments travel, and how many threads move them.
+/// Settings of a data path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) data_path: DataPath,
     pub(super) workers: u16,
 }
 
-/// What others have to do with one worker.
+/// The part of a worker that other threads use.
 pub(super) struct Post {
     pub(super) waker: Waker,
-    /// Held from when segments are counted until the kernel has delivered them.
+    /// Locked from the moment that segments are counted until the kernel has delivered them.
     delivering: Mutex<()>,
 }
 
-/// What the threads of a namespace share.
+/// The state that the threads of a namespace share.
 pub(super) struct Shared {
     pub(super) engine: Mutex<Namespace>,
-    /// `None` when it has been taken away.
+    /// The rules; `None` when they have been removed.
     pub(super) table: Mutex<Option<Table>>,
-    /// Locked before `table`, and that before `engine`.
+    /// Lock order: this, then `table`, then `engine`.
     pub(super) protected: Mutex<Protected>,
     pub(super) posts: Vec<Post>,
     pub(super) stop: AtomicBool,
-    /// What a configuration says of connections whose program set no keys.
+    /// The configuration for connections whose program set no keys.
     pub(super) policy: RwLock<Option<Policy>>,
-    /// Called with the connections that have to survive us, whenever there are others.
+    /// Called with the connections to save whenever they have changed.
     pub(super) keep: OnceLock<Keep>,
-    /// Held while connections are kept, so that the last ones are. Locked before `engine`.
+    /// Locked while connections are saved, so that the latest state is written last. Locked before `engine`.
     keeping: Mutex<()>,
     pub(super) counters: Counters,
-    /// Milliseconds of [`Namespace::expire`]'s clock count from here.
+    /// The start of [`Namespace::expire`]'s clock.
     start: Instant,
-    /// The time of day then, in milliseconds since 1970.
+    /// The time of day at the start, in milliseconds since 1970.
     pub(super) start_wall_ms: i64,
 }
 
@@ -78,8 +78,8 @@ impl Shared {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Judges packets that came in and takes the option off those that are authentic. What must survive us is kept when it
-    /// returns, before the segment that completes a handshake is delivered.
+    /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
+    /// returns, that is, before the segment that completes a handshake is delivered.
     pub(super) fn verify(&self, work: &mut VerifyBurst, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel) {
         let mut dirty = false;
         let mut rest = packets;
@@ -99,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// Judges the first of `packets` that leave, and signs them. Returns how many; their pieces may leave then.
+    /// Judges and signs the first of `packets`, which are outbound. Returns their number; their pieces may leave then.
     pub(super) fn sign(&self, work: &mut SignBurst, packets: &mut [Outbound<'_>], kernel: &mut dyn Kernel) -> usize {
         let now_ms = self.now_ms();
         let count = self.engine.lock().begin_output(work, packets, kernel, now_ms);
@@ -115,13 +115,13 @@ impl Shared {
         count
     }
 
-    /// Holds back answers about counters while a worker's segments are counted and not yet delivered.
+    /// Delays answers with counters while a worker has counted segments that are not delivered yet.
     pub(super) fn delivering(&self, worker: usize) -> MutexGuard<'_, ()> {
         self.posts[worker].delivering.lock()
     }
 
-    /// The engine, for an answer that shows what segments did: who sees that one was counted sees what it did to its socket, as
-    /// with the kernel's own.
+    /// The engine, when all counted segments have been delivered. A program that sees a segment counted must also see
+    /// its effect on the socket, as with the kernel's own TCP-AO.
     pub(super) fn delivered(&self) -> MutexGuard<'_, Namespace> {
         let waited: Vec<MutexGuard<'_, ()>> = self.posts.iter().map(|post| post.delivering.lock()).collect();
         let engine = self.engine.lock();
@@ -129,7 +129,7 @@ impl Shared {
         engine
     }
 
-    /// Keeps the connections, if somebody keeps them.
+    /// Saves the connections, if that is configured.
     pub(super) fn save(&self) {
         if let Some(keep) = self.keep.get() {
             let _in_turn = self.keeping.lock();
@@ -139,11 +139,11 @@ impl Shared {
     }
 }
 
-/// Opens queues and rules in `netns` and starts the threads that serve them. `prepare` is called when the rules for `peers`
-/// stand and before a packet is looked at.
+/// Opens queues and rules in `netns` and starts the workers. `prepare` is called when the rules for `peers` are in
+/// place and before the first packet is judged.
 ///
 /// # Errors
-/// The kernel's, with what could not be made.
+/// The kernel's, with the object that could not be opened.
 pub(super) fn start(
     netns: &Netns,
     engine: Namespace,
@@ -207,7 +207,7 @@ pub(super) fn start(
     Ok((shared, threads))
 }
 
-/// Ends the threads of a data path.
+/// Stops the workers of a data path.
 pub(super) fn halt(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     shared.stop.store(true, Ordering::Release);
     shared.posts.iter().for_each(|post| post.waker.wake());
@@ -216,7 +216,7 @@ pub(super) fn halt(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Ends the connections that are still there, so that nobody sends for them any more: their peers get a signed RST.
+/// Ends all connections. Their peers get a signed RST.
 ///
 /// # Errors
 /// The kernel's.
@@ -236,10 +236,10 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
     })
 }
 
-/// Takes the rules of the calling thread's namespace away, whoever left them.
+/// Removes the rules of the calling thread's namespace, whoever left them.
 ///
 /// # Errors
-/// The kernel's; `EPERM` while somebody owns them.
+/// The kernel's; `EPERM` while a process owns them.
 pub fn clear() -> io::Result<()> {
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
     let options = Options { output_queue, input_queue, queues, marks: Marks::default(), any_option: false };

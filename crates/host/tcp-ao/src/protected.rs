@@ -1,4 +1,5 @@
-//! The peers under the rules of a namespace: one comes in before its first key does, and goes long after the last.
+//! The protected peers of a namespace. The rules cover a peer before its first key is set, and until long after its
+//! last key is gone.
 
 use super::path::Shared;
 use parking_lot::MutexGuard;
@@ -7,22 +8,23 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long nobody has to need a prefix before it goes: longer than the kernel retries a SYN-ACK, or keeps TIME_WAIT.
+/// The time for which a prefix has to be unused before it is removed: longer than the kernel retries a SYN-ACK or keeps
+/// TIME_WAIT.
 const GRACE: Duration = Duration::from_secs(180);
-/// The most that go at a time: a dozen milliseconds in which no packet is looked at.
+/// The most prefixes that are removed at a time, which takes about 12 ms.
 const MAX_GOING: usize = 4096;
 
-/// The prefixes under the rules.
+/// The prefixes that the rules cover.
 #[derive(Debug, Default)]
 pub(super) struct Protected {
-    /// For as long as the rules stand: a configuration's, a predecessor's.
+    /// Prefixes that are never removed: those of the configuration or of a predecessor.
     fixed: HashSet<Prefix>,
-    /// Those that programs have set keys for, and since when nobody needs them.
+    /// Prefixes for which programs have set keys, and the time since which they are unused.
     by_keys: HashMap<Prefix, Option<Instant>>,
 }
 
 impl Protected {
-    /// With prefixes that the rules have from the beginning.
+    /// The prefixes that the rules cover from the beginning.
     pub(super) fn new(fixed: impl Iterator<Item = Prefix>) -> Self {
         Protected { fixed: fixed.collect(), by_keys: HashMap::new() }
     }
@@ -32,14 +34,14 @@ impl Protected {
     }
 }
 
-/// While it lives no prefix goes, so that a key may follow the rule.
+/// A guard while which no prefix is removed, so that a key can be set under the rule.
 pub struct Held<'a>(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'a, Protected>);
 
 impl Shared {
-    /// Puts the peers of a prefix under the rules for good: from now on no segment to or from them passes unseen.
+    /// Protects the peers of a prefix for good: no segment to or from them passes the rules from now on.
     ///
     /// # Errors
-    /// The kernel's, and then it is not so.
+    /// The kernel's; the peers are not protected then.
     pub(super) fn protect(&self, prefix: Prefix) -> io::Result<()> {
         let mut protected = self.protected.lock();
         if !protected.has(&prefix) {
@@ -50,7 +52,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The same for a key that comes while the answer lives.
+    /// Protects the peers of prefixes for a key that is set while the returned guard lives.
     ///
     /// # Errors
     /// As [`Shared::protect`].
@@ -69,13 +71,13 @@ impl Shared {
         self.table.lock().as_mut().ok_or(io::ErrorKind::NotConnected)?.protect(&list)
     }
 
-    /// Takes prefixes out of the rules that no key and no connection has needed for a while. To be called about once a
+    /// Removes prefixes from the rules that no key and no connection has used for a while. To be called about once a
     /// minute.
     ///
     /// # Errors
-    /// The kernel's. They stay then.
+    /// The kernel's; the prefixes stay then.
     pub(super) fn unprotect_unused(&self, now: Instant) -> io::Result<()> {
-        // A key that is being set has time.
+        // While a key is being set, this can wait.
         let Some(mut protected) = self.protected.try_lock() else { return Ok(()) };
         if protected.by_keys.is_empty() {
             return Ok(());
@@ -86,7 +88,7 @@ impl Shared {
             for peer in engine.key_peers() {
                 unused.remove(&peer);
                 if !protected.has(&peer) {
-                    // Not to be: then we know less than we think, and take nothing away.
+                    // This must not be. Nothing is removed if it is.
                     return Ok(());
                 }
             }

@@ -21,25 +21,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// All of them.
+/// The spaces of all network namespaces.
 pub struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
     wanted: Wanted,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
-    /// What a socket is told in a namespace where nobody has used TCP-AO.
+    /// The engine that answers for sockets in namespaces without TCP-AO.
     blank: Mutex<Namespace>,
-    /// The sockets with TCP-MD5 in such namespaces.
+    /// The sockets with TCP-MD5 in namespaces without TCP-AO.
     early: Mutex<HashMap<NetnsId, Namespace>>,
 }
 
-/// How many sockets with TCP-MD5 are remembered in a namespace without TCP-AO, where nobody tells us that they are gone.
+/// The most sockets with TCP-MD5 in a namespace without TCP-AO, where closed sockets are not noticed.
 const MAX_EARLY: usize = 4096;
 
 impl Spaces {
-    /// None yet. `algorithms` are what keys can be made of, `data_path` is how segments may travel, and one thread moves them
-    /// in each.
+    /// No spaces yet. Keys can use `algorithms`, segments travel as `data_path` says, and each space has one worker.
     pub fn new(profile: Profile, algorithms: Algorithms, data_path: DataPath) -> Self {
         let blank = Mutex::new(Namespace::new(profile, algorithms.clone()));
         Spaces {
@@ -53,19 +52,19 @@ impl Spaces {
         }
     }
 
-    /// The same with so many threads for each namespace that is served from now on.
+    /// Sets the number of workers of each space that is opened from now on.
     #[must_use]
     pub fn with_workers(mut self, workers: u16) -> Self {
         self.wanted.workers = workers.max(1);
         self
     }
 
-    /// Whether there are none: then no call but a key's concerns us.
+    /// Whether there are no spaces. Only calls that set a key matter then.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Whether the memory of keys is limited as in the kernel: not where its restrictions are lifted.
+    /// Whether the memory of keys is limited as in the kernel; the open profile lifts the limit.
     pub fn limits_memory(&self) -> bool {
         self.profile != Profile::Open
     }
@@ -75,10 +74,10 @@ impl Spaces {
         self.blank.lock()
     }
 
-    /// That of a socket's namespace; with `make`, made if need be.
+    /// The space of a socket's namespace. With `make`, it is opened if there is none.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// The reason why it cannot be opened.
     pub fn of_socket(&self, socket: BorrowedFd<'_>, make: bool) -> io::Result<Option<Arc<Space>>> {
         if !make && self.is_empty() {
             return Ok(None);
@@ -86,10 +85,10 @@ impl Spaces {
         self.of(Netns::of_socket(socket)?, make)
     }
 
-    /// That of a namespace; with `make`, made if need be.
+    /// The space of a namespace. With `make`, it is opened if there is none.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// The reason why it cannot be opened.
     pub fn of(&self, netns: Netns, make: bool) -> io::Result<Option<Arc<Space>>> {
         let id = netns.id()?;
         let mut spaces = self.by_id.lock();
@@ -105,10 +104,11 @@ impl Spaces {
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
-    /// Serves a namespace whose peers are known before: `prepare` gives the engine their keys, before a packet is looked at.
+    /// Opens the space of a namespace with peers that are known in advance. `prepare` sets their keys before the first
+    /// packet is judged.
     ///
     /// # Errors
-    /// Why it cannot be served.
+    /// The reason why it cannot be opened.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
         let space = Space::start(netns, self.new_engine(), peers, self.wanted, prepare)?;
@@ -125,10 +125,10 @@ impl Spaces {
         Namespace::new(self.profile, self.algorithms.clone())
     }
 
-    /// A call with TCP-MD5 where nobody has used TCP-AO yet: what it sets counts when somebody does.
+    /// Makes a call with TCP-MD5 in a namespace without TCP-AO. Its effect is kept for when TCP-AO is used there.
     ///
     /// # Errors
-    /// When the socket's namespace cannot be told.
+    /// When the socket's namespace cannot be found out.
     pub fn early<R>(&self, socket: BorrowedFd<'_>, call: impl FnOnce(&mut Namespace) -> R) -> io::Result<R> {
         let id = Netns::of_socket(socket)?.id()?;
         let mut early = self.early.lock();
@@ -139,17 +139,17 @@ impl Spaces {
         Ok(call(engine))
     }
 
-    /// What keys can be made of.
+    /// The algorithms that keys can use.
     pub(super) fn algorithms(&self) -> &Algorithms {
         &self.algorithms
     }
 
-    /// What may be shown of all of them.
+    /// The status of all spaces.
     pub fn describe(&self) -> Vec<admin::Namespace> {
         let spaces: Vec<(NetnsId, Arc<Space>)> = self.by_id.lock().iter().map(|(id, s)| (*id, s.clone())).collect();
         let mut list: Vec<admin::Namespace> = (spaces.iter())
             .map(|(id, space)| {
-                // The engine goes on with its packets while what was dropped is looked at.
+                // Dropped segments are diagnosed without the lock of the engine.
                 let copied = space.shared.delivered().snapshot(space.shared.start_wall_ms);
                 let path = Some(space.shared.counters.describe(self.wanted.data_path));
                 let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
@@ -161,7 +161,7 @@ impl Spaces {
         list
     }
 
-    /// Ends all of them, when the program is gone.
+    /// Closes all spaces when the program has ended.
     pub fn stop(&self) {
         let spaces: Vec<Arc<Space>> = self.by_id.lock().drain().map(|(_, space)| space).collect();
         let start = Instant::now();
@@ -179,15 +179,15 @@ impl Spaces {
     }
 }
 
-/// How long connections may go on after their program has ended while their peers send nothing: their last bytes are under
-/// way, and may have to be repeated.
+/// The time for which connections may go on after their program has ended while their peers send nothing. Their last
+/// bytes are on the way and may have to be repeated.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long they may go on while their peers acknowledge what the program had written: Linux would deliver it all.
+/// The time for which they may go on while their peers acknowledge data. Linux would deliver all of it.
 const LINGER_MOST: Duration = Duration::from_secs(60);
-/// How long the last segments take to leave.
+/// The time that the last segments need to leave.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
-/// One of them.
+/// TCP-AO in one network namespace.
 pub struct Space {
     netns: Netns,
     shared: Arc<Shared>,
@@ -206,47 +206,47 @@ impl Space {
         Ok(Arc::new(Space { netns, shared, threads: Mutex::new(threads) }))
     }
 
-    /// Its engine, for an answer that shows what segments did: who sees that one was counted sees what it did to its socket.
+    /// The engine, for answers with counters: see [`Shared::delivered`].
     pub fn delivered(&self) -> MutexGuard<'_, Namespace> {
         self.shared.delivered()
     }
 
-    /// Its engine.
+    /// The engine.
     pub fn engine(&self) -> MutexGuard<'_, Namespace> {
         self.shared.engine.lock()
     }
 
-    /// The kernel's.
+    /// The network namespace.
     pub(super) fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// What its threads share.
+    /// The state that its workers share.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Its devices.
+    /// The interfaces of the namespace.
     pub fn interfaces(&self) -> impl Interfaces + use<> {
         NoVrfs
     }
 
-    /// Puts the peers of prefixes under the rules, for a key that is set while the answer lives: from now on no segment to
-    /// or from them passes unseen.
+    /// Protects the peers of prefixes, for a key that is set while the returned guard lives: no segment to or from them
+    /// passes the rules from now on.
     ///
     /// # Errors
-    /// The kernel's, and then it is not so.
+    /// The kernel's; the peers are not protected then.
     pub fn protect(&self, prefixes: &[Prefix]) -> io::Result<Held<'_>> {
         self.shared.protect_for_key(prefixes)
     }
 
-    /// How much memory the keys of a socket may take here, in bytes: `net.core.optmem_max`.
+    /// The limit for the memory of a socket's keys in bytes: `net.core.optmem_max`.
     pub fn optmem_max(&self) -> Option<usize> {
         let text = self.netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max")).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Fills in what only the kernel knows: where listeners listen, and the inodes by which processes are found.
+    /// Adds facts that only the kernel knows: the addresses of listeners, and inodes, by which processes are found.
     fn ask_kernel(&self, sockets: &mut [admin::Socket]) -> io::Result<()> {
         if sockets.is_empty() {
             return Ok(());
@@ -271,12 +271,12 @@ impl Space {
         Ok(())
     }
 
-    /// Whether connections are left whose sockets live.
+    /// Whether there are connections with sockets.
     fn busy(&self) -> bool {
         self.engine().connections().any(|(_, alive)| alive)
     }
 
-    /// Ends it: first the connections, then what serves them, last the rules.
+    /// Closes the space: first the connections, then the workers, last the rules.
     fn stop(&self) {
         path::complain("connections that are to end", path::end_connections(&self.netns, &self.shared));
         std::thread::sleep(LAST_WORDS);

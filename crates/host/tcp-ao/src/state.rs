@@ -1,4 +1,4 @@
-//! Connections on disk (in memory: /run), so that they go on when the daemon comes back. There is no secret in them.
+//! Connections saved in a file in /run, which survive a restart of the daemon. It holds no secrets.
 
 use sealane_engine_ao::SavedConnection;
 use sealane_net::ao::info::Conn;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The form of the file: another number means another form, and such a file is not read.
+/// Version of the file's format. A file of another version is not read.
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -27,7 +27,7 @@ struct Row {
     remote: SocketAddr,
     lisn: u32,
     risn: u32,
-    /// Sequence number extension and the number that it was counted at: what we sent, what we received.
+    /// SNE and its base, of the sending and the receiving direction.
     snd: (u32, u32),
     rcv: (u32, u32),
     current: Option<u8>,
@@ -40,7 +40,7 @@ pub(super) fn path(folder: &Path, inode: u64) -> PathBuf {
     folder.join(format!("tcp-ao.{inode}.json"))
 }
 
-/// Writes it anew, in one step.
+/// Replaces the file atomically.
 ///
 /// # Errors
 /// The file system's.
@@ -67,10 +67,10 @@ pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<
     fs::rename(&new, path)
 }
 
-/// Reads it; nothing when there is none.
+/// Reads the file; no connections if there is none.
 ///
 /// # Errors
-/// The file system's, and what is not of this form.
+/// The file system's, and `InvalidData` for another format.
 pub(super) fn read(path: &Path) -> io::Result<Vec<SavedConnection>> {
     let text = match fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

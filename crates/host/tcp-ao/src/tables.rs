@@ -1,4 +1,4 @@
-//! What a worker asks the kernel about packets: their sockets, the MTU of their device.
+//! Facts about packets that a worker asks the kernel for: their sockets, and the MTU of their device.
 
 use super::path::Shared;
 use sealane_abi::tcp::State;
@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The smallest MTU that IPv6 allows: what we go by when a device does not tell.
+/// The smallest MTU that IPv6 allows, used when the device's is not known.
 const MIN_MTU: usize = 1280;
 
 /// The tables of one worker.
@@ -47,7 +47,7 @@ impl Tables {
         })
     }
 
-    /// Forgets what may have changed. To be called about once a second.
+    /// Forgets answers that may have changed. To be called about once a second.
     pub(super) fn forget(&mut self) {
         self.mtus.clear();
         self.bound.clear();
@@ -67,7 +67,7 @@ impl Kernel for Sockets {
         if entry.state != State::NewSynRecv {
             return Some(found(entry));
         }
-        // Its keys are the listener's.
+        // A half-open connection has the listener's keys.
         self.diag.listener(local, remote, device).ok()?.map(found)
     }
 

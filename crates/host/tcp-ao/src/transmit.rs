@@ -1,7 +1,7 @@
-//! The transmitter: signed packets, on their way to the wire.
+//! The transmitter of signed packets.
 //!
-//! The stack finds route and link header of a packet. Of a connection with many of them it is asked once in a while; what
-//! follows leaves past the stack, behind the same link header.
+//! The stack finds the route and link header of a packet. For a busy connection it is asked every [`FRESH`]; the
+//! packets in between bypass the stack with the link header that was learnt.
 
 use super::counters::Counters;
 use sealane_engine_ao::Ends;
@@ -16,18 +16,18 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// What is known of the way to a peer.
+/// The link header for a connection.
 #[derive(Debug, Clone, Copy)]
 struct Link {
-    /// The link header, if it was seen.
+    /// The link header, once it was seen.
     header: Option<[u8; LINK_HEADER_LEN]>,
     /// The time at which it was asked for.
     asked: Instant,
-    /// Fields of the IP header that somebody may change on the way out: traffic class and hop limit.
+    /// Fields of the IP header that rules may change on the way out: traffic class and hop limit.
     fields: [u8; 2],
 }
 
-/// The link headers of one device, whose ring shows them.
+/// The link headers of one device, learnt from its ring.
 pub(super) struct Links {
     frames: Frames,
     by_ends: HashMap<Ends, Link>,
@@ -42,8 +42,8 @@ impl Links {
         Ok(Links { frames: Frames::open(device, marks)?, by_ends: HashMap::new() })
     }
 
-    /// Learns the link header from a frame of ours, if the packet is as we sent it: rules may translate or mark it, and
-    /// then every packet has to pass them.
+    /// Learns the link header from a frame of ours, if the packet left as it was sent. Otherwise rules translate or
+    /// mark it, and every packet has to pass them.
     pub(super) fn learn(&mut self, packet: &[u8], header: [u8; LINK_HEADER_LEN]) {
         if let Some((ends, fields)) = outgoing(packet)
             && let Some(link) = self.by_ends.get_mut(&ends)
@@ -73,9 +73,9 @@ impl Transmitter {
         Ok(Transmitter { raw: Raw::open(marks)? })
     }
 
-    /// Sends pieces of one packet in their order. `only` is the device that they may leave by, 0 for any; `links` are the link
-    /// headers of the device that the stack chose for the packet, if it has a ring. What cannot be sent is lost, and sent
-    /// again.
+    /// Sends pieces of one packet in order. `only` is the only device by which they may leave, 0 for any. `links` are
+    /// the link headers of the device that the stack chose for the packet, if it has a ring. Pieces that cannot be sent
+    /// are lost, and TCP repeats them.
     pub(super) fn send(&self, counters: &Counters, links: Option<&mut Links>, only: u32, packets: &[&[u8]]) {
         let Some((first, others)) = packets.split_first() else { return };
         let refused = |refused: usize| counters.refused.fetch_add(refused as u64, Relaxed);
@@ -96,7 +96,7 @@ impl Transmitter {
             refused(sent.refused);
             return;
         }
-        // The old header is not used any more while the new one is asked for: a new answer, or none.
+        // The old header is not used any more while the new one is asked for.
         if links.by_ends.len() < MAX_LINKS || link.is_some() {
             links.by_ends.insert(ends, Link { header: None, asked: Instant::now(), fields });
         }
@@ -104,8 +104,8 @@ impl Transmitter {
     }
 }
 
-/// The ends of a packet of ours, of which the ring keeps its front only, and the fields of its IP header that may change on
-/// the way out.
+/// The ends of an outbound packet, of which only the front may be given, and the fields of its IP header that rules may
+/// change.
 fn outgoing(packet: &[u8]) -> Option<(Ends, [u8; 2])> {
     let (family, fields) = match packet.first()? >> 4 {
         4 => (Family::V4, [*packet.get(1)?, *packet.get(8)?]),

@@ -1,4 +1,5 @@
-//! The threads of a data path. A connection is always with one of them: the kernel picks a queue by both addresses.
+//! The workers of a data path. All segments of a connection belong to one of them, because the kernel selects the queue
+//! by a hash of both addresses.
 
 use super::counters::Noted;
 use super::fast::{Fast, MAX_DEVICES, Pass};
@@ -26,21 +27,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often time is looked at when nothing happens.
+/// The interval of periodic work.
 const TICK: Duration = Duration::from_secs(1);
-/// How often it is looked for peers that nobody needs any more.
+/// The interval at which unused peers are removed.
 const TIDY: Duration = Duration::from_secs(60);
 
-/// How often the kernel is asked in one tick about connections that nobody has told the end of.
+/// The most calls of the engine's sweep in one tick.
 const SWEEPS: u32 = 32;
 
-/// Descriptors that are waited for.
+/// The most descriptors that a worker waits for.
 const FDS: usize = 5 + MAX_DEVICES;
-/// How long segments are given that are expected. A connection with so many segments has so much latency anyway.
+/// The pause in which expected segments accumulate. A connection with that many segments has more latency anyway.
 const NAP: Duration = Duration::from_micros(30);
-/// The most batches of a queue before others have their turn.
+/// The most batches of a queue that are read before other sources are served.
 const TURN: usize = 4;
-/// Naps before everything else is looked at.
+/// The most pauses before the worker checks everything else.
 const NAPS: u32 = 32;
 
 /// The queues of one worker.
@@ -49,13 +50,13 @@ struct Receiver {
     input: Queue,
 }
 
-/// The bursts of one worker.
+/// Work in flight of one worker.
 struct Work {
     sign: SignBurst,
     verify: VerifyBurst,
 }
 
-/// What the first worker does for all of them: it restores rules that somebody changed, and hears of sockets that close.
+/// Duties that the first worker has for all: it restores rules that others change, and is notified of closed sockets.
 struct Duties {
     watch: Watch,
     departures: Departures,
@@ -74,16 +75,16 @@ pub(super) struct Worker {
     duties: Option<Duties>,
 }
 
-/// When more segments are to be expected.
+/// The expectation of further segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Busy {
     No,
     Soon,
-    /// They are there.
+    /// They are already waiting.
     Now,
 }
 
-/// What has something to read.
+/// The sources that have something to read.
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     output: bool,
@@ -92,7 +93,7 @@ struct Ready {
 }
 
 impl Worker {
-    /// Opens one in the calling thread's namespace, with the queues of packets that leave and that come in. The first one has
+    /// Opens a worker in the calling thread's namespace, with an outbound and an inbound queue. The first one has
     /// `duties`.
     ///
     /// # Errors
@@ -117,13 +118,13 @@ impl Worker {
         })
     }
 
-    /// Moves packets until it is told to stop.
+    /// Moves packets until the data path is stopped.
     pub(super) fn run(&mut self) {
         sleep_precisely();
         let mut ticked = Instant::now();
         let (mut busy, mut naps) = (Busy::No, 0);
         while !self.shared.stop.load(Ordering::Acquire) {
-            // Many segments come one after another: a nap lets them come together, and wakes nobody in between.
+            // While segments follow each other closely, a pause lets them accumulate and saves wake-ups.
             if busy != Busy::No && naps < NAPS {
                 if busy == Busy::Soon {
                     std::thread::sleep(NAP);
@@ -160,10 +161,10 @@ impl Worker {
                 self.tick();
             }
         }
-        // What is left in the queues is dropped with them; only then do the rules go.
+        // Packets left in the queues are dropped with the queues, before the rules are removed.
     }
 
-    /// What is to be done about once a second.
+    /// Periodic work, about once a second.
     fn tick(&mut self) {
         self.tables.forget();
         complain("the fast path", self.fast.tick(&self.shared));
@@ -171,7 +172,7 @@ impl Worker {
         let Some(duties) = &mut self.duties else { return };
         let now_ms = self.shared.now_ms();
         self.shared.engine.lock().expire(now_ms);
-        // The kernel is asked about a few connections at a time, and others have their turn in between.
+        // The lock is released between a few questions to the kernel at a time.
         let sockets = &mut self.tables.sockets;
         (0..SWEEPS).any(|_| !self.shared.engine.lock().sweep(sockets, now_ms));
         let unsaved = self.shared.engine.lock().unsaved();
@@ -184,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// Notes what may be shown.
+    /// Updates this worker's figures for the status.
     fn note(&mut self) {
         let noted = Noted {
             connections: self.fast.connections() as u64,
@@ -195,8 +196,7 @@ impl Worker {
         self.shared.counters.note(self.index, |n| *n = noted);
     }
 
-    /// Judges the packets that wait in both queues and in the rings, as far as somebody said that there are some, and
-    /// says whether more are to be expected at once.
+    /// Judges the packets of the sources that are ready, and returns whether more are expected.
     fn packets(&mut self, ready: Ready) -> Busy {
         if ready.output {
             complain("packets that leave", self.outgoing());
@@ -225,7 +225,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Signs and sends the packets that one call reads, and says how many there were.
+    /// Signs and sends one batch of packets, and returns their number.
     fn outgoing_batch(&mut self) -> io::Result<usize> {
         let Worker { shared, receiver, transmitter, fast, tables, work, .. } = self;
         let count = receiver.output.receive()?;
@@ -255,7 +255,7 @@ impl Worker {
                 }
                 packets.push(piece.packet);
                 if packets.is_full() || pieces.peek().is_none_or(|next| next.of != piece.of) {
-                    // A packet that cannot be sent is a packet that is lost, and sent again. Those before it go first.
+                    // Packets before it are sent first. A packet that cannot be sent is lost, and TCP repeats it.
                     let _ = verdicts.flush();
                     let links = fast.links(batch[done + piece.of].device);
                     transmitter.send(&shared.counters, links, about.only, &packets);
@@ -292,13 +292,13 @@ impl Worker {
                 }
             }
             self.note();
-            // What came meanwhile, still by the queue, is older than what will be in the ring.
+            // Packets that still come by the queue are older than those in the ring, and are judged first.
             turns = usize::MAX;
         }
     }
 
-    /// Verifies and delivers the packets that one call reads, and says how many there were and which connections are worth
-    /// the fast path.
+    /// Verifies and delivers one batch of packets. Returns their number, and the connections to promote to the fast
+    /// path.
     fn incoming_batch(&mut self) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
         let Worker { shared, index, receiver, fast, tables, work, .. } = self;
         let mut worth = ArrayVec::new();
@@ -316,14 +316,14 @@ impl Worker {
             let located = Located::received(p.bytes);
             batch.push(Inbound { packet: p.bytes, located, checksum, device, mtu, verdict: Verdict::Pass });
         }
-        // The kernel delivers within `finish`.
+        // The kernel delivers the packets within `finish`.
         let delivering = shared.delivering(*index);
         shared.verify(&mut work.verify, &mut batch, &mut tables.sockets);
         for (id, p) in ids.iter().zip(&mut batch) {
             match p.verdict {
                 Verdict::Pass => verdicts.judge(*id, Fate::Accept),
-                // The rules queue ICMP errors and TCP. What is no ICMP and no whole segment cannot be judged: a
-                // fragment, for example, that the stack would put together behind us.
+                // The rules queue ICMP errors and TCP. A packet that is neither ICMP nor a whole segment is dropped,
+                // for example a fragment, which the stack would reassemble unverified.
                 Verdict::NotTcp if !is_icmp(p.packet) => {}
                 Verdict::NotTcp => {
                     let about = icmp_error(p.packet);
@@ -337,7 +337,7 @@ impl Worker {
                 Verdict::Deliver(from, at) => {
                     let packet = &mut p.packet[from..];
                     if p.checksum == ChecksumState::Partial {
-                        // The queue tells the kernel that there is nothing left to compute.
+                        // A packet from the queue must have a complete checksum.
                         ip::set_tcp_checksum(packet, &at);
                     }
                     verdicts.judge(*id, Fate::Replace(&packet[..at.end]));
@@ -359,17 +359,17 @@ impl Worker {
         Ok((count, worth))
     }
 
-    /// Takes news of sockets that closed.
+    /// Handles notifications of closed sockets.
     fn departed(&mut self) {
         let Some(duties) = &mut self.duties else { return };
         let (shared, diag) = (&self.shared, &mut self.tables.sockets.diag);
         let now_ms = shared.now_ms();
         let told = duties.departures.each(|entry| {
             let ends = (entry.remote.port() != 0).then(|| Ends::new(entry.local, entry.remote));
-            // The answer of the kernel is about the connection that is known now: nobody may put another one there meanwhile.
+            // The lock is held during the question, so that the answer is about the connection that is known now.
             let mut engine = shared.engine.lock();
-            // Sockets go that shared the ends of one that stays: copies of a handshake, a predecessor in repair mode. Copies
-            // share the cookie, too, if somebody asked about the handshake; one that is really gone is not found.
+            // A closed socket may share its ends with a live one: copies made during a handshake, or a predecessor in
+            // repair mode. Copies may even share the cookie. A connection that has really ended is not found.
             let lives = ends.filter(|ends| engine.tracks(ends)).is_some_and(|ends| {
                 let found = diag.find(ends.local, ends.remote, entry.ifindex);
                 found.is_ok_and(|f| f.is_some_and(|f| !matches!(f.state, State::TimeWait | State::Listen)))
@@ -387,7 +387,7 @@ impl Worker {
     }
 }
 
-/// Whether a packet is ICMP, whose errors the rules queue beside TCP.
+/// Whether a packet is ICMP. The rules queue ICMP errors as well as TCP.
 fn is_icmp(packet: &[u8]) -> bool {
     match packet.first().map(|b| b >> 4) {
         Some(4) => packet.get(9) == Some(&(libc::IPPROTO_ICMP as u8)),
@@ -396,10 +396,10 @@ fn is_icmp(packet: &[u8]) -> bool {
     }
 }
 
-/// What is to be known of a packet that leaves, besides what the engine needs.
+/// Facts about an outbound packet that the engine does not need.
 struct About {
     id: u32,
     superframe: bool,
-    /// The device that it may leave by alone, 0 for any.
+    /// The only device by which it may leave; 0 for any.
     only: u32,
 }

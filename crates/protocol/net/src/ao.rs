@@ -1,14 +1,14 @@
 //! TCP-AO: the TCP Authentication Option (RFC 5925) as Linux has it (`net/ipv4/tcp_ao.c`).
 //!
-//! Control, top to bottom: [`alg`] resolves names once; [`mkt`] is a master key tuple; [`table`] the list of them that a
-//! socket owns; [`info`] that list with current and rnext key, counters and, once the peer is known, the connection.
+//! Control path: [`alg`] resolves algorithm names once; [`mkt`] is a master key tuple (MKT); [`table`] is the list of
+//! keys that a socket owns; [`info`] adds the current and rnext key, counters and, once the peer is known, the
+//! connection.
 //!
-//! Data: [`input`] and [`output`] choose the key for a segment of an [`endpoint`] ([`kdf`] derives traffic keys, [`sne`] extends sequence
-//! numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and joins segments.
-//! A segment that fails gets one [`drop::DropReason`].
+//! Data path: [`input`] and [`output`] choose the key for a segment of an [`endpoint`] ([`kdf`] derives traffic keys,
+//! [`sne`] extends sequence numbers), [`mac`] signs and verifies bursts across connections, [`segment`] edits, cuts and
+//! joins segments. A segment that fails gets one [`drop::DropReason`].
 //!
-//! Beside them: [`observe`] checks and signs the connections of others, as captures have them; [`diagnose`] finds out why a
-//! MAC does not match.
+//! Tools: [`observe`] verifies and signs the segments of a capture; [`diagnose`] finds out why a MAC does not match.
 
 pub mod alg;
 pub mod diagnose;

@@ -51,7 +51,7 @@ fn request(used_ao: bool) -> Request {
     Request { used_ao, rcv_isn: PEER_ISN, snt_isn: OUR_ISN, key_id: 101, rnext_key_id: 1 }
 }
 
-/// What the peer sends, signed with its copy of `key` under the given ISNs and SNE.
+/// A segment of the peer, signed with its copy of `key` under the given ISNs and SNE.
 struct Sent<'a> {
     key: &'a Mkt,
     flags: u8,

@@ -256,7 +256,7 @@ fn a_refused_syn_is_answered_with_half_a_context() {
     assert_eq!(verdicts(&mut watcher, &packets), [Verdict::Good(0); 2]);
 }
 
-/// What is said of the first data segment when the client signs with `theirs` and we have `ours`.
+/// The verdict about the first data segment when the client signs with `theirs` and we have `ours`.
 fn hint(theirs: &MktSpec<'_>, ours: &[MktSpec<'_>]) -> (Verdict, Option<Hint>) {
     let packets = signed(vec![always(theirs)], &V4().conversation());
     let mut watcher = observer(ours.iter().map(always).collect());

@@ -166,7 +166,7 @@ fn sack_blocks_give_way() {
     assert_eq!(options_with(&fields(12), &full).unwrap_err(), DropReason::NoRoom);
     assert_eq!(options_with(&fields(16), &[[8, 50]; 12].concat()).unwrap_err(), DropReason::BadHeader);
     assert_eq!(options_with(&fields(40), &[]).unwrap_err(), DropReason::NoRoom);
-    // What fits is not looked into.
+    // Options that fit are not parsed.
     assert!(options_with(&fields(12), &[8, 50, 0, 0]).is_ok());
 }
 

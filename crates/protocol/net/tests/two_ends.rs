@@ -69,7 +69,7 @@ struct End {
     identification: u16,
 }
 
-/// What the stream has at `at`.
+/// The byte of the stream at `at`.
 fn stream(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
@@ -222,7 +222,7 @@ impl End {
                 assert_eq!(reason, DropReason::Mac);
                 continue;
             }
-            // What is believed was sent like this, and not a round of the sequence numbers ago.
+            // A segment that was accepted was sent like this, and not before a wrap of the sequence numbers.
             let place = *other.get(packet).unwrap_or_else(|| panic!("packet {at} was never sent"));
             // (A SYN can come again: it is signed without the receiver's ISN, and TCP answers it with an ACK.)
             let first_syn = Segment::parse(packet).unwrap().flags().0 & (Flags::SYN | Flags::ACK) == Flags::SYN;
@@ -239,7 +239,7 @@ impl End {
         let (mut open, mut data): (Option<Join>, Vec<(u64, u64)>) = (None, Vec::new());
         for (packet, option) in &good {
             let plain = Segment::parse(packet).unwrap();
-            // What a superframe would look like for the stack; the data is taken from the segments either way.
+            // A superframe as the stack would see it; the data is taken from the segments either way.
             match open.as_mut().map_or(Pushed::No, |join| join.push(&plain)) {
                 Pushed::No => open = Join::start(&plain),
                 Pushed::Yes => self.joined += 1,
@@ -306,7 +306,7 @@ impl End {
             .collect()
     }
 
-    /// What the kernel's TCP does with a segment that passed.
+    /// Handles a verified segment as the kernel's TCP does.
     fn stack(&mut self, plain: &Segment<'_>, option: &AoOption, data: &mut Vec<(u64, u64)>) -> Vec<Vec<u8>> {
         let flags = plain.flags();
         match (self.state, flags.syn(), flags.ack()) {
@@ -382,7 +382,7 @@ impl End {
     }
 }
 
-/// What the wire does to packets.
+/// The faults of the wire.
 struct Wire {
     random: Random,
     /// One packet in so many is lost, doubled, overtaken, changed; 0 for never.
@@ -425,7 +425,7 @@ impl Wire {
             }
             if self.one_in(self.change) {
                 let mut changed = packet.clone();
-                // What every MAC covers: the addresses of the IP header; not the TCP checksum and the options.
+                // Every MAC covers the addresses of the IP header, but not the TCP checksum and the options.
                 let (first, tcp) = if changed[0] >> 4 == 4 { (12, 20) } else { (8, 40) };
                 let at = first + self.random.below(changed.len() - first);
                 if !(tcp + 12..tcp + 13).contains(&at) && !(tcp + 16..tcp + 52).contains(&at) {
@@ -508,7 +508,7 @@ fn data_over_a_bad_wire_while_keys_rotate() {
         b.cookies = seed % 3 == 2;
         talk(&mut a, &mut b, &mut Wire::bad(seed), (150_000, 50_000), true);
         assert!(a.count(Counter::Bad) + b.count(Counter::Bad) > 0);
-        // Whoever asked last is answered with what it asked for.
+        // The last key that the peer asked for is in use.
         let asked = |end: &End| end.info.key(end.info.rnext().unwrap()).unwrap().mkt.recv_id;
         let mut settled = Wire::perfect(0);
         for _ in 0..3 {

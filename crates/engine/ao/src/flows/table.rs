@@ -1,4 +1,4 @@
-//! The connections of a namespace by their ends and by their sockets, and when each of them is due.
+//! The connections of a namespace, by their ends and by their sockets, with the times at which they are due.
 
 use crate::facts::SocketId;
 use core::net::{IpAddr, SocketAddr};
@@ -8,13 +8,13 @@ use sealane_net::wire::ip::{self, Family};
 use sealane_net::wire::tcp::Segment;
 use std::collections::{BTreeSet, HashMap};
 
-/// The most half-open connections that are remembered; beyond it the oldest is forgotten, and its peer tries again.
+/// The most half-open connections. Above that the oldest is forgotten, and its peer tries again.
 pub const MAX_HALF_OPEN: usize = 16_384;
 
-/// Sockets that we made up for connections whose cookie we do not know yet: the kernel's cookies count from 1.
+/// Marks made-up cookies, for connections whose own is not known yet. The kernel's cookies count from 1.
 pub(crate) const MADE_UP: u64 = 1 << 63;
 
-/// The ends of a connection; IPv4 is never written as IPv6.
+/// The ends of a connection. Addresses are never v4-mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ends {
     /// Ours.
@@ -24,27 +24,27 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// From two addresses, either of which may be a v4-mapped one.
+    /// Ends from two addresses, which may be v4-mapped.
     #[must_use]
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         let canonical = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
         Ends { local: canonical(local), remote: canonical(remote) }
     }
 
-    /// Of a segment that comes in.
+    /// The ends of an inbound segment.
     #[must_use]
     pub fn received(segment: &Segment<'_>) -> Self {
         Ends::new(segment.destination(), segment.source())
     }
 
-    /// Of a segment that leaves.
+    /// The ends of an outbound segment.
     #[must_use]
     pub fn sent(segment: &Segment<'_>) -> Self {
         Ends::new(segment.source(), segment.destination())
     }
 
-    /// Of a packet that left and of which only the front may be at hand, up to the ports (an ICMP error has no more);
-    /// `None` when it has no TCP header there. Lengths are not looked at, extension headers not followed.
+    /// The ends of an outbound packet of which only the front is given, up to the ports, as in an ICMP error. `None`
+    /// when it has no TCP header there. Lengths are not checked, and extension headers are not followed.
     #[must_use]
     pub fn sent_front(family: Family, packet: &[u8]) -> Option<Self> {
         let (protocol_at, source, destination, ports_at) = match family {
@@ -63,39 +63,39 @@ impl Ends {
     }
 }
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Our SYN is out.
+    /// Our SYN was sent.
     SynSent,
-    /// Both SYNs crossed.
+    /// Both SYNs crossed each other.
     SynReceived,
     /// A SYN was verified for a listener.
     Half(Request),
     /// The handshake is done.
     Open,
-    /// The kernel's socket is gone; what remains is TIME_WAIT.
+    /// The kernel's socket is gone, except for TIME_WAIT.
     Gone,
 }
 
 /// One connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flow {
-    /// Where its keys lie: its own socket, or the listener while it is half open.
+    /// The socket that holds its keys: its own, or the listener while it is half open.
     pub(super) id: SocketId,
     pub(super) stage: Stage,
     pub(super) vrf: i32,
-    /// The device that it was first seen at, 0 when it was not.
+    /// The device at which it was first seen; 0 if it was not.
     pub(super) device: u32,
-    /// In milliseconds of [`Namespace::expire`](crate::Namespace::expire)'s clock: when a half-open or gone one is
-    /// forgotten, and when the kernel is to be asked about another. 0 for never.
+    /// The time, in milliseconds of [`Namespace::expire`](crate::Namespace::expire)'s clock, at which a half-open or
+    /// gone connection is forgotten, or the kernel is asked about another one. 0 means never.
     pub(super) due_ms: u64,
-    /// The largest payload that the peer takes, from the MSS option of its SYN; 0 when it was not seen.
+    /// The MSS that the peer announced in its SYN; 0 when it was not seen.
     pub(super) peer_mss: u16,
 }
 
 impl Flow {
-    /// A connection of a socket.
+    /// An established connection of a socket.
     pub(super) fn open(id: SocketId, vrf: i32) -> Self {
         Flow { id, stage: Stage::Open, vrf, device: 0, due_ms: 0, peer_mss: 0 }
     }
@@ -104,7 +104,7 @@ impl Flow {
 /// Connections in the order in which they are due.
 type Due = BTreeSet<(u64, Ends)>;
 
-/// All connections of a namespace. What is due is due once for each of them, however often they change.
+/// All connections of a namespace. Each of them is due at one time only, however often it changes.
 #[derive(Default)]
 pub(crate) struct Flows {
     by_ends: HashMap<Ends, Flow>,
@@ -112,7 +112,7 @@ pub(crate) struct Flows {
     by_id: HashMap<SocketId, Ends>,
     half_open: Due,
     gone: Due,
-    /// Those that the kernel is to be asked about.
+    /// Connections that the kernel is to be asked about.
     unseen: Due,
     next_child: u64,
     changes: u64,
@@ -123,7 +123,7 @@ impl Flows {
         self.by_ends.get(ends)
     }
 
-    /// The number of connections that have been put in or taken out, a change being both.
+    /// The count of insertions and removals so far; a change is one of each.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -137,8 +137,8 @@ impl Flows {
         self.by_ends.iter()
     }
 
-    /// Puts a connection in the place of the one between the same ends, which it returns, and of the one that its socket
-    /// had before.
+    /// Adds a connection. It replaces the one between the same ends, which is returned, and the former one of its
+    /// socket.
     pub(super) fn insert(&mut self, ends: Ends, flow: Flow) -> Option<Flow> {
         let replaced = self.remove(&ends);
         if matches!(flow.stage, Stage::Half(_)) {
@@ -178,7 +178,7 @@ impl Flows {
         }
     }
 
-    /// Where it is noted when this one is due.
+    /// The list of due times that this connection is in.
     fn due(&mut self, flow: &Flow) -> Option<&mut Due> {
         match flow.stage {
             Stage::Half(_) => Some(&mut self.half_open),
@@ -188,25 +188,25 @@ impl Flows {
         }
     }
 
-    /// Takes one out that is to be forgotten.
+    /// Removes a connection that has expired.
     pub(super) fn take_due(&mut self, now_ms: u64) -> Option<Flow> {
         let first = |due: &Due| due.first().filter(|(at, _)| *at <= now_ms).map(|(_, ends)| *ends);
         let ends = first(&self.half_open).or_else(|| first(&self.gone))?;
         self.remove(&ends)
     }
 
-    /// One that the kernel is to be asked about now.
+    /// A connection that the kernel is to be asked about now.
     pub(super) fn first_unseen(&self, now_ms: u64) -> Option<(Ends, Flow)> {
         let (_, ends) = self.unseen.first().filter(|(at, _)| *at <= now_ms)?;
         Some((*ends, *self.by_ends.get(ends)?))
     }
 
-    /// How many the kernel is to be asked about, now or later.
+    /// The number of connections that the kernel is to be asked about, now or later.
     pub(super) fn unseen(&self) -> usize {
         self.unseen.len()
     }
 
-    /// A cookie for a connection whose own we do not know.
+    /// Makes a cookie up for a connection whose own is not known.
     pub(super) fn make_up(&mut self) -> SocketId {
         self.next_child += 1;
         SocketId(MADE_UP | (self.next_child - 1))

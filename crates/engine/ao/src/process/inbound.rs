@@ -11,13 +11,13 @@ use sealane_net::ao::segment;
 use sealane_net::wire::tcp::{AoOption, Options, Segment, kind};
 use std::sync::Arc;
 
-/// Inbound packets between [`Namespace::begin_input`] and [`VerifyBurst::finish`]. It is made once and used for burst after
-/// burst; keys that the namespace forgets meanwhile live on in it until the burst is ended.
+/// Work in flight between [`Namespace::begin_input`] and [`VerifyBurst::finish`]. It is made once and reused for each
+/// burst. It shares ownership of the traffic keys, so that they can be deleted meanwhile.
 #[derive(Default)]
 pub struct VerifyBurst {
     judged: ArrayVec<Judged, BURST>,
     macs: ArrayVec<Mac, BURST>,
-    /// The option of each packet that is delivered, and the room to make in a SYN.
+    /// For each packet that is delivered: the option to remove, and the room to make in a SYN.
     strips: ArrayVec<Option<Strip>, BURST>,
     changes: Changes,
 }
@@ -32,7 +32,7 @@ enum Step {
     /// There is no MAC to verify.
     Done(Verdict),
     Refused(Refusal),
-    /// The MAC decides: its place among those of the burst.
+    /// The MAC with this index decides.
     Verify(u8),
 }
 
@@ -56,18 +56,18 @@ impl Mac {
 #[derive(Clone, Copy)]
 struct Strip {
     option: AoOption,
-    /// Of a SYN: the longest option that what we send will have.
+    /// For a SYN: the length of the longest option that our segments will have.
     room: Option<usize>,
 }
 
 impl VerifyBurst {
-    /// Without packets.
+    /// A burst without packets.
     #[must_use]
     pub fn new() -> Self {
         VerifyBurst::default()
     }
 
-    /// Verifies the MACs of the burst, for which the namespace is not needed. `packets` are those that it was begun with.
+    /// Verifies the MACs of the burst, without the namespace. `packets` are those of [`Namespace::begin_input`].
     pub fn run(&mut self, packets: &[Inbound<'_>]) {
         let mut ops: ArrayVec<Verify<'_>, BURST> = ArrayVec::new();
         for mac in self.macs.iter().filter(|mac| mac.done.is_none()) {
@@ -83,14 +83,14 @@ impl VerifyBurst {
         }
     }
 
-    /// Takes the option off those packets that are authentic, for which the namespace is not needed, and gives them their
-    /// verdict [`Verdict::Deliver`]. `packets` are those that the burst was begun with.
+    /// Removes the option from authentic packets, without the namespace, and sets their verdict to
+    /// [`Verdict::Deliver`]. `packets` are those of [`Namespace::begin_input`].
     pub fn finish(&mut self, packets: &mut [Inbound<'_>]) {
         for (p, strip) in packets.iter_mut().zip(self.strips.drain(..)) {
             let (Some(Strip { option, room }), Some(located)) = (strip, &p.located) else { continue };
             let (from, new_at) = segment::strip(p.packet, &located.at, &option, p.checksum);
             if let Some(room) = room {
-                // What we send to this peer has to leave room for the option.
+                // Segments to this peer have to leave room for the option.
                 segment::make_room(&mut p.packet[from..], &new_at, p.mtu, room, p.checksum);
             }
             p.verdict = Verdict::Deliver(from, new_at);
@@ -106,7 +106,7 @@ impl VerifyBurst {
 }
 
 impl Namespace {
-    /// Judges inbound packets, and takes the option off those that are authentic: all phases of their bursts at once.
+    /// Judges inbound packets and removes the option from authentic ones: all phases in one call.
     pub fn input(&mut self, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel, now_ms: u64) {
         let mut burst = VerifyBurst::new();
         let mut rest = packets;
@@ -120,10 +120,10 @@ impl Namespace {
         }
     }
 
-    /// Begins a burst with the first of `packets`: finds out where each belongs and what its MAC has to be. Returns how many
-    /// it took, which is one at least where there is one. The others are begun when this one has been ended.
+    /// Begins a burst with the first of `packets`: finds the connection, key and numbers of each. Returns the number of
+    /// packets taken, at least one if there is one. The next burst may be begun when this one has ended.
     ///
-    /// A packet that takes part in a handshake changes what those after it mean, and is a burst of its own.
+    /// A SYN changes the meaning of packets after it, and is a burst of its own.
     pub fn begin_input(&mut self, burst: &mut VerifyBurst, packets: &[Inbound<'_>], kernel: &mut dyn Kernel) -> usize {
         burst.clear();
         for p in packets.iter().take(BURST) {
@@ -169,9 +169,9 @@ impl Namespace {
         burst.judged.push(Judged { track, step });
     }
 
-    /// Ends a burst whose MACs were computed: counts, and lets authentic segments change what only they may change. Gives
-    /// each packet its verdict, but for those that [`VerifyBurst::finish`] delivers. `packets` are those that it was begun
-    /// with.
+    /// Ends a burst whose MACs were computed: counts segments, and applies the changes of authentic ones. Sets the
+    /// verdict of each packet, except for those that [`VerifyBurst::finish`] delivers. `packets` are those of
+    /// [`Namespace::begin_input`].
     pub fn end_input(
         &mut self,
         burst: &mut VerifyBurst,
@@ -199,7 +199,7 @@ impl Namespace {
                         Err(reason) => verdict = Verdict::Drop(reason),
                     }
                 }
-                // It had one when it was begun.
+                // The packet had a segment when the burst was begun.
                 (Step::Verify(_), None) => verdict = Verdict::NotTcp,
             }
             if let (Track::Drop(reason), Verdict::Drop(_)) = (track, verdict) {
@@ -213,7 +213,7 @@ impl Namespace {
         }
     }
 
-    /// Acts on the MAC of one packet.
+    /// Applies the result for the MAC of one packet.
     fn settle_input(
         &mut self,
         segment: &Segment<'_>,
@@ -223,7 +223,7 @@ impl Namespace {
     ) -> Result<Strip, DropReason> {
         let Track::To(to) = track else { return Err(DropReason::NoSocket) };
         let Check { option, ticket, .. } = &mac.check;
-        // A MAC that nobody has computed proves nothing.
+        // A MAC that was not computed proves nothing.
         let verdict = mac.done.unwrap_or(Err(DropReason::Driver));
         self.settled(segment, to, (option.key_id, option.rnext_key_id), ticket, verdict, now_ms)?;
         let room = segment.flags().syn().then(|| {
@@ -233,7 +233,8 @@ impl Namespace {
         Ok(Strip { option: *option, room })
     }
 
-    /// Judges a burst by the namespace as it is now. MACs that it computed count as long as they still are what decides.
+    /// Judges a burst by the present state of the namespace. Computed MACs are kept where key and coverage are the
+    /// same.
     fn judge_input_again(&mut self, burst: &mut VerifyBurst, packets: &[Inbound<'_>], kernel: &mut dyn Kernel) {
         let before = core::mem::take(&mut burst.macs);
         self.begin_input(burst, packets, kernel);

@@ -12,16 +12,16 @@ use sealane_net::ao::segment;
 use sealane_net::ao::segment::cut::Cut;
 use sealane_net::wire::tcp::Segment;
 
-/// Room for the packets of one burst: a superframe of 64 KB cut into the smallest pieces that make sense, with headers.
+/// Room for the pieces of one burst in bytes: a superframe of 64 KB cut into very small pieces, with headers.
 const ROOM: usize = 1 << 20;
 
-/// Outbound packets from [`Namespace::begin_output`] until their signed pieces have left. It is made once and used for burst
-/// after burst; keys that the namespace forgets meanwhile live on in it until the next one.
+/// Work in flight from [`Namespace::begin_output`] until the signed pieces have left. It is made once and reused for
+/// each burst. It shares ownership of the traffic keys, so that they can be deleted meanwhile.
 pub struct SignBurst {
     judged: ArrayVec<Judged, BURST>,
     signings: ArrayVec<Signing, BURST>,
     pieces: Vec<Signed>,
-    /// Where the pieces lie.
+    /// The buffer of the pieces.
     room: Box<[u8]>,
     changes: Changes,
 }
@@ -37,7 +37,7 @@ struct Signing {
     packet: u8,
     signature: Signature,
     cut: Cut,
-    /// A piece of it has no MAC.
+    /// The reason why a piece of it has no MAC.
     failed: Option<DropReason>,
 }
 
@@ -56,9 +56,9 @@ struct Signed {
 
 /// A signed packet that is to leave.
 pub struct Piece<'a> {
-    /// The number of the packet that it comes from.
+    /// The index of the packet that it is a piece of.
     pub of: usize,
-    /// How many come from that one.
+    /// The number of pieces of that packet.
     pub pieces: usize,
     /// From the IP header on.
     pub packet: &'a [u8],
@@ -71,7 +71,7 @@ impl Default for SignBurst {
 }
 
 impl SignBurst {
-    /// Without packets.
+    /// A burst without packets.
     #[must_use]
     pub fn new() -> Self {
         SignBurst {
@@ -83,8 +83,8 @@ impl SignBurst {
         }
     }
 
-    /// Puts the pieces of the burst together and signs them, for which the namespace is not needed. `packets` are those that
-    /// it was begun with.
+    /// Writes and signs the pieces of the burst, without the namespace. `packets` are those of
+    /// [`Namespace::begin_output`].
     pub fn run(&mut self, packets: &[Outbound<'_>]) {
         self.pieces.clear();
         let mut free = Free { rest: &mut self.room, at: 0 };
@@ -118,8 +118,7 @@ impl SignBurst {
         }
     }
 
-    /// The signed packets that are to leave, in the order of the packets that they come from. None of them may before the
-    /// burst has been ended.
+    /// The signed pieces, in the order of their packets. None of them may leave before the burst has ended.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let piece = |s: &Signed| (usize::from(s.packet), s.pieces, s.at.clone());
         self.pieces.iter().map(piece).map(|(of, pieces, at)| Piece { of, pieces, packet: &self.room[at] })
@@ -139,7 +138,7 @@ struct Free<'r> {
 }
 
 impl<'r> Free<'r> {
-    /// The next bytes, as many as there are, and where they start.
+    /// Takes `len` bytes, or fewer at the end of the buffer, and returns their offset.
     fn take(&mut self, len: usize) -> (usize, &'r mut [u8]) {
         let start = self.at;
         let rest = core::mem::take(&mut self.rest);
@@ -150,7 +149,7 @@ impl<'r> Free<'r> {
     }
 }
 
-/// Signs what was gathered, and notes the pieces that have a MAC.
+/// Signs the gathered pieces and keeps those that have a MAC.
 fn sign(
     ops: &mut ArrayVec<Sign<'_>, BURST>,
     owners: &mut ArrayVec<(usize, Signed), BURST>,
@@ -161,14 +160,14 @@ fn sign(
     for (op, (of, signed)) in ops.drain(..).zip(owners.drain(..)) {
         match op.status {
             Ok(()) => pieces.push(signed),
-            // A piece without a MAC is a piece that is lost, and sent again.
+            // A piece without a MAC is dropped, and TCP sends it again.
             Err(reason) => failed[of] = Some(reason),
         }
     }
 }
 
 impl Namespace {
-    /// Signs outbound packets: all phases of their bursts at once. `emit` is handed those that are to leave, in their order.
+    /// Signs outbound packets: all phases in one call. `emit` gets the pieces that leave, in order.
     pub fn output(
         &mut self,
         packets: &mut [Outbound<'_>],
@@ -188,11 +187,11 @@ impl Namespace {
         }
     }
 
-    /// Begins a burst with the first of `packets`: finds out where each belongs, how it is signed and cut. Returns how many it
-    /// took, which is one at least where there is one: as many as make about [`BURST`] pieces. The others are begun when this
-    /// one has been ended.
+    /// Begins a burst with the first of `packets`: finds the connection and key of each, and plans its pieces. Returns
+    /// the number of packets taken, at least one if there is one, and otherwise about as many as make [`BURST`] pieces.
+    /// The next burst may be begun when this one has ended.
     ///
-    /// A packet that takes part in a handshake changes what those after it mean, and is a burst of its own.
+    /// A SYN changes the meaning of packets after it, and is a burst of its own.
     pub fn begin_output(
         &mut self,
         burst: &mut SignBurst,
@@ -251,8 +250,8 @@ impl Namespace {
         burst.judged.push(Judged { track, verdict });
     }
 
-    /// Ends a burst that was signed: gives each packet its verdict. [`SignBurst::pieces`] may leave then. `packets` are those
-    /// that it was begun with.
+    /// Ends a signed burst: sets the verdict of each packet. [`SignBurst::pieces`] may leave then. `packets` are those
+    /// of [`Namespace::begin_output`].
     pub fn end_output(
         &mut self,
         burst: &mut SignBurst,
@@ -278,8 +277,8 @@ impl Namespace {
         }
     }
 
-    /// Judges a burst by the namespace as it is now. What was signed leaves if it still would be signed like that; otherwise
-    /// all of it is signed again.
+    /// Judges a burst by the present state of the namespace. If all packets would still be signed alike, the pieces are
+    /// kept; otherwise all of them are signed again.
     fn judge_output_again(
         &mut self,
         burst: &mut SignBurst,
@@ -300,7 +299,7 @@ impl Namespace {
     }
 }
 
-/// The pieces that a segment leaves as.
+/// Plans the pieces of a segment.
 fn cut(segment: &Segment<'_>, from: &Target, signature: &Signature, mtu: usize) -> Result<Cut, DropReason> {
     let options_len = segment.option_bytes().len() + signature.option.padded_len();
     let mut payload = segment::max_payload(segment.layout(), options_len, mtu);

@@ -1,4 +1,4 @@
-//! Two namespaces and a wire between them: what leaves one is what the other takes, and nothing else is.
+//! Two namespaces connected by a wire: each receives exactly what the other sends.
 
 use sealane_abi::Profile;
 use sealane_abi::tcp::{self, State};
@@ -86,7 +86,7 @@ impl End {
         self.kernel.0.insert((self.addr, peer), Found { id: SocketId(id), state, vrf: 0 });
     }
 
-    /// What leaves, packet by packet.
+    /// Sends a packet; returns the verdict and the signed pieces.
     fn send(&mut self, packet: &[u8]) -> (Verdict, Vec<Vec<u8>>) {
         let mut burst = [leaving(packet)];
         let mut out = Vec::new();
@@ -94,7 +94,7 @@ impl End {
         (burst[0].verdict, out)
     }
 
-    /// What arrives.
+    /// Receives a packet; returns it without the option, or the verdict.
     fn receive(&mut self, packet: &[u8]) -> Result<Vec<u8>, Verdict> {
         let mut bytes = packet.to_vec();
         let verdict = {
@@ -284,7 +284,7 @@ fn an_accepted_socket_is_recognised_and_outlives_its_listener() {
     assert_eq!((verdict, out.len()), (Verdict::Pass, 0), "no socket, no key, no state: nothing is left to protect");
 }
 
-/// What the server knows: sockets, and connections whose sockets live or are gone.
+/// The numbers of known sockets, of connections with a socket, and of connections whose socket is gone.
 fn known(end: &End) -> (usize, usize, usize) {
     let (alive, gone): (Vec<_>, Vec<_>) = end.engine.connections().partition(|(_, alive)| *alive);
     (end.engine.known(), alive.len(), gone.len())
@@ -395,7 +395,7 @@ fn the_key_that_the_peer_asks_for_comes_into_use() {
     b.receive(&out[0]).unwrap();
     let (_, after) = b.send(&packet(to, at, ACK, B_ISN + 2, A_ISN + 2, &[], b"z"));
     assert_eq!(key_id(&after[0]), 2);
-    // What was under way with the old key is still good.
+    // Segments on the way with the old key are still good.
     assert!(a.receive(&before[0]).is_ok() && a.receive(&after[0]).is_ok());
 }
 

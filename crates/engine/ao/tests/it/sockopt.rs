@@ -1,4 +1,5 @@
-//! TCP-AO's socket options, case by case. Random sequences of them against real kernels are in the package `conformance`.
+//! TCP-AO's socket options, case by case. Random sequences of them against real kernels are in the package
+//! `conformance`.
 
 use sealane_abi::tcp::{
     SockaddrStorage, State, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY, TCP_AO_GET_KEYS, TCP_AO_INFO, TCP_AO_KEYF_IFINDEX,
@@ -100,7 +101,7 @@ fn info(flags: u32) -> TcpAoInfoOpt {
     i
 }
 
-/// What getsockopt leaves in a buffer of `size` bytes that held `input`.
+/// The contents after getsockopt of a buffer of `size` bytes that held `input`.
 fn apply(answer: &Answer, input: &[u8], size: usize) -> Vec<u8> {
     let mut out = input.to_vec();
     out.resize(size, 0xee);
@@ -291,7 +292,7 @@ fn deletion() {
     assert_eq!(try_(facts(), change(TcpAoDel::DEL_ASYNC, (0, 0), (3, 13))), Err(Errno::EINVAL));
     assert_eq!(try_(facts(), change(current, (4, 0), (1, 11))), Ok(()));
     assert_eq!(try_(facts(), change(current, (3, 0), (2, 12))), Err(Errno::EBUSY), "the rnext key");
-    // What was refused has changed the current key and the order nevertheless.
+    // The refused call has changed the current key and the order nevertheless.
     assert_eq!(all_keys(&ns, A), [(2, 12, false, true), (4, 14, false, false), (3, 13, true, false)]);
     let d = change(TcpAoDel::DEL_ASYNC, (0, 0), (2, 12));
     assert_eq!(set(&mut ns, listening(), TCP_AO_DEL_KEY, &d), Ok(()));

@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The most bursts of a ring before queues and other rings have their turn.
+/// The most bursts of a ring that are read before the queues and other rings are served.
 const TURN: usize = 4;
 
 /// Ring, way up and link headers of one device.
@@ -43,14 +43,14 @@ impl Device {
         })
     }
 
-    /// Forgets what is in the ring.
+    /// Skips the frames in the ring.
     pub(super) fn skip(&mut self) {
         while self.ring.read(BURST, |_| {}) > 0 {
             self.ring.release(self.ring.next());
         }
     }
 
-    /// Judges what is in the ring, of connections that take this way, until others have their turn.
+    /// Judges at most [`TURN`] bursts of frames, of connections of the fast path.
     pub(super) fn serve(
         &mut self,
         shared: &Shared,
@@ -71,13 +71,13 @@ impl Device {
         self.release();
         pass.open = !self.up.is_empty();
         if pass.frames == 0 && !pass.open {
-            // Woken for nothing: an error would wake us again and again.
+            // A wake-up without frames: an error would wake the worker again and again.
             self.failed |= self.ring.failed();
         }
         pass
     }
 
-    /// Judges one burst, and says how many frames were read.
+    /// Judges one burst, and returns the number of frames read.
     fn burst(
         &mut self,
         shared: &Shared,
@@ -108,7 +108,7 @@ impl Device {
         }
         let mut delivered: ArrayVec<Delivered, BURST> = ArrayVec::new();
         for (p, frame) in batch.iter().zip(numbers) {
-            // Anything but an authentic segment of such a connection goes no further.
+            // All but authentic segments are dropped.
             if let (Verdict::Deliver(from, at), Some(located)) = (p.verdict, p.located) {
                 let partial_checksum = p.checksum == ChecksumState::Partial;
                 delivered.push(Delivered { frame, from, located: Located { at, ..located }, partial_checksum });
@@ -126,24 +126,24 @@ impl Device {
         read
     }
 
-    /// Gives frames back to the kernel that no superframe needs any more.
+    /// Returns frames to the kernel that no superframe needs any more.
     fn release(&mut self) {
         let keep = self.up.oldest().unwrap_or_else(|| self.ring.next());
         self.ring.release(keep);
     }
 
-    /// The ring, while it can be waited for.
+    /// The ring, unless waiting for it fails.
     pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
         (!self.failed).then(|| self.ring.as_fd())
     }
 
-    /// Why nothing can be given back any more.
+    /// The reason why no packets can be given to the stack any more.
     pub(super) fn broken(&mut self) -> Option<String> {
         self.up.broken()
     }
 
-    /// Forgets link headers that have not been used for a while, and looks what has changed of the device: whether it is
-    /// of no use any more, because it is down or gone, packets do not fit into the ring, or it has another address.
+    /// Forgets old link headers, and checks the device. Returns whether it is unusable now: it is down or gone, packets
+    /// do not fit into the ring, or its address has changed.
     pub(super) fn unfit(&mut self) -> bool {
         self.links.forget();
         let changed = link::facts(self.ring.device()).is_ok_and(|now| {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a namespace is told of its peer, by both families.
+/// Serves a namespace with keys for its peer, for both families.
 fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> std::io::Result<Arc<crate::Space>> {
     let algorithm = spaces.algorithms().get("hmac(sha1)").expect("in every build").clone();
     let prefixes = peers.map(|p| Prefix::host(p.parse().expect("an address")));
@@ -39,7 +39,7 @@ fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> st
     })
 }
 
-/// Sends `len` bytes there and back, and compares them.
+/// Sends `len` bytes there and back and compares them.
 fn exchange(a: &Netns, b: &Netns, at: SocketAddr, len: usize) {
     let listener = b.run(|| TcpListener::bind(at)).expect("a listener");
     let mut client = a.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(10))).expect("a connection");
@@ -74,7 +74,7 @@ fn spaces(workers: u16) -> Spaces {
     Spaces::new(Profile::Open, algorithms, DataPath::Auto).with_workers(workers)
 }
 
-/// Both namespaces served with these keys; none, and said so, where the kernel lacks something.
+/// Two connected namespaces, served with these keys. `None`, with a message, where the kernel lacks a feature.
 #[allow(clippy::type_complexity, reason = "two of everything")]
 fn pair(test: &str, workers: u16, keys: [&[u8]; 2]) -> Option<([Netns; 2], [Spaces; 2], [Arc<crate::Space>; 2])> {
     let (a, b) = testing::pair(test)?;
@@ -100,17 +100,18 @@ fn a_long_transfer_takes_the_fast_path_both_ways() {
         exchange(&a, &b, at.parse().expect("an address"), 32 << 20);
         for (space, before) in served.iter().zip(before) {
             let now = fast(&space.shared().counters);
-            // 22,000 segments each way; the first ones, and some while the link header is asked for, do not count.
+            // There are 22,000 segments each way. The first ones, and some while the link header is asked for, do not
+            // count.
             assert!(now[0] - before[0] > 10_000 && now[1] - before[1] > 5_000, "{at}: {before:?}, then {now:?}");
         }
     }
-    // The MTU changes, and with it the segments; longer ones than the ring was made for among them.
+    // With another MTU, segments become longer than the ring was made for.
     for (namespace, name) in [(&a, "a"), (&b, "b")] {
         namespace.run(|| link::set_mtu(name, 9000)).expect("another MTU");
     }
     exchange(&a, &b, "10.77.0.2:7402".parse().expect("an address"), 8 << 20);
     spaces.iter().for_each(Spaces::stop);
-    // Without the rules the stack is on its own again.
+    // Without the rules TCP works without TCP-AO again.
     exchange(&a, &b, "10.77.0.2:7403".parse().expect("an address"), 1 << 20);
 }
 
@@ -126,7 +127,7 @@ fn with_another_key_nothing_comes_through() {
 #[test]
 fn several_workers_share_the_connections() {
     let Some(([a, b], spaces, served)) = pair("ao::fast::workers", 3, [b"key", b"key"]) else { return };
-    // Both pairs of addresses at once: a hash of them says which worker has each.
+    // Two pairs of addresses at once. Their hashes select the workers.
     std::thread::scope(|scope| {
         for at in ["10.77.0.2:7405", "10.77.0.2:7406", "[fd77::2]:7405", "[fd77::2]:7406"] {
             let (a, b) = (&a, &b);

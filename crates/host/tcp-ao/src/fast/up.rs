@@ -1,4 +1,4 @@
-//! The way up to the stack: verified segments, those that follow one another as a superframe.
+//! The way up to the stack. Verified segments that follow one another are joined into superframes.
 
 use super::super::counters::Counters;
 use arrayvec::ArrayVec;
@@ -13,25 +13,25 @@ use sealane_sys::tap::{Headers, MAX_PIECES, Tap};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Connections whose superframes grow at a time, as in the kernel (`MAX_GRO_SKBS`).
+/// The most superframes that grow at a time, as in the kernel (`MAX_GRO_SKBS`).
 const MAX_OPEN: usize = 8;
-/// Payloads of one superframe; its headers take two pieces more.
+/// The most payloads of one superframe; its headers take two more pieces.
 const MAX_SEGMENTS: usize = MAX_PIECES - 2;
 
-/// A superframe in the making.
+/// A superframe that may still grow.
 struct Open {
     ends: Ends,
     join: Join,
-    /// The frames that hold its payloads, and where.
+    /// The frames that hold its payloads, and the payloads' ranges.
     pieces: ArrayVec<(u64, Range<usize>), MAX_SEGMENTS>,
-    /// Whether it grew since the last look.
+    /// Whether it has grown since the last [`Up::look`].
     grew: bool,
 }
 
 /// A verified segment in a ring.
 pub(super) struct Delivered {
     pub(super) frame: u64,
-    /// The place of its IP header in the packet of the frame.
+    /// Offset of its IP header in the packet of the frame.
     pub(super) from: usize,
     /// The segment without its option, from its IP header on.
     pub(super) located: Located,
@@ -50,12 +50,12 @@ impl Delivered {
 pub(super) struct Up {
     tap: Tap,
     open: ArrayVec<Open, MAX_OPEN>,
-    /// Why nothing can be given back any more.
+    /// The reason why no packets can be given to the stack any more.
     broken: Option<String>,
 }
 
 impl Up {
-    /// Makes one by which packets come in by `device`, which has these `facts`.
+    /// Opens the way up for a device with these `facts`.
     ///
     /// # Errors
     /// As [`Tap::open`].
@@ -63,7 +63,7 @@ impl Up {
         Ok(Up { tap: Tap::open(device, facts, marks)?, open: ArrayVec::new(), broken: None })
     }
 
-    /// Whether no superframe may grow.
+    /// Whether there is no superframe that may still grow.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -73,12 +73,12 @@ impl Up {
         self.open.iter().filter_map(|o| o.pieces.first()).map(|p| p.0).min()
     }
 
-    /// Why nothing can be given back any more; told once.
+    /// Takes the reason why no packets can be given to the stack any more.
     pub(super) fn broken(&mut self) -> Option<String> {
         self.broken.take()
     }
 
-    /// Takes segments, and gives to the stack what is complete by that.
+    /// Adds segments, and gives completed superframes to the stack.
     pub(super) fn push_all(&mut self, delivered: &[Delivered], ring: &Ring, counters: &Counters) {
         for one in delivered {
             let done = self.push(one, ring);
@@ -86,7 +86,7 @@ impl Up {
         }
     }
 
-    /// Gives superframes to the stack that have not grown since the last look.
+    /// Gives superframes to the stack that have not grown since the last call.
     pub(super) fn look(&mut self, ring: &Ring, counters: &Counters) {
         let mut i = 0;
         while i < self.open.len() {
@@ -99,7 +99,7 @@ impl Up {
         }
     }
 
-    /// Counts what the stack did not take, and notes an error that will not pass.
+    /// Counts a packet that the stack did not take, and notes a permanent error.
     fn given(&mut self, done: io::Result<()>, counters: &Counters) {
         if let Err(e) = done {
             counters.refused.fetch_add(1, Relaxed);
@@ -153,7 +153,7 @@ fn give(mut open: Open, ring: &Ring, tap: &mut Tap) -> io::Result<()> {
     let headers = Headers {
         bytes: open.join.header(),
         tcp_at,
-        // The MAC covers more than the checksum does.
+        // The checksum is not verified again, because the MAC covers more.
         partial_checksum: true,
         gso_size: (count > 1).then_some(size as u16),
     };

@@ -8,30 +8,30 @@ use std::sync::Arc;
 
 /// An algorithm: a MAC with the KDF that belongs to it.
 pub struct Algorithm {
-    /// Name by which programs ask for it (`alg_name` of `struct tcp_ao_add`).
+    /// The name in `alg_name` of `struct tcp_ao_add`.
     pub name: &'static str,
     /// Length of the whole MAC in bytes.
     pub digest_len: usize,
     /// Length of a traffic key in bytes.
     pub traffic_key_len: usize,
-    /// The MAC length in bytes that a length of 0 asks for: 12 as Linux has it, 16 for the drafts.
+    /// The MAC length in bytes that is used when a program asks for 0: 12 as in Linux, 16 for the drafts.
     pub default_mac_len: usize,
-    /// Where it is specified.
+    /// The document that specifies it.
     pub source: Source,
     pub(crate) mac: Alg,
     pub(crate) kdf: Kdf,
-    /// What the KDF computes with: one driver for the MAC itself, or for another MAC with [`Kdf::Kmac`].
+    /// The MAC that the KDF uses, with a single driver: the algorithm's own MAC, or another one with [`Kdf::Kmac`].
     pub(crate) kdf_mac: Alg,
 }
 
-/// Where an algorithm comes from.
+/// The document that specifies an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// RFC 5926.
     Rfc5926,
-    /// No standard: what Linux, and BIRD on it, make of the KDF of RFC 5926 with another hash.
+    /// No standard: Linux, and BIRD on Linux, combine the KDF of RFC 5926 with another hash.
     Linux,
-    /// draft-ietf-tcpm-tcp-ao-algs-07; it may still change.
+    /// draft-ietf-tcpm-tcp-ao-algs-07, which may still change.
     Draft,
 }
 
@@ -84,14 +84,14 @@ const ROWS: [Row; 9] = [
 ];
 
 impl Algorithm {
-    /// The MAC, which may be served by several drivers.
+    /// The MAC, which several drivers may serve.
     #[must_use]
     pub fn mac(&self) -> &Alg {
         &self.mac
     }
 }
 
-/// What the KDF of RFC 5926 takes in for IPv4: counter, label, addresses, ports, ISNs, length.
+/// Length of the KDF's input for IPv4 (RFC 5926): counter, label, addresses, ports, ISNs, length.
 const KDF_INPUT_LEN: usize = 1 + 6 + 20 + 2;
 
 /// The longest traffic key in bytes.
@@ -111,7 +111,7 @@ impl Algorithms {
             .iter()
             .filter_map(|row| {
                 let mac = registry.lookup(Kind::Hash, row.mac).ok()?;
-                // One driver is enough for deriving keys one by one, and a master key prepared for one takes less memory.
+                // Keys are derived one by one, so one driver is enough and keeps prepared master keys small.
                 let kdf_mac = registry.lookup(Kind::Hash, row.kdf_mac).ok()?;
                 let kdf_driver = kdf_mac.row_for(Way::Forward, KDF_INPUT_LEN, 1);
                 let kdf_row = kdf_mac.rows().iter().find(|r| core::ptr::eq(&raw const ***r, kdf_driver))?;
@@ -138,7 +138,7 @@ impl Algorithms {
         self.list.iter().find(|a| a.name == name)
     }
 
-    /// All of them.
+    /// All algorithms.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Algorithm>> {
         self.list.iter()
     }

@@ -1,7 +1,7 @@
-//! Why a MAC does not match: the mistakes that people make, tried one after another.
+//! Finds out why a MAC does not match, by trying common configuration mistakes one after another.
 //!
-//! For eyes, never for decisions: what verifies here under another reading stays dropped. It costs some hundred MACs and
-//! takes no care to be quick, so it belongs where somebody asks, not where segments are dropped.
+//! The result is a hint for people and decides nothing: a segment that verifies under another reading stays dropped. It
+//! costs a few hundred MACs, so it runs when somebody asks for it, not when a segment is dropped.
 
 use crate::ao::alg::Algorithms;
 use crate::ao::kdf::Context;
@@ -12,62 +12,62 @@ use crate::wire::tcp::{AoOption, Options, Segment, kind};
 use core::fmt;
 use zeroize::Zeroizing;
 
-/// What would make a segment verify that does not.
+/// A change of configuration or reading that would make a segment verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// The other end treats the TCP options the other way.
+    /// One end covers the TCP options by the MAC and the other does not.
     Options {
-        /// Whether it leaves them out of the MAC.
+        /// Whether the sender leaves them out.
         sender_excludes: bool,
     },
-    /// The other end truncates the MAC to another length; the MAC itself is right.
+    /// The MAC is right, but the other end truncates it to another length.
     MacLen {
-        /// Bytes in the segment.
+        /// Length in the segment, in bytes.
         theirs: usize,
-        /// Bytes that the key asks for.
+        /// Length that our key asks for, in bytes.
         ours: usize,
     },
-    /// Another sequence number extension: the two ends disagree on how often the sequence number has wrapped.
+    /// The two ends disagree on how often the sequence number has wrapped.
     Sne {
-        /// With this it verifies.
+        /// The SNE with which the segment verifies.
         theirs: u32,
-        /// This was expected.
+        /// The SNE that was expected.
         ours: u32,
     },
-    /// Another key of ours: the ids of the two ends do not mirror each other.
+    /// It verifies with another key of ours: the key ids of the two ends do not mirror each other.
     OtherKey {
-        /// SendID of the key that it verifies with.
+        /// SendID of that key.
         send_id: u8,
-        /// Its RecvID.
+        /// RecvID of that key.
         recv_id: u8,
     },
-    /// The secret is right and the algorithm another.
+    /// The secret is right, but the sender uses this algorithm.
     Algorithm(&'static str),
-    /// The secret is written differently.
+    /// The two ends spell the same secret differently.
     Secret(Spelling),
     /// A middlebox lowered the MSS option, which the MAC covers.
     Mss {
-        /// What the sender signed.
+        /// The MSS that the sender signed.
         signed: u16,
-        /// What arrived.
+        /// The MSS that arrived.
         arrived: u16,
     },
     /// The traffic key was derived as for a SYN, without the receiver's initial sequence number.
     SynKey,
-    /// The traffic key was derived with the two ends in each other's place.
+    /// The traffic key was derived with source and destination swapped.
     SwappedEnds,
 }
 
-/// How two spellings of one secret differ.
+/// The difference between two spellings of one secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
-    /// Theirs ends with a new line.
+    /// Their secret ends with a new line.
     NewLine,
-    /// Ours ends with a new line that theirs has not.
+    /// Our secret ends with a new line, theirs does not.
     NoNewLine,
-    /// They took hexadecimal digits for bytes where we take them as text.
+    /// They decode hexadecimal digits that we take as text.
     HexDecoded,
-    /// They took hexadecimal digits as text where we take them for bytes.
+    /// They take hexadecimal digits as text that we decode.
     HexText,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Display for Hint {
     }
 }
 
-/// A reading under which a segment was expected to verify.
+/// A key and the numbers under which a segment was expected to verify.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
     /// The key.
@@ -130,7 +130,7 @@ impl Reading<'_> {
         Coverage { mac_at: option.mac_at(), mac_len: option.mac_len, sne: self.sne, exclude_options }
     }
 
-    /// Whether the MAC of `segment` matches under this reading, whatever its length.
+    /// Whether the MAC of `segment` matches under this reading, at the length that the segment has.
     #[must_use]
     pub fn verifies(&self, segment: &Segment<'_>, option: &AoOption) -> bool {
         verifies(self.mkt, &self.context, segment, self.coverage(option))
@@ -144,8 +144,8 @@ fn verifies(mkt: &Mkt, context: &Context, segment: &Segment<'_>, cover: Coverage
     ops[0].status.is_ok()
 }
 
-/// What would make `segment` verify, which does not under `expected`. `others` are further keys of ours. `None`: nothing
-/// of what is known here; then the secrets differ, or the segment was changed on the way.
+/// Finds what would make `segment` verify, which does not verify under `expected`. `others` are further keys of ours.
+/// `None` means that no known mistake explains it: the secrets differ, or the segment was changed on the way.
 #[must_use]
 pub fn diagnose<'a>(
     segment: &Segment<'_>,
@@ -211,7 +211,7 @@ fn other_context(context: &Context, verifies: impl Fn(&Context) -> bool) -> Opti
     verifies(&swapped).then_some(Hint::SwappedEnds)
 }
 
-/// Other ways to write a secret that could be meant.
+/// Other spellings of a secret that could be meant.
 fn spellings(key: &[u8]) -> impl Iterator<Item = (Spelling, Zeroizing<Vec<u8>>)> {
     let owned = |bytes: &[u8]| Zeroizing::new(bytes.to_vec());
     let with_new_line = Zeroizing::new([key, b"\n"].concat());
@@ -237,7 +237,7 @@ fn unhex(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     bytes.filter(|_| rest.is_empty()).map(Zeroizing::new)
 }
 
-/// MTUs of links and tunnels, from which senders take the MSS that they sign.
+/// Common MTUs of links and tunnels, from which senders derive the MSS that they sign.
 const MTUS: [u16; 22] = [
     65535, 16384, 9216, 9198, 9180, 9100, 9001, 9000, 8950, 4352, 1500, 1496, 1492, 1488, 1480, 1476, 1472, 1460, 1450,
     1440, 1420, 1400,

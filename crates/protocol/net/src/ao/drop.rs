@@ -1,4 +1,4 @@
-//! Why a segment is dropped, and which counters that moves: one table for all of it.
+//! Drop reasons and counters, in one table.
 
 use core::fmt;
 
@@ -9,19 +9,19 @@ pub enum Counter {
     Required,
     /// Segments whose MAC, MAC length or use of the option was wrong.
     Bad,
-    /// Segments whose KeyID no key has.
+    /// Segments with a KeyID for which there is no key.
     KeyNotFound,
     /// Segments that verified.
     Good,
     /// ICMP errors that were ignored.
     DroppedIcmps,
-    /// Segments with TCP-MD5 where nobody has a key for it. The kernel's own code counts those that it sees; these are the
-    /// ones that never get there.
+    /// Segments with TCP-MD5 for which no socket has an MD5 key. The kernel counts those that reach it; these are
+    /// dropped before.
     Md5Unexpected,
 }
 
 impl Counter {
-    /// All of them, in the kernel's order.
+    /// All counters, in the kernel's order.
     pub const ALL: [Counter; 6] = [
         Counter::Required,
         Counter::Bad,
@@ -80,7 +80,7 @@ macro_rules! reasons {
         }
 
         impl DropReason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$variant),*];
 
             /// One word, for columns and labels.
@@ -89,13 +89,13 @@ macro_rules! reasons {
                 match self { $(DropReason::$variant => $name,)* }
             }
 
-            /// The counter of the network namespace that it moves.
+            /// The counter of the network namespace that it increments, if any.
             #[must_use]
             pub const fn counter(self) -> Option<Counter> {
                 match self { $(DropReason::$variant => $counter,)* }
             }
 
-            /// Whether the socket's own counter of the same kind moves as well.
+            /// Whether the socket's own counter of the same kind is incremented as well.
             #[must_use]
             pub const fn counted_on_socket(self) -> bool {
                 match self { $(DropReason::$variant => $socket,)* }
@@ -107,7 +107,7 @@ macro_rules! reasons {
                 match self { $(DropReason::$variant => $kernel,)* }
             }
 
-            /// What it means and what to look at, in one sentence.
+            /// One sentence for operators: the meaning, and what to check.
             #[must_use]
             pub const fn help(self) -> &'static str {
                 match self { $(DropReason::$variant => $help,)* }
@@ -172,7 +172,7 @@ mod tests {
         for (i, reason) in DropReason::ALL.iter().enumerate() {
             assert!(!reason.help().is_empty());
             assert!(DropReason::ALL[..i].iter().all(|other| other.name() != reason.name()));
-            // A socket has no counter of a kind that the namespace lacks.
+            // Each counter of a socket exists for the namespace as well.
             assert!(reason.counter().is_some() || !reason.counted_on_socket());
         }
     }

@@ -1,4 +1,4 @@
-//! What choosing a key needs to know of the socket that a segment belongs to.
+//! The facts about a segment's socket on which the choice of a key depends.
 
 use crate::ao::info::AoInfo;
 
@@ -15,22 +15,22 @@ pub enum State {
     SynReceived,
     /// ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, CLOSING, LAST_ACK: traffic keys are at hand.
     Established,
-    /// TIME_WAIT: as established. The kernel does not verify there at all.
+    /// TIME_WAIT: treated as established. The kernel itself verifies nothing in this state.
     TimeWait,
 }
 
-/// A half-open connection of a listener (NEW_SYN_RECV): what its SYN said.
+/// A half-open connection of a listener (NEW_SYN_RECV), as its SYN announced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Whether the SYN was signed; then every segment of the handshake is, and none otherwise.
+    /// Whether the SYN was signed. All other segments of the handshake have to be as the SYN was.
     pub used_ao: bool,
     /// The peer's initial sequence number.
     pub rcv_isn: u32,
     /// Our initial sequence number; 0 until the SYN-ACK is known.
     pub snt_isn: u32,
-    /// KeyID of the SYN: what our SYN-ACK carries as RNextKeyID.
+    /// KeyID of the SYN; our SYN-ACK carries it as RNextKeyID.
     pub key_id: u8,
-    /// RNextKeyID of the SYN: SendID of the key for our SYN-ACK.
+    /// RNextKeyID of the SYN; it is the SendID of the key for our SYN-ACK.
     pub rnext_key_id: u8,
 }
 
@@ -39,7 +39,7 @@ pub struct Request {
 pub struct Endpoint<'a> {
     /// Its keys; `None` when the program gave it none.
     pub info: Option<&'a AoInfo>,
-    /// Its state. With a request: that of the listener.
+    /// Its state; with a request, the state of the listener.
     pub state: State,
     /// The half-open connection that the segment belongs to.
     pub request: Option<&'a Request>,

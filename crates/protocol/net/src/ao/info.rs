@@ -1,5 +1,4 @@
-//! What a socket knows of TCP-AO: its keys, which of them are in use, its counters, its connection (`struct
-//! tcp_ao_info`).
+//! The TCP-AO state of a socket: its keys, the keys in use, counters and the connection (`struct tcp_ao_info`).
 
 use crate::ao::drop::{Counter, DropReason};
 use crate::ao::kdf::Context;
@@ -29,7 +28,7 @@ impl Counters {
     /// Adds one.
     pub fn bump(&mut self, counter: Counter) {
         *match counter {
-            // A socket does not count what TCP-MD5 does.
+            // Sockets have no counter for TCP-MD5.
             Counter::Md5Unexpected => return,
             Counter::Required => &mut self.required,
             Counter::Bad => &mut self.bad,
@@ -40,10 +39,10 @@ impl Counters {
     }
 }
 
-/// A connection: who, and the sequence numbers of both directions.
+/// A connection: both ends, and the sequence numbers of both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conn {
-    /// Our end. Addresses are never v4-mapped here.
+    /// Our end. No address here is v4-mapped.
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
@@ -51,11 +50,11 @@ pub struct Conn {
     pub lisn: u32,
     /// The peer's initial sequence number; 0 as long as it is not known.
     pub risn: u32,
-    /// What we send: base `snd_una`.
+    /// The sending direction; its base is `snd_una`.
     pub snd: Sne,
-    /// The end of what we have sent (`snd_nxt`), with its SNE in the upper half.
+    /// The end of the data sent so far (`snd_nxt`), with its SNE in the upper half.
     pub snd_nxt: u64,
-    /// What we receive: base `rcv_nxt`.
+    /// The receiving direction; its base is `rcv_nxt`.
     pub rcv: Sne,
 }
 
@@ -70,33 +69,33 @@ impl Conn {
             lisn,
             risn,
             snd: Sne::new(lisn),
-            // The SYN takes one number.
+            // The SYN takes one sequence number.
             snd_nxt: u64::from(lisn) + 1,
             rcv: Sne::new(risn),
         }
     }
 
-    /// What the KDF of our sending direction takes.
+    /// The KDF context of our sending direction.
     #[must_use]
     pub fn send_context(&self) -> Context {
         Context { source: self.local, destination: self.remote, source_isn: self.lisn, destination_isn: self.risn }
     }
 
-    /// What the KDF of our receiving direction takes.
+    /// The KDF context of our receiving direction.
     #[must_use]
     pub fn receive_context(&self) -> Context {
         Context { source: self.remote, destination: self.local, source_isn: self.risn, destination_isn: self.lisn }
     }
 }
 
-/// The key cannot go: it is the current or the rnext key.
+/// The key cannot be removed, because it is the current or the rnext key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse;
 
-/// Why a listener gives a connection no keys.
+/// The reason why an accepted connection gets no keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildError {
-    /// The listener's keys for this peer have gone since the SYN.
+    /// The listener's keys for this peer have been removed since the SYN.
     NoKey,
     /// The driver could not derive a traffic key.
     Key(KeyError),
@@ -115,15 +114,15 @@ pub struct Child {
     pub rnext_key_id: u8,
 }
 
-/// What a socket knows of TCP-AO.
+/// The TCP-AO state of a socket.
 #[derive(Default)]
 pub struct AoInfo {
     keys: KeyTable,
     current: Option<KeyRef>,
     rnext: Option<KeyRef>,
-    /// Unsigned segments are dropped whoever sends them.
+    /// Whether unsigned segments are dropped, whoever sends them.
     pub ao_required: bool,
-    /// ICMP errors are believed.
+    /// Whether ICMP errors are accepted.
     pub accept_icmps: bool,
     /// Counters.
     pub counters: Counters,
@@ -132,7 +131,7 @@ pub struct AoInfo {
 }
 
 impl AoInfo {
-    /// Without keys.
+    /// State without keys.
     #[must_use]
     pub fn new() -> Self {
         AoInfo::default()
@@ -150,7 +149,7 @@ impl AoInfo {
         self.keys.get(key)
     }
 
-    /// A key, to count on it.
+    /// A key, mutable for its counters.
     pub fn key_mut(&mut self, key: KeyRef) -> Option<&mut Key> {
         self.keys.get_mut(key)
     }
@@ -173,7 +172,7 @@ impl AoInfo {
         self.conn.as_ref()
     }
 
-    /// The connection, to move its sequence numbers. A change of addresses or ISNs wants [`AoInfo::set_conn`].
+    /// The connection, mutable for its sequence numbers. Use [`AoInfo::set_conn`] to change addresses or ISNs.
     pub fn conn_mut(&mut self) -> Option<&mut Conn> {
         self.conn.as_mut()
     }
@@ -184,22 +183,22 @@ impl AoInfo {
         self.keyed
     }
 
-    /// Signs with this key from now on; a key that is gone changes nothing.
+    /// Signs with this key from now on. Does nothing if the key has been removed.
     pub fn set_current(&mut self, key: KeyRef) {
         if self.keys.get(key).is_some() {
             self.current = Some(key);
         }
     }
 
-    /// Asks the peer for this key from now on; a key that is gone changes nothing.
+    /// Asks the peer to use this key from now on. Does nothing if the key has been removed.
     pub fn set_rnext(&mut self, key: KeyRef) {
         if self.keys.get(key).is_some() {
             self.rnext = Some(key);
         }
     }
 
-    /// Adds a key in front, with its traffic keys if the connection has some. Overlaps are the caller's question
-    /// ([`KeyTable::overlapping`]); so is whether the first key of a connection becomes current and rnext.
+    /// Adds a key in front, with its traffic keys if those of the connection have been derived. The caller checks for
+    /// overlaps ([`KeyTable::overlapping`]) and decides whether the key becomes current and rnext.
     ///
     /// # Errors
     /// When the driver cannot derive a traffic key; nothing has changed then.
@@ -211,8 +210,8 @@ impl AoInfo {
         Ok(self.keys.add(mkt, traffic))
     }
 
-    /// Removes a key; where given, `new_current` and `new_rnext` take over first. Should the key still be in use after
-    /// that, it stays, and has become the newest one, as in the kernel (`tcp_ao_delete_key`).
+    /// Removes a key, after `new_current` and `new_rnext` have taken over where given. A key that is still in use then
+    /// stays and becomes the newest one, as in the kernel (`tcp_ao_delete_key`).
     ///
     /// # Errors
     /// [`InUse`]; the new current and rnext key are set nevertheless, as in the kernel.
@@ -243,8 +242,8 @@ impl AoInfo {
         self.rnext = self.rnext.filter(|k| *k != key);
     }
 
-    /// What `connect()` does: keys that do not match `peer` go, and the newest of the others becomes current and rnext
-    /// key where none was chosen. Returns whether a key is left.
+    /// Does what `connect()` does: removes keys that do not match `peer`, and makes the newest of the others the
+    /// current and the rnext key where none was chosen. Returns whether a key is left.
     pub fn keep_matching(&mut self, peer: IpAddr, ifindex: i32) -> bool {
         let ids = Ids::any(ifindex);
         let matches = |mkt: &Mkt| ids.matches(mkt) && mkt.peer.contains(peer);
@@ -263,7 +262,7 @@ impl AoInfo {
         self.conn = Some(conn);
     }
 
-    /// Sets the peer's ISN, from its SYN or SYN-ACK; the SNE of what we receive starts anew.
+    /// Sets the peer's ISN from its SYN or SYN-ACK, and starts the SNE of the receiving direction anew.
     pub fn learn_peer_isn(&mut self, risn: u32) {
         if let Some(conn) = &mut self.conn {
             conn.risn = risn;
@@ -271,7 +270,7 @@ impl AoInfo {
         }
     }
 
-    /// Forgets the connection and its traffic keys, as for a socket that is connected anew.
+    /// Forgets the connection and its traffic keys, before the socket is connected again.
     pub fn clear_conn(&mut self) {
         self.conn = None;
         self.keyed = false;
@@ -281,7 +280,7 @@ impl AoInfo {
     /// Derives the traffic keys of all keys, now that both ISNs are known. Does nothing without a connection.
     ///
     /// # Errors
-    /// When the driver cannot.
+    /// When a driver cannot derive a key.
     pub fn derive(&mut self) -> Result<(), KeyError> {
         if let Some(conn) = self.conn {
             for key in self.keys.iter_mut() {
@@ -292,8 +291,8 @@ impl AoInfo {
         Ok(())
     }
 
-    /// What a socket that this listener accepts starts with: its keys for the peer, the oldest first (the kernel's copy
-    /// turns the list round), counters at 0.
+    /// The state with which an accepted socket starts: this listener's keys for the peer, the oldest first (the
+    /// kernel's copy reverses the list), and counters at 0.
     ///
     /// # Errors
     /// [`ChildError`].
@@ -318,7 +317,7 @@ impl AoInfo {
         Ok(new)
     }
 
-    /// Counts a segment that was dropped, on the socket and, where one is given, on the key.
+    /// Counts a dropped segment on the socket and, where given, on the key.
     pub fn count_drop(&mut self, reason: DropReason, key: Option<KeyRef>) {
         if let Some(counter) = reason.counter().filter(|_| reason.counted_on_socket()) {
             self.counters.bump(counter);

@@ -1,4 +1,4 @@
-//! Inbound segments: what Linux decides about them (`tcp_inbound_hash`, `tcp_inbound_ao_hash`), in three steps so that
+//! Decisions about inbound segments as in Linux (`tcp_inbound_hash`, `tcp_inbound_ao_hash`), in three steps so that
 //! MACs are verified in bursts: [`classify`], [`mac::verify`](crate::ao::mac::verify), [`settle`].
 
 use crate::ao::drop::{Counter, DropReason, Netstat};
@@ -14,19 +14,19 @@ use core::net::SocketAddr;
 use sealane_crypto::mac::MacTfm;
 use std::sync::Arc;
 
-/// What is to be done with a segment.
+/// The decision about an inbound segment before its MAC is verified.
 pub enum Class {
-    /// It carries no authentication and needs none from TCP-AO; TCP-MD5 may still want some.
+    /// It is unsigned, and TCP-AO requires no signature. TCP-MD5 may still require one.
     Unsigned,
-    /// It carries TCP-MD5, which is not decided here.
+    /// It is signed with TCP-MD5, which the kernel decides about.
     Md5,
     /// Its MAC decides.
     Verify(Check),
-    /// It goes. [`refuse`] counts it.
+    /// It is dropped. [`refuse`] counts it.
     Drop(Refusal),
 }
 
-/// Why a segment was dropped before its MAC was looked at.
+/// A segment that is dropped without verifying its MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
@@ -39,15 +39,15 @@ pub struct Refusal {
 pub struct Check {
     /// The MAC under the traffic key: that of the connection, or one derived for this segment.
     pub tfm: Arc<MacTfm>,
-    /// What the MAC covers.
+    /// The MAC's coverage.
     pub cover: Coverage,
     /// The option.
     pub option: AoOption,
-    /// What [`settle`] wants to know.
+    /// The input of [`settle`].
     pub ticket: Ticket,
 }
 
-/// What remains of a [`Check`] when its MAC is known; borrows nothing.
+/// The part of a [`Check`] that [`settle`] needs once the MAC has been verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// The key.
@@ -55,7 +55,7 @@ pub struct Ticket {
     state: State,
     rnext_key_id: u8,
     seq: u32,
-    /// As it was verified. Computed again when earlier segments of a burst have settled, it could be another one.
+    /// The SNE under which the MAC was verified. It is kept, because earlier segments of the burst may move the base.
     sne: u32,
     ack: Option<u32>,
     syn: bool,
@@ -79,7 +79,7 @@ fn drop(reason: DropReason) -> Class {
     Class::Drop(Refusal { reason, key: None })
 }
 
-/// Decides what an inbound segment needs. Nothing is counted and nothing changes.
+/// Decides about an inbound segment up to its MAC. Nothing is counted and nothing changes.
 #[must_use]
 pub fn classify(segment: &Segment<'_>, to: &Endpoint<'_>) -> Class {
     let Ok(auth) = segment.auth() else { return drop(DropReason::BadHeader) };
@@ -125,7 +125,7 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     let by_key_id = Ids::default().recv(option.key_id);
     let found = match to.state {
         State::Closed => return refuse(DropReason::Closed, None),
-        // All keys of a connection match its peer; the one that we asked for is the likely one.
+        // All keys of a connection match its peer; the peer most likely uses the one that we asked for.
         State::Established | State::TimeWait => info
             .rnext()
             .filter(|k| info.key(*k).is_some_and(|k| k.mkt.recv_id == option.key_id))
@@ -169,7 +169,7 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     })
 }
 
-/// The numbers of a segment outside of an established connection; `None` where nobody can know them.
+/// The numbers of a segment; `None` where they cannot be known.
 fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Numbers> {
     let flags = segment.flags();
     let (seq, ack) = (segment.seq(), segment.ack_seq());
@@ -180,7 +180,7 @@ fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Nu
         (State::Listen, Some(r)) => {
             Some(Numbers { source_isn: r.rcv_isn, destination_isn: r.snt_isn, sne: extend(0, r.rcv_isn, seq) })
         }
-        // After a SYN cookie the ACK itself says what the ISNs were.
+        // After a SYN cookie, the ACK itself tells both ISNs.
         (State::Listen, None) if flags.ack() && !flags.syn() => {
             let isn = seq.wrapping_sub(1);
             Some(Numbers { source_isn: isn, destination_isn: ack.wrapping_sub(1), sne: extend(0, isn, seq) })
@@ -199,7 +199,7 @@ fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Nu
     }
 }
 
-/// What the KDF takes for a segment in the direction in which it travels.
+/// The KDF context of the direction in which a segment travels.
 pub(crate) fn context(segment: &Segment<'_>, source_isn: u32, destination_isn: u32) -> Context {
     let end = |a: SocketAddr| SocketAddr::new(unmapped(a.ip()), a.port());
     Context { source: end(segment.source()), destination: end(segment.destination()), source_isn, destination_isn }
@@ -213,17 +213,18 @@ pub fn refuse(refusal: &Refusal, info: Option<&mut AoInfo>, netstat: &mut Netsta
     }
 }
 
-/// Acts on the verdict about a segment: counters; after a good one on a connection the sequence numbers and the key that
-/// the peer asks for; after a good SYN-ACK the traffic keys.
+/// Applies the result of verifying a MAC: counters; after success on a connection, sequence numbers and the key that
+/// the peer asks for; after a verified SYN-ACK, the traffic keys.
 ///
-/// Acknowledgments move `snd_una` only up to what [`sent`](crate::ao::output::sent) has noted, as in the kernel: an old
-/// one replayed must not.
+/// Acknowledgments move `snd_una` only up to what [`sent`](crate::ao::output::sent) has noted, as in the kernel, so
+/// that a replayed old one does not.
 ///
-/// `info` is the one that [`classify`] saw. Segments of one connection settle in their order. Of a burst each is judged
-/// by the state before the burst, which differs only when the SYN-ACK is among them.
+/// `info` is the one that [`classify`] saw. Segments of one connection settle in their order. All segments of a burst
+/// are classified by the state before the burst; that matters only after a SYN-ACK.
 ///
 /// # Errors
-/// Why the segment goes: the verdict itself, or [`DropReason::Driver`] when traffic keys cannot be derived.
+/// The reason for dropping the segment: the verdict itself, or [`DropReason::Driver`] when traffic keys cannot be
+/// derived.
 pub fn settle(
     info: &mut AoInfo,
     ticket: &Ticket,

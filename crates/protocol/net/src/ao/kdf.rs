@@ -1,4 +1,4 @@
-//! Traffic keys: from master key and connection to the key of one direction (RFC 5926 section 3.1).
+//! Key derivation: the traffic key of one direction from a master key and a connection (RFC 5926 section 3.1).
 
 use crate::ao::alg::{Algorithm, MAX_TRAFFIC_KEY_LEN};
 use crate::ao::mkt::Mkt;
@@ -7,10 +7,10 @@ use sealane_crypto::KeyError;
 use sealane_crypto::mac::MacTfm;
 use zeroize::Zeroizing;
 
-/// How a traffic key comes from a master key.
+/// A key derivation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kdf {
-    /// `KDF_HMAC_SHA1` (RFC 5926 section 3.1.1.1) with whatever HMAC: one block of NIST SP 800-108 in counter mode.
+    /// `KDF_HMAC_SHA1` (RFC 5926 section 3.1.1.1) with any HMAC: one block of NIST SP 800-108 in counter mode.
     Counter,
     /// `KDF_AES_128_CMAC` (RFC 5926 section 3.1.1.2): the same with CMAC, whose key is first brought to 16 bytes.
     CounterExtracted,
@@ -20,7 +20,7 @@ pub(crate) enum Kdf {
     Kmac,
 }
 
-/// The length that AES-128 wants, in bytes.
+/// The key length of AES-128 in bytes.
 const AES_KEY_LEN: usize = 16;
 
 /// The default salt of KMAC256 in NIST SP 800-56C section 4.1, option 3.
@@ -29,9 +29,9 @@ const KMAC_SALT: [u8; 132] = [0; 132];
 /// A connection as one end sends on it (RFC 5925 section 5.2, "connection identifier" and ISNs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
-    /// Who sends. Both ends are of one family; v4-mapped addresses are IPv4 here.
+    /// The sender. Both ends are of one family; v4-mapped addresses are IPv4 here.
     pub source: SocketAddr,
-    /// Who receives.
+    /// The receiver.
     pub destination: SocketAddr,
     /// Initial sequence number of the sender.
     pub source_isn: u32,
@@ -65,9 +65,9 @@ impl Context {
 
 /// A master key, prepared for its KDF.
 pub(crate) struct Master {
-    /// Under the master key; with [`Kdf::Hkdf`] under the PRK, with [`Kdf::Kmac`] under the salt.
+    /// The MAC under the master key; with [`Kdf::Hkdf`] under the PRK, with [`Kdf::Kmac`] under the salt.
     tfm: MacTfm,
-    /// The master key as the kernel keeps it: with [`Kdf::CounterExtracted`] the 16 bytes extracted from it.
+    /// The master key as the kernel keeps it; with [`Kdf::CounterExtracted`], the 16 bytes extracted from it.
     pub(crate) kept: Zeroizing<Vec<u8>>,
 }
 
@@ -124,7 +124,7 @@ impl Mkt {
         let out_bits = (len as u16 * 8).to_be_bytes();
         let tfm = &self.master.tfm;
         match self.algorithm.kdf {
-            // i || Label || Context || Output_Length, all of which one block of the PRF yields.
+            // i || Label || Context || Output_Length; one block of the PRF is enough.
             Kdf::Counter | Kdf::CounterExtracted => tfm.sign(&[&[1], b"TCP-AO", context, &out_bits], out),
             Kdf::Hkdf => tfm.sign(&[context, &[1]], out),
             Kdf::Kmac => tfm.sign(&[&1u32.to_be_bytes(), &self.master.kept, context], out),

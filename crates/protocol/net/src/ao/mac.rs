@@ -1,8 +1,8 @@
-//! The MAC of a segment: what goes into it, and bursts of them across connections.
+//! MACs of segments, computed in bursts across connections.
 //!
-//! Its input is the SNE, the pseudo-header, the TCP header with checksum and MAC zeroed, and the payload (RFC 5925
-//! section 5.1). The first three are put together in scratch. A long payload is read where it lies; a short one is copied
-//! behind its header, because drivers are fastest with messages of one piece.
+//! The input of a MAC is the SNE, the pseudo-header, the TCP header with checksum and MAC zeroed, and the payload (RFC
+//! 5925 section 5.1). The first three are put together in a scratch buffer. A long payload is read where it lies; a
+//! short one is copied behind its header, because drivers are fastest with messages of one piece.
 
 use crate::ao::drop::DropReason;
 use crate::ao::mkt::OPTION_HEADER_LEN;
@@ -10,32 +10,32 @@ use crate::wire::ip::{self, Family, Layout, MAX_TCP_HEADER_LEN, PROTO_TCP, TCP_H
 use arrayvec::ArrayVec;
 use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
 
-/// How many segments go to the drivers together.
+/// The most segments that go to the drivers in one call.
 pub const BURST: usize = 64;
 
 /// SNE, pseudo-header of IPv6, longest TCP header.
 const HEAD_LEN: usize = 4 + 40 + MAX_TCP_HEADER_LEN;
 
-/// Up to this many bytes of payload are copied: what a copy costs grows with the length, what one piece saves does not.
+/// Payloads up to this length in bytes are copied: the cost of a copy grows with the length, its gain does not.
 const COPIED_LEN: usize = 256;
 
 /// The longest input before a payload that is not copied.
 const INPUT_LEN: usize = HEAD_LEN + COPIED_LEN;
 
-/// What surrounds the bytes of a segment in its MAC.
+/// The coverage of a segment's MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coverage {
-    /// Where the MAC starts in the TCP header.
+    /// Offset of the MAC in the TCP header.
     pub mac_at: usize,
-    /// Its length in bytes.
+    /// Length of the MAC in bytes.
     pub mac_len: usize,
     /// Sequence number extension of the segment.
     pub sne: u32,
-    /// Whether the other TCP options stay out.
+    /// Whether the MAC leaves the other TCP options out.
     pub exclude_options: bool,
 }
 
-/// Appends the MAC's input before the payload, and the payload as well if `whole`.
+/// Appends the MAC's input in front of the payload, and the payload as well if `whole`.
 ///
 /// # Panics
 /// When the option does not lie within the TCP header of `packet`, or `out` is full.
@@ -78,7 +78,7 @@ fn append<const N: usize>(out: &mut ArrayVec<u8, N>, packet: &[u8], at: &Layout,
         assert!(mac_end <= header.len(), "the MAC lies within the header");
         match packet[at.tcp_at..].first_chunk::<MAX_TCP_HEADER_LEN>() {
             _ if whole => extend(out, &packet[at.tcp_at..at.end]),
-            // A copy of known length takes a few moves, one of unknown length a call.
+            // A copy of constant length takes a few moves, one of variable length a call.
             Some(longest) if out.remaining_capacity() >= longest.len() => {
                 extend(out, longest);
                 out.truncate(tcp + header.len());
@@ -113,7 +113,7 @@ fn not_copied(payload: &[u8]) -> &[u8] {
 /// The inputs of a burst, one behind another.
 struct Inputs {
     bytes: ArrayVec<u8, { BURST * INPUT_LEN }>,
-    /// Where each ends.
+    /// The end of each input.
     ends: ArrayVec<u16, BURST>,
 }
 
@@ -128,7 +128,7 @@ impl Inputs {
         self.ends.push(self.bytes.len() as u16);
     }
 
-    /// The inputs, each with the payload of the operation of the same place if it was not copied.
+    /// The inputs, each followed by the payload of the same operation if that was not copied.
     fn pieces<'p>(&'p self, payloads: impl Iterator<Item = &'p [u8]>) -> ArrayVec<[&'p [u8]; 2], BURST> {
         let mut start = 0;
         let piece = |(end, payload): (&u16, &'p [u8])| {
@@ -146,12 +146,12 @@ fn trimmed<'d, 'p>(pieces: &'d [&'p [u8]; 2]) -> &'d [&'p [u8]] {
     if pieces[1].is_empty() { &pieces[..1] } else { pieces }
 }
 
-/// What is to become of the TCP checksum of a segment that was signed.
+/// The TCP checksum that a signed segment gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// It is computed.
+    /// The complete checksum.
     Full,
-    /// It becomes the sum of the pseudo-header; a device does the rest.
+    /// The sum of the pseudo-header; a device completes it.
     Partial,
 }
 
@@ -161,13 +161,13 @@ pub struct Sign<'a> {
     pub tfm: &'a MacTfm,
     /// The packet.
     pub packet: &'a mut [u8],
-    /// Where its parts lie.
+    /// The layout of the packet.
     pub at: Layout,
-    /// What the MAC covers.
+    /// The MAC's coverage.
     pub cover: Coverage,
-    /// What becomes of the TCP checksum.
+    /// The TCP checksum that it gets.
     pub checksum: Checksum,
-    /// Set by [`sign`]: [`DropReason::Driver`] when there is no MAC, and then the segment must not leave.
+    /// Set by [`sign`]: [`DropReason::Driver`] when the MAC could not be computed. The segment must not leave then.
     pub status: Result<(), DropReason>,
 }
 
@@ -211,7 +211,7 @@ fn sign_chunk(chunk: &mut [Sign<'_>]) {
     let order = by_algorithm(&mut macs, |op| op.tfm);
     mac::sign(&mut macs);
     let statuses: ArrayVec<sealane_crypto::Status, BURST> = macs.iter().map(|op| op.status).collect();
-    // They borrow from the operations until they are gone.
+    // These borrow from the operations.
     drop(macs);
     drop(pieces);
     drop(payloads);
@@ -220,8 +220,8 @@ fn sign_chunk(chunk: &mut [Sign<'_>]) {
     }
 }
 
-/// Brings operations of one algorithm together, because a driver takes what lies side by side. Two or three algorithms
-/// are the most that is ever mixed. Returns the place that each operation had.
+/// Sorts operations by algorithm, because a driver takes neighbouring operations in one call. A burst rarely has more
+/// than three algorithms. Returns the former place of each operation.
 fn by_algorithm<T>(ops: &mut [T], tfm: impl Fn(&T) -> &MacTfm) -> ArrayVec<u8, BURST> {
     let mut order: ArrayVec<u8, BURST> = (0..ops.len() as u8).collect();
     let mut sorted = 0;
@@ -261,11 +261,12 @@ pub struct Verify<'a> {
     pub tfm: &'a MacTfm,
     /// The packet.
     pub packet: &'a [u8],
-    /// Where its parts lie.
+    /// The layout of the packet.
     pub at: Layout,
-    /// What the MAC covers.
+    /// The MAC's coverage.
     pub cover: Coverage,
-    /// Set by [`verify`]: [`DropReason::Mac`] when it does not match, [`DropReason::Driver`] when there is no telling.
+    /// Set by [`verify`]: [`DropReason::Mac`] when it does not match, [`DropReason::Driver`] when it could not be
+    /// computed.
     pub status: Result<(), DropReason>,
 }
 

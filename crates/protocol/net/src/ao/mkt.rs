@@ -16,8 +16,8 @@ pub const DEFAULT_MAC_LEN: usize = 12;
 /// The option's bytes before the MAC: kind, length, KeyID, RNextKeyID.
 pub const OPTION_HEADER_LEN: usize = 4;
 
-/// The longest option in bytes, padding included: a SYN has 40 bytes of options, 20 of which MSS, timestamps (with
-/// SACK-permitted) and window scale take.
+/// The longest option in bytes, padding included: of the 40 bytes of options in a SYN, MSS, timestamps (with
+/// SACK-permitted) and window scale take 20.
 pub const MAX_OPTION_LEN: usize = 40 - 4 - 12 - 4;
 
 /// The longest MAC in bytes.
@@ -28,7 +28,7 @@ pub const MAX_MAC_LEN: usize = MAX_OPTION_LEN - OPTION_HEADER_LEN;
 pub struct Prefix {
     /// The address; bits behind `len` are 0. A v4-mapped IPv6 address is an IPv4 one here, see [`unmapped`].
     pub addr: IpAddr,
-    /// How many bits count; 0 with the unspecified address means every peer of this family.
+    /// Length of the prefix in bits; 0 with the unspecified address means every peer of this family.
     pub len: u8,
 }
 
@@ -39,9 +39,9 @@ pub fn unmapped(addr: IpAddr) -> IpAddr {
 }
 
 impl Prefix {
-    /// Every peer of the family of IPv4.
+    /// Every IPv4 peer.
     pub const ANY_V4: Prefix = Prefix { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
-    /// Every peer of the family of IPv6.
+    /// Every IPv6 peer.
     pub const ANY_V6: Prefix = Prefix { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
     /// One host.
@@ -57,7 +57,7 @@ impl Prefix {
         self.equal_in(unmapped(peer), self.len)
     }
 
-    /// Whether a peer can match both.
+    /// Whether some peer matches both prefixes.
     #[must_use]
     pub fn overlaps(&self, other: &Prefix) -> bool {
         self.equal_in(other.addr, self.len.min(other.len))
@@ -88,7 +88,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The fields of a master key tuple as whoever adds it says them.
+/// The fields from which a master key tuple is made.
 pub struct MktSpec<'a> {
     /// The algorithm.
     pub algorithm: &'a Arc<Algorithm>,
@@ -98,9 +98,9 @@ pub struct MktSpec<'a> {
     pub send_id: u8,
     /// KeyID of what the peer sends with it.
     pub recv_id: u8,
-    /// Bytes of MAC in the option; 0 means [`Algorithm::default_mac_len`].
+    /// Length of the MAC in the option in bytes; 0 means [`Algorithm::default_mac_len`].
     pub mac_len: usize,
-    /// Whether TCP options other than TCP-AO stay out of the MAC (`TCP_AO_KEYF_EXCLUDE_OPT`).
+    /// Whether the MAC leaves TCP options other than TCP-AO out (`TCP_AO_KEYF_EXCLUDE_OPT`).
     pub exclude_options: bool,
     /// The peers it is for.
     pub peer: Prefix,
@@ -116,9 +116,9 @@ pub struct Mkt {
     pub send_id: u8,
     /// KeyID of what the peer sends with it.
     pub recv_id: u8,
-    /// Bytes of MAC in the option.
+    /// Length of the MAC in the option in bytes.
     pub mac_len: usize,
-    /// Whether TCP options other than TCP-AO stay out of the MAC.
+    /// Whether the MAC leaves TCP options other than TCP-AO out.
     pub exclude_options: bool,
     /// The peers it is for.
     pub peer: Prefix,
@@ -127,14 +127,14 @@ pub struct Mkt {
     pub(crate) master: Master,
 }
 
-/// Why a master key tuple cannot be.
+/// The reason why a master key tuple cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MktError {
     /// The master key is longer than [`MAX_KEY_LEN`].
     KeyLen,
-    /// The option would not fit beside those of a SYN: the MAC is longer than [`MAX_MAC_LEN`].
+    /// The MAC is longer than [`MAX_MAC_LEN`], so that the option would not fit beside those of a SYN.
     OptionSpace,
-    /// The MAC is longer than what the algorithm computes.
+    /// The MAC is longer than the algorithm's digest.
     MacLen,
     /// The algorithm refused the key.
     Key(KeyError),
@@ -183,8 +183,8 @@ impl Mkt {
         })
     }
 
-    /// The master key as the kernel keeps and reports it: as it was given, but for AES-128-CMAC a key of another length
-    /// than 16 bytes is replaced by the 16 bytes extracted from it.
+    /// The master key as the kernel keeps and reports it: as it was given, except that AES-128-CMAC replaces a key of
+    /// another length than 16 bytes by the 16 bytes extracted from it.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.master.kept

@@ -1,8 +1,8 @@
-//! Watching connections of others with their keys at hand: what `sealane tcp-ao verify` and `sign` do with a capture.
+//! Verifying and signing captured segments of other hosts, for `sealane tcp-ao verify` and `sign`.
 //!
-//! An observer sees segments of both directions, perhaps from the middle of a connection, and belongs to neither end. So
-//! a key fits in both directions: what its owner sends carries the SendID and goes to the key's peer, what the owner
-//! receives carries the RecvID and comes from there.
+//! An observer sees segments of both directions, perhaps from the middle of a connection, and belongs to neither end. A
+//! key therefore fits in both directions: segments that its owner sends carry the SendID and go to the key's peer,
+//! segments that the owner receives carry the RecvID and come from there.
 
 use crate::ao::alg::Algorithms;
 use crate::ao::diagnose::{Hint, Reading, diagnose};
@@ -21,28 +21,28 @@ use sealane_crypto::mac::MacTfm;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Connections that are remembered; the oldest is forgotten for a new one.
+/// The most connections that are remembered; the oldest is forgotten for a new one.
 const MAX_CONVERSATIONS: usize = 1 << 16;
 
-/// Prepared traffic keys that are kept for each connection.
+/// The most prepared traffic keys of one connection.
 const MAX_TRAFFIC: usize = 8;
 
-/// How many wraps of the sequence number are tried for a connection that is seen from the middle only.
+/// The most wraps of the sequence number that are tried for a connection seen from the middle only.
 const SNE_TRIES: u32 = 16;
 
-/// A key and what it is for.
+/// A key, with the connections and times that it is for.
 pub struct WatchKey {
     /// The key.
     pub mkt: Arc<Mkt>,
-    /// Ports of its connections, of the key's owner and of its peer. Empty: all.
+    /// Ports of its connections: the owner's and the peer's. Empty means all.
     pub ports: Vec<(RangeInclusive<u16>, RangeInclusive<u16>)>,
-    /// When its owner may send with it: seconds since 1970.
+    /// The time in which its owner may send with it, in seconds since 1970.
     pub send: Range<i64>,
-    /// When its owner accepts it.
+    /// The time in which its owner accepts it.
     pub accept: Range<i64>,
 }
 
-/// Who sends, seen from the owner of a key.
+/// The sender of a segment, seen from the owner of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Owner,
@@ -61,7 +61,7 @@ impl WatchKey {
         self.mkt.peer.contains(peer.ip()) && (self.ports.is_empty() || self.ports.iter().any(port))
     }
 
-    /// KeyID and RNextKeyID of what `sender` sends with this key.
+    /// KeyID and RNextKeyID of segments that `sender` sends with this key.
     fn ids(&self, sender: Sender) -> (u8, u8) {
         match sender {
             Sender::Owner => (self.mkt.send_id, self.mkt.recv_id),
@@ -78,23 +78,23 @@ impl WatchKey {
     }
 }
 
-/// What an observer says of a segment.
+/// An observer's verdict about a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It verifies, with the key of this index.
+    /// It verifies with the key of this index.
     Good(usize),
     /// The receiver has to drop it.
     Bad(DropReason),
-    /// There is no telling: numbers that nobody knows, or no key for its ends ([`DropReason::KeyNotFound`]).
+    /// It cannot be verified: its numbers are not known, or there is no key for its ends ([`DropReason::KeyNotFound`]).
     Unchecked(DropReason),
-    /// It is not signed, and no key is for its ends.
+    /// It is not signed, and there is no key for its ends.
     NotOurs,
 }
 
-/// Something worth knowing of a segment that verifies.
+/// A remark about a segment that verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// The initial sequence numbers were not seen; those before this segment's fit.
+    /// The handshake was not seen; the numbers just before this segment's are the initial ones.
     IsnFound,
     /// The connection was not seen from its start; the sequence number has wrapped this often.
     SneFound(u32),
@@ -109,17 +109,17 @@ pub struct Observation {
     pub verdict: Verdict,
     /// The option, if there is one.
     pub option: Option<AoOption>,
-    /// For a bad MAC: what would have made it right.
+    /// For a bad MAC: the change that would make it right.
     pub hint: Option<Hint>,
-    /// For a good one: what else is to be known.
+    /// For a good MAC: remarks.
     pub note: Option<Note>,
 }
 
-/// What is known of a connection; index 0 and 1 are its two ends.
+/// A connection; index 0 and 1 are its two ends.
 #[derive(Default)]
 struct Conversation {
     isns: [Option<u32>; 2],
-    /// Recent sequence numbers of what each end sends. `None`: no segment of it has verified yet.
+    /// A recent sequence number of each end's segments. `None` means that none of them has verified yet.
     sne: [Option<Sne>; 2],
     /// Whether the initial sequence numbers come from a handshake that was seen, so that extensions start at 0.
     from_start: bool,
@@ -150,7 +150,7 @@ impl Conversation {
         Some(&self.traffic[at].tfm)
     }
 
-    /// A new connection between the same ends.
+    /// Starts a new connection between the same ends.
     fn restart(&mut self, end: usize, isn: u32) {
         *self = Conversation { from_start: true, ..Conversation::default() };
         self.learn(end, isn);
@@ -162,7 +162,7 @@ impl Conversation {
     }
 }
 
-/// A connection's ends in an order that both directions have in common, and which of them is the source.
+/// A connection's ends in an order that does not depend on the direction, and the index of the source.
 fn ends(source: SocketAddr, destination: SocketAddr) -> ([SocketAddr; 2], usize) {
     if source <= destination { ([source, destination], 0) } else { ([destination, source], 1) }
 }
@@ -181,7 +181,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// With these keys. `algorithms` are for looking closer at what does not verify.
+    /// An observer with these keys. `algorithms` are tried for segments that do not verify.
     #[must_use]
     pub fn new(keys: Vec<WatchKey>, algorithms: Arc<Algorithms>) -> Self {
         Observer { keys, algorithms, conversations: HashMap::new(), order: VecDeque::new() }
@@ -193,8 +193,7 @@ impl Observer {
         &self.keys
     }
 
-    /// Tells the initial sequence numbers of a connection whose handshake will not be seen: of what `a` sends and of what
-    /// `b` sends.
+    /// Sets the initial sequence numbers of `a` and `b`, for a connection whose handshake will not be seen.
     pub fn know(&mut self, a: SocketAddr, b: SocketAddr, isn_a: u32, isn_b: u32) {
         let (pair, first) = ends(canonical(a), canonical(b));
         let conversation = self.conversation(pair);
@@ -322,7 +321,7 @@ impl Observer {
         ops[0].status.is_ok()
     }
 
-    /// What is wrong with a segment that should have verified with one of `expected`.
+    /// Diagnoses a segment that should have verified with one of `expected`.
     fn explain(
         &self,
         segment: &Segment<'_>,
@@ -358,12 +357,12 @@ impl Observer {
         }
     }
 
-    /// Signs a segment for its sender: the packet with the option, into `out`. An option that it had is replaced. The key is
-    /// the one listed last of those that its sender may send with at `now_s`.
+    /// Signs a segment for its sender and writes the packet with the option to `out`. An option that it had is
+    /// replaced. Of the keys that its sender may send with at `now_s`, the one listed last is used.
     ///
     /// # Errors
     /// [`DropReason::NoSendKey`]: no key is for these ends. [`DropReason::IsnUnknown`]: the handshake was not seen.
-    /// What editing says otherwise.
+    /// Otherwise the error of editing.
     pub fn sign(&mut self, segment: &Segment<'_>, now_s: i64, out: &mut Vec<u8>) -> Result<usize, DropReason> {
         let (source, destination) = (canonical(segment.source()), canonical(segment.destination()));
         let candidates = self.candidates(source, destination, None);
@@ -403,7 +402,7 @@ impl Observer {
         let mut ops = [Sign { tfm, packet: out, at, cover, checksum: Checksum::Full, status: Ok(()) }];
         mac::sign(&mut ops);
         ops[0].status?;
-        // A segment that was not signed says nothing: nobody accepts it.
+        // A segment that was not signed teaches nothing, because nobody accepts it.
         conversation.settle(segment, end, &numbers);
         Ok(index)
     }
@@ -414,13 +413,13 @@ impl Observer {
 struct Numbers {
     context: Context,
     sne: u32,
-    /// Whether the initial sequence numbers were never seen, so that not verifying means nothing.
+    /// Whether the initial sequence numbers are a guess, so that a mismatch proves nothing.
     guess: bool,
     note: Option<Note>,
 }
 
 impl Conversation {
-    /// The numbers under which a segment may have been signed, the most likely first. None: it cannot be known.
+    /// The numbers under which a segment may have been signed, the most likely first; none where they cannot be known.
     fn readings(&self, segment: &Segment<'_>, source: SocketAddr, destination: SocketAddr, end: usize) -> Vec<Numbers> {
         let (flags, seq, ack) = (segment.flags(), segment.seq(), segment.ack_seq());
         let context = |source_isn, destination_isn| Context { source, destination, source_isn, destination_isn };
@@ -435,7 +434,7 @@ impl Conversation {
             let context = context(ours, theirs);
             match self.sne[end] {
                 Some(sne) => list.push(Numbers { sne: sne.of(seq), ..sure(context) }),
-                // Nobody knows how often it has wrapped. A sequence number below the first one has wrapped for sure.
+                // The number of wraps is not known; a sequence number below the first one has wrapped at least once.
                 None => list.extend((0..SNE_TRIES).map(|sne| Numbers {
                     sne,
                     note: (sne > 0).then_some(Note::SneFound(sne)),
@@ -443,18 +442,18 @@ impl Conversation {
                 })),
             }
         } else {
-            // Right after the handshake both ends are one past their first number, as behind a SYN cookie.
+            // Right after the handshake both ends are one past their ISN, as after a SYN cookie.
             let guess = context(seq.wrapping_sub(1), ack.wrapping_sub(1));
             list.push(Numbers { context: guess, sne: 0, guess: true, note: Some(Note::IsnFound) });
         }
         if flags.rst() && flags.ack() && seq == 0 {
-            // The refusal of a SYN: its sender has no number of its own.
+            // The RST that refuses a SYN: its sender has no sequence number of its own.
             list.insert(0, sure(context(0, ack.wrapping_sub(1))));
         }
         list
     }
 
-    /// Notes what a segment that verified says.
+    /// Learns from a segment that verified.
     fn settle(&mut self, segment: &Segment<'_>, end: usize, numbers: &Numbers) {
         let (flags, seq) = (segment.flags(), segment.seq());
         let Context { source_isn, destination_isn, .. } = numbers.context;

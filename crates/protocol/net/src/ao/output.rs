@@ -1,4 +1,4 @@
-//! Outbound segments: which key signs them, with which numbers in the option.
+//! Outbound segments: the choice of the key and of the option's fields.
 
 use crate::ao::drop::DropReason;
 use crate::ao::endpoint::{Endpoint, State};
@@ -13,17 +13,18 @@ use crate::wire::tcp::{AoOption, Segment};
 use sealane_crypto::mac::MacTfm;
 use std::sync::Arc;
 
-/// What is to be done with an outbound segment.
+/// The decision about an outbound segment.
 pub enum Choice {
     /// The connection does not use TCP-AO.
     Unsigned,
-    /// It is signed like this.
+    /// It is signed.
     Sign(Signature),
     /// It must not leave.
     Drop(DropReason),
 }
 
-/// How a segment is signed. It borrows nothing, so that the MAC may be computed while the socket changes.
+/// A key and the numbers to sign a segment with. It borrows nothing, so that the MAC may be computed while the socket
+/// changes.
 pub struct Signature {
     /// The MAC under the traffic key: that of the connection, or one derived for this segment.
     pub tfm: Arc<MacTfm>,
@@ -31,25 +32,25 @@ pub struct Signature {
     pub key: KeyRef,
     /// The option.
     pub option: OptionFields,
-    /// Whether other TCP options stay out of the MAC.
+    /// Whether the MAC leaves other TCP options out.
     pub exclude_options: bool,
     seq: u32,
     sne: u32,
 }
 
-/// What the option says, but for the MAC.
+/// The fields of the option, except for the MAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionFields {
-    /// KeyID: our SendID.
+    /// KeyID, which is our SendID.
     pub key_id: u8,
-    /// RNextKeyID: the RecvID that we want to be answered with.
+    /// RNextKeyID, which is the RecvID of the key that the peer should use.
     pub rnext_key_id: u8,
     /// Length of the MAC in bytes.
     pub mac_len: usize,
 }
 
 impl OptionFields {
-    /// Bytes that the option takes in the TCP header, padding included.
+    /// Length of the option in the TCP header in bytes, padding included.
     #[must_use]
     pub fn padded_len(&self) -> usize {
         option_len(self.mac_len)
@@ -66,8 +67,8 @@ impl Signature {
             && (exclude_options, seq, sne) == (&other.exclude_options, &other.seq, &other.sne)
     }
 
-    /// What the MAC covers in a segment that starts at `seq`, when the option stands first in its header. Of the segments
-    /// that a superframe is cut into each has its own.
+    /// The MAC's coverage in a segment that starts at `seq` and has the option first in its header. Each of the
+    /// segments that a superframe is cut into has its own.
     #[must_use]
     pub fn coverage(&self, seq: u32) -> Coverage {
         let first = AoOption { at: 0, key_id: 0, rnext_key_id: 0, mac_len: self.option.mac_len };
@@ -80,16 +81,16 @@ impl Signature {
     }
 }
 
-/// The longest option that [`choose`] can ask for: 4 bytes and the longest MAC, padded.
+/// The longest option that [`choose`] asks for, in bytes: 4 and the longest MAC, padded.
 pub const MAX_PADDED_LEN: usize = (OPTION_HEADER_LEN + crate::ao::mkt::MAX_MAC_LEN).next_multiple_of(4);
 
-/// Decides how an outbound segment is signed. Nothing changes; [`sent`] follows once it is on its way.
+/// Chooses the key for an outbound segment. Nothing changes; call [`sent`] when the segment leaves.
 #[must_use]
 pub fn choose(segment: &Segment<'_>, from: &Endpoint<'_>) -> Choice {
     let Some(info) = from.info else { return Choice::Unsigned };
     let chosen = match (from.state, from.request) {
         (State::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
-        // Signed by somebody else, or beyond parsing: the peer would drop two options.
+        // It is signed already, or malformed. The peer would drop a segment with two options.
         _ if segment.auth() != Ok(None) => Err(DropReason::BadHeader),
         (State::Listen, _) => handshake(segment, from, info),
         (State::Closed, _) => Err(DropReason::NoSendKey),
@@ -114,7 +115,7 @@ fn derived(mkt: &Mkt, context: &Context) -> Result<Arc<MacTfm>, DropReason> {
     mkt.traffic_mac(context).map(Arc::new).map_err(|_| DropReason::Driver)
 }
 
-/// A segment of a connection of ours: signed with the current key.
+/// Signs a segment of a connection of ours with the current key.
 fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropReason> {
     let key = |k: Option<KeyRef>| k.and_then(|k| Some((k, info.key(k)?))).ok_or(DropReason::NoSendKey);
     let (current, key_in_use): (KeyRef, &Key) = key(info.current())?;
@@ -122,7 +123,7 @@ fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropRea
     let flags = segment.flags();
     let seq = segment.seq();
     let (tfm, sne) = match (&key_in_use.traffic, info.conn()) {
-        // The other end's ISN is not known to a SYN.
+        // The peer's ISN is not known yet when a SYN is sent.
         _ if flags.syn() && !flags.ack() => (derived(&key_in_use.mkt, &context(segment, seq, 0))?, 0),
         (Some(traffic), Some(conn)) => (traffic.send.clone(), conn.snd.of(seq)),
         (None, Some(conn)) => (derived(&key_in_use.mkt, &conn.send_context())?, conn.snd.of(seq)),
@@ -131,7 +132,7 @@ fn connection(segment: &Segment<'_>, info: &AoInfo) -> Result<Signature, DropRea
     Ok(signature(segment, tfm, (current, &key_in_use.mkt), rnext, sne))
 }
 
-/// What a listener sends: SYN-ACK, ACK and RST for a half-open connection, and RST without one.
+/// Signs a listener's segment: SYN-ACK, ACK and RST for a half-open connection, and RST without one.
 fn handshake(segment: &Segment<'_>, from: &Endpoint<'_>, info: &AoInfo) -> Result<Signature, DropReason> {
     let peer = segment.destination().ip();
     let any = Ids::any(from.ifindex);
@@ -140,12 +141,12 @@ fn handshake(segment: &Segment<'_>, from: &Endpoint<'_>, info: &AoInfo) -> Resul
     let (found, rnext, local_isn, remote_isn, sne) = match from.request {
         Some(r) => {
             let asked = info.keys().lookup(peer, any.send(r.rnext_key_id));
-            // A SYN-ACK is signed with the key that the SYN asked for or not sent at all; for an ACK any key will do.
+            // A SYN-ACK is signed with the key that the SYN asked for, or not sent; for an ACK any key will do.
             let found = if flags.syn() { asked } else { asked.or_else(|| info.keys().lookup(peer, any)) };
             let local_isn = if flags.syn() { seq } else { r.snt_isn };
             (found, Some(r.key_id), local_isn, r.rcv_isn, extend(0, local_isn, seq))
         }
-        // A refused SYN: its sender is the only one who knows both ISNs, and takes this RST's number for ours.
+        // A refused SYN: its sender alone knows both ISNs, and takes this RST's number for ours.
         None if flags.rst() && flags.ack() && seq == 0 => {
             (info.keys().lookup(peer, any), None, 0, ack.wrapping_sub(1), 0)
         }
@@ -156,9 +157,9 @@ fn handshake(segment: &Segment<'_>, from: &Endpoint<'_>, info: &AoInfo) -> Resul
     Ok(signature(segment, tfm, (key, mkt), rnext.unwrap_or(mkt.recv_id), sne))
 }
 
-/// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN says our ISN, every other
-/// segment how far we have sent, and its acknowledgment number how far we have received. Each segment wants to be noted,
-/// or the SNEs are wrong 2 GiB later.
+/// Notes that a segment of a connection of ours (not of a listener's request) leaves: a SYN tells our ISN, every other
+/// segment how far we have sent, and its acknowledgment number how far we have received. Every segment has to be noted,
+/// otherwise the SNEs are wrong 2 GiB later.
 pub fn sent(info: &mut AoInfo, segment: &Segment<'_>) {
     let flags = segment.flags();
     let seq = segment.seq();

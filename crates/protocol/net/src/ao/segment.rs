@@ -1,8 +1,8 @@
-//! Editing of segments: the option in and out of the header, the MSS of the peer, superframes cut ([`cut`]) and joined
-//! ([`join`]).
+//! Editing of segments: inserting and removing the option, lowering the MSS of the peer, cutting ([`cut`]) and joining
+//! ([`join`]) superframes.
 //!
-//! The kernel that sends and receives knows nothing of the option: on the way out the header grows, on the way in it
-//! shrinks, and nothing else of a segment changes but what the option's space costs (SACK blocks, the MSS).
+//! The kernel's TCP knows nothing of the option. Outbound, the header grows; inbound, it shrinks. Nothing else of a
+//! segment changes except what makes room for the option (SACK blocks, the MSS).
 
 pub mod cut;
 pub mod join;
@@ -20,23 +20,23 @@ pub const MAX_OPTIONS_LEN: usize = MAX_TCP_HEADER_LEN - TCP_HEADER_LEN;
 /// The options of a signed segment.
 pub type OptionBytes = ArrayVec<u8, MAX_OPTIONS_LEN>;
 
-/// What the TCP checksum field of a packet holds, and so how it stays true while the packet is edited.
+/// The content of a packet's TCP checksum field, which decides how it is adjusted when the packet is edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumState {
-    /// The checksum, right or wrong: it is adjusted for what changes, so that a wrong one stays wrong and the receiver
-    /// notices.
+    /// The checksum, right or wrong. It is adjusted by the difference, so that a wrong one stays wrong for the
+    /// receiver.
     Complete,
-    /// The sum of the pseudo-header, for a device to go on from (a packet that never was on a wire).
+    /// The sum of the pseudo-header, which a device completes (a packet that has never been on a wire).
     Partial,
 }
 
-/// The options of a signed segment: ours first, its MAC zeroed and padded with NOPs to whole words as Linux does, then
-/// those of the segment; SACK blocks that no longer fit are left out, the last ones first. A SYN whose connection will have
-/// no room for any does not offer them.
+/// Builds the options of a signed segment: TCP-AO first, with its MAC zeroed and padded with NOPs to whole words as in
+/// Linux, then those of the segment. SACK blocks that do not fit are left out, the last ones first. A SYN does not
+/// offer SACK when the connection will have no room for a block.
 ///
 /// # Errors
-/// [`DropReason::NoRoom`]: they do not fit even without SACK blocks. [`DropReason::BadHeader`]: they do not fit, and are
-/// malformed.
+/// [`DropReason::NoRoom`] when they do not fit even without SACK blocks; [`DropReason::BadHeader`] when they do not fit
+/// and are malformed.
 pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes, DropReason> {
     let mut out = OptionBytes::new();
     let padded = fields.padded_len();
@@ -53,7 +53,7 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
         withdraw_sack(&mut out[padded..], padded);
         return Ok(out);
     }
-    // Without the padding between the options, SACK gets what all others leave.
+    // The padding between options is dropped, and SACK gets the room that all others leave.
     let parsed = || Options::new(options).map(|o| o.map_err(|_| DropReason::BadHeader));
     let mut others = 0;
     for option in parsed() {
@@ -81,21 +81,21 @@ pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes
     Ok(out)
 }
 
-/// Length of an option with NOPs before it up to whole words.
+/// Length of an option with NOPs in front of it up to whole words.
 fn aligned_len(option: &[u8]) -> usize {
     option.len().next_multiple_of(4)
 }
 
-/// What timestamps, and what one SACK block takes in the header, with the NOPs that Linux puts before them.
+/// Lengths in the header of timestamps and of one SACK block, with the NOPs that Linux puts in front of them.
 const TIMESTAMPS_LEN: usize = 12;
 const SACK_BLOCK_LEN: usize = 12;
 
-/// Takes SACK-permitted out of the options of a SYN with timestamps when a signature of `option_len` bytes leaves no room
-/// for one SACK block: MACs longer than 12 bytes. Only a SYN has that option (RFC 2018 section 2).
+/// Takes SACK-permitted out of the options of a SYN with timestamps when a signature of `option_len` bytes leaves no
+/// room for one SACK block: MACs longer than 12 bytes. Only a SYN has that option (RFC 2018 section 2).
 ///
-/// A sender that may expect SACK blocks does not count duplicate acknowledgements without any, and so repeats what is lost
-/// only when its timer runs out: 200 ms or more for each loss. One that may not counts them (RFC 6582). Linux's own TCP-AO
-/// offers SACK all the same.
+/// A sender that negotiated SACK does not count duplicate acknowledgments without SACK blocks, so that it repeats a
+/// lost segment only when its timer expires, after 200 ms or more. Without SACK it counts them (RFC 6582). Linux's own
+/// TCP-AO offers SACK nevertheless.
 fn withdraw_sack(options: &mut [u8], option_len: usize) {
     if option_len + TIMESTAMPS_LEN + SACK_BLOCK_LEN <= MAX_OPTIONS_LEN {
         return;
@@ -113,16 +113,16 @@ fn withdraw_sack(options: &mut [u8], option_len: usize) {
     }
 }
 
-/// How many bytes of payload a signed segment may have when the whole packet may have `mtu` bytes; 0 when not even the
+/// The largest payload of a signed segment in bytes when the whole packet may have `mtu` bytes; 0 when not even the
 /// headers fit.
 #[must_use]
 pub fn max_payload(at: &Layout, options_len: usize, mtu: usize) -> usize {
     mtu.saturating_sub(at.tcp_at + TCP_HEADER_LEN + options_len)
 }
 
-/// Takes the option out of a segment: its padding goes with it, so that what is left starts on a whole word. The payload
-/// stays where it is; headers move towards it. Returns where the packet now starts in `packet`, and its layout from
-/// there.
+/// Removes the option from a segment, with its padding, so that the header stays a multiple of whole words. The payload
+/// stays in place and the headers move towards it. Returns the offset at which the packet now starts in `packet`, and
+/// its layout from there.
 ///
 /// ```text
 ///  before  | IP | TCP | NOP NOP TS | TCP-AO | payload |
@@ -136,7 +136,7 @@ pub fn strip(packet: &mut [u8], at: &Layout, option: &AoOption, checksum: Checks
     let options = &packet[at.tcp_at + TCP_HEADER_LEN..at.payload_at];
     let (from, to) = padded_extent(options, option);
     let removed = (to - from) & !3;
-    // A ragged rest becomes NOPs in the place of the option: the header is whole words long.
+    // A remainder of less than a word becomes NOPs in place of the option.
     let kept_at = at.tcp_at + TCP_HEADER_LEN + from + removed;
     let (gone_at, old) = (at.tcp_at + TCP_HEADER_LEN + from, before_edit(packet, at));
     packet[kept_at..at.tcp_at + TCP_HEADER_LEN + to].fill(kind::NOP);
@@ -149,11 +149,11 @@ pub fn strip(packet: &mut [u8], at: &Layout, option: &AoOption, checksum: Checks
     (removed, new_at)
 }
 
-/// The option with the padding around it that can go: NOPs and EOLs behind it, then NOPs before it, until whole words
-/// are gone.
+/// The extent of the option with removable padding around it: NOPs and EOLs behind it, then NOPs in front of it, up to
+/// whole words.
 fn padded_extent(options: &[u8], option: &AoOption) -> (usize, usize) {
     let (mut from, mut to) = (option.at, option.at + OPTION_HEADER_LEN + option.mac_len);
-    // An EOL is padding only if nothing but zeros follows; otherwise it hides what follows.
+    // An EOL is padding only if nothing but zeros follows; otherwise it ends the options before other bytes.
     let ends = options[to..].iter().all(|b| *b == kind::EOL);
     while (to - from) % 4 != 0 && options.get(to).is_some_and(|b| *b == kind::NOP || ends) {
         to += 1;
@@ -165,9 +165,10 @@ fn padded_extent(options: &[u8], option: &AoOption) -> (usize, usize) {
     (from, to)
 }
 
-/// Edits the options of a received SYN or SYN-ACK so that what the kernel sends has room for `option_len` bytes of ours:
-/// the MSS becomes the smaller of the peer's and what fits into `mtu`, less `option_len`, and SACK-permitted goes where
-/// no block would fit. A segment without MSS option keeps its peer's default of 536 or 1220 bytes, which leaves room.
+/// Edits the options of a received SYN or SYN-ACK so that segments of the kernel leave room for our `option_len` bytes:
+/// the MSS becomes the smaller of the peer's and of what fits into `mtu`, less `option_len`, and SACK-permitted is
+/// removed where no block would fit. Without an MSS option the kernel uses the default of 536 or 1220 bytes, which
+/// leaves room.
 ///
 /// # Panics
 /// When `at` is not the layout of `packet`.
@@ -193,7 +194,7 @@ fn before_edit(packet: &[u8], at: &Layout) -> OldSum {
     OldSum(ip::sum(&packet[at.tcp_at..at.payload_at], ip::pseudo_sum(packet, at)))
 }
 
-/// Adjusts the TCP checksum for what has changed in pseudo-header and TCP header since (RFC 1624).
+/// Adjusts the TCP checksum for changes of pseudo-header and TCP header since then (RFC 1624).
 fn after_edit(packet: &mut [u8], at: &Layout, checksum: ChecksumState, old: &OldSum) {
     if checksum == ChecksumState::Partial {
         return ip::set_partial_checksum(packet, at);
@@ -211,7 +212,7 @@ fn set_header_len(packet: &mut [u8], at: &Layout) {
     *byte = words << 4 | *byte & 0x0f;
 }
 
-/// Puts the option into one segment: [`cut::Cut`] for a segment that stays one.
+/// Inserts the option into one segment, as [`cut::Cut`] does for a segment that is not cut.
 ///
 /// Writes the packet to `out` and returns its layout there; the MAC is still zero and the TCP checksum stale until
 /// [`mac::sign`](crate::ao::mac::sign).

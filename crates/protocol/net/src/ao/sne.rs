@@ -6,8 +6,8 @@ pub const fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The SNE of a segment that starts at `seq`, given that `base` has the SNE `ext`; right as long as the two lie less than
-/// 2 GiB apart.
+/// The SNE of a segment that starts at `seq`, given that `base` has the SNE `ext`; right as long as the two lie less
+/// than 2 GiB apart.
 #[must_use]
 pub const fn extend(ext: u32, base: u32, seq: u32) -> u32 {
     if before(seq, base) {
@@ -19,7 +19,7 @@ pub const fn extend(ext: u32, base: u32, seq: u32) -> u32 {
     }
 }
 
-/// How far `a` lies behind `b`, both with their SNE in the upper half.
+/// The distance from `b` to `a`, both with their SNE in the upper half; positive if `a` is ahead.
 const fn ahead(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b) as i64
 }
@@ -52,22 +52,23 @@ impl Sne {
         (self.of(seq) as u64) << 32 | seq as u64
     }
 
-    /// Moves the base forward to `seq`; a `seq` that lies before it changes nothing. For numbers that are known to be
-    /// recent: one of a round ago would count as ahead.
+    /// Moves the base forward to `seq`; a `seq` before the base changes nothing. `seq` has to be recent: one from more
+    /// than 2 GiB ago would count as ahead.
     pub const fn advance(&mut self, seq: u32) {
         self.advance_to(self.long(seq));
     }
 
-    /// Moves the base forward to a sequence number with its SNE in the upper half; one that lies before it changes
-    /// nothing, however long ago it was.
+    /// Moves the base forward to a sequence number with its SNE in the upper half; one before the base changes nothing,
+    /// however old it is.
     pub const fn advance_to(&mut self, long: u64) {
         if ahead(long, (self.ext as u64) << 32 | self.base as u64) > 0 {
             *self = Sne { ext: (long >> 32) as u32, base: long as u32 };
         }
     }
 
-    /// Moves the base forward to `ack` if that lies behind it and not behind `sent`, the end of what was sent with its
-    /// SNE in the upper half: an acknowledgment of what never was sent is a replay from another round.
+    /// Moves the base forward to `ack` if it is ahead of the base and not ahead of `sent`, the end of the data sent so
+    /// far with its SNE in the upper half. An acknowledgment of data that was never sent is a replay from before a
+    /// wrap.
     pub const fn acknowledge(&mut self, ack: u32, sent: u64) {
         let long = self.long(ack);
         if ahead(long, sent) <= 0 {

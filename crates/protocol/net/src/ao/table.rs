@@ -1,4 +1,4 @@
-//! The keys of a socket: a list, newest first, as the kernel's, with an index over their prefixes once it is long.
+//! The keys of a socket: a list, newest first, as in the kernel, with an index over prefixes once it is long.
 //!
 //! The kernel walks its list and takes the first key that matches. Keys whose peers overlap never share a SendID or a
 //! RecvID, so where an id is given there is at most one match, whatever the order; without one the newest match wins.
@@ -10,7 +10,7 @@ use sealane_crypto::mac::MacTfm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// From how many keys on an index is kept: below that the walk is as fast.
+/// The number of keys above which an index is kept; below that a walk is as fast.
 const INDEX_FROM: usize = 16;
 
 /// The end of a list of slots.
@@ -18,9 +18,9 @@ const NONE: u32 = u32::MAX;
 
 /// The MACs of a key on one connection.
 pub struct Traffic {
-    /// For what we send (`Send_other_traffic_key`).
+    /// The MAC for sending (`Send_other_traffic_key`).
     pub send: Arc<MacTfm>,
-    /// For what we receive (`Receive_other_traffic_key`).
+    /// The MAC for receiving (`Receive_other_traffic_key`).
     pub receive: Arc<MacTfm>,
 }
 
@@ -36,44 +36,44 @@ pub struct Key {
     pub traffic: Option<Traffic>,
 }
 
-/// A key in one [`KeyTable`]; it stays valid, and names the same key, until that key is removed.
+/// A reference to a key in one [`KeyTable`], valid until that key is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyRef {
     slot: u32,
     generation: u32,
 }
 
-/// What a key is asked for. `None` matches everything.
+/// A filter for keys. `None` matches everything.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ids {
     /// The VRF (0 is the default one); a key that is not bound to a VRF matches each.
     pub ifindex: Option<i32>,
-    /// KeyID of what we send.
+    /// SendID.
     pub send_id: Option<u8>,
-    /// KeyID of what the peer sends.
+    /// RecvID.
     pub recv_id: Option<u8>,
 }
 
 impl Ids {
-    /// Whatever its ids, in VRF `ifindex`.
+    /// Matches all ids in VRF `ifindex`.
     #[must_use]
     pub fn any(ifindex: i32) -> Self {
         Ids { ifindex: Some(ifindex), ..Ids::default() }
     }
 
-    /// With this SendID.
+    /// Restricts the filter to this SendID.
     #[must_use]
     pub fn send(self, id: u8) -> Self {
         Ids { send_id: Some(id), ..self }
     }
 
-    /// With this RecvID.
+    /// Restricts the filter to this RecvID.
     #[must_use]
     pub fn recv(self, id: u8) -> Self {
         Ids { recv_id: Some(id), ..self }
     }
 
-    /// Whether `mkt` is one of those.
+    /// Whether `mkt` matches.
     #[must_use]
     pub fn matches(&self, mkt: &Mkt) -> bool {
         self.send_id.is_none_or(|id| id == mkt.send_id)
@@ -113,19 +113,19 @@ impl KeyTable {
         KeyTable::default()
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there is no key.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds a key in front. Whether it may be added is the caller's question: see [`KeyTable::overlapping`].
+    /// Adds a key in front. The caller checks whether it may be added, see [`KeyTable::overlapping`].
     ///
     /// # Panics
     /// With 2^32 - 1 keys.
@@ -150,7 +150,7 @@ impl KeyTable {
         KeyRef { slot, generation: self.slots[slot as usize].generation }
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, key: KeyRef) -> Option<Key> {
         self.get(key)?;
         self.unlink(key.slot);
@@ -180,7 +180,7 @@ impl KeyTable {
         self.slots.get(key.slot as usize).filter(|s| s.generation == key.generation)?.key.as_ref()
     }
 
-    /// A key, to be changed.
+    /// A key, mutable.
     pub fn get_mut(&mut self, key: KeyRef) -> Option<&mut Key> {
         self.slots.get_mut(key.slot as usize).filter(|s| s.generation == key.generation)?.key.as_mut()
     }
@@ -196,13 +196,13 @@ impl KeyTable {
         })
     }
 
-    /// All keys, to be changed, in no order.
+    /// All keys, mutable, in no order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Key> {
         self.slots.iter_mut().filter_map(|s| s.key.as_mut())
     }
 
-    /// The newest key with these ids, whatever its peers: what a connection asks, all of whose keys match its peer
-    /// (`tcp_ao_established_key`).
+    /// The newest key with these ids, whatever its peers (`tcp_ao_established_key`). It serves connections, all of
+    /// whose keys match their peer.
     #[must_use]
     pub fn by_ids(&self, ids: Ids) -> Option<KeyRef> {
         self.iter().find(|(_, k)| ids.matches(&k.mkt)).map(|(r, _)| r)
@@ -231,7 +231,7 @@ impl KeyTable {
         self.newest_first(slots.filter(|s| self.slots[*s as usize].key.as_ref().is_some_and(|k| ids.matches(&k.mkt))))
     }
 
-    /// The longest option, in bytes with padding, that a key for `peer` makes; 0 without one.
+    /// The length in bytes, with padding, of the longest option of all keys for `peer`; 0 without one.
     #[must_use]
     pub fn option_room(&self, peer: IpAddr) -> usize {
         let peer = unmapped(peer);
@@ -246,7 +246,7 @@ impl KeyTable {
         .unwrap_or(0)
     }
 
-    /// The newest key that shares peers with `prefix`, with these ids: what must not exist when a key is added (RFC 5925
+    /// The newest key with these ids that shares peers with `prefix`. None may exist when a key is added (RFC 5925
     /// section 3.1: "The IDs of MKTs MUST NOT overlap where their TCP connection identifiers overlap").
     #[must_use]
     pub fn overlapping(&self, prefix: &Prefix, ids: Ids) -> Option<KeyRef> {
@@ -341,11 +341,11 @@ type Place = (bool, u128, u8);
 #[derive(Default)]
 struct Index {
     buckets: BTreeMap<Place, Vec<u32>>,
-    /// How many buckets have each length, IPv4 then IPv6.
+    /// The number of buckets of each prefix length, IPv4 then IPv6.
     lens: [BTreeMap<u8, u32>; 2],
 }
 
-/// Where `prefix` is, and its last address.
+/// The place of `prefix` in the index, and its last address.
 fn place(prefix: Prefix) -> (Place, u128) {
     let (v6, bits, width) = match prefix.addr {
         IpAddr::V4(a) => (false, u128::from(a.to_bits()), 32),

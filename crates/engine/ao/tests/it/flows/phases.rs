@@ -1,10 +1,10 @@
-//! Bursts that are begun, then something changes, then they are ended: each packet has to come out as if the change had
-//! come first and all of its judgement afterwards.
+//! Changes of the namespace between the beginning and the end of a burst. The verdict about each packet has to be as if
+//! the change had come first.
 
 use super::*;
 use sealane_engine_ao::{SignBurst, VerifyBurst};
 
-/// What can happen to the server between the beginning and the end of a burst.
+/// A change of the server between the beginning and the end of a burst.
 type Change = fn(&mut End, &mut End);
 
 const ACCEPTED: SocketId = SocketId(77);
@@ -101,12 +101,12 @@ const CHANGES: [(&str, Change); 14] = [
     }),
 ];
 
-/// All that can be seen of a namespace.
+/// The whole visible state of a namespace.
 fn seen(end: &End) -> String {
     format!("{:?} {:?}", end.engine.snapshot(0).finish(), known(end))
 }
 
-/// When the change comes: before the burst, or in it.
+/// The time of the change: before the burst, or during it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum When {
     Before,
@@ -116,7 +116,7 @@ enum When {
 
 const IN_IT: [When; 2] = [When::BeforeMacs, When::AfterMacs];
 
-/// The verdicts about packets that come in, and the packets.
+/// Judges inbound packets; returns the verdicts, and the packets.
 fn come_in(when: When, b: &mut End, a: &mut End, packets: &[Vec<u8>], change: Change) -> Vec<(Verdict, Vec<u8>)> {
     let mut buffers = packets.to_vec();
     let mut burst: Vec<Inbound<'_>> = buffers.iter_mut().map(|p| arriving(p)).collect();
@@ -141,7 +141,7 @@ fn come_in(when: When, b: &mut End, a: &mut End, packets: &[Vec<u8>], change: Ch
     burst.iter().map(|p| (p.verdict, p.packet.to_vec())).collect()
 }
 
-/// The verdicts about packets that leave, and the pieces that they leave as.
+/// Signs outbound packets; returns the verdicts, and the pieces.
 fn leave(
     when: When,
     b: &mut End,
@@ -171,7 +171,7 @@ fn leave(
     (burst.iter().map(|p| p.verdict).collect(), out)
 }
 
-/// Data of the client, some of it forged or bare.
+/// Data segments of the client, one of them forged and one unsigned.
 fn data(a: &mut End, b: &End) -> Vec<Vec<u8>> {
     let (at, to) = (a.addr, b.addr);
     let signed = |a: &mut End, seq: u32, ack: u32| {

@@ -1,4 +1,4 @@
-//! Superframes cut into segments (GSO), each with the option.
+//! Cutting superframes into segments (GSO), each with the option.
 
 use crate::ao::drop::DropReason;
 use crate::ao::output::OptionFields;
@@ -21,12 +21,12 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Plans it: at most `max_payload` bytes of payload a packet. That is the superframe's gso_size, or what the MTU
+    /// Plans packets with at most `max_payload` bytes of payload. That is the superframe's gso_size, or what the MTU
     /// leaves ([`max_payload`](super::max_payload)) if it is less.
     ///
     /// # Errors
-    /// As [`options_with`]; [`DropReason::NoRoom`] when `max_payload` is 0 and there is payload, or when the length does
-    /// not fit into the IP header.
+    /// As [`options_with`]; [`DropReason::NoRoom`] when `max_payload` is 0 and there is payload, or when the length
+    /// does not fit into the IP header.
     pub fn new(segment: &Segment<'_>, fields: &OptionFields, max_payload: usize) -> Result<Self, DropReason> {
         let options = options_with(fields, segment.option_bytes())?;
         let at = *segment.layout();
@@ -41,13 +41,13 @@ impl Cut {
         if cut.layout(0).end - fixed > usize::from(u16::MAX) { Err(DropReason::NoRoom) } else { Ok(cut) }
     }
 
-    /// How many packets there are.
+    /// The number of packets.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// How many bytes they take together.
+    /// The length of all packets together in bytes.
     #[must_use]
     pub fn total_len(&self) -> usize {
         self.count * self.header_len() + self.at.payload_len()
@@ -81,8 +81,8 @@ impl Cut {
         self.seq.wrapping_add((i * self.payload) as u32)
     }
 
-    /// Writes the packets of `source`, which is the packet of the segment, to the front of `out`, one behind another. IP headers are finished; MACs are zero and TCP
-    /// checksums stale until [`mac::sign`](crate::ao::mac::sign).
+    /// Writes the packets of `source`, which is the packet of the segment, to the front of `out`, one behind another.
+    /// IP headers are complete; MACs are zero and TCP checksums stale until [`mac::sign`](crate::ao::mac::sign).
     ///
     /// As the kernel cuts (`tcp_gso_segment`): the IPv4 identification counts up, FIN and PSH stay on the last packet,
     /// CWR on the first.
@@ -124,7 +124,7 @@ impl Cut {
         out[..self.total_len()].chunks_mut(self.stride()).enumerate().map(|(i, p)| (p, self.layout(i), self.seq(i)))
     }
 
-    /// From one packet to the next, in bytes. A packet without payload is alone.
+    /// The distance from one packet to the next in bytes.
     fn stride(&self) -> usize {
         self.header_len() + self.payload
     }

@@ -1,31 +1,31 @@
-//! Received segments joined into superframes (GRO), by the kernel's rules (`tcp_gro_receive`, `inet_gro_flush`).
+//! Joining received segments into superframes (GRO), by the kernel's rules (`tcp_gro_receive`, `inet_gro_flush`).
 
 use crate::wire::ip::{self, Family, Layout, MAX_TCP_HEADER_LEN, V6_HEADER_LEN, be16, be32};
 use crate::wire::tcp::{Flags, Segment};
 use arrayvec::ArrayVec;
 
-/// The longest headers that are joined: a packet with IP options or extension headers never is.
+/// The longest headers of a superframe. Packets with IP options or extension headers are not joined.
 const MAX_HEADER_LEN: usize = V6_HEADER_LEN + MAX_TCP_HEADER_LEN;
 
 /// The longest superframe in bytes: its length has to fit into the IP header.
 pub const MAX_LEN: usize = u16::MAX as usize;
 
-/// Flags behind whose segment nothing is joined.
+/// Flags of segments behind which nothing is joined.
 const LAST: u8 = Flags::FIN | Flags::SYN | Flags::RST | Flags::PSH | Flags::URG;
 
-/// What became of a segment that was offered to a [`Join`].
+/// The result of offering a segment to a [`Join`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It does not continue what is there; that goes up as it is.
+    /// It does not continue the superframe, which is complete.
     No,
-    /// It was taken.
+    /// It was joined.
     Yes,
-    /// It was taken, and nothing can follow it.
+    /// It was joined, and nothing can follow it.
     Last,
 }
 
-/// A superframe in the making: its headers, and how much payload follows them. The payload itself stays where it is;
-/// whoever sends the superframe gathers it from the segments.
+/// A superframe that is being built: its headers, and the length of the payload. The payload itself stays in the
+/// segments, and is gathered from there when the superframe is sent.
 pub struct Join {
     header: ArrayVec<u8, MAX_HEADER_LEN>,
     at: Layout,
@@ -38,8 +38,8 @@ pub struct Join {
 }
 
 impl Join {
-    /// Starts with one segment, whose option is already gone. `None`: no superframe can start with it (no payload, IP
-    /// options, or a flag behind which nothing is joined).
+    /// Starts a superframe with a segment whose option has been removed. `None` means that no superframe can start with
+    /// it (no payload, IP options, or a flag behind which nothing is joined).
     #[must_use]
     pub fn start(segment: &Segment<'_>) -> Option<Self> {
         let at = *segment.layout();
@@ -122,7 +122,7 @@ impl Join {
         continues
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -140,13 +140,13 @@ impl Join {
         self.fixed_id
     }
 
-    /// Where the parts of the superframe lie.
+    /// The layout of the superframe.
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout { end: self.at.payload_at + self.payload_len, ..self.at }
     }
 
-    /// The headers of the superframe, finished but for the TCP checksum, which holds the sum of the pseudo-header.
+    /// The headers of the superframe. The TCP checksum holds the sum of the pseudo-header; all other fields are final.
     /// The payloads of the segments follow in their order.
     pub fn header(&mut self) -> &[u8] {
         let layout = self.layout();
