@@ -1,7 +1,7 @@
-//! Finds intel-ipsec-mb and compiles the flat face over it. Without the library the crate builds and has no rows.
+//! Finds intel-ipsec-mb and compiles the flat interface to it. Without the library the crate builds and has no rows.
 //!
-//! `IPSEC_MB_DIR` names a directory with `intel-ipsec-mb.h` and `libIPSec_MB.a` (both directly in it) when they are not
-//! where the C compiler looks.
+//! `IPSEC_MB_DIR` names a directory that contains `intel-ipsec-mb.h` and `libIPSec_MB.a`, if the C compiler does not
+//! find them itself.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn main() {
 fn build() -> Result<(), String> {
     let dir = env::var_os("IPSEC_MB_DIR").map(PathBuf::from);
     let mut cc = cc::Build::new();
-    // The header has anonymous unions and enums compared across types: its warnings are not ours to fix.
+    // Warnings come from the header, which has anonymous unions and compares enums of different types.
     cc.file("csrc/shim.c").cargo_warnings(false).flag_if_supported("-fvisibility=hidden");
     if let Some(dir) = &dir {
         cc.include(dir);
@@ -42,7 +42,7 @@ fn build() -> Result<(), String> {
     Ok(())
 }
 
-/// The static archive: a shared library would be one more thing that every program under the shim has to find.
+/// Finds the static archive. Every program under the shim would have to find a shared library.
 fn find_archive(cc: &cc::Build, dir: Option<&Path>) -> Result<PathBuf, String> {
     let archive = match dir {
         Some(dir) => dir.join(ARCHIVE),
@@ -55,6 +55,6 @@ fn find_archive(cc: &cc::Build, dir: Option<&Path>) -> Result<PathBuf, String> {
             PathBuf::from(String::from_utf8_lossy(&out.stdout).trim())
         }
     };
-    // A compiler that does not find the file prints its bare name.
+    // A compiler that does not find the file prints only its name.
     if archive.is_absolute() && archive.is_file() { Ok(archive) } else { Err(format!("{ARCHIVE} not found")) }
 }

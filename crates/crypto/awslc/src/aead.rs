@@ -15,12 +15,12 @@ use std::sync::Arc;
 const TAG_LEN: usize = 16;
 const NONCE_LEN: usize = 12;
 
-// SAFETY: a pointer to a constant method table, bytes and small integers; zeros are the state after
-// `EVP_AEAD_CTX_zero`. Both AEADs used here keep keys, tables and pointers to functions in `state`, nothing that is
-// owned, so that a copy is a second context (the library itself copies GCM contexts so) and forgetting one is sound.
+// SAFETY: it consists of a pointer to a constant method table, bytes and small integers; zeros are the state after
+// `EVP_AEAD_CTX_zero`. Both AEADs used here keep keys, tables and function pointers in `state` and own nothing, so a
+// byte-wise copy is a second context (the library copies GCM contexts in this way) and forgetting one is sound.
 unsafe impl Plain for c::EVP_AEAD_CTX {}
 
-/// A context that is keyed. The method tables it points to are constants of this program.
+/// A keyed context. It points to method tables that are constants of this program.
 struct Ctx(Wiped<c::EVP_AEAD_CTX>);
 
 // SAFETY: the library only reads a context after its initialisation, and its pointer leads to constants.
@@ -93,12 +93,12 @@ impl Ctx {
                 aad.len(),
             )
         };
-        // The only thing left to refuse is a text beyond the mode's limit (64 GB for GCM).
+        // All else has been checked, so a refusal means a text beyond the mode's limit (64 GB for GCM).
         if ok == 1 { Ok(()) } else { Err(OpError::Length) }
     }
 }
 
-/// Decrypts `len` bytes if `tag` matches, else wipes them. The context decides which tag length it takes.
+/// Decrypts `len` bytes if `tag` matches, otherwise wipes them. The context determines the tag length.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes; they are the same or do not overlap.

@@ -46,7 +46,7 @@ impl AesKey {
         }
     }
 
-    /// A second copy.
+    /// Copies the schedule.
     pub(crate) fn again(&self) -> Self {
         AesKey(Wiped(self.0.0))
     }
@@ -69,7 +69,7 @@ impl AesKey {
         unsafe { c::AES_cbc_encrypt(src, dst, len, &self.0.0, iv.as_mut_ptr(), i32::from(enc)) };
     }
 
-    /// CTR over `len` bytes with a 128-bit big-endian counter; `counter` becomes the one after `ceil(len / 16)` blocks.
+    /// CTR over `len` bytes with a 128-bit big-endian counter; `counter` is advanced by `ceil(len / 16)` blocks.
     ///
     /// # Safety
     /// `src` is readable and `dst` writable for `len` bytes; they are the same or do not overlap.

@@ -55,7 +55,7 @@ impl Mac<'_> {
 fn start<'k>(key: &'k AesKey, iv: &[u8; BLOCK_LEN], tag_len: usize, aad: &[&[u8]], len: usize) -> Mac<'k> {
     let aad_len: usize = aad.iter().map(|a| a.len()).sum();
     let mut b0 = *iv;
-    // The kernel's IV has L - 1 in its first byte, as the flags octet has in its low bits.
+    // The first byte of the kernel's IV is L - 1, and so are the low bits of the flags octet.
     b0[0] |= ((tag_len as u8 - 2) / 2) << 3;
     if aad_len > 0 {
         b0[0] |= 0x40;
@@ -96,8 +96,8 @@ impl AeadDriver for Ccm {
         }
         let len = op.data.len();
         let field_bits = 8 * (u32::from(iv[0]) + 1);
-        // Linux lets a text through that is one byte longer than its length field can say (crypto/ccm.c); the field
-        // then holds zero.
+        // Linux accepts a text that is one byte longer than its length field can say (crypto/ccm.c); the field is then
+        // zero.
         if field_bits < usize::BITS && len > 1 << field_bits {
             return Err(OpError::Length);
         }

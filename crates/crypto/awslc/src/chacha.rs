@@ -9,8 +9,8 @@ use sealane_crypto::skcipher::{FlatSkcipherOp, SkcipherDriver};
 use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
 use std::sync::Arc;
 
-/// ChaCha20 as the kernel has it: the IV is the block counter (32 bits, little-endian) and the 12-byte nonce, and it is
-/// left as it was.
+/// ChaCha20 with the kernel's IV: the block counter (32 bits, little-endian) and the 12-byte nonce. The IV on return is
+/// unchanged.
 struct ChaCha20;
 
 struct Key(Wiped<[u8; 32]>);
@@ -49,7 +49,7 @@ impl NonceMacDriver for Poly1305 {
                 continue;
             }
             let key = &op.tfm.key::<Key>(slot).0.0;
-            // The library aligns its state inside these bytes by itself.
+            // The library aligns its state within these bytes.
             let mut state = [core::mem::MaybeUninit::<u8>::uninit(); 512];
             let state_ptr = state.as_mut_ptr().cast::<c::poly1305_state>();
             let mut tag = Wiped([0u8; 16]);

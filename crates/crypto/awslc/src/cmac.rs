@@ -1,4 +1,4 @@
-//! AES-CMAC (RFC 4493) over AES_cbc_encrypt, whose ciphertext is thrown away but for the last block.
+//! AES-CMAC (RFC 4493) over AES_cbc_encrypt, of whose ciphertext only the last block is used.
 
 use crate::aes::{AesKey, BLOCK_LEN, KEY_LENS};
 use crate::wipe::{Wiped, wipe};
@@ -10,7 +10,7 @@ use sealane_crypto::{AlgInfo, KeyError, Row};
 use std::any::Any;
 use std::sync::Arc;
 
-/// How much ciphertext is thrown away at a time.
+/// Size of the buffer for ciphertext that is discarded.
 const SINK_LEN: usize = 512;
 
 /// The running value of a CBC-MAC.
@@ -23,7 +23,7 @@ pub(crate) fn cbc_mac(key: &AesKey, chain: &mut Chain, blocks: &[u8]) {
         cbc_mac_block(key, chain, blocks.try_into().expect("one block"));
         return;
     }
-    // The sink holds intermediate values of the chain: wiped as far as it was used.
+    // The sink holds intermediate values of the chain, so its used part is wiped.
     let mut sink = [const { core::mem::MaybeUninit::<u8>::uninit() }; SINK_LEN];
     for part in blocks.chunks(SINK_LEN) {
         // SAFETY: `part` is no longer than the sink, and apart from it.
@@ -89,7 +89,7 @@ impl CmacKey {
     }
 }
 
-/// The bytes that are held back: a whole block, too, because the last one is treated apart.
+/// The bytes that are held back, up to a whole block, because the last block is processed differently.
 #[derive(Clone, Default)]
 struct Held {
     buf: [u8; BLOCK_LEN],

@@ -1,13 +1,13 @@
-//! Pieces joined into one, for functions that take one.
+//! Joins pieces, for functions that take a single one.
 
 use arrayvec::ArrayVec;
 
-/// What is joined on the stack; more goes to the heap. AADs of IPsec have 8 to 20 bytes, of TLS 13.
+/// The most bytes that are joined on the stack; more go to the heap. AADs of IPsec have 8 to 20 bytes, of TLS 13.
 const STACK_LEN: usize = 4096;
 
-/// Hands `pieces` to `f` as one slice. One piece is passed as it is. Several are joined on the stack, or on the heap
-/// when there are more than 4096 bytes: a buffer kept for each thread would be shared after `fork`, and text that is
-/// only authenticated, in many pieces and of such length, is rare.
+/// Passes `pieces` to `f` as one slice. A single piece is passed as it is. Several are joined on the stack, or on the
+/// heap if they have more than 4096 bytes, which is rare for data that is only authenticated. There is no buffer for
+/// each thread, because it would be shared after `fork`.
 #[inline]
 pub(crate) fn gather<R>(pieces: &[&[u8]], f: impl FnOnce(&[u8]) -> R) -> R {
     match pieces {

@@ -11,7 +11,7 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The chaining words after the inner and the outer pad block: all that a message needs of its key.
+/// The chaining words after the inner and the outer pad block, which replace the key.
 struct HmacKey<H: Md> {
     inner: H::Words,
     outer: H::Words,

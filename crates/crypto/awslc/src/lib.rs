@@ -1,12 +1,12 @@
-//! Drivers over AWS-LC, by its C and assembly functions that work on plain structs.
+//! Drivers over AWS-LC, through its C and assembly functions that work on plain structs.
 //!
 //! Nothing here uses an `EVP_MD_CTX`, an `EVP_CIPHER_CTX` or an `HMAC_CTX`: those live on the C heap, and prepared keys
-//! must stay valid in memory that processes share after `fork`. What is used works in place: block functions of the
-//! hashes ([`md`]), `AES_KEY`, `DES_key_schedule`, and `EVP_AEAD_CTX`, whose state for AES-GCM and ChaCha20-Poly1305
-//! has no pointers but those to constant tables of the library.
+//! must stay valid in memory that processes share after `fork`. The types that are used need no heap: block functions
+//! of the hashes ([`md`]), `AES_KEY`, `DES_key_schedule`, and `EVP_AEAD_CTX`, whose state for AES-GCM and
+//! ChaCha20-Poly1305 has no pointers except to constant tables of the library.
 //!
-//! Left out for this reason: XTS (only an `EVP_CIPHER`), SHA-3 (only an `EVP_MD`). Left out for speed: ECB (one block
-//! a call, slower than the portable driver) and BLAKE2b (portable C).
+//! For this reason XTS (only an `EVP_CIPHER`) and SHA-3 (only an `EVP_MD`) are left out; ECB (one block per call,
+//! slower than the portable driver) and BLAKE2b (portable C) are left out because they are slow.
 
 mod aead;
 mod aes;
@@ -21,13 +21,13 @@ mod wipe;
 
 use sealane_crypto::Row;
 
-/// The name that these rows carry as their module.
+/// The module name of these rows.
 pub const MODULE: &str = "awslc";
 
 /// Preference where nothing was measured.
 pub const PRIORITY: u32 = 300;
 
-/// A row for each algorithm that AWS-LC does in place.
+/// A row for each algorithm that AWS-LC computes without its heap.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     let mut rows = md::rows();

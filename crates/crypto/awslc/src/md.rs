@@ -1,8 +1,8 @@
 //! MD4, MD5, RIPEMD-160, SHA-1 and SHA-2 over the block functions of AWS-LC.
 //!
-//! Only whole blocks are handed to the library, so that a running hash is no more than its chaining words (20 bytes for
-//! SHA-1) and a prepared HMAC key is two of those. Buffering and padding (Merkle-Damgard: 0x80, zeros, length) are done
-//! here, once for all of them.
+//! Only whole blocks are passed to the library, so a running hash is only its chaining words (20 bytes for SHA-1), and
+//! a prepared HMAC key is two sets of them. Buffering and padding (Merkle-Damgard: 0x80, zeros, length) are done here,
+//! by the same code for all hashes.
 
 use crate::wipe::{Plain, wipe};
 use aws_lc_sys as c;
@@ -23,7 +23,7 @@ pub(crate) trait Md: Send + Sync + 'static {
     type Tail: Plain + AsMut<[u8]>;
     /// Kernel name.
     const NAME: &'static str;
-    /// Name inside driver names.
+    /// Name as a part of driver names.
     const FLAT: &'static str;
     /// Block length in bytes.
     const BLOCK_LEN: usize;
@@ -33,7 +33,7 @@ pub(crate) trait Md: Send + Sync + 'static {
     const BIG_ENDIAN: bool;
     /// The words before the first block.
     fn init() -> Self::Words;
-    /// Takes in whole blocks.
+    /// Absorbs whole blocks.
     fn compress(words: &mut Self::Words, blocks: &[u8]);
     /// Writes the first `out.len()` bytes of the digest.
     fn output(words: &Self::Words, out: &mut [u8]);
@@ -48,8 +48,8 @@ macro_rules! write_words {
     }};
 }
 
-/// A hash whose context is updated through `$update`: with no partial block in it, the library passes all blocks to its
-/// assembly at once.
+/// Defines a hash whose context is updated through `$update`. Without a partial block in the context, the library
+/// passes all blocks to its assembly code at once.
 macro_rules! through_update {
     ($type:ident, $name:literal, $flat:literal, $word:ty, $words:literal, $block:literal, $digest:literal,
      $ctx:ident { $buf:ident $(, $extra:ident)? }, $init:ident, $update:ident, $big:literal, $to_bytes:ident) => {
@@ -66,7 +66,7 @@ macro_rules! through_update {
 
             fn init() -> Self::Words {
                 let mut ctx = c::$ctx { h: [0; $words], Nl: 0, Nh: 0, $buf: [0; $block], num: 0 $(, $extra: 0)? };
-                // SAFETY: the context is valid for writing, and that is all the function needs.
+                // SAFETY: the context is valid for writing, which is all that the function needs.
                 unsafe { c::$init(&mut ctx) };
                 ctx.h
             }
@@ -78,7 +78,7 @@ macro_rules! through_update {
                 // SAFETY: the context is valid and holds no partial block; `blocks` is readable for its length.
                 unsafe { c::$update(&mut ctx, blocks.as_ptr().cast(), blocks.len()) };
                 *words = ctx.h;
-                // The rest of the context was never written: whole blocks are not buffered.
+                // The rest of the context was never written, because whole blocks are not buffered.
                 wipe(&mut ctx.h);
             }
 
@@ -152,7 +152,7 @@ macro_rules! sha256_family {
 
             fn init() -> Self::Words {
                 let mut ctx = c::SHA256_CTX { h: [0; 8], Nl: 0, Nh: 0, data: [0; 64], num: 0, md_len: 0 };
-                // SAFETY: the context is valid for writing, and that is all the function needs.
+                // SAFETY: the context is valid for writing, which is all that the function needs.
                 unsafe { c::$init(&mut ctx) };
                 ctx.h
             }
@@ -175,8 +175,8 @@ macro_rules! sha256_family {
 sha256_family!(Sha224, "sha224", 28, SHA224_Init);
 sha256_family!(Sha256, "sha256", 32, SHA256_Init);
 
-/// Takes in the last bytes of a message (less than a block), the padding and the length. `total` counts all bytes that
-/// the words stand for, the last ones included.
+/// Absorbs the last bytes of a message (less than a block), the padding and the length. `total` counts all bytes of the
+/// message, including the last ones and those absorbed before.
 #[inline]
 pub(crate) fn pad<H: Md>(words: &mut H::Words, last: &[u8], total: u64) {
     // SAFETY: zeros are a value of a `Plain` type.
@@ -193,7 +193,7 @@ pub(crate) fn pad<H: Md>(words: &mut H::Words, last: &[u8], total: u64) {
     wipe(&mut tail);
 }
 
-/// Takes in a whole message after `before` bytes that the words already stand for (a multiple of the block).
+/// Absorbs a whole message after `before` bytes that the words have absorbed already (a multiple of the block).
 #[inline]
 pub(crate) fn absorb<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]]) {
     match data {
@@ -218,7 +218,7 @@ fn absorb_pieces<H: Md>(words: &mut H::Words, before: usize, data: &[&[u8]]) {
     *words = *running.finish();
 }
 
-/// A message that comes in pieces: the chaining words, and the bytes that do not fill a block yet.
+/// The state of a message that arrives in pieces: the chaining words, and the bytes of an incomplete block.
 pub(crate) struct Running<H: Md> {
     words: H::Words,
     buf: [u8; MAX_BLOCK_LEN],
@@ -227,12 +227,12 @@ pub(crate) struct Running<H: Md> {
 }
 
 impl<H: Md> Running<H> {
-    /// Goes on from `words`, which stand for `before` bytes (a multiple of the block).
+    /// Continues from `words`, which have absorbed `before` bytes (a multiple of the block).
     pub(crate) fn new(words: H::Words, before: usize) -> Self {
         Running { words, buf: [0; MAX_BLOCK_LEN], used: 0, total: before as u64 }
     }
 
-    /// Takes in `data`, whole blocks as soon as there are any.
+    /// Absorbs `data`, as far as it fills whole blocks, and buffers the rest.
     pub(crate) fn update(&mut self, mut data: &[u8]) {
         self.total = self.total.wrapping_add(data.len() as u64);
         if self.used > 0 {
@@ -254,7 +254,7 @@ impl<H: Md> Running<H> {
         self.used = last.len();
     }
 
-    /// Pads; the words of the whole message.
+    /// Pads the message and returns its chaining words.
     pub(crate) fn finish(&mut self) -> &H::Words {
         pad::<H>(&mut self.words, &self.buf[..self.used], self.total);
         &self.words

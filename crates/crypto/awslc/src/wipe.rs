@@ -1,9 +1,9 @@
-//! Wiping of small structs on the stack, whole words at a time.
+//! Wiping of small structs on the stack, by whole words.
 
-/// A plain struct of numbers: any bytes are a value, zeros among them, and it has no destructor.
+/// A plain struct of numbers: all bytes, and so zeros, are a valid value, and it has no destructor.
 ///
 /// # Safety
-/// That must be true of the type.
+/// The type must have these properties.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: arrays of integers.
@@ -17,8 +17,8 @@ unsafe impl Plain for aws_lc_sys::AES_KEY {}
 // SAFETY: an array of integers.
 unsafe impl Plain for aws_lc_sys::DES_key_schedule {}
 
-/// Overwrites `value` with zeros that the compiler may not leave out. `Zeroize` does the same byte by byte with
-/// volatile stores, which costs more than the hash of a short message.
+/// Overwrites `value` with zeros; the barrier keeps the compiler from removing the stores. `Zeroize` stores byte by
+/// byte, which takes longer than the hash of a short message.
 #[inline]
 pub(crate) fn wipe<T: Plain>(value: &mut T) {
     // SAFETY: zeros are a value of a `Plain` type, and nothing is dropped.
@@ -26,7 +26,7 @@ pub(crate) fn wipe<T: Plain>(value: &mut T) {
     zeroize::optimization_barrier(value);
 }
 
-/// A `Plain` value that is wiped when it goes.
+/// A `Plain` value that is wiped when it is dropped.
 #[repr(align(16))]
 pub(crate) struct Wiped<T: Plain>(pub(crate) T);
 

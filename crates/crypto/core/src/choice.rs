@@ -1,7 +1,7 @@
-//! Which driver is fastest for a length and a burst: the calibrated table.
+//! The calibrated table, which says which driver is fastest for a length and a burst.
 //!
-//! A table holds nanoseconds an operation for each driver, algorithm, direction, length point and burst point, measured
-//! on one CPU model. It is text, so that it can be read, compared and shipped:
+//! A table holds nanoseconds per operation for each driver, algorithm, direction, length point and burst point,
+//! measured on one CPU model. It is text, so that it can be read, compared and shipped:
 //!
 //! ```text
 //! sealane-calibration 1
@@ -23,12 +23,12 @@ pub const BURST_POINTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// The length for which a driver is picked when a message arrives in pieces and its length is not known.
 pub const STREAM_BYTES: usize = 4096;
 
-/// What one digit behind the point can still write; anything smaller is no measurement.
+/// The smallest number that one digit after the point can write; anything smaller is no measurement.
 const SMALLEST_NS: f32 = 0.05;
 
 const CELLS: usize = LEN_POINTS.len() * BURST_POINTS.len();
 
-/// What is measured apart: one direction of a cipher can be much slower than the other (CBC).
+/// The direction that is measured: one direction of a cipher can be much slower than the other (CBC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// Encrypt, seal, hash, sign.
@@ -38,7 +38,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Way; 2] = [Way::Forward, Way::Backward];
 
     /// The word used in tables and on the command line.
@@ -65,7 +65,7 @@ pub fn burst_class(burst: usize) -> usize {
     (burst.max(1).ilog2() as usize).min(BURST_POINTS.len() - 1)
 }
 
-/// Measured nanoseconds an operation of one driver, by length class and burst class. `NaN`: not measured.
+/// Measured nanoseconds per operation of one driver, by length class and burst class. `NaN`: not measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid(pub [[f32; BURST_POINTS.len()]; LEN_POINTS.len()]);
 
@@ -88,7 +88,7 @@ pub struct Table {
 pub struct TableError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The mistake.
     pub what: &'static str,
 }
 
@@ -115,7 +115,7 @@ impl Table {
         self.grids.is_empty()
     }
 
-    /// Records one measurement, in nanoseconds an operation.
+    /// Records one measurement, in nanoseconds per operation.
     pub fn set(&mut self, alg: &str, way: Way, driver: &str, len_class: usize, burst_class: usize, ns: f32) {
         let grid = self.grids.entry((alg.to_owned(), way)).or_default().entry(driver.to_owned()).or_default();
         grid.0[len_class][burst_class] = ns;
@@ -218,7 +218,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// For each length class and burst class the index of the driver to use.
+/// The index of the driver to use for each length class and burst class.
 #[derive(Clone)]
 pub(crate) struct Plan([[u8; BURST_POINTS.len()]; LEN_POINTS.len()]);
 
@@ -266,18 +266,18 @@ struct SelectionInner {
     null: bool,
 }
 
-/// An algorithm and the choice between its drivers: what transforms under different keys have in common. Cheap to clone.
+/// An algorithm and the choice between its drivers, shared by its transforms under all keys. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Selection(Arc<SelectionInner>);
 
 impl Selection {
-    /// Between several drivers, by a plan for each [`Way`].
+    /// A choice between several drivers, by a plan for each [`Way`].
     pub(crate) fn new(info: AlgInfo, plans: [Plan; 2]) -> Self {
         let single = plans.iter().all(|plan| plan.winners().eq([0]));
         Selection(Arc::new(SelectionInner { info, plans, single, null: false }))
     }
 
-    /// Of one driver; `null` when that computes nothing.
+    /// One driver alone; `null` when it computes nothing.
     pub(crate) fn single(info: AlgInfo, null: bool) -> Self {
         Selection(Arc::new(SelectionInner { info, plans: [Plan::FIRST, Plan::FIRST], single: true, null }))
     }
@@ -293,12 +293,12 @@ impl Selection {
         if self.0.single { 0 } else { self.0.plans[way as usize].pick(bytes, burst) }
     }
 
-    /// Whether the driver is a null one, whose MAC leaves buffers as they are: no tag may ever match there.
+    /// Whether the driver is a null one. Its MAC leaves buffers as they are, so no tag may ever match.
     pub(crate) fn computes_nothing(&self) -> bool {
         self.0.null
     }
 
-    /// Whether the two are one lookup's result: operations under keys of both may share a burst.
+    /// Whether both come from one look-up, so that operations under keys of both may share a burst.
     #[inline]
     pub(crate) fn same(&self, other: &Selection) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(again.to_string(), table.to_string());
         let plan = Plan::new(&again, "hmac(sha1)", Way::Forward, &["slow", "fast"]);
         assert_eq!(plan.pick(144, 64), 1);
-        assert_eq!(plan.pick(144, 1), 0, "where nothing was measured the preferred driver serves");
+        assert_eq!(plan.pick(144, 1), 0, "the preferred driver serves where nothing was measured");
     }
 
     #[test]

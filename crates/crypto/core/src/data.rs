@@ -1,4 +1,4 @@
-//! The bytes of an operation: in place, from one buffer to another, or gathered and scattered over segments.
+//! The text of an operation: in place, from one buffer to another, or gathered and scattered over segments.
 
 use crate::wipe::wipe;
 use inout::InOutBuf;
@@ -14,8 +14,8 @@ pub enum Data<'a> {
         src: &'a [&'a [u8]],
         /// Pieces of the output, in order.
         dst: &'a mut [&'a mut [u8]],
-        /// Where the text is joined when a driver needs it in one piece. Kept by the caller so that nothing is
-        /// allocated once it has grown; wiped after use.
+        /// Buffer in which the text is joined, because drivers take it in one piece. The caller keeps it, so that
+        /// nothing is allocated once it has grown; it is wiped after use.
         scratch: &'a mut Scratch,
     },
 }
@@ -60,8 +60,7 @@ impl Scratch {
         Scratch(Vec::new())
     }
 
-    /// Joins `src` into one piece of `len` bytes, lets `f` change it in place, and deals the result out over `dst`.
-    /// When `f` fails nothing is dealt out.
+    /// Joins `src` into one piece, lets `f` change it in place, and scatters the result over `dst`, unless `f` fails.
     pub(crate) fn through<E>(
         &mut self,
         src: &[&[u8]],
@@ -69,7 +68,7 @@ impl Scratch {
         f: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.0.clear();
-        // At once, so that no half of the text stays behind in a buffer that was too small.
+        // Reserved at once: growing piece by piece would leave text behind in the freed, smaller buffers.
         self.0.reserve(src.iter().map(|piece| piece.len()).sum());
         for piece in src {
             self.0.extend_from_slice(piece);
@@ -90,7 +89,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // All of it: a panic in `through` may have left a text behind that a shorter one did not cover.
+        // The whole capacity: a panic in `through` may have left a text behind that a later, shorter one did not cover.
         self.0.resize(self.0.capacity(), 0);
         wipe(&mut self.0);
     }

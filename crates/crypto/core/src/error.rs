@@ -1,11 +1,11 @@
-//! What can go wrong, for whom. Nothing here knows an errno: `engine` maps these in one place.
+//! Errors of operations, keys and look-ups. No errno is known here: the engine maps these errors in one place.
 
 use core::fmt;
 
 /// The outcome of one operation of a burst.
 pub type Status = Result<(), OpError>;
 
-/// Why one operation failed. The others of its burst are not affected.
+/// The reason for which one operation failed. The others of its burst are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpError {
     /// The data length does not suit the mode (not a whole number of blocks, shorter than one block for XTS, ...).
@@ -40,7 +40,7 @@ impl fmt::Display for OpError {
 
 impl core::error::Error for OpError {}
 
-/// Why a key was refused.
+/// The reason for which a key was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyError {
     /// The algorithm takes no key (a plain hash).
@@ -69,14 +69,14 @@ impl fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
-/// Why a name did not lead to an algorithm.
+/// The reason for which a name did not lead to an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupError {
     /// The name does not parse: position in bytes and what was expected there.
     Name {
         /// Offset of the offending byte.
         at: usize,
-        /// What the grammar wanted.
+        /// The token that the grammar expects there.
         expected: &'static str,
     },
     /// No row has this name, of this kind, and no template makes it.

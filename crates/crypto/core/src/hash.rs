@@ -68,7 +68,7 @@ impl HashTfm {
     /// Hashes one message.
     ///
     /// # Errors
-    /// As the driver has them; software drivers do not fail.
+    /// The driver's; software drivers do not fail.
     pub fn one(&self, data: &[&[u8]], digest: &mut [u8]) -> Status {
         let mut op = [HashOp::new(data, digest)];
         let bytes = data.iter().map(|d| d.len()).sum();

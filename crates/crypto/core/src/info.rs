@@ -1,11 +1,11 @@
-//! Facts about algorithms that hold whatever driver serves them.
+//! Properties of algorithms that do not depend on the driver.
 
 /// The types of algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Hashes and MACs (AF_ALG "hash").
     Hash,
-    /// MACs that need a nonce. Not reachable through AF_ALG.
+    /// MACs that need a nonce; AF_ALG does not offer them.
     NonceMac,
     /// Ciphers without authentication.
     Skcipher,
@@ -16,7 +16,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word that `sockaddr_alg.salg_type` and the command line use.
+    /// The name in `sockaddr_alg.salg_type` and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,16 +32,16 @@ impl Kind {
 /// A set of lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lens {
-    /// None at all (an algorithm without key or tag).
+    /// No length: the algorithm has no key, or no tag.
     None,
-    /// All from the first to the second, both included.
+    /// All lengths from the first to the second, both included.
     Range(usize, usize),
-    /// Exactly these, ascending.
+    /// Exactly these lengths, ascending.
     Of(&'static [usize]),
 }
 
 impl Lens {
-    /// Whether `len` belongs to it.
+    /// Whether `len` is one of these lengths.
     #[must_use]
     pub fn contains(&self, len: usize) -> bool {
         match self {
@@ -51,7 +51,7 @@ impl Lens {
         }
     }
 
-    /// The smallest, 0 when empty.
+    /// The smallest length, 0 when there is none.
     #[must_use]
     pub fn min(&self) -> usize {
         match self {
@@ -61,7 +61,7 @@ impl Lens {
         }
     }
 
-    /// The largest, 0 when empty.
+    /// The largest length, 0 when there is none.
     #[must_use]
     pub fn max(&self) -> usize {
         match self {
@@ -77,19 +77,19 @@ impl Lens {
 pub enum KeyUse {
     /// Never (`sha256`).
     None,
-    /// It works without, and a key changes the result (`blake2b-256`, `crc32c`, `xxhash64`); kernel:
+    /// The algorithm also works without a key (`blake2b-256`, `crc32c`, `xxhash64`); the kernel's
     /// `CRYPTO_ALG_OPTIONAL_KEY`.
     Optional,
     /// Always (`hmac(sha256)`).
     Required,
 }
 
-/// The mode of operation of a cipher or AEAD, as far as something beside its driver depends on it.
+/// The mode of operation of a cipher or AEAD, where code other than its driver depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CipherMode {
     /// Electronic codebook; it has no IV.
     Ecb,
-    /// Cipher block chaining: the IV on return is the last ciphertext block, and `cts` can be put on it.
+    /// Cipher block chaining: the IV on return is the last ciphertext block, and `cts` may wrap it.
     Cbc,
     /// Counter mode over the whole block: the IV on return is the next counter.
     Ctr,
@@ -103,19 +103,19 @@ pub enum CipherMode {
     Other,
 }
 
-/// How the bytes of a key are laid out.
+/// The layout of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
     /// One key.
     Plain,
     /// An `rtattr` with the length of the cipher's key, the MAC's key, the cipher's key (`crypto/authenc.c`).
     Authenc {
-        /// Keys that the cipher takes.
+        /// Key lengths of the cipher.
         cipher_key_lens: Lens,
     },
 }
 
-/// What is true of an algorithm whatever driver serves it. Lengths in bytes.
+/// Properties of an algorithm that do not depend on the driver. Lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlgInfo {
     /// Generic name, `gcm(aes)`.
@@ -125,11 +125,11 @@ pub struct AlgInfo {
     /// `cra_blocksize`: 1 for stream ciphers and AEADs over them, the compression block for hashes.
     pub block_len: usize,
     /// `chunksize` of a cipher: the granule in which a text may be split between calls (CTR: 16, ChaCha20: 64).
-    /// Equal to `block_len` for block modes; 1 where it means nothing.
+    /// Equal to `block_len` for block modes; 1 for algorithms that are not ciphers.
     pub chunk_len: usize,
-    /// Keys it takes.
+    /// Accepted key lengths.
     pub key_lens: Lens,
-    /// Whether it takes one.
+    /// Whether a key is needed.
     pub key_use: KeyUse,
     /// Layout of the key.
     pub key_format: KeyFormat,
@@ -137,13 +137,13 @@ pub struct AlgInfo {
     pub empty_key: bool,
     /// Mode of a cipher or AEAD.
     pub mode: CipherMode,
-    /// IV or nonce that the caller gives.
+    /// Length of the IV or nonce that the caller supplies.
     pub iv_len: usize,
     /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
     pub digest_len: usize,
-    /// Tags that an AEAD can be asked for.
+    /// Tag lengths that an AEAD offers.
     pub tag_lens: Lens,
-    /// Kept for old protocols only; `sealane crypto list` marks it.
+    /// Whether it is kept for old protocols only; `sealane crypto list` marks it.
     pub legacy: bool,
 }
 
@@ -215,13 +215,13 @@ impl AlgInfo {
         AlgInfo { kind: Kind::Rng, ..AlgInfo::hash(name, 1, 0) }
     }
 
-    /// The same, in this mode.
+    /// The same algorithm with its mode set.
     #[must_use]
     pub fn mode(self, mode: CipherMode) -> Self {
         AlgInfo { mode, ..self }
     }
 
-    /// The same, marked as kept for old protocols only.
+    /// The same algorithm, marked as kept for old protocols only.
     #[must_use]
     pub fn legacy(self) -> Self {
         AlgInfo { legacy: true, ..self }

@@ -1,4 +1,4 @@
-//! Keys that a driver has prepared.
+//! Prepared keys.
 
 use crate::error::KeyError;
 use core::any::Any;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 /// A key in the form in which one driver uses it: midstates, round keys, powers of H.
 ///
-/// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and all of it lives in Rust-owned
-/// memory (no pointer into a C heap, to a thread-local, or to a per-process handle), because the shim shares prepared
-/// keys between processes after `fork`.
+/// Contract for every driver: the bytes are wiped on drop; there is no `Debug`; and the key lies in memory that Rust
+/// owns (without pointers into a C heap, to a thread-local, or to a per-process handle), because the shim shares
+/// prepared keys between processes after `fork`.
 pub trait PreparedKey: Any + Send + Sync {}
 
 impl<T: Any + Send + Sync> PreparedKey for T {}
@@ -32,10 +32,10 @@ pub(crate) fn prepare<'a, D: ?Sized + 'a>(
     drivers.map(|driver| Ok(Keyed { driver: driver.clone(), key: prepare(driver)? })).collect()
 }
 
-/// How many cache lines of a key are asked for ahead: AES' round keys and the powers of H.
+/// Cache lines of a key that are prefetched: the round keys of AES and the powers of H.
 const WARM_LINES: usize = 24;
 
-/// Asks for the memory of a burst's keys where they differ, so that the misses overlap.
+/// Prefetches the keys of a burst where they differ, so that their cache misses overlap.
 pub(crate) fn warm<'a, D: ?Sized + 'a>(burst: impl Iterator<Item = &'a Slots<D>>, slot: usize) {
     let mut last = core::ptr::null();
     for slots in burst {

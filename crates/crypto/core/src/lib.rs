@@ -1,4 +1,4 @@
-//! The crypto core of Sealane: algorithms by their kernel names, served by the driver that measurement favours.
+//! The crypto core of Sealane: algorithms under their kernel names, each served by the fastest measured driver.
 //!
 //! From name to bytes, top to bottom:
 //!
@@ -6,8 +6,8 @@
 //! - [`registry`] holds one [`registry::Row`] for each driver, as `/proc/crypto` does, and resolves a name to an
 //!   [`registry::Alg`]: the drivers that may serve it, each of which has passed its self-test;
 //! - [`choice`] says which of them is fastest for a length and a burst on this machine;
-//! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key prepared once ([`mac::MacTfm`], ...) and take
-//!   bursts of operations, a status each, order kept, no allocation for an operation;
+//! - [`hash`], [`mac`], [`skcipher`], [`aead`] and [`rng`] hold a key that was prepared once ([`mac::MacTfm`], ...) and
+//!   run bursts of operations in order, with a status for each and without allocating;
 //! - drivers do the work. Each family of them is a crate of its own (`crypto-portable`, `crypto-simd`, `crypto-awslc`,
 //!   ...); only [`null`], which computes nothing, is here.
 //!

@@ -1,7 +1,7 @@
-//! Message authentication codes: keyed hashes (HMAC, CMAC, ...), and apart from them the MACs that need a nonce.
+//! Message authentication codes: keyed hashes (HMAC, CMAC, ...), and MACs that need a nonce.
 //!
-//! The two are different types on purpose: a nonce MAC (GMAC, Poly1305) gives its key away when a nonce is used twice,
-//! so it must not fit where a plain MAC is wanted (TCP-AO has no nonce).
+//! The two are different types on purpose: a nonce MAC (GMAC, Poly1305) reveals its key when a nonce is used twice, so
+//! it must not be accepted in place of a plain MAC (TCP-AO has no nonce).
 
 use crate::choice::{STREAM_BYTES, Selection, Way};
 use crate::error::{KeyError, OpError, Status};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The longest tag of any MAC here (HMAC-SHA-512, BLAKE2b-512), in bytes.
 pub const MAX_TAG_LEN: usize = 64;
 
-/// How many tags a verification computes at a time on the stack.
+/// Tags that a verification computes at a time, on the stack.
 const VERIFY_CHUNK: usize = 64;
 
 /// One message to authenticate.
@@ -103,8 +103,8 @@ impl MacTfm {
         as_prepared(&*self.slots[slot].key)
     }
 
-    /// For drivers: the address of that key. Transforms of one algorithm ([`Self::same_alg`]) have keys of one type in one slot,
-    /// so a driver that has checked the type of one need not check the others.
+    /// For drivers: the address of that key. Transforms of one algorithm ([`Self::same_alg`]) have keys of one type in
+    /// one slot, so a driver that has checked the type of one need not check the others.
     #[inline]
     #[must_use]
     pub fn key_address(&self, slot: usize) -> *const () {
@@ -114,7 +114,7 @@ impl MacTfm {
     /// Computes one tag.
     ///
     /// # Errors
-    /// As the driver has them; software drivers do not fail.
+    /// The driver's; software drivers do not fail.
     pub fn sign(&self, data: &[&[u8]], tag: &mut [u8]) -> Status {
         let mut op = [MacOp::new(self, data, tag)];
         let bytes = op[0].len();
@@ -176,7 +176,7 @@ pub struct VerifyOp<'a> {
 }
 
 /// Checks each tag of `ops` in constant time. An empty tag never matches, nor does any tag under a null driver.
-#[expect(clippy::missing_panics_doc, reason = "the buffers are as many as the operations of a chunk")]
+#[expect(clippy::missing_panics_doc, reason = "there are as many buffers as operations in a chunk")]
 pub fn verify(ops: &mut [VerifyOp<'_>]) {
     if let [only] = ops {
         let mut buf = [0u8; MAX_TAG_LEN];
@@ -235,8 +235,8 @@ impl VerifyOp<'_> {
     }
 }
 
-/// Compares tags in a time that depends on their lengths alone, word by word: byte by byte, as `subtle` does, takes as
-/// long as a tenth of a short MAC.
+/// Compares tags in a time that depends only on their lengths. It goes word by word: byte by byte, as `subtle` does,
+/// the comparison takes a tenth of the time of a short MAC.
 fn same(a: &[u8], b: &[u8]) -> bool {
     let (a_words, a_tail) = a.as_chunks::<4>();
     let (b_words, b_tail) = b.as_chunks::<4>();
@@ -247,7 +247,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     for (x, y) in a_tail.iter().zip(b_tail) {
         differing |= u32::from(x ^ y);
     }
-    // Only here may the compiler know what the loops found, so they cannot end early.
+    // The barrier hides the meaning of `differing` from the compiler, so that the loops do not end early.
     a.len() == b.len() && core::hint::black_box(differing) == 0
 }
 
@@ -255,8 +255,8 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 pub struct NonceMacOp<'a> {
     /// The key.
     pub tfm: &'a NonceMacTfm,
-    /// Unique for each message under one key; [`AlgInfo::iv_len`](crate::AlgInfo::iv_len) bytes. Empty for Poly1305,
-    /// whose key itself serves for one message only.
+    /// The nonce, unique for each message under one key; [`AlgInfo::iv_len`](crate::AlgInfo::iv_len) bytes. Empty for
+    /// Poly1305, whose key serves one message only.
     pub nonce: &'a [u8],
     /// The message, in pieces.
     pub data: &'a [&'a [u8]],

@@ -1,9 +1,9 @@
-//! Drivers that compute nothing: what a burst, a system call or a packet costs without its cryptography.
+//! Drivers that compute nothing. They show what a burst, a system call or a packet costs without its cryptography.
 //!
-//! They are for measuring only. A null row protects nothing and **never authenticates**: a MAC or digest buffer keeps the
-//! bytes it held, a text is neither encrypted nor copied, and [`open`](crate::aead::AeadTfm::open) always fails with
-//! [`OpError::Auth`] and wipes its output. Rows are [exempt](Row::exempt): no generic name leads to them, only the exact
-//! driver name (`gcm-aes-null`).
+//! They are for measuring only. A null row protects nothing and **never authenticates**: a MAC or digest buffer keeps
+//! the bytes it held, a text is neither encrypted nor copied, and [`open`](crate::aead::AeadTfm::open) always fails
+//! with [`OpError::Auth`] and wipes its output. Rows are [exempt](Row::exempt): no generic name leads to them, only the
+//! exact driver name (`gcm-aes-null`).
 
 use crate::aead::{AeadDriver, FlatAeadOp};
 use crate::error::{KeyError, OpError, Status};
@@ -15,13 +15,13 @@ use crate::registry::{Driver, Row};
 use crate::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver, SkcipherOp};
 use std::sync::Arc;
 
-/// The name that these rows carry as their module.
+/// The module name of these rows.
 pub const MODULE: &str = "null";
 
-/// Below everything else, though an exempt row is not compared by it.
+/// Below every other priority, though an exempt row is never compared by it.
 pub const PRIORITY: u32 = 0;
 
-/// A null row for the algorithms that matter in measurements: those of TCP-AO, ESP and disks.
+/// A null row for each algorithm that is commonly measured: those of TCP-AO, ESP and disks.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     const AES: Lens = Lens::Of(&[16, 24, 32]);
@@ -59,7 +59,7 @@ fn row(driver: Driver, info: AlgInfo) -> Row {
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, driver).exempt()
 }
 
-/// Nothing, under keys of these lengths.
+/// A driver that accepts keys of these lengths and computes nothing.
 struct Null(Lens);
 
 impl Null {

@@ -1,13 +1,13 @@
-//! Rows as `/proc/crypto` prints them (`crypto/proc.c` and the `show` function of each type).
+//! Rows in the format of `/proc/crypto` (`crypto/proc.c` and the `show` function of each type).
 
 use crate::info::Kind;
 use crate::registry::{Row, TestState};
 use core::fmt::{self, Write};
 
-/// Writes the paragraph of one row, with its closing blank line.
+/// Writes the paragraph of one row and the blank line after it.
 ///
 /// # Errors
-/// As `out` has them.
+/// Those of `out`.
 pub fn render(row: &Row, out: &mut impl Write) -> fmt::Result {
     let info = &row.info;
     let mut field = |name: &str, value: &dyn fmt::Display| writeln!(out, "{name:<12} : {value}");

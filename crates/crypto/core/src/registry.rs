@@ -1,8 +1,9 @@
-//! Rows and names: what `/proc/crypto` lists, and how a name becomes drivers.
+//! The rows that `/proc/crypto` lists, and the look-up of drivers by name.
 //!
-//! The law is the kernel's (`crypto/api.c`): a name that equals a driver's name is that driver; a generic name is served
-//! by the best driver that has it. "Best" is measured here ([`crate::choice`]) and falls back to priority where nothing
-//! was measured; on a tie the later registration wins. No driver serves before its self-test has passed.
+//! Look-up follows the kernel (`crypto/api.c`): a driver name selects that driver; a generic name selects the best
+//! driver of the algorithm. The best driver is the fastest measured one ([`crate::choice`]), or the one of highest
+//! priority where nothing was measured; on a tie the later registration wins. No driver serves before its self-test has
+//! passed.
 
 use crate::aead::{AeadDriver, AeadTfm};
 use crate::choice::{Plan, Selection, Table, Way};
@@ -56,7 +57,7 @@ impl Driver {
     }
 }
 
-/// How far a row has come.
+/// The state of a row's self-test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TestState {
@@ -66,7 +67,7 @@ pub enum TestState {
     Passed = 1,
     /// Failed: the row is never selected.
     Failed = 2,
-    /// Exempt, because it computes nothing on purpose (`null`); it serves only by its driver name.
+    /// Exempt, because it computes nothing on purpose (`null`); only its driver name selects it.
     Exempt = 3,
 }
 
@@ -78,7 +79,7 @@ pub struct Row {
     pub driver: String,
     /// The library or unit it comes from: `portable`, `awslc`, `ipsecmb`, `avx512`, `kernel`, ...
     pub module: &'static str,
-    /// Preference where nothing was measured; higher is better.
+    /// Priority, used where nothing was measured; higher is better.
     pub priority: u32,
     imp: Driver,
     state: AtomicU8,
@@ -91,14 +92,14 @@ impl Row {
         Row { info, driver: driver.to_owned(), module, priority, imp, state: AtomicU8::new(TestState::Untested as u8) }
     }
 
-    /// The same, exempt from self-tests and never picked by its generic name.
+    /// The same row, exempt from self-tests and never selected by its generic name.
     #[must_use]
     pub fn exempt(self) -> Self {
         self.state.store(TestState::Exempt as u8, Ordering::Relaxed);
         self
     }
 
-    /// How far it has come.
+    /// The state of its self-test.
     #[must_use]
     pub fn test_state(&self) -> TestState {
         match self.state.load(Ordering::Acquire) {
@@ -118,14 +119,14 @@ impl Row {
         }
     }
 
-    /// Its implementation, for a driver that wraps another one.
+    /// The implementation, for a driver that wraps another one.
     #[must_use]
     pub fn imp(&self) -> &Driver {
         &self.imp
     }
 }
 
-/// A self-test: checks one row by an [`Alg`] that consists of just that row. The text says what differed.
+/// A self-test: checks one row through an [`Alg`] of just that row. The error says what differed.
 pub type SelfTest = fn(&Alg) -> Result<(), String>;
 
 struct AlgInner {
@@ -139,7 +140,7 @@ struct AlgInner {
 pub struct Alg(Arc<AlgInner>);
 
 impl Alg {
-    /// Of one driver, tested or not, as self-tests and measurements use it.
+    /// An algorithm of one driver, tested or not, for self-tests and measurements.
     #[must_use]
     pub fn of_row(row: &Arc<Row>, entropy: &Arc<dyn Entropy>) -> Self {
         let null = row.test_state() == TestState::Exempt;
@@ -150,7 +151,7 @@ impl Alg {
         }))
     }
 
-    /// Facts that hold whatever driver serves.
+    /// Its properties, the same for all its drivers.
     #[must_use]
     pub fn info(&self) -> &AlgInfo {
         self.0.selection.info()
@@ -172,7 +173,7 @@ impl Alg {
         panic!("{} is of type {}", self.info().name, self.info().kind.name())
     }
 
-    /// The drivers of the rows, which are of one kind.
+    /// The drivers of all rows, which are of one kind.
     fn drivers<'a, D: ?Sized + 'a>(
         &'a self,
         of: fn(&'a Driver) -> Option<&'a Arc<D>>,
@@ -192,7 +193,7 @@ impl Alg {
     /// A MAC under `key`; for [`KeyUse::Optional`](crate::KeyUse::Optional) the empty key is the unkeyed hash.
     ///
     /// # Errors
-    /// [`KeyError`] as the algorithm has it.
+    /// [`KeyError`] when the algorithm refuses the key.
     ///
     /// # Panics
     /// When this is not a MAC.
@@ -206,7 +207,7 @@ impl Alg {
     /// A nonce MAC under `key`.
     ///
     /// # Errors
-    /// [`KeyError`] as the algorithm has it.
+    /// [`KeyError`] when the algorithm refuses the key.
     ///
     /// # Panics
     /// When this is not a nonce MAC.
@@ -217,7 +218,7 @@ impl Alg {
     /// A cipher under `key`.
     ///
     /// # Errors
-    /// [`KeyError`] as the algorithm has it.
+    /// [`KeyError`] when the algorithm refuses the key.
     ///
     /// # Panics
     /// When this is not a cipher.
@@ -228,7 +229,7 @@ impl Alg {
     /// An AEAD under `key`.
     ///
     /// # Errors
-    /// [`KeyError`] as the algorithm has it.
+    /// [`KeyError`] when the algorithm refuses the key.
     ///
     /// # Panics
     /// When this is not an AEAD.
@@ -269,8 +270,8 @@ pub struct Registry {
     instances: OnceBox<Instance>,
 }
 
-/// A row that a template has made, in a list that only grows. It is not a list under a lock, because the registry is
-/// shared between processes after `fork`, and a lock's holder may be in another one.
+/// A row that a template has made, in a list that only grows. The list has no lock: the registry is shared between
+/// processes after `fork`, and a lock might be held by another process.
 struct Instance {
     /// The name that was asked for: the generic one, or one with drivers' names in it.
     asked: String,
@@ -278,7 +279,7 @@ struct Instance {
     next: OnceBox<Instance>,
 }
 
-/// How many instances are kept; what is asked for beyond these is made and tested each time.
+/// The most instances that are kept. Further ones are made and tested at each look-up.
 const MAX_INSTANCES: usize = 256;
 
 /// Collects rows; see [`Registry::builder`].
@@ -331,13 +332,13 @@ impl Registry {
     /// Runs a row's self-test unless it has run.
     ///
     /// # Errors
-    /// What differed.
+    /// A text that says what differed.
     pub fn self_test(&self, row: &Arc<Row>) -> Result<(), String> {
         match row.test_state() {
             TestState::Passed | TestState::Exempt => Ok(()),
             // A failed row is tested again, because the caller wants the reason.
             TestState::Untested | TestState::Failed => {
-                // Two threads may test the same row at once: it costs time, not truth, and needs no lock.
+                // Two threads may test the same row at once, which costs time but needs no lock.
                 let result = (self.self_test)(&Alg::of_row(row, &self.entropy));
                 let state = if result.is_ok() { TestState::Passed } else { TestState::Failed };
                 row.state.store(state as u8, Ordering::Release);
@@ -374,7 +375,8 @@ impl Registry {
         }
         // The sort is stable and the rows come latest first, so on a tie the later registration wins.
         rows.sort_by_key(|r| std::cmp::Reverse(r.priority));
-        // Only rows that win somewhere are tested and keyed. A failure takes its row out and the rest is asked again.
+        // Only rows that win somewhere are tested and keyed. A row that fails is removed, and the others are compared
+        // again.
         loop {
             let Some(first) = rows.first() else {
                 return Err(LookupError::SelfTest(name.to_owned()));
@@ -415,10 +417,10 @@ impl Registry {
                 Some(taken) => slot = &taken.next,
                 None => match slot.set(instance) {
                     Ok(()) => return,
-                    // Somebody else has just appended: go on behind that.
+                    // Another thread has just appended: go on behind its instance.
                     Err(back) => {
                         instance = back;
-                        slot = &slot.get().expect("a slot that refuses is taken").next;
+                        slot = &slot.get().expect("an occupied slot refuses").next;
                     }
                 },
             }
@@ -434,7 +436,7 @@ impl Registry {
             .templates
             .iter()
             .find_map(|template| template(self, &parsed))
-            // A name that mixes generic and driver names is neither of the two names of what it would make.
+            // A name that mixes generic and driver names equals neither name of the row that it makes.
             .filter(|row| row.info.kind == kind && (row.info.name == name || row.driver == name))
             .map(Arc::new)
             .ok_or(LookupError::NotFound)?;
@@ -455,28 +457,28 @@ impl Builder {
         self
     }
 
-    /// Adds templates; the first that makes a row from a name wins.
+    /// Adds templates; the first one that makes a row from a name is used.
     #[must_use]
     pub fn templates(mut self, templates: impl IntoIterator<Item = Template>) -> Self {
         self.registry.templates.extend(templates);
         self
     }
 
-    /// Decides between drivers by this table.
+    /// Sets the table that decides between drivers.
     #[must_use]
     pub fn table(mut self, table: Table) -> Self {
         self.registry.table = table;
         self
     }
 
-    /// Takes entropy from here.
+    /// Sets the entropy source.
     #[must_use]
     pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
         self.registry.entropy = entropy;
         self
     }
 
-    /// The registry; from now on it is only read.
+    /// Builds the registry, which is read-only from now on.
     #[must_use]
     pub fn build(self) -> Registry {
         self.registry

@@ -2,7 +2,7 @@
 
 use crate::error::{KeyError, OpError};
 
-/// Where entropy comes from. The host (shim, daemon, test) gives one; the core opens no device.
+/// A source of entropy, supplied by the host (shim, daemon, test); the core opens no device.
 pub trait Entropy: Send + Sync {
     /// Fills `out` with fresh random bytes.
     ///
@@ -13,7 +13,7 @@ pub trait Entropy: Send + Sync {
 
 /// A driver for one generator.
 pub trait RngDriver: Send + Sync {
-    /// A generator that has not been seeded. It may keep `entropy` for reseeding.
+    /// Returns a generator that has not been seeded. It may keep `entropy` for reseeding.
     fn start(&self, entropy: std::sync::Arc<dyn Entropy>) -> Box<dyn RngState>;
     /// Seed length in bytes that the kernel reports (`seedsize`); 0 when any or none is taken.
     fn seed_len(&self) -> usize;
@@ -27,7 +27,7 @@ pub trait RngState: Send + Sync {
     /// # Errors
     /// [`KeyError::Length`] when the seed is too short, [`KeyError::Driver`] when entropy failed.
     fn seed(&mut self, seed: &[u8]) -> Result<(), KeyError>;
-    /// Replaces the entropy source by `entropy` for the next [`Self::seed`]: tests and CAVP vectors
+    /// Replaces the entropy source by `entropy` for the next [`Self::seed`], for tests and CAVP vectors
     /// (`ALG_SET_DRBG_ENTROPY`).
     ///
     /// # Errors
@@ -36,6 +36,6 @@ pub trait RngState: Send + Sync {
     /// Fills `out`, mixing in `additional` input.
     ///
     /// # Errors
-    /// [`OpError::Driver`] when the generator was never seeded and needs to be, or entropy failed.
+    /// [`OpError::Driver`] when the generator needs a seed and has none, or when the entropy source failed.
     fn generate(&mut self, additional: &[u8], out: &mut [u8]) -> Result<(), OpError>;
 }

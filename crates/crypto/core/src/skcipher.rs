@@ -33,7 +33,7 @@ pub struct SkcipherOp<'a> {
     /// Encrypt or decrypt.
     pub dir: Direction,
     /// In: the IV, `iv_len` bytes. Out: the IV that continues this text, as Linux leaves it in the request
-    /// (CBC: the last ciphertext block; CTR: the next counter; ECB: nothing; others: see each driver).
+    /// (CBC: the last ciphertext block; CTR: the next counter; ECB: none; others: see each driver).
     pub iv: &'a mut [u8],
     /// The text, in one piece; [`SkcipherTfm::one`] takes scattered ones.
     pub data: InOutBuf<'a, 'a, u8>,
@@ -55,8 +55,8 @@ pub struct FlatSkcipherOp<'a, 'b> {
 
 /// A driver for one cipher mode.
 ///
-/// Lengths are checked here, by the driver: [`OpError::Length`] for a text that the mode cannot take. A text of length
-/// zero succeeds and changes nothing, except under XTS and CTS, which need a block.
+/// The driver checks the length of a text, and returns [`OpError::Length`] for one that the mode cannot take. An empty
+/// text succeeds and changes nothing, except under XTS and CTS, which need a block.
 pub trait SkcipherDriver: Send + Sync {
     /// Prepares a key.
     ///
@@ -117,7 +117,8 @@ impl SkcipherTfm {
     /// Runs one text. `iv` is the IV on entry and the continuing IV on return.
     ///
     /// # Errors
-    /// [`OpError::Nonce`] when `iv` has not the algorithm's length, [`OpError::Length`] as the mode demands.
+    /// [`OpError::Nonce`] when `iv` has the wrong length, [`OpError::Length`] when the mode does not take the text's
+    /// length.
     pub fn one(&self, dir: Direction, iv: &mut [u8], data: Data<'_>) -> Status {
         if iv.len() != self.info().iv_len {
             return Err(OpError::Nonce);

@@ -1,14 +1,14 @@
 //! Algorithm names: `gcm(aes)`, `authenc(hmac(sha256),cbc(aes))`, `sha256`.
 //!
-//! The grammar is the kernel's (`crypto/algapi.c`): a word, or a word with arguments in parentheses separated by commas.
-//! Driver names use the same grammar (`cbc(ecb(aes-generic))`, `gcm-aes-awslc`).
+//! The grammar is the kernel's (`crypto/algapi.c`): a word, or a word with arguments in parentheses separated by
+//! commas. Driver names use the same grammar (`cbc(ecb(aes-generic))`, `gcm-aes-awslc`).
 
 use crate::error::LookupError;
 
 /// The longest name that the kernel's ABI carries: `CRYPTO_MAX_ALG_NAME` is 128 with the closing NUL.
 pub const MAX_NAME_LEN: usize = 127;
 
-/// How deep parentheses may nest. The kernel's longest real names nest three deep.
+/// The depth to which parentheses may nest. The kernel's longest real names nest three deep.
 pub const MAX_DEPTH: usize = 8;
 
 /// A parsed name. Every piece borrows from the name itself.
@@ -38,7 +38,7 @@ impl<'a> Name<'a> {
         Ok(name)
     }
 
-    /// The only argument, when there is exactly one.
+    /// The argument, if there is exactly one.
     #[must_use]
     pub fn only_arg(&self) -> Option<&Name<'a>> {
         match &self.args[..] {

@@ -1,8 +1,8 @@
 //! Algorithms composed of others: `rfc4106(gcm(aes))`, `authenc(hmac(sha256),cbc(aes))`, `cts(cbc(aes))`, ...
 //!
-//! A template resolves its parts through the [`Registry`], each with its own choice by measurement, so that a fast
-//! driver of a part serves every composition. The row it makes is named as Linux names its instances: the generic name
-//! from the parts' generic names, the driver name from their drivers'.
+//! A template looks its parts up in the [`Registry`], each with its own measured choice of drivers, so that a fast
+//! driver of a part serves every composition. Rows are named as Linux names its instances: the generic name is composed
+//! of the parts' generic names, the driver name of their driver names.
 
 mod authenc;
 mod cts;
@@ -15,10 +15,10 @@ use crate::info::{AlgInfo, Kind, Lens};
 use crate::registry::{Alg, Driver, Registry, Row, Template};
 use crate::template::Name;
 
-/// What composed rows carry as their module.
+/// The module name of composed rows.
 pub const MODULE: &str = "template";
 
-/// How many operations of a burst a composition hands to its parts at a time.
+/// The most operations of a burst that a composition hands to its parts at a time.
 const CHUNK: usize = 32;
 
 /// The longest IV of a cipher here (XChaCha, Adiantum), in bytes.
@@ -39,8 +39,7 @@ pub fn all() -> Vec<Template> {
     ]
 }
 
-/// Compositions that are worth listing although nobody has asked for them yet: those of protocols, and of Linux's
-/// clients.
+/// Compositions that protocols and clients of Linux use, which are listed even before they are first looked up.
 #[must_use]
 pub fn well_known() -> &'static [(Kind, &'static str)] {
     const AEAD: Kind = Kind::Aead;
@@ -79,12 +78,12 @@ fn only_part(registry: &Registry, kind: Kind, name: &Name<'_>, template: &str) -
     part(registry, kind, name.only_arg()?)
 }
 
-/// The driver that a part is named after: the one that serves long texts.
+/// The driver name of a part: that of the driver that serves long texts.
 fn driver_of(alg: &Alg) -> &str {
     &alg.row_for(Way::Forward, STREAM_BYTES, 1).driver
 }
 
-/// A row named after its parts; `info.name` is filled in here.
+/// Makes a row named after its parts, and sets `info.name`.
 fn row(template: &str, parts: &[&Alg], info: AlgInfo, driver: Driver) -> Row {
     let join = |names: Vec<&str>| format!("{template}({})", names.join(","));
     let name = join(parts.iter().map(|alg| &*alg.info().name).collect());

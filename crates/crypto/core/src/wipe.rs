@@ -1,4 +1,4 @@
-//! Overwriting secrets at the speed of memory.
+//! Fast wiping of secrets.
 
 use zeroize::DefaultIsZeroes;
 

@@ -1,4 +1,4 @@
-//! Making a calibrated table.
+//! Calibration: measures the drivers and writes a table.
 
 use crate::measure::{Shape, Workload, in_turns};
 use crate::tables::cpu_model;
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds of one cell. The fastest counts: it is the one that nothing else disturbed.
+/// Rounds of one cell. The fastest one counts, because other work of the machine disturbed it least.
 const ROUNDS: u32 = 5;
 
-/// What calibration is doing, for a progress display.
+/// The progress of calibration, for a display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The algorithm being measured.
@@ -23,8 +23,8 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// Measures every algorithm that has more than one driver and whose name contains `only`; each driver gets `cell` of time
-/// for each cell. Drivers that fail their self-test are left out.
+/// Measures every algorithm that has more than one driver and whose name contains `only`, `cell` of time for each
+/// driver and cell. Drivers that fail their self-test are left out.
 ///
 /// Measurements for other algorithms that `base` holds are kept.
 pub fn calibrate(
@@ -69,7 +69,7 @@ pub fn calibrate(
     table
 }
 
-/// The nearest length that the mode takes: whole blocks.
+/// The shape with its length rounded up to whole blocks, which the mode takes.
 #[must_use]
 pub fn measurable(alg: &Alg, shape: Shape) -> Shape {
     let info = alg.info();

@@ -1,7 +1,7 @@
 //! All drivers of this build in one registry, and the measurements that choose between them.
 //!
-//! Programs, the shim and tests take their [`registry`] from here. Which libraries a build lacks, and how to
-//! get them, says [`left_out`]. [`tables`] finds the calibrated table of this machine, [`calibrate`] makes one with
+//! Programs, the shim and tests take their [`registry`] from here. [`left_out`] names the libraries that a build lacks,
+//! and says how to get them. [`tables`] finds the calibrated table of this machine, [`calibrate`] makes one with
 //! [`measure`].
 
 pub mod calibrate;
@@ -32,9 +32,9 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// The rows of the kernel's own AF_ALG; none where it has no AF_ALG. They are to be measured and compared against, and
-/// not part of [`registry`]: their threads keep sockets open, which would surprise a program that the shim serves, and
-/// asking for them may make the kernel load modules.
+/// The rows of the kernel's own AF_ALG; none where the kernel lacks it. They serve measurements and comparisons and are
+/// not part of [`registry`]: they keep sockets open for each thread, which would surprise a program that the shim
+/// serves, and looking them up may make the kernel load modules.
 #[must_use]
 pub fn kernel_rows() -> Vec<Row> {
     #[cfg(feature = "kernel")]
@@ -43,7 +43,8 @@ pub fn kernel_rows() -> Vec<Row> {
     Vec::new()
 }
 
-/// What is true of an algorithm whatever driver serves it (lengths, `legacy`, ...) is said once, by the portable row.
+/// Copies the properties of algorithms (lengths, `legacy`, ...) from the portable rows to the others, so that all rows
+/// of an algorithm agree.
 fn agree(rows: &mut [Row]) {
     let portable = rows.iter().filter(|row| row.module == sealane_crypto_portable::MODULE);
     let infos: HashMap<_, _> = portable.map(|row| ((row.info.kind, row.info.name.clone()), row.info.clone())).collect();
@@ -54,7 +55,7 @@ fn agree(rows: &mut [Row]) {
     }
 }
 
-/// A registry of every driver, choosing by `table`.
+/// A registry of every driver, which chooses by `table`.
 #[must_use]
 pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
     Registry::builder(sealane_crypto_portable::self_test)
@@ -65,8 +66,8 @@ pub fn registry(table: Table, entropy: Arc<dyn Entropy>) -> Registry {
         .build()
 }
 
-/// A registry of every driver, choosing by this machine's table and with the system's entropy. A table that cannot be used
-/// is returned as an error beside it; the shipped one stands in for it.
+/// A registry of every driver, with this machine's table and the system's entropy. When the table cannot be used, the
+/// shipped one takes its place, and the error is returned as well.
 #[must_use]
 pub fn system_registry() -> (Registry, Option<tables::LoadError>) {
     let (table, error) = match tables::load() {
@@ -76,7 +77,7 @@ pub fn system_registry() -> (Registry, Option<tables::LoadError>) {
     (registry(table, Arc::new(SystemEntropy)), error)
 }
 
-/// The libraries that this build or this CPU lacks, in words: what is missing and how to get it.
+/// A line for each library that this build or this CPU lacks: what is missing and how to get it.
 #[must_use]
 pub fn left_out() -> Vec<String> {
     let mut missing = Vec::new();

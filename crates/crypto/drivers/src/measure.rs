@@ -1,6 +1,6 @@
-//! How long an operation takes: the one loop behind calibration, `sealane speed` and the benches.
+//! Measures how long an operation takes, for calibration, `sealane speed` and the benches.
 //!
-//! Every operation of a burst has a key and a buffer of its own, as in traffic; texts go from one buffer to another, so
+//! Every operation of a burst has its own key and buffer, as in real traffic. Texts go from one buffer to another, so
 //! that opening finds the same ciphertext each time.
 
 use crate::turns::{self, CpuOf, Figures};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The largest burst that can be measured.
 pub const MAX_BURST: usize = 64;
 
-/// What is measured.
+/// The shape of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Encrypt, seal, hash, sign; or decrypt, open.
@@ -30,7 +30,7 @@ pub struct Shape {
     pub burst: usize,
 }
 
-/// Keys and buffers, ready to be run over and over.
+/// Prepared keys and buffers, which can be run repeatedly.
 pub struct Workload {
     shape: Shape,
     lanes: Lanes,
@@ -49,7 +49,7 @@ enum Lanes {
     Rng(Box<dyn RngState>),
 }
 
-/// A key of `len` bytes that differs for each lane.
+/// A key of a usual length, different for each lane.
 fn key(alg: &Alg, lane: usize) -> Vec<u8> {
     let info = alg.info();
     let byte = |i: usize| (i * 7 + lane * 31 + 1) as u8;
@@ -58,7 +58,7 @@ fn key(alg: &Alg, lane: usize) -> Vec<u8> {
     }
     let len = match info.key_use {
         KeyUse::None => 0,
-        // A MAC with any key length: what protocols use, the digest's length.
+        // MACs with keys of any length: protocols use the digest's length.
         _ if info.kind == Kind::Hash && !info.key_lens.contains(16) => info.key_lens.max().min(32),
         _ if info.kind == Kind::Hash && info.key_lens.contains(info.digest_len) => info.digest_len,
         _ => usual_len(info.key_lens),
@@ -75,7 +75,7 @@ fn authenc_key(cipher_key_lens: Lens, byte: impl Fn(usize) -> u8) -> Vec<u8> {
     key
 }
 
-/// The length of a key with 128 bits of strength where there is one, with its salt or nonce.
+/// The usual length of a key: 128 bits where the algorithm takes it, and the salt or nonce.
 fn usual_len(lens: Lens) -> usize {
     [16, 20, 32, 36, 19].into_iter().find(|n| lens.contains(*n)).unwrap_or(lens.min())
 }
@@ -91,7 +91,7 @@ impl Workload {
     /// Prepares keys and buffers.
     ///
     /// # Errors
-    /// In words, when the algorithm cannot be run at this length (ECB of 20 bytes) or a key was refused.
+    /// A text, when the algorithm cannot be run at this length (ECB of 20 bytes) or a key was refused.
     ///
     /// # Panics
     /// When `shape.burst` is 0 or more than [`MAX_BURST`].
@@ -129,7 +129,7 @@ impl Workload {
             tag_len: info.digest_len,
         };
         if shape.way == Way::Backward && matches!(load.lanes, Lanes::Skcipher(_) | Lanes::Aead(_)) {
-            // What will be opened over and over is sealed once.
+            // Ciphertexts for opening are sealed once.
             load.run();
             std::mem::swap(&mut load.src, &mut load.dst);
             load.shape.way = Way::Backward;
@@ -209,7 +209,7 @@ impl Workload {
                     tfm.one(dir, &mut iv[..iv_len], data).expect("lengths were checked");
                     return;
                 }
-                // Two kilobytes to fill: only where an operation does not pay for it alone.
+                // Filled only for bursts, because these two kilobytes would cost a single operation too much.
                 let mut ivs = [NONCE; MAX_BURST];
                 let mut ops: ArrayVec<SkcipherOp<'_>, MAX_BURST> = tfms
                     .iter()
@@ -234,7 +234,7 @@ impl Workload {
                 let aad: &[&[u8]] = &[&AAD];
                 if let [tfm] = &tfms[..] {
                     let data = Data::Flat(flat(&self.src[0], &mut self.dst[0]));
-                    tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]).expect("what was sealed opens");
+                    tfm.one(dir, nonce, aad, data, &mut self.short[0][..tag_len]).expect("a sealed text opens");
                     return;
                 }
                 let mut ops: ArrayVec<AeadOp<'_>, MAX_BURST> = tfms
@@ -272,11 +272,11 @@ const CCM_IV: [u8; 32] = {
 /// The figures of one workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Median of the rounds, nanoseconds an operation.
+    /// Median of the rounds, nanoseconds per operation.
     pub median_ns: f64,
-    /// Fastest round, nanoseconds an operation.
+    /// Fastest round, nanoseconds per operation.
     pub min_ns: f64,
-    /// Time-stamp counter ticks an operation, in the median round; 0 where there is no counter.
+    /// Time-stamp counter ticks per operation in the median round; 0 where there is no counter.
     pub median_ticks: f64,
     /// CPU time of this thread for each operation, over all rounds, in nanoseconds.
     pub cpu_ns: f64,

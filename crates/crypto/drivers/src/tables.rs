@@ -1,10 +1,10 @@
-//! Where the calibrated table of this machine comes from.
+//! Finds the calibrated table of this machine.
 
 use sealane_crypto::choice::{Table, TableError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Tables for machines that were never calibrated. The first that fits the CPU serves; where none fits, priorities
+/// Tables for machines that were never calibrated. The first one that fits the CPU is used; where none fits, priorities
 /// decide. `tables/README.md` says how each was measured.
 const SHIPPED: &[Shipped] = &[
     Shipped { fits: has_avx512_vaes_sha, name: "avx512-vaes-sha", text: include_str!("../tables/avx512-vaes-sha.txt") },
@@ -42,18 +42,18 @@ fn has_avx2() -> bool {
     false
 }
 
-/// Where a table came from.
+/// The origin of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A file: measured on this CPU model, or named by `SEALANE_CALIBRATION`.
     File(PathBuf),
     /// Shipped, for a family of CPUs: its name.
     Shipped(&'static str),
-    /// There is none: priorities decide.
+    /// No table: priorities decide.
     Nothing,
 }
 
-/// A table file that is there and cannot be used.
+/// A table file that exists but cannot be used.
 #[derive(Debug)]
 pub enum LoadError {
     /// It cannot be read.
@@ -73,7 +73,7 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The CPU's model name as `/proc/cpuinfo` has it.
+/// The CPU's model name, from `/proc/cpuinfo`.
 #[must_use]
 pub fn cpu_model() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -100,7 +100,7 @@ pub fn slug(cpu: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
-/// This user's table for this CPU model: where `sealane crypto calibrate` writes.
+/// The path of this user's table for this CPU model, which `sealane crypto calibrate` writes.
 #[must_use]
 pub fn user_path() -> Option<PathBuf> {
     let config = std::env::var_os("XDG_CONFIG_HOME")
@@ -113,7 +113,7 @@ pub fn user_path() -> Option<PathBuf> {
 /// Finds the table: `SEALANE_CALIBRATION`, this user's, `/etc/sealane/calibration`, a shipped one.
 ///
 /// # Errors
-/// When a file is there and cannot be read, or is malformed.
+/// When a file exists but cannot be read, or is malformed.
 pub fn load() -> Result<(Table, Origin), LoadError> {
     if let Some(path) = std::env::var_os("SEALANE_CALIBRATION") {
         let path = PathBuf::from(path);

@@ -1,14 +1,14 @@
-//! Rivals in turns: a round each, again and again, so that a slow moment of the machine meets all of them.
+//! Measures rivals in turns, a round each, so that a slow moment of the machine affects all of them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Whose CPU time is counted.
+/// The scope of CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuOf {
-    /// The calling thread's.
+    /// The calling thread.
     Thread,
-    /// That of all threads of the process.
+    /// All threads of the process.
     Process,
 }
 
@@ -29,7 +29,7 @@ pub struct Figures {
     pub calls: u64,
 }
 
-/// Runs `call` on each of `rivals` over and over: `rounds` rounds, each of which gives every rival `budget / rounds`.
+/// Runs `call` on each of `rivals` repeatedly, in `rounds` rounds of `budget / rounds` for every rival.
 pub fn in_turns<R>(
     rivals: &mut [R],
     mut call: impl FnMut(&mut R),
@@ -48,7 +48,7 @@ pub fn in_turns<R>(
     let slice = budget / rounds;
     let mut calls = Vec::with_capacity(rivals.len());
     for rival in rivals.iter_mut() {
-        // Warm up, and find out how many calls fit into a slice.
+        // Warm up, and count the calls that fit into a slice.
         let mut n = 1u64;
         loop {
             let took = time(rival, n).0;
@@ -84,7 +84,8 @@ pub fn in_turns<R>(
 #[must_use]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: RDTSC reads a counter; every x86-64 CPU that runs Linux lets user space do so unless PR_SET_TSC forbids it.
+    // SAFETY: RDTSC reads a counter; every x86-64 CPU that runs Linux lets user space do so unless PR_SET_TSC forbids
+    // it.
     unsafe {
         core::arch::x86_64::_rdtsc()
     }

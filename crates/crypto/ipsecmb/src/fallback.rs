@@ -1,4 +1,4 @@
-//! The portable rows, for what the library cannot do.
+//! The portable rows, for operations that the library cannot do.
 
 use sealane_crypto::registry::{Alg, Driver};
 use sealane_crypto::{AlgInfo, Kind, Registry, Row, templates};
@@ -9,13 +9,12 @@ pub(crate) struct Portable(Registry);
 
 impl Portable {
     pub(crate) fn new() -> Self {
-        // Not tested here: a row of this crate serves only when the results agree, whoever computed them.
+        // Not tested here: the self-test of the row of this crate covers these results as well.
         let untested = |_: &Alg| Ok(());
         Portable(Registry::builder(untested).rows(portable::rows()).templates(templates::all()).build())
     }
 
-    /// The algorithm as its portable driver serves it. `None`: there is no such driver in this build, and then there is
-    /// no row here either.
+    /// The algorithm with its portable driver. `None`: this build has no such driver, and therefore no row here either.
     pub(crate) fn alg(&self, kind: Kind, name: &str) -> Option<Alg> {
         self.0.lookup(kind, name).ok()
     }

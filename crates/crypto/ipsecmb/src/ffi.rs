@@ -1,30 +1,31 @@
-//! What `csrc/shim.c` offers. The names, numbers and layouts here and there are the same.
+//! The functions of `csrc/shim.c`. Names, numbers and layouts are the same in both files.
 
 use core::ffi::c_char;
 use core::marker::{PhantomData, PhantomPinned};
 
-/// Most operations of one call of [`slmb_run`].
+/// The most operations of one call of [`slmb_run`].
 pub(crate) const MAX_OPS: usize = 64;
 
 /// Room for the library's GCM key; its own size depends on its version.
 pub(crate) const GCM_KEY_LEN: usize = 1536;
 
-/// The longest message that a lane can count (16 bits, the last two values reserved); also the longest cipher text of
-/// one job, rounded down to a block there.
+/// The longest message whose length a lane can count (16 bits, the last two values reserved). Rounded down to a block,
+/// it is also the longest text of one cipher job.
 pub(crate) const MAX_LANE_LEN: usize = 65534;
 
-/// How far past the end of a message CMAC reads (16 bytes from the start of its last block, 1.3 and 2.0 alike).
+/// The most bytes that CMAC reads past the end of a message (16 bytes from the start of its last block, in 1.3 and
+/// 2.0).
 pub(crate) const OVER_READ: usize = 16;
 
 /// The library's manager.
 #[repr(C)]
 pub(crate) struct Mgr {
     _opaque: [u8; 0],
-    // Neither Send nor Sync nor Unpin: it is C's.
+    // Neither Send nor Sync nor Unpin, because it is a C object.
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// What to run.
+/// The algorithm of a job.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MbAlg {

@@ -15,7 +15,7 @@ struct Sha {
 
 impl HashDriver for Sha {
     fn start(&self) -> Box<dyn HashState> {
-        // One message that comes piece by piece leaves the other lanes empty.
+        // A message that arrives piece by piece would leave the other lanes empty.
         self.portable.start()
     }
 
@@ -27,7 +27,7 @@ impl HashDriver for Sha {
     }
 }
 
-/// The rows of this file.
+/// The rows of the hashes.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
     let table = [
         ("sha1", MbAlg::Sha1, 20),

@@ -1,14 +1,14 @@
-//! Drivers over intel-ipsec-mb, which works on many messages at a time: 16 HMACs or CBC encryptions in the lanes of one
-//! AVX-512 register, and GCM with VAES. It gains from bursts; a single HMAC is faster elsewhere, as the measured table
-//! of [`sealane_crypto::choice`] says.
+//! Drivers over intel-ipsec-mb, which processes many messages at a time: 16 HMACs or CBC encryptions in the lanes of
+//! one AVX-512 register, and GCM with VAES. It is fast in bursts; for a single HMAC other drivers are faster, as the
+//! measured table of [`sealane_crypto::choice`] shows.
 //!
-//! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each a thread;
+//! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each per thread;
 //! - [`batch`]: collects up to 64 operations, joins their pieces, runs them longest first;
 //! - [`hash`], [`mac`], [`nonce_mac`], [`skcipher`], [`aead`]: the rows;
-//! - [`fallback`]: what the library cannot do (an AES-192 CMAC, an empty HMAC, a message over 64 KiB, a message that
-//!   comes piece by piece) goes to the portable row of the same name, so each row is complete.
+//! - [`fallback`]: the portable rows, which run the operations that the library cannot do (an AES-192 CMAC, an empty
+//!   HMAC, a message over 64 KiB, a message that arrives piece by piece), so each row is complete.
 //!
-//! Prepared keys hold no pointer and nothing that belongs to a thread or a process: managers are scratch.
+//! Prepared keys hold no pointers and nothing that belongs to a thread or a process: managers are scratch space.
 //! Without libipsec-mb at build time, or without AES-NI at run time, there are no rows; [`available`] says why.
 
 #[cfg(ipsec_mb)]
@@ -32,7 +32,7 @@ mod skcipher;
 
 use sealane_crypto::Row;
 
-/// The name that these rows carry as their module.
+/// The module name of these rows.
 pub const MODULE: &str = "ipsecmb";
 
 /// Preference where nothing was measured.
@@ -60,7 +60,7 @@ pub fn rows() -> Vec<Row> {
 /// Whether the drivers can run here.
 ///
 /// # Errors
-/// What is missing, in words for a person.
+/// A text that says what is missing.
 pub fn available() -> Result<(), &'static str> {
     #[cfg(ipsec_mb)]
     return manager::available();

@@ -21,7 +21,7 @@ struct Hmac<const STATE: usize> {
     alg: MbAlg,
     digester: Digester,
     block_len: usize,
-    /// Shortens keys that are longer than a block.
+    /// Hashes keys that are longer than a block.
     hash: HashTfm,
     portable: Alg,
 }
@@ -51,7 +51,7 @@ impl<const STATE: usize> MacDriver for Hmac<STATE> {
         }
         let done = manager::with(|manager| {
             block.iter_mut().for_each(|b| *b ^= 0x36);
-            // SAFETY: `block` is one block of the hash, and the state has room for what it writes: 16 bytes (MD5), 20
+            // SAFETY: `block` is one block of the hash, and the state has room for the bytes written: 16 (MD5), 20
             // (SHA-1), 32 (SHA-224 and SHA-256) or 64 (SHA-384 and SHA-512), as `rows` pairs them.
             unsafe {
                 ffi::slmb_hmac_state(manager.ptr(), self.alg as u32, block.as_ptr(), prepared.inner.as_mut_ptr());
@@ -84,7 +84,7 @@ impl<const STATE: usize> MacDriver for Hmac<STATE> {
     }
 }
 
-/// CMAC, or XCBC, which differs from it only in how the three keys are made.
+/// CMAC, or XCBC, which differs from CMAC only in the derivation of the three keys.
 struct BlockMac {
     xcbc: bool,
     digester: Digester,
@@ -155,7 +155,7 @@ impl MacDriver for BlockMac {
     }
 }
 
-/// Round keys that are not kept.
+/// Round keys that are discarded.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(16))]
 struct AesSchedule([u8; 240]);
@@ -182,7 +182,7 @@ fn block_mac(portable: &Portable, name: &str, xcbc: bool) -> Option<Row> {
     Some(row(reference.info(), Driver::Mac(Arc::new(driver))))
 }
 
-/// The rows of this file.
+/// The rows of these MACs.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
     [
         hmac::<16>(portable, "md5", MbAlg::HmacMd5, 64),

@@ -1,4 +1,4 @@
-//! The library's scheduler, one a thread.
+//! The library's scheduler, one per thread.
 //!
 //! Its memory comes from `mmap`, not from Rust's allocator: under the shim that allocator is memory shared between
 //! processes, and a manager must be private to its process (after `fork` the child has its own copy, which is idle
@@ -11,10 +11,10 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use sealane_crypto::OpError;
 
-/// Room to join the pieces of messages in: four of the longest that a lane takes.
+/// Size of the joining buffer: four of the longest messages of a lane.
 pub(crate) const JOIN_LEN: usize = 256 << 10;
 
-/// Manager, joining buffer, and what may be read past its end.
+/// Length of the mapping: manager, joining buffer, and the bytes that may be read past its end.
 fn mapping_len(mgr_len: usize) -> usize {
     mgr_len + JOIN_LEN + OVER_READ
 }
@@ -26,7 +26,7 @@ pub(crate) struct Manager {
 }
 
 thread_local! {
-    // The value itself, not a Box: thread-local memory is private to its process, the heap may not be.
+    // Not boxed, because thread-local memory is private to its process, and the heap may be shared.
     static SLOT: Cell<Option<Manager>> = const { Cell::new(None) };
 }
 
@@ -35,21 +35,21 @@ thread_local! {
 /// # Errors
 /// [`OpError::Driver`] when there is no memory for one.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Manager) -> R) -> Result<R, OpError> {
-    // Taken out while in use: a signal handler that comes here meanwhile makes one of its own, and so does a destructor
-    // that runs after this thread's slot has gone.
+    // The manager is taken out of its slot while in use. A signal handler that interrupts this makes its own, as does a
+    // destructor that runs after this thread's slot was destroyed.
     let held = SLOT.try_with(Cell::take).ok().flatten();
     let mut manager = match held {
         Some(manager) => manager,
         None => Manager::new().map_err(|_| OpError::Driver)?.0,
     };
     let result = f(&mut manager);
-    // When the slot has gone, the closure is dropped unused, and the manager with it.
+    // If the slot was destroyed, the closure is dropped unused, together with the manager.
     let _ = SLOT.try_with(move |slot| slot.set(Some(manager)));
     Ok(result)
 }
 
 impl Manager {
-    /// A manager for this CPU, and the name of the code path that serves it.
+    /// Makes a manager for this CPU; also returns the name of its code path.
     fn new() -> Result<(Self, &'static str), &'static str> {
         // SAFETY: takes no arguments and reads a constant.
         let mgr_len = unsafe { ffi::slmb_manager_len() }.next_multiple_of(4096);
@@ -88,7 +88,7 @@ impl Manager {
         self.mem.as_ptr().cast()
     }
 
-    /// The joining buffer. It is apart from the manager's memory, so both may be in use at once.
+    /// The joining buffer. It does not overlap the manager's memory, so both may be used at once.
     pub(crate) fn join_ptr(&mut self) -> *mut u8 {
         // SAFETY: the mapping has mgr_len + JOIN_LEN bytes.
         unsafe { self.mem.as_ptr().add(self.mgr_len) }
@@ -98,8 +98,8 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         let len = mapping_len(self.mgr_len);
-        // SAFETY: the mapping is ours, and no job is in flight: each call flushes what it submits. The joining buffer is
-        // wiped after each use.
+        // SAFETY: the mapping is ours, and no job is in flight: each call flushes what it submits. The joining buffer
+        // is wiped after each use.
         unsafe {
             ffi::slmb_wipe(self.mem.as_ptr(), self.mgr_len);
             libc::munmap(self.mem.as_ptr().cast(), len);
@@ -115,7 +115,7 @@ pub(crate) fn wipe(bytes: &mut [u8]) {
 
 /// See [`crate::available`].
 pub(crate) fn available() -> Result<(), &'static str> {
-    // 0 unknown, 1 yes. A failure is found out again each time: it is asked for rarely, and the reason is wanted.
+    // 0: unknown, 1: yes. After a failure each call tries again, because the reason is needed, and calls are rare.
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     if KNOWN.load(Ordering::Relaxed) == 1 {
         return Ok(());

@@ -11,7 +11,7 @@ use sealane_crypto::{KeyError, Kind, OpError, Row};
 use std::sync::Arc;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The nonce of GCM.
+/// Length of the nonce of GCM.
 const GMAC_NONCE_LEN: usize = 12;
 
 const GMAC: Digester = Digester { entry: Entry::Gcm, full: 16, min_len: 0, over_reads: false };
@@ -86,7 +86,7 @@ impl NonceMacDriver for Poly1305 {
     }
 }
 
-/// The rows of this file.
+/// The rows of these MACs.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
     let gmac = portable.alg(Kind::NonceMac, "gmac(aes)").map(|reference| {
         let driver = Gmac { portable: reference.clone() };

@@ -1,4 +1,4 @@
-//! CBC, CTR and ECB. CBC encryption gains most: one text is a chain, many are lanes.
+//! CBC, CTR and ECB. CBC encryption gains most: a single text is one chain, many texts fill the lanes.
 
 use crate::aead::AesKey;
 use crate::batch::{Batch, Entry};
@@ -17,7 +17,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 /// The longest block here, in bytes.
 const MAX_BLOCK_LEN: usize = 16;
 
-/// The longest text of one job: what a lane can count, in whole blocks. Longer texts go piece by piece.
+/// The longest text of one job, the limit of a lane in whole blocks. Longer texts are divided.
 const MAX_JOB_LEN: usize = MAX_LANE_LEN / MAX_BLOCK_LEN * MAX_BLOCK_LEN;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ enum Chaining {
     Ecb,
 }
 
-/// Prepares a key where it stays: one that is moved leaves a copy behind.
+/// Prepares a key in place, because a key that is moved leaves a copy behind.
 type MakeKey<K> = fn(&Cipher<K>, &[u8]) -> Result<Box<K>, KeyError>;
 
 /// One mode of one block cipher.
@@ -39,7 +39,7 @@ struct Cipher<K> {
     portable: Alg,
 }
 
-/// A key in the form that the library takes.
+/// A key in the library's form.
 trait LibraryKey: Send + Sync + 'static {
     /// An operation under this key.
     fn op(&self) -> Op;
@@ -112,11 +112,12 @@ impl<K: LibraryKey> Cipher<K> {
         if self.chaining == Chaining::Ecb { 0 } else { self.block_len }
     }
 
-    /// How many bytes of a text one job may take.
+    /// The number of bytes of a text that one job may take.
     fn piece_len(&self, iv: &[u8], len: usize) -> usize {
         let mut piece = len.min(MAX_JOB_LEN);
         if self.chaining == Chaining::Ctr {
-            // The library counts in the last 32 bits of the counter block, the kernel in all 128: stop where they part.
+            // The library counts in the last 32 bits of the counter block, the kernel in all 128, so a job ends where
+            // the 32 bits wrap.
             let low = u32::from_be_bytes(iv[12..16].try_into().expect("the counter block has 16 bytes"));
             let to_wrap = ((1u64 << 32) - u64::from(low)) * MAX_BLOCK_LEN as u64;
             piece = piece.min(usize::try_from(to_wrap).unwrap_or(usize::MAX));
@@ -124,7 +125,7 @@ impl<K: LibraryKey> Cipher<K> {
         piece
     }
 
-    /// Runs the first of `ops`, as many as one batch takes, and says how many.
+    /// Runs as many of the first `ops` as one batch takes, and returns their number.
     fn run_some(&self, slot: usize, manager: &mut Manager, ops: &mut [SkcipherOp<'_>]) -> usize {
         let dir = ops[0].dir;
         let mut batch = Batch::new(manager);
@@ -167,7 +168,7 @@ impl<K: LibraryKey> Cipher<K> {
         taken
     }
 
-    /// The status of an operation that needs no work.
+    /// The status of an operation that is malformed or empty.
     fn settled(&self, iv: &[u8], len: usize) -> Option<Status> {
         if iv.len() != self.iv_len() {
             Some(Err(OpError::Nonce))
@@ -184,7 +185,7 @@ impl<K: LibraryKey> Cipher<K> {
         Op { src, dst, len, iv: iv.as_ptr(), iv_len: iv.len() as u8, ..key.op() }
     }
 
-    /// Runs one text in several pieces, each with the IV that the one before it left.
+    /// Runs one text in several pieces, each with the IV on return from the one before.
     fn run_long(
         &self,
         manager: &mut Manager,
@@ -212,21 +213,21 @@ impl<K: LibraryKey> Cipher<K> {
     }
 }
 
-/// The IV that continues a text, as far as it must be known before the text is overwritten in place.
+/// The IV on return, as far as it must be determined before the text is overwritten in place.
 #[derive(Clone, Copy)]
 enum NextIv {
-    /// It stays.
+    /// Unchanged.
     Same,
     /// The last block of the input.
     Known([u8; MAX_BLOCK_LEN]),
     /// The last block of the output.
     LastOut,
-    /// The counter after so many blocks.
+    /// The counter, advanced by this many blocks.
     Counter(u128),
 }
 
 impl NextIv {
-    /// Of a text that is not empty.
+    /// Determines it for a text that is not empty.
     fn before<K: LibraryKey>(cipher: &Cipher<K>, dir: Direction, text: &InOutBuf<'_, '_, u8>) -> Self {
         match (cipher.chaining, dir) {
             (Chaining::Ecb, _) => NextIv::Same,
@@ -267,13 +268,13 @@ fn cipher<K: LibraryKey>(
     Some(row(reference.info(), Driver::Skcipher(Arc::new(driver))))
 }
 
-/// The portable driver judges a DES key: some are refused as weak.
+/// Prepares a DES key, if the portable driver accepts it.
 fn des_key<const N: usize>(cipher: &Cipher<DesKey<N>>, key: &[u8]) -> Result<Box<DesKey<N>>, KeyError> {
     cipher.portable.skcipher(key)?;
     DesKey::new(key)
 }
 
-/// The rows of this file. The library's CTR, CBC and ECB are those of AES; of DES it has CBC.
+/// The rows of these modes: CTR, CBC and ECB of AES, and CBC of DES.
 pub(crate) fn rows(portable: &Portable) -> Vec<Row> {
     let aes = |_: &Cipher<AesKey>, key: &[u8]| {
         let mut prepared = Box::new(AesKey::EMPTY);

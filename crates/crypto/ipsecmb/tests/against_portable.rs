@@ -357,7 +357,7 @@ fn ciphers() {
                 let texts: Vec<Vec<u8>> = (0..burst)
                     .map(|_| {
                         let n = mixed_len(&mut noise);
-                        // One in nine has a length that the mode may not take, the others are made to fit.
+                        // One in nine has a length that the mode may refuse, the others are adjusted.
                         let fit = takes(&ours, n) || noise.below(9) == 0;
                         noise.bytes(if fit { n } else { n / 16 * 16 })
                     })
@@ -392,7 +392,7 @@ fn ciphers() {
     }
 }
 
-/// A nonce that the mode takes: CCM wants its length octet, and a counter long enough for all texts here.
+/// A nonce that the mode takes. CCM needs its length octet, and a counter long enough for all texts here.
 fn nonce(alg: &Alg, noise: &mut Noise) -> Vec<u8> {
     let mut nonce = noise.bytes(alg.info().iv_len);
     if alg.info().name == "ccm(aes)" {
@@ -552,8 +552,8 @@ fn threads_and_forked_children_have_managers_of_their_own() {
         }
     });
     check();
-    // SAFETY: the child runs the check and leaves by _exit, so nothing that other threads may hold is waited for but
-    // the C heap, which fork leaves usable.
+    // SAFETY: the child runs the check and leaves by _exit. It needs no lock that another thread may hold, except that
+    // of the C heap, which stays usable after fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (0..100).for_each(|_| check()))).is_ok();

@@ -1,5 +1,5 @@
-//! No row reads or writes a byte beside what it was given: every buffer ends where an inaccessible page begins, or
-//! begins where one ends. A violation kills the test.
+//! Rows read and write nothing outside their buffers: every buffer ends at the start of an inaccessible page, or starts
+//! at the end of one. A violation kills the test.
 
 use inout::InOutBuf;
 use sealane_crypto::aead::AeadTfm;
@@ -59,7 +59,7 @@ fn algs(kind: Kind) -> Vec<Alg> {
     rows.map(|row| ours.lookup(kind, &row.driver).expect("a row")).collect()
 }
 
-/// Keys that may not be read beyond their end either.
+/// Keys, which may not be read beyond their end either.
 fn key_lens(alg: &Alg) -> Vec<usize> {
     match alg.info().key_lens {
         Lens::Of(list) => list.to_vec(),

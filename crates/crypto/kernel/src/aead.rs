@@ -1,4 +1,4 @@
-//! AEADs: associated data, text and tag go and come as one message each.
+//! AEADs: each request and each result is one message of associated data, text and tag.
 
 use crate::skcipher::MAX_LEN;
 use crate::sockets::{KeyId, Wanted, with};
@@ -12,7 +12,7 @@ use sealane_crypto::{Alg, AlgInfo, KeyError, OpError, Status};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// The longest associated data that is sent to the kernel, which sends it back.
+/// The longest associated data that is sent to the kernel, which returns it with the result.
 const MAX_AAD_LEN: usize = 1024;
 
 struct KernelAead {
@@ -65,7 +65,7 @@ impl AeadDriver for KernelAead {
                 op.data.get_out().fill(0);
                 Err(OpError::Auth)
             }
-            // CCM's IV, the lengths of composite names: the portable driver says which it was.
+            // EINVAL has several causes (CCM's IV, lengths of composite algorithms). The portable driver finds which.
             Err(Some(libc::EINVAL)) => key.portable.one(op.dir, op.nonce, op.aad, Data::Flat(op.data), op.tag),
             Err(_) => Err(OpError::Driver),
         }

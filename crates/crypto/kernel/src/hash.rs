@@ -37,7 +37,7 @@ struct KernelHash {
 }
 
 impl HashDriver for KernelHash {
-    /// A state lives in memory that processes share, and a socket does not: the portable driver keeps it.
+    /// The portable driver keeps the state, because it lies in memory that processes share, and a socket cannot.
     fn start(&self) -> Box<dyn HashState> {
         self.portable.start()
     }

@@ -1,8 +1,9 @@
-//! The kernel's own AF_ALG as drivers, on machines that have it: for `sealane speed` and for comparing bytes.
+//! Drivers over the kernel's own AF_ALG, on machines that have it, for `sealane speed` and for comparisons.
 //!
-//! A prepared key holds the key's bytes; sockets are opened when a thread first uses it and kept in a cache of that
-//! thread ([`sockets`]), because a descriptor means nothing in another process. What AF_ALG cannot do in one request is
-//! done by the portable driver: messages whose pieces arrive one by one, and texts longer than a socket buffer takes.
+//! A prepared key holds the key's bytes. A socket is opened when a thread first uses the key, and kept in a cache of
+//! that thread ([`sockets`]), because a descriptor means nothing in another process. The portable driver does what
+//! AF_ALG cannot do in one request: messages whose pieces arrive one by one, and texts longer than a socket buffer
+//! takes.
 //!
 //! These rows have the lowest priority and are not part of the registry that the shim uses.
 
@@ -17,14 +18,14 @@ use sealane_crypto::rng::Entropy;
 use sealane_crypto::{Alg, AlgInfo, KeyUse, Kind, OpError, Row};
 use std::sync::Arc;
 
-/// The name that these rows carry as their module.
+/// The module name of these rows.
 pub const MODULE: &str = "kernel";
 
 /// Preference where nothing was measured: below every driver in user space.
 pub const PRIORITY: u32 = 10;
 
 /// A row for each algorithm that the portable drivers have and that this kernel binds; none where it has no AF_ALG.
-/// Asking costs a system call or two for each algorithm and may make the kernel load modules.
+/// This costs a system call or two for each algorithm and may make the kernel load modules.
 #[must_use]
 pub fn rows() -> Vec<Row> {
     if !sys::present() {
@@ -33,7 +34,7 @@ pub fn rows() -> Vec<Row> {
     sealane_crypto_portable::rows().into_iter().filter_map(row).collect()
 }
 
-/// Generators are not needed by ciphers and hashes.
+/// No entropy: ciphers and hashes need none.
 struct NoEntropy;
 
 impl Entropy for NoEntropy {

@@ -10,17 +10,18 @@ use sealane_crypto::{Alg, AlgInfo, CipherMode, KeyError, OpError, Status};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// The longest text that is sent at once. Sockets buffer about 200 KiB, and a blocked sender would wait for itself.
+/// The longest text that is sent at once. Sockets buffer about 200 KiB; a longer send would block, and this thread
+/// could not receive.
 pub(crate) const MAX_LEN: usize = 128 << 10;
 
-/// What the IV becomes. AF_ALG keeps it to itself, so it is worked out here.
+/// The IV on return. AF_ALG does not return it, so it is computed here.
 #[derive(Clone, Copy)]
 enum IvOut {
     /// Unchanged.
     Same,
     /// The last block of ciphertext.
     LastBlock,
-    /// A counter, big-endian, one on for each block.
+    /// A big-endian counter, incremented for each block.
     Counter,
 }
 
@@ -89,7 +90,7 @@ impl SkcipherDriver for KernelSkcipher {
     }
 }
 
-/// Modes whose IV on return can be told from outside: ECB, CBC, CTR and ChaCha20.
+/// The driver of a mode whose IV on return can be computed outside the kernel: ECB, CBC, CTR and ChaCha20.
 pub(crate) fn driver(info: &AlgInfo, portable: Alg) -> Option<Driver> {
     let iv_out = match info.mode {
         CipherMode::Ecb | CipherMode::ChaCha20 => IvOut::Same,

@@ -1,14 +1,14 @@
-//! Sockets of keys, kept for each thread.
+//! The cache of sockets by key, one cache for each thread.
 
 use crate::sys::{Op, Tfm};
 use std::cell::RefCell;
 use std::io::{self, Read};
 
-/// Keys whose sockets a thread keeps. The one that was opened first goes first.
+/// The number of keys whose sockets a thread keeps. The oldest is closed first.
 const SLOTS: usize = 128;
 
-/// A name for a key, unique across processes: an object may be made in one and used in another, so that a counter
-/// would give one number to two keys.
+/// An identifier of a key, unique across processes: a key may be made in one process and used in another, so a counter
+/// could give two keys the same number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyId([u8; 16]);
 
@@ -20,7 +20,7 @@ impl KeyId {
     }
 }
 
-/// What sockets are opened for.
+/// The algorithm and key that a socket is opened for.
 pub(crate) struct Wanted<'a> {
     pub(crate) id: KeyId,
     pub(crate) kind: &'static str,
@@ -37,7 +37,7 @@ struct Entry {
     _tfm: Tfm,
 }
 
-/// An array in the thread's own memory: nothing of it lies on a heap that processes could share.
+/// The cache, an array in thread-local memory: none of it lies on a heap that processes could share.
 struct Sockets {
     pid: u32,
     next: usize,
@@ -59,14 +59,14 @@ fn open(wanted: &Wanted<'_>) -> io::Result<Entry> {
     Ok(Entry { id: wanted.id, authsize: wanted.authsize, op: tfm.accept()?, _tfm: tfm })
 }
 
-/// Lets `f` talk to the socket of a key. After an error the socket is closed: what it still holds belongs to nobody.
+/// Runs `f` with the socket of a key. After an error the socket is closed, because it may still hold unread results.
 pub(crate) fn with<T>(wanted: &Wanted<'_>, f: impl FnOnce(&Op) -> io::Result<T>) -> io::Result<T> {
     SOCKETS
         .try_with(|sockets| {
             let mut sockets = sockets.borrow_mut();
             let pid = std::process::id();
             if sockets.pid != pid {
-                // A child has its parent's descriptors, and requests of the two would mix.
+                // After fork, the child shares its parent's descriptors, and the requests of the two would mix.
                 sockets.slots = [const { None }; SLOTS];
                 sockets.pid = pid;
             }

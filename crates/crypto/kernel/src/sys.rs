@@ -10,7 +10,7 @@ pub(crate) const MAX_IV_LEN: usize = 32;
 /// The most pieces that one request carries.
 pub(crate) const MAX_PIECES: usize = 16;
 
-/// Whether the kernel has AF_ALG for us.
+/// Whether the kernel offers AF_ALG to this process.
 pub(crate) fn present() -> bool {
     socket().is_ok()
 }
@@ -19,7 +19,7 @@ fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call has just returned this descriptor to us.
+    // SAFETY: the system call has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -38,7 +38,7 @@ impl Tfm {
         // SAFETY: zeros are a value of this struct of integers.
         let mut addr: libc::sockaddr_alg = unsafe { zeroed() };
         addr.salg_family = libc::AF_ALG as libc::sa_family_t;
-        // The last byte of either stays NUL.
+        // The last byte of both fields stays NUL.
         if kind.len() >= addr.salg_type.len() || name.len() >= addr.salg_name.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -81,7 +81,7 @@ impl Tfm {
     }
 }
 
-/// What a cipher request says beside its text.
+/// The parameters of a cipher request, besides its text.
 pub(crate) struct Control<'a> {
     pub(crate) encrypt: bool,
     pub(crate) iv: &'a [u8],
@@ -92,12 +92,12 @@ pub(crate) struct Control<'a> {
 /// A socket that takes requests.
 pub(crate) struct Op(OwnedFd);
 
-/// Room for the three control messages, aligned as cmsghdr wants it.
+/// Room for the three control messages, with the alignment of cmsghdr.
 #[repr(align(8))]
 struct ControlBuf([u8; 128]);
 
 impl Op {
-    /// Sends one request: its text is `pieces` one after another, at most [`MAX_PIECES`].
+    /// Sends one request, whose text is the concatenation of at most [`MAX_PIECES`] pieces.
     pub(crate) fn send(&self, control: Option<&Control<'_>>, pieces: &[&[u8]], more: bool) -> io::Result<()> {
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
         let iov = iov.get_mut(..pieces.len()).ok_or(io::ErrorKind::InvalidInput)?;
@@ -120,12 +120,12 @@ impl Op {
         match usize::try_from(sent) {
             Err(_) => Err(io::Error::last_os_error()),
             Ok(n) if n == total => Ok(()),
-            // A request that was cut: the socket buffer is smaller than the texts we send.
+            // Only part of the request was sent: the socket buffer is smaller than our texts.
             Ok(_) => Err(io::ErrorKind::WriteZero.into()),
         }
     }
 
-    /// Receives a result into `pieces`, all of them.
+    /// Receives a result that fills all of `pieces`.
     pub(crate) fn recv(&self, pieces: &mut [&mut [u8]]) -> io::Result<()> {
         let total: usize = pieces.iter().map(|p| p.len()).sum();
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 4];

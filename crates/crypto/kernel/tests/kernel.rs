@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Set for the run inside the kernel.
+/// Environment variable that is set for the run inside the kernel.
 const INSIDE: &str = "SEALANE_INSIDE_KERNEL";
 
-/// Linux 7.3 binds a short list of names unless told otherwise.
+/// Lets Linux 7.3 bind all names; by default it binds only a short list.
 const OPEN_ALL: &str = r#"echo 0 >/proc/sys/crypto/af_alg_restrict; exec "$@""#;
 
 struct NoEntropy;
@@ -55,8 +55,8 @@ fn every_row_equals_the_portable_driver() {
     assert!(text.contains("1 passed"), "inside the kernel:\n{text}");
 }
 
-/// Every row by its self-test, which compares it with the portable one; then again in a child, which must not use its
-/// parent's sockets.
+/// Runs the self-test of every row, which compares it with the portable one, and runs it again in a child, which must
+/// not use its parent's sockets.
 fn check(rows: Vec<Row>) {
     let entropy: Arc<dyn Entropy> = Arc::new(NoEntropy);
     let rows: Vec<Arc<Row>> = rows.into_iter().map(Arc::new).collect();
@@ -75,7 +75,7 @@ fn alg(rows: &[Arc<Row>], entropy: &Arc<dyn Entropy>, name: &str) -> Alg {
     Alg::of_row(rows.iter().find(|row| row.info.name == name).expect("checked above"), entropy)
 }
 
-/// Beyond what a socket buffers.
+/// A text longer than a socket buffers.
 fn long_texts(rows: &[Arc<Row>], entropy: &Arc<dyn Entropy>) {
     let portable = sealane_crypto_portable::registry();
     for len in [128 << 10, (128 << 10) + 16, 1 << 20] {

@@ -1,4 +1,4 @@
-//! The few functions of `libcrypto.so.3` that are needed, and owners for its objects.
+//! The few functions of `libcrypto.so.3` that are used, and owning types for its objects.
 #![allow(clippy::type_complexity, non_snake_case, reason = "the functions keep their C names")]
 
 use libloading::Library as Dl;
@@ -67,7 +67,7 @@ pub(crate) struct Param {
 
 const OSSL_PARAM_UTF8_STRING: u32 = 4;
 
-/// The library, opened once. The error says what the loader said.
+/// The library, opened once. The error is the loader's.
 pub(crate) fn library() -> Result<&'static Library, &'static String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(Library::open).as_ref()
@@ -79,7 +79,7 @@ impl Library {
         unsafe { CStr::from_ptr((self.OpenSSL_version)(0)) }.to_string_lossy().into_owned()
     }
 
-    /// A fetched algorithm; never freed, because rows live as long as the process.
+    /// Fetches an algorithm. It is never freed, because rows live as long as the process.
     pub(crate) fn fetch(&self, what: Fetch, name: &CStr) -> Option<Fetched> {
         let fetch = match what {
             Fetch::Digest => self.EVP_MD_fetch,
@@ -131,7 +131,7 @@ impl Drop for Ctx {
     }
 }
 
-/// Digest `data` at once.
+/// Digests `data` at once.
 pub(crate) fn digest(md: Fetched, data: &[&[u8]], out: &mut [u8]) -> bool {
     let Ok(lib) = library() else { return false };
     let mut full = [0u8; 64];

@@ -1,5 +1,5 @@
-//! OpenSSL as a rival: EVP used as its manual advises (fetched once, contexts kept, keys set once), wrapped in rows so
-//! that the same loop measures it.
+//! OpenSSL for comparison: EVP used as its manual advises (fetched once, contexts kept, keys set once), wrapped in rows
+//! so that the same loop measures it.
 //!
 //! For `sealane speed --against openssl`, benches and comparisons only. It is never part of a registry that serves
 //! programs: its keys hold contexts on OpenSSL's heap, and the shim must work inside programs that use OpenSSL
@@ -13,19 +13,19 @@ pub use rows::rows;
 /// The version of the OpenSSL that was opened.
 ///
 /// # Errors
-/// Why there is none.
+/// A text that says why none was opened.
 pub fn version() -> Result<String, String> {
     evp::library().map(evp::Library::version).map_err(Clone::clone)
 }
 
-/// One EVP cipher context that encrypts a stream: nothing between the caller and `EVP_CipherUpdate`.
+/// An EVP cipher context that encrypts a stream, a thin wrapper of `EVP_CipherUpdate`.
 pub struct Stream(evp::CipherCtx);
 
 impl Stream {
-    /// `cipher` in OpenSSL's words (`AES-128-CTR`), with a key and IV of its lengths.
+    /// A context of `cipher`, under its OpenSSL name (`AES-128-CTR`), with a key and IV of its lengths.
     ///
     /// # Errors
-    /// When OpenSSL or the cipher is not there.
+    /// When OpenSSL or the cipher is not available.
     pub fn encrypt(cipher: &str, key: &[u8], iv: &[u8]) -> Result<Self, String> {
         let lib = evp::library().map_err(Clone::clone)?;
         let fetched =

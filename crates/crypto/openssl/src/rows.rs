@@ -1,4 +1,4 @@
-//! The rows.
+//! The rows of OpenSSL.
 
 use crate::evp::{
     CTRL_AEAD_GET_TAG, CTRL_AEAD_SET_TAG, CipherCtx, DigestCtx, Fetch, Fetched, MacCtx, c_name, digest, library,
@@ -35,7 +35,8 @@ impl HashDriver for Hash {
     }
 }
 
-/// A message kept until its end: EVP contexts would fork too, but this row exists for one-shot measurements.
+/// A message that is buffered to its end. EVP contexts could be copied instead, but these rows serve one-shot
+/// measurements.
 struct Running {
     restart: Restart,
     message: Vec<u8>,
@@ -81,7 +82,7 @@ impl HashState for Running {
 struct Mac {
     mac: Fetched,
     param: CString,
-    /// Value of the parameter for a key of this many bytes; `None` refuses the key.
+    /// The value of the parameter for a key of this many bytes; `None` refuses the key.
     value: fn(&str, usize) -> Option<String>,
     word: &'static str,
 }
@@ -109,10 +110,10 @@ impl MacDriver for Mac {
 }
 
 struct Cipher {
-    /// For keys of 16, 24 and 32 bytes (XTS: 32 and 64 in the first and last).
+    /// The ciphers for keys of 16, 24 and 32 bytes (XTS: the first and last, for 32 and 64 bytes).
     by_key: [Option<Fetched>; 3],
     xts: bool,
-    /// How the IV continues a text.
+    /// Computes the IV on return.
     next_iv: fn(&mut [u8], &[u8]),
 }
 
@@ -148,7 +149,7 @@ impl SkcipherDriver for Cipher {
         if op.data.is_empty() {
             return Ok(());
         }
-        // The IV that continues is the last ciphertext block: of the output when encrypting, of the input (which may be
+        // The IV on return is the last ciphertext block: of the output when encrypting, of the input (which may be
         // overwritten) when decrypting.
         let mut last = [0u8; 16];
         let tail = op.data.len().saturating_sub(16);

@@ -30,7 +30,7 @@ pub(super) struct Adiantum<R>(pub(super) PhantomData<fn() -> R>);
 struct Key {
     stream: [u8; 32],
     block: Aes256,
-    /// Poly1305 keys with a zero second half: the bare polynomial.
+    /// Poly1305 keys with a zero second half, for the bare polynomial.
     header: [u8; 32],
     message: [u8; 32],
     nh: [u32; NH_KEY_WORDS],
@@ -46,7 +46,7 @@ impl Drop for Key {
 }
 
 impl Key {
-    /// H(T, text): both parts are polynomials, added.
+    /// H(T, text), the sum of two polynomials.
     fn hash(&self, tweak: &[u8; TWEAK_LEN], text: &[u8]) -> u128 {
         let mut header = Poly1305::new((&self.header).into());
         header.update(&[(text.len() as u128 * 8).to_le_bytes().into()]);
@@ -77,7 +77,7 @@ impl Key {
     }
 }
 
-/// XChaCha's IV of a nonce of 16 bytes: Adiantum puts a one bit after it.
+/// XChaCha's IV for a nonce of 16 bytes: Adiantum appends a one bit to the nonce.
 fn stream_iv(nonce: u128) -> [u8; 32] {
     let mut iv = [0; 32];
     iv[..16].copy_from_slice(&nonce.to_le_bytes());
@@ -85,7 +85,7 @@ fn stream_iv(nonce: u128) -> [u8; 32] {
     iv
 }
 
-/// The tweak is left as it came.
+/// The tweak on return is unchanged.
 impl<R: Rounds> SkcipherDriver for Adiantum<R> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let stream: &[u8; 32] = key.try_into().map_err(|_| KeyError::Length)?;
@@ -119,8 +119,8 @@ impl<R: Rounds> SkcipherDriver for Adiantum<R> {
         let bulk_len = op.data.len() - 16;
         let (mut bulk, mut last) = op.data.split_at(bulk_len);
         let right = u128::from_le_bytes(last.get_in().try_into().expect("one block"));
-        // The sum is the plaintext of the block when encrypting, its ciphertext when decrypting; the stream's nonce is
-        // the ciphertext.
+        // The sum is the block's plaintext when encrypting and its ciphertext when decrypting; the ciphertext is the
+        // nonce of the stream.
         let sum = right.wrapping_add(key.hash(tweak, bulk.get_in()));
         let mut block = Array::<u8, U16>::from(sum.to_le_bytes());
         match op.dir {

@@ -1,4 +1,4 @@
-//! AEADs. Compositions (`rfc4106`, `authenc`, ...) are templates: they run over whatever serves their parts.
+//! The rows of AEADs. Compositions (`rfc4106`, `authenc`, ...) are templates over whatever drivers serve their parts.
 
 use super::block::{Aes, Family, Sm4};
 use super::ccm::Ccm;

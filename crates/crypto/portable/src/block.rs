@@ -16,7 +16,7 @@ pub(super) trait Cipher<B: ArraySize>:
 
 impl<B: ArraySize, C: BlockSizeUser<BlockSize = B> + BlockCipherEncrypt + BlockCipherDecrypt> Cipher<B> for C {}
 
-/// Work that does not depend on which cipher it is given.
+/// Code that is generic over the block cipher.
 pub(super) trait Visit<B: ArraySize> {
     type Out;
     fn visit<C: Cipher<B>>(self, cipher: &C) -> Self::Out;
@@ -38,9 +38,9 @@ impl Visit<U16> for EncryptBlock<'_> {
 pub(super) trait Family: Send + Sync + 'static {
     /// The kernel's name, `aes`.
     const NAME: &'static str;
-    /// Keys that it takes.
+    /// Accepted key lengths.
     const KEY_LENS: Lens;
-    /// Kept for old protocols only.
+    /// Whether it is kept for old protocols only.
     const LEGACY: bool = false;
     type Block: ArraySize;
     /// Counter of CTR mode: the whole block, big endian.
@@ -54,7 +54,7 @@ pub(super) trait Family: Send + Sync + 'static {
 
 const AES_LIKE: Lens = Lens::Of(&[16, 24, 32]);
 
-/// A family whose key lengths are types of their own.
+/// Defines a family with one type for each key length.
 macro_rules! three_lengths {
     ($family:ident, $key:ident, $name:literal, $short:ty, $middle:ty, $long:ty) => {
         pub(super) struct $family;
@@ -70,7 +70,7 @@ macro_rules! three_lengths {
             const KEY_LENS: Lens = AES_LIKE;
             type Block = U16;
             type Counter = Ctr128BE;
-            // Boxed: the variants differ much in size, and a key must not leave copies behind when it moves.
+            // Boxed, because the variants differ much in size, and because a key that moves would leave copies behind.
             type Key = Box<$key>;
 
             fn key(key: &[u8]) -> Result<Self::Key, KeyError> {
@@ -99,7 +99,7 @@ three_lengths!(Aes, AesKey, "aes", aes::Aes128, aes::Aes192, aes::Aes256);
 three_lengths!(Camellia, CamelliaKey, "camellia", camellia::Camellia128, camellia::Camellia192, camellia::Camellia256);
 three_lengths!(Aria, AriaKey, "aria", aria::Aria128, aria::Aria192, aria::Aria256);
 
-/// A family that is one type.
+/// Defines a family of one type.
 macro_rules! one_type {
     ($family:ident, $name:literal, $cipher:ty, $lens:expr, $block:ty, $counter:ty, $legacy:literal, $prepare:expr) => {
         pub(super) struct $family;
@@ -139,6 +139,6 @@ one_type!(Serpent, "serpent", serpent::Serpent, Lens::Range(0, 32), U16, Ctr128B
 });
 one_type!(Twofish, "twofish", twofish::Twofish, AES_LIKE, U16, Ctr128BE, false, twofish::Twofish::new_from_slice);
 one_type!(Sm4, "sm4", sm4::Sm4, Lens::Of(&[16]), U16, Ctr128BE, false, sm4::Sm4::new_from_slice);
-// Weak keys are taken, as Linux takes them unless the caller forbids it, which AF_ALG cannot.
+// Weak keys are accepted: Linux accepts them unless the caller forbids them, which callers of AF_ALG cannot.
 one_type!(Des, "des", des::Des, Lens::Of(&[8]), U8, Ctr64BE, true, des::Des::new_from_slice);
 one_type!(Des3, "des3_ede", des::TdesEde3, Lens::Of(&[24]), U8, Ctr64BE, true, des::TdesEde3::new_from_slice);

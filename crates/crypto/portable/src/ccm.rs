@@ -1,5 +1,5 @@
-//! CCM (RFC 3610, SP 800-38C) with the kernel's IV: a block whose first byte is the size of the length field less one,
-//! and whose next bytes are the nonce.
+//! CCM (RFC 3610, SP 800-38C) with the kernel's IV: a block that starts with the size of the length field, less one,
+//! and the nonce.
 
 use super::block::{Cipher, EncryptBlock, Family, Visit};
 use super::modes::keystream;
@@ -40,7 +40,7 @@ impl<F: Family<Block = U16>> AeadDriver for Ccm<F> {
 
 struct Run<'b> {
     dir: Direction,
-    /// Flags, nonce and a zero length field: the block that hides the tag.
+    /// The counter block that encrypts the tag: flags, nonce and a zero counter.
     counter: [u8; 16],
     len_bytes: usize,
     aad: &'b [&'b [u8]],
@@ -49,7 +49,7 @@ struct Run<'b> {
 }
 
 impl Run<'_> {
-    /// The CBC-MAC over B_0, the associated data and `text`, hidden by the first keystream block.
+    /// The CBC-MAC over B_0, the associated data and `text`, encrypted with the first keystream block.
     fn tag_of<C: Cipher<U16>>(&self, cipher: &C, text: &[u8]) -> Zeroizing<[u8; 16]> {
         let aad_len: usize = self.aad.iter().map(|piece| piece.len()).sum();
         let mut first = self.counter;
@@ -109,7 +109,7 @@ impl Visit<U16> for Run<'_> {
 struct CbcMac<'c, C> {
     cipher: &'c C,
     state: [u8; 16],
-    /// Bytes of the current block that have been mixed in.
+    /// Bytes of the current block that have been absorbed.
     fill: usize,
 }
 
@@ -126,7 +126,7 @@ impl<C: Cipher<U16>> CbcMac<'_, C> {
         }
     }
 
-    /// Ends the block as if zeros followed.
+    /// Pads the current block with zeros.
     fn pad(&mut self) {
         if self.fill != 0 {
             EncryptBlock(&mut self.state).visit(self.cipher);

@@ -21,7 +21,7 @@ pub(super) struct Gcm<F>(pub(super) PhantomData<F>);
 
 struct Key<K> {
     cipher: K,
-    /// GHASH under E(0) before the first block.
+    /// GHASH, keyed with E(0), before the first block.
     ghash: GHash,
 }
 

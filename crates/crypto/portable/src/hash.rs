@@ -10,7 +10,7 @@ use sealane_crypto::registry::{Driver, Row};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What the hashes of RustCrypto have in common.
+/// The common traits of RustCrypto's hashes.
 pub(super) trait Hash:
     Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static
 {
@@ -18,7 +18,7 @@ pub(super) trait Hash:
 
 impl<D: Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static> Hash for D {}
 
-/// With the length of the digest, which may be less than that of `D`.
+/// A driver for hash `D`, with the length of the digest, which may be shorter than that of `D`.
 struct Plain<D>(PhantomData<fn() -> D>, usize);
 
 struct State<D>(D);
@@ -67,7 +67,7 @@ impl<D: Hash> HashDriver for Plain<D> {
     }
 }
 
-/// Calls `$row::<Type>(name, legacy)` for each hash that HMAC is built over too.
+/// Calls `$row::<Type>(name, legacy)` for each hash that HMAC also uses.
 macro_rules! each_hash {
     ($row:ident) => {
         vec![
@@ -105,7 +105,7 @@ fn truncated<D: Hash>(name: &str, digest_len: usize) -> Row {
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, imp)
 }
 
-/// BLAKE2 and the checksums, whose key is optional, are rows of the MACs.
+/// The rows of the hashes without a key. BLAKE2 and the checksums, whose key is optional, are in `mac`.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = each_hash!(row);
     rows.push(truncated::<whirlpool::Whirlpool>("wp384", 48));

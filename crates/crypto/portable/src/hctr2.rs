@@ -1,5 +1,5 @@
-//! HCTR2 (Crowley, Huckleberry, Biggers, 2021): a wide-block cipher of XCTR and POLYVAL, with tweaks of 32 bytes, the one
-//! length that Linux has.
+//! HCTR2 (Crowley, Huckleberry, Biggers, 2021): a wide-block cipher of XCTR and POLYVAL, with tweaks of 32 bytes, the
+//! only length in Linux.
 
 use super::block::{Cipher, EncryptBlock, Family, Visit};
 use super::gather::absorb;
@@ -16,14 +16,14 @@ use zeroize::{Zeroize, Zeroizing};
 
 pub(super) const TWEAK_LEN: usize = 32;
 
-/// How many blocks of keystream are made at a time.
+/// Blocks of keystream that are made at a time.
 const CHUNK: usize = 16;
 
 pub(super) struct Hctr2<F>(pub(super) PhantomData<F>);
 
 struct Key<K> {
     cipher: K,
-    /// POLYVAL under E(0) before the first block.
+    /// POLYVAL, keyed with E(0), before the first block.
     polyval: Polyval,
     /// E(1), which keeps the counter's blocks apart from the hash key.
     l: [u8; 16],
@@ -35,7 +35,7 @@ impl<K> Drop for Key<K> {
     }
 }
 
-/// The tweak is left as it came.
+/// The tweak on return is unchanged.
 impl<F: Family<Block = U16>> SkcipherDriver for Hctr2<F> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let cipher = F::key(key)?;
@@ -66,7 +66,7 @@ struct Run<'b> {
     l: &'b [u8; 16],
 }
 
-/// H(T, text). The first block tells the tweak's length in bits, and whether the text ends within a block.
+/// H(T, text). The first block encodes the tweak's length in bits, and whether the text ends within a block.
 fn hash(polyval: &Polyval, tweak: &[u8; TWEAK_LEN], text: &[u8]) -> u128 {
     let mut polyval = polyval.clone();
     let partial = !text.len().is_multiple_of(16);

@@ -1,5 +1,5 @@
-//! Portable drivers, from RustCrypto and other pure Rust crates: one for every algorithm, and the reference that every
-//! other driver is compared with.
+//! Portable drivers, from RustCrypto and other pure Rust crates. Every algorithm has one; it is the reference that all
+//! other drivers are compared with.
 
 #![forbid(unsafe_code)]
 
@@ -21,10 +21,10 @@ mod skcipher;
 
 use sealane_crypto::{Alg, Registry, Row, selftest, templates};
 
-/// The name that these rows carry as their module.
+/// The module name of these rows.
 pub const MODULE: &str = "portable";
 
-/// Preference where nothing was measured: below every driver that exists for speed.
+/// Preference where nothing was measured: below every faster driver.
 pub const PRIORITY: u32 = 100;
 
 /// A row for each algorithm.
@@ -39,24 +39,25 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// A registry of the portable drivers alone, with self-tests: the reference of tests.
+/// A registry of the portable drivers alone, with self-tests, for tests.
 #[must_use]
 pub fn registry() -> Registry {
     Registry::builder(self_test).rows(rows()).templates(templates::all()).build()
 }
 
 /// The [`SelfTest`](sealane_crypto::registry::SelfTest) of every registry: the published vectors of the algorithm, then
-/// the same results as its portable driver. A portable row is compared with itself, piecewise with one-shot.
+/// the same results as its portable driver. A portable row is compared with itself: pieces with whole messages, bursts
+/// with single operations.
 ///
 /// # Errors
-/// What differed, and where.
+/// A text that says what differed, and where.
 pub fn self_test(alg: &Alg) -> Result<(), String> {
     let reference = if alg.rows()[0].module == MODULE { None } else { reference(alg) };
     selftest::run(alg, reference.as_ref())
 }
 
-/// The portable driver of the same algorithm. It is not tested here but when it is itself wanted: a difference fails the
-/// row under test whichever of the two is wrong.
+/// The portable driver of the same algorithm. It is not tested here, but when it is looked up itself: a difference
+/// fails the row under test, whichever of the two is wrong.
 fn reference(alg: &Alg) -> Option<Alg> {
     let untested = Registry::builder(|_| Ok(())).rows(rows()).templates(templates::all()).build();
     untested.lookup(alg.info().kind, &alg.info().name).ok()

@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 pub(super) use hmac::Key as HmacKey;
 
-/// A MAC as the files below write it; [`Adapter`] makes a driver of it. Types wipe themselves when dropped.
+/// A MAC, as the modules below implement it; [`Adapter`] makes a driver of it. Keys and states are wiped on drop.
 trait Mac: 'static {
     /// The prepared key.
     type Key: Send + Sync + 'static;
-    /// A message on its way.
+    /// The state of a message.
     type Running: Clone + Send + Sync + 'static;
 
     fn prepare(key: &[u8]) -> Result<Self::Key, KeyError>;
@@ -35,7 +35,7 @@ trait Mac: 'static {
 struct Adapter<M>(PhantomData<fn() -> M>, usize);
 
 struct State<M: Mac> {
-    // Shared, not borrowed: a state may outlive the transform that started it.
+    // Shared and not borrowed, because a state may outlive the transform that started it.
     key: Arc<M::Key>,
     running: M::Running,
 }
@@ -89,7 +89,7 @@ impl<M: Mac> MacDriver for Adapter<M> {
     }
 }
 
-/// A row for `M`; the driver's name is the algorithm's, flattened, and the module's.
+/// A row for `M`. The driver's name is the algorithm's without parentheses, and the module's.
 fn row<M: Mac>(info: AlgInfo) -> Row {
     let driver = format!("{}-{MODULE}", info.name.replace('(', "-").replace(')', ""));
     let adapter = Adapter::<M>(PhantomData, info.digest_len);

@@ -49,7 +49,7 @@ pub(super) fn cbc<B: ArraySize, C: Cipher<B>>(
     Ok(())
 }
 
-/// CTR with the counter over the whole block. `iv` becomes the counter after the last block, also a partial one.
+/// CTR with the counter over the whole block. `iv` becomes the counter after the last block, which may be partial.
 pub(super) fn ctr<F: Family, C: Cipher<F::Block>>(cipher: &C, iv: &mut [u8], data: InOutBuf<'_, '_, u8>) -> Status {
     let iv: &mut Array<u8, F::Block> = iv.try_into().map_err(|_| OpError::Nonce)?;
     let blocks = data.len().div_ceil(iv.len());
@@ -58,8 +58,8 @@ pub(super) fn ctr<F: Family, C: Cipher<F::Block>>(cipher: &C, iv: &mut [u8], dat
     Ok(())
 }
 
-/// Exclusive-ors `data` with the keystream. Unlike the `StreamCipher` wrappers it does not count the blocks that a
-/// counter has left, so that a counter may wrap as the kernel's do.
+/// XORs `data` with the keystream. Unlike the `StreamCipher` wrappers it does not limit the number of blocks, so that a
+/// counter wraps as in the kernel.
 pub(super) fn keystream<S: StreamCipherCore>(mut core: S, data: InOutBuf<'_, '_, u8>) {
     let (blocks, mut rest) = data.into_chunks::<S::BlockSize>();
     core.apply_keystream_blocks_inout(blocks);
@@ -81,7 +81,7 @@ fn add_be(number: &mut [u8], n: u64) {
     }
 }
 
-/// How many blocks XTS takes to the cipher at a time.
+/// Blocks that XTS passes to the cipher at a time.
 const XTS_CHUNK: usize = 16;
 
 /// Multiplies an XTS tweak by x (IEEE 1619-2007 section 5.2).
@@ -90,8 +90,8 @@ fn double(tweak: &mut [u8; 16]) {
     *tweak = ((t << 1) ^ ((t >> 127) * 0x87)).to_le_bytes();
 }
 
-/// XTS from an encrypted `tweak`, with ciphertext stealing. `tweak` becomes what Linux 7.3 leaves in the request: the
-/// tweak of the block after the last whole one, except when a stolen tail is decrypted: then that of the last whole one.
+/// XTS from an encrypted `tweak`, with ciphertext stealing. As in Linux 7.3, `tweak` becomes that of the block after
+/// the last whole one, or, when a stolen tail is decrypted, that of the last whole one.
 pub(super) fn xts<C: Cipher<U16>>(
     cipher: &C,
     dir: Direction,
@@ -106,7 +106,7 @@ pub(super) fn xts<C: Cipher<U16>>(
     let whole = data.len() - partial - if steal_decrypting { 16 } else { 0 };
     let (mut body, mut tail) = data.split_at(whole);
     if partial != 0 && dir == Direction::Encrypt {
-        // The last whole block is encrypted twice: once here, and once with the tail's bytes in it.
+        // The last whole block is encrypted twice: here, and again with the tail's bytes in it.
         let (bulk, last) = body.split_at(whole - 16);
         xts_blocks(cipher, dir, tweak, bulk);
         let mut block: [u8; 16] = last.get_in().try_into().expect("one block");
@@ -147,7 +147,7 @@ fn xts_block<C: Cipher<U16>>(cipher: &C, dir: Direction, tweak: &[u8; 16], block
     xts_blocks(cipher, dir, &mut tweak, InOutBuf::from(&mut block[..]));
 }
 
-/// Whole blocks; `tweak` moves on by one for each.
+/// Processes whole blocks, and advances `tweak` for each.
 fn xts_blocks<C: Cipher<U16>>(cipher: &C, dir: Direction, tweak: &mut [u8; 16], mut data: InOutBuf<'_, '_, u8>) {
     let mut tweaks = [[0u8; 16]; XTS_CHUNK];
     while !data.is_empty() {

@@ -26,7 +26,7 @@ impl Visit<U16> for Encrypt<'_> {
     }
 }
 
-/// Feeds `pieces` to `hash` in whole blocks; what remains is returned, fewer than 16 bytes in the front of a block.
+/// Feeds `pieces` to `hash` in whole blocks, and returns the remainder: a block with fewer than 16 bytes at its front.
 fn absorb(hash: &mut impl UniversalHash<BlockSize = U16>, pieces: &[&[u8]]) -> (Block, usize) {
     let (mut block, mut pos) = (Block::default(), 0);
     for piece in pieces {
@@ -97,7 +97,7 @@ impl NonceMacDriver for Gmac {
     }
 }
 
-/// `poly1305`: the key of 32 bytes serves one message; the nonce is empty.
+/// `poly1305`: a key of 32 bytes that serves one message; the nonce is empty.
 struct OneTime;
 
 impl NonceMacDriver for OneTime {

@@ -1,7 +1,7 @@
 //! Random number generators: those of SP 800-90A under the names of Linux, and the host's own entropy.
 //!
-//! No maintained crate has all three mechanisms with reseeding and prediction resistance, so they are written here, over
-//! the hashes and ciphers of the other drivers, and checked with NIST's vectors.
+//! No maintained crate has all three mechanisms with reseeding and prediction resistance, so they are implemented here,
+//! over the hashes and ciphers of the other drivers, and checked with NIST's vectors.
 
 mod ctr;
 mod drbg;
@@ -15,7 +15,7 @@ use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::rng::{Entropy, RngDriver, RngState};
 use std::sync::Arc;
 
-/// `jitterentropy_rng`: a name only. Linux measures the jitter of the CPU; here the host's entropy answers.
+/// `jitterentropy_rng`. Linux measures the jitter of the CPU; here the host's entropy source serves under this name.
 struct HostEntropy;
 
 struct HostState(Arc<dyn Entropy>);
@@ -31,7 +31,7 @@ impl RngDriver for HostEntropy {
 }
 
 impl RngState for HostState {
-    /// Checks that entropy can be had. The seed changes nothing, as in Linux.
+    /// Checks that entropy is available. The seed is ignored, as in Linux.
     fn seed(&mut self, _: &[u8]) -> Result<(), KeyError> {
         self.0.fill(&mut [0]).map_err(|_| KeyError::Driver)
     }
@@ -45,12 +45,12 @@ impl RngState for HostState {
     }
 }
 
-/// Driver names are the kernel's own: programs bind to them.
+/// Makes a row under the kernel's own driver name, because programs bind to it.
 fn row(name: &str, driver: &str, imp: impl RngDriver + 'static) -> Row {
     Row::new(AlgInfo::rng(name), driver, MODULE, PRIORITY, Driver::Rng(Arc::new(imp)))
 }
 
-/// The generators of Linux 6.12 in its order of preference, which puts the favoured one last. Linux 7.3 has but that one.
+/// The generators of Linux 6.12, in its order of preference: the preferred one is last. Linux 7.3 has only that one.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = vec![row("jitterentropy_rng", "jitterentropy_rng", HostEntropy)];
     for resist in [true, false] {

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Two serpent keys of the same length, any up to 32 bytes.
+/// Lengths of two serpent keys of equal length, each up to 32 bytes.
 const SERPENT_PAIRS: [usize; 33] = {
     let mut lens = [0; 33];
     let mut half = 0;
@@ -75,7 +75,7 @@ fn xts_row<F: Family<Block = U16>>(key_lens: Lens, out: TweakOut) -> Row {
     row(info, Xts::<F> { out, family: PhantomData })
 }
 
-/// Ciphers whose block is the whole text, of at least 16 bytes.
+/// Makes the row of a wide-block cipher, whose block is the whole text of at least 16 bytes.
 fn wide_row(name: &str, tweak_len: usize, key_lens: Lens, driver: impl SkcipherDriver + 'static) -> Row {
     row(AlgInfo::skcipher(name, 16, key_lens, tweak_len), driver)
 }
@@ -131,12 +131,12 @@ impl<F: Family> Visit<F::Block> for Run<'_, F> {
     }
 }
 
-/// What XTS leaves in the IV.
+/// The IV on return from XTS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TweakOut {
-    /// The advanced tweak, as Linux 7.3's own AES-XTS does (`lib/crypto/aes.c`).
+    /// The advanced tweak, as in Linux 7.3's AES-XTS (`lib/crypto/aes.c`).
     Advanced,
-    /// What came in, as the template for all other ciphers does (`crypto/xts.c`).
+    /// Unchanged, as in the template for all other ciphers (`crypto/xts.c`).
     Kept,
 }
 
@@ -196,7 +196,7 @@ fn chacha_key(key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
     Ok(Box::new(ChachaKey::new(key)))
 }
 
-/// ChaCha20 as a stream cipher. The IV is left as it came: the kernel does not continue a stream either.
+/// ChaCha20 as a stream cipher. The IV on return is unchanged, as in the kernel, which does not continue a stream.
 struct ChaCha20;
 
 impl SkcipherDriver for ChaCha20 {
@@ -211,7 +211,7 @@ impl SkcipherDriver for ChaCha20 {
     }
 }
 
-/// XChaCha as a stream cipher. The IV is left as it came.
+/// XChaCha as a stream cipher. The IV on return is unchanged.
 struct XChaCha<R>(PhantomData<fn() -> R>);
 
 impl<R: Rounds> SkcipherDriver for XChaCha<R> {

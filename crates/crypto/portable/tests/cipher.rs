@@ -1,4 +1,4 @@
-//! The portable ciphers and AEADs: self-tests of every row, and what the vectors do not show.
+//! The portable ciphers and AEADs: self-tests of every row, and properties that the vectors do not show.
 
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
@@ -79,7 +79,7 @@ fn a_composition_is_made_and_tested_once() {
     assert!((6..=10).contains(&registry.instances().count()));
 }
 
-/// Bytes that look random and are the same each time.
+/// Pseudorandom bytes that are the same in each run.
 fn noise(len: usize, seed: u32) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9) | 1;
     (0..len)
@@ -291,7 +291,7 @@ fn tags_have_the_lengths_that_linux_takes() {
     }
 }
 
-/// Seventy messages, more than a composition hands on at a time; every third forged, every fifth with associated data
+/// Seventy messages, more than a composition hands on at a time. Every third is forged; every fifth has associated data
 /// of a length that the IPsec AEADs refuse.
 #[test]
 fn bursts_keep_order_among_failures() {

@@ -16,7 +16,7 @@ fn every_row_has_a_vector_and_passes() {
     let registry = registry();
     for row in registry.rows() {
         let name = if row.info.kind == Kind::Rng { &row.driver } else { &row.info.name };
-        // The host's entropy under a name of the kernel's: nothing about it can be foretold.
+        // The host's entropy under a name of the kernel's, whose output cannot be predicted.
         let random = name == "jitterentropy_rng";
         assert!(random || !vectors::of(name).is_empty(), "{name} has no vector");
         if let Err(what) = registry.self_test(row) {
@@ -25,7 +25,7 @@ fn every_row_has_a_vector_and_passes() {
     }
 }
 
-/// Numbers that look random and are the same in each run.
+/// Pseudorandom numbers that are the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -172,8 +172,8 @@ fn cmac_agrees_with_the_cmac_crate() {
 fn kmac_agrees_with_tiny_keccak() {
     let registry = registry();
     let mut numbers = Numbers(4);
-    // Not 131: there the padded key fills a block, after which that crate permutes once too often. OpenSSL does not, and
-    // the vectors have that length from it.
+    // Without 131, where the padded key fills a block, and that crate permutes once too often. OpenSSL does not; the
+    // vectors have this length from OpenSSL.
     for key_len in [0, 1, 16, 32, 130, 132, 133, 8192, 100_000] {
         let key = numbers.bytes(key_len);
         for len in (0..300).step_by(7).chain([135, 136, 137]) {
@@ -258,7 +258,7 @@ fn keys_of_other_lengths_are_refused() {
     assert_eq!(registry.lookup(Kind::Hash, "sha256").unwrap().info().key_lens, Lens::None);
 }
 
-/// Counts what it is asked for, and delivers until its allowance is used up.
+/// An entropy source that counts its calls, and fails when its allowance is used up.
 struct Counting {
     calls: AtomicUsize,
     allowance: usize,
@@ -357,8 +357,9 @@ fn drbgs_are_deterministic_under_test_entropy() {
     assert_eq!(registry.lookup(Kind::Rng, "stdrng").unwrap().rows()[0].driver, "drbg_nopr_hmac_sha512");
 }
 
-/// In release mode a row must be tested in about 2 ms, because that is when it is first wanted. Printed, not asserted:
-/// a busy machine is no defect. `cargo test --release -- --ignored --nocapture self_tests`
+/// In release mode the self-test of a row must take at most about 2 ms, because it runs when the row is first looked
+/// up. The time is printed and not asserted, because the machine may be busy. `cargo test --release -- --ignored
+/// --nocapture self_tests`
 #[test]
 #[ignore = "prints times"]
 fn self_tests_are_short() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Defect {
     None,
-    /// Wrong from 500 bytes on, where no published vector looks.
+    /// Texts from 500 bytes on are wrong, which no published vector shows.
     LongTexts,
     /// The sixth operation of a burst is wrong.
     SixthOfBurst,
@@ -24,9 +24,9 @@ enum Defect {
     Finish,
     /// Shorter tags are not the front of the full one.
     Truncation,
-    /// The IV is not moved on.
+    /// The IV on return is unchanged.
     Iv,
-    /// Input and output apart are handled as if they were one.
+    /// Separate input and output are handled as if they were the same buffer.
     Apart,
     /// A forged text is delivered with its error.
     NotWiped,
@@ -163,7 +163,7 @@ fn outcome(kind: Kind, name: &str, defect: Defect) -> Result<(), String> {
     self_test(&Alg::of_row(&row, registry.entropy()))
 }
 
-/// A row that serves as `good` does, but for its defect.
+/// A row like `good`, except for the defect.
 fn sham(good: &Row, defect: Defect, priority: u32) -> Row {
     fn with<D: ?Sized>(inner: &Arc<D>, digest_len: usize, defect: Defect) -> Arc<Sham<D>> {
         Arc::new(Sham { inner: inner.clone(), digest_len, defect })

@@ -17,7 +17,7 @@ pub(super) const BLOCK: usize = 16;
 #[derive(Clone)]
 pub(super) struct Rounds {
     pub(super) keys: [[u8; BLOCK]; 15],
-    /// 10, 12 or 14; one more key than that is used.
+    /// 10, 12 or 14 rounds; there is one key more.
     pub(super) count: usize,
 }
 
@@ -95,7 +95,7 @@ pub(super) trait Modes: Send + Sync + 'static {
     unsafe fn cbc_decrypt(keys: &Rounds, iv: &[u8; BLOCK], src: *const u8, dst: *mut u8, len: usize);
     /// The low half of `counter` must not wrap within `len`.
     unsafe fn ctr(keys: &Rounds, counter: u128, src: *const u8, dst: *mut u8, len: usize);
-    /// `tweak` is that of the first block, encrypted; it moves on to that of the block after the last.
+    /// `tweak` is the encrypted tweak of the first block; it becomes that of the block after the last.
     unsafe fn xts_encrypt(keys: &Rounds, tweak: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize);
     unsafe fn xts_decrypt(keys: &Rounds, tweak: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize);
 }
@@ -110,9 +110,9 @@ enum Mode {
 
 struct Key {
     encrypt: Rounds,
-    /// For the modes that need it.
+    /// Round keys for decryption, for the modes that need them.
     decrypt: Option<Rounds>,
-    /// XTS only.
+    /// Key of the tweak, for XTS only.
     tweak: Option<Rounds>,
 }
 
@@ -190,7 +190,7 @@ impl<M: Modes> SkcipherDriver for Cipher<M> {
     }
 }
 
-/// CTR with the counter over all 128 bits; `iv` becomes the counter after the last block, also a partial one.
+/// CTR with the counter over all 128 bits; `iv` becomes the counter after the last block, which may be partial.
 ///
 /// # Safety
 /// As [`Modes`].
@@ -212,9 +212,9 @@ unsafe fn ctr<M: Modes>(keys: &Rounds, iv: &mut [u8; BLOCK], mut src: *const u8,
     *iv = counter.to_be_bytes();
 }
 
-/// XTS with ciphertext stealing (IEEE 1619-2007 section 5.3) from an encrypted tweak. `tweak` becomes what Linux 7.3's
-/// own AES-XTS leaves in the request: the tweak of the block after the last whole one, except when a stolen tail is
-/// decrypted: then that of the last whole one.
+/// XTS with ciphertext stealing (IEEE 1619-2007 section 5.3) from an encrypted tweak. As in Linux 7.3's AES-XTS,
+/// `tweak` becomes that of the block after the last whole one, or, when a stolen tail is decrypted, that of the last
+/// whole one.
 ///
 /// # Safety
 /// As [`Modes`], except that `len` is any length from 16.
@@ -226,7 +226,7 @@ unsafe fn xts_encrypt<M: Modes>(keys: &Rounds, tweak: &mut [u8; BLOCK], src: *co
         src.add(whole).copy_to_nonoverlapping(tail.as_mut_ptr(), partial);
         M::xts_encrypt(keys, tweak, src, dst, whole);
         if partial > 0 {
-            // The last whole block is encrypted twice: once above, and once with the tail's bytes in it.
+            // The last whole block is encrypted twice: above, and again with the tail's bytes in it.
             let last = dst.add(whole - BLOCK);
             last.copy_to_nonoverlapping(dst.add(whole), partial);
             tail.as_ptr().copy_to_nonoverlapping(last, partial);

@@ -1,4 +1,4 @@
-//! The AES modes, written once for all widths of vector: a macro over vector operations of the same names, as in
+//! The AES modes, written once for all vector widths, as macros over vector operations of the same names, as in
 //! `kernels`.
 //!
 //! It expects in scope a vector `V` of `B` blocks, and `zero`, `xor`, `enc`, `enc_last`, `dec`, `dec_last`, `spread`
@@ -54,7 +54,7 @@ macro_rules! modes {
         #[target_feature(enable = $features)]
         unsafe fn ecb<const DECRYPT: bool>(keys: &Rounds, src: *const u8, dst: *mut u8, len: usize) {
             let mut at = 0;
-            // SAFETY: `at` never passes `len`, for which the caller answers.
+            // SAFETY: `at` never passes `len`, and the caller guarantees `len` bytes.
             unsafe {
                 while len - at >= N * W {
                     let mut x = load_all(src.add(at));
@@ -76,7 +76,7 @@ macro_rules! modes {
         unsafe fn cbc_decrypt(keys: &Rounds, iv: &[u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
             let mut before = spread(iv);
             let mut at = 0;
-            // SAFETY: `at` never passes `len`, for which the caller answers.
+            // SAFETY: `at` never passes `len`, and the caller guarantees `len` bytes.
             unsafe {
                 while len - at >= N * W {
                     let sealed = load_all(src.add(at));
@@ -105,7 +105,7 @@ macro_rules! modes {
         unsafe fn ctr(keys: &Rounds, counter: u128, src: *const u8, dst: *mut u8, len: usize) {
             let mut count = counters(counter);
             let mut at = 0;
-            // SAFETY: `at` never passes `len`, for which the caller answers.
+            // SAFETY: `at` never passes `len`, and the caller guarantees `len` bytes.
             unsafe {
                 while len - at >= N * W {
                     let mut x = [zero(); N];
@@ -156,7 +156,7 @@ macro_rules! modes {
                 t[4 + i] = times_x::<{ 4 * ONE }, { 64 - 4 * ONE }>(t[i]);
             }
             let mut at = 0;
-            // SAFETY: `at` never passes `len`, for which the caller answers.
+            // SAFETY: `at` never passes `len`, and the caller guarantees `len` bytes.
             unsafe {
                 while len - at >= N * W {
                     let mut x = load_all(src.add(at));
@@ -206,7 +206,7 @@ macro_rules! modes {
 
             #[target_feature(enable = $features)]
             unsafe fn cbc_encrypt(keys: &Rounds, iv: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
-                // SAFETY: as above. One block after another: nothing to gain from width.
+                // SAFETY: as above. The blocks depend on each other, so wider vectors gain nothing.
                 unsafe { super::cmac::cbc_encrypt(keys, iv, src, dst, len) }
             }
 

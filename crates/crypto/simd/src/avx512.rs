@@ -38,8 +38,8 @@ mod words32 {
     type M = __mmask16;
     const LANES: usize = 16;
 
-    /// An array with an element for each lane. Written out, because a loop would keep it in memory and fill it with zeros
-    /// first.
+    /// Makes an array with an element for each lane. It is written out, because a loop would keep the array in memory
+    /// and fill it with zeros first.
     macro_rules! each_lane {
         ($l:ident => $body:expr) => {
             each_lane!(@ $l, $body, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -147,7 +147,7 @@ mod words32 {
     unsafe fn gather<const SWAP: bool>(from: &[*const u8], at: usize, w: &mut MaybeUninit<[V; 16]>) {
         let from: &[*const u8; LANES] = from.first_chunk().expect("a pointer for each lane");
         let mut r = each_lane!(l => {
-            // SAFETY: the caller has 64 bytes there; a prefetch may go anywhere.
+            // SAFETY: the caller has 64 bytes there; a prefetch is valid for any address.
             let words = unsafe {
                 _mm_prefetch::<_MM_HINT_T0>(from[l].wrapping_add(at + 256).cast());
                 _mm512_loadu_si512(from[l].add(at).cast())
@@ -158,7 +158,7 @@ mod words32 {
         w.write(r);
     }
 
-    /// The same for ends of messages, with 0x80 after each and zeros after that.
+    /// As `gather`, for the ends of messages, each followed by 0x80 and zeros.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
     unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut MaybeUninit<[V; 16]>) {
@@ -176,7 +176,7 @@ mod words32 {
         w.write(r);
     }
 
-    /// Up to how many bytes [`short_ends`] takes: then a transposition within each quarter of a vector is enough.
+    /// The most bytes that [`short_ends`] takes, for which a transposition within each quarter of a vector is enough.
     const SHORT: usize = 16;
 
     /// The first five words of ends of one length, 1 to `SHORT` bytes; those after them are zeros.
@@ -256,7 +256,8 @@ mod words32 {
         ]
     }
 
-    /// Writes the first `len` bytes, 32 at most, of each lane's eight words to its pointer; lanes without one are left out.
+    /// Writes the first `len` bytes, 32 at most, of each lane's eight words to its pointer; lanes without one are left
+    /// out.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
     unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {
@@ -307,7 +308,7 @@ mod words64 {
     type M = __mmask8;
     const LANES: usize = 8;
 
-    /// As with 32-bit words.
+    /// Makes an array with an element for each lane, as with 32-bit words.
     macro_rules! each_lane {
         ($l:ident => $body:expr) => {
             each_lane!(@ $l, $body, 0, 1, 2, 3, 4, 5, 6, 7)
@@ -421,7 +422,7 @@ mod words64 {
         join(w, half(0), half(1));
     }
 
-    /// The same for ends of messages, with 0x80 after each and zeros after that.
+    /// As `gather`, for the ends of messages, each followed by 0x80 and zeros.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
     unsafe fn gather_tails<const SWAP: bool>(from: &[*const u8], len: &[usize], w: &mut MaybeUninit<[V; 16]>) {
@@ -463,7 +464,8 @@ mod words64 {
         [set1(0), unsafe { _mm512_loadu_si512(bits.as_ptr().cast()) }]
     }
 
-    /// Writes the first `len` bytes, 64 at most, of each lane's eight words to its pointer; lanes without one are left out.
+    /// Writes the first `len` bytes, 64 at most, of each lane's eight words to its pointer; lanes without one are left
+    /// out.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
     #[inline]
     unsafe fn scatter<const SWAP: bool>(state: &[V; 8], to: &[*mut u8], len: usize) {

@@ -1,4 +1,4 @@
-//! CMAC and XCBC over AES: one message with little overhead, many as chains side by side.
+//! CMAC and XCBC over AES: single messages with little overhead, and many messages as parallel chains.
 
 use super::aes::{BLOCK, Rounds, double};
 use super::{PRIORITY, wipe};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// The most chains of any kernel.
 pub(super) const MAX_LANES: usize = 32;
 
-/// Up to this many messages one by one are faster than chains that are mostly idle.
+/// The number of messages up to which one by one is faster than chains that are mostly idle.
 const FEW: usize = 2;
 
-/// How many operations are sorted together.
+/// The number of operations that are sorted together.
 const CHUNK: usize = 64;
 
 /// Round keys of all chains: for each round a block of each chain.
@@ -32,14 +32,14 @@ pub(super) struct LaneKeys(pub(super) [[[u8; BLOCK]; MAX_LANES]; 15]);
 #[repr(C, align(64))]
 pub(super) struct LaneBlocks(pub(super) [[u8; BLOCK]; MAX_LANES]);
 
-/// CBC-MAC chains side by side on one instruction set.
+/// Parallel CBC-MAC chains on one instruction set.
 pub(super) trait Chains: Send + Sync + 'static {
     const MODULE: &'static str;
-    /// Chains of [`Chains::absorb`].
+    /// Number of chains of [`Chains::absorb`].
     const LANES: usize;
-    /// Chains of [`Chains::alike`], the second where there are more messages than the first. Both divide 64.
+    /// Numbers of chains of [`Chains::alike`]; the second is used for more messages than the first. Both divide 64.
     const ALIKE: [usize; 2];
-    /// Takes `count` blocks of each chain into its state; `rounds` is the same for all.
+    /// Absorbs `count` blocks of each chain into its state; all keys have the same number of rounds.
     ///
     /// # Safety
     /// The CPU must have the instruction set; each of the first `LANES` pointers must be readable for `count` blocks.
@@ -50,8 +50,8 @@ pub(super) trait Chains: Send + Sync + 'static {
         from: &[*const u8; MAX_LANES],
         count: usize,
     );
-    /// Takes `count` blocks of each message and its last block into a state that begins with zeros: the tags of as many
-    /// messages as `ALIKE` says. `keys` is what is used of the stack, and stays behind.
+    /// Computes the tags of as many messages as `ALIKE` says: absorbs `count` blocks of each message and its last
+    /// block. `keys` is scratch space on the stack, which the caller wipes.
     ///
     /// # Safety
     /// The CPU must have the instruction set; each pointer of `from` must be readable for `count` blocks and each of
@@ -68,7 +68,7 @@ pub(super) trait Chains: Send + Sync + 'static {
     );
 }
 
-/// A prepared key. Kernels read the round keys where it begins.
+/// A prepared key. Kernels read the round keys at its start.
 #[repr(C)]
 struct Key {
     rounds: Rounds,
@@ -91,7 +91,7 @@ impl Drop for Key {
 /// The CPU must have AES-NI; `from` must be readable for `count` blocks.
 #[target_feature(enable = "aes,avx")]
 unsafe fn absorb(rounds: &Rounds, state: &mut [u8; BLOCK], from: *const u8, count: usize) {
-    // SAFETY: all are 16 bytes; the caller answers for `from`.
+    // SAFETY: all are 16 bytes; the caller guarantees `from`.
     unsafe {
         let key = |i: usize| _mm_load_si128(rounds.keys.as_ptr().add(i).cast());
         let (first, last) = (key(0), key(rounds.count));
@@ -120,7 +120,7 @@ unsafe fn absorb(rounds: &Rounds, state: &mut [u8; BLOCK], from: *const u8, coun
 /// The CPU must have AES-NI; `src` must be readable and `dst` writable for `len` bytes, the same or apart.
 pub(super) unsafe fn cbc_encrypt(rounds: &Rounds, iv: &mut [u8; BLOCK], src: *const u8, dst: *mut u8, len: usize) {
     for at in (0..len / BLOCK).map(|i| i * BLOCK) {
-        // SAFETY: within len; the caller answers for the CPU.
+        // SAFETY: within len; the caller guarantees the instructions.
         unsafe {
             absorb(rounds, iv, src.add(at), 1);
             iv.as_ptr().copy_to_nonoverlapping(dst.add(at), BLOCK);
@@ -140,7 +140,7 @@ impl Key {
         out
     }
 
-    /// NIST SP 800-38B section 6.1.
+    /// Derives the keys of CMAC (NIST SP 800-38B section 6.1).
     fn cmac(key: &[u8]) -> Result<Self, KeyError> {
         let rounds = Rounds::encrypt(key)?;
         // CMAC doubles big-endian numbers, XTS little-endian ones.
@@ -154,7 +154,7 @@ impl Key {
         Ok(Key { padded: twice(whole), whole, rounds })
     }
 
-    /// RFC 3566 section 4. Only keys of 128 bits: the standard has no others.
+    /// Derives the keys of XCBC (RFC 3566 section 4), which defines only keys of 128 bits.
     fn xcbc(key: &[u8]) -> Result<Self, KeyError> {
         if key.len() != BLOCK {
             return Err(KeyError::Length);
@@ -166,7 +166,7 @@ impl Key {
         Ok(Key { whole: Key::encrypt(&rounds, [2; BLOCK]), padded: Key::encrypt(&rounds, [3; BLOCK]), rounds: chain })
     }
 
-    /// The last block of a message, ready to be absorbed: `filled` bytes of it are there.
+    /// Pads and masks the last block of a message, which has `filled` bytes.
     #[inline]
     fn seal(&self, block: &mut [u8; BLOCK], filled: usize) {
         if filled == BLOCK {
@@ -178,7 +178,7 @@ impl Key {
     }
 }
 
-/// Up to 16 bytes into a block of zeros.
+/// Copies up to 16 bytes into a block of zeros.
 #[inline]
 fn short_block(from: &[u8]) -> [u8; BLOCK] {
     let mut block = [0u8; BLOCK];
@@ -186,7 +186,7 @@ fn short_block(from: &[u8]) -> [u8; BLOCK] {
     block
 }
 
-/// One message in one go.
+/// Computes the tag of one message.
 fn one(key: &Key, data: &[&[u8]], tag: &mut [u8]) {
     let mut state = [0u8; BLOCK];
     let mut block = [0u8; BLOCK];
@@ -198,7 +198,7 @@ fn one(key: &Key, data: &[&[u8]], tag: &mut [u8]) {
     tag.copy_from_slice(&state[..tag.len()]);
 }
 
-/// Takes in `data`, but always leaves the last block of the message, which may be whole, in `block`.
+/// Absorbs `data`, except for the last block of the message, which stays in `block` even if it is whole.
 #[inline]
 fn feed(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: &mut usize, mut data: &[u8]) {
     if data.is_empty() {
@@ -232,7 +232,7 @@ fn close(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: us
     unsafe { absorb(&key.rounds, state, block.as_ptr(), 1) };
 }
 
-/// A message that arrives in pieces.
+/// The state of a message that arrives in pieces.
 struct Stream {
     key: Key,
     state: [u8; BLOCK],
@@ -274,7 +274,7 @@ impl Key {
     }
 }
 
-/// A message on its way through a chain.
+/// The position of a chain in its message.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
     key: &'a Key,
@@ -292,7 +292,7 @@ impl<'a> Lane<'a> {
         lane
     }
 
-    /// Leaves `n` bytes of the current piece behind.
+    /// Advances by `n` bytes of the current piece.
     #[inline]
     fn advance(&mut self, n: usize) {
         self.piece = &self.piece[n..];
@@ -304,7 +304,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The next block, put together from pieces, sealed when it is the last.
+    /// Assembles the next block from pieces; the last one is padded and masked.
     #[inline]
     fn assemble(&mut self, block: &mut [u8; BLOCK]) {
         let n = self.piece.len().min(BLOCK);
@@ -327,7 +327,7 @@ fn blocks_of(len: usize) -> usize {
     len.div_ceil(BLOCK).max(1)
 }
 
-/// The stack of one burst.
+/// Scratch space of one burst.
 struct Group {
     keys: LaneKeys,
     states: LaneBlocks,
@@ -408,7 +408,7 @@ impl<C: Chains> MacDriver for OverChains<C> {
             if run_alike::<C>(slot, chunk, &mut group) {
                 continue;
             }
-            // Index, length and rounds of each, those with the same number of rounds together, the longest first.
+            // Index, length and rounds of each message, sorted by rounds, then by length, the longest first.
             let mut order = [(0u8, 0usize, 0usize); CHUNK];
             let order = &mut order[..chunk.len()];
             for (index, (entry, op)) in order.iter_mut().zip(chunk.iter()).enumerate() {
@@ -453,8 +453,8 @@ fn done(op: &mut MacOp<'_>, tag: &[u8; BLOCK]) {
     op.status = Ok(());
 }
 
-/// Runs messages of one length, each in one piece, under keys of one length: the common case. False when they are not
-/// like that.
+/// Runs messages of one length, each in one piece, under keys of one length, which is the common case. Returns false
+/// for other messages.
 fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -> bool {
     let [piece] = ops[0].data else { return false };
     let (len, checked) = (piece.len(), ops[0].tfm);
@@ -468,8 +468,8 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
             _ => return false,
         }
         let key: &Key = if op.tfm.same_alg(checked) {
-            // SAFETY: a transform has the keys that the drivers of its algorithm prepared, in their order, and this
-            // driver prepares only keys of this type. So one algorithm and one slot mean one type.
+            // SAFETY: transforms of one algorithm have keys of one driver, this one, in the same slot, and it prepares
+            // only keys of this type.
             unsafe { &*op.tfm.key_address(slot).cast() }
         } else {
             op.tfm.key(slot)
@@ -495,7 +495,7 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
             end[filled] = 0x80;
             *at = end.as_ptr();
         }
-        // Chains without a message take the first one's.
+        // Chains without a message read the first one's.
         last[ops.len()..].fill(ends[0].as_ptr());
     }
     let added = if filled == BLOCK { offset_of!(Key, whole) } else { offset_of!(Key, padded) };

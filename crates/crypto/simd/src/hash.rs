@@ -13,7 +13,7 @@ use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 
-/// RFC 2104 section 2: `K` is hashed when it is longer than a block, then padded with zeros.
+/// Prepares a key (RFC 2104 section 2): a key longer than a block is hashed, then padded with zeros.
 fn prepare<H: Md>(key: &[u8]) -> Key<H::Word> {
     let mut block = [0u8; MAX_BLOCK];
     if key.len() > H::BLOCK {
@@ -32,7 +32,7 @@ fn prepare<H: Md>(key: &[u8]) -> Key<H::Word> {
     prepared
 }
 
-/// One message at a time: incremental states, and bursts too short for lanes.
+/// The state of a single message, for incremental states and for bursts too short for lanes.
 struct Stream<H: Md> {
     start: [H::Word; 8],
     /// The outer midstate, with a key.
@@ -48,7 +48,7 @@ impl<H: Md> Stream<H> {
         Stream { start, outer, state: start, block: [0; MAX_BLOCK], len: 0 }
     }
 
-    /// Bytes of the message that wait in `block`.
+    /// Bytes of the message that are buffered in `block`.
     fn filled(&self) -> usize {
         (self.len % H::BLOCK as u64) as usize
     }
@@ -72,7 +72,7 @@ impl<H: Md> Stream<H> {
         self.block[..data.len() - whole].copy_from_slice(&data[whole..]);
     }
 
-    /// Pads what waits in `block` and takes it in; `len` counts the key's block too.
+    /// Pads the bytes in `block` and absorbs them; `len` includes the key's block.
     fn pad(&mut self, filled: usize, len: u64) {
         let length_at = H::BLOCK - 2 * H::Word::BYTES;
         self.block[filled] = 0x80;
@@ -188,8 +188,8 @@ impl<W: Word> Job<W> for MacOp<'_> {
 
     #[inline]
     fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W> {
-        // A transform has the keys that the drivers of its algorithm prepared, in their order, and each of them has one
-        // type of key. So one algorithm and one slot mean one type.
+        // Transforms of one algorithm have keys of one driver in the same slot, and each driver prepares keys of one
+        // type.
         if self.tfm.same_alg(checked.tfm) { self.tfm.key_address(slot).cast() } else { self.tfm.key(slot) }
     }
 
@@ -202,7 +202,7 @@ impl<W: Word> Job<W> for MacOp<'_> {
     }
 }
 
-/// The drivers of hash `H` over kernels `K` and `Wide`.
+/// The driver of hash `H` and its HMAC over kernels `K` and `Wide`.
 struct OverLanes<H, K, Wide>(PhantomData<(H, K, Wide)>);
 
 impl<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>> HashDriver for OverLanes<H, K, Wide> {

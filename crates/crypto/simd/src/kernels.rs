@@ -1,9 +1,11 @@
-//! The compression functions, written once for all instruction sets: macros over vector operations of the same names.
+//! The compression functions, written once for all instruction sets, as macros over vector operations of the same
+//! names.
 //!
-//! A macro and not a generic function, because intrinsics do not inline through a function that lacks their
-//! `target_feature`; for the same reason there is no `map` and no `from_fn` here. Each expects in scope
-//! `V`, `add`, `xor3`, `ch`, `maj`, `rotr`, `shr`, `set1`, and `settle`: the same value, but the compiler may not
-//! regroup a sum across it. It does not know which term arrives last, and rounds are one long chain of sums.
+//! They are macros and not generic functions, because intrinsics are not inlined into a function that lacks their
+//! `target_feature`; for the same reason `map` and `from_fn` are not used here. Each macro expects in scope `V`, `add`,
+//! `xor3`, `ch`, `maj`, `rotr`, `shr`, `set1`, and `settle`. `settle` returns its argument, but keeps the compiler from
+//! regrouping a sum across it: rounds are one long chain of sums, and the compiler does not know which term arrives
+//! last.
 
 /// RFC 1321 section 3.4: `abs(sin(i + 1)) * 2^32`.
 pub(super) const K_MD5: [u32; 64] = [
@@ -231,8 +233,8 @@ macro_rules! sha1 {
         #[target_feature(enable = $features)]
         #[inline(never)]
         fn $name(state: &mut [V; 8], w: &mut [V; 16]) {
-            // Word i of the last three at i % 3, in registers: the way through memory takes longer than the three
-            // rounds after which a word is wanted again.
+            // Keeps the last three words in registers, word i at i % 3: a store and a load take longer than the three
+            // rounds until a word is used again.
             let mut recent = [w[15], w[13], w[14]];
             macro_rules! round {
                 ($i:expr, $f:ident, $k:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {
@@ -244,7 +246,7 @@ macro_rules! sha1 {
                     } else {
                         w[$i & 15]
                     };
-                    // What the round before computed comes in last.
+                    // The result of the previous round is added last.
                     let early = settle(add(add(settle(add($e, $k)), word), $f($b, $c, $d)));
                     $e = add(early, rotr::<27, 5>($a));
                     $b = rotr::<2, 30>($b);
@@ -298,8 +300,8 @@ macro_rules! sha2 {
                     xor3(rotr::<$a, $b>($x), rotr::<$c, $d>($x), shr::<$e>($x))
                 };
             }
-            // Round i, and with `$next` the word of round i + 16, which takes the place of word i: it is ready long before
-            // it is wanted, so it fills the gaps in the chain of the rounds.
+            // Round i, and with `$next` the word of round i + 16, which replaces word i. It is needed much later, so
+            // its instructions fill the gaps in the chain of the rounds.
             macro_rules! round {
                 ($next:literal, $i:expr, $k:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $g:ident, $h:ident) => {
                     let word = w[$i];
@@ -328,7 +330,7 @@ macro_rules! sha2 {
                     round!($next, $i + 7, $k[$i + 7], b, c, d, e, f, g, h, a);
                 };
             }
-            // A loop over sixteen rounds, so that the code of several hashes fits the instruction cache.
+            // A loop over sixteen rounds keeps the code of several hashes within the instruction cache.
             let [first @ .., last] = $table.as_chunks::<16>().0 else { unreachable!("the table has many rows of sixteen") };
             for k in first {
                 eight!(true, k, 0usize);
@@ -480,7 +482,7 @@ macro_rules! kernel {
         const END: $word = if $swap { 1 << (<$word>::BITS - 1) } else { 0x80 };
         let Alike { keys, from, to, len, words, out_len } = *$group;
         let zero = settle(set1(0));
-        // Not filled with zeros first: that takes longer than what follows.
+        // Not filled with zeros first, which would take longer than the code that follows.
         let (mut w, mut states) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: a key is as long as a block: the inner words, then the outer. `gather` writes all of `states`.
         let states = unsafe {
@@ -523,7 +525,7 @@ macro_rules! kernel {
             $compress(inner, w);
             w.fill(zero);
         }
-        // A key's block comes before the message. No length here takes more than one word.
+        // The length includes the key's block, and fits into one word.
         let before = if words.is_some() { BLOCK } else { 0 };
         w[if $swap { 15 } else { 14 }] = set1(((len + before) * 8) as $word);
         $compress(inner, w);
@@ -539,7 +541,7 @@ macro_rules! kernel {
         };
         // SAFETY: the caller has room for `out_len` bytes at each pointer.
         unsafe { scatter::<$swap>(digest, to, out_len) };
-        // What a key became does not stay on the stack: a digest has taken the place of each of its midstates.
+        // No midstates of keys stay on the stack: a digest has replaced each of them.
     };
     (@tails false, $word:ty, $compress:ident, $swap:literal, $state:ident, $tails:ident, $active:ident) => {
         let _ = ($state, $tails, $active);
@@ -603,7 +605,7 @@ macro_rules! states {
             }
         }
 
-        /// Takes lanes outside `mask` back to `before`.
+        /// Resets lanes outside `mask` to `before`.
         #[target_feature(enable = $features)]
         #[inline]
         fn blend(mask: M, now: &mut [V; 8], before: &[V; 8]) {
@@ -615,8 +617,8 @@ macro_rules! states {
 }
 pub(super) use states;
 
-/// Defines `pin(w)` for kernels whose message schedule does not fit the registers. The compiler would load all of it,
-/// promote it to variables and spill each of them to a second place; now it stays where it is.
+/// Defines `pin(w)` for kernels whose message schedule does not fit the registers. It keeps the schedule in its array;
+/// without it the compiler loads all words and spills each of them to a second place.
 macro_rules! pin {
     () => {
         #[inline(always)]
@@ -628,8 +630,8 @@ macro_rules! pin {
 }
 pub(super) use pin;
 
-/// Defines a module whose vectors are pairs of its parent's: two independent chains of instructions hide each other's
-/// latency. `$m`: the macro that makes the kernels.
+/// Defines a module whose vectors are pairs of its parent's, because two independent chains of instructions hide each
+/// other's latency. `$m` is the macro that makes the kernels.
 macro_rules! paired {
     ($word:ty, $features:literal, ops: [$($op:ident($($arg:ident),*)),*], $kernels:ident) => {
         /// Twice the lanes: two independent chains of instructions hide each other's latency.
@@ -703,7 +705,7 @@ macro_rules! paired {
 
             pin!();
 
-            /// Puts the vectors of one half, 0 or 1, in their places.
+            /// Stores the vectors of one half, 0 or 1.
             #[target_feature(enable = $features)]
             #[inline]
             fn put(w: &mut MaybeUninit<[V; 16]>, half: usize, vectors: [super::V; 16]) {

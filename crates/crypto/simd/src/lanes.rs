@@ -1,9 +1,8 @@
-//! Messages on lanes: groups of a burst walk through their blocks together, each lane under its own key, with its own
-//! pieces and its own length.
+//! Messages on lanes: a group of messages is hashed in parallel, each lane with its own key, pieces and length.
 //!
 //! A burst is sorted by number of blocks, so that the lanes of a group finish at about the same time; a lane that has
-//! finished is masked until the others have. Blocks are read where they lie. Only a block that straddles two pieces,
-//! or the padded end of a message where the instruction set has no masked loads, is put together on the stack first.
+//! finished is masked until the others have. Blocks are read in place. Only a block that straddles two pieces, or the
+//! padded end of a message where the instruction set has no masked loads, is first assembled on the stack.
 
 use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
 use super::wipe;
@@ -12,13 +11,13 @@ use core::array::from_fn;
 /// The most lanes of any kernel.
 pub(super) const MAX_LANES: usize = 32;
 
-/// How many operations are sorted together.
+/// The number of operations that are sorted together.
 const CHUNK: usize = 64;
 
-/// Up to this many messages left over from full lanes run one by one.
+/// The most messages left over from full lanes that run one by one.
 const FEW: usize = 2;
 
-/// Up to this many messages one by one are faster than lanes that are mostly idle.
+/// The number of messages up to which one by one is faster than lanes that are mostly idle.
 fn few<H: Md, K: Kernel>() -> usize {
     match H::FEW {
         Some(_) if K::LANES < 16 && is_x86_feature_detected!("sha") => K::LANES - 1,
@@ -27,7 +26,7 @@ fn few<H: Md, K: Kernel>() -> usize {
     }
 }
 
-/// What a lane without work reads.
+/// The block that a lane without work reads.
 static NOTHING: [u8; MAX_BLOCK] = [0; MAX_BLOCK];
 
 /// The states of all lanes: for each word a vector with a lane in each element.
@@ -48,11 +47,11 @@ impl<W: Word> Drop for State<W> {
 
 /// The unpadded ends of messages, less than a block each.
 pub(super) struct Tails {
-    /// Where each lane's end begins.
+    /// The start of each lane's end.
     pub(super) from: [*const u8; MAX_LANES],
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(super) len: [usize; MAX_LANES],
-    /// What the padding says: bits of the message, the key's block included.
+    /// The length in the padding: bits of the message, including the key's block.
     pub(super) bits: [u64; MAX_LANES],
 }
 
@@ -63,7 +62,8 @@ pub(super) struct Alike<'a> {
     pub(super) keys: &'a [*const u8],
     /// The messages: as many, each readable for `len` bytes.
     pub(super) from: &'a [*const u8],
-    /// Where the digests go: at most [`Kernel::LANES`], each writable for `out_len` bytes. Other lanes are not written.
+    /// Destinations of the digests: at most [`Kernel::LANES`], each writable for `out_len` bytes. Other lanes are not
+    /// written.
     pub(super) to: &'a [*mut u8],
     /// Bytes of each message, fewer than 2^28.
     pub(super) len: usize,
@@ -76,31 +76,31 @@ pub(super) struct Alike<'a> {
 /// One hash on one instruction set.
 ///
 /// # Safety
-/// All functions: the CPU must have the instruction set. `active` has a bit for each lane that takes part; the states
-/// of the others do not change, but their pointers must be as good as those of the active lanes.
+/// For all functions, the CPU must have the instruction set. `active` has a bit for each lane that takes part; the
+/// states of the others do not change, but their pointers must be as valid as those of the active lanes.
 pub(super) trait Kernel: Send + Sync + 'static {
     type Word: Word;
     const LANES: usize;
     /// Whether [`Kernel::tails`] and [`Kernel::alike`] exist.
     const TAILS: bool;
-    /// Puts the midstates of a key on each lane: pointers to [`Key`]s.
+    /// Loads the midstates of each lane's key, by pointers to [`Key`]s.
     unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<Self::Word>, outer: &mut State<Self::Word>);
-    /// Takes in `count` blocks of each lane; `from[lane]` must be readable for as many.
+    /// Absorbs `count` blocks of each lane, for which `from[lane]` must be readable.
     unsafe fn blocks(state: &mut State<Self::Word>, from: &[*const u8; MAX_LANES], count: usize, active: u32);
-    /// Pads and takes in the ends of the messages, each readable for its length.
+    /// Pads and absorbs the ends of the messages, each readable for its length.
     unsafe fn tails(state: &mut State<Self::Word>, tails: &Tails, active: u32);
-    /// All of it for messages that are alike: what [`Alike`] says must hold.
+    /// Computes the digests or tags of messages that are alike, as [`Alike`] demands.
     unsafe fn alike(group: &Alike<'_>);
-    /// The outer hash: takes the first `words` words of `inner` into `outer`, padded.
+    /// The outer hash: absorbs the first `words` words of `inner`, padded, into `outer`.
     unsafe fn outer(inner: &State<Self::Word>, outer: &mut State<Self::Word>, words: usize);
     /// Writes each lane's state in the byte order of its digest: eight words to each pointer.
     unsafe fn store(state: &State<Self::Word>, to: &[*mut u8; MAX_LANES]);
 }
 
-/// One message on its way through a lane.
+/// The position of a lane in its message.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
-    /// What is left of the current piece; empty only when the message has ended.
+    /// The rest of the current piece; empty only at the end of the message.
     piece: &'a [u8],
     /// The pieces after it.
     rest: &'a [&'a [u8]],
@@ -121,7 +121,7 @@ impl<'a> Lane<'a> {
         lane
     }
 
-    /// Leaves `n` bytes of the current piece behind.
+    /// Advances by `n` bytes of the current piece.
     #[inline]
     fn advance(&mut self, n: usize) {
         self.piece = &self.piece[n..];
@@ -134,7 +134,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The next block, which is not whole in the current piece: put together in `block`.
+    /// Assembles the next block, which is not whole in the current piece, in `block`.
     fn assemble<H: Md>(&mut self, block: &mut [u8; MAX_BLOCK], bits: u64) {
         let mut filled = 0;
         while filled < H::BLOCK && !self.piece.is_empty() {
@@ -167,15 +167,15 @@ pub(super) trait Job<W: Word> {
     fn data(&self) -> &[&[u8]];
     /// The key that the driver in `slot` prepared; `None` for a plain hash.
     fn key(&self, slot: usize) -> Option<&Key<W>>;
-    /// The same without asking for its type again, for an operation whose neighbour `checked` has a key of that type.
+    /// The same, without checking the key's type again, given an operation `checked` whose key has that type.
     fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W>;
-    /// Where the digest goes: as much of it as there is room for.
+    /// The destination of the digest, which may be shorter than the full digest.
     fn out(&mut self) -> &mut [u8];
     fn succeed(&mut self);
 }
 
-/// Runs all of `ops`, keyed or not alike, on the lanes of `K`, and of `Wide` where there are more of them than `K` has.
-/// `alone` runs one without lanes.
+/// Runs all of `ops`, either all keyed or all not, on the lanes of `K`, or of `Wide` where there are more messages than
+/// `K` has lanes. `alone` runs one without lanes.
 ///
 /// The caller must have checked that the CPU has the kernels' instructions: rows exist only where it has.
 pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
@@ -195,12 +195,12 @@ pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>
     }
 }
 
-/// How many of `left` messages share the next group.
+/// The number of messages of the next group, out of `left`.
 fn share<K: Kernel, Wide: Kernel>(left: usize) -> usize {
     left.min(if left > K::LANES + FEW { Wide::LANES } else { K::LANES })
 }
 
-/// Runs messages of one length, each in one piece: the common case. False when they are not like that.
+/// Runs messages of one length, each in one piece, which is the common case. Returns false for other messages.
 fn run_alike<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
     slot: usize,
     ops: &mut [O],
@@ -245,8 +245,8 @@ fn run_alike<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
             ops[at..at + n].iter_mut().for_each(&mut *alone);
         } else {
             let group = Alike { keys: &keys[at..], from: &from[at..], to: &to[at..at + n], len, words, out_len };
-            // SAFETY: rows over `K` exist only where the CPU has its instructions. Each message has `len` bytes and each
-            // digest room for `out_len`; a group begins where its lanes end within CHUNK.
+            // SAFETY: rows over `K` exist only where the CPU has its instructions. Each message has `len` bytes and
+            // each digest room for `out_len`; the lanes of each group are within CHUNK.
             unsafe { if n > K::LANES { Wide::alike(&group) } else { K::alike(&group) } }
         }
         at += n;
@@ -290,7 +290,7 @@ fn run_mixed<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
     wipe(group.digests.as_flattened_mut());
 }
 
-/// The stack of one burst.
+/// Scratch space of one burst.
 struct Group<H: Md> {
     inner: State<H::Word>,
     outer: State<H::Word>,
@@ -341,7 +341,7 @@ impl<H: Md> Group<H> {
         }
     }
 
-    /// Takes all blocks of all lanes into `state`.
+    /// Absorbs all blocks of all lanes into `state`.
     fn walk<K: Kernel<Word = H::Word>>(state: &mut State<H::Word>, lanes: &mut [Lane<'_>], bits: &[u64; MAX_LANES]) {
         loop {
             let mut active = 0u32;
@@ -375,7 +375,7 @@ impl<H: Md> Group<H> {
                     len: from_fn(|l| if is_active(l) { lanes[l].left } else { lanes[any].left }),
                     bits: *bits,
                 };
-                // SAFETY: what is left of each active lane lies in its current piece; the others borrow from one.
+                // SAFETY: the rest of each active lane lies in its current piece; the others borrow from one.
                 unsafe { K::tails(state, &tails, active) };
                 return;
             } else {
@@ -384,7 +384,7 @@ impl<H: Md> Group<H> {
         }
     }
 
-    /// Takes one block of each active lane into `state`, wherever its bytes lie.
+    /// Absorbs one block of each active lane into `state`, assembled if it is not in one piece.
     #[inline(never)]
     fn step<K: Kernel<Word = H::Word>>(
         state: &mut State<H::Word>,

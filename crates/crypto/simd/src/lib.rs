@@ -1,8 +1,9 @@
-//! Our own SIMD kernels, for what no library does well: bursts of small messages over many keys, a message a lane.
+//! Our own SIMD kernels, for bursts of small messages under many keys, which no library does well: each lane of a
+//! vector has a message of its own.
 //!
-//! Every instruction set is a module of rows of its own (`avx512`, `avx2`, ...), so that each is tested and measured
-//! apart and the calibrated table chooses. A row exists only where the CPU has the instructions; on other
-//! architectures there are none.
+//! Every instruction set has its own rows (`avx512`, `avx2`, ...), which are tested and measured separately, and the
+//! calibrated table chooses between them. A row exists only where the CPU has the instructions; on other architectures
+//! there are none.
 
 #[cfg(target_arch = "x86_64")]
 mod aes;

@@ -28,7 +28,7 @@ macro_rules! word {
 word!(u32);
 word!(u64);
 
-/// A hash of the MD4 family. States have eight words; the shorter ones leave the last of them alone.
+/// A hash of the MD4 family. States have eight words; shorter hashes do not use the last ones.
 pub(super) trait Md: Send + Sync + 'static {
     type Word: Word;
     const NAME: &'static str;
@@ -39,10 +39,10 @@ pub(super) trait Md: Send + Sync + 'static {
     /// Byte order of words and length: little for MD5.
     const LITTLE: bool;
     const IV: [Self::Word; 8];
-    /// Up to how many messages one by one are faster than 16 lanes where the CPU has instructions for one (SHA-NI), which
-    /// [`Md::compress`] uses; `None`: there are none. Measured with HMAC of 144 bytes on Zen 5.
+    /// The number of messages up to which one by one is faster than 16 lanes on a CPU with SHA-NI, which
+    /// [`Md::compress`] uses; `None` where SHA-NI does not help. Measured with HMAC of 144 bytes on Zen 5.
     const FEW: Option<usize>;
-    /// Takes whole blocks into the state.
+    /// Absorbs whole blocks.
     fn compress(state: &mut [Self::Word; 8], blocks: &[u8]);
 }
 

@@ -13,7 +13,8 @@ pub fn prefetch<T: ?Sized>(what: &T, lines: usize) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let at = core::ptr::from_ref(what).cast::<i8>();
         for line in 0..size_of_val(what).div_ceil(LINE).min(lines) {
-            // SAFETY: the address is within `what`, and a prefetch has no effect that a program can see, wherever it points.
+            // SAFETY: the address is within `what`, and a prefetch has no effect that a program can see, wherever it
+            // points.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.add(line * LINE)) };
         }
     }

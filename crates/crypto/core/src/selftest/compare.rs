@@ -1,4 +1,4 @@
-//! The second half of a self-test: one driver against another, one way of asking against another.
+//! The second half of a self-test: one driver against another, and pieces, bursts and forks against single texts.
 
 use super::equal;
 use crate::KeyError;
@@ -12,11 +12,11 @@ use crate::registry::Alg;
 use crate::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
 use inout::InOutBuf;
 
-/// Around the block lengths 8, 16, 64, 128, 136, 144 and their paddings, and around what SIMD loops take at a time.
+/// Lengths around the block lengths 8, 16, 64, 128, 136, 144 and their paddings, and around the steps of SIMD loops.
 const LENS: [usize; 25] =
     [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 48, 55, 56, 63, 64, 65, 111, 112, 127, 128, 129, 143, 257, 511, 640];
 
-/// How many operations go to a driver at once: alone, a few, and more than the lanes of any SIMD driver.
+/// Sizes of the bursts: a single operation, a few, and enough for the lanes of SIMD drivers.
 const BURSTS: [usize; 3] = [1, 3, 17];
 
 const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
@@ -45,7 +45,7 @@ pub(super) fn run(alg: &Alg, reference: &Alg) -> Result<(), String> {
     }
 }
 
-/// Bytes that look random and are the same each time.
+/// Pseudorandom bytes that are the same in each run.
 fn bytes(len: usize, seed: u8) -> Vec<u8> {
     let mut x = 0x9e37_79b9_u32.wrapping_mul(u32::from(seed) + 1);
     (0..len)
@@ -82,9 +82,9 @@ fn make_keys<T>(info: &AlgInfo, make: impl Fn(&[u8]) -> Result<(T, T), KeyError>
     }
     let made = lens.iter().map(|len| make(&bytes(*len, *len as u8))).collect::<Result<Vec<_>, _>>();
     let made = match made {
-        // An authenc key carries a header that says how it is divided.
+        // A key of `authenc` starts with a header that gives the lengths of its parts.
         Err(KeyError::Malformed) => {
-            // HMACs take any key, CMAC and XCBC 16 bytes.
+            // HMACs take keys of any length, CMAC and XCBC 16 bytes.
             let with = |auth_len| [8, 16, 20, 24, 32, 64].map(|enc_len| make(&authenc_key(auth_len, enc_len)).ok());
             let made: Vec<_> = with(20).into_iter().flatten().collect();
             Ok(if made.is_empty() { with(16).into_iter().flatten().collect() } else { made })
@@ -249,7 +249,7 @@ fn same_status(what: &str, got: Status, want: Status) -> Result<(), String> {
 
 fn skcipher(keyed: &[(SkcipherTfm, SkcipherTfm)], info: &AlgInfo) -> Result<(), String> {
     let iv = bytes(info.iv_len, 7);
-    // What the reference makes of a text: status, text, IV on return.
+    // The result of the reference: status, text, IV on return.
     let result = |reference: &SkcipherTfm, dir, text: &[u8]| {
         let (mut iv, mut out) = (iv.clone(), text.to_vec());
         (reference.one(dir, &mut iv, (&mut out[..]).into()), out, iv)
@@ -313,10 +313,10 @@ fn scattered(tfm: &SkcipherTfm, dir: Direction, iv: &[u8], text: &[u8], want: &[
 fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
     let mut nonce = bytes(info.iv_len, 9);
     if let Some(first) = nonce.first_mut() {
-        // CCM: the first octet tells the length of the length field, 2 to 8 bytes as 1 to 7 (RFC 3610).
+        // CCM: the first octet gives the length of the length field, 2 to 8 bytes as 1 to 7 (RFC 3610).
         *first = 3;
     }
-    // What the reference makes of a text: status, ciphertext, tag.
+    // The result of the reference: status, ciphertext, tag.
     let sealed = |reference: &AeadTfm, aad: &[u8], text: &[u8], tag_len: usize| {
         let (mut out, mut tag) = (text.to_vec(), vec![0; tag_len]);
         (reference.seal(&nonce, &[aad], (&mut out[..]).into(), &mut tag), out, tag)
@@ -324,7 +324,7 @@ fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
     let full = info.tag_lens.max();
     for (at, (tfm, reference)) in keyed.iter().enumerate() {
         for (i, len) in LENS.into_iter().enumerate().step_by(1 + at * 2) {
-            // RFC 4106 and its relatives take 16 or 20 bytes; the others anything.
+            // The AEADs of IPsec take 16 or 20 bytes, the others any number.
             let aad = bytes([16, 20, 0, 20, 1, 16, 33][i % 7], 10);
             let tag_len = if i % 4 == 3 { info.tag_lens.min() } else { full };
             let what = format!("{len} bytes with {} of associated data", aad.len());
@@ -398,7 +398,7 @@ fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// A generator that delivers does not deliver the same twice. One without a source of entropy delivers nothing.
+/// Checks that a generator does not return the same bytes twice, and nothing at all when it could not be seeded.
 fn rng(alg: &Alg) -> Result<(), String> {
     let mut rng = alg.rng();
     let mut out = [[0; 32]; 2];

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An empty line ends a vector. Values are hex and may be empty; `fail = auth` and `alg` are words. [`FIELDS`] lists
-//! what a vector may say.
+//! the fields that a vector may have.
 
 /// The files, one for each family. A new file is added here.
 const FILES: &[&str] = &[
@@ -25,10 +25,10 @@ const FILES: &[&str] = &[
 
 /// The fields that a vector may have.
 ///
-/// `out` is the digest, the tag of a MAC, the ciphertext, or what a generator's last request delivers. `ivout` is the IV
-/// that a cipher leaves. For generators, whose `alg` is the driver's name (they all are `stdrng`): `entropy` (with the
-/// nonce at its end), `pers`, `addtl` and `addtl2` of two requests, and for those with prediction resistance `entropy2`
-/// and `entropy3`.
+/// `out` is the digest, the tag of a MAC, the ciphertext, or the output of a generator's last request. `ivout` is the
+/// IV on return from a cipher. For generators, whose `alg` is the driver's name (they all are `stdrng`): `entropy`
+/// (with the nonce at its end), `pers`, `addtl` and `addtl2` of two requests, and for those with prediction resistance
+/// `entropy2` and `entropy3`.
 pub const FIELDS: &[&str] = &[
     "alg", "key", "iv", "aad", "in", "out", "tag", "ivout", "fail", "entropy", "entropy2", "entropy3", "pers", "addtl",
     "addtl2",
@@ -45,13 +45,13 @@ pub struct Vector<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// Whether it has this field, be it empty.
+    /// Whether it has this field, even if empty.
     #[must_use]
     pub fn has(&self, field: &str) -> bool {
         self.word(field).is_some()
     }
 
-    /// A field as it stands in the file.
+    /// A field as it is written in the file.
     #[must_use]
     pub fn word(&self, field: &str) -> Option<&'a str> {
         self.fields.iter().find(|(name, _)| *name == field).map(|(_, value)| *value)
@@ -88,8 +88,8 @@ pub fn all() -> Vec<Vector<'static>> {
     FILES.iter().flat_map(|text| parse(text, |_| true)).collect()
 }
 
-/// The vectors in `text` whose algorithm is wanted. Lines that are no `field = value` are left out: a test of this
-/// crate sees to it that there are none.
+/// The vectors in `text` for whose algorithm `want` is true. Lines other than `field = value` are ignored; a test of
+/// this crate checks that there are none.
 fn parse<'a>(text: &'a str, want: impl Fn(&str) -> bool) -> Vec<Vector<'a>> {
     let mut found: Vec<Vector<'a>> = Vec::new();
     let mut inside = false;

@@ -39,7 +39,7 @@ fn make(registry: &Registry, name: &Name<'_>, template: &str, esn: bool) -> Opti
     if mac.info().key_use == KeyUse::None || cipher.info().iv_len > MAX_IV_LEN {
         return None;
     }
-    // Linux 7.3 keeps tags of `authencesn` at least as long as the half that it moves.
+    // Linux 7.3 requires tags of `authencesn` to be at least as long as the half of the sequence number that it moves.
     let tags = Lens::Range(if esn { 4 } else { 1 }, mac.info().digest_len);
     let keys = Lens::Range(HEADER_LEN, usize::MAX);
     let info = AlgInfo::aead("", cipher.info().block_len, keys, cipher.info().iv_len, tags);
@@ -71,7 +71,7 @@ fn split_key(key: &[u8]) -> Result<(&[u8], &[u8]), KeyError> {
     keys.split_at_checked(keys.len().wrapping_sub(enc_len)).ok_or(KeyError::Malformed)
 }
 
-/// What the MAC covers.
+/// The data that the MAC authenticates, except for the text.
 struct Covered<'a> {
     head: [u8; 8],
     esn: bool,

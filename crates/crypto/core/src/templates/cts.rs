@@ -1,5 +1,5 @@
-//! `cts(cbc(X))`: CBC with ciphertext stealing, the variant CS3 (SP 800-38A addendum, RFC 3962): the last two blocks are
-//! always swapped, also when no byte has to be stolen.
+//! `cts(cbc(X))`: CBC with ciphertext stealing, variant CS3 (SP 800-38A addendum, RFC 3962). The last two blocks are
+//! always swapped, even when no byte is stolen.
 
 use super::{only_part, row};
 use crate::data::Data;
@@ -17,7 +17,7 @@ const MAX_BLOCK: usize = 16;
 pub(super) fn cts(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     let cbc = only_part(registry, Kind::Skcipher, name, "cts")?;
     let info = cbc.info();
-    // Linux asks for the name as well (`crypto/cts.c`): a mode with an IV of one block need not be CBC.
+    // The mode is checked as well, as in Linux (`crypto/cts.c`): a mode with an IV of one block need not be CBC.
     if info.iv_len != info.block_len || info.block_len > MAX_BLOCK || info.mode != CipherMode::Cbc {
         return None;
     }
@@ -29,8 +29,8 @@ struct Cts {
     cbc: Alg,
 }
 
-/// The IV on return is what Linux's template leaves: the block that the last CBC step has put out or taken in, which is
-/// the last but one of the ciphertext.
+/// The IV on return is the same as under Linux's template: the ciphertext block of the last CBC step, which is the last
+/// but one of the ciphertext.
 impl SkcipherDriver for Cts {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         Ok(Box::new(self.cbc.skcipher(key)?))
@@ -48,7 +48,7 @@ impl SkcipherDriver for Cts {
         }
         let tail_len = (len - 1) % block + 1;
         let (mut head, mut tail) = op.data.split_at(len - tail_len);
-        // The last full block of the head, whose ciphertext changes places with the tail's.
+        // The ciphertext of the last full block of the head is swapped with that of the tail.
         let last = head.len() - block;
         let mut own = Zeroizing::new([0; MAX_BLOCK]);
         let mut other = Zeroizing::new([0; MAX_BLOCK]);
@@ -67,7 +67,7 @@ impl SkcipherDriver for Cts {
                 own.copy_from_slice(head_last.get_in());
                 chain[..block].copy_from_slice(own);
                 cbc.one(op.dir, op.iv, Data::Flat(bulk))?;
-                // A zero IV makes one block of CBC the bare cipher.
+                // One block of CBC under a zero IV is the bare cipher.
                 cbc.one(op.dir, &mut [0; MAX_BLOCK][..block], own.as_mut().into())?;
                 other.copy_from_slice(own);
                 other[..tail_len].copy_from_slice(tail.get_in());

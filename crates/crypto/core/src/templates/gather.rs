@@ -1,8 +1,8 @@
-//! Pieces of associated data, without allocation for as many as callers have.
+//! Lists of pieces of associated data, without allocation for the usual number of pieces.
 
 use arrayvec::ArrayVec;
 
-/// Pieces that are kept on the stack; more than these are kept on the heap.
+/// The number of pieces that fit on the stack; longer lists go to the heap.
 const ON_STACK: usize = 8;
 
 /// A list of pieces.
@@ -28,7 +28,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Adds the bytes from `from` to `to` of the string that `pieces` make together.
+    /// Adds the bytes from `from` to `to` of the concatenation of `pieces`.
     pub(super) fn push_range(&mut self, pieces: &[&'a [u8]], from: usize, to: usize) {
         let mut at = 0;
         for piece in pieces {
@@ -49,12 +49,12 @@ impl<'a> Gather<'a> {
     }
 }
 
-/// Length in bytes of all pieces together.
+/// The length of all pieces together, in bytes.
 pub(super) fn len(pieces: &[&[u8]]) -> usize {
     pieces.iter().map(|piece| piece.len()).sum()
 }
 
-/// Copies the first bytes of the pieces; they hold at least `out.len()`.
+/// Copies the first `out.len()` bytes of the pieces, which hold at least as many.
 pub(super) fn copy_head(pieces: &[&[u8]], out: &mut [u8]) {
     let bytes = pieces.iter().flat_map(|piece| *piece);
     out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);

@@ -1,4 +1,4 @@
-//! The AEADs of IPsec: a salt at the end of the key, and a nonce of salt and the packet's explicit IV, which also is the
+//! The AEADs of IPsec. The key ends with a salt; the nonce is the salt and the packet's explicit IV. The IV is also the
 //! end of the associated data (`assoclen` counts it, as in Linux).
 
 use super::gather::{self, Gather};
@@ -18,7 +18,7 @@ use zeroize::Zeroize;
 
 const IV_LEN: usize = 8;
 
-/// What differs between the four.
+/// The four AEADs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// GCM; associated data of 16 or 20 bytes.
@@ -52,7 +52,7 @@ pub(super) fn rfc4543(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     (gcm.info().iv_len == 12).then(|| make("rfc4543", &gcm, Shape::Rfc4543, Lens::Of(&[16])))
 }
 
-/// `rfc7539esp(chacha20,poly1305)` runs over `rfc7539(chacha20,poly1305)`, or over a driver of that which is named.
+/// `rfc7539esp(chacha20,poly1305)` runs over `rfc7539(chacha20,poly1305)`, or over a driver of it that the name gives.
 pub(super) fn rfc7539esp(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     const INNER: &str = "rfc7539(chacha20,poly1305)";
     let inner = match &name.args[..] {
@@ -86,7 +86,7 @@ struct Ipsec {
 
 struct Key {
     inner: AeadTfm,
-    /// What is in front of the explicit IV.
+    /// The part of the nonce before the explicit IV.
     salt: [u8; 4],
 }
 
@@ -96,25 +96,25 @@ impl Drop for Key {
     }
 }
 
-/// An operation between the packet's form and that of the inner AEAD. It is moved more than once: what callers have, a piece
-/// or two of associated data, fits in here, and more goes another way.
+/// An operation on its way from the packet's form to that of the inner AEAD. It is moved more than once, so it is kept
+/// small: it holds the one or two pieces of associated data that callers have; operations with more run one by one.
 struct Item<'a> {
     tfm: &'a AeadTfm,
     nonce: [u8; 16],
     aad: Few<'a>,
     data: InOutBuf<'a, 'a, u8>,
     tag: &'a mut [u8],
-    /// Its place in the burst.
+    /// Index in the burst.
     at: usize,
 }
 
-/// Three pieces at most; those behind `len` are empty.
+/// At most three pieces; those from `len` on are empty.
 struct Few<'a> {
     list: [&'a [u8]; 3],
     len: usize,
 }
 
-/// The first `len` bytes of two pieces at most.
+/// The first `len` bytes of one or two pieces; `None` for more pieces.
 fn front<'a>(pieces: &[&'a [u8]], len: usize) -> Option<[&'a [u8]; 2]> {
     match *pieces {
         [only] => Some([&only[..len], &[]]),
@@ -126,7 +126,8 @@ fn front<'a>(pieces: &[&'a [u8]], len: usize) -> Option<[&'a [u8]; 2]> {
     }
 }
 
-/// The nonce and 0s behind it. It is put together in registers: what is written byte by byte is slow to read again.
+/// The nonce, padded with zeros. It is put together in registers, because bytes that were just written one by one are
+/// slow to read as a word.
 fn nonce(key: &Key, iv: &[u8]) -> Result<[u8; 16], OpError> {
     let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
     let bits = u128::from(u64::from_le_bytes(*iv)) << 32 | u128::from(u32::from_le_bytes(key.salt));
@@ -138,7 +139,7 @@ impl Ipsec {
         self.inner.info().iv_len
     }
 
-    /// How many bytes of the associated data the inner AEAD authenticates beside its text.
+    /// The number of bytes of associated data that the inner AEAD authenticates.
     fn covered_len(&self, aad: &[&[u8]]) -> Result<usize, OpError> {
         let len = gather::len(aad);
         let accepted = if self.shape == Shape::Rfc7539esp { len >= IV_LEN } else { len == 16 || len == 20 };
@@ -186,7 +187,8 @@ impl AeadDriver for Ipsec {
         let salt_len = self.shape.salt_len();
         let (key, tail) = key.split_at_checked(key.len().wrapping_sub(salt_len)).ok_or(KeyError::Length)?;
         let inner = self.inner.aead(key)?;
-        // The length field of 4 bytes (RFC 4309 section 4), as the IV of `ccm` says it, comes before a salt of 3.
+        // With a salt of 3 bytes, the first byte is that of the IV of `ccm`: 3, for a length field of 4 bytes (RFC 4309
+        // section 4).
         let mut salt = [3; 4];
         salt[4 - salt_len..].copy_from_slice(tail);
         Ok(Box::new(Key { inner, salt }))
@@ -221,7 +223,7 @@ impl Ipsec {
             let key = tfm.key::<Key>(slot);
             let ready = self.covered_len(aad).and_then(|len| Ok((front(aad, len), self::nonce(key, nonce)?)));
             let Ok((Some([first, second]), ready)) = ready else {
-                // Wrong, or in more pieces than there is room for here.
+                // Malformed, or in more pieces than an item has room for.
                 *status = self.one(slot, FlatAeadOp { dir, nonce, aad, data: data.reborrow(), tag, tfm });
                 continue;
             };

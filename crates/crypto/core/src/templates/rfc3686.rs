@@ -52,7 +52,7 @@ impl Key {
     }
 }
 
-/// The IV is left as it came, as Linux leaves it.
+/// The IV on return is unchanged, as in Linux.
 impl SkcipherDriver for Rfc3686 {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let (key, nonce) = key.split_last_chunk::<NONCE_LEN>().ok_or(KeyError::Length)?;

@@ -1,4 +1,4 @@
-//! MACs that Linux does not offer under any name: keyed BLAKE3, SipHash-2-4 and KMAC256 of three output lengths.
+//! MACs that Linux does not offer: keyed BLAKE3, SipHash-2-4 and KMAC256 of three output lengths.
 
 use super::Mac;
 use core::hash::Hasher;
@@ -45,8 +45,8 @@ impl Mac for Blake3 {
     }
 }
 
-/// `siphash24`: 8 bytes in little endian, as the reference code writes them. Short: enough against collisions in
-/// tables and against chance, not where an attacker may try often.
+/// `siphash24`: 8 bytes in little endian, as the reference code writes them. The tag is short: it suits hash tables and
+/// accidental errors, but not protocols in which an attacker can try often.
 struct SipHash24;
 
 /// The key, from which a state is made in a few additions.
@@ -58,7 +58,7 @@ struct SipState(SipHasher24);
 
 impl Drop for SipState {
     fn drop(&mut self) {
-        // Another key in place of this one; `black_box` keeps the store.
+        // Overwrites the key with another one; `black_box` keeps the store.
         self.0 = core::hint::black_box(SipHasher24::new());
         core::hint::black_box(&self.0);
     }
@@ -85,8 +85,8 @@ impl Mac for SipHash24 {
     }
 }
 
-/// KMAC256 (SP 800-185, section 4) of one output length. A tag that is asked for shorter is the front of that output,
-/// not KMAC256 of a shorter output length.
+/// KMAC256 (SP 800-185, section 4) of one output length. A truncated tag is the front of that output, not KMAC256 of a
+/// shorter output length.
 trait Kmac: 'static {
     /// Output in bytes.
     const LEN: usize;
@@ -116,7 +116,7 @@ impl Kmac for Bits128 {
     const ENCODED_LEN: &'static [u8] = &[128, 1];
 }
 
-/// `kmac256-kdf`: 32 bytes, customized as SP 800-56C section 4.1 has it for key derivation.
+/// `kmac256-kdf`: 32 bytes, with the customization string for key derivation of SP 800-56C section 4.1.
 struct Derivation;
 
 impl Kmac for Derivation {
@@ -213,7 +213,7 @@ impl<P: Kmac> Mac for Kmac256<P> {
     }
 
     fn end(_: &Sponge, mut running: Sponge, tag: &mut [u8; MAX_TAG_LEN]) {
-        // Then the padding of cSHAKE: 00, 1, zeros, 1.
+        // The padding of cSHAKE follows: 00, 1, zeros, 1.
         running.absorb(P::ENCODED_LEN);
         running.state[running.pos / 8] ^= 0x04 << (8 * (running.pos % 8));
         running.state[RATE / 8 - 1] ^= 1 << 63;

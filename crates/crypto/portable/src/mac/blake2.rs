@@ -35,7 +35,7 @@ macro_rules! blake2 {
 blake2!(Blake2bMac, 64, true, U20, U32, U48, U64);
 blake2!(Blake2sMac, 32, false, U16, U20, U28, U32);
 
-/// The prepared key is the state that has taken it in.
+/// A driver whose prepared key is the state that has absorbed the key.
 struct Keyed<D>(PhantomData<D>);
 
 impl<D: Blake2> Mac for Keyed<D> {
@@ -43,7 +43,7 @@ impl<D: Blake2> Mac for Keyed<D> {
     type Running = D;
 
     fn prepare(key: &[u8]) -> Result<D, KeyError> {
-        // The crate takes keys up to a whole block, the algorithm up to half of one.
+        // The crate accepts keys up to a whole block, the algorithm only up to half a block.
         if key.len() > D::MAX_KEY_LEN {
             return Err(KeyError::Length);
         }

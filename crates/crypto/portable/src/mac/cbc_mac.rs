@@ -1,4 +1,4 @@
-//! MACs that chain a block cipher: CMAC (RFC 4493, SP 800-38B), XCBC (RFC 3566), and the plain CBC-MAC of the kernel.
+//! MACs from CBC: CMAC (RFC 4493, SP 800-38B), XCBC (RFC 3566), and the kernel's plain CBC-MAC.
 
 use super::Mac;
 use crate::block::{Aes, Camellia, Cipher, Des, Des3, Family, Sm4, Visit};
@@ -14,7 +14,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 const MAX_BLOCK_LEN: usize = 16;
 
-/// A block, in the first bytes of an array that suits all ciphers.
+/// A block, at the front of an array that is large enough for all ciphers.
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 struct Block([u8; MAX_BLOCK_LEN]);
 
@@ -31,7 +31,7 @@ impl<B: ArraySize> Visit<B> for Encrypt<'_> {
     }
 }
 
-/// Adds data to a message.
+/// Absorbs data.
 struct Absorb<'a>(&'a mut Running, &'a [u8]);
 
 impl<B: ArraySize> Visit<B> for Absorb<'_> {
@@ -58,7 +58,7 @@ impl<B: ArraySize> Visit<B> for Absorb<'_> {
     }
 }
 
-/// Whole blocks in one go: inside the call the cipher's instructions need no further dispatch.
+/// Absorbs whole blocks in one call, inside which the cipher needs no further dispatch.
 struct Blocks<'a, B: ArraySize> {
     chain: &'a mut Array<u8, B>,
     blocks: &'a [Array<u8, B>],
@@ -78,12 +78,12 @@ impl<B: ArraySize> BlockCipherEncClosure for Blocks<'_, B> {
     }
 }
 
-/// How the last block is treated, which is all that sets these MACs apart.
+/// The treatment of the last block, the only difference between these MACs.
 trait Last<F: Family>: 'static {
-    /// The cipher that chains, and what is added to a whole and to a padded last block.
+    /// Returns the cipher of the chain, and the masks that are added to a whole and to a padded last block.
     fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError>;
-    /// Whether a last block is padded by a 1 bit, and an empty message is one block of padding. The plain CBC-MAC
-    /// pads by zeros and leaves an empty message alone.
+    /// Whether padding starts with a 1 bit, and an empty message becomes one block of padding. The plain CBC-MAC pads
+    /// with zeros and does not pad an empty message.
     const PAD: bool = true;
 }
 
@@ -147,8 +147,8 @@ struct Key<F: Family> {
     last: [Block; 2],
 }
 
-/// The chaining value, into which the current block has been added up to `pos`. A full block waits, because it may be
-/// the last.
+/// The chaining value, to which the first `pos` bytes of the current block have been added. A full block is held back,
+/// because it may be the last.
 #[derive(Clone, Default)]
 struct Running {
     chain: Block,
@@ -156,7 +156,7 @@ struct Running {
 }
 
 impl Running {
-    /// Adds what fits into the current block.
+    /// Absorbs as much as fits into the current block.
     fn add(&mut self, data: &[u8]) {
         self.chain.0[self.pos..][..data.len()].iter_mut().zip(data).for_each(|(c, d)| *c ^= d);
         self.pos += data.len();
@@ -211,7 +211,7 @@ pub(super) fn rows() -> Vec<Row> {
         cmac::<Sm4>(),
         cmac::<Des3>(),
         cmac::<Des>(),
-        // RFC 3566 knows AES-128 only, and so does Linux since it moved XCBC to its library.
+        // RFC 3566 defines only AES-128, and Linux accepts nothing else since it moved XCBC to its library.
         row::<Aes, Xcbc>("xcbc", Lens::Of(&[16])),
         row::<Aes, Plain>("cbcmac", Aes::KEY_LENS),
     ]

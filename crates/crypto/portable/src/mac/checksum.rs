@@ -7,7 +7,7 @@ use sealane_crypto::registry::Row;
 use sealane_crypto::{AlgInfo, KeyUse, Lens};
 use xxhash_rust::xxh64::Xxh64;
 
-/// `N` bytes, or none.
+/// Reads an optional key of `N` bytes.
 fn seed<const N: usize>(key: &[u8]) -> Result<Option<[u8; N]>, KeyError> {
     if key.is_empty() {
         return Ok(None);
@@ -15,7 +15,7 @@ fn seed<const N: usize>(key: &[u8]) -> Result<Option<[u8; N]>, KeyError> {
     key.try_into().map(Some).map_err(|_| KeyError::Length)
 }
 
-/// The seed is the register before the first byte, in little endian, all ones without a key; the result is the inverted
+/// CRC-32C. The seed is the initial register in little endian, all ones without a key; the result is the inverted
 /// register in little endian (RFC 3720).
 struct Crc32c;
 
@@ -41,7 +41,7 @@ impl Mac for Crc32c {
     }
 }
 
-/// The same for the polynomial of Ethernet, with a register of zeros without a key and no inversion at the end.
+/// CRC-32 with the polynomial of Ethernet. Without a key the register starts with zeros; it is not inverted at the end.
 struct Crc32;
 
 impl Mac for Crc32 {
@@ -68,7 +68,7 @@ impl Mac for Crc32 {
     }
 }
 
-/// Seed and result are in little endian.
+/// XXH64. Seed and result are in little endian.
 struct Xxhash64;
 
 impl Mac for Xxhash64 {

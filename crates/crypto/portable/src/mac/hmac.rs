@@ -21,7 +21,7 @@ pub(crate) struct Key<D> {
 }
 
 impl<D: Hash> Key<D> {
-    /// Any length, none included: RFC 2104 sets no limit, and Linux takes empty keys too.
+    /// Prepares a key of any length, also an empty one: RFC 2104 sets no limit, and Linux accepts empty keys.
     pub(crate) fn new(key: &[u8]) -> Self {
         let mut block = Block::<D>::default();
         if key.len() > block.len() {
@@ -91,7 +91,7 @@ fn row<D: Hash>(hash: &str, legacy: bool) -> Row {
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = each_hash!(row);
-    // Linux allows HMAC over hashes whose key is optional, and so BLAKE2b.
+    // Linux also allows HMAC over hashes whose key is optional, such as BLAKE2b.
     rows.extend([
         row::<blake2::Blake2b<U20>>("blake2b-160", false),
         row::<blake2::Blake2b<U32>>("blake2b-256", false),

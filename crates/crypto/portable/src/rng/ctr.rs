@@ -31,7 +31,7 @@ fn new_cipher<C: Aes>(key: &[u8]) -> C {
     C::new_from_slice(key).expect("N is the length of a key and a block")
 }
 
-/// BCC (section 10.3.3): a CBC-MAC whose message arrives in pieces, padded by zeros.
+/// BCC (section 10.3.3): a CBC-MAC whose message arrives in pieces and is padded with zeros.
 struct Chain<'a, C> {
     cipher: &'a C,
     chain: Zeroizing<Array<u8, U16>>,
@@ -89,7 +89,7 @@ impl<C: Aes, const N: usize> Ctr<C, N> {
         temp
     }
 
-    /// The next block of key stream.
+    /// The next block of keystream.
     fn next(&mut self) -> Zeroizing<Array<u8, U16>> {
         self.v = u128::from_be_bytes(self.v.into()).wrapping_add(1).to_be_bytes().into();
         let mut block = Zeroizing::new(self.v);

@@ -1,4 +1,4 @@
-//! What the generators of SP 800-90A have in common (section 9): seeding, reseeding, and the limits of a request.
+//! The common envelope of the generators of SP 800-90A (section 9): seeding, reseeding, and the limits of a request.
 
 use sealane_crypto::error::{KeyError, OpError};
 use sealane_crypto::registry::Row;
@@ -7,20 +7,20 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Requests between two reseedings; SP 800-90A allows 2^48, Linux 7.3 sets this.
+/// Requests between two reseedings, as in Linux 7.3; SP 800-90A allows 2^48.
 const MAX_REQUESTS: u32 = 4096;
 
-/// Bytes of one request (2^19 bits, table 2 and 3); longer ones are divided.
+/// The most bytes of one request (2^19 bits, tables 2 and 3); longer ones are divided.
 const MAX_REQUEST_LEN: usize = 1 << 16;
 
-/// Longest personalization string and additional input (2^35 bits), less a little as in Linux.
+/// The longest personalization string and additional input (2^35 bits), slightly reduced as in Linux.
 const MAX_INPUT_LEN: u64 = u32::MAX as u64 - 1;
 
-/// Longest security strength, in bytes.
+/// The highest security strength, in bytes.
 const MAX_STRENGTH: usize = 32;
 
-/// Fresh entropy that goes into each request beside the caller's additional input. It makes requests independent of
-/// earlier states (Woodage and Shumow, "An Analysis of NIST SP 800-90A"), and two copies of one state, as after a
+/// Bytes of fresh entropy that are added to the additional input of each request. They make requests independent of
+/// earlier states (Woodage and Shumow, "An Analysis of NIST SP 800-90A"), and make two copies of a state, as after a
 /// `fork`, differ at once. Linux 7.3 does the same.
 const FRESH_LEN: usize = 32;
 
@@ -28,11 +28,11 @@ const FRESH_LEN: usize = 32;
 pub(super) trait Mechanism: Send + Sync + Sized + 'static {
     /// Security strength in bytes.
     const STRENGTH: usize;
-    /// From the entropy input, the nonce and the personalization string.
+    /// Instantiates from the entropy input, the nonce and the personalization string.
     fn instantiate(seed: &[&[u8]]) -> Self;
-    /// From the entropy input and the additional input.
+    /// Reseeds from the entropy input and the additional input.
     fn reseed(&mut self, seed: &[&[u8]]);
-    /// Fills `out`, at most 64 KiB, and moves the state on.
+    /// Fills `out`, at most 64 KiB, and updates the state.
     fn generate(&mut self, additional: &[&[u8]], out: &mut [u8]);
 }
 
@@ -43,7 +43,7 @@ struct Drbg<M> {
 
 struct State<M> {
     entropy: Arc<dyn Entropy>,
-    /// Takes the place of `entropy` when tests or validation ask for it.
+    /// Replaces `entropy` in tests and validation.
     test_entropy: Option<Zeroizing<Vec<u8>>>,
     /// Prediction resistance: reseed before each request.
     resist: bool,
@@ -52,7 +52,7 @@ struct State<M> {
 }
 
 impl<M: Mechanism> State<M> {
-    /// Reseeds, or instantiates when this is the first time.
+    /// Reseeds, or instantiates at the first call.
     fn seed_with(&mut self, input: &[u8]) -> Result<(), OpError> {
         if input.len() as u64 > MAX_INPUT_LEN {
             return Err(OpError::Length);
@@ -104,7 +104,7 @@ impl<M: Mechanism> RngDriver for Drbg<M> {
         Box::new(State::<M> { entropy, test_entropy: None, resist: self.resist, mechanism: None, requests: 0 })
     }
 
-    /// Any length is taken: it is a personalization string, not the seed itself.
+    /// 0, which accepts any length: the "seed" is a personalization string.
     fn seed_len(&self) -> usize {
         0
     }

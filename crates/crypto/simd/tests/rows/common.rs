@@ -1,4 +1,4 @@
-//! What the tests share: a generator of awkward inputs, rows as algorithms, memory that faults beyond its end.
+//! Helpers of the tests: a generator of awkward inputs, rows as algorithms, memory that faults beyond its end.
 
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_crypto_portable::self_test;

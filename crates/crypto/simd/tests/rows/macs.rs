@@ -199,7 +199,7 @@ fn incremental_is_one_shot() {
             } else {
                 hash_reference(&name, &text[..len])
             };
-            // What was fed before a reset or into a fork does not show.
+            // Data from before a reset, or fed into a fork, has no effect.
             state.update(&text[..len / 3]);
             state.reset();
             let cut = rand.below(len + 1);
