@@ -5,6 +5,7 @@
     play PORT FILE TOP ESN MODE KEY   sends the frames of each attack that standard input names out by PORT, and says so. TOP
                                       is the number of the last recorded packet, ESN whether numbers are extended ("esn"),
                                       KEY the first byte of the cipher's key
+    reach PORT ADDRESS                waits until ADDRESS behind PORT has taken in everything that left by PORT before
     names                             the attacks
 
 The algorithms are rfc3686(ctr(aes)) and hmac(sha256) of 128 bits, because Python has what they need."""
@@ -278,6 +279,22 @@ def record(port, spi, count, path):
         pickle.dump(frames, f)
 
 
+def reach(port, address):
+    """Frames are taken in one after another: an answer to a question of ARP comes after all that was sent before it."""
+    # All protocols: a port of a bridge gives nothing to sockets of one protocol.
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    s.bind((port, 0))
+    own, target = bytes.fromhex("020000000099"), socket.inet_aton(address)
+    head = b"\0\1\x08\0\6\4"
+    s.send(b"\xff" * 6 + own + b"\x08\x06" + head + b"\0\1" + own + socket.inet_aton("10.81.0.99") + bytes(6) + target)
+    s.settimeout(60)
+    while True:
+        frame = s.recv(2048)
+        if frame[:6] == own and frame[12:14] == b"\x08\x06" and frame[20:22] == b"\0\2" and frame[28:32] == target:
+            break
+
+
 def play(port, path, top, esn, mode, key):
     with open(path, "rb") as f:
         wire = Wire(pickle.load(f), int(top, 0), esn == "esn", mode, int(key))
@@ -288,6 +305,7 @@ def play(port, path, top, esn, mode, key):
             s.send(frame)
             # One after another: packets of one burst are looked at before any of them moves the window.
             time.sleep(0.002)
+        reach(port, "10.81.0.2" if port == "kernel" else "10.81.0.1")
         print("played", flush=True)
 
 
@@ -295,5 +313,7 @@ if sys.argv[1] == "record":
     record(*sys.argv[2:])
 elif sys.argv[1] == "play":
     play(*sys.argv[2:])
+elif sys.argv[1] == "reach":
+    reach(*sys.argv[2:])
 else:
     print("\n".join(ATTACKS))

@@ -404,7 +404,9 @@ impl Scene {
             if !told.is_empty() {
                 self.script(kernel, told);
             }
-            self.script(!kernel, sent);
+            let device = if kernel { "veth" } else { "vec0" };
+            let reach = format!("python3 {} reach {device} {}\n", program(PROGRAM), next[own]);
+            self.script(!kernel, &(sent.clone() + &reach));
             let start = Instant::now();
             let (more, now) = loop {
                 let now = counters(&self.counted(victim));
