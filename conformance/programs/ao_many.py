@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Many BGP-like sessions with keys of their own, through the kernel's socket options.
+"""Many BGP-like sessions, each with its own keys, by the kernel's socket options.
 
     ao_many.py serve   ADDRESS PEERS KEYS
     ao_many.py connect ADDRESS PEERS KEYS SECONDS
     ao_many.py flood   ADDRESS COUNT
 
 Peer i has the address 10.90.0.0 + i and KEYS keys on both ends. `serve` accepts and echoes until its standard input ends.
-`connect` opens a session from each address, then says a keepalive (19 bytes) on each once a second and waits for its echo, for
+`connect` opens a session from each address, then sends a keepalive (19 bytes) on each once a second and waits for its echo, for
 SECONDS, or with 0 until its standard input ends.
 `flood` sends COUNT SYNs from addresses of peers, half without the option, half with an option whose MAC is wrong.
-Each writes a line for each thing done; `connect` exits with 1 when a session breaks."""
+Each role prints a line for each step; `connect` exits with 1 when a session breaks."""
 import itertools
 import random
 import resource
@@ -89,7 +89,7 @@ def connect(address, peers, keys, seconds):
         if not seconds and select.select([sys.stdin], [], [], 0)[0]:
             break
         for i, sock in enumerate(socks):
-            # Spread over the second, as the timers of sessions are.
+            # Keepalives are spread over the second, like timers of sessions.
             time.sleep(max(0.0, start + beat + i / peers - time.monotonic()))
             said = time.monotonic()
             sock.sendall(KEEPALIVE)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""What people get wrong, one after another, on loopback: after each, the command that the arguments are says what is known
-of it. Writes `== MISTAKE` before each answer."""
+"""Makes common mistakes one after another, on loopback. After each it prints `== MISTAKE` and runs the command in its arguments."""
 import socket
 import struct
 import subprocess
@@ -51,7 +50,7 @@ for mistake, key in {
 }.items():
     assert client("127.0.0.1", **key) is None, mistake
     tell(mistake)
-# An end whose sequence number extension is another: as after a restore from a wrong image.
+# An end with another sequence number extension, as after a restore from a wrong image.
 sock = client("127.0.0.1", **good)
 peer, _ = listener.accept()
 sock.sendall(b"question")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A session that knows nothing of TCP-AO goes on while `sealane daemon` changes its keys.
+# A session of an unmodified program goes on while `sealane daemon` changes its keys.
 #
 #     ao_rollover.sh SEALANE FOLDER
 #

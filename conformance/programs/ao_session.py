@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server and three clients on loopback: one with the server's key, one whose MAC leaves the TCP options out, one without a
-key. Then, with the sockets still open, runs the command that its arguments are."""
+"""A server and three clients on loopback: one with the server's key, one whose MAC excludes TCP options, one without a key.
+Then it runs the command in its arguments, with the sockets still open."""
 import socket
 import struct
 import subprocess

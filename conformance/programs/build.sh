@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs into a folder: afalg (dynamic), afalg-static, xfrm-static, afalg-go and ao-go (static, without libc).
 #   build.sh FOLDER
-# What cannot be built here is said and left out.
+# Programs that cannot be built here are named and left out.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: build.sh FOLDER}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends a marker by UDP to an address, 1,000 times a second, until its standard input ends; prints how often it could."""
+"""Sends a marker by UDP to an address, 1,000 times a second, until its standard input ends; prints how many sends worked."""
 import select
 import socket
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Watches a device for a marker in clear until its standard input ends: prints how many frames had it, how many were ESP (by
-themselves or in UDP), and with a second argument sends each of the first 50 of those that this host sends once more."""
+"""Watches a device until its standard input ends. Prints the number of frames with an unencrypted marker, and of frames with ESP
+(by itself or in UDP). With a second argument it repeats each of the first 50 ESP frames that this host sends."""
 import select
 import socket
 import sys

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What may happen to ESP on its way, by who sits on the wire, and by a peer that misbehaves.
+"""Attacks on ESP by somebody on the wire, and by a peer that misbehaves.
 
     record PORT SPI COUNT FILE        keeps the next COUNT frames of this SPI that come in by PORT
-    play PORT FILE TOP ESN MODE KEY   sends the frames of each attack that standard input names out by PORT, and says so. TOP
+    play PORT FILE TOP ESN MODE KEY   sends the frames of each attack named on standard input by PORT, and reports it. TOP
                                       is the number of the last recorded packet, ESN whether numbers are extended ("esn"),
                                       KEY the first byte of the cipher's key
-    reach PORT ADDRESS                waits until ADDRESS behind PORT has taken in everything that left by PORT before
+    reach PORT ADDRESS                waits until ADDRESS behind PORT has received everything that was sent by PORT
     names                             the attacks
 
 The algorithms are rfc3686(ctr(aes)) and hmac(sha256) of 128 bits, because Python has what they need."""
@@ -109,12 +109,12 @@ def udp(port):
 
 
 def esp(proto, start):
-    """Whether there is ESP at `start`, maybe in UDP; where it is."""
+    """The offset of ESP at `start`, which may be in UDP; none without ESP."""
     return start + 8 if proto == 17 else start if proto == 50 else None
 
 
 class Wire:
-    """Frames of ESP that came by, and the wish to make others."""
+    """Recorded frames of ESP, from which others are made."""
 
     def __init__(self, frames, top, esn, mode, key):
         self.keys = round_keys(bytes([key]) + bytes(range(1, 16)))
@@ -135,7 +135,7 @@ class Wire:
         self.peer, self.victim = peer, victim
 
     def frame(self, data, proto=None, length=None, udp=None):
-        """A frame with `data` where ESP is."""
+        """A frame with `data` in place of its ESP."""
         udp = self.proto == 17 if udp is None else udp
         proto = proto if proto is not None else 17 if udp else 50
         if udp:
@@ -151,7 +151,7 @@ class Wire:
         return self.link + bytes(ip) + data
 
     def data(self, index):
-        """ESP of a recorded frame."""
+        """The ESP packet of a recorded frame."""
         return self.frames[index][self.at :]
 
     def seal(self, number, inner, next_header=4, pad_len=None, spi=None, high=None):
@@ -161,7 +161,7 @@ class Wire:
         return self.authentic(number, text, spi, high)
 
     def authentic(self, number, text, spi=None, high=None):
-        """A packet whose ICV is right, whatever the text."""
+        """A packet with a right ICV, for any text."""
         iv = struct.pack("!Q", (0xFEDC000000000000 + number) & (1 << 64) - 1)
         covered = (spi or self.spi) + struct.pack("!I", number & 0xFFFFFFFF) + iv + ctr(self.keys, iv, text)
         high = struct.pack("!I", (number >> 32 if high is None else high) & 0xFFFFFFFF) if self.esn else b""
@@ -180,7 +180,7 @@ class Wire:
         return self.inside(number, 17, udp(port))
 
     def tunnel(self, *frames):
-        """What tells something of tunnels only."""
+        """An attack that tests tunnels only."""
         return list(frames) if self.mode == "tunnel" else []
 
     def renumbered(self, index, number):
@@ -193,7 +193,7 @@ def flipped(data, at):
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
-# Each moves the highest number by at most one, or says so: numbers are from the top of what was recorded.
+# Each attack moves the highest number by at most one, or says so. Numbers count from the highest recorded one.
 ATTACKS = {
     "the last once more": lambda w: [w.frame(w.data(-1))],
     "all once more": lambda w: [w.frame(w.data(i)) for i in range(len(w.frames))],
@@ -217,7 +217,7 @@ ATTACKS = {
     ],
     "ESP's SPI in AH": lambda w: [w.frame(b"\x04\x04\0\0" + w.ping(w.top + 1), proto=51, udp=False)],
     "in UDP or not, against what was agreed": lambda w: [w.frame(w.ping(w.top + 1), udp=w.proto == 50)],
-    # Authentic from here on.
+    # Authentic packets from here on.
     "a pad length of more than there is": lambda w: [
         w.frame(w.ping(w.top + 1, pad_len=255))
     ],
@@ -248,7 +248,7 @@ ATTACKS = {
     ],
     "a jump, and what came before it": lambda w: [w.frame(w.ping(w.top + 5000)), w.frame(w.data(-1)), w.frame(w.ping(w.top + 12))],
     "twice in another order": lambda w: [w.frame(w.ping(w.top + 5000 + n)) for n in (3, 1, 2, 1, 3, 2)],
-    # Extended numbers: the low half alone travels.
+    # Of extended numbers only the low half is sent.
     "the wrong high half": lambda w: [
         w.frame(w.ping(w.top + 5004, high=(w.top >> 32) + n)) for n in (-1, 1)
     ],
@@ -280,7 +280,7 @@ def record(port, spi, count, path):
 
 
 def reach(port, address):
-    """Frames are taken in one after another: an answer to a question of ARP comes after all that was sent before it."""
+    """Frames are processed in order: the answer to an ARP request follows everything that was sent before."""
     # All protocols: a port of a bridge gives nothing to sockets of one protocol.
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
@@ -303,7 +303,7 @@ def play(port, path, top, esn, mode, key):
     for line in sys.stdin:
         for frame in ATTACKS[line.rstrip()](wire):
             s.send(frame)
-            # One after another: packets of one burst are looked at before any of them moves the window.
+            # One after another, because packets of a burst are checked before any of them moves the window.
             time.sleep(0.002)
         reach(port, "10.81.0.2" if port == "kernel" else "10.81.0.1")
         print("played", flush=True)

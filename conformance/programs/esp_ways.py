@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""By which devices packets of IPsec leave.
+"""Counts outbound IPsec packets by device.
 
-    esp_ways.py SPI COUNT   waits for COUNT packets of ESP (also in UDP) or AH with this SPI, or 40 seconds, and says how many left
-                            by each device, of more than COUNT only that"""
+    esp_ways.py SPI COUNT   waits for COUNT packets of ESP (also in UDP) or AH with this SPI, or 40 seconds, and prints how many
+                            were sent by each device, COUNT at most"""
 import collections
 import socket
 import struct
@@ -14,7 +14,7 @@ RCVBUFFORCE = 33
 
 
 def packets_of(frame, spi):
-    """How many: a superframe has several, one behind another."""
+    """The number of packets in a frame: a superframe has several."""
     ip = frame[14:]
     if frame[12:14] == b"\x08\x00":
         protocol, upper = ip[9], ip[(ip[0] & 15) * 4 :]
@@ -36,7 +36,7 @@ def packets_of(frame, spi):
 def main():
     spi, count = int(sys.argv[1], 0), int(sys.argv[2])
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
-    # What waits to be looked at is not lost.
+    # No frame is lost while it waits.
     sock.setsockopt(socket.SOL_SOCKET, RCVBUFFORCE, 64 << 20)
     sock.settimeout(1)
     end = time.monotonic() + 40

@@ -3,9 +3,9 @@
 
   pings.py SOURCE DESTINATION HOW-MANY INTERVAL SIZE PATIENCE
 
-SOURCE may be `-` for the kernel's choice. HOW-MANY is a number, or a file: until it is there. With an INTERVAL of 0 requests leave as
-fast as answers come, UNDER_WAY of them ahead. Answers may come until PATIENCE seconds after the last request. Exit status: 0 all
-were answered, 1 not. It also says how many answers came twice, and how many behind an answer to a later request.
+SOURCE `-` leaves the choice to the kernel. HOW-MANY is a number, or a file whose existence ends it. With INTERVAL 0 requests are
+sent as fast as answers come, up to UNDER_WAY ahead. Answers may come until PATIENCE seconds after the last request. Exit status: 0
+all were answered, 1 not. It also prints how many answers came twice, and how many after an answer to a later request.
 """
 
 import os
@@ -26,7 +26,7 @@ def checksum(data):
 
 def request(kind, ident, number, size):
     body = struct.pack("!HH", ident, number) + bytes(size + size % 2)
-    # The kernel fills in that of ICMPv6, which covers addresses.
+    # The kernel computes the checksum of ICMPv6, which covers addresses.
     return struct.pack("!BBH", kind, 0, checksum(bytes([kind, 0]) + body)) + body
 
 

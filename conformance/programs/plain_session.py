@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A session that knows nothing of TCP-AO, on loopback, for some seconds; what it sends is captured.
+"""A session without TCP-AO on loopback, for some seconds; its segments are captured.
 
     plain_session.py CAPTURE SECONDS
 

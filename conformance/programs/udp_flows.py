@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Numbered datagrams of many flows, and whether those of each arrive in their order.
+"""Sends numbered datagrams of many flows, and checks that those of each flow arrive in order.
 
 usage: udp_flows.py receive ADDRESS PORTS COUNT FILE
        udp_flows.py send FROM TO PORTS FLOWS COUNT FILE
@@ -72,7 +72,7 @@ def send(source, to, ports, flows, count, path):
             for i in range(BUNCH):
                 mine[(sent + i) % len(mine)].send(struct.pack("!I", sent + i + 1) + bytes(60 + 8 * (i % 16)))
             sent += BUNCH
-            # The other process has sent about as much.
+            # The other process has sent about as many.
             end = time.monotonic() + PATIENCE_S
             while (late := processes * sent - struct.unpack_from("=Q", seen)[0] - lost) > UNDER_WAY:
                 if time.monotonic() > end:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Asks a socket of NETLINK_XFRM again and again, as a key manager does, and waits for each answer without limit, until asking is
-refused or answered with a refusal: then the number of the error."""
+"""Sends requests on a socket of NETLINK_XFRM, as a key manager does, and waits for each answer without limit, until sending or
+the answer fails; then it prints the error."""
 import errno
 import socket
 import struct

@@ -1,12 +1,12 @@
-# Runs the commands of a file (xfrm-commands.txt) and tells what they print. XFRM is what stands for `ip xfrm`.
+# Runs the commands of a file (xfrm-commands.txt) and shows their output. XFRM takes the place of `ip xfrm`.
 monitor= seen=$(mktemp)
-# within TRIES COMMAND...: until it succeeds, twenty times a second
+# within TRIES COMMAND...: repeats it until it succeeds, twenty times a second
 within() {
   local tries=$1
   shift
   until "$@" || [ $((tries -= 1)) -lt 0 ]; do sleep 0.05; done
 }
-# Sockets that listen to events, the kernel's or a daemon's.
+# The number of sockets that listen to events of the kernel or of a daemon.
 listeners() { awk '($2 == 6 || $2 == 2) && $4 !~ /^0+$/' /proc/net/netlink | wc -l; }
 more_than() { [ "$(listeners)" -gt "$1" ]; }
 seen_lines() { [ "$(wc -l <"$seen")" -ge "$1" ]; }
@@ -44,7 +44,7 @@ while IFS= read -r line; do
       cat "$seen"
       continue
       ;;
-    # Events follow their commands a moment later: so many lines of them.
+    # Events follow their commands a moment later; this waits for a number of lines.
     '= '*)
       within 600 seen_lines "${line#= }"
       continue

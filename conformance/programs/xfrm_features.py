@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which interfaces can offload ESP, asked as strongSwan's charon asks: by SIOCETHTOOL on a socket of NETLINK_XFRM.
+"""Lists the interfaces that can offload ESP, as strongSwan's charon asks: by SIOCETHTOOL on a socket of NETLINK_XFRM.
 
     xfrm_features.py INTERFACE...
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sends to a socket of NETLINK_XFRM what only the daemon may: prints `clean` when none of it arrives."""
+"""Sends messages to a socket of NETLINK_XFRM that only the daemon may send; prints `clean` when none of them arrives."""
 import socket
 import struct
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds a state in UDP from one address to another that wants a NAT keep-alive every two seconds (`XFRMA_NAT_KEEPALIVE_INTERVAL`,
-which `ip` does not know), or, with one address, receives three and says whether they came two seconds apart. The kernel's time
-of arrival counts, and a keep-alive may be late but not early: the first may be late by a second, the third by any time."""
+which `ip` does not know), or, with one address, receives three and prints whether they came two seconds apart. The kernel's time
+of arrival counts. A keep-alive may be late but not early: the first one by up to a second, the third one by any time."""
 import socket
 import struct
 import sys

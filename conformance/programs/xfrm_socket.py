@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a socket of NETLINK_XFRM does, apart from what is said over it: prints the same on a kernel and under `sealane run`."""
+"""Exercises a socket of NETLINK_XFRM apart from its messages: the output is the same on a kernel and under `sealane run`."""
 import errno
 import os
 import select
@@ -74,7 +74,7 @@ show("send nothing", lambda: s.send(b""))
 show("send oob", lambda: s.send(question, socket.MSG_OOB))
 show("still no name", s.getsockname)
 
-# A question and its answer.
+# A request and its answer.
 show("send", lambda: s.send(question))
 show("named", lambda: s.getsockname()[0] == os.getpid())
 show("ready", lambda: len(select.select([s], [], [], 5)[0]))
@@ -95,7 +95,7 @@ show("readv", lambda: os.readv(s.fileno(), [bytearray(5), bytearray(4096)]))
 s.sendmsg([question[:16], question[16:]])
 show("recvmsg into", lambda: s.recvmsg_into([bytearray(5), bytearray(4096)])[0])
 
-# Where to.
+# Destinations.
 show("to the kernel", lambda: s.sendto(question, (0, 0)))
 show("its answer", lambda: len(s.recv(4096)))
 show("connect", lambda: s.connect((0, 0)))
@@ -153,7 +153,7 @@ show("asker and listener", lambda: t.setsockopt(SOL_NETLINK, ADD, 3))
 t.send(message(FLUSHSA, 5, struct.pack("=B3x", 51)))
 show("event first", lambda: [struct.unpack_from("=H", t.recv(4096), 4)[0] for _ in range(2)])
 
-# Too much.
+# Too many bytes.
 o = new(groups=1 << 2)
 o.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 t.setsockopt(SOL_NETLINK, DROP, 3)
@@ -219,7 +219,7 @@ for _ in range(300):
     y.close()
 print("many came and went")
 
-# No acknowledgement is asked for, and the socket is closed, or its program ends, at once.
+# Requests without acknowledgement, with a socket or program that is closed at once.
 SETDEFAULT, GETDEFAULT = 0x27, 0x28
 done = 0
 for i in range(40):

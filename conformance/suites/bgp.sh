@@ -1,8 +1,8 @@
-# Sourced by the suites of BGP speakers, after common.sh: two namespaces with a wire, a BIRD's configuration, a daemon that can
+# Sourced by the suites of BGP speakers, after common.sh: two namespaces with a wire, configurations of BIRD, a daemon that can
 # be killed, a watch of the wire. `bird` and `birdc` are its executables, `suite` is the name of the script.
 . "$(dirname "$0")/two_ends.sh"
 
-# config END LOCAL-AS PEER-AS LOCAL PEER ROUTE KEYS: writes a configuration. Without keys, one that knows nothing of TCP-AO.
+# config END LOCAL-AS PEER-AS LOCAL PEER ROUTE KEYS: writes a configuration, without TCP-AO when there are no keys.
 config() {
   local auth=
   [[ -z $7 ]] || auth="authentication ao; keys { $7 };"
@@ -26,7 +26,7 @@ CONF
 }
 one='key { id 1; secret "the first key"; algorithm hmac sha256; };'
 
-# start END [COMMAND...]: BIRD of that end in its namespace, under that command (sealane run).
+# start END [COMMAND...]: starts BIRD of that end in its namespace, under that command (sealane run).
 start() {
   local end=$1 under=("$sealane" run --tcp-ao --)
   (($# == 1)) || under=("${@:2}")
@@ -49,7 +49,7 @@ established() { [[ $(state "$1") == Established ]]; }
 route() { ask "$1" show route | has "$2"; }
 same_session() { [[ -n $2 && $(since "$1") == "$2" ]] && established "$1"; }
 
-# keys_of_a [TIME]: what the daemon of end a knows; with a time, another key follows the first, which ends then.
+# keys_of_a [TIME]: the configuration of the daemon of end a; with a time, the first key ends then and another one follows.
 keys_of_a() {
   cat >"$dir/keys.toml" <<TOML
 [[peer]]
@@ -86,7 +86,7 @@ killed() {
   { wait "$daemon" || true; } 2>/dev/null
 }
 
-# watch: counts what leaves each end, signed and not, until watched, which says whether all was signed.
+# watch: counts outbound segments of each end, signed and not. watched: ends it, and succeeds when all were signed.
 watch() {
   for end in a b; do
     mkfifo "$dir/end-$end"
@@ -96,7 +96,7 @@ watch() {
     within 10 grep -q watching "$dir/wire-$end" || return 1
   done
 }
-watched() { # Nobody else may hold descriptors 8 and 9.
+watched() { # No other process may hold descriptors 8 and 9.
   exec 8>&- 9>&-
   local status=0
   wait "$watch_a" || status=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# BIRD to BIRD with TCP-AO: both under sealane, then one that gets its keys from a daemon which dies, then one inside a real kernel.
+# BIRD to BIRD with TCP-AO: both under sealane, then one with keys from a daemon that is killed, then one inside a real kernel.
 #
 #   bird.sh [KERNEL]     KERNEL: linux-7.3 (default), or `none` to leave that part out
 #
@@ -13,7 +13,7 @@ suite=bird
 . "$(dirname "$0")/bgp.sh"
 two='key { id 1; secret "the first key"; algorithm hmac sha256; deprecated; };
      key { send id 2; recv id 3; secret "the second key"; algorithm cmac aes128; preferred; };'
-# Seen from the other end.
+# The keys as the other end has them.
 two_b=${two/send id 2; recv id 3/send id 3; recv id 2}
 wrong='key { id 1; secret "another key"; algorithm hmac sha256; };'
 
@@ -65,7 +65,7 @@ check "routes arrive" within 10 route a 203.0.113.0/24
 before=$(since a)
 for round in 1 2 3; do
   killed
-  # What each end says while nobody signs for a has to wait: it arrives, in order, when the daemon is back.
+  # Data that is sent while the daemon of a is down has to wait: it arrives in order when the daemon is back.
   config a 1 2 10.80.0.1 10.80.0.2 198.51.$((100 + round)).0/24 ''
   config b 2 1 10.80.0.2 10.80.0.1 203.0.$((113 + round)).0/24 "$one"
   ask a configure >"$dir/out" && ask b configure >"$dir/out"

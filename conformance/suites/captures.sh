@@ -3,8 +3,8 @@
 #
 #   captures.sh [KERNEL]     default: linux-7.3
 #
-# As root; needs tcpdump and tshark. Wireshark knows the option and its fields, and checks checksums; it computes no MAC, which
-# the kernel at the other end has done. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
+# As root; needs tcpdump and tshark. Wireshark parses the option and verifies checksums; it computes no MAC, but the kernel at the
+# other end does. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
 . "$(dirname "$0")/common.sh"
 kernel=${1:-linux-7.3}
 for program in tcpdump tshark; do
@@ -23,11 +23,11 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$dir"
-# tcpdump gives up root's rights, and would not write into root's folder.
+# tcpdump drops root's privileges, and could not write into root's folder.
 chmod 777 "$dir"
 check() { if "${@:2}"; then echo "PASS $1"; else echo "FAIL $1"; failed=1; fi; }
 inside() { ip netns exec "$name" "$@"; }
-# begin COMMAND...: starts it there, as a process that can be ended.
+# begin COMMAND...: starts it in the namespace, as a process that can be ended.
 begin() { ip netns exec "$name" "$@" & pids+=($!); }
 
 ip netns add "$name"
@@ -39,7 +39,7 @@ ip -n "$name" link set tap up
 echo 'hmac(sha256) 1 2 12 0 the-key' >ours
 echo 'hmac(sha256) 2 1 12 0 the-key' >theirs
 touch none
-# With the fast path a capture of the device also shows what has been verified and given back without its option.
+# With the fast path a capture of the device also shows segments that were verified and given back without their option.
 export SEALANE_TCP_AO_PATH=queue
 begin "$kernels/boot" "$kernel" --tap tap -- sh -c "
   ip addr add 10.93.0.2/24 dev vec0; ip addr add fd93::2/64 dev vec0 nodad; ip link set vec0 up; cd '$dir'
@@ -69,7 +69,7 @@ algorithm = "hmac(sha256)"
 secret = "the-key"
 TOML
 chmod 600 keys.toml
-# verified FILE OPTION...: all segments of the sessions are good, and there are thousands.
+# verified FILE OPTION...: succeeds when all segments of the sessions are good, and there are thousands.
 verified() {
   "$sealane" tcp-ao verify "$1" --keys keys.toml --json "${@:2}" >said || true
   python3 - <<'PY'
@@ -106,7 +106,7 @@ for format in pcap pcapng; do
   check "with its ISNs" verified "middle.$format" --isn "10.93.0.1:$port,10.93.0.2:179=${isns[0]},${isns[1]}"
 done
 
-# A session in clear, signed afterwards.
+# An unsigned session, signed afterwards.
 begin tcpdump -i lo -w plain.pcap 2>/dev/null; plain=${pids[-1]}
 sleep 1
 begin "$peer" serve 10.93.0.1:1179 --peer 10.93.0.1/32 --keys none >>told

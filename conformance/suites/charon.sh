@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# strongSwan's charon, unmodified, with the daemon's IPsec: two of them in two namespaces, and one against a charon with the
+# strongSwan's unmodified charon with the daemon's IPsec: two of them in two namespaces, and one against a charon with the
 # kernel's own ESP.
 #
 #   [CHARON_ROOT=FOLDER] charon.sh [KERNEL]     KERNEL: linux-7.3 (default); or `none`
@@ -11,7 +11,7 @@ suite=charon
 kernel=${1:-linux-7.3}
 net_a=10.82.1.0/24 net_b=10.82.2.0/24
 
-# ends A B LINES [CHILD-LINES]: the configuration of either end.
+# ends A B LINES [CHILD-LINES]: writes the configurations of both ends.
 ends() {
   config a "$1" "$2" $net_a $net_b "$3
     dpd_delay = 1s" "dpd_action = clear
@@ -20,7 +20,7 @@ ends() {
     dpd_delay = 1s" "dpd_action = clear"
 }
 loaded() { load a && load b; }
-# rekeyed TIMES child|ike ENDS...: a rekeys it so often, then b once, if ENDS, which are to have the new one, are both.
+# rekeyed TIMES child|ike ENDS...: a rekeys it this many times, then b once if both are among ENDS, which get the new one.
 rekeyed() {
   for ((i = 0; i < $1; i++)); do rekey a "$2" "${@:3}" || return 1; done
   [[ ${*:3} != *b* ]] || rekey b "$2" "${@:3}"
@@ -51,7 +51,7 @@ check "terminated" terminate a
 check "no states are left" within 20 empty a
 check "nor at the other end" within 20 empty b
 
-# Limits of bytes: the soft one has the key manager rekey.
+# Limits of bytes: at the soft one the key manager rekeys.
 ends 10.80.0.1 10.80.0.2 'encap = yes' 'rekey_bytes = 200000
         life_bytes = 400000
         rand_bytes = 0'
@@ -62,7 +62,7 @@ check "no packet is lost at the soft limit" under_traffic ping_a 600 0.01 1000
 check "it was rekeyed" newer a child "$before"
 check "terminated" terminate a
 
-# A trap: the first packet brings the SA about.
+# A trap policy: the first packet triggers the SA.
 ends 10.80.0.1 10.80.0.2 'encap = yes' 'start_action = trap'
 load a
 trapped() { xfrm a policy | has 'dst 10.82.2.0/24'; }
@@ -82,7 +82,7 @@ ends 10.80.0.1 10.80.0.2 'encap = yes'
 load a
 terminate a || true
 
-# Route-based: the selectors are everything, routes say what enters the tunnel.
+# Route-based: selectors match everything, and routes lead into the tunnel.
 config a 10.80.0.1 10.80.0.2 0.0.0.0/0 0.0.0.0/0 'encap = yes' 'if_id_in = 42
         if_id_out = 42'
 config b 10.80.0.2 10.80.0.1 0.0.0.0/0 0.0.0.0/0 'encap = yes' 'if_id_in = 42
@@ -111,7 +111,7 @@ check "packets pass" ping_a 5 0.1 56 10.80.0.1 10.80.0.2
 check "so it was" says a 'TRANSPORT, ESP:AES_GCM_16-128'
 check "none in clear" none_in_clear
 
-# The daemon dies: nothing passes, and nothing in clear.
+# The daemon is killed: nothing passes, and nothing is sent unencrypted.
 end daemon a KILL
 check "without the daemon nothing passes" no_answer 10.80.0.2
 check "none in clear" none_in_clear
@@ -124,7 +124,7 @@ if [[ $kernel != none && -x $kernels/$kernel ]]; then
   ip -n "$name-a" link set tap up
   for encap in yes no; do
     ends 10.81.0.1 10.81.0.2 "encap = $encap"
-    # Its sockets and its log are the guest's own.
+    # The guest has its own sockets and log.
     sed -i "s,$dir/b.vici,/run/b.vici,; s,$dir/b.log,/run/b.log," "$dir/b.strongswan"
     check "charon a again" charon a
     # The guest ends with the script, or when it is told to.

@@ -1,8 +1,7 @@
 # Sourced by the suites of strongSwan, after `suite` is set: charon and swanctl, and two ends that run them over a daemon each.
-# CHARON_ROOT is a folder into which both are unpacked, by newer_charon.sh when they are not there yet (default target/charon).
-# Where it is empty, those that are installed are taken: Debian's charon-systemd, strongswan-swanctl and
-# libstrongswan-standard-plugins.
-# What the machine lacks makes the suite end with a SKIPPED line and status 77.
+# CHARON_ROOT is a folder into which newer_charon.sh unpacks both when they are not there yet (default target/charon). With an
+# empty CHARON_ROOT the installed ones are used: Debian's charon-systemd, strongswan-swanctl and libstrongswan-standard-plugins.
+# If the machine lacks something, the suite ends with a SKIPPED line and status 77.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 CHARON_ROOT=${CHARON_ROOT-$root/target/charon}
 
@@ -29,7 +28,7 @@ if [[ -n $CHARON_ROOT ]]; then
 else
   version=$(dpkg-query -W -f '${Version}' charon-systemd 2>/dev/null) || lacks "no charon-systemd is installed"
 fi
-# The rest runs in mounts of its own. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to mount
+# The rest runs in its own mount namespace. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to mount
 # over: /usr/lib becomes a folder of links to what is in it, and to the plugins that were unpacked.
 if [[ -n $CHARON_ROOT && ${CHARON_MOUNTS:-} != "$CHARON_ROOT" ]]; then
   CHARON_MOUNTS=$CHARON_ROOT exec unshare -m --propagation private bash -ec '
@@ -66,7 +65,7 @@ charon-systemd {
   delete_rekeyed_delay = 3
 }
 CONF
-  # ESP's proposals are the kernel's affair.
+  # Proposals of ESP are up to the kernel.
   cat >"$dir/$end.swanctl" <<CONF
 connections { net {
     version = 2
@@ -87,7 +86,7 @@ secrets { ike { secret = "what both know" } }
 CONF
 }
 
-daemon() { # END WORDS CONFIG-LINES: it is up when it says the words
+daemon() { # END WORDS CONFIG-LINES: starts it, and waits until it prints the words
   printf '[ipsec]\n%s\n' "${3:-}" >"$dir/$1.toml"
   chmod 600 "$dir/$1.toml"
   : >"$dir/daemon-$1.log"
@@ -108,7 +107,7 @@ charon() { # END
 load() { swan "$1" --load-all --clear --file "$dir/$1.swanctl" >"$dir/load-$1" 2>&1 || { cat "$dir/load-$1"; return 1; }; }
 end() { # daemon or charon, END [SIGNAL]
   local pid=$1_$2 signal=${3:-TERM}
-  # A launcher hands all signals on but this one.
+  # A launcher forwards all signals but this one.
   if [[ $1$signal == charonKILL ]]; then pkill -KILL -P "${!pid}" || true; else kill "-$signal" "${!pid}"; fi
   { wait "${!pid}" || true; } 2>/dev/null
 }
@@ -117,7 +116,7 @@ swan() { # END ARGUMENTS...
   STRONGSWAN_CONF=$dir/$1.strongswan SWANCTL_DIR=$dir timeout 60 "${swanctl[@]}" "${@:2}" --uri "unix://$dir/$1.vici" \
     2> >(grep -v 'failed to load' >&2)
 }
-# quietly COMMAND...: its output is shown when it fails.
+# quietly COMMAND...: shows its output only when it fails.
 quietly() { local out; out=$("$@" 2>&1) || { echo "$out"; return 1; }; }
 initiate() { quietly swan "$1" --initiate --child net; }
 terminate() { quietly swan "$1" --terminate --ike net; }
@@ -128,14 +127,14 @@ gone() { ! installed "$1"; }
 xfrm() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- ip xfrm "${@:2}"; }
 empty() { [[ -z $(xfrm "$1" state) ]]; }
 
-# newest END child|ike: the number of the newest SA that is up there.
+# newest END child|ike: prints the number of the newest established SA of that end.
 newest() {
   local line='^  net: #([0-9]+),.* INSTALLED,.*'
   [[ $2 == child ]] || line='^net: #([0-9]+), ESTABLISHED,.*'
   sas "$1" | sed -nE "s/$line/\\1/p" | sort -n | tail -n 1
 }
 newer() { [[ $(newest "$1" "$2") -gt $3 ]]; }
-# rekey END child|ike ENDS...: the END has it rekeyed; over when all ENDS have the new one and packets have passed by it.
+# rekey END child|ike ENDS...: END rekeys it; done when all ENDS have the new one and packets have passed by it.
 rekey() {
   local e; local -A before
   for e in "${@:3}"; do before[$e]=$(newest "$e" "$2"); done
@@ -144,13 +143,13 @@ rekey() {
   quietly ping_a 20 0.01
 }
 
-xfrm_counters() { # END: those that are not 0, and what each state has carried
+xfrm_counters() { # END: prints counters other than 0, and the packets of each state
   SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" run -- awk '$2' /proc/net/xfrm_stat
   SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" xfrm show interval 0
 }
 
-# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: all are answered, from network to network unless other addresses
-# are given. HOW-MANY may be a file: until it is there.
+# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: succeeds when all pings are answered, from network to network
+# unless other addresses are given. HOW-MANY may be a file, whose existence ends it.
 inner=(10.82.1.1 10.82.2.1)
 ping_a() {
   ip netns exec "$name-a" python3 "$root/conformance/programs/pings.py" "${4:-${inner[0]}}" "${5:-${inner[1]}}" "$1" "${2:-0.1}" "${3:-56}" \
@@ -163,7 +162,7 @@ no_answer() { # [DESTINATION]
   out=$(ip netns exec "$name-a" ping -q -n -c 3 -i 0.2 -W 1 "${target[@]}" 2>&1)
   grep -q ' 0 received' <<<"$out" || { echo "$out"; return 1; }
 }
-# under_traffic COMMAND...: it succeeds, and all pings from before its begin to after its end are answered.
+# under_traffic COMMAND...: succeeds when it does, and all pings from before its start to after its end are answered.
 under_traffic() {
   local pings status=0
   rm -f "$dir/over"
@@ -172,12 +171,12 @@ under_traffic() {
   "$@" || status=1
   touch "$dir/over"
   wait "$pings" || status=1
-  # Where a packet was dropped that was.
+  # Counters show where a packet was dropped.
   ((!status)) || xfrm_counters a
   return "$status"
 }
 
-# watch_clear counts from now on what leaves either end; none_in_clear: nothing did that should have been protected.
+# watch_clear: counts outbound packets of both ends. none_in_clear: succeeds when none was sent that should have been protected.
 watch_clear() {
   for end in a b; do
     ip netns exec "$name-$end" nft "add table netdev clear

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# strongSwan's charon, unmodified, with hw_offload on devices of the daemon: crypto, then packet offload.
+# strongSwan's unmodified charon with hw_offload on devices of the daemon: crypto offload, then packet offload.
 #
 #   [CHARON_ROOT=FOLDER] charon_offload.sh
 #
@@ -16,17 +16,17 @@ name = \"sealane0\"
 kind = \"$2\"" || return 1
   local i=1 j=2
   [[ $1 == a ]] || i=2 j=1
-  # The tunnel's address is on the device, and known at the other end of the wire.
+  # The tunnel's address is on the device, and the other end of the wire knows it.
   ip -n "$name-$1" addr add "10.83.0.$i/32" dev sealane0
   ip -n "$name-$1" route replace "10.83.0.$j" via "10.80.0.$j" src "10.83.0.$i"
 }
 show() { SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" xfrm "${@:2}"; }
-offloaded() { # MODE: two states of either end
+offloaded() { # MODE: succeeds when two states of each end are offloaded
   for e in a b; do
     [[ $(show $e show interval 0 | grep -c "$1 on sealane0") == 2 ]] || { show $e show interval 0; return 1; }
   done
 }
-settled() { # MODE: the states of rekeyed SAs are gone
+settled() { # MODE: succeeds when the states of rekeyed SAs are gone
   within 60 offloaded "$1" >"$dir/settled" || { tail -n 20 "$dir/settled"; return 1; }
 }
 policies() { # HOW MANY of either end's for the networks are offloaded; IKE's own are with the device as well
@@ -50,7 +50,7 @@ session() {
   check "$1: its states are offloaded" offloaded "$3"
   check "$1: so are $4 policies" policies "$4"
   check "$1: packets pass" ping_a 5
-  # In packet offload nothing is taken that does not fit the path, as on Linux.
+  # Packet offload takes no packet that is too long for the path, as on Linux.
   check "$1: long ones too" ping_a 3 0.1 "$([[ $3 == packet ]] && echo 1300 || echo 3000)"
   check "$1: no packet is lost while it is rekeyed four times" under_traffic rekeyed
   check "$1: it was rekeyed" says a 'net: #([5-9]|[1-9][0-9])'
@@ -63,12 +63,12 @@ session() {
   end daemon a KILL
   check "$1: without the daemon nothing passes" no_answer
   check "$1: none in clear" none_in_clear
-  # One whose daemon is gone has much to say to nobody.
+  # Without its daemon it logs many errors.
   end charon a KILL; end charon b KILL; end daemon b
   for end in a b; do SEALANE_RUNTIME_DIR=$dir/run-$end ip netns exec "$name-$end" "$sealane" tcp-ao clear >/dev/null 2>&1 || true; done
 }
 
-# What is crypto offload now was all there was before.
+# Before charon 5.9.11 the word for crypto offload is `yes`.
 crypto=yes
 ! dpkg --compare-versions "$version" ge 5.9.11 || crypto=crypto
 wire

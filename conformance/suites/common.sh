@@ -1,4 +1,4 @@
-# Sourced by the suites: where they work, and how a command is run in a target.
+# Sourced by the suites: their folder, and a function that runs a command in a target.
 # A target is `kernel:NAME` (a user-mode kernel of SEALANE_KERNELS), `sealane:PROFILE`, or `plain` (this machine).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -9,14 +9,14 @@ mkdir -p "$work"
 # More options of `sealane run` that a suite needs.
 run_flags=()
 
-# has PATTERN: whether its input has a line like that. It reads all of it: who writes must not fail because nobody listens any more.
+# has PATTERN: whether its input has a matching line. It reads everything, so that the writer does not fail on a closed pipe.
 has() { local text; text=$(cat); grep -Eq -- "$1" <<<"$text"; }
 
-# What a guest needs first: the allowlist lifted, and what udev would have made in its bare /dev.
+# Prepares a guest: lifts the allowlist, and makes the device files that udev would have made.
 guest='f=/proc/sys/crypto/af_alg_restrict; [ ! -e $f ] || echo 0 >$f
 [ -e /dev/fd ] || ! grep -q "^devtmpfs /dev " /proc/mounts || ln -s /proc/self/fd /dev/fd; exec "$@"'
 
-# in_target TARGET COMMAND...: runs it there.
+# in_target TARGET COMMAND...: runs it in the target.
 in_target() {
   local target=$1; shift
   case $target in

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# GoBGP with TCP-AO: its own tests of the socket options, and a session with BIRD whose keys come from a daemon that dies.
+# GoBGP with TCP-AO: its own tests of the socket options, and a session with BIRD with keys from a daemon that is killed.
 #
 #   gobgp.sh [KERNEL]     KERNEL: linux-7.3 (default), the reference of GoBGP's tests; or `none`
 #
 # GOBGP: a folder with `gobgpd`, `gobgp` (`go install github.com/osrg/gobgp/v4/cmd/...@v4.8.0`) and `netutils.test` (in a copy
 # of that module: `go test -c ./internal/pkg/netutils`). BIRD, BIRDC: as for bird.sh. As root: it makes network namespaces.
-# GoBGP 4.8 has code and tests for the socket options, and no configuration that would use them: hence the daemon.
+# GoBGP 4.8 has code and tests for the socket options but no configuration for them, so a daemon has the keys.
 # Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
 . "$(dirname "$0")/common.sh"
 kernel=${1:-linux-7.3}
@@ -18,7 +18,7 @@ bird=$(command -v "${BIRD:-bird}") && birdc=$(command -v "${BIRDC:-birdc}") ||
 suite=gobgp
 . "$(dirname "$0")/bgp.sh"
 
-# results COMMAND...: GoBGP's tests of TCP-AO under that command, what each came to.
+# results COMMAND...: prints the results of GoBGP's TCP-AO tests under that command.
 results() {
   "$@" sh -c 'ip link set lo up; exec "$1" -test.v -test.run TCPAO' sh "$gobgp/netutils.test" 2>&1 |
     sed -nE 's/^--- ([A-Z]+: [A-Za-z]+) .*/\1/p'

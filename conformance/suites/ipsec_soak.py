@@ -4,11 +4,11 @@ them killed every minute.
 
 usage: ipsec_soak.py [MINUTES [PATH]]          (30 software)
 
-PATH is who does the work: software, crypto (a crypto core) or packet (a packet core), on both ends.
+PATH is the data path of both ends: software, crypto (a crypto core) or packet (a packet core).
 
-Needs root, iputils-ping, iperf3, and target/release with sealane and lossy-link. Every frame that leaves either end is looked
-at: nothing of the inner addresses may be in clear, and of no SPI may a sequence number leave twice. The daemon that lives all
-the time may not grow. Exit status: 0 all as it should be, 1 not."""
+Needs root, iputils-ping, iperf3, and target/release with sealane and lossy-link. Every outbound frame of both
+ends is inspected: no packet with inner addresses may be unencrypted, and no SPI may send a sequence number twice. The daemon that
+is not killed must not grow. Exit status: 0 all as it should be, 1 not."""
 import ctypes
 import os
 import pathlib
@@ -44,7 +44,7 @@ def inside(space, *words, **more):
 
 
 class Watch(threading.Thread):
-    """What leaves a namespace."""
+    """The outbound packets of a namespace."""
 
     def __init__(self, space):
         super().__init__(daemon=True)
@@ -81,7 +81,7 @@ class Watch(threading.Thread):
                 self.clear += packet[12:16] in self.inner or packet[16:20] in self.inner
 
     def one(self, head):
-        """One worker seals for an SPI: its numbers only grow. A superframe shows its first one."""
+        """One worker seals for an SPI, so its numbers only grow. A superframe shows its first number."""
         spi, seq = head[:4], int.from_bytes(head[4:], "big")
         self.esp += 1
         self.repeated += seq <= self.last.get(spi, 0)
@@ -116,7 +116,7 @@ class Daemon:
         inside = ["ip", "netns", "exec", self.space, SEALANE]
         known = [line for line in lines if "offload packet" not in line]
         commands = [([*inside, "run", "--", "ip", "-batch", "-"], "\n".join(f"xfrm {line}" for line in known) + "\n")]
-        # Older ones of ip have no word for packet offload; the grammar is the same.
+        # Older versions of ip do not know packet offload; the grammar is the same.
         commands += [([*inside, "xfrm", *line.split()], "") for line in lines if line not in known]
         for words, text in commands:
             done = subprocess.run(words, input=text, text=True, env=self.runtime, capture_output=True)
@@ -141,7 +141,7 @@ class Daemon:
 
 
 class Keys:
-    """Generations of two states, one a direction; ESP in UDP and by itself in turns."""
+    """Generations of two states, one for each direction, alternating between ESP in UDP and plain ESP."""
 
     def __init__(self, daemons):
         self.daemons, self.number, self.old = daemons, 0, []
@@ -153,7 +153,7 @@ class Keys:
                    f"replay-window 1024 aead rfc4106(gcm(aes)) 0x{keys[i]} 128 {encap}")
 
     def renew(self):
-        """Make before break: what receives first, then what sends."""
+        """Make before break: inbound states first, then outbound ones."""
         self.number += 1
         there, back = self.lines(self.number, [secrets.token_hex(20) for _ in range(2)])
         self.daemons[B].state(there, "in")
@@ -162,7 +162,7 @@ class Keys:
         self.daemons[B].state(back, "out")
 
     def forget(self, missing=()):
-        """Deletes all but the newest where they are."""
+        """Deletes all but the newest states."""
         for number in range(max(1, self.number - 3), self.number):
             for i, (src, dst) in enumerate(((A, B), (B, A))):
                 for space, daemon in self.daemons.items():
@@ -210,7 +210,7 @@ def soak(minutes, path, folder):
             daemons[A].kill()
             time.sleep(1)
             daemons[A].start()
-            # What it had is gone; the keys of before are never used again.
+            # Its states are gone, and their keys are never used again.
             keys.old += [(number, A) for number in range(1, keys.number + 1)]
             daemons[A].policies()
             keys.renew()
@@ -238,7 +238,7 @@ def soak(minutes, path, folder):
     print(f"the daemon that lived: {early[0]} kB and {early[1]} descriptors early, {late[0]} kB and {late[1]} at the end")
     received = re.search(r"(\d+) packets transmitted, (\d+) received", told)
     lost = 1 - int(received[2]) / int(received[1])
-    # Each death costs what is sent until the next generation is there.
+    # Each kill loses the packets until the next generation.
     allowed = 0.05 + kills * 5 / seconds
     checks = {
         "nothing left in clear": clear == 0 and esp > 0,

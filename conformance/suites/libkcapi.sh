@@ -15,7 +15,7 @@ build=${LIBKCAPI:-$work/libkcapi}
 [[ -x $build/bin/kcapi-convenience ]] ||
   { echo "LIBKCAPI=$build: no built tree of libkcapi with its tests (Debian's source package, configured with --enable-kcapi-test)" >&2; exit 2; }
 
-# The suite's lines carry colours, the word size and the kernel's version: what is left names the check.
+# Colours, the word size and the kernel's version are removed from the suite's lines, and the rest names the check.
 plain() {
   sed -e 's/\x1b\[[0-9;]*m//g' | sed -nE 's/^\[(PASSED|FAILED|DEACTIVATED)[^]]*\] */\1 /p' | sed -E 's|/tmp/[^ ]*/||g'
 }
@@ -25,13 +25,13 @@ run_suite() {
   : >"$out"; : >"$log"
   for script in $scripts; do
     status=0
-    # The kernel writes to its own copy of the tree: runs in two targets do not meet.
+    # Each target writes to its own copy of the tree.
     local tree=$work/libkcapi.run.${target/:/.}
     rm -rf "$tree"
     cp -a "$build" "$tree"
-    # 16 million rounds of PBKDF2 would take a user-mode kernel hours: one round there, a check that fails as a reference.
+    # 16 million rounds of PBKDF2 would take a user-mode kernel hours: with one round the check fails in the reference.
     [[ $target != kernel:* ]] || sed -i 's/^\(PBKDF_count_[0-9]*\)=16777216$/\1=1/' "$tree/test/test.sh"
-    # This one takes a second, or waits for ever where the kernel waits for whole blocks (Linux 7.3; LIMITATIONS.md).
+    # This one takes a second, or never ends where the kernel waits for whole blocks (Linux 7.3; LIMITATIONS.md).
     local limit=${KCAPI_LIMIT:-900}
     [[ $script != kcapi-enc-test-large.sh ]] || limit=60
     in_target "$target" timeout "$limit" bash -c 'cd "$1/test" && KCAPI_TEST_LOCAL=1 bash "./$2"' sh \
@@ -50,7 +50,7 @@ run_suite "$target"
 [[ -n $reference ]] || exit 0
 [[ -s $work/libkcapi.${reference/:/.}.txt ]] || run_suite "$reference"
 
-# A check counts by its name: worse is one that fails oftener, or passes seldomer, than in the reference.
+# Checks are counted by name. A check is worse when it fails more often, or passes less often, than in the reference.
 python3 - "$work/libkcapi.${reference/:/.}.txt" "$work/libkcapi.${target/:/.}.txt" <<'PY'
 import collections, sys
 

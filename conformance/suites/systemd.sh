@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# etc/sealane.service under systemd, as it is, sandbox and all: a session goes on while it is restarted, killed and reloaded.
+# etc/sealane.service under systemd, unchanged with its sandbox: a session goes on while it is restarted, killed and reloaded.
 #
 #   systemd.sh
 #
@@ -14,7 +14,7 @@ suite=systemd
 . "$(dirname "$0")/bgp.sh"
 wire
 
-# Two ends that know nothing of TCP-AO, on the port of BGP. The client leaves how many answers it got, and ends when told.
+# Two ends without TCP-AO, on the port of BGP. The client writes the number of its answers to a file, and ends when told to.
 cat >"$dir/session.py" <<'PY'
 import os, socket, sys, time
 role, folder = sys.argv[1:]
@@ -27,7 +27,7 @@ if role == "server":
 sock = socket.create_connection(("10.80.0.2", 179), timeout=20)
 answers = 0
 while not os.path.exists(folder + "/enough"):
-    # Enough of it that its segments take the fast path.
+    # Enough data for the fast path.
     question = os.urandom(65536)
     sock.sendall(question)
     answer = b""
@@ -46,7 +46,7 @@ more() { # than that many answers
 }
 goes_on() { within 20 more "$(($(answers) + 20))"; }
 
-# keys_of END PEER SECRET ID [TIME]: a configuration; with a time, the key ends then.
+# keys_of END PEER SECRET ID [TIME]: writes a configuration; with a time, the key ends then.
 keys_of() {
   cat >"$dir/$1.toml" <<TOML
 [[peer]]
@@ -62,7 +62,7 @@ TOML
   [[ -z ${5:-} ]] || sed -i "s/^secret.*/&\nlifetime = { start = 2020-01-01T00:00:00Z, end = $5 }/" "$dir/$1.toml"
   chmod 600 "$dir/$1.toml"
 }
-# A second key, which follows the first at once.
+# Adds a second key, which follows the first at once.
 also() { # END SECRET ID
   cat >>"$dir/$1.toml" <<TOML
 [[peer.key]]
@@ -74,7 +74,7 @@ lifetime = { start = 2020-01-02T00:00:00Z }
 TOML
 }
 
-# Root of the container: everything it writes goes to memory.
+# The root of the container: everything it writes stays in memory.
 mkdir "$dir/root"
 cat >"$dir/init" <<'SH'
 set -e
@@ -94,7 +94,7 @@ install -D "$2" usr/local/bin/sealane
 install -D -m 600 "$1/a.toml" etc/sealane/sealane.toml
 units=etc/systemd/system
 install -D -m 644 "$3" "$units/sealane.service"
-# Nothing of the unit is changed but where its messages go.
+# The unit is unchanged but for the destination of its messages.
 mkdir -p "$units/sealane.service.d"
 printf '[Service]\nStandardOutput=append:/run/sealane.log\nStandardError=append:/run/sealane.log\n' >"$units/sealane.service.d/log.conf"
 printf '[Unit]\nDefaultDependencies=no\n' >"$units/suite.target"
@@ -127,7 +127,7 @@ up() { inside systemctl is-active suite.target >"$dir/out" 2>&1; }
 check "systemd runs" within 20 up
 log() { inside cat /run/sealane.log; }
 said() { [[ $(log | grep -c "$1") -ge $2 ]]; }
-# reload [FILE]: gives it that configuration.
+# reload [FILE]: reloads the service with that configuration.
 reload() { inside install -m 600 "/run/suite/$1" /etc/sealane/sealane.toml && inside systemctl reload sealane; }
 
 check "systemd-analyze verify finds nothing" inside systemd-analyze verify --man=no sealane.service
@@ -162,7 +162,7 @@ for round in 2 3; do
   check "the connection went on" said '1 connections go on' "$round"
   check "the session goes on" goes_on
 done
-# Another key on both ends, and the first one ends; then what is no configuration.
+# Another key on both ends, and the first one ends; then an invalid configuration.
 soon=$(date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ)
 keys_of a 10.80.0.2 first 1 "$soon"; also a second 2
 keys_of b 10.80.0.1 first 1 "$soon"; also b second 2
@@ -177,7 +177,7 @@ check "a wrong configuration is refused" within 5 said 'everything stays as it w
 log | grep 'everything stays'
 check "the session goes on" goes_on
 check "the unit is active" inside systemctl is-active --quiet sealane
-# A stop is no way into the clear: nothing passes.
+# After a stop nothing passes unsigned.
 inside systemctl stop sealane
 before=$(answers)
 check "nothing passes once it is stopped" not_for 2 more "$((before + 2))"

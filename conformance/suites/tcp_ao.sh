@@ -16,7 +16,7 @@ build=${TCP_AO_SELFTESTS:-$work/tcp_ao}
 limit=${TCP_AO_LIMIT:-300}
 run_flags=(--tcp-ao)
 
-# Checks that a target may skip: what the kernel below us was built without, and no program can give it.
+# Checks that a target may skip: features that the kernel below was built without, and that no program can add.
 allowed='VRFs are not supported|kernel config doesn.t have ftrace'
 
 [[ $EUID -eq 0 ]] || { echo "tcp_ao.sh: only root may make network namespaces" >&2; exit 2; }
@@ -37,9 +37,9 @@ run_suite() {
       in_target "$target" timeout "$limit" sh -c 'cd "$1" && exec "./$2"' sh "$build" "$program" >"$out/$program.txt" 2>&1 ||
         status=$?
       echo "EXIT $status" >>"$out/$program.txt"
-      # The selftests ask for a connection (select, 150 us), then for counters, and take a counter that has risen for the end of
-      # the matter: a handshake that completes in between is "connect() returned -110". In a kernel it completes inside connect();
-      # one that a busy machine drags out meets that gap in some per cent of the runs.
+      # The selftests look for a connection (select, 150 us), then at counters, and take a risen counter for a timeout: a handshake
+      # that completes in between is reported as "connect() returned -110". In a kernel it completes inside connect(); on a busy
+      # machine it falls into that gap in some per cent of the runs.
       grep -q '^not ok .*connect() returned -110' "$out/$program.txt" || break
       echo "$program in $target: a connection came between two looks ($try of 3 tries)" >&2
     done
@@ -60,7 +60,7 @@ allowed, ours, theirs, *programs = sys.argv[1:]
 CHECK = re.compile(r"(ok|not ok) \d+ (.*)")
 
 def read(folder, program):
-    """Counts of ok, not ok and skipped by name; the exit status."""
+    """Returns counts of ok, not ok and skipped by name, and the exit status."""
     table, status, skips = collections.defaultdict(collections.Counter), None, set()
     for line in open(os.path.join(folder, program + ".txt"), errors="replace"):
         if line.startswith("EXIT "):
@@ -72,9 +72,9 @@ def read(folder, program):
         if re.match(r"SKIP|skip", directive):
             state = "skip"
             skips.add(f"{name} {directive}".strip())
-        # Counts, descriptors and times differ from run to run: what is left names the check.
+        # Counts, descriptors and times differ from run to run; the rest names the check.
         name = name or re.sub(r"^SKIP |: VRFs are not supported.*", "", directive)
-        # So does which of several ICMP errors ends a connection.
+        # The ICMP error that ends a connection differs, too.
         name = re.sub(r"(failed with [-0-9]+): .*", r"\1", name)
         name = re.sub(r"(?<![A-Za-z0-9])(0x[0-9a-f]+|-?[0-9][0-9.]*)", "N", name)
         table[name][state] += 1

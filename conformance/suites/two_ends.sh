@@ -1,5 +1,5 @@
-# Sourced by the suites of two ends, after common.sh: two namespaces with a wire, programs in them that are ended with the
-# script, checks. `suite` is the name of the script.
+# Sourced by the suites of two ends, after common.sh: two namespaces with a wire, programs in them that end with the script,
+# checks. `suite` is the name of the script.
 [[ $EUID -eq 0 ]] || { echo "$suite: only root may make network namespaces" >&2; exit 2; }
 dir=$(mktemp -d "$work/$suite.XXXXXX")
 name=$suite$$
@@ -21,15 +21,15 @@ check() { # WHAT COMMAND...
     for end in a b; do tail -n 5 "$dir/$end.log" 2>/dev/null || true; done
   fi
 }
-within() { # SECONDS COMMAND...: until it succeeds
+within() { # SECONDS COMMAND...: repeats it until it succeeds
   local end=$((SECONDS + $1)); shift
   until "$@"; do ((SECONDS < end)) || return 1; sleep 0.2; done
 }
-not_for() { # SECONDS COMMAND...: never succeeds meanwhile
+not_for() { # SECONDS COMMAND...: fails if it succeeds meanwhile
   ! within "$@"
 }
 
-# wire: the two namespaces a and b, joined by veth.
+# wire: makes the two namespaces a and b, joined by veth.
 wire() {
   ip netns add "$name-a"; ip netns add "$name-b"
   for end in a b; do ip -n "$name-$end" link set lo up; done
