@@ -5,7 +5,7 @@
 //! headers, lifetime, seal. Inbound: association by SPI, window, open, headers off, flow, policy and what it asks for. Each
 //! packet of a burst is of a flow drawn at random, and each flow has a policy and an association of its own.
 
-use crate::{ANY, Algorithm, BURST, algorithms, packet, text_len, v4};
+use crate::common::{ANY, Algorithm, BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
 use sealane_bench::report::{Csv, option, seconds};
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};

@@ -1,6 +1,6 @@
 //! Each algorithm under one association, beside the bare call of the crypto core for the same texts.
 
-use crate::{BURST, algorithms, packet, text_len, v4};
+use crate::common::{BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
 use sealane_bench::report::{Csv, seconds};
 use sealane_crypto::choice::Way;

@@ -1,6 +1,6 @@
 //! Finding and keeping associations and policies, up to a million of them.
 
-use crate::{ANY, BURST, v4};
+use crate::common::{ANY, BURST, v4};
 use sealane_bench::report::{Csv, option};
 use sealane_crypto::Registry;
 use sealane_net::ipsec::sa::{Proto, SaSpec};

@@ -1,0 +1,68 @@
+//! Algorithms, addresses and packets that all parts use.
+
+use sealane_net::ipsec::transform::{Keyed, TransformSpec};
+use std::net::{IpAddr, Ipv4Addr};
+
+pub(crate) const BURST: usize = 64;
+
+/// Name in the table, the AEAD behind it, the transform.
+pub(crate) struct Algorithm {
+    pub(crate) name: &'static str,
+    pub(crate) bare: &'static str,
+    pub(crate) spec: TransformSpec<'static>,
+}
+
+const KEY: [u8; 64] = [7; 64];
+
+pub(crate) fn algorithms() -> Vec<Algorithm> {
+    let aead = |name: &'static str, len: usize| Algorithm {
+        name,
+        bare: name,
+        spec: TransformSpec::Aead { aead: Keyed { name, key: &KEY[..len] }, icv_bits: 128 },
+    };
+    let pair = |name, bare, enc: (&'static str, usize), auth: (&'static str, usize), icv_bits| Algorithm {
+        name,
+        bare,
+        spec: TransformSpec::EncAuth {
+            enc: Keyed { name: enc.0, key: &KEY[..enc.1] },
+            auth: Keyed { name: auth.0, key: &KEY[..auth.1] },
+            icv_bits,
+        },
+    };
+    vec![
+        aead("rfc4106(gcm(aes))", 20),
+        aead("rfc7539esp(chacha20,poly1305)", 36),
+        aead("rfc4309(ccm(aes))", 19),
+        pair("cbc(aes), hmac(sha1)", "authenc(hmac(sha1),cbc(aes))", ("cbc(aes)", 16), ("hmac(sha1)", 20), 96),
+        pair("cbc(aes), hmac(sha256)", "authenc(hmac(sha256),cbc(aes))", ("cbc(aes)", 16), ("hmac(sha256)", 32), 128),
+    ]
+}
+
+impl Algorithm {
+    pub(crate) fn icv_len(&self) -> usize {
+        let (TransformSpec::Aead { icv_bits, .. }
+        | TransformSpec::EncAuth { icv_bits, .. }
+        | TransformSpec::Auth { icv_bits, .. }) = self.spec;
+        icv_bits as usize / 8
+    }
+}
+
+pub(crate) const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+pub(crate) fn v4(a: u8, b: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, a, b).into()
+}
+
+/// The text of a packet of `len` bytes: padded, with pad length and next header.
+pub(crate) fn text_len(bare: &str, len: usize) -> usize {
+    let block = if bare.contains("cbc") { 16 } else { 4 };
+    // An encrypted IV is part of the text.
+    (len + 2).next_multiple_of(block) + if bare.contains("cbc") { 16 } else { 0 }
+}
+
+pub(crate) fn packet(len: usize) -> Vec<u8> {
+    let mut packet = vec![0x5a; len];
+    packet[..20].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    packet
+}
