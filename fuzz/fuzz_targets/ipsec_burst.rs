@@ -9,7 +9,7 @@ use sealane_net::ipsec::burst::BURST;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{Inbound, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet};
-use sealane_net::ipsec::sa::{Flags, SaId, SaSpec};
+use sealane_net::ipsec::sa::{SaFlags, SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ fn states(how: u8, top: u64, limit: u8) -> (Sad, [SaId; 2]) {
     let mut sad = Sad::new(0);
     let ids = [1, 2].map(|spi| {
         let transform = FIXED.null[usize::from(esn)].clone();
-        let flags = Flags { esn, ..Flags::default() };
+        let flags = SaFlags { esn, ..SaFlags::default() };
         let spec = SaSpec { flags, window_pkts, in_number: top, limits, ..SaSpec::tunnel(spi, src, dst, transform) };
         sad.add(spec).expect("a good spec")
     });

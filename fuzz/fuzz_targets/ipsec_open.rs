@@ -7,14 +7,14 @@ use sealane_crypto::Kind;
 use sealane_crypto::mac::MacTfm;
 use sealane_fuzz::{Input, registry};
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_LEN, V4_MIN_MTU, quoted, reported, too_big};
+use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, V4_MIN_MTU, parse_too_big, quoted, write_too_big};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
-use sealane_net::ipsec::spd::check::{Arrived, check};
+use sealane_net::ipsec::spd::check::{InboundQuery, check};
 use sealane_net::ipsec::spd::{Dir, Policy, Spd};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::ip::Family;
@@ -85,7 +85,7 @@ fn states() -> (Sad, Vec<SaId>) {
                     } else {
                         Selector::ANY
                     },
-                    flags: Flags { decap_dscp: n % 2 == 1, ..Flags::default() },
+                    flags: SaFlags { decap_dscp: n % 2 == 1, ..SaFlags::default() },
                     ..SaSpec::tunnel(0x100 + more + n as u32, addr(outer[0]), addr(outer[1]), transform.clone())
                 };
                 ids.push(sad.add(spec).expect("SPIs differ"));
@@ -123,7 +123,7 @@ fn opened(sad: &mut Sad, bytes: &[u8], udp_encap: bool) -> (Result<Opened, DropR
 
 /// Errors of ICMP: read, and written about anything.
 fn icmp(bytes: &[u8]) {
-    let report = reported(bytes, 4500);
+    let report = parse_too_big(bytes, 4500);
     assert!(report.is_none_or(|r| r.mtu >= V4_MIN_MTU));
     if let Ok(flow) = Flow::of(bytes, 7, 3)
         && let Some(back) = quoted(bytes, &flow)
@@ -131,11 +131,11 @@ fn icmp(bytes: &[u8]) {
         assert_eq!((back.source.is_ipv4(), back.destination.is_ipv4()), (flow.source.is_ipv4(), flow.source.is_ipv4()));
         assert_eq!((back.mark, back.ifindex), (7, 3));
     }
-    let mut out = [0; MAX_LEN];
+    let mut out = [0; MAX_ERROR_LEN];
     for from in [V4[0], V6[0]] {
-        if let Some(len) = too_big(bytes, 1400, addr(from), &mut out) {
+        if let Some(len) = write_too_big(bytes, 1400, addr(from), &mut out) {
             assert_eq!(Walk::find(&out[..len]).map(|walk| walk.end), Ok(len));
-            assert!(reported(&out[..len], 4500).is_none_or(|r| r.mtu == 1400));
+            assert!(parse_too_big(&out[..len], 4500).is_none_or(|r| r.mtu == 1400));
         }
     }
 }
@@ -155,7 +155,7 @@ fn inbound(bytes: &[u8], udp_encap: bool) {
             let any = if walk.family == Family::V4 { INNER[0] } else { INNER[1] };
             let all = Selector::between((addr(any[0]), 0), (addr(any[1]), 0));
             spd.add(Policy::allow(Dir::In, all), false).expect("the first one");
-            let arrived = Arrived { dir: Dir::In, flow: &flow, if_id: 0, path: &path, verified: 0 };
+            let arrived = InboundQuery { dir: Dir::In, flow: &flow, if_id: 0, path: &path, verified: 0 };
             let tunnel = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.mode != Mode::Transport));
             assert_eq!(check(&spd, &sad, &arrived).is_ok() && tunnel, false, "a tunnel that no template asks for");
         }

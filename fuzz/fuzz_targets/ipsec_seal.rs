@@ -5,15 +5,15 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, registry};
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp::{MAX_LEN, reported, too_big};
+use sealane_net::ipsec::icmp::{MAX_ERROR_LEN, parse_too_big, write_too_big};
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::resolve::{Leaving, Way};
+use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery};
 use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use sealane_net::wire::ip::Family;
@@ -63,7 +63,7 @@ struct Case {
     outer: Family,
     encap: bool,
     tfc_pad: u32,
-    flags: Flags,
+    flags: SaFlags,
     transform: usize,
     out_number: u64,
     mtu: u32,
@@ -91,14 +91,14 @@ impl Case {
             outer,
             encap: shape & 0x40 != 0 && proto == Proto::Esp,
             tfc_pad: if shape & 0x80 != 0 && mode == Mode::Tunnel { u32::from(tfc) & MAX_TFC } else { 0 },
-            flags: Flags {
+            flags: SaFlags {
                 esn,
                 noecn: bit(1),
                 decap_dscp: bit(2),
                 nopmtudisc: bit(3),
                 align4: bit(4),
                 dont_encap_dscp: bit(5),
-                ..Flags::default()
+                ..SaFlags::default()
             },
             transform: kind * 2 + usize::from(esn),
             // The next number but one has another high half.
@@ -144,13 +144,13 @@ impl Case {
         policy.templates.push(Template { src, dst, proto, mode, reqid: 5, spi: 0, optional: false });
         let policy = spd.add(policy, false).expect("the first one");
         let mut cache = FlowCache::new(4, 2);
-        let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: src, now_s: 1 };
+        let leaving = OutboundQuery { flow: &flow, if_id: 0, cpu: 0, local: src, now_s: 1 };
         for _ in 0..2 {
             cache.warm(&flow, 0);
             let way = cache.resolve(&spd, sad, &leaving, &mut Vec::new()).cloned();
             assert_eq!(spd.lookup(Dir::Out, &flow, 0), Some(policy));
             match way {
-                Ok(Way::Through(by, bundle)) => assert_eq!((by, &bundle[..]), (policy, &[id][..])),
+                Ok(Decision::Protect(by, bundle)) => assert_eq!((by, &bundle[..]), (policy, &[id][..])),
                 // Between hosts the state is looked for by the packet's own addresses.
                 Err(DropReason::OutNoState) if mode != Mode::Tunnel => return Ok(()),
                 other => panic!("{other:?}"),
@@ -238,11 +238,11 @@ fn run(case: &Case, plain: &[u8]) {
         Err(DropReason::TooBig) => {
             let mtu = burst[0].inner_mtu;
             assert!((mtu as usize) < plain.len());
-            let mut out = [0; MAX_LEN];
+            let mut out = [0; MAX_ERROR_LEN];
             let [from, _] = pair(case.inner, 9);
-            if let Some(len) = too_big(plain, mtu, from, &mut out) {
+            if let Some(len) = write_too_big(plain, mtu, from, &mut out) {
                 assert_eq!(Walk::find(&out[..len]).map(|walk| walk.end), Ok(len));
-                let _ = reported(&out[..len], 4500);
+                let _ = parse_too_big(&out[..len], 4500);
             }
             return;
         }

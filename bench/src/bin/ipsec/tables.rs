@@ -7,7 +7,7 @@ use sealane_net::ipsec::sa::{Proto, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::selector::{Flow, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::resolve::Leaving;
+use sealane_net::ipsec::spd::resolve::OutboundQuery;
 use sealane_net::ipsec::spd::{Dir, Policy, Spd};
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
 use std::error::Error;
@@ -135,7 +135,7 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
         let (mut cache, mut sad) = (FlowCache::new(1 << 18, 1), Sad::new(1));
         let cached = best(&mut || {
             for flow in &flows {
-                let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+                let leaving = OutboundQuery { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
                 assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
             }
         });
@@ -143,7 +143,7 @@ pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
             for flows in flows.chunks(BURST) {
                 flows.iter().for_each(|flow| cache.warm(flow, 0));
                 for flow in flows {
-                    let leaving = Leaving { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
+                    let leaving = OutboundQuery { flow, if_id: 0, cpu: 0, local: ANY, now_s: 1 };
                     assert!(black_box(cache.resolve(&spd, &mut sad, &leaving, &mut Vec::new())).is_ok());
                 }
             }

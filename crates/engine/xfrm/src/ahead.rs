@@ -11,7 +11,7 @@ use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::Dir;
-use sealane_net::ipsec::spd::resolve::{self, Leaving};
+use sealane_net::ipsec::spd::resolve::{self, OutboundQuery};
 
 /// From how many flows on there is enough to overlap.
 const FLOWS_FROM: usize = 8;
@@ -24,12 +24,12 @@ impl Tables<'_> {
     }
 
     /// How a flow leaves, as far as it is known without its policy.
-    pub(crate) fn leaving<'f>(&self, flow: &'f Flow) -> Leaving<'f> {
+    pub(crate) fn leaving<'f>(&self, flow: &'f Flow) -> OutboundQuery<'f> {
         let local = match flow.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        Leaving { flow, if_id: self.if_id, cpu: self.cpu, local, now_s: self.now_s }
+        OutboundQuery { flow, if_id: self.if_id, cpu: self.cpu, local, now_s: self.now_s }
     }
 
     /// The flows of a burst's runs: their ways are asked for, or their policies and states where no way is known.

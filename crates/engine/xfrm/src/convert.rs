@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use sealane_abi::xfrm::{self as abi, AF_INET, AF_INET6, Address};
 use sealane_net::ipsec::lifetime::{Limits, Usage};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir};
+use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags};
 use sealane_net::ipsec::selector::{Mark, Selector};
 use sealane_net::wire::ip::Family;
 
@@ -85,9 +85,9 @@ pub(crate) fn mark(mark: abi::Mark) -> Mark {
 }
 
 /// Flags of a state.
-pub(crate) fn flags(flags: u8, extra: u32) -> Flags {
+pub(crate) fn flags(flags: u8, extra: u32) -> SaFlags {
     let has = |flag: u8| flags & flag != 0;
-    Flags {
+    SaFlags {
         esn: has(abi::XFRM_STATE_ESN),
         noecn: has(abi::XFRM_STATE_NOECN),
         decap_dscp: has(abi::XFRM_STATE_DECAP_DSCP),

@@ -22,8 +22,8 @@ use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, judge};
-use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve_by, resolve_error};
+use sealane_net::ipsec::spd::check::{InboundQuery, judge};
+use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
 /// How many flows the cache of outbound ways has room for.
@@ -359,20 +359,20 @@ impl Tables<'_> {
             }
         };
         let policy = match way {
-            Way::Through(policy, bundle) => {
+            Decision::Protect(policy, bundle) => {
                 ways.push(bundle);
                 Some(*policy)
             }
-            &Way::Clear(policy) => match self.clear(packet, &leaving, policy)? {
-                Way::Through(policy, bundle) => {
+            &Decision::Bypass(policy) => match self.clear(packet, &leaving, policy)? {
+                Decision::Protect(policy, bundle) => {
                     ways.push(&bundle);
                     Some(policy)
                 }
                 // Its first part may have been protected.
-                Way::Clear(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
+                Decision::Bypass(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
                 // It is what leaves through states, and nothing else (`xfrmi_xmit2`).
-                Way::Clear(_) if self.if_id != 0 => return Err(DropReason::NoWay),
-                Way::Clear(policy) => policy,
+                Decision::Bypass(_) if self.if_id != 0 => return Err(DropReason::NoWay),
+                Decision::Bypass(policy) => policy,
             },
         };
         policy.iter().for_each(|id| self.spd.used(*id, self.now_s));
@@ -380,18 +380,23 @@ impl Tables<'_> {
     }
 
     /// The way of a packet that may leave as it is, by its own flow.
-    fn clear(&mut self, packet: &[u8], leaving: &Leaving<'_>, policy: Option<PolicyId>) -> Result<Way, DropReason> {
-        let mut way = Way::Clear(policy);
+    fn clear(
+        &mut self,
+        packet: &[u8],
+        leaving: &OutboundQuery<'_>,
+        policy: Option<PolicyId>,
+    ) -> Result<Decision, DropReason> {
+        let mut way = Decision::Bypass(policy);
         if let Some(quoted) = icmp::quoted(packet, leaving.flow) {
             way = resolve_error(self.spd, self.sad, leaving, &quoted, self.events)?;
         }
-        if let Way::Clear(_) = way {
+        if let Decision::Bypass(_) = way {
             // Neither mark nor interface came with the packet; that it is here may be for a policy that asks for them.
             for (mark, ifindex) in self.hints.of(self.spd) {
                 let flow = Flow { mark: *mark, ifindex: *ifindex, ..*leaving.flow };
-                let leaving = Leaving { flow: &flow, ..*leaving };
+                let leaving = OutboundQuery { flow: &flow, ..*leaving };
                 way = self.cache.resolve(self.spd, self.sad, &leaving, self.events)?.clone();
-                if let Way::Through(..) = way {
+                if let Decision::Protect(..) = way {
                     break;
                 }
             }
@@ -509,7 +514,7 @@ impl Tables<'_> {
             let dir = direction(flow, paths);
             (dir, self.spd.lookup(dir, flow, arrived.if_id))
         });
-        let came = Arrived { dir, flow, if_id: arrived.if_id, path: &arrived.path, verified: 0 };
+        let came = InboundQuery { dir, flow, if_id: arrived.if_id, path: &arrived.path, verified: 0 };
         let (policy, _) = judge(self.spd, self.sad, &came, policy, quoted.as_ref())?;
         if let Some(policy) = policy {
             self.spd.used(policy, self.now_s);

@@ -8,7 +8,7 @@ use sealane_abi::xfrm::*;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::sa::Proto;
 use sealane_net::ipsec::selector::Flow;
-use sealane_net::ipsec::spd::resolve::{Leaving, resolve};
+use sealane_net::ipsec::spd::resolve::{OutboundQuery, resolve};
 use std::sync::{Arc, Mutex};
 
 /// One exchange of a record.
@@ -140,7 +140,7 @@ fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
             mark: 0,
             ifindex: i32::from_ne_bytes(told[sel + 48..sel + 52].try_into().unwrap()),
         };
-        let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: flow.source, now_s: now.wall_s };
+        let leaving = OutboundQuery { flow: &flow, if_id: 0, cpu: 0, local: flow.source, now_s: now.wall_s };
         resolve(&xfrm.data.spd, &mut xfrm.data.sad, &leaving, &mut events).unwrap_err();
     } else {
         let spi = u32::from_be_bytes(told[32..36].try_into().unwrap());

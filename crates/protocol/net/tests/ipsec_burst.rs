@@ -7,7 +7,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{Inbound, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{SaFlags, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -41,7 +41,7 @@ impl Pair {
         let aead = Keyed { name: "rfc4106(gcm(aes))", key: &KEY };
         let transform: Transform =
             self.transforms.prepare(&TransformSpec::Aead { aead, icv_bits: 128 }, self.esn).unwrap();
-        let flags = Flags { esn: self.esn, ..Flags::default() };
+        let flags = SaFlags { esn: self.esn, ..SaFlags::default() };
         SaSpec { flags, encap: self.encap, window_pkts: self.window_pkts, ..SaSpec::tunnel(spi, a, b, transform) }
     }
 

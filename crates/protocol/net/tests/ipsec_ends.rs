@@ -10,7 +10,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Limits, Usage};
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir, SaError, SaId, SaSpec, State, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaError, SaFlags, SaId, SaSpec, State, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Mark, Selector};
@@ -212,7 +212,7 @@ fn every_transform_mode_and_family() {
                 for encap in [None, Some(UdpEncap { sport: 4500, dport: 4500 })] {
                     let start = if esn { 0xffff_fffc } else { 0 };
                     let mut ends = Ends::new(|| SaSpec {
-                        flags: Flags { esn, ..Flags::default() },
+                        flags: SaFlags { esn, ..SaFlags::default() },
                         out_number: start,
                         in_number: start,
                         encap,
@@ -277,7 +277,7 @@ fn ah_of_both_families() {
                 let transform = prepare(&auth(name.0, name.1, name.2), esn).unwrap();
                 let mut ends = Ends::new(|| SaSpec {
                     proto: Proto::Ah,
-                    flags: Flags { esn, ..Flags::default() },
+                    flags: SaFlags { esn, ..SaFlags::default() },
                     ..spec(transform.clone(), mode, inner_v4, outer_v4)
                 });
                 // Options of the destination that change on the way (type 0x3e), in front of UDP.
@@ -380,7 +380,7 @@ fn what_associations_there_are_not() {
     assert_eq!(refused(SaSpec { spi: 9, proto: Proto::Ah, ..again() }), Some(SaError::Transform));
     assert_eq!(refused(SaSpec { spi: 9, mode: Mode::Beet, selector: Selector::ANY, ..again() }), Some(SaError::Mode));
     assert_eq!(refused(SaSpec { spi: 9, mode: Mode::Transport, tfc_pad: 9, ..again() }), Some(SaError::Mode));
-    let esn = Flags { esn: true, ..Flags::default() };
+    let esn = SaFlags { esn: true, ..SaFlags::default() };
     assert_eq!(refused(SaSpec { spi: 9, flags: esn, window_pkts: 0, ..again() }), Some(SaError::Window));
     assert_eq!(refused(SaSpec { spi: 9, flags: esn, window_pkts: 0, dir: Some(SaDir::Out), ..again() }), None);
     // A handle dies with its association.

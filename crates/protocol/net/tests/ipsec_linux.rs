@@ -13,12 +13,12 @@ use sealane_net::ipsec::drop::{Counter, DropReason, Stat};
 use sealane_net::ipsec::icmp::quoted;
 use sealane_net::ipsec::open::{Inbound, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, Proto, SaFlags, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Flow, Selector};
-use sealane_net::ipsec::spd::check::{Arrived, judge};
-use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve, resolve_error};
+use sealane_net::ipsec::spd::check::{InboundQuery, judge};
+use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve, resolve_error};
 use sealane_net::ipsec::spd::{Dir, Policy, Spd, Template};
 use sealane_net::ipsec::transform::{IvKind, Keyed, Transform, TransformSpec, Transforms};
 use serde_json::Value;
@@ -72,7 +72,7 @@ fn spec(case: &Value) -> SaSpec {
         mode,
         proto: if case["proto"] == "ah" { Proto::Ah } else { Proto::Esp },
         selector: Selector::between(full(addr(case, "sel_src")), full(addr(case, "sel_dst"))),
-        flags: Flags {
+        flags: SaFlags {
             esn: case["esn"] == true,
             noecn: says("flags", "noecn"),
             decap_dscp: says("flags", "decap-dscp"),
@@ -80,7 +80,7 @@ fn spec(case: &Value) -> SaSpec {
             align4: says("flags", "align4"),
             dont_encap_dscp: says("extra_flags", "dont-encap-dscp"),
             oseq_may_wrap: says("extra_flags", "oseq-may-wrap"),
-            ..Flags::default()
+            ..SaFlags::default()
         },
         encap: case["encap"].as_array().map(|ports| UdpEncap {
             sport: ports[0].as_u64().unwrap() as u16,
@@ -424,7 +424,7 @@ fn errors_about_protected_flows() {
     for case in CASES["errors"].as_array().unwrap() {
         let (mut sad, mut spd) = (Sad::new(7), Spd::new(8));
         let selector = policy(case, Dir::In).selector;
-        let flags = Flags { icmp: case["flags"] == "icmp", ..Flags::default() };
+        let flags = SaFlags { icmp: case["flags"] == "icmp", ..SaFlags::default() };
         sad.add(SaSpec { reqid: 1, selector, flags, ..spec(case) }).unwrap();
         for dir in [Dir::In, Dir::Fwd, Dir::Out] {
             spd.add(policy(case, dir), false).unwrap();
@@ -433,13 +433,13 @@ fn errors_about_protected_flows() {
             if step["way"] == "out" {
                 let packet = hex(step["plain"].as_str().unwrap());
                 let flow = Flow::of(&packet, 0, 0).unwrap();
-                let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: addr(case, "src"), now_s: 1 };
+                let leaving = OutboundQuery { flow: &flow, if_id: 0, cpu: 0, local: addr(case, "src"), now_s: 1 };
                 let mut events = Vec::new();
                 let way = match quoted(&packet, &flow) {
                     Some(quoted) => resolve_error(&spd, &mut sad, &leaving, &quoted, &mut events),
                     None => resolve(&spd, &mut sad, &leaving, &mut events),
                 };
-                let through = matches!(way.unwrap(), Way::Through(..));
+                let through = matches!(way.unwrap(), Decision::Protect(..));
                 assert_eq!(step["sealed"], serde_json::json!([through]), "{}", describe(case));
                 sealed += usize::from(through);
                 continue;
@@ -448,7 +448,7 @@ fn errors_about_protected_flows() {
             let burst = let_in(&mut sad, &mut buf);
             let packet = burst[0].packet.bytes();
             let flow = Flow::of(packet, 0, 0).unwrap();
-            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
+            let arrived = InboundQuery { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
             let about = quoted(packet, &flow);
             let judged = judge(&spd, &sad, &arrived, spd.lookup(Dir::Fwd, &flow, 0), about.as_ref());
             match judged {
@@ -507,11 +507,11 @@ fn levels_of_templates() {
                 }
                 let packet = hex(step["plain"].as_str().unwrap());
                 let flow = Flow::of(&packet, 0, 0).unwrap();
-                let leaving = Leaving { flow: &flow, if_id: 0, cpu: 0, local: src, now_s: 1 };
+                let leaving = OutboundQuery { flow: &flow, if_id: 0, cpu: 0, local: src, now_s: 1 };
                 let way = resolve(&spd, &mut sad, &leaving, &mut Vec::new());
                 let protos: Vec<u8> = match &way {
-                    Ok(Way::Clear(_)) => vec![17],
-                    Ok(Way::Through(_, bundle)) => {
+                    Ok(Decision::Bypass(_)) => vec![17],
+                    Ok(Decision::Protect(_, bundle)) => {
                         bundle.last().map(|id| sad.get(*id).unwrap().proto.number()).into_iter().collect()
                     }
                     Err(_) => Vec::new(),
@@ -531,7 +531,7 @@ fn levels_of_templates() {
             let burst = let_in(&mut sad, &mut buf);
             let packet = burst[0].packet.bytes();
             let flow = Flow::of(packet, 0, 0).unwrap();
-            let arrived = Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
+            let arrived = InboundQuery { dir: Dir::Fwd, flow: &flow, if_id: 0, path: &burst[0].path, verified: 0 };
             match judge(&spd, &sad, &arrived, spd.lookup(Dir::Fwd, &flow, 0), None) {
                 Ok(_) => {
                     let opened = step["opened"].as_array().unwrap();

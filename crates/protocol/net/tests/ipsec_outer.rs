@@ -7,7 +7,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, OPEN_HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Mode, SaId, SaSpec, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, SaFlags, SaId, SaSpec, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::selector::Selector;
@@ -81,13 +81,13 @@ fn specs(seed: u64) -> Vec<(Kind, SaSpec)> {
             }
             for (udp, algorithm) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 2)] {
                 let esn = rng.flip();
-                let flags = Flags {
+                let flags = SaFlags {
                     esn,
                     noecn: rng.flip(),
                     decap_dscp: rng.flip(),
                     nopmtudisc: rng.flip(),
                     dont_encap_dscp: rng.flip(),
-                    ..Flags::default()
+                    ..SaFlags::default()
                 };
                 let ((src, dst), (from, to)) = (outside(v6), inside(inner_v6));
                 let len = if inner_v6 { 128 } else { 32 };

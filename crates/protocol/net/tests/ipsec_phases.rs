@@ -8,7 +8,7 @@ use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Flags, Proto, Sa, SaId, SaSpec, State, UdpEncap};
+use sealane_net::ipsec::sa::{Proto, Sa, SaFlags, SaId, SaSpec, State, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -46,7 +46,7 @@ fn specs() -> Vec<SaSpec> {
     let (a, b, a6, b6) = (addr("192.0.2.1"), addr("192.0.2.2"), addr("2001:db8::1"), addr("2001:db8::2"));
     let udp = Some(UdpEncap { sport: 4500, dport: 4500 });
     let gcm = || transform("rfc4106(gcm(aes))", 20, "", false);
-    let esn = Flags { esn: true, ..Flags::default() };
+    let esn = SaFlags { esn: true, ..SaFlags::default() };
     let all = vec![
         SaSpec::tunnel(1, a, b, gcm()),
         SaSpec { encap: udp, ..SaSpec::tunnel(2, a6, b6, gcm()) },

@@ -5,7 +5,7 @@ mod common;
 use common::Random;
 use core::net::{IpAddr, Ipv4Addr};
 use sealane_net::ipsec::lifetime::Limits;
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaError, SaId, SaSpec, State};
+use sealane_net::ipsec::sa::{Mode, Proto, SaError, SaFlags, SaId, SaSpec, State};
 use sealane_net::ipsec::sad::{Found, Sad, Wanted};
 use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -110,7 +110,7 @@ fn like_a_list() {
                     reqid: random.below(3) as u32,
                     if_id: random.below(2) as u32,
                     selector: random.of(&[Selector::ANY, subnet]),
-                    flags: Flags { wildrecv: random.one_in(9), ..Flags::default() },
+                    flags: SaFlags { wildrecv: random.one_in(9), ..SaFlags::default() },
                     now_s: step / 8,
                     mark,
                     cpu,

@@ -9,12 +9,12 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Age, Limits};
-use sealane_net::ipsec::sa::{Flags, Mode, Proto, SaDir, SaId, SaSpec, State};
+use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags, SaId, SaSpec, State};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
-use sealane_net::ipsec::spd::check::{Arrived, check, judge};
-use sealane_net::ipsec::spd::resolve::{Leaving, Way, resolve, resolve_error};
+use sealane_net::ipsec::spd::check::{InboundQuery, check, judge};
+use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyError, PolicyId, Spd, Template};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::{Arc, LazyLock};
@@ -236,7 +236,7 @@ fn inbound() {
         let mut policy = Policy { action, ..Policy::allow(Dir::In, all_v4()) };
         policy.templates = templates.iter().copied().collect();
         let id = spd.add(policy, false).unwrap();
-        let found = check(&spd, &sad, &Arrived { dir: Dir::In, flow: &packet(), if_id: 0, path, verified });
+        let found = check(&spd, &sad, &InboundQuery { dir: Dir::In, flow: &packet(), if_id: 0, path, verified });
         found.inspect(|(by, _)| assert_eq!(*by, Some(id))).map(|(_, at)| at)
     };
     let esp = template(Mode::Tunnel, Proto::Esp);
@@ -275,7 +275,7 @@ fn inbound() {
     let mut spd = Spd::new(1);
     let flow = packet();
     let (by_ah, by_tunnel) = ([ah], [tunnel]);
-    let arrived = |path| Arrived { dir: Dir::Fwd, flow: &flow, if_id: 0, path, verified: 0 };
+    let arrived = |path| InboundQuery { dir: Dir::Fwd, flow: &flow, if_id: 0, path, verified: 0 };
     assert_eq!(check(&spd, &sad, &arrived(&[])), Ok((None, 0)));
     assert_eq!(check(&spd, &sad, &arrived(&by_ah)), Ok((None, 0)));
     assert_eq!(check(&spd, &sad, &arrived(&by_tunnel)), Err(DropReason::InNoPolicy));
@@ -294,7 +294,7 @@ fn errors_about_inner_packets() {
     let error = Flow { source: v4(3, 3), destination: v4(2, 2), proto: 1, sport: 3, dport: 1, ..about };
     let state = |icmp, spi| SaSpec {
         selector: narrow,
-        flags: Flags { icmp, ..Flags::default() },
+        flags: SaFlags { icmp, ..SaFlags::default() },
         ..state(Mode::Tunnel, Proto::Esp, spi)
     };
     let (with, without) = (sad.add(state(true, 1)).unwrap(), sad.add(state(false, 2)).unwrap());
@@ -305,7 +305,7 @@ fn errors_about_inner_packets() {
         spd.add(policy, false).unwrap();
     }
     let judged = |dir, path: &[SaId], quoted: Option<&Flow>| {
-        let arrived = Arrived { dir, flow: &error, if_id: 0, path, verified: 0 };
+        let arrived = InboundQuery { dir, flow: &error, if_id: 0, path, verified: 0 };
         judge(&spd, &sad, &arrived, spd.lookup(dir, &error, 0), quoted).map(|(policy, _)| policy.is_some())
     };
     assert_eq!(judged(Dir::Fwd, &[with], Some(&about)), Ok(true));
@@ -321,25 +321,25 @@ fn errors_about_inner_packets() {
         policy.templates.push(template(Mode::Tunnel, Proto::Esp));
         let id = spd.add(policy, true).unwrap();
         let way = resolve_error(&spd, &mut sad, &leaving(&error), &about, &mut events).unwrap();
-        assert_eq!(matches!(way, Way::Through(by, _) if by == id), protects);
-        assert_eq!(way == Way::Clear(None), !protects);
+        assert_eq!(matches!(way, Decision::Protect(by, _) if by == id), protects);
+        assert_eq!(way == Decision::Bypass(None), !protects);
     }
     assert!(events.is_empty());
 }
 
-fn leaving(flow: &Flow) -> Leaving<'_> {
-    Leaving { flow, if_id: 0, cpu: 0, local: A, now_s: 100 }
+fn leaving(flow: &Flow) -> OutboundQuery<'_> {
+    OutboundQuery { flow, if_id: 0, cpu: 0, local: A, now_s: 100 }
 }
 
 #[test]
 fn outbound() {
     let (mut spd, mut sad, mut events) = (Spd::new(1), Sad::new(2), Vec::new());
     let flow = packet();
-    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Way::Clear(None)));
+    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Bypass(None)));
     spd.set_default(Dir::Out, Action::Block);
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutBlock));
     let bypass = spd.add(Policy::allow(Dir::Out, all_v4()), false).unwrap();
-    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Way::Clear(Some(bypass))));
+    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Bypass(Some(bypass))));
 
     // A tunnel, and AH between its ends; the tunnel's source comes from the route.
     let mut policy = Policy::allow(Dir::Out, all_v4());
@@ -369,18 +369,18 @@ fn outbound() {
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutNoState));
     assert!(matches!(events[2..], [Event::Acquire { .. }]), "now AH is missing");
     let ah = sad.add(state(Mode::Transport, Proto::Ah, 2)).unwrap();
-    let through = |ids: &[SaId]| Ok(Way::Through(id, ids.iter().copied().collect()));
+    let through = |ids: &[SaId]| Ok(Decision::Protect(id, ids.iter().copied().collect()));
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), through(&[esp, ah]));
     // Levels: what may be left out is.
     policy.templates[1].optional = true;
     let id = spd.add(policy.clone(), true).unwrap();
     sad.remove(ah);
     let only: ArrayVec<SaId, 6> = [esp].into_iter().collect();
-    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Way::Through(id, only)));
+    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Protect(id, only)));
     policy.templates[0].optional = true;
     let id = spd.add(policy, true).unwrap();
     sad.remove(esp);
-    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Way::Clear(Some(id))));
+    assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(Decision::Bypass(Some(id))));
     let inbound = SaSpec { dir: Some(SaDir::In), ..state(Mode::Tunnel, Proto::Esp, 5) };
     sad.add(inbound).unwrap();
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutDirection));
@@ -395,9 +395,9 @@ fn a_state_for_each_cpu() {
     let id = spd.add(policy, false).unwrap();
     let mut cache = FlowCache::new(64, 3);
     let mut way = |sad: &mut Sad, cpu, events: &mut Vec<Event>| {
-        cache.resolve(&spd, sad, &Leaving { cpu, ..leaving(&flow) }, events).cloned()
+        cache.resolve(&spd, sad, &OutboundQuery { cpu, ..leaving(&flow) }, events).cloned()
     };
-    let through = |sa| Ok(Way::Through(id, [sa].into_iter().collect()));
+    let through = |sa| Ok(Decision::Protect(id, [sa].into_iter().collect()));
     assert_eq!(way(&mut sad, 3, &mut events), Err(DropReason::OutNoState));
     let Event::Acquire { state: larval, .. } = events[0] else { panic!("{events:?}") };
     assert_eq!(sad.get(larval).unwrap().cpu, None, "the first is for all");
@@ -435,8 +435,8 @@ fn cached() {
     }
     assert_eq!(events.len(), 1);
     let limits = Limits { soft_packets: 1, hard_packets: 2, ..Limits::NONE };
-    let old = sad.add(SaSpec { limits, flags: Flags::default(), ..state(Mode::Tunnel, Proto::Esp, 1) }).unwrap();
-    let one = |sa| Way::Through(id, [sa].into_iter().collect());
+    let old = sad.add(SaSpec { limits, flags: SaFlags::default(), ..state(Mode::Tunnel, Proto::Esp, 1) }).unwrap();
+    let one = |sa| Decision::Protect(id, [sa].into_iter().collect());
     for _ in 0..5 {
         assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&one(old)));
     }
@@ -452,7 +452,7 @@ fn cached() {
     policy.selector.dport_mask = u16::MAX;
     policy.selector.dport = 2;
     spd.remove(id);
-    assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&Way::Clear(None)));
+    assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&Decision::Bypass(None)));
     spd.add(policy, false).unwrap();
     assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutBlock));
     // Many flows in few places: each has its own answer.

@@ -112,9 +112,9 @@ impl Wire<'_> {
 
 /// Tells the sender of a packet that it is too big, as if the other end did.
 fn tell_too_big(packet: &[u8], mtu: u32, narrow: bool, tun: &mut Tun, routes: &mut Routes) {
-    let mut error = [0; icmp::MAX_LEN];
+    let mut error = [0; icmp::MAX_ERROR_LEN];
     let Ok((_, destination)) = address_pair(packet) else { return };
-    if let Some(len) = icmp::too_big(packet, mtu, destination, &mut error) {
+    if let Some(len) = icmp::write_too_big(packet, mtu, destination, &mut error) {
         routes.tell(destination, mtu, narrow);
         let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
         let _ = tun.give(headers, core::iter::empty());

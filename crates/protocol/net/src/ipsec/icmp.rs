@@ -24,7 +24,7 @@ const V4_MAX_LEN: usize = 576;
 const V6_MAX_LEN: usize = 1280;
 
 /// The longest error in bytes.
-pub const MAX_LEN: usize = V6_MAX_LEN;
+pub const MAX_ERROR_LEN: usize = V6_MAX_LEN;
 
 /// The least MTU that an error is believed about (Linux' `min_pmtu`): nobody has to prove who sent it.
 pub const V4_MIN_MTU: u32 = 552;
@@ -38,9 +38,9 @@ const V6_TOO_BIG: [u8; 2] = [2, 0];
 /// told: about errors of ICMP, later fragments of IPv4, and to addresses that are no single host's (RFC 1122 section 3.2.2).
 ///
 /// # Panics
-/// When `out` is shorter than [`MAX_LEN`].
+/// When `out` is shorter than [`MAX_ERROR_LEN`].
 #[must_use]
-pub fn too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
+pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<usize> {
     let walk = Walk::find(packet).ok()?;
     let (source, destination) = addresses(packet, walk.family);
     let later = match walk.family {
@@ -110,7 +110,7 @@ pub fn too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> Option<
 
 /// Whose packet was too big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum QuotedSa {
     /// The association's with this SPI, see [`Sad::find_in`](crate::ipsec::sad::Sad::find_in).
     Spi(Proto, u32),
     /// One of those with these UDP ports: the SPI was cut off.
@@ -124,11 +124,11 @@ pub enum Whose {
 
 /// What the path says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report {
+pub struct MtuReport {
     /// Where the packet went: the association's destination.
     pub destination: IpAddr,
     /// Whose it was.
-    pub whose: Whose,
+    pub sa: QuotedSa,
     /// The MTU, not below what is believed.
     pub mtu: u32,
 }
@@ -139,7 +139,7 @@ pub struct Report {
 /// Whoever can send packets can send this. It is to be believed only when an association goes there, and MTUs are not
 /// believed below [`V4_MIN_MTU`] and 1280.
 #[must_use]
-pub fn reported(packet: &[u8], udp_port: u16) -> Option<Report> {
+pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
     let walk = Walk::find(packet).ok().filter(|walk| !walk.fragment)?;
     let icmp = packet[walk.upper_at..walk.end].get(..)?;
     let quoted = icmp.get(ICMP_LEN..)?;
@@ -165,17 +165,17 @@ pub fn reported(packet: &[u8], udp_port: u16) -> Option<Report> {
     };
     let (_, destination) = addresses(quoted, family);
     let upper = quoted.get(at..)?;
-    let whose = match next {
-        proto::ESP if upper.len() >= 4 => Whose::Spi(Proto::Esp, be32(upper, 0)),
-        proto::AH if upper.len() >= 8 => Whose::Spi(Proto::Ah, be32(upper, 4)),
+    let sa = match next {
+        proto::ESP if upper.len() >= 4 => QuotedSa::Spi(Proto::Esp, be32(upper, 0)),
+        proto::AH if upper.len() >= 8 => QuotedSa::Spi(Proto::Ah, be32(upper, 4)),
         proto::UDP if upper.len() >= 8 && be16(upper, 0) == udp_port => match upper.get(8..8 + ESP_LEN) {
-            Some(esp) if be32(esp, 0) != 0 => Whose::Spi(Proto::Esp, be32(esp, 0)),
+            Some(esp) if be32(esp, 0) != 0 => QuotedSa::Spi(Proto::Esp, be32(esp, 0)),
             Some(_) => return None,
-            None => Whose::Udp { sport: be16(upper, 0), dport: be16(upper, 2) },
+            None => QuotedSa::Udp { sport: be16(upper, 0), dport: be16(upper, 2) },
         },
         _ => return None,
     };
-    Some(Report { destination, whose, mtu })
+    Some(MtuReport { destination, sa, mtu })
 }
 
 /// The flow of the packet that an error of ICMP quotes, as it comes back: with source and destination exchanged. `None` when
@@ -246,9 +246,9 @@ mod tests {
             let mut error = [&kind[..], &[0, 0, 0, 0, 5, 0], &quoted].concat();
             let sum = finish(sum(&error, 0)).to_be_bytes();
             error[2..4].copy_from_slice(&sum);
-            assert_eq!(reported(&v4(protocol, &error), 4500).is_some(), protocol == proto::ICMP);
-            assert_eq!(reported(&v6(protocol, &error), 4500), None);
-            assert_eq!(reported(&v4(protocol, &error[..ICMP_LEN]), 4500), None, "nothing is quoted");
+            assert_eq!(parse_too_big(&v4(protocol, &error), 4500).is_some(), protocol == proto::ICMP);
+            assert_eq!(parse_too_big(&v6(protocol, &error), 4500), None);
+            assert_eq!(parse_too_big(&v4(protocol, &error[..ICMP_LEN]), 4500), None, "nothing is quoted");
         }
     }
 
@@ -273,8 +273,8 @@ mod tests {
 
     fn told(packet: &[u8], mtu: u32) -> Option<Vec<u8>> {
         let from = if packet[0] >> 4 == 4 { "192.0.2.9" } else { "2001:db8::9" };
-        let mut out = vec![0xee; MAX_LEN];
-        let len = too_big(packet, mtu, from.parse().unwrap(), &mut out)?;
+        let mut out = vec![0xee; MAX_ERROR_LEN];
+        let len = write_too_big(packet, mtu, from.parse().unwrap(), &mut out)?;
         out.truncate(len);
         Some(out)
     }
@@ -284,19 +284,19 @@ mod tests {
         let esp = [&[0, 0, 0x12, 0x34, 0, 0, 0, 1][..], &[7; 1400]].concat();
         let ah = [&[17, 4, 0, 0, 0, 0, 0x12, 0x35][..], &[7; 100]].concat();
         let udp = [&[0x11, 0x94, 0x11, 0x95, 0, 0, 0, 0][..], &esp].concat();
-        let heard = |packet: &[u8], mtu| reported(&told(packet, mtu).unwrap(), 4500);
+        let heard = |packet: &[u8], mtu| parse_too_big(&told(packet, mtu).unwrap(), 4500);
         let report =
-            |destination: &str, whose, mtu| Some(Report { destination: destination.parse().unwrap(), whose, mtu });
-        for (body, proto, whose) in [
-            (&esp, proto::ESP, Whose::Spi(Proto::Esp, 0x1234)),
-            (&ah, proto::AH, Whose::Spi(Proto::Ah, 0x1235)),
-            (&udp, proto::UDP, Whose::Spi(Proto::Esp, 0x1234)),
+            |destination: &str, sa, mtu| Some(MtuReport { destination: destination.parse().unwrap(), sa, mtu });
+        for (body, proto, sa) in [
+            (&esp, proto::ESP, QuotedSa::Spi(Proto::Esp, 0x1234)),
+            (&ah, proto::AH, QuotedSa::Spi(Proto::Ah, 0x1235)),
+            (&udp, proto::UDP, QuotedSa::Spi(Proto::Esp, 0x1234)),
         ] {
-            assert_eq!(heard(&v4(proto, body), 1400), report("192.0.2.2", whose, 1400));
-            assert_eq!(heard(&v6(proto, body), 1400), report("2001:db8::2", whose, 1400));
+            assert_eq!(heard(&v4(proto, body), 1400), report("192.0.2.2", sa, 1400));
+            assert_eq!(heard(&v6(proto, body), 1400), report("2001:db8::2", sa, 1400));
         }
-        assert_eq!(heard(&v4(50, &esp), 68), report("192.0.2.2", Whose::Spi(Proto::Esp, 0x1234), V4_MIN_MTU));
-        assert_eq!(heard(&v6(50, &esp), 68), report("2001:db8::2", Whose::Spi(Proto::Esp, 0x1234), 1280));
+        assert_eq!(heard(&v4(50, &esp), 68), report("192.0.2.2", QuotedSa::Spi(Proto::Esp, 0x1234), V4_MIN_MTU));
+        assert_eq!(heard(&v6(50, &esp), 68), report("2001:db8::2", QuotedSa::Spi(Proto::Esp, 0x1234), 1280));
         assert_eq!(told(&v4(50, &esp), 1).unwrap().len(), 576);
         assert_eq!(told(&v6(50, &esp), 1).unwrap().len(), 1280);
         assert_eq!(told(&v4(50, b"short"), 1).unwrap().len(), 20 + 8 + 25);
@@ -307,15 +307,15 @@ mod tests {
         cut[22..24].fill(0);
         let checksum = finish(sum(&cut[20..], 0));
         cut[22..24].copy_from_slice(&checksum.to_be_bytes());
-        assert_eq!(reported(&cut, 4500), report("192.0.2.2", Whose::Udp { sport: 4500, dport: 4501 }, 1400));
-        assert_eq!(reported(&cut, 4501), None, "not our port");
+        assert_eq!(parse_too_big(&cut, 4500), report("192.0.2.2", QuotedSa::Udp { sport: 4500, dport: 4501 }, 1400));
+        assert_eq!(parse_too_big(&cut, 4501), None, "not our port");
         cut[30] ^= 1;
-        assert_eq!(reported(&cut, 4500), None, "its checksum is wrong");
+        assert_eq!(parse_too_big(&cut, 4500), None, "its checksum is wrong");
         assert_eq!(heard(&v4(6, &esp), 1400), None, "not sealed");
-        assert_eq!(reported(&v4(50, &esp), 4500), None);
+        assert_eq!(parse_too_big(&v4(50, &esp), 4500), None);
         for len in 0..60 {
             let short = told(&v6(50, &esp), 1400).unwrap();
-            assert_eq!(reported(&short[..len], 4500), None);
+            assert_eq!(parse_too_big(&short[..len], 4500), None);
         }
     }
 
@@ -340,8 +340,12 @@ mod tests {
         assert_eq!(changed(12, &[0; 4]), None);
         assert_eq!(changed(16, &[239, 1, 1, 1]), None);
         assert_eq!(changed(16, &[255; 4]), None);
-        let mut out = [0; MAX_LEN];
-        assert_eq!(too_big(&v4(17, &[0; 9]), 1400, "::1".parse().unwrap(), &mut out), None, "no address to tell from");
+        let mut out = [0; MAX_ERROR_LEN];
+        assert_eq!(
+            write_too_big(&v4(17, &[0; 9]), 1400, "::1".parse().unwrap(), &mut out),
+            None,
+            "no address to tell from"
+        );
         // What is told fits a packet's buffer.
         let mut buf = told(&v4(17, &[0; 100]), 1400).unwrap();
         let len = buf.len();

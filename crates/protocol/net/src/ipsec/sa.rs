@@ -70,7 +70,7 @@ pub struct UdpEncap {
 
 /// The flags of a state (`XFRM_STATE_*`, `XFRM_SA_XFLAG_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags {
+pub struct SaFlags {
     /// Extended sequence numbers.
     pub esn: bool,
     /// ECN is not copied between inner and outer header.
@@ -143,7 +143,7 @@ pub struct SaSpec {
     /// Direction, where it is said.
     pub dir: Option<SaDir>,
     /// Flags.
-    pub flags: Flags,
+    pub flags: SaFlags,
     /// UDP around it.
     pub encap: Option<UdpEncap>,
     /// Packets are padded to this many bytes, as far as the MTU allows (traffic flow confidentiality).
@@ -187,7 +187,7 @@ impl SaSpec {
             device: None,
             selector: Selector::ANY,
             dir: None,
-            flags: Flags::default(),
+            flags: SaFlags::default(),
             encap: None,
             tfc_pad: 0,
             window_pkts: 0,
@@ -282,7 +282,7 @@ pub struct Sa {
     /// ESP or AH.
     pub proto: Proto,
     /// Flags.
-    pub flags: Flags,
+    pub flags: SaFlags,
     /// Whether the key manager was told of a soft limit.
     pub dying: bool,
     told_lease: bool,

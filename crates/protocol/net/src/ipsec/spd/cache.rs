@@ -6,7 +6,7 @@ use crate::ipsec::index::Hash;
 use crate::ipsec::sad::Sad;
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::Spd;
-use crate::ipsec::spd::resolve::{Leaving, Way, resolve};
+use crate::ipsec::spd::resolve::{Decision, OutboundQuery, resolve};
 use sealane_cpu::prefetch;
 
 /// From how many flows on their memory is asked for ahead: fewer are in the caches anyway.
@@ -20,7 +20,7 @@ struct Slot {
     cpu: u32,
     /// Changes of policies and of states, added up, when it was made. Neither ever goes back, so the sum tells any change.
     changes: u64,
-    way: Way,
+    decision: Decision,
 }
 
 const _: () = assert!(size_of::<Option<Slot>>() == 128);
@@ -60,39 +60,39 @@ impl FlowCache {
         (hash >> 20) as usize & (self.slots.len() - 1)
     }
 
-    fn fresh(&self, at: usize, changes: u64, leaving: &Leaving<'_>) -> Option<&Way> {
-        let Leaving { flow, if_id, cpu, .. } = *leaving;
+    fn fresh(&self, at: usize, changes: u64, query: &OutboundQuery<'_>) -> Option<&Decision> {
+        let OutboundQuery { flow, if_id, cpu, .. } = *query;
         let same = |s: &&Slot| s.changes == changes && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
-        self.slots[at].as_ref().filter(same).map(|slot| &slot.way)
+        self.slots[at].as_ref().filter(same).map(|slot| &slot.decision)
     }
 
     /// The way of a packet, if it is here.
     #[must_use]
-    pub fn find(&mut self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> Option<&Way> {
-        let at = self.place(leaving.flow, leaving.if_id);
+    pub fn find(&mut self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>) -> Option<&Decision> {
+        let at = self.place(query.flow, query.if_id);
         let changes = changes(spd, sad);
-        if self.fresh(at, changes, leaving).is_some() {
+        if self.fresh(at, changes, query).is_some() {
             self.hits += 1;
         } else {
             self.misses += 1;
         }
-        self.fresh(at, changes, leaving)
+        self.fresh(at, changes, query)
     }
 
     /// Whether the way of a packet is here.
     #[must_use]
-    pub fn knows(&self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>) -> bool {
-        self.fresh(self.place(leaving.flow, leaving.if_id), changes(spd, sad), leaving).is_some()
+    pub fn knows(&self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>) -> bool {
+        self.fresh(self.place(query.flow, query.if_id), changes(spd, sad), query).is_some()
     }
 
     /// Remembers a way that has just been resolved: resolving may itself have changed the states.
-    pub fn put(&mut self, spd: &Spd, sad: &Sad, leaving: &Leaving<'_>, way: Way) -> &Way {
-        let Leaving { flow, if_id, cpu, .. } = *leaving;
+    pub fn put(&mut self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>, decision: Decision) -> &Decision {
+        let OutboundQuery { flow, if_id, cpu, .. } = *query;
         let at = self.place(flow, if_id);
         let changes = changes(spd, sad);
         let other = |s: &Slot| s.changes == changes && (s.flow, s.if_id, s.cpu) != (*flow, if_id, cpu);
         self.crowded += usize::from(self.slots[at].as_ref().is_some_and(other));
-        &self.slots[at].insert(Slot { flow: *flow, if_id, cpu, changes, way }).way
+        &self.slots[at].insert(Slot { flow: *flow, if_id, cpu, changes, decision }).decision
     }
 
     /// Makes the table larger where it is too small for its flows, up to `flows`; it is empty then. Whoever has many states does
@@ -121,14 +121,14 @@ impl FlowCache {
         &'c mut self,
         spd: &Spd,
         sad: &mut Sad,
-        leaving: &Leaving<'_>,
+        query: &OutboundQuery<'_>,
         events: &mut Vec<Event>,
-    ) -> Result<&'c Way, DropReason> {
-        if self.find(spd, sad, leaving).is_none() {
-            let way = resolve(spd, sad, leaving, events)?;
-            self.put(spd, sad, leaving, way);
+    ) -> Result<&'c Decision, DropReason> {
+        if self.find(spd, sad, query).is_none() {
+            let decision = resolve(spd, sad, query, events)?;
+            self.put(spd, sad, query, decision);
         }
-        let at = self.place(leaving.flow, leaving.if_id);
-        Ok(&self.slots[at].as_ref().expect("it was found or filled").way)
+        let at = self.place(query.flow, query.if_id);
+        Ok(&self.slots[at].as_ref().expect("it was found or filled").decision)
     }
 }

@@ -8,7 +8,7 @@ use crate::ipsec::spd::{Action, Dir, PolicyId, Spd, Template};
 
 /// A packet that is to be judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Arrived<'a> {
+pub struct InboundQuery<'a> {
     /// [`Dir::In`] or [`Dir::Fwd`].
     pub dir: Dir,
     /// What it is, in clear.
@@ -26,8 +26,8 @@ pub struct Arrived<'a> {
 /// # Errors
 /// [`DropReason::Selector`], [`DropReason::InNoPolicy`], [`DropReason::InBlock`], [`DropReason::Template`],
 /// [`DropReason::Depth`].
-pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<PolicyId>, usize), DropReason> {
-    judge(spd, sad, arrived, spd.lookup(arrived.dir, arrived.flow, arrived.if_id), None)
+pub fn check(spd: &Spd, sad: &Sad, query: &InboundQuery<'_>) -> Result<(Option<PolicyId>, usize), DropReason> {
+    judge(spd, sad, query, spd.lookup(query.dir, query.flow, query.if_id), None)
 }
 
 /// The same, with the flow's policy as [`Spd::lookup_burst`] has found it, and what the packet quotes if it is an error
@@ -39,11 +39,11 @@ pub fn check(spd: &Spd, sad: &Sad, arrived: &Arrived<'_>) -> Result<(Option<Poli
 pub fn judge(
     spd: &Spd,
     sad: &Sad,
-    arrived: &Arrived<'_>,
+    query: &InboundQuery<'_>,
     policy: Option<PolicyId>,
     quoted: Option<&Flow>,
 ) -> Result<(Option<PolicyId>, usize), DropReason> {
-    let Arrived { dir, flow, if_id, path, verified } = *arrived;
+    let InboundQuery { dir, flow, if_id, path, verified } = *query;
     let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
     for id in path {
         // A state that went away between opening and judging took its promise with it.

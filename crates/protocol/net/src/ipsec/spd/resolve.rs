@@ -23,16 +23,16 @@ pub type Bundle = ArrayVec<SaId, MAX_TEMPLATES>;
 
 /// What becomes of an outbound packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Decision {
     /// It leaves as it is; the policy that says so, if there is one.
-    Clear(Option<PolicyId>),
+    Bypass(Option<PolicyId>),
     /// It goes through these.
-    Through(PolicyId, Bundle),
+    Protect(PolicyId, Bundle),
 }
 
 /// A packet that is to leave.
 #[derive(Debug, Clone, Copy)]
-pub struct Leaving<'a> {
+pub struct OutboundQuery<'a> {
     /// What it is.
     pub flow: &'a Flow,
     /// The interface id of the xfrm interface that it leaves by; 0 for none.
@@ -53,17 +53,17 @@ pub struct Leaving<'a> {
 pub fn resolve_error(
     spd: &Spd,
     sad: &mut Sad,
-    leaving: &Leaving<'_>,
+    query: &OutboundQuery<'_>,
     quoted: &Flow,
     events: &mut Vec<Event>,
-) -> Result<Way, DropReason> {
-    let own = resolve(spd, sad, leaving, events)?;
-    let policy = spd.lookup(Dir::Out, quoted, leaving.if_id).and_then(|id| spd.get(id));
-    if matches!(own, Way::Through(..)) || !policy.is_some_and(|policy| policy.icmp) {
+) -> Result<Decision, DropReason> {
+    let own = resolve(spd, sad, query, events)?;
+    let policy = spd.lookup(Dir::Out, quoted, query.if_id).and_then(|id| spd.get(id));
+    if matches!(own, Decision::Protect(..)) || !policy.is_some_and(|policy| policy.icmp) {
         return Ok(own);
     }
-    match resolve(spd, sad, &Leaving { flow: quoted, ..*leaving }, events) {
-        Ok(Way::Through(id, bundle)) => Ok(Way::Through(id, bundle)),
+    match resolve(spd, sad, &OutboundQuery { flow: quoted, ..*query }, events) {
+        Ok(Decision::Protect(id, bundle)) => Ok(Decision::Protect(id, bundle)),
         _ => Ok(own),
     }
 }
@@ -73,8 +73,13 @@ pub fn resolve_error(
 /// # Errors
 /// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] when a state is missing, which the key manager hears of once;
 /// [`DropReason::OutDirection`].
-pub fn resolve(spd: &Spd, sad: &mut Sad, leaving: &Leaving<'_>, events: &mut Vec<Event>) -> Result<Way, DropReason> {
-    resolve_by(spd, sad, spd.lookup(Dir::Out, leaving.flow, leaving.if_id), leaving, events)
+pub fn resolve(
+    spd: &Spd,
+    sad: &mut Sad,
+    query: &OutboundQuery<'_>,
+    events: &mut Vec<Event>,
+) -> Result<Decision, DropReason> {
+    resolve_by(spd, sad, spd.lookup(Dir::Out, query.flow, query.if_id), query, events)
 }
 
 /// The same, with the flow's policy as [`Spd::lookup`] or [`Spd::lookup_burst`] has found it.
@@ -85,12 +90,12 @@ pub fn resolve_by(
     spd: &Spd,
     sad: &mut Sad,
     policy: Option<PolicyId>,
-    leaving: &Leaving<'_>,
+    query: &OutboundQuery<'_>,
     events: &mut Vec<Event>,
-) -> Result<Way, DropReason> {
+) -> Result<Decision, DropReason> {
     let Some(id) = policy else {
         return match spd.default_action(Dir::Out) {
-            Action::Allow => Ok(Way::Clear(None)),
+            Action::Allow => Ok(Decision::Bypass(None)),
             Action::Block => Err(DropReason::OutBlock),
         };
     };
@@ -98,14 +103,14 @@ pub fn resolve_by(
     if policy.action == Action::Block {
         return Err(DropReason::OutBlock);
     }
-    let (mut src, mut dst) = (leaving.flow.source, leaving.flow.destination);
+    let (mut src, mut dst) = (query.flow.source, query.flow.destination);
     let mut bundle = Bundle::new();
     for template in &policy.templates {
         // What is between hosts keeps the addresses of what is inside.
         let (from, to) = match template.mode {
             Mode::Transport => (src, dst),
-            _ if template.src.is_unspecified() && leaving.local.is_ipv4() == template.dst.is_ipv4() => {
-                (leaving.local, template.dst)
+            _ if template.src.is_unspecified() && query.local.is_ipv4() == template.dst.is_ipv4() => {
+                (query.local, template.dst)
             }
             _ => (template.src, template.dst),
         };
@@ -117,20 +122,20 @@ pub fn resolve_by(
             reqid: template.reqid,
             spi: template.spi,
             mark: policy.mark.value & policy.mark.mask,
-            if_id: leaving.if_id,
-            cpu: leaving.cpu,
+            if_id: query.if_id,
+            cpu: query.cpu,
             device: policy.device,
         };
-        match sad.find_out(&wanted, leaving.flow) {
+        match sad.find_out(&wanted, query.flow) {
             Found::State(state) => {
                 if sad.get(state).is_some_and(|sa| sa.dir == Some(SaDir::In)) {
                     return Err(DropReason::OutDirection);
                 }
                 if policy.cpu_acquire
-                    && sad.get(state).is_some_and(|sa| sa.cpu != Some(leaving.cpu))
+                    && sad.get(state).is_some_and(|sa| sa.cpu != Some(query.cpu))
                     && !sad.acquiring_for_cpu(&wanted)
                 {
-                    acquire(sad, policy, template, &wanted, Some(leaving.cpu), leaving, events);
+                    acquire(sad, policy, template, &wanted, Some(query.cpu), query, events);
                 }
                 bundle.push(state);
                 (src, dst) = (from, to);
@@ -138,12 +143,12 @@ pub fn resolve_by(
             Found::Acquiring(_) | Found::Expired | Found::None if template.optional => {}
             Found::Acquiring(_) | Found::Expired => return Err(DropReason::OutNoState),
             Found::None => {
-                acquire(sad, policy, template, &wanted, None, leaving, events);
+                acquire(sad, policy, template, &wanted, None, query, events);
                 return Err(DropReason::OutNoState);
             }
         }
     }
-    if bundle.is_empty() { Ok(Way::Clear(Some(id))) } else { Ok(Way::Through(id, bundle)) }
+    if bundle.is_empty() { Ok(Decision::Bypass(Some(id))) } else { Ok(Decision::Protect(id, bundle)) }
 }
 
 /// Asks for the memory of the states that the first templates of policies of as many flows want, [`BURST`](crate::ipsec::burst::BURST) of them at most.
@@ -167,13 +172,13 @@ fn acquire(
     template: &Template,
     wanted: &Wanted,
     cpu: Option<u32>,
-    leaving: &Leaving<'_>,
+    query: &OutboundQuery<'_>,
     events: &mut Vec<Event>,
 ) {
     if !sad.asks() || sad.acquiring() >= MAX_ACQUIRING {
         return;
     }
-    let flow = leaving.flow;
+    let flow = query.flow;
     let host = if flow.destination.is_ipv4() { 32 } else { 128 };
     let selector = Selector {
         sport: flow.sport,
@@ -189,12 +194,12 @@ fn acquire(
         mode: template.mode,
         reqid: template.reqid,
         mark: policy.mark,
-        if_id: leaving.if_id,
+        if_id: query.if_id,
         device: policy.device,
         selector,
         cpu,
         limits: Limits { hard_add_s: ACQUIRE_S, ..Limits::NONE },
-        now_s: leaving.now_s,
+        now_s: query.now_s,
         ..SaSpec::tunnel(0, wanted.src, wanted.dst, Transform::larval())
     };
     if let Ok(state) = sad.add(spec) {
