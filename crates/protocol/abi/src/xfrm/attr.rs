@@ -92,10 +92,10 @@ macro_rules! attributes {
             ///
             /// # Errors
             /// When the payload does not hold what it says it does.
-            pub(super) fn read(family: Family, type_: u16, bytes: &[u8]) -> Result<Option<Self>, Reject> {
+            pub(super) fn read(family: AttrSpace, type_: u16, bytes: &[u8]) -> Result<Option<Self>, Reject> {
                 Ok(Some(match (family, type_) {
-                    $((Family::Xfrm, $const) => Attribute::$variant(Payload::read(type_, bytes)?),)*
-                    $((Family::$family, $iconst) => Attribute::$ivariant(Payload::read(type_, bytes)?),)*
+                    $((AttrSpace::Xfrm, $const) => Attribute::$variant(Payload::read(type_, bytes)?),)*
+                    $((AttrSpace::$family, $iconst) => Attribute::$ivariant(Payload::read(type_, bytes)?),)*
                     _ => return Ok(None),
                 }))
             }
@@ -144,7 +144,7 @@ macro_rules! attributes {
 
 /// Whose numbers a message's attributes have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum AttrSpace {
     /// `XFRMA_...`.
     Xfrm,
     /// `XFRMA_SAD_...`.

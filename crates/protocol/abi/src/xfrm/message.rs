@@ -1,7 +1,7 @@
 //! Messages: their types, their bodies, reading and writing of the whole.
 
 use super::attr::{
-    Attribute, Attributes, Family, XFRMA_ENCAP, XFRMA_MARK, XFRMA_MTIMER_THRESH, XFRMA_NAT_KEEPALIVE_INTERVAL,
+    AttrSpace, Attribute, Attributes, XFRMA_ENCAP, XFRMA_MARK, XFRMA_MTIMER_THRESH, XFRMA_NAT_KEEPALIVE_INTERVAL,
     XFRMA_OFFLOAD_DEV, XFRMA_RULES, XFRMA_SA_DIR, XFRMA_SA_PCPU, XFRMA_SAD_RULES, XFRMA_SET_MARK, XFRMA_SET_MARK_MASK,
     XFRMA_SPD_IPV4_HTHRESH, XFRMA_SPD_IPV6_HTHRESH, XFRMA_SPD_RULES,
 };
@@ -262,15 +262,15 @@ impl Message {
         let header = message.header;
         let dump = header.nlmsg_flags & NLM_F_REQUEST != 0 && header.nlmsg_flags & NLM_F_DUMP != 0;
         let mut attrs = Vec::new();
-        let mut family = Family::Xfrm;
+        let mut family = AttrSpace::Xfrm;
         let body = match header.nlmsg_type {
             XFRM_MSG_GETSA if dump => Body::DumpSa,
             XFRM_MSG_GETPOLICY if dump => return Ok(Message::new(Body::DumpPolicy)),
             type_ => {
                 family = match type_ {
-                    XFRM_MSG_NEWSADINFO => Family::Sad,
-                    XFRM_MSG_NEWSPDINFO => Family::Spd,
-                    _ => Family::Xfrm,
+                    XFRM_MSG_NEWSADINFO => AttrSpace::Sad,
+                    XFRM_MSG_NEWSPDINFO => AttrSpace::Spd,
+                    _ => AttrSpace::Xfrm,
                 };
                 Body::len_of(type_).ok_or(plain(Errno::EINVAL))?;
                 let short = Reject::message(Errno::EINVAL, "Invalid header length");
@@ -283,9 +283,9 @@ impl Message {
             Ok(())
         };
         match family {
-            Family::Xfrm => XFRMA_RULES.walk(message, len, &mut found)?,
-            Family::Sad => XFRMA_SAD_RULES.walk(message, len, &mut found)?,
-            Family::Spd => XFRMA_SPD_RULES.walk(message, len, &mut found)?,
+            AttrSpace::Xfrm => XFRMA_RULES.walk(message, len, &mut found)?,
+            AttrSpace::Sad => XFRMA_SAD_RULES.walk(message, len, &mut found)?,
+            AttrSpace::Spd => XFRMA_SPD_RULES.walk(message, len, &mut found)?,
         };
         Ok(Message { body, attrs })
     }

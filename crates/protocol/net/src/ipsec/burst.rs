@@ -64,20 +64,20 @@ pub struct Job {
     /// A UDP header whose checksum is to be computed at the end; 0 for none.
     pub(crate) udp6_at: u32,
     /// SPI and whole sequence number: what is authenticated where numbers are extended.
-    pub(crate) named: Named,
+    pub(crate) spi_seq: SpiSeq,
     pub(crate) iv: [u8; 16],
 }
 
 /// SPI and sequence number, in the order of the network.
 #[derive(Clone, Copy)]
-pub(crate) struct Named([u8; 12]);
+pub(crate) struct SpiSeq([u8; 12]);
 
-impl Named {
+impl SpiSeq {
     pub(crate) fn new(spi: u32, number: u64) -> Self {
-        let mut named = [0; 12];
-        named[..4].copy_from_slice(&spi.to_be_bytes());
-        named[4..].copy_from_slice(&number.to_be_bytes());
-        Named(named)
+        let mut spi_seq = [0; 12];
+        spi_seq[..4].copy_from_slice(&spi.to_be_bytes());
+        spi_seq[4..].copy_from_slice(&number.to_be_bytes());
+        SpiSeq(spi_seq)
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -89,7 +89,7 @@ impl Named {
 impl Job {
     /// The high half, where it is authenticated.
     fn high(&self) -> &[u8] {
-        if self.esn { &self.named.0[4..8] } else { &[] }
+        if self.esn { &self.spi_seq.0[4..8] } else { &[] }
     }
 
     /// Which packet of the burst it is for.
@@ -256,7 +256,7 @@ fn parts<'a>(job: &'a Job, packet: &'a mut Packet<'_>) -> Parts<'a> {
     let iv_len = usize::from(job.iv_len);
     let iv = if job.chained { &job.iv[..iv_len] } else { &behind[..iv_len] };
     let aad = match job.esn {
-        true => [&job.named.0[..], behind],
+        true => [&job.spi_seq.0[..], behind],
         false if behind.is_empty() => [esp, behind],
         false => [head, &[]],
     };

@@ -1,10 +1,10 @@
 //! Inbound: bursts of packets out of their associations.
 
-mod unsettled;
+mod pending;
 
-use self::unsettled::Unsettled;
+use self::pending::Pending;
 use crate::ipsec::ah;
-use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
+use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SpiSeq, Task};
 use crate::ipsec::decap::{Payload, unwrap};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::ESP_LEN;
@@ -113,9 +113,9 @@ pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u
     let hot = sad.hot();
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
     let mut rest = jobs.iter().peekable();
-    for (at, inn) in packets.iter_mut().enumerate() {
+    for (at, inbound) in packets.iter_mut().enumerate() {
         if let Some(job) = rest.next_if(|job| job.packet() == at) {
-            items.push(Item::of(job, &hot[job.sa.index as usize].crypt, &mut inn.packet));
+            items.push(Item::of(job, &hot[job.sa.index as usize].crypt, &mut inbound.packet));
         }
     }
     burst::run(Direction::Decrypt, &mut items);
@@ -132,35 +132,35 @@ pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u
 /// When there are more packets.
 pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>, jobs: &mut Jobs) {
     assert!(packets.len() <= BURST, "a burst");
-    let waiting = packets.iter().filter(|inn| inn.status == Ok(Opened::Waiting));
-    sad.warm_in(waiting.filter_map(|inn| named(inn.packet.bytes(), inn.description().is_some())));
-    let mut unsettled = Unsettled::new(jobs);
+    let waiting = packets.iter().filter(|inbound| inbound.status == Ok(Opened::Waiting));
+    sad.warm_in(waiting.filter_map(|inbound| spi_and_seq(inbound.packet.bytes(), inbound.description().is_some())));
+    let mut pending = Pending::new(jobs);
     for (at, Inbound { packet, outer, mark, udp_encap, path, status, .. }) in (0..).zip(packets) {
         if *status != Ok(Opened::Waiting) {
             continue;
         }
         let end = packet.end();
-        let found = match outer {
-            Some(outer) if path.is_empty() => find_behind(packet.bytes(), outer),
-            _ => find(packet, *udp_encap && path.is_empty()),
+        let classified = match outer {
+            Some(outer) if path.is_empty() => classify_described(packet.bytes(), outer),
+            _ => classify(packet, *udp_encap && path.is_empty()),
         };
-        let found = found.and_then(|found| match found {
-            Found::Ipsec(header) => {
-                if prepare(sad, packet, &header, *mark, now_s, path, events, &mut unsettled)? {
-                    unsettled.jobs.last_mut().expect("it was put there").at = at;
+        let concluded = classified.and_then(|found| match found {
+            Classified::Ipsec(header) => {
+                if prepare(sad, packet, &header, *mark, now_s, path, events, &mut pending)? {
+                    pending.jobs.last_mut().expect("it was put there").at = at;
                 } else {
                     // As it came, for the next time.
                     packet.set(packet.start(), end);
                 }
                 Ok(Opened::Waiting)
             }
-            Found::Other(Opened::Clear) if !path.is_empty() => {
+            Classified::Other(Opened::Clear) if !path.is_empty() => {
                 let natted = path.iter().any(|id| sad.get(*id).is_some_and(|sa| sa.encap.is_some()));
                 Ok(Opened::Packet { ignore_checksum: natted })
             }
-            Found::Other(other) => Ok(other),
+            Classified::Other(other) => Ok(other),
         });
-        *status = found;
+        *status = concluded;
     }
 }
 
@@ -178,12 +178,12 @@ pub fn end(
     for (job, done) in jobs.iter().zip(done) {
         let Inbound { packet, outer, status, .. } = &mut packets[job.packet()];
         let outer = outer.as_ref().filter(|_| job.described);
-        *status = settle(sad, job, *done, packet, outer, now_s, events);
+        *status = conclude(sad, job, *done, packet, outer, now_s, events);
     }
 }
 
 /// An IPsec header in a packet.
-struct Header {
+struct IpsecHeader {
     proto: Proto,
     /// From the packet's start on.
     at: usize,
@@ -195,13 +195,13 @@ struct Header {
     described: bool,
 }
 
-enum Found {
-    Ipsec(Header),
+enum Classified {
+    Ipsec(IpsecHeader),
     Other(Opened),
 }
 
 /// Looks for IPsec behind the headers of a packet.
-fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
+fn classify(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     // What lies behind (Ethernet pads) is not part of it.
     packet.set(packet.start(), packet.start() + walk.end);
@@ -215,7 +215,7 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
             let datagram = upper.get(..usize::from(be16(upper, 4))).ok_or(DropReason::Malformed)?;
             let data = datagram.get(UDP_HEADER_LEN..).ok_or(DropReason::Malformed)?;
             if let Some(other) = not_esp(data, walk.upper_at)? {
-                return Ok(Found::Other(other));
+                return Ok(Classified::Other(other));
             }
             port = Some(be16(upper, 0));
             at += UDP_HEADER_LEN;
@@ -223,23 +223,24 @@ fn find(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Found, DropReason> {
             packet.set(packet.start(), packet.start() + end);
             Proto::Esp
         }
-        _ => return Ok(Found::Other(Opened::Clear)),
+        _ => return Ok(Classified::Other(Opened::Clear)),
     };
     let (_, destination) = addresses(packet.bytes(), walk.family);
     let (headers_len, next_at) = (walk.upper_at, walk.next_at);
-    Ok(Found::Ipsec(Header { proto, at, destination, headers_len, next_at, port, described: false }))
+    Ok(Classified::Ipsec(IpsecHeader { proto, at, destination, headers_len, next_at, port, described: false }))
 }
 
 /// The same for a payload whose headers are described.
-fn find_behind(payload: &[u8], outer: &OuterHeader) -> Result<Found, DropReason> {
+fn classify_described(payload: &[u8], outer: &OuterHeader) -> Result<Classified, DropReason> {
     if outer.ports.is_some()
         && let Some(other) = not_esp(payload, outer.ip_len())?
     {
-        return Ok(Found::Other(other));
+        return Ok(Classified::Other(other));
     }
     let (destination, port) = (outer.destination, outer.ports.map(|(source, _)| source));
-    let header = Header { proto: Proto::Esp, at: 0, destination, headers_len: 0, next_at: 0, port, described: true };
-    Ok(Found::Ipsec(header))
+    let header =
+        IpsecHeader { proto: Proto::Esp, at: 0, destination, headers_len: 0, next_at: 0, port, described: true };
+    Ok(Classified::Ipsec(header))
 }
 
 /// What a datagram of the port of ESP in UDP is, if it is not ESP (RFC 3948 section 2).
@@ -256,7 +257,7 @@ fn not_esp(data: &[u8], ip_len: usize) -> Result<Option<Opened>, DropReason> {
 }
 
 /// The SPI and number of what looks like ESP or AH: a guess, for memory that may be needed.
-fn named(packet: &[u8], described: bool) -> Option<(u32, u32)> {
+fn spi_and_seq(packet: &[u8], described: bool) -> Option<(u32, u32)> {
     let at = if described {
         0
     } else {
@@ -276,12 +277,12 @@ fn named(packet: &[u8], described: bool) -> Option<(u32, u32)> {
 fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
-    header: &Header,
+    header: &IpsecHeader,
     mark: u32,
     now_s: u64,
     path: &mut ArrayVec<SaId, MAX_DEPTH>,
     events: &mut Vec<Event>,
-    unsettled: &mut Unsettled<'_>,
+    pending: &mut Pending<'_>,
 ) -> Result<bool, DropReason> {
     let bytes = packet.bytes();
     let at = header.at;
@@ -310,7 +311,7 @@ fn prepare(
         return Err(DropReason::Encap);
     }
     let number = sa.window.extend(seq);
-    if unsettled.must_wait(id, hot, &sa.window, seq, number) {
+    if pending.must_wait(id, hot, &sa.window, seq, number) {
         return Ok(false);
     }
     sa.window.check_whole(seq, number).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
@@ -347,8 +348,8 @@ fn prepare(
     };
     path.push(id);
     let head_at = packet.start() + at;
-    unsettled.push(id, &sa.window, number, bytes.len());
-    unsettled.jobs.push(Job {
+    pending.push(id, &sa.window, number, bytes.len());
+    pending.jobs.push(Job {
         task,
         at: 0,
         icv_len: hot.icv_len,
@@ -364,7 +365,7 @@ fn prepare(
         text_at: (head_at + text_at) as u32,
         icv_at: (head_at + icv_at) as u32,
         udp6_at: 0,
-        named: Named::new(spi, number),
+        spi_seq: SpiSeq::new(spi, number),
         iv: [0; 16],
     });
     Ok(true)
@@ -379,7 +380,7 @@ fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
 }
 
 /// What an authentic packet changes.
-fn settle(
+fn conclude(
     sad: &mut Sad,
     job: &Job,
     done: Status,
@@ -417,7 +418,7 @@ fn settle(
     };
     if let (Some(port), Some(encap)) = (job.port, &sa.encap) {
         let source = outer.map_or_else(|| addresses(packet.bytes(), sa.family()).0, |outer| outer.source);
-        if (source != sa.src || port != encap.sport) && sa.tell_mapping(now_s) {
+        if (source != sa.src || port != encap.sport) && sa.mapping_is_due(now_s) {
             events.push(Event::Mapping { state: job.sa, address: source, port });
         }
     }
@@ -429,9 +430,9 @@ fn settle(
         sad.at_limit(job.sa, SaDir::In, events)?;
     }
     let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
-    sa.window.commit(job.named.number()).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
-    if sa.window.top() >= sa.told_from[1] {
-        sa.told_from = [u64::MAX; 2];
+    sa.window.commit(job.spi_seq.number()).inspect_err(|reason| count_replay(&mut sa.stat, *reason))?;
+    if sa.window.top() >= sa.notify_from[1] {
+        sa.notify_from = [u64::MAX; 2];
         events.push(Event::Numbers(job.sa));
     }
     sa.count(hot, payload.end - payload.at, now_s);

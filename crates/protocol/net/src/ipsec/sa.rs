@@ -285,7 +285,7 @@ pub struct Sa {
     pub flags: SaFlags,
     /// Whether the key manager was told of a soft limit.
     pub dying: bool,
-    told_lease: bool,
+    lease_low_sent: bool,
     /// Direction, where it is said.
     pub dir: Option<SaDir>,
     /// SPI.
@@ -299,7 +299,7 @@ pub struct Sa {
     pub(crate) mtu: (u32, u32),
     pub(crate) crypto_device: Option<CryptoDevice>,
     /// From which number on, sent and received, the next packet is told; the largest one for never.
-    pub(crate) told_from: [u64; 2],
+    pub(crate) notify_from: [u64; 2],
     /// When its last packet came; 0 before that.
     pub last_used_s: u64,
     /// Outer destination.
@@ -412,7 +412,7 @@ impl Sa {
             proto: spec.proto,
             flags: spec.flags,
             dying: false,
-            told_lease: false,
+            lease_low_sent: false,
             dir: spec.dir,
             spi: spec.spi,
             iv_salt: spec.iv_salt,
@@ -426,7 +426,7 @@ impl Sa {
             mark: spec.mark,
             bytes_mark: 0,
             packets_mark: 0,
-            told_from: [u64::MAX; 2],
+            notify_from: [u64::MAX; 2],
             add_time_s: spec.now_s,
             use_time_s: 0,
             last_used_s: 0,
@@ -501,8 +501,8 @@ impl Sa {
     /// Takes over what the old one of a pair has counted.
     pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
         self.window = old.window.clone();
-        (self.stat, self.dying, self.told_lease) = (old.stat, old.dying, old.told_lease);
-        self.told_from = old.told_from;
+        (self.stat, self.dying, self.lease_low_sent) = (old.stat, old.dying, old.lease_low_sent);
+        self.notify_from = old.notify_from;
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;
         (self.bytes_mark, self.packets_mark) =
@@ -543,7 +543,7 @@ impl Sa {
         let used = self.usage(hot);
         let (bytes, mut packets) = self.limits.left(&used, self.dying);
         if self.dir != Some(SaDir::In) {
-            let stop = if self.told_lease { self.lease.end } else { self.lease.low() };
+            let stop = if self.lease_low_sent { self.lease.end } else { self.lease.low() };
             packets = packets.min(stop.min(self.last_number()).saturating_sub(hot.number));
         }
         self.leave(hot, &used, bytes, packets);
@@ -561,14 +561,14 @@ impl Sa {
         &mut self,
         id: SaId,
         hot: &mut Hot,
-        way: SaDir,
+        dir: SaDir,
         events: &mut Vec<Event>,
     ) -> Result<(), DropReason> {
         match self.limits.volume(&self.usage(hot)) {
             Age::Hard => {
                 hot.state = State::Expired;
                 events.push(Event::HardExpire(id));
-                return Err(if way == SaDir::Out { DropReason::OutExpired } else { DropReason::InExpired });
+                return Err(if dir == SaDir::Out { DropReason::OutExpired } else { DropReason::InExpired });
             }
             Age::Soft if !self.dying => {
                 self.dying = true;
@@ -576,12 +576,12 @@ impl Sa {
             }
             _ => {}
         }
-        if way == SaDir::Out {
+        if dir == SaDir::Out {
             if hot.number >= self.last_number() {
                 return Err(DropReason::OutSeq);
             }
-            if hot.number >= self.lease.low() && !self.told_lease {
-                self.told_lease = true;
+            if hot.number >= self.lease.low() && !self.lease_low_sent {
+                self.lease_low_sent = true;
                 events.push(Event::LeaseLow(id));
             }
             if hot.number >= self.lease.end {
@@ -589,7 +589,7 @@ impl Sa {
             }
         }
         self.refill(hot);
-        if way == SaDir::In && hot.packets_left == 0 {
+        if dir == SaDir::In && hot.packets_left == 0 {
             // The numbers of the other direction are no limit here.
             let used = self.usage(hot);
             let (bytes, packets) = self.limits.left(&used, self.dying);
@@ -623,12 +623,12 @@ impl Sa {
     /// More numbers may be used.
     pub(crate) fn renew(&mut self, hot: &mut Hot, lease: Lease) {
         self.lease = lease;
-        self.told_lease = false;
+        self.lease_low_sent = false;
         self.refill(hot);
     }
 
     /// Whether a change of the peer's address or port is to be told now.
-    pub(crate) fn tell_mapping(&mut self, now_s: u64) -> bool {
+    pub(crate) fn mapping_is_due(&mut self, now_s: u64) -> bool {
         let due = self.mapping_maxage_s == 0 || now_s.saturating_sub(self.mapped_s) > u64::from(self.mapping_maxage_s);
         if due {
             self.mapped_s = now_s;

@@ -345,7 +345,7 @@ impl Sad {
     /// A state without a window has no number received.
     pub fn watch_numbers(&mut self, id: SaId, from: [u64; 2]) {
         if let Some((_, sa)) = self.pair_mut(id) {
-            sa.told_from = if sa.window.size_pkts() == 0 { [from[0], u64::MAX] } else { from };
+            sa.notify_from = if sa.window.size_pkts() == 0 { [from[0], u64::MAX] } else { from };
         }
     }
 
@@ -619,10 +619,10 @@ impl Sad {
     }
 
     /// What a limit that was reached means, see [`Sa::at_limit`].
-    pub(crate) fn at_limit(&mut self, id: SaId, way: SaDir, events: &mut Vec<Event>) -> Result<(), DropReason> {
+    pub(crate) fn at_limit(&mut self, id: SaId, dir: SaDir, events: &mut Vec<Event>) -> Result<(), DropReason> {
         let told = events.len();
         let Some((hot, sa)) = self.pair_mut(id) else { return Ok(()) };
-        let outcome = sa.at_limit(id, hot, way, events);
+        let outcome = sa.at_limit(id, hot, dir, events);
         // Others may be better now.
         self.changes += u64::from(events.len() != told);
         outcome

@@ -1,6 +1,6 @@
 //! Outbound: bursts of packets through their associations.
 
-use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Named, Task};
+use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SpiSeq, Task};
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{ESP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
@@ -141,7 +141,7 @@ fn prepare(
     if sa.dir == Some(SaDir::In) {
         return Err(plain(DropReason::OutDirection));
     }
-    let fit = fits(sa, hot, packet, mtu)?;
+    let fit = check_mtu(sa, hot, packet, mtu)?;
     if hot.state != State::Valid {
         return Err(plain(DropReason::OutInvalid));
     }
@@ -160,8 +160,8 @@ fn prepare(
     };
     job.map_err(plain)?;
     hot.number = number;
-    if number >= sa.told_from[0] {
-        sa.told_from = [u64::MAX; 2];
+    if number >= sa.notify_from[0] {
+        sa.notify_from = [u64::MAX; 2];
         events.push(Event::Numbers(id));
     }
     sa.count(hot, payload_len, now_s);
@@ -169,7 +169,7 @@ fn prepare(
 }
 
 /// Whether a packet fits the path once it is sealed; how far it may be padded.
-fn fits(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, Refusal> {
+fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, Refusal> {
     if mtu == 0 {
         return Ok(u32::MAX);
     }
@@ -253,9 +253,9 @@ fn esp(
             if family == Family::V6 {
                 udp6_at = upper_at;
             }
-            set_len(&mut buf[at..end], family, sum)?;
+            write_outer_len(&mut buf[at..end], family, sum)?;
         }
-        (None, None) => set_len(&mut buf[at..end], family, sum)?,
+        (None, None) => write_outer_len(&mut buf[at..end], family, sum)?,
     }
     let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
@@ -275,14 +275,14 @@ fn esp(
         text_at: text_at as u32,
         icv_at: icv_at as u32,
         udp6_at: udp6_at as u32,
-        named: Named::new(sa.spi, number),
+        spi_seq: SpiSeq::new(sa.spi, number),
         iv: chained.unwrap_or_default(),
     });
     Ok(())
 }
 
 /// Writes the length of the outer header, and IPv4's checksum of what its `sum` is without that.
-fn set_len(packet: &mut [u8], family: Family, sum: Option<NonZeroU32>) -> Result<(), DropReason> {
+fn write_outer_len(packet: &mut [u8], family: Family, sum: Option<NonZeroU32>) -> Result<(), DropReason> {
     match sum {
         Some(sum) => {
             let len = u16::try_from(packet.len()).map_err(|_| DropReason::TooLong)?;
@@ -312,7 +312,7 @@ fn ah(
     (header[0], header[1]) = (next, (header.len() / 4 - 2) as u8);
     header[4..8].copy_from_slice(&sa.spi.to_be_bytes());
     header[8..12].copy_from_slice(&(number as u32).to_be_bytes());
-    set_len(&mut buf[at..end], family, sum)?;
+    write_outer_len(&mut buf[at..end], family, sum)?;
     jobs.push(Job {
         task: Task::Ah,
         at: 0,
@@ -329,7 +329,7 @@ fn ah(
         text_at: payload_at as u32,
         icv_at: (upper_at + crate::ipsec::ah::FIXED_LEN) as u32,
         udp6_at: 0,
-        named: Named::new(sa.spi, number),
+        spi_seq: SpiSeq::new(sa.spi, number),
         iv: [0; 16],
     });
     Ok(())

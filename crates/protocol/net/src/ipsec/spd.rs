@@ -163,14 +163,14 @@ impl core::error::Error for PolicyError {}
 type Rank = (bool, u32, i64);
 
 /// What a look-up needs of a policy that fits.
-struct Place {
+struct Ranked {
     rank: Rank,
     generation: u32,
     /// When it was used last; 0 before that. Here it is in the caches anyway.
     use_time_s: u64,
 }
 
-const _: () = assert!(size_of::<Place>() == 32);
+const _: () = assert!(size_of::<Ranked>() == 32);
 
 /// What of a flow counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -264,7 +264,7 @@ impl Words {
 
 /// What a look-up needs of a policy: one cache line.
 #[repr(align(64))]
-struct Key {
+struct LookupKey {
     /// Under the masks of its group.
     values: Words,
     mark: Mark,
@@ -273,7 +273,7 @@ struct Key {
     next: u32,
 }
 
-const _: () = assert!(size_of::<Key>() == 64);
+const _: () = assert!(size_of::<LookupKey>() == 64);
 
 /// The slot of no policy.
 const NONE: u32 = u32::MAX;
@@ -291,8 +291,8 @@ struct Group {
 /// The database.
 pub struct Spd {
     policies: Vec<Option<Policy>>,
-    keys: Vec<Key>,
-    places: Vec<Place>,
+    keys: Vec<LookupKey>,
+    ranked: Vec<Ranked>,
     free: Vec<u32>,
     /// Of each direction and family, in the order of their best policies.
     groups: [Vec<Group>; 6],
@@ -310,7 +310,7 @@ impl Spd {
         Spd {
             policies: Vec::new(),
             keys: Vec::new(),
-            places: Vec::new(),
+            ranked: Vec::new(),
             free: Vec::new(),
             groups: [const { Vec::new() }; 6],
             defaults: [Action::Allow; 3],
@@ -359,7 +359,7 @@ impl Spd {
     /// A policy, unless the handle is stale.
     #[must_use]
     pub fn get(&self, id: PolicyId) -> Option<&Policy> {
-        self.places.get(id.slot as usize).filter(|place| place.generation == id.generation)?;
+        self.ranked.get(id.slot as usize).filter(|entry| entry.generation == id.generation)?;
         self.policies[id.slot as usize].as_ref()
     }
 
@@ -372,7 +372,7 @@ impl Spd {
     #[must_use]
     pub fn ordered(&self, dir: Dir) -> Vec<&Policy> {
         let of_dir =
-            self.policies.iter().zip(&self.places).filter_map(|(policy, place)| Some((place.rank, policy.as_ref()?)));
+            self.policies.iter().zip(&self.ranked).filter_map(|(policy, entry)| Some((entry.rank, policy.as_ref()?)));
         let mut all: Vec<_> = of_dir.filter(|(_, policy)| policy.dir == dir).collect();
         all.sort_by_key(|(rank, _)| *rank);
         all.into_iter().map(|(_, policy)| policy).collect()
@@ -383,7 +383,7 @@ impl Spd {
     pub fn find(&self, dir: Dir, selector: &Selector, mark: Mark, if_id: u32) -> Option<PolicyId> {
         let family = selector.family?;
         let masks = Masks::of(selector);
-        let group = self.groups[chains(dir, family)].iter().find(|group| group.masks == masks)?;
+        let group = self.groups[group_slot(dir, family)].iter().find(|group| group.masks == masks)?;
         let values = Words::of_selector(selector, &group.words)?;
         let hash = values.hash(&self.hash, family);
         let mut slot = self.head(group, hash, &values);
@@ -415,7 +415,7 @@ impl Spd {
             if !replace {
                 return Err(PolicyError::Exists);
             }
-            let (there, rank) = (self.policy(old.slot), self.places[old.slot as usize].rank);
+            let (there, rank) = (self.policy(old.slot), self.ranked[old.slot as usize].rank);
             policy.index = there.index;
             if (there.priority, there.device) == (policy.priority, policy.device) {
                 serial = rank.2.abs();
@@ -434,13 +434,13 @@ impl Spd {
         let masks = Masks::of(&policy.selector);
         let words = masks.words(family);
         let values = Words::of_selector(&policy.selector, &words).ok_or(PolicyError::Family)?;
-        let key = Key { values, mark: policy.mark, if_id: policy.if_id, next: NONE };
-        let at = chains(policy.dir, family);
+        let key = LookupKey { values, mark: policy.mark, if_id: policy.if_id, next: NONE };
+        let at = group_slot(policy.dir, family);
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.policies[slot as usize] = Some(policy);
                 self.keys[slot as usize] = key;
-                (self.places[slot as usize].rank, self.places[slot as usize].use_time_s) = (rank, 0);
+                (self.ranked[slot as usize].rank, self.ranked[slot as usize].use_time_s) = (rank, 0);
                 slot
             }
             None => {
@@ -448,7 +448,7 @@ impl Spd {
                 let slot = slot.ok_or(PolicyError::Full)?;
                 self.policies.push(Some(policy));
                 self.keys.push(key);
-                self.places.push(Place { rank, generation: 1, use_time_s: 0 });
+                self.ranked.push(Ranked { rank, generation: 1, use_time_s: 0 });
                 slot
             }
         };
@@ -462,21 +462,21 @@ impl Spd {
     }
 
     fn link(&mut self, slot: u32, (at, group): (usize, usize), hash: u32) {
-        let rank_of = |places: &[Place], slot: u32| places[slot as usize].rank;
-        let rank = rank_of(&self.places, slot);
+        let rank_of = |ranked: &[Ranked], slot: u32| ranked[slot as usize].rank;
+        let rank = rank_of(&self.ranked, slot);
         let values = self.key(slot).values;
         let head = self.head(&self.groups[at][group], hash, &values);
         let table = &mut self.groups[at][group].table;
         if head == NONE {
             table.insert(hash, slot);
-        } else if rank < rank_of(&self.places, head) {
+        } else if rank < rank_of(&self.ranked, head) {
             table.replace(hash, head, slot);
             self.keys[slot as usize].next = head;
         } else {
             let mut before = head;
             loop {
                 let next = self.key(before).next;
-                if next == NONE || rank < rank_of(&self.places, next) {
+                if next == NONE || rank < rank_of(&self.ranked, next) {
                     break;
                 }
                 before = next;
@@ -506,12 +506,12 @@ impl Spd {
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
         let policy = self.get(id)?;
         let family = policy.selector.family?;
-        let (at, masks) = (chains(policy.dir, family), Masks::of(&policy.selector));
+        let (at, masks) = (group_slot(policy.dir, family), Masks::of(&policy.selector));
         let group = self.groups[at].iter().position(|group| group.masks == masks)?;
         let (values, next) = (self.key(id.slot).values, self.key(id.slot).next);
         let hash = values.hash(&self.hash, family);
         let head = self.head(&self.groups[at][group], hash, &values);
-        let rank = self.places[id.slot as usize].rank;
+        let rank = self.ranked[id.slot as usize].rank;
         let group = &mut self.groups[at][group];
         if head != id.slot {
             let mut before = head;
@@ -528,9 +528,9 @@ impl Spd {
         self.sort(at);
         self.changes += 1;
         // After 2^32 uses of a slot a handle could come back: the slot is given up then.
-        let place = &mut self.places[id.slot as usize];
-        place.generation = place.generation.wrapping_add(1);
-        if place.generation != 0 {
+        let entry = &mut self.ranked[id.slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        if entry.generation != 0 {
             self.free.push(id.slot);
         }
         self.policies[id.slot as usize].take()
@@ -538,18 +538,18 @@ impl Spd {
 
     /// A policy was used.
     pub fn used(&mut self, id: PolicyId, now_s: u64) {
-        if let Some(place) = self.places.get_mut(id.slot as usize).filter(|place| place.generation == id.generation)
-            && place.use_time_s != now_s
+        if let Some(entry) = self.ranked.get_mut(id.slot as usize).filter(|entry| entry.generation == id.generation)
+            && entry.use_time_s != now_s
         {
-            place.use_time_s = now_s;
+            entry.use_time_s = now_s;
         }
     }
 
     /// When a policy was used last, in seconds of wall time; 0 before that.
     #[must_use]
     pub fn use_time_s(&self, id: PolicyId) -> u64 {
-        let place = self.places.get(id.slot as usize).filter(|place| place.generation == id.generation);
-        place.map_or(0, |place| place.use_time_s)
+        let entry = self.ranked.get(id.slot as usize).filter(|entry| entry.generation == id.generation);
+        entry.map_or(0, |entry| entry.use_time_s)
     }
 
     /// What the clock says of a policy, and when to ask again.
@@ -561,14 +561,14 @@ impl Spd {
     }
 
     fn id(&self, slot: u32) -> PolicyId {
-        PolicyId { slot, generation: self.places[slot as usize].generation }
+        PolicyId { slot, generation: self.ranked[slot as usize].generation }
     }
 
     fn policy(&self, slot: u32) -> &Policy {
         self.policies[slot as usize].as_ref().expect("tables name policies that exist")
     }
 
-    fn key(&self, slot: u32) -> &Key {
+    fn key(&self, slot: u32) -> &LookupKey {
         &self.keys[slot as usize]
     }
 
@@ -579,6 +579,6 @@ impl Spd {
 }
 
 /// The place of a direction's and family's groups.
-fn chains(dir: Dir, family: Family) -> usize {
+fn group_slot(dir: Dir, family: Family) -> usize {
     dir as usize * 2 + usize::from(family == Family::V6)
 }

@@ -86,7 +86,7 @@ fn accept(template: &Template, states: &[&Sa], from: usize, verified: usize, if_
         return Some(from);
     }
     for (at, sa) in states.iter().enumerate().skip(from) {
-        if fits(template, sa, if_id) {
+        if matches_template(template, sa, if_id) {
             return Some(at + 1);
         }
         if sa.mode != Mode::Transport && at >= verified {
@@ -96,7 +96,7 @@ fn accept(template: &Template, states: &[&Sa], from: usize, verified: usize, if_
     template.optional.then_some(from)
 }
 
-fn fits(template: &Template, sa: &Sa, if_id: u32) -> bool {
+fn matches_template(template: &Template, sa: &Sa, if_id: u32) -> bool {
     sa.proto == template.proto
         && sa.mode == template.mode
         && (template.spi == 0 || template.spi == sa.spi)

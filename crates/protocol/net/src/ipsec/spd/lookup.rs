@@ -2,7 +2,7 @@
 //! have a better one.
 
 use crate::ipsec::selector::Flow;
-use crate::ipsec::spd::{Dir, FRONT_LINES, Group, NONE, PolicyId, Rank, Spd, Words, chains};
+use crate::ipsec::spd::{Dir, FRONT_LINES, Group, NONE, PolicyId, Rank, Spd, Words, group_slot};
 use crate::wire::ip::Family;
 use arrayvec::ArrayVec;
 use sealane_cpu::prefetch;
@@ -27,11 +27,11 @@ impl Spd {
     pub fn lookup(&self, dir: Dir, flow: &Flow, if_id: u32) -> Option<PolicyId> {
         let (family, words) = Words::of(flow)?;
         let mut best: Best = None;
-        for group in &self.groups[chains(dir, family)] {
-            if cannot_win(best, group) {
+        for group in &self.groups[group_slot(dir, family)] {
+            if is_beaten(best, group) {
                 break;
             }
-            self.ask(group, self.hash_in(group, family, &words), &words, flow.mark, if_id, &mut best);
+            self.best_in_group(group, self.hash_in(group, family, &words), &words, flow.mark, if_id, &mut best);
         }
         best.map(|(_, slot)| self.id(slot))
     }
@@ -51,23 +51,23 @@ impl Spd {
             return;
         }
         // A look-up in many groups has much to overlap by itself.
-        let groups = self.groups[chains(dir, Family::V4)].len().max(self.groups[chains(dir, Family::V6)].len());
+        let groups = self.groups[group_slot(dir, Family::V4)].len().max(self.groups[group_slot(dir, Family::V6)].len());
         if groups > FEW_GROUPS && self.policies.len() < VERY_MANY {
             each.for_each(|(flow, found)| *found = self.lookup(dir, flow, if_id));
         } else {
             let chunks = flows.chunks(FLOWS).zip(out.chunks_mut(FLOWS));
-            chunks.for_each(|(flows, found)| self.lookup_some(dir, flows, if_id, found));
+            chunks.for_each(|(flows, found)| self.lookup_chunk(dir, flows, if_id, found));
         }
         for id in out.iter().take(flows.len()).flatten() {
             prefetch(&self.policies[id.slot as usize], FRONT_LINES);
         }
     }
 
-    fn lookup_some(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut [Option<PolicyId>]) {
+    fn lookup_chunk(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut [Option<PolicyId>]) {
         let mut hashes = [[0; GROUPS]; FLOWS];
         let words: ArrayVec<Option<(Family, Words)>, FLOWS> = flows.iter().map(Words::of).collect();
         let each = || words.iter().enumerate().filter_map(|(i, words)| Some((i, words.as_ref()?)));
-        let groups = |family: Family| &self.groups[chains(dir, family)];
+        let groups = |family: Family| &self.groups[group_slot(dir, family)];
         for (i, (family, words)) in each() {
             for (hash, group) in hashes[i].iter_mut().zip(groups(*family)) {
                 *hash = self.hash_in(group, *family, words);
@@ -80,18 +80,18 @@ impl Spd {
         for (i, (family, _)) in each() {
             for slot in hashes[i].iter().zip(groups(*family)).filter_map(|(hash, group)| group.table.first(*hash)) {
                 prefetch(self.key(slot), 1);
-                prefetch(&self.places[slot as usize], 1);
+                prefetch(&self.ranked[slot as usize], 1);
             }
         }
         for (((words, hashes), flow), found) in words.iter().zip(&hashes).zip(flows).zip(out) {
             *found = words.as_ref().and_then(|(family, words)| {
                 let mut best: Best = None;
                 for (at, group) in groups(*family).iter().enumerate() {
-                    if cannot_win(best, group) {
+                    if is_beaten(best, group) {
                         break;
                     }
                     let hash = hashes.get(at).copied().unwrap_or_else(|| self.hash_in(group, *family, words));
-                    self.ask(group, hash, words, flow.mark, if_id, &mut best);
+                    self.best_in_group(group, hash, words, flow.mark, if_id, &mut best);
                 }
                 best.map(|(_, slot)| self.id(slot))
             });
@@ -105,12 +105,12 @@ impl Spd {
 
     /// Looks for a better policy in a group.
     #[inline(always)]
-    fn ask(&self, group: &Group, hash: u32, words: &Words, mark: u32, if_id: u32, best: &mut Best) {
+    fn best_in_group(&self, group: &Group, hash: u32, words: &Words, mark: u32, if_id: u32, best: &mut Best) {
         let mut slot = self.head(group, hash, &words.under(&group.words));
         while slot != NONE {
             let key = self.key(slot);
             if key.if_id == if_id && key.mark.matches(mark) {
-                let rank = self.places[slot as usize].rank;
+                let rank = self.ranked[slot as usize].rank;
                 if best.is_none_or(|(best, _)| rank < best) {
                     *best = Some((rank, slot));
                 }
@@ -121,6 +121,6 @@ impl Spd {
     }
 }
 
-fn cannot_win(best: Best, group: &Group) -> bool {
+fn is_beaten(best: Best, group: &Group) -> bool {
     best.is_some_and(|(rank, _)| rank < group.best)
 }

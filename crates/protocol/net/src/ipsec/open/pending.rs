@@ -11,14 +11,14 @@ use crate::ipsec::sa::{Hot, SaId};
 use arrayvec::ArrayVec;
 
 /// Their jobs, and what they may change by association.
-pub(super) struct Unsettled<'j> {
+pub(super) struct Pending<'j> {
     pub(super) jobs: &'j mut Jobs,
     ids: ArrayVec<SaId, BURST>,
-    of: ArrayVec<Ahead, BURST>,
+    entries: ArrayVec<PendingSa, BURST>,
 }
 
 /// What those of one association may change.
-struct Ahead {
+struct PendingSa {
     /// The highest number that the window may have seen then.
     top: u64,
     packets: u64,
@@ -28,24 +28,24 @@ struct Ahead {
     waits: bool,
 }
 
-impl<'j> Unsettled<'j> {
+impl<'j> Pending<'j> {
     /// None yet.
     pub(super) fn new(jobs: &'j mut Jobs) -> Self {
         jobs.clear();
-        Unsettled { jobs, ids: ArrayVec::new(), of: ArrayVec::new() }
+        Pending { jobs, ids: ArrayVec::new(), entries: ArrayVec::new() }
     }
 
     /// Whether the next packet, which carries `seq` and is taken for number `whole`, is to wait for what is in front of it.
     #[inline]
     pub(super) fn must_wait(&mut self, id: SaId, hot: &Hot, window: &Window, seq: u32, whole: u64) -> bool {
         let Some(at) = self.find(id) else { return false };
-        let ahead = &mut self.of[at];
-        ahead.waits = ahead.waits
-            || hot.packets_left <= ahead.packets
-            || hot.bytes_left <= ahead.bytes
-            || !window.is_above(whole, ahead.top)
-                && (!window.would_say_the_same(seq, ahead.top) || is_twice(window, id, whole, self.jobs));
-        ahead.waits
+        let entry = &mut self.entries[at];
+        entry.waits = entry.waits
+            || hot.packets_left <= entry.packets
+            || hot.bytes_left <= entry.bytes
+            || !window.is_above(whole, entry.top)
+                && (!window.would_say_the_same(seq, entry.top) || is_duplicate(window, id, whole, self.jobs));
+        entry.waits
     }
 
     /// Another one is going to be opened, of `len` bytes; its job is there.
@@ -53,14 +53,14 @@ impl<'j> Unsettled<'j> {
     pub(super) fn push(&mut self, id: SaId, window: &Window, whole: u64, len: usize) {
         let at = self.find(id).unwrap_or_else(|| {
             self.ids.push(id);
-            self.of.push(Ahead { top: window.top(), packets: 0, bytes: 0, waits: false });
-            self.of.len() - 1
+            self.entries.push(PendingSa { top: window.top(), packets: 0, bytes: 0, waits: false });
+            self.entries.len() - 1
         });
-        let ahead = &mut self.of[at];
-        ahead.packets += 1;
-        ahead.bytes += len as u64;
-        if whole > ahead.top && window.may_move_to(whole) {
-            ahead.top = whole;
+        let entry = &mut self.entries[at];
+        entry.packets += 1;
+        entry.bytes += len as u64;
+        if whole > entry.top && window.may_move_to(whole) {
+            entry.top = whole;
         }
     }
 
@@ -76,6 +76,6 @@ impl<'j> Unsettled<'j> {
 
 /// Whether a job has this number already.
 #[cold]
-fn is_twice(window: &Window, id: SaId, whole: u64, jobs: &[Job]) -> bool {
-    window.size_pkts() != 0 && jobs.iter().any(|job| job.sa == id && job.named.number() == whole)
+fn is_duplicate(window: &Window, id: SaId, whole: u64, jobs: &[Job]) -> bool {
+    window.size_pkts() != 0 && jobs.iter().any(|job| job.sa == id && job.spi_seq.number() == whole)
 }
