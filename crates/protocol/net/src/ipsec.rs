@@ -1,15 +1,17 @@
 //! IPsec as Linux has it (`net/xfrm`): ESP (RFC 4303), AH (RFC 4302), ESP in UDP (RFC 3948), security associations and
 //! policies (RFC 4301).
 //!
-//! Control, top to bottom: [`transform`] resolves the kernel's algorithm names once and prepares keys; [`sa`] is a security
-//! association, [`sad`] the database of them, by handle, by what an inbound packet names, by what a policy's template asks
-//! for; [`selector`] and [`spd`] say which traffic needs which.
+//! Control path, top to bottom: [`transform`] resolves the kernel's algorithm names once and prepares keys; [`sa`] is a
+//! security association and [`sad`] their database, indexed by handle, by the fields of inbound packets and by those of
+//! policy templates; [`selector`] and [`spd`] select the traffic to protect.
 //!
-//! Data: [`seal`] and [`open`] take bursts of packets, each lying in a buffer with room around it ([`packet`]), through
-//! three steps: what depends on state (sequence number, window, lifetime), one [`burst`] of crypto over many associations, and
-//! what only an authentic packet may change. The second needs no tables and may be run elsewhere. [`encap`] and [`decap`] are the modes, [`ah`] what AH covers, [`replay`] the
-//! window, [`seq`] the sequence numbers that are never used twice, [`lifetime`] the limits, [`mtu`] the overhead, [`icmp`] what is told about it.
-//! A packet that fails gets one [`drop::DropReason`]; what a key manager must hear of is an [`event::Event`].
+//! Data path: [`seal`] and [`open`] take bursts of packets, each in a buffer with room around it ([`packet`]), through
+//! three phases: `begin` does everything that depends on state (sequence number, window, lifetime), [`burst`] runs the
+//! crypto for many associations at once, and `end` applies the changes that only an authentic packet may cause. The
+//! second phase needs no tables and may run elsewhere. [`encap`] and [`decap`] implement the modes, [`ah`] the fields
+//! that AH covers, [`replay`] the window, [`seq`] sequence numbers that are never used twice, [`lifetime`] the limits,
+//! [`mtu`] the overhead and [`icmp`] path MTU discovery. A dropped packet has one [`drop::DropReason`]; an
+//! [`event::Event`] is a message for the key manager.
 
 pub mod ah;
 pub mod burst;

@@ -1,4 +1,4 @@
-//! What AH covers (RFC 4302 section 3.3.3.1, appendix A; `net/ipv4/ah4.c`, `net/ipv6/ah6.c`).
+//! The coverage of AH's ICV (RFC 4302 section 3.3.3.1, appendix A; `net/ipv4/ah4.c`, `net/ipv6/ah6.c`).
 //!
 //! ```text
 //!   0 next header   1 length in words of 4, minus 2   2 reserved   4 SPI   8 sequence number   12 ICV, padding
@@ -14,15 +14,15 @@ pub const FIXED_LEN: usize = 12;
 /// The longest IP headers that are covered, in bytes: IPv4's longest, or IPv6's with 216 bytes of extension headers.
 pub const MAX_HEADERS_LEN: usize = 256;
 
-/// IP headers with what changes on the way set to 0.
+/// IP headers with the fields that change in transit set to 0.
 pub(crate) type Headers = ArrayVec<u8, MAX_HEADERS_LEN>;
 
-/// IPv4's options that do not change (RFC 4302 appendix A1, as the kernel has it): security (130), extended security (133),
-/// commercial security (134), router alert (148), and 149.
+/// IPv4 options that do not change in transit (RFC 4302 appendix A1, as in the kernel): security (130), extended
+/// security (133), commercial security (134), router alert (148), and 149.
 const IMMUTABLE: [u8; 5] = [130, 133, 134, 148, 149];
 
-/// The covered form of IP headers, `leaving` or arrived; `None` when they are too long, malformed, or of a form that has to
-/// be predicted.
+/// Returns IP headers in the form that the ICV covers, for a packet that leaves or has arrived. Returns `None` if they
+/// are too long, malformed, or would have to be predicted.
 pub(crate) fn covered(headers: &[u8], family: Family, leaving: bool) -> Option<Headers> {
     let mut out = Headers::new();
     out.try_extend_from_slice(headers).ok()?;
@@ -51,7 +51,7 @@ fn v4(header: &mut [u8], leaving: bool) -> Option<()> {
         let option = header.get_mut(at..at + len).filter(|option| option.len() >= 2)?;
         match kind {
             kind if IMMUTABLE.contains(&kind) => {}
-            // Source routes: the last address is the destination that it will arrive with.
+            // Source routes: the last address is the destination on arrival.
             131 | 137 => {
                 let last = *option.last_chunk::<4>().filter(|_| len >= 6)?;
                 option.fill(0);
@@ -76,7 +76,7 @@ fn v6(headers: &mut [u8]) -> Option<()> {
         let header = headers.get_mut(at..at + len)?;
         match next {
             proto::HOP_BY_HOP | proto::DESTINATION => options(&mut header[2..])?,
-            // With segments left, the last address would have to be predicted; type 0 is forbidden (RFC 5095).
+            // With segments left, the final address would have to be predicted; type 0 is forbidden (RFC 5095).
             proto::ROUTING if header[3] != 0 => return None,
             proto::ROUTING => {}
             _ => return None,
@@ -86,7 +86,7 @@ fn v6(headers: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Wipes the data of the options that say of themselves that they change on the way (RFC 8200 section 4.2).
+/// Zeroes the data of options whose type says that it may change in transit (RFC 8200 section 4.2).
 fn options(mut rest: &mut [u8]) -> Option<()> {
     while let [kind, tail @ ..] = rest {
         if *kind == 0 {

@@ -1,9 +1,9 @@
-//! The crypto of a burst: one call for all packets whose algorithm is an AEAD, one for those of a MAC, one for AH, over
-//! whatever keys. Everything is done in place.
+//! The crypto of a burst: one call for all packets with an AEAD, one for those with a MAC and one for AH, whatever
+//! their keys. Everything is done in place.
 //!
-//! [`run`] needs no database: what [`begin`](crate::ipsec::seal::begin) found out about a packet is its [`Job`], which borrows
-//! nothing, so that packets in buffers of their own, their jobs and keys may go to another thread, or to a device, and come
-//! back for [`end`](crate::ipsec::seal::end).
+//! [`run`] needs no database: [`begin`](crate::ipsec::seal::begin) puts everything it found out about a packet into a
+//! [`Job`], which borrows nothing. So packets in buffers of their own, with their jobs and keys, can be moved to
+//! another thread or to a device, and come back for [`end`](crate::ipsec::seal::end).
 
 use crate::ipsec::ah::{self, Headers};
 use crate::ipsec::packet::Packet;
@@ -18,13 +18,13 @@ use sealane_crypto::mac::{self, MacOp, MacTfm, VerifyOp};
 pub use sealane_crypto::skcipher::Direction;
 use sealane_crypto::{OpError, Status};
 
-/// How many packets go to the drivers together.
+/// The maximum number of packets that go to the drivers together.
 pub const BURST: usize = 64;
 
-/// How many AH packets do: their headers are copied.
+/// The same for AH packets, whose headers are copied.
 const AH_BURST: usize = 16;
 
-/// What is to be computed.
+/// The computation for a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     /// An AEAD over text and tag.
@@ -35,40 +35,41 @@ pub(crate) enum Task {
     Ah,
 }
 
-/// The crypto of one packet: where its parts lie in its buffer, and what belongs to it beside them. It borrows nothing.
+/// The crypto of one packet: offsets of its parts in the buffer, and the inputs that are not in the packet. It borrows
+/// nothing.
 #[derive(Clone, Copy)]
 pub struct Job {
     pub(crate) task: Task,
-    /// Which packet of the burst it is for.
+    /// The index of its packet in the burst.
     pub(crate) at: u8,
     pub(crate) icv_len: u8,
     pub(crate) iv_len: u8,
-    /// Whether sequence numbers are extended: what is authenticated has the high half in it.
+    /// Whether sequence numbers are extended: their high half is authenticated too.
     pub(crate) esn: bool,
-    /// Whether `iv` is the IV, and not what lies behind the ESP header.
+    /// Whether the IV is `iv` instead of the bytes behind the ESP header.
     pub(crate) chained: bool,
-    /// Inbound, whether the headers in front are described and do not lie in the buffer.
+    /// Inbound: whether the outer headers are described and not in the buffer.
     pub(crate) described: bool,
-    /// Length of the IP headers in front of AH or ESP, from the packet's start on.
+    /// Length of the IP headers in front of AH or ESP, from the packet's start.
     pub(crate) ip_len: u32,
-    /// Inbound, where the number of the next protocol lies in them.
+    /// Inbound: the offset in these headers of the next protocol's number.
     pub(crate) next_at: u32,
-    /// Inbound, the source port, where the packet came in UDP.
+    /// Inbound: the UDP source port, if the packet came in UDP.
     pub(crate) port: Option<u16>,
     pub(crate) sa: SaId,
-    /// ESP or AH header.
+    /// The ESP or AH header.
     pub(crate) head_at: u32,
-    /// What an AEAD encrypts. What lies between the header and this is authenticated with it.
+    /// The text that an AEAD encrypts. The bytes between the header and the text are authenticated with it.
     pub(crate) text_at: u32,
     pub(crate) icv_at: u32,
-    /// A UDP header whose checksum is to be computed at the end; 0 for none.
+    /// A UDP header whose checksum is computed at the end; 0 for none.
     pub(crate) udp6_at: u32,
-    /// SPI and whole sequence number: what is authenticated where numbers are extended.
+    /// SPI and whole sequence number, which are authenticated if numbers are extended.
     pub(crate) spi_seq: SpiSeq,
     pub(crate) iv: [u8; 16],
 }
 
-/// SPI and sequence number, in the order of the network.
+/// SPI and 64-bit sequence number in network byte order.
 #[derive(Clone, Copy)]
 pub(crate) struct SpiSeq([u8; 12]);
 
@@ -87,18 +88,18 @@ impl SpiSeq {
 }
 
 impl Job {
-    /// The high half, where it is authenticated.
+    /// The high half of the sequence number if it is authenticated, else nothing.
     fn high(&self) -> &[u8] {
         if self.esn { &self.spi_seq.0[4..8] } else { &[] }
     }
 
-    /// Which packet of the burst it is for.
+    /// The index of its packet in the burst.
     #[must_use]
     pub fn packet(&self) -> usize {
         self.at.into()
     }
 
-    /// By which association.
+    /// Its association.
     #[must_use]
     pub fn sa(&self) -> SaId {
         self.sa
@@ -108,12 +109,12 @@ impl Job {
 /// The jobs of a burst, in the order of its packets.
 pub type Jobs = ArrayVec<Job, BURST>;
 
-/// The keys of a burst's jobs: one for each run of jobs of one association.
+/// The keys of a burst's jobs, one for each run of jobs with the same association.
 #[derive(Default)]
 pub struct Keys(ArrayVec<(SaId, Option<Key>), BURST>);
 
 impl Keys {
-    /// Gathers them.
+    /// Gathers the keys of these jobs.
     pub(crate) fn gather(&mut self, jobs: &[Job], key: impl Fn(SaId) -> Option<Key>) {
         self.0.clear();
         for job in jobs {
@@ -123,25 +124,25 @@ impl Keys {
         }
     }
 
-    /// Forgets them.
+    /// Drops the keys.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// For a walk through the jobs that they were gathered for.
+    /// A cursor for the jobs that they were gathered for.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { keys: &self.0 }
     }
 }
 
-/// Keys in the order of their jobs.
+/// Iterates over keys in the order of their jobs.
 pub struct Cursor<'k> {
     keys: &'k [(SaId, Option<Key>)],
 }
 
 impl<'k> Cursor<'k> {
-    /// The key of a job, which is not before the one asked for last; `None` when its association was gone.
+    /// The key of a job, which must not precede the job of the last call; `None` if its association no longer existed.
     pub fn of(&mut self, job: &Job) -> Option<&'k Key> {
         while let [(sa, key), rest @ ..] = self.keys {
             if *sa == job.sa {
@@ -153,7 +154,7 @@ impl<'k> Cursor<'k> {
     }
 }
 
-/// A packet on its way through the crypto.
+/// A packet with its job and key.
 pub struct Item<'p, 'b> {
     pub(crate) job: &'p Job,
     key: &'p Crypt,
@@ -163,15 +164,15 @@ pub struct Item<'p, 'b> {
 }
 
 impl<'p, 'b> Item<'p, 'b> {
-    /// A packet, its job, and the key of the job's association.
+    /// Joins a packet, its job, and the key of the job's association.
     #[must_use]
     pub fn new(job: &'p Job, key: &'p Key, packet: &'p mut Packet<'b>) -> Self {
-        // A key of another kind than the job was made for seals nothing.
+        // A key of another kind than the job's cannot be used.
         let fits = matches!((job.task, &key.0), (Task::Aead, Crypt::Aead(_)) | (Task::Mac | Task::Ah, Crypt::Mac(_)));
         Item { done: if fits { Ok(()) } else { Err(OpError::Driver) }, ..Item::of(job, &key.0, packet) }
     }
 
-    /// With the key that the job was made for.
+    /// The same with the key that the job was made for.
     pub(crate) fn of(job: &'p Job, key: &'p Crypt, packet: &'p mut Packet<'b>) -> Self {
         Item { job, key, packet, done: Ok(()) }
     }
@@ -181,10 +182,10 @@ impl<'p, 'b> Item<'p, 'b> {
     }
 }
 
-/// The status of a job that nobody has run.
+/// The status of a job that was not run.
 pub const NOT_RUN: Status = Err(OpError::Driver);
 
-/// Seals or opens all items, each as if it was alone. It may run in any thread, and needs nothing but them.
+/// Seals or opens all items independently of each other, in any thread.
 pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {
     for items in items.chunks_mut(BURST) {
         aeads(dir, items);
@@ -203,8 +204,8 @@ pub fn run(dir: Direction, items: &mut [Item<'_, '_>]) {
     }
 }
 
-/// Runs the jobs of packets with keys that were gathered for them: what became of each job. One whose association was gone is
-/// not run.
+/// Runs the jobs of packets with keys gathered for them, and returns the status of each job. A job whose association no
+/// longer exists is not run.
 pub fn run_with<'p, 'b: 'p>(
     dir: Direction,
     packets: impl Iterator<Item = &'p mut Packet<'b>>,
@@ -227,7 +228,7 @@ pub fn run_with<'p, 'b: 'p>(
     done
 }
 
-/// IPv6 has no UDP without checksum.
+/// Computes the UDP checksum, which IPv6 requires.
 fn udp6_checksum(packet: &mut Packet<'_>, udp_at: usize) {
     let start = packet.start();
     let bytes = &mut packet.bytes_mut()[..];
@@ -269,7 +270,8 @@ fn aeads(dir: Direction, items: &mut [Item<'_, '_>]) {
         let Crypt::Aead(tfm) = key else { unreachable!("the key is of the job's kind") };
         all.push((parts(job, packet), tfm));
     }
-    // Not collected: that would make room for a whole burst elsewhere and move it here, also for one packet.
+    // `extend` instead of `collect`: collecting would build a whole burst elsewhere and move it here, even for one
+    // packet.
     let mut ops: ArrayVec<AeadOp<'_>, BURST> = ArrayVec::new();
     ops.extend(all.iter_mut().map(|(parts, tfm)| AeadOp {
         tfm,
@@ -288,7 +290,7 @@ fn aeads(dir: Direction, items: &mut [Item<'_, '_>]) {
     ran.zip(statuses).for_each(|(item, status)| item.done = status);
 }
 
-/// A message of `N` pieces, of which the last may be empty, and its tag.
+/// A message in `N` pieces, of which the last may be empty, and its tag.
 struct Tagged<'a, const N: usize> {
     data: [&'a [u8]; N],
     tag: &'a mut [u8],
@@ -296,7 +298,7 @@ struct Tagged<'a, const N: usize> {
 }
 
 impl<const N: usize> Tagged<'_, N> {
-    /// Drivers are fastest with few pieces.
+    /// The pieces without an empty last one: drivers are fastest with few pieces.
     fn pieces(&self) -> &[&[u8]] {
         if self.data[N - 1].is_empty() { &self.data[..N - 1] } else { &self.data }
     }
@@ -346,10 +348,10 @@ fn macs(dir: Direction, items: &mut [Item<'_, '_>]) {
     ran.zip(statuses).for_each(|(item, status)| item.done = status);
 }
 
-/// The covered form of IP headers and AH, its ICV 0.
+/// IP headers and AH in the form that the ICV covers, with the ICV set to 0.
 type AhHead = ArrayVec<u8, { ah::MAX_HEADERS_LEN + ah::FIXED_LEN + MAX_ICV_LEN }>;
 
-/// Joins them; `None` when the headers cannot be covered.
+/// Joins IP headers and AH; `None` if the headers cannot be covered.
 fn ah_head(job: &Job, packet: &Packet<'_>, leaving: bool) -> Option<AhHead> {
     let bytes = packet.bytes();
     let ip_len = job.ip_len as usize;

@@ -1,4 +1,4 @@
-//! Inbound modes: what is left when the headers around it are taken away (`net/xfrm/xfrm_input.c`).
+//! Inbound modes: removal of the outer headers (`net/xfrm/xfrm_input.c`).
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::{BEET_MAX_LEN, put_v6_fields};
@@ -15,21 +15,21 @@ const ECN_MASK: u8 = 3;
 /// Don't fragment, in the byte of IPv4's flags.
 const DF: u8 = 0x40;
 
-/// What was opened, in the packet's own bytes.
+/// The location of an opened payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Payload {
-    /// Length of the IP headers before it, from the packet's start on. Not used where they are described.
+    /// Length of the IP headers before it, from the packet's start. Unused where the headers are described.
     pub(crate) headers_len: usize,
-    /// The byte in there that names ESP, AH or UDP.
+    /// The offset in the headers of the byte that holds the protocol number of ESP, AH or UDP.
     pub(crate) next_at: usize,
     /// The payload in the buffer.
     pub(crate) at: usize,
     pub(crate) end: usize,
-    /// Its protocol.
+    /// Its protocol number.
     pub(crate) next: u8,
 }
 
-/// Takes the outer headers away: those that lie in front, or those that `outer` describes.
+/// Removes the outer headers, which lie in front of the payload or are described by `outer`.
 pub(crate) fn unwrap(
     sa: &Sa,
     packet: &mut Packet<'_>,
@@ -55,7 +55,7 @@ fn tunnel(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&Ou
     }
     let outer_tos = outer.map_or_else(|| ds_field(packet.bytes(), sa.family()), |outer| outer.tos);
     packet.set(payload.at, payload.end);
-    // Padding for traffic flow confidentiality lies behind the inner packet.
+    // Padding for traffic flow confidentiality follows the inner packet.
     let walk = Walk::find(packet.bytes()).ok().filter(|walk| walk.family == family).ok_or(DropReason::Malformed)?;
     packet.set(payload.at, payload.at + walk.end);
     let tos = ds_field(packet.bytes(), family);
@@ -63,7 +63,7 @@ fn tunnel(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&Ou
     if sa.flags.decap_dscp {
         new = outer_tos & !ECN_MASK | tos & ECN_MASK;
     }
-    // RFC 6040 section 4.2, but that the kernel lets pass what was not capable of ECN.
+    // RFC 6040 section 4.2, except that, like the kernel, packets that are not ECN-capable pass.
     if !sa.flags.noecn && outer_tos & ECN_MASK == 3 && new & ECN_MASK != 0 {
         new |= 3;
     }
@@ -82,16 +82,16 @@ fn transport(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload) -> Result<(), 
     set_total_len(packet.bytes_mut(), sa.family()).map_err(|_| DropReason::InMode)
 }
 
-/// Transport mode for a payload without headers in front: those that are described are written.
+/// Transport mode with described headers: they are written in front of the payload.
 fn transport_described(packet: &mut Packet<'_>, payload: &Payload, outer: &OuterHeader) -> Result<(), DropReason> {
     let (at, end) = room_before(packet, payload.at, payload.end, outer.ip_len())?;
     packet.set(at, end);
     outer.write_ip(packet.bytes_mut(), payload.next).map_err(|_| DropReason::InMode)
 }
 
-/// Makes room for a header of `len` bytes in front of what lies in the buffer from `at` to `end`, which moves back where the
-/// buffer begins too close before it: trailer and ICV behind it are of no use any more. Returns where the header starts and
-/// the payload ends.
+/// Makes room for a header of `len` bytes in front of the payload at `at..end`. If the buffer begins too close before
+/// the payload, the payload moves back over trailer and ICV, which are no longer needed. Returns the start of the
+/// header and the end of the payload.
 fn room_before(packet: &mut Packet<'_>, at: usize, end: usize, len: usize) -> Result<(usize, usize), DropReason> {
     let Some(missing) = len.checked_sub(at) else { return Ok((at - len, end)) };
     if end + missing > packet.room() {
@@ -104,14 +104,14 @@ fn room_before(packet: &mut Packet<'_>, at: usize, end: usize, len: usize) -> Re
 fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&OuterHeader>) -> Result<(), DropReason> {
     let Payload { mut at, mut end, mut next, .. } = *payload;
     let headers = packet.bytes();
-    // A description has neither an identification nor a flow label.
+    // A description has no identification and no flow label.
     let (tos, id, frag, ttl, label) = match (outer, sa.family()) {
         (Some(outer), Family::V4) => {
             (outer.tos, [0; 2], [if outer.dont_fragment { DF } else { 0 }, 0], outer.ttl, [0; 3])
         }
         (Some(outer), Family::V6) => (outer.tos, [0; 2], [DF, 0], outer.ttl, [0; 3]),
         (None, Family::V4) => (headers[1], [headers[4], headers[5]], [headers[6], headers[7]], headers[8], [0; 3]),
-        // What came over IPv6 has no fragments, and must not become any.
+        // A packet that came over IPv6 is not fragmented, and must not be from here on.
         (None, Family::V6) => {
             let label = [headers[1] & 0x0f, headers[2], headers[3]];
             (ds_field(headers, Family::V6), [0; 2], [DF, 0], headers[7], label)
@@ -155,6 +155,6 @@ fn beet(sa: &Sa, packet: &mut Packet<'_>, payload: &Payload, outer: Option<&Oute
     packet.set(at, end);
     let family = crate::ipsec::selector::family_of(sa.selector.source);
     set_total_len(packet.bytes_mut(), family).map_err(|_| DropReason::InMode)?;
-    // The extension headers of IPv6 are the peer's.
+    // The IPv6 extension headers come from the peer, so they are checked.
     Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed).map(|_| ())
 }

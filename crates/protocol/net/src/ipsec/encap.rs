@@ -1,4 +1,4 @@
-//! Outbound modes: the headers around what is sealed (`net/xfrm/xfrm_output.c`).
+//! Outbound modes: the headers around the sealed payload (`net/xfrm/xfrm_output.c`).
 //!
 //! ```text
 //!  tunnel      outer IP | UDP? | ESP | IV | inner IP, payload | trailer | ICV
@@ -29,24 +29,25 @@ const ECN_MASK: u8 = 3;
 const ECN_CE: u8 = 3;
 const ECN_ECT_0: u8 = 2;
 
-/// Where things lie in the buffer after a packet was wrapped.
+/// Offsets in the buffer after a packet was wrapped.
 #[derive(Clone, Copy)]
 pub(crate) struct Wrapped {
     /// The outermost IP header.
     pub(crate) at: usize,
     pub(crate) family: Family,
-    /// Behind the IP headers: UDP, ESP or AH.
+    /// The header behind the IP headers: UDP, ESP or AH.
     pub(crate) upper_at: usize,
-    /// What is sealed.
+    /// The payload to be sealed.
     pub(crate) payload_at: usize,
-    /// Its protocol.
+    /// Its protocol number.
     pub(crate) next: u8,
-    /// The sum of an outer IPv4 header without its length, where it is known: what has just been written byte by byte is slow
-    /// to read again. It never is 0, and nothing but one register.
+    /// The sum of a new outer IPv4 header without its length, kept because bytes that were just written one by one are
+    /// slow to read back. It is never 0, so the option fits in one register.
     pub(crate) sum: Option<NonZeroU32>,
 }
 
-/// Bytes between the IP headers, or the front where these are only described, and what is sealed.
+/// Bytes between the IP headers, or the start of the packet where these are only described, and the payload to be
+/// sealed.
 fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
     match sa.proto {
         Proto::Esp if described => ESP_LEN + usize::from(hot.iv_len),
@@ -55,9 +56,9 @@ fn gap(sa: &Sa, hot: &Hot, described: bool) -> usize {
     }
 }
 
-/// Puts IP headers where they belong. Lengths and IPv4's checksum are for later. With `describe`, of an association with UDP,
-/// they are described there instead, and neither they nor UDP's header are written; but for a packet in transport mode with options
-/// or extension headers, which no description can carry.
+/// Places the IP headers; lengths and IPv4's checksum are written later. If the association uses UDP and `describe` is
+/// given, the IP and UDP headers are described there instead of written. The exception are packets in transport mode
+/// that have options or extension headers, which a description cannot hold.
 #[inline(always)]
 pub(crate) fn wrap(
     sa: &Sa,
@@ -73,7 +74,7 @@ pub(crate) fn wrap(
     }
 }
 
-/// The description of an outer header of an association's own.
+/// Describes an outer header that is made from the association.
 fn description(sa: &Sa, tos: u8, ttl: u8, df: u8) -> OuterHeader {
     let dont_fragment = sa.outer.family() == Family::V4 && df & DF != 0;
     OuterHeader { source: sa.src, destination: sa.dst, tos, ttl, dont_fragment, ports: ports(sa) }
@@ -83,10 +84,10 @@ fn ports(sa: &Sa) -> Option<(u16, u16)> {
     sa.encap.map(|encap| (encap.sport, encap.dport))
 }
 
-/// What the outer header takes from the inner one.
+/// The fields that the outer header takes from the inner one.
 struct Inner {
     tos: u8,
-    /// Flags and fragment offset of IPv4; for IPv6 as if fragmentation were forbidden.
+    /// Flags and fragment offset of IPv4. IPv6 counts as if fragmentation were forbidden.
     frag: [u8; 2],
     id: [u8; 2],
     ttl: u8,
@@ -162,7 +163,7 @@ fn tunnel(
     Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum })
 }
 
-/// Traffic class and flow label.
+/// Writes version, traffic class and flow label.
 pub(crate) fn put_v6_fields(header: &mut [u8], tos: u8, label: [u8; 3]) {
     header[0] = 0x60 | tos >> 4;
     header[1] = tos << 4 | label[0] & 0x0f;
@@ -227,7 +228,8 @@ fn beet(
         packet.set(start, start + walk.end);
         let options_len = walk.upper_at - V4_HEADER_LEN;
         if options_len > 0 {
-            // In front of the options comes a header of 4 bytes, and 4 of padding when they are a multiple of 8 long.
+            // The options are preceded by a header of 4 bytes, and by 4 bytes of padding if their length is a multiple
+            // of 8.
             let len = BEET_MAX_LEN - (options_len & 4);
             payload_at -= len;
             let header = &mut packet.buf()[payload_at..payload_at + len];

@@ -1,23 +1,24 @@
-//! What a key manager must hear of (the `XFRM_MSG_`s that the kernel multicasts by itself).
+//! Events for the key manager: the messages that the kernel multicasts of its own accord (`XFRM_MSG_...`).
 
 use crate::ipsec::id::SaId;
 use crate::ipsec::selector::{Flow, Mark};
 use core::net::IpAddr;
 
-/// An event. Messages need more than this says; the state or policy named has it.
+/// An event. Further fields of the message come from the named state or policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A state reached a soft limit (`XFRM_MSG_EXPIRE`, not hard).
     SoftExpire(SaId),
-    /// A state reached a hard limit (`XFRM_MSG_EXPIRE`, hard). It is of no use any more; who is told deletes it.
+    /// A state reached a hard limit (`XFRM_MSG_EXPIRE`, hard) and cannot be used any more. The receiver of the event
+    /// deletes it.
     HardExpire(SaId),
     /// A policy wants a state that does not exist (`XFRM_MSG_ACQUIRE`).
     Acquire {
-        /// The larval state that stands for it until the key manager has answered.
+        /// The larval state that takes its place until the key manager has answered.
         state: SaId,
         /// The policy's index.
         policy: u32,
-        /// The packet that asked.
+        /// The flow of the packet that needs it.
         flow: Flow,
         /// The policy's mark.
         mark: Mark,
@@ -26,13 +27,13 @@ pub enum Event {
     Mapping {
         /// The state.
         state: SaId,
-        /// The address that they come from now.
+        /// The new source address.
         address: IpAddr,
-        /// The UDP port.
+        /// The new UDP port.
         port: u16,
     },
-    /// The last number sent or the highest one received has come to where it is to be told
-    /// ([`Sad::watch_numbers`](crate::ipsec::sad::Sad::watch_numbers)); nothing more is said until that is set anew.
+    /// The last number sent or the highest one received reached the value set by
+    /// [`Sad::watch_numbers`](crate::ipsec::sad::Sad::watch_numbers). There is no further event until it is set again.
     Numbers(SaId),
     /// Most of the leased sequence numbers are used: lease more, see [`crate::ipsec::seq`].
     LeaseLow(SaId),

@@ -1,5 +1,5 @@
-//! Path MTU discovery (RFC 1191, RFC 8201, RFC 4301 section 8.2): what a sender is told whose packet does not fit once it is
-//! sealed, and what the path tells about packets that were sealed here.
+//! Path MTU discovery (RFC 1191, RFC 8201, RFC 4301 section 8.2): errors to senders whose packets would be too big once
+//! sealed, and errors received about sealed packets.
 //!
 //! ```text
 //!  ICMP    0 type 3  1 code 4  2 checksum  4 unused  6 MTU   8 the packet's start
@@ -14,19 +14,19 @@ use crate::wire::proto;
 use crate::wire::walk::{Walk, addresses, set_total_len};
 use core::net::IpAddr;
 
-/// Header of ICMP and ICMPv6.
+/// Length of the headers of ICMP and ICMPv6.
 const ICMP_LEN: usize = 8;
 
-/// How long an error for IPv4 may be (RFC 1812 section 4.3.2.3).
+/// The maximum length of an IPv4 error (RFC 1812 section 4.3.2.3).
 const V4_MAX_LEN: usize = 576;
 
-/// How long an error for IPv6 may be: what every link carries (RFC 4443 section 2.4).
+/// The maximum length of an IPv6 error, which is the minimum MTU (RFC 4443 section 2.4).
 const V6_MAX_LEN: usize = 1280;
 
-/// The longest error in bytes.
+/// The maximum length of an error in bytes.
 pub const MAX_ERROR_LEN: usize = V6_MAX_LEN;
 
-/// The least MTU that an error is believed about (Linux' `min_pmtu`): nobody has to prove who sent it.
+/// The lowest MTU accepted from an error (Linux' `min_pmtu`), as anybody can forge one.
 pub const V4_MIN_MTU: u32 = 552;
 
 /// IPv4: destination unreachable, fragmentation needed.
@@ -34,8 +34,9 @@ const V4_TOO_BIG: [u8; 2] = [3, 4];
 /// IPv6: packet too big.
 const V6_TOO_BIG: [u8; 2] = [2, 0];
 
-/// Writes the error that tells the sender of `packet` about `mtu`, as from `from`. Its length, or `None` where nobody may be
-/// told: about errors of ICMP, later fragments of IPv4, and to addresses that are no single host's (RFC 1122 section 3.2.2).
+/// Writes an error to `out` that reports `mtu` to the sender of `packet`, with the source address `from`. Returns its
+/// length, or `None` if no error may be sent: about ICMP errors and later fragments of IPv4, and to addresses that do
+/// not belong to a single host (RFC 1122 section 3.2.2).
 ///
 /// # Panics
 /// When `out` is shorter than [`MAX_ERROR_LEN`].
@@ -45,15 +46,15 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
     let (source, destination) = addresses(packet, walk.family);
     let later = match walk.family {
         Family::V4 => be16(packet, 6) & 0x1fff != 0,
-        // Behind the fragment header's next header and reserved byte.
+        // The offset follows the fragment header's next header and reserved byte.
         Family::V6 => walk.fragment && be16(packet, walk.upper_at - 6) & 0xfff8 != 0,
     };
     let upper = &packet[walk.upper_at..walk.end];
-    // RFC 4443 section 2.4 (e) does not except later fragments of IPv6, whose sender learns by any of them (`is_ineligible` in
-    // `net/ipv6/icmp.c`).
+    // RFC 4443 section 2.4 (e) makes no exception for later fragments of IPv6: any of them causes an error
+    // (`is_ineligible` in `net/ipv6/icmp.c`).
     let error = match walk.upper {
         _ if later => walk.family == Family::V4,
-        // Echo, timestamp and information are no errors.
+        // Echo, timestamp and information messages are not errors.
         proto::ICMP => !matches!(upper.first(), Some(0 | 8 | 13..=18)),
         proto::ICMPV6 => upper.first().is_none_or(|kind| *kind < 128),
         _ => false,
@@ -70,7 +71,7 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
             let len = V4_HEADER_LEN + ICMP_LEN + quoted;
             let out = &mut out[..len];
             out.fill(0);
-            // Internetwork control, as Linux marks errors.
+            // Internetwork control, the TOS of Linux' errors.
             out[..2].copy_from_slice(&[0x45, 0xc0]);
             (out[8], out[9]) = (64, proto::ICMP);
             out[12..16].copy_from_slice(&from.octets());
@@ -96,7 +97,7 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
             set_total_len(out, Family::V6).ok()?;
             let icmp = &mut out[V6_HEADER_LEN..];
             icmp[..2].copy_from_slice(&V6_TOO_BIG);
-            // No MTU below that of every link can be told (RFC 8201 section 4).
+            // An MTU below the minimum of IPv6 cannot be reported (RFC 8201 section 4).
             icmp[4..8].copy_from_slice(&mtu.max(V6_MAX_LEN as u32).to_be_bytes());
             icmp[ICMP_LEN..].copy_from_slice(&packet[..quoted]);
             let pseudo = sum(&out[8..40], (ICMP_LEN + quoted) as u64 + u64::from(proto::ICMPV6));
@@ -108,42 +109,42 @@ pub fn write_too_big(packet: &[u8], mtu: u32, from: IpAddr, out: &mut [u8]) -> O
     }
 }
 
-/// Whose packet was too big.
+/// The association whose packet was too big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotedSa {
-    /// The association's with this SPI, see [`Sad::find_in`](crate::ipsec::sad::Sad::find_in).
+    /// The one with this SPI, see [`Sad::find_in`](crate::ipsec::sad::Sad::find_in).
     Spi(Proto, u32),
-    /// One of those with these UDP ports: the SPI was cut off.
+    /// One with these UDP ports: the SPI was cut off.
     Udp {
-        /// Source port of what was sent.
+        /// Source port of the packet.
         sport: u16,
         /// Its destination port.
         dport: u16,
     },
 }
 
-/// What the path says.
+/// A report that a packet was too big.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MtuReport {
-    /// Where the packet went: the association's destination.
+    /// The destination of the packet, which is the association's.
     pub destination: IpAddr,
-    /// Whose it was.
+    /// The association.
     pub sa: QuotedSa,
-    /// The MTU, not below what is believed.
+    /// The MTU, raised to the lowest one accepted.
     pub mtu: u32,
 }
 
-/// Reads an ICMP error about a packet that was sealed here; `None` when it is anything else. `udp_port` is the local port of
-/// ESP in UDP.
+/// Parses an ICMP error about a packet that was sealed here. Returns `None` for anything else. `udp_port` is the local
+/// port of ESP in UDP.
 ///
-/// Whoever can send packets can send this. It is to be believed only when an association goes there, and MTUs are not
-/// believed below [`V4_MIN_MTU`] and 1280.
+/// Such an error can be forged by anybody who can send packets. Accept it only if an association has this destination.
+/// MTUs below [`V4_MIN_MTU`] and 1280 are raised to these.
 #[must_use]
 pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
     let walk = Walk::find(packet).ok().filter(|walk| !walk.fragment)?;
     let icmp = packet[walk.upper_at..walk.end].get(..)?;
     let quoted = icmp.get(ICMP_LEN..)?;
-    // Either protocol may stand behind either header, and then is no error of its family.
+    // Either protocol can follow either header; with the other family's header it is not an error.
     let (family, mtu) = match (walk.family, walk.upper, icmp[..2].try_into().ok()?) {
         (Family::V4, proto::ICMP, V4_TOO_BIG) if finish(sum(icmp, 0)) == 0 => {
             (Family::V4, u32::from(be16(icmp, 6)).max(V4_MIN_MTU))
@@ -157,7 +158,7 @@ pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
         }
         _ => return None,
     };
-    // The quoted packet is cut short: its lengths say more than there is.
+    // The quoted packet is truncated: its length fields exceed what is there.
     let (next, at) = match (family, quoted.first()? >> 4) {
         (Family::V4, 4) if quoted.len() >= V4_HEADER_LEN => (quoted[9], usize::from(quoted[0] & 15) * 4),
         (Family::V6, 6) if quoted.len() >= V6_HEADER_LEN => (quoted[6], V6_HEADER_LEN),
@@ -178,12 +179,12 @@ pub fn parse_too_big(packet: &[u8], udp_port: u16) -> Option<MtuReport> {
     Some(MtuReport { destination, sa, mtu })
 }
 
-/// The flow of the packet that an error of ICMP quotes, as it comes back: with source and destination exchanged. `None` when
-/// `flow`, which is the flow of `packet`, is no such error, or what is quoted is too short. IPsec lets an error pass where it
-/// would let pass what caused it, if the `icmp` flag of a state or policy says so (`xfrm_icmp_flow_decode`).
+/// The flow of the packet that an ICMP error quotes, reversed: source and destination are exchanged. Returns `None` if
+/// `flow`, the flow of `packet`, is not such an error, or the quoted part is too short. With the `icmp` flag of a state
+/// or policy, IPsec treats an error like the packet that caused it (`xfrm_icmp_flow_decode`).
 #[must_use]
 pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
-    // The kernel, too, takes IP headers of the least length.
+    // Like the kernel, this assumes IP headers of minimum length.
     let quoted_at = match (flow.destination, flow.proto, flow.sport) {
         (IpAddr::V4(_), proto::ICMP, 3 | 11) => V4_HEADER_LEN + ICMP_LEN,
         (IpAddr::V6(_), proto::ICMPV6, 1..=3) => V6_HEADER_LEN + ICMP_LEN,
@@ -197,7 +198,7 @@ pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
     };
     let header = inner.get(..header_len)?;
     let (source, destination) = addresses(header, family);
-    // What is quoted ends early, so its lengths are not looked at, nor are extension headers gone through.
+    // The quoted packet is truncated, so its length fields are ignored and its extension headers are not walked.
     let (upper, later) = match family {
         Family::V4 => (header[9], be16(header, 6) & 0x1fff != 0),
         Family::V6 => (header[6], false),
@@ -227,7 +228,7 @@ mod tests {
             let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
             assert_eq!(quoted(&error, &flow), Some(back));
             assert_eq!(quoted(&packet, &sent), None);
-            // Two IP headers, and ICMP's.
+            // Two IP headers and the ICMP header.
             for len in 0..2 * (packet.len() - udp.len()) + ICMP_LEN {
                 assert_eq!(quoted(&error[..len], &flow), None, "cut off at {len}");
             }
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!((back.proto, back.sport, back.dport), (1, 8, 0));
         assert_eq!(quoted(&ping, &Flow::of(&ping, 0, 0).unwrap()), None, "echo quotes nothing");
     }
-    /// A good checksum of the other family's protocol makes it none of this family.
+    /// A correct checksum of the other family's protocol does not make it an error of this family.
     #[test]
     fn errors_behind_the_other_family_s_header() {
         let quoted = v4(proto::ESP, &[0, 0, 1, 0, 0, 0, 0, 1]);
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(told(&v4(50, &esp), 1).unwrap().len(), 576);
         assert_eq!(told(&v6(50, &esp), 1).unwrap().len(), 1280);
         assert_eq!(told(&v4(50, b"short"), 1).unwrap().len(), 20 + 8 + 25);
-        // Eight bytes are all that a router must quote.
+        // A router must quote only eight bytes.
         let mut cut = told(&v4(17, &udp), 1400).unwrap();
         cut.truncate(20 + 8 + 28);
         set_total_len(&mut cut, Family::V4).unwrap();
@@ -346,7 +347,7 @@ mod tests {
             None,
             "no address to tell from"
         );
-        // What is told fits a packet's buffer.
+        // An error fits a packet's buffer.
         let mut buf = told(&v4(17, &[0; 100]), 1400).unwrap();
         let len = buf.len();
         assert_eq!(Packet::new(&mut buf, 0, len).len(), 20 + 8 + 120);

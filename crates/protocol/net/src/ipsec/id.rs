@@ -1,6 +1,6 @@
 //! Handles of associations.
 
-/// A handle: it never names another association than the one it was made for.
+/// The handle of an association. It never refers to another one, even after deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId {
     pub(crate) index: u32,
@@ -8,10 +8,10 @@ pub struct SaId {
 }
 
 impl SaId {
-    /// Names none: a slot's generations start at 1, and a slot that would come back to 0 is given up.
+    /// No association: a slot's generations start at 1, and a slot is retired before its generation would return to 0.
     pub const NONE: SaId = SaId { index: u32::MAX, generation: 0 };
 
-    /// The slot that it has in its table, where no other one is at the same time.
+    /// Its slot in the table; no two associations have the same one at the same time.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index

@@ -1,11 +1,11 @@
-//! A hash table of slots: open addressing, 9 bytes an entry, nothing moved but by growing.
+//! A hash table of slots with open addressing: 9 bytes an entry, and entries move only when it grows.
 
 use core::net::IpAddr;
 use sealane_cpu::prefetch;
 
-/// The tag of a place that no entry was ever at.
+/// The tag of a place that has never held an entry.
 const EMPTY: u8 = 0xff;
-/// The tag of one that was taken away.
+/// The tag of a removed entry.
 const GONE: u8 = 0x80;
 
 /// The lowest bit of each byte.
@@ -13,7 +13,7 @@ const LOWS: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each byte.
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// Hashes to 32 bits; whoever does not know the seed cannot choose what collides.
+/// A seeded hash function with 32-bit results: without the seed nobody can construct collisions.
 #[derive(Clone)]
 pub(crate) struct Hash {
     seed: u64,
@@ -24,7 +24,7 @@ impl Hash {
         Hash { seed: seed ^ 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// Folded multiplication, as wyhash has it.
+    /// Folded multiplication, as in wyhash.
     pub(crate) fn mix(&self, a: u64, b: u64) -> u64 {
         let product = u128::from(a ^ self.seed) * u128::from(b ^ self.seed.rotate_left(32) ^ 0xe703_7ed1_a0b4_28db);
         product as u64 ^ (product >> 64) as u64
@@ -49,10 +49,10 @@ impl Hash {
     }
 }
 
-/// Slots by hash.
+/// A table of slots by hash.
 pub(crate) struct Index {
-    /// A byte for each entry, eight to a word: [`EMPTY`], [`GONE`], or seven bits of its hash. Most entries that are looked
-    /// for in vain are never touched.
+    /// One byte per entry, eight in a word: [`EMPTY`], [`GONE`], or seven bits of its hash. Most failed look-ups touch
+    /// no entry.
     tags: Vec<u64>,
     /// Hash and slot.
     entries: Vec<[(u32, u32); 8]>,
@@ -60,19 +60,19 @@ pub(crate) struct Index {
     gone: usize,
 }
 
-/// The tag of a hash in all eight bytes; what selects the word are its low bits.
+/// The tag of a hash in all eight bytes. The hash's low bits select the word.
 fn tag(hash: u32) -> u64 {
     u64::from(hash >> 25) * LOWS
 }
 
-/// The high bit of each byte that is `tag`, and seldom of one above it that differs in its lowest bit; never of one that is
-/// empty or gone, whose high bit no tag has.
+/// Sets the high bit of each byte that equals `tag`, and rarely of the byte above it if that differs only in its lowest
+/// bit. Empty and removed entries never match, as no tag has the high bit set.
 fn equal(tags: u64, tag: u64) -> u64 {
     let x = tags ^ tag;
     x.wrapping_sub(LOWS) & !x & HIGHS
 }
 
-/// The high bit of each byte that is [`EMPTY`].
+/// Sets the high bit of each byte that is [`EMPTY`].
 fn empty(tags: u64) -> u64 {
     tags & tags << 1 & HIGHS
 }
@@ -92,7 +92,7 @@ impl Index {
 
     pub(crate) fn insert(&mut self, hash: u32, slot: u32) {
         if (self.used + self.gone + 1) * 4 > self.tags.len() * 8 * 3 {
-            // Grows, or only sweeps when there is much that has gone.
+            // Grows the table, or only sweeps out removed entries if there are many.
             let len = ((self.used + 1) * 2).next_power_of_two().max(16) / 8;
             let tags = std::mem::replace(&mut self.tags, vec![u64::MAX; len]);
             let old = std::mem::replace(&mut self.entries, vec![[(0, 0); 8]; len]);
@@ -122,7 +122,7 @@ impl Index {
         self.used += 1;
     }
 
-    /// The slots of a hash, and those of others that have the same.
+    /// Iterates over the slots with this hash, which may belong to different keys.
     pub(crate) fn find(&self, hash: u32) -> impl Iterator<Item = u32> {
         let (mut at, tag) = (hash as usize & self.mask(), tag(hash));
         let mut left = equal(self.tags[at], tag);
@@ -145,12 +145,12 @@ impl Index {
         })
     }
 
-    /// Asks for the tags of a hash.
+    /// Prefetches the tags of a hash.
     pub(crate) fn warm_tags(&self, hash: u32) {
         prefetch(&self.tags[hash as usize & self.mask()], 1);
     }
 
-    /// Asks for the entry of a hash, whose tags are there already.
+    /// Prefetches the entry of a hash, whose tags were prefetched before.
     pub(crate) fn warm_entry(&self, hash: u32) {
         let at = hash as usize & self.mask();
         let left = equal(self.tags[at], tag(hash));
@@ -183,7 +183,7 @@ impl Index {
 
     pub(crate) fn remove(&mut self, hash: u32, slot: u32) {
         if let Some((at, i)) = self.position(hash, slot) {
-            // Nobody went on behind a word that has an empty byte.
+            // No search continues past a word with an empty byte.
             let goes = empty(self.tags[at]) == 0;
             set(&mut self.tags[at], i, if goes { GONE } else { EMPTY });
             self.used -= 1;
@@ -212,7 +212,7 @@ mod tests {
             random ^= random << 13;
             random ^= random >> 7;
             random ^= random << 17;
-            // Few hashes, many collisions, clusters at the end of the table.
+            // Few hashes, many collisions, and clusters at the end of the table.
             let hash = ((random % 700) as u32 * 0x10001).wrapping_add(0xffff_fff0);
             let slots = plain.entry(hash).or_default();
             if random & 0x100_0000 != 0 {

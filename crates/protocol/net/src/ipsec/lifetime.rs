@@ -1,9 +1,9 @@
-//! Limits of a state or policy (`struct xfrm_lifetime_cfg`), and what becomes of them: pure functions of a given time.
+//! Limits of a state or policy (`struct xfrm_lifetime_cfg`) and their evaluation, as pure functions of a given time.
 
-/// No limit of bytes or packets (`XFRM_INF`).
+/// No limit on bytes or packets (`XFRM_INF`).
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// Soft and hard limits. Bytes and packets are [`UNLIMITED`], seconds are 0 where there is no limit.
+/// Soft and hard limits. Without a limit, bytes and packets are [`UNLIMITED`] and seconds are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes until the key manager is warned.
@@ -25,7 +25,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// None at all.
+    /// No limits.
     pub const NONE: Limits = Limits {
         soft_bytes: UNLIMITED,
         hard_bytes: UNLIMITED,
@@ -38,7 +38,7 @@ impl Limits {
     };
 }
 
-/// What has been used (`struct xfrm_lifetime_cur`).
+/// Usage so far (`struct xfrm_lifetime_cur`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Bytes of payload.
@@ -47,23 +47,23 @@ pub struct Usage {
     pub packets: u64,
     /// When it was added, in seconds of wall time.
     pub add_time_s: u64,
-    /// When its first packet came, in seconds of wall time; 0 before that.
+    /// When its first packet came, in seconds of wall time; 0 before the first.
     pub use_time_s: u64,
 }
 
-/// How far a state has come.
+/// The stage of a state's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// Nothing is reached.
+    /// No limit is reached.
     Young,
-    /// A soft limit is reached: the key manager is told, once.
+    /// A soft limit is reached: the key manager is notified, once.
     Soft,
-    /// A hard limit is reached: it must not be used any more.
+    /// A hard limit is reached: the state must not be used any more.
     Hard,
 }
 
 impl Limits {
-    /// What bytes and packets say, before the next packet is counted (`xfrm_state_check_expire`).
+    /// Evaluates the limits on bytes and packets, before the next packet is counted (`xfrm_state_check_expire`).
     #[must_use]
     pub fn volume(&self, used: &Usage) -> Age {
         if used.bytes >= self.hard_bytes || used.packets >= self.hard_packets {
@@ -75,7 +75,8 @@ impl Limits {
         }
     }
 
-    /// What the clock says, and when to ask again (`xfrm_timer_handler`); `dying` is whether the key manager knows already.
+    /// Evaluates the limits on time, and returns when to do so again (`xfrm_timer_handler`). `dying` means that the key
+    /// manager has been notified already.
     #[must_use]
     pub fn time(&self, used: &Usage, dying: bool, now_s: u64) -> (Age, Option<u64>) {
         let from_use = if used.use_time_s == 0 { now_s } else { used.use_time_s };
@@ -91,11 +92,11 @@ impl Limits {
         (if warned { Age::Soft } else { Age::Young }, next)
     }
 
-    /// How many bytes and packets are left until the next limit that matters; `dying` takes out the soft ones.
+    /// Bytes and packets left until the next limit that matters; `dying` excludes the soft ones.
     pub(crate) fn left(&self, used: &Usage, dying: bool) -> (u64, u64) {
         let left = |soft: u64, hard: u64, used: u64| {
             let limit = if dying { hard } else { soft.min(hard) };
-            // Half the range is as good as unlimited, and what is used can be told from what is left.
+            // Half the range is practically unlimited, and lets the usage be computed from what is left.
             if limit == UNLIMITED { u64::MAX / 2 } else { limit.saturating_sub(used).min(u64::MAX / 2) }
         };
         (left(self.soft_bytes, self.hard_bytes, used.bytes), left(self.soft_packets, self.hard_packets, used.packets))

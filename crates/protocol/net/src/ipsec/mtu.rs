@@ -1,10 +1,10 @@
-//! Overhead, and the MTU that it leaves (`xfrm_state_mtu`).
+//! The overhead of an association, and the MTU that remains (`xfrm_state_mtu`).
 
 use crate::ipsec::encap::{BEET_MAX_LEN, ESP_LEN};
 use crate::ipsec::sa::{Hot, Mode, Proto, Sa};
 use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN};
 
-/// The least MTU of IPv6.
+/// The minimum MTU of IPv6.
 pub const V6_MIN_MTU: u32 = 1280;
 
 fn ip_len(family: Family) -> usize {
@@ -14,7 +14,7 @@ fn ip_len(family: Family) -> usize {
     }
 }
 
-/// What the kernel calls the state's header length.
+/// The state's header length in the kernel's sense (`props.header_len`).
 fn header_len(sa: &Sa, hot: &Hot) -> usize {
     let own = match sa.proto {
         Proto::Ah => sa.ah_len(hot.icv_len.into()),
@@ -29,7 +29,7 @@ fn header_len(sa: &Sa, hot: &Hot) -> usize {
     }
 }
 
-/// The longest packet, in bytes, that fits `mtu` once sealed; at least 1.
+/// The longest packet, in bytes, whose sealed form fits `mtu`; at least 1.
 pub(crate) fn inner_mtu(sa: &Sa, hot: &Hot, mtu: u32) -> u32 {
     let header_len = header_len(sa, hot) as u32;
     if sa.proto == Proto::Ah {

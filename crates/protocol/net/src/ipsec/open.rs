@@ -1,4 +1,4 @@
-//! Inbound: bursts of packets out of their associations.
+//! Inbound processing: opens bursts of packets with their associations.
 
 mod pending;
 
@@ -21,83 +21,84 @@ use arrayvec::ArrayVec;
 use core::net::IpAddr;
 use sealane_crypto::{OpError, Status};
 
-/// How many transformations a packet may have (`XFRM_MAX_DEPTH`).
+/// The maximum number of transformations of one packet (`XFRM_MAX_DEPTH`).
 pub const MAX_DEPTH: usize = 6;
 
-/// What a packet is.
+/// The result of opening a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opened {
-    /// To be looked at.
+    /// Not processed yet, or only in part.
     Waiting,
-    /// No IPsec: as it came.
+    /// Not an IPsec packet; unchanged.
     Clear,
-    /// A message of IKE on the port of ESP in UDP (RFC 3948 section 2.2): as it came.
+    /// An IKE message on the port of ESP in UDP (RFC 3948 section 2.2); unchanged.
     Ike,
-    /// A NAT keep-alive (RFC 3948 section 2.3), for nobody.
+    /// A NAT keep-alive (RFC 3948 section 2.3), to be ignored.
     Keepalive,
-    /// Taken out of its associations, which are in [`Inbound::path`]. Policies have not been asked yet.
+    /// A packet opened with the associations in [`Inbound::path`]. Policies have not been checked yet.
     Packet {
-        /// The checksum of what is inside is not to be checked, because a NAT changed addresses (RFC 3948 section 3.1.2).
+        /// The checksum of the inner packet must not be verified, because a NAT changed addresses (RFC 3948 section
+        /// 3.1.2).
         ignore_checksum: bool,
     },
 }
 
-/// A packet that came in.
+/// An inbound packet.
 pub struct Inbound<'b> {
-    /// The packet: whole, fragments put together. BEET mode needs up to 40 bytes in front of it. Where [`Self::outer`] is given
-    /// it begins behind the outer headers instead, see [`Self::described`].
+    /// The packet, reassembled from its fragments. BEET mode needs up to 40 bytes of headroom. With [`Self::outer`] it
+    /// starts behind the outer headers, see [`Self::described`].
     pub packet: Packet<'b>,
-    /// The outer headers, where they do not lie in the buffer.
+    /// The outer headers, if they are not in the buffer.
     pub outer: Option<OuterHeader>,
     /// Its mark.
     pub mark: u32,
-    /// Whether it came to a UDP socket that takes ESP (`UDP_ENCAP_ESPINUDP`). A packet with described headers did if these have
-    /// ports.
+    /// Whether it was received by a UDP socket that accepts ESP (`UDP_ENCAP_ESPINUDP`). For described headers,
+    /// [`OuterHeader::ports`] says so instead.
     pub udp_encap: bool,
-    /// The associations that it has come through, outermost first.
+    /// The associations that opened it, outermost first.
     pub path: ArrayVec<SaId, MAX_DEPTH>,
-    /// The interface id of the xfrm interface that it comes out of; 0 for none. Set by who judges it.
+    /// The interface id of the xfrm interface that it is received by, 0 for none. Set by the policy check.
     pub if_id: u32,
     /// Set by [`open`].
     pub status: Result<Opened, DropReason>,
 }
 
 impl<'b> Inbound<'b> {
-    /// A packet with its headers that has not been looked at.
+    /// A packet with its headers in the buffer, not processed yet.
     #[must_use]
     pub fn new(packet: Packet<'b>) -> Self {
         let (path, status) = (ArrayVec::new(), Ok(Opened::Waiting));
         Inbound { packet, outer: None, mark: 0, udp_encap: false, path, if_id: 0, status }
     }
 
-    /// What a socket gave without headers and told about them: ESP, or a datagram of the port of ESP in UDP. AH, which covers the
-    /// headers, needs them in the buffer ([`Self::new`]).
+    /// A payload that a socket delivered without its headers: ESP, or a datagram received on the port of ESP in UDP. AH
+    /// covers the headers, so its packets need them in the buffer ([`Self::new`]).
     ///
-    /// Verdicts are those for a packet that has these headers. What is opened is a packet with headers of its own; what is not
-    /// IPsec stays a payload. A tunnel's packet needs no room around it, so it can be opened where it was received. Other modes
-    /// write a header in front of what they open: with [`OPEN_HEADROOM`](crate::ipsec::packet::OPEN_HEADROOM) that always fits,
-    /// and without it over IPv4; what does not fit is dropped ([`DropReason::NoRoom`]).
-    /// [`Sad::has_only_tunnels`] says whether there can be any.
+    /// The verdict is the same as for a packet with these headers. An opened packet has headers of its own; anything
+    /// that is not IPsec stays a payload. Tunnel mode needs no headroom, so the payload can be opened where it was
+    /// received. Other modes write a header in front: this always fits with
+    /// [`OPEN_HEADROOM`](crate::ipsec::packet::OPEN_HEADROOM), and over IPv4 also without. Otherwise the packet is
+    /// dropped ([`DropReason::NoRoom`]). [`Sad::has_only_tunnels`] says whether any association is in another mode.
     #[must_use]
     pub fn described(payload: Packet<'b>, outer: OuterHeader) -> Self {
         Inbound { outer: Some(outer), ..Inbound::new(payload) }
     }
 
-    /// The description of the headers of the layer that is to be opened now, if they are described: inner ones lie in the buffer.
+    /// The description of the headers of the layer to be opened next. Inner headers are in the buffer.
     fn description(&self) -> Option<&OuterHeader> {
         self.outer.as_ref().filter(|_| self.path.is_empty())
     }
 }
 
-/// Opens each packet that is waiting, in place, layer by layer up to the end of the first tunnel: what comes out of that goes
-/// through the stack again. Status *i* belongs to packet *i*. A packet that is dropped may have been overwritten.
+/// Opens each waiting packet in place, layer by layer, up to the end of the first tunnel: the packet inside a tunnel
+/// goes through the stack again. Status *i* belongs to packet *i*. A dropped packet may have been overwritten.
 pub fn open(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) {
     for chunk in packets.chunks_mut(BURST) {
         while layer(sad, chunk, now_s, events) {}
     }
 }
 
-/// Takes one layer off each packet that waits; whether there was any.
+/// Removes one layer of each waiting packet. Returns false if there was none.
 fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<Event>) -> bool {
     let mut jobs = Jobs::new();
     begin(sad, chunk, now_s, events, &mut jobs);
@@ -108,7 +109,7 @@ fn layer(sad: &mut Sad, chunk: &mut [Inbound<'_>], now_s: u64, events: &mut Vec<
     true
 }
 
-/// The other phases of one layer of [`open`], with the database's own keys.
+/// Runs the remaining phases of one layer of [`open`] with the database's own keys.
 pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u64, events: &mut Vec<Event>) {
     let hot = sad.hot();
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
@@ -124,9 +125,10 @@ pub fn finish(sad: &mut Sad, packets: &mut [Inbound<'_>], jobs: &[Job], now_s: u
     end(sad, packets, jobs, &done, now_s, events);
 }
 
-/// The first phase of one layer of [`open`], for at most [`BURST`] packets: all that can be judged before the crypto. Each packet
-/// with a job is to be [`run`](burst::run) next, in this thread or another one; where there is none, nothing waits any more.
-/// A packet that those in front of it may decide about waits without a job, and is to be [`open`]ed after the end.
+/// The first phase of one layer of [`open`], for at most [`BURST`] packets: all checks that precede the crypto. Every
+/// packet with a job must be [`run`](burst::run) next, in this thread or another one; if there is none, no packet is
+/// waiting any more. A packet whose verdict depends on those in front of it waits without a job and must be passed to
+/// [`open`] after [`end`].
 ///
 /// # Panics
 /// When there are more packets.
@@ -149,7 +151,7 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
                 if prepare(sad, packet, &header, *mark, now_s, path, events, &mut pending)? {
                     pending.jobs.last_mut().expect("it was put there").at = at;
                 } else {
-                    // As it came, for the next time.
+                    // It stays unchanged for the next round.
                     packet.set(packet.start(), end);
                 }
                 Ok(Opened::Waiting)
@@ -164,9 +166,9 @@ pub fn begin(sad: &mut Sad, packets: &mut [Inbound<'_>], now_s: u64, events: &mu
     }
 }
 
-/// The last phase of one layer of [`open`]: what only authentic packets change. What was seen by another burst meanwhile is a
-/// replay; an association that is gone or has expired meanwhile opens nothing. A packet that still waits may have another layer,
-/// or was to wait for others: it is to be [`open`]ed next.
+/// The last phase of one layer of [`open`]: the changes that only authentic packets cause. A number that another burst
+/// has seen in the meantime is a replay; an association that was deleted or has expired in the meantime opens nothing.
+/// A packet that still waits may have another layer or depend on others: pass it to [`open`] next.
 pub fn end(
     sad: &mut Sad,
     packets: &mut [Inbound<'_>],
@@ -182,13 +184,13 @@ pub fn end(
     }
 }
 
-/// An IPsec header in a packet.
+/// The IPsec header of a packet.
 struct IpsecHeader {
     proto: Proto,
-    /// From the packet's start on.
+    /// Its offset from the packet's start.
     at: usize,
     destination: IpAddr,
-    /// The IP headers in front of it or of UDP; 0 where they are described.
+    /// Length of the IP headers in front of it or of UDP; 0 if they are described.
     headers_len: usize,
     next_at: usize,
     port: Option<u16>,
@@ -200,10 +202,10 @@ enum Classified {
     Other(Opened),
 }
 
-/// Looks for IPsec behind the headers of a packet.
+/// Finds the IPsec header behind the headers of a packet.
 fn classify(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
-    // What lies behind (Ethernet pads) is not part of it.
+    // Padding behind the packet (Ethernet's) is not part of it.
     packet.set(packet.start(), packet.start() + walk.end);
     let upper = &packet.bytes()[walk.upper_at..];
     let (mut at, mut port) = (walk.upper_at, None);
@@ -230,7 +232,7 @@ fn classify(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified, Drop
     Ok(Classified::Ipsec(IpsecHeader { proto, at, destination, headers_len, next_at, port, described: false }))
 }
 
-/// The same for a payload whose headers are described.
+/// Finds the IPsec header of a payload whose headers are described.
 fn classify_described(payload: &[u8], outer: &OuterHeader) -> Result<Classified, DropReason> {
     if outer.ports.is_some()
         && let Some(other) = not_esp(payload, outer.ip_len())?
@@ -243,20 +245,20 @@ fn classify_described(payload: &[u8], outer: &OuterHeader) -> Result<Classified,
     Ok(Classified::Ipsec(header))
 }
 
-/// What a datagram of the port of ESP in UDP is, if it is not ESP (RFC 3948 section 2).
+/// Classifies a datagram received on the port of ESP in UDP (RFC 3948 section 2). Returns `None` for ESP.
 fn not_esp(data: &[u8], ip_len: usize) -> Result<Option<Opened>, DropReason> {
     match data {
         [0xff] => Ok(Some(Opened::Keepalive)),
-        // The marker of IKE is where ESP has its SPI.
+        // IKE has its marker in the place of ESP's SPI.
         _ if data.len() > ESP_LEN && be32(data, 0) != 0 => {
-            // Linux wants as much behind the UDP header as the IP header takes, and counts nothing.
+            // Like Linux: the data must be at least as long as the IP header, and a shorter one is not counted.
             if data.len() < ip_len { Err(DropReason::Malformed) } else { Ok(None) }
         }
         _ => Ok(Some(Opened::Ike)),
     }
 }
 
-/// The SPI and number of what looks like ESP or AH: a guess, for memory that may be needed.
+/// Guesses the SPI and sequence number of a packet that looks like ESP or AH, to prefetch memory.
 fn spi_and_seq(packet: &[u8], described: bool) -> Option<(u32, u32)> {
     let at = if described {
         0
@@ -273,7 +275,7 @@ fn spi_and_seq(packet: &[u8], described: bool) -> Option<(u32, u32)> {
     Some((u32::from_be_bytes(spi), u32::from_be_bytes(seq)))
 }
 
-/// All that can be judged before the crypto, in the kernel's order; whether it was, or waits for others.
+/// Makes all checks that precede the crypto, in the kernel's order. Returns false if the packet must wait for others.
 fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
@@ -328,7 +330,7 @@ fn prepare(
         (Proto::Esp, crypt) => {
             let text_at = ESP_LEN + usize::from(hot.iv_len);
             let text_len = rest.checked_sub(text_at + icv_len).ok_or(DropReason::Short)?;
-            // Blocks of a cipher; what is merely aligned to 4 bytes the kernel does not ask for.
+            // Only a cipher's block length is checked: like the kernel, not an alignment of 4 bytes.
             let block = usize::from(hot.align);
             if block > 4 && !text_len.is_multiple_of(block) || text_len + icv_len == 0 {
                 return Err(DropReason::Short);
@@ -379,7 +381,7 @@ fn count_replay(stat: &mut crate::ipsec::sa::SaStat, reason: DropReason) {
     }
 }
 
-/// What an authentic packet changes.
+/// Applies the changes that an authentic packet causes, and unwraps it.
 fn conclude(
     sad: &mut Sad,
     job: &Job,
@@ -390,7 +392,7 @@ fn conclude(
     events: &mut Vec<Event>,
 ) -> Result<Opened, DropReason> {
     if job.described && outer.is_none() {
-        // The caller has lost what it told.
+        // The caller has lost the description that it began with.
         return Err(DropReason::Malformed);
     }
     let (hot, sa) = sad.pair_mut(job.sa).ok_or(DropReason::InInvalid)?;
@@ -425,7 +427,7 @@ fn conclude(
     if hot.state != State::Valid {
         return Err(DropReason::InInvalid);
     }
-    // Others of other bursts were counted meanwhile.
+    // Packets of other bursts may have been counted in the meantime.
     if hot.bytes_left == 0 || hot.packets_left == 0 {
         sad.at_limit(job.sa, SaDir::In, events)?;
     }
@@ -438,17 +440,17 @@ fn conclude(
     sa.count(hot, payload.end - payload.at, now_s);
     unwrap(sa, packet, &payload, outer)?;
     Ok(match sa.mode {
-        // There may be more of them.
+        // There may be more layers.
         Mode::Transport => Opened::Waiting,
         Mode::Tunnel | Mode::Beet => Opened::Packet { ignore_checksum: false },
     })
 }
 
-/// ESP's trailer: padding, its length, next header.
+/// Reads ESP's trailer: padding, its length, next header.
 fn trailer(job: &Job, packet: &mut Packet<'_>) -> Result<Payload, DropReason> {
     let text = &packet.buf()[job.text_at as usize..job.icv_at as usize];
     let [.., pad_len, next] = *text else { return Err(DropReason::Padding) };
-    // Linux wants a payload of a byte at least, and does not look at the padding itself.
+    // Like Linux: the payload has at least one byte, and the padding itself is not checked.
     let len = text.len().checked_sub(2 + usize::from(pad_len)).filter(|len| *len > 0).ok_or(DropReason::Padding)?;
     if next == proto::NONE {
         return Err(DropReason::Dummy);

@@ -1,14 +1,15 @@
-//! A packet in its buffer: headers are put in front of it and trailers behind it, and nothing is copied.
+//! A packet in its buffer, with room to add headers in front and trailers behind without copying.
 
-/// Room to leave in front of a packet that is to be sealed: outer header (40), UDP (8), ESP (8), IV (16), and for BEET mode
-/// with IPv4 options 4 more; or AH with its longest ICV (12 + 64 + 4).
+/// Headroom needed in front of a packet to be sealed: outer header (40), UDP (8), ESP (8), IV (16), and 4 more in BEET
+/// mode with IPv4 options; or AH with its longest ICV (12 + 64 + 4).
 pub const HEADROOM: usize = 128;
 
-/// Room to leave behind it, traffic flow confidentiality aside: padding (up to 15), pad length and next header, ICV (64).
+/// Tailroom needed behind a packet to be sealed, without traffic flow confidentiality: padding (up to 15), pad length
+/// and next header, ICV (64).
 pub const TAILROOM: usize = 96;
 
-/// Room to leave in front of an ESP header that is opened without its outer headers: an IPv6 header less the ESP header in its
-/// place. Tunnels need none.
+/// Headroom needed in front of an ESP header when the packet is opened without its outer headers: the length of an IPv6
+/// header, minus that of the ESP header, whose place it takes. Tunnel mode needs none.
 pub const OPEN_HEADROOM: usize = 32;
 
 /// An IP packet within a buffer.
@@ -43,14 +44,14 @@ impl<'a> Packet<'a> {
         &mut self.buf[self.start..self.end]
     }
 
-    /// Where it starts in its buffer.
+    /// The offset of its start in the buffer.
     #[must_use]
     #[inline]
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Where it ends in its buffer.
+    /// The offset of its end in the buffer.
     #[must_use]
     #[inline]
     pub fn end(&self) -> usize {
@@ -71,7 +72,7 @@ impl<'a> Packet<'a> {
         self.buf.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether the packet has no bytes.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {

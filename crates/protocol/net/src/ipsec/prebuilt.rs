@@ -1,24 +1,24 @@
-//! The outer header of an association: prebuilt once, copied in front of each packet.
+//! The outer header of an association, prebuilt once and copied in front of each packet.
 
 use crate::wire::ip::{Family, UDP_HEADER_LEN, V4_HEADER_LEN, V6_HEADER_LEN, fold, sum};
 use crate::wire::proto;
 use core::net::IpAddr;
 
-/// The outer header as far as it is the same for all packets.
+/// The part of the outer header that is the same for all packets.
 #[derive(Clone)]
 pub(crate) struct PrebuiltHeader {
     pub(crate) bytes: [u8; V6_HEADER_LEN],
     pub(crate) len: u8,
-    /// IPv4: the sum that the checksum is made of.
+    /// IPv4: the sum of the header, for the checksum.
     pub(crate) sum: u32,
     /// The protocol behind the IP header.
     pub(crate) proto: u8,
-    /// Bytes of UDP header.
+    /// Length of the UDP header in bytes; 0 without UDP.
     pub(crate) udp_len: u8,
 }
 
 impl PrebuiltHeader {
-    /// The header between two addresses of what `proto` says, with UDP in front of that or not.
+    /// Builds the header for packets of protocol `proto` between two addresses, with UDP in between if `udp` is set.
     pub(crate) fn new(src: IpAddr, dst: IpAddr, proto: u8, hop_limit: u8, udp: bool) -> Self {
         let proto = if udp { proto::UDP } else { proto };
         let mut bytes = [0; V6_HEADER_LEN];

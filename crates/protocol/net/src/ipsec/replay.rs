@@ -1,8 +1,8 @@
 //! The anti-replay window (RFC 4303 section 3.4.3, appendix A2; `net/xfrm/xfrm_replay.c`), of any size.
 //!
-//! A ring of bits, one for each sequence number of the window, in words of 64 (RFC 6479): moving on clears whole words. The
-//! order is the kernel's: check, open, check again and advance, because others of the same burst may have moved the window
-//! meanwhile, and only an authentic packet moves it.
+//! The window is a ring of bits, one for each sequence number, in words of 64 (RFC 6479): moving forward clears whole
+//! words. The order is the kernel's: check, open, check again and advance. Other packets of the same burst may have
+//! moved the window in the meantime, and only an authentic packet moves it.
 
 use crate::ipsec::drop::DropReason;
 use sealane_cpu::prefetch;
@@ -13,30 +13,31 @@ pub const MAX_WINDOW_PKTS: u32 = 1 << 23;
 /// The window of an inbound state.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// The highest number seen.
+    /// The highest number received.
     top: u64,
-    /// Size in packets; 0 is no window at all.
+    /// Size in packets; 0 means no window.
     size: u32,
     esn: bool,
     bits: Box<[u64]>,
 }
 
 impl Window {
-    /// A window of `size` packets (0: none) whose highest number seen is `top`, as a peer's state that is taken over says.
-    /// With `esn`, numbers are 64 bits long and a window is needed.
+    /// A window of `size` packets (0: none) whose highest number received is `top`, as when a state is taken over from
+    /// a peer. With `esn`, numbers have 64 bits and a window is required.
     ///
-    /// Returns `None` when `size` is larger than [`MAX_WINDOW_PKTS`], or 0 with `esn`, or `top` is not of 32 bits without.
+    /// Returns `None` if `size` is larger than [`MAX_WINDOW_PKTS`], or 0 with `esn`, or if `top` exceeds 32 bits
+    /// without.
     #[must_use]
     pub fn new(size: u32, esn: bool, top: u64) -> Option<Self> {
         if size > MAX_WINDOW_PKTS || (esn && size == 0) || (!esn && top > u64::from(u32::MAX)) {
             return None;
         }
-        // One word more than the window has, because clearing goes by words.
+        // One word more than the window needs, because clearing is done by words.
         let words = if size == 0 { 0 } else { (size.div_ceil(64) as usize + 1).next_power_of_two() };
         Some(Window { top, size, esn, bits: vec![0; words].into() })
     }
 
-    /// The highest number seen.
+    /// The highest number received.
     #[must_use]
     pub fn top(&self) -> u64 {
         self.top
@@ -48,13 +49,13 @@ impl Window {
         self.size
     }
 
-    /// Bytes of memory beside the struct.
+    /// Bytes of heap memory.
     #[must_use]
     pub fn heap_len(&self) -> usize {
         self.bits.len() * 8
     }
 
-    /// The whole number that the low half `seq` stands for (RFC 4303 appendix A2.1, `xfrm_replay_seqhi`).
+    /// Infers the whole number from its low half `seq` (RFC 4303 appendix A2.1, `xfrm_replay_seqhi`).
     #[must_use]
     #[inline]
     pub fn extend(&self, seq: u32) -> u64 {
@@ -71,7 +72,7 @@ impl Window {
             // The window lies in one subspace.
             if seq < bottom { high.wrapping_add(1) } else { high }
         } else if seq >= bottom {
-            // It spans two.
+            // The window spans two subspaces.
             high.wrapping_sub(1)
         } else {
             high
@@ -79,7 +80,7 @@ impl Window {
         u64::from(high) << 32 | u64::from(seq)
     }
 
-    /// Whether a packet may be opened; its whole number.
+    /// Checks whether a packet may be opened, and returns its whole number.
     ///
     /// # Errors
     /// [`DropReason::SeqZero`], [`DropReason::BehindWindow`], [`DropReason::Replayed`].
@@ -87,59 +88,61 @@ impl Window {
         self.check_whole(seq, self.extend(seq))
     }
 
-    /// [`Self::check`] with the number that [`Self::extend`] said.
+    /// [`Self::check`] with the number that [`Self::extend`] returned.
     #[inline]
     pub(crate) fn check_whole(&self, seq: u32, whole: u64) -> Result<u64, DropReason> {
         self.place(self.top, seq, whole)?;
         if self.is_seen(whole) { Err(DropReason::Replayed) } else { Ok(whole) }
     }
 
-    /// Whether a number is not behind the window when that has got to `top`.
+    /// Checks that a number is not behind the window once that has moved to `top`.
     fn place(&self, top: u64, seq: u32, whole: u64) -> Result<(), DropReason> {
         if self.size == 0 {
             return Ok(());
         }
-        // With extended numbers, a low half of 0 is a number like any other once the first subspace is over.
+        // With extended numbers, a low half of 0 is valid after the first subspace.
         let zero = seq == 0 && (!self.esn || (top >> 32 == 0 && top < u64::from(self.size) - 1));
         if zero {
             return Err(DropReason::SeqZero);
         }
-        // The window reaches below the very first number: such a high half is nobody's, which the ICV will show.
+        // The window reaches below the first number: no sender uses such a high half, and the ICV will not match.
         if whole <= top && top - whole >= u64::from(self.size) {
             return Err(DropReason::BehindWindow);
         }
         Ok(())
     }
 
-    /// Whether [`Self::check`] would say the same of `seq` however far other packets move the window, up to `top`.
+    /// Whether [`Self::check`] gives the same verdict for `seq` however far other packets move the window, up to `top`.
     pub(crate) fn would_say_the_same(&self, seq: u32, top: u64) -> bool {
         let said = |top| {
             let whole = self.extend_at(top, seq);
             (whole, self.place(top, seq, whole))
         };
-        // On the way up no inferred number and no verdict comes back: what is the same at both ends is so between them.
+        // As the window moves up, no inferred number or verdict returns to an earlier one: if both ends agree, so does
+        // everything between.
         said(self.top) == said(top)
     }
 
-    /// Whether a number that [`Self::extend`] said is above the window, and still is the same number and above it when that has got
-    /// to `top`: nothing is to be asked then.
+    /// Whether a number that [`Self::extend`] returned is above the window, and is still the same number and above it
+    /// once the window has moved to `top`. Then no further checks are needed.
     #[inline]
     pub(crate) fn is_above(&self, whole: u64, top: u64) -> bool {
-        // Half a subspace away nothing is inferred otherwise, as windows are smaller.
+        // Within half a subspace the inferred number stays the same, as windows are smaller.
         whole > top && whole - self.top < 1 << 31
     }
 
-    /// Whether an authentic packet of this number would move the window there.
+    /// Whether an authentic packet with this number would move the window.
     pub(crate) fn may_move_to(&self, whole: u64) -> bool {
         self.size != 0 && whole > self.top && !self.is_below_the_first(whole)
     }
 
-    /// A high half of all ones before the first number is below it, not above.
+    /// Whether a number is below the first one: in the first subspace a high half of all ones is below it, not above.
     fn is_below_the_first(&self, whole: u64) -> bool {
         self.esn && self.top >> 32 == 0 && whole >> 32 == u64::from(u32::MAX)
     }
 
-    /// Checks again after a packet was found authentic, and moves on. `whole` is what [`Self::check`] said.
+    /// Checks again after a packet was found authentic, and advances the window. `whole` is the result of
+    /// [`Self::check`].
     ///
     /// # Errors
     /// As [`Self::check`], and [`DropReason::SeqHigh`] when the window has moved so far that the low half stands for
@@ -168,7 +171,7 @@ impl Window {
         Ok(())
     }
 
-    /// Asks for the memory that a number is looked up in.
+    /// Prefetches the memory in which a number is looked up.
     pub(crate) fn warm(&self, seq: u32) {
         if !self.bits.is_empty() {
             prefetch(&self.bits[self.word(seq.into())], 1);
@@ -183,7 +186,7 @@ impl Window {
         self.bits[self.word(whole)] >> (whole % 64) & 1 != 0
     }
 
-    /// Marks a number inside the window as seen: a bitmap taken over from elsewhere.
+    /// Marks a number inside the window as seen, to take over a bitmap from elsewhere.
     pub fn mark(&mut self, whole: u64) {
         if self.size != 0 && whole <= self.top && self.top - whole < u64::from(self.size) {
             let at = self.word(whole);
@@ -209,7 +212,7 @@ mod tests {
         window.commit(whole)
     }
 
-    /// As the standard says it, with a set and no ring.
+    /// The standard's definition, with a set instead of a ring.
     struct Plain {
         seen: std::collections::BTreeSet<u64>,
         top: u64,
@@ -246,7 +249,7 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Mostly near the top, now and then a jump.
+                // Mostly near the top, with occasional jumps.
                 at += match random % 97 {
                     0 => u64::from(size) * 3,
                     1 => 1000,
@@ -272,7 +275,7 @@ mod tests {
                 }
             }
             assert_eq!(window.top(), start + 39);
-            // What was left out below the border is still taken when the window reaches there.
+            // Numbers left out below the border are still accepted if the window reaches there.
             let missing = (start + 1..start + 40).rfind(|s| s % 3 == 0).unwrap();
             assert_eq!(take(&mut window, missing).is_ok(), start + 39 - missing < u64::from(size));
             if size >= 64 {
@@ -299,7 +302,7 @@ mod tests {
     fn the_start() {
         let mut window = Window::new(32, true, 0).unwrap();
         assert_eq!(window.check(0), Err(SeqZero));
-        // Inferred as below the first number, which no peer can have sent: it opens only to a forger with the key.
+        // Inferred as below the first number, which no peer can have sent: only a forger who has the key passes.
         assert_eq!(window.check(u32::MAX), Ok(u64::MAX));
         assert_eq!(window.commit(u64::MAX), Err(BehindWindow));
         take(&mut window, 1).unwrap();

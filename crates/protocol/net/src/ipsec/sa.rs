@@ -1,7 +1,7 @@
-//! A security association: what the control path says about it, and what a packet needs of it.
+//! A security association: its specification from the control path, and the state that packets need.
 //!
-//! A packet touches [`Hot`], one cache line, and the front of [`Sa`]: prebuilt outer header and IV salt outbound, window and
-//! addresses inbound.
+//! A packet touches [`Hot`], one cache line, and the first lines of [`Sa`]: outbound the prebuilt outer header and the
+//! IV salt, inbound the window and addresses.
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
@@ -39,18 +39,18 @@ impl Proto {
     }
 }
 
-/// How a packet is wrapped.
+/// The mode of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Between the IP header and what it carries.
+    /// ESP or AH goes between the IP header and its payload.
     Transport,
-    /// A packet within a packet.
+    /// The packet is carried in another IP packet.
     Tunnel,
-    /// A tunnel whose inner addresses are fixed, so that the inner header need not be sent (draft-nikander-esp-beet-mode).
+    /// A tunnel with fixed inner addresses, whose inner header is not sent (draft-nikander-esp-beet-mode).
     Beet,
 }
 
-/// Which way packets go (`XFRM_SA_DIR`).
+/// The direction of an association (`XFRM_SA_DIR`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaDir {
     /// Inbound only.
@@ -59,10 +59,10 @@ pub enum SaDir {
     Out,
 }
 
-/// UDP around ESP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
+/// UDP encapsulation of ESP (`UDP_ENCAP_ESPINUDP`, RFC 3948).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpEncap {
-    /// The source port of what is sent; inbound, the port that the peer is expected to send from.
+    /// Outbound, the source port; inbound, the port that the peer is expected to send from.
     pub sport: u16,
     /// The destination port.
     pub dport: u16,
@@ -79,48 +79,48 @@ pub struct SaFlags {
     pub decap_dscp: bool,
     /// The outer header never forbids fragmentation.
     pub nopmtudisc: bool,
-    /// For input only, whatever the source address.
+    /// For input only, with any source address.
     pub wildrecv: bool,
-    /// ICMP errors may pass whose inner packet matches the selector.
+    /// ICMP errors pass if the packet that they quote matches the selector.
     pub icmp: bool,
-    /// AH is padded to 4 bytes where it would be to 8.
+    /// AH is padded to a multiple of 4 bytes instead of 8.
     pub align4: bool,
     /// The outer DSCP is 0.
     pub dont_encap_dscp: bool,
-    /// Without extended numbers, the number may start again (the IV does not).
+    /// Without extended numbers, the sequence number may wrap around (the IV does not).
     pub oseq_may_wrap: bool,
 }
 
-/// Whether an association may be used.
+/// The state of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
     /// Its slot is free.
     Dead,
-    /// It stands for one that a key manager was asked for, or that it reserved the SPI of.
+    /// A placeholder: its keys were requested from the key manager, or its SPI is reserved.
     Acquiring,
     /// In use.
     Valid,
-    /// In use by the device that has it in packet offload: no packet is sealed or opened here.
+    /// In use by the device to which it is offloaded as a whole (packet offload): nothing is sealed or opened here.
     Offloaded,
     /// Past a hard limit.
     Expired,
 }
 
-/// The device that has an association in crypto offload.
+/// The device that runs an association's crypto (crypto offload).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CryptoDevice {
     /// Its interface.
     pub ifindex: NonZeroI32,
-    /// What it calls the association.
+    /// The device's handle of the association.
     pub key: u64,
 }
 
-/// All that a key manager says about an association.
+/// The specification of an association, from the key manager.
 pub struct SaSpec {
-    /// SPI; 0 only while it is being acquired.
+    /// SPI; 0 only while keys are being acquired.
     pub spi: u32,
-    /// Outer destination, whose family is the association's.
+    /// Outer destination; its family is that of the association.
     pub dst: IpAddr,
     /// Outer source.
     pub src: IpAddr,
@@ -128,25 +128,25 @@ pub struct SaSpec {
     pub proto: Proto,
     /// Mode.
     pub mode: Mode,
-    /// Joins states with the templates of policies.
+    /// The request id, which links states to the templates of policies.
     pub reqid: u32,
-    /// Which packets it is for.
+    /// The mark of the packets that it is for.
     pub mark: Mark,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
-    /// The CPU whose packets it is for (RFC 9611); `None` for all.
+    /// The CPU whose packets it is for (RFC 9611); `None` for every CPU.
     pub cpu: Option<u32>,
-    /// The device that has it in packet offload.
+    /// The interface of the device to which it is offloaded as a whole (packet offload).
     pub device: Option<u32>,
-    /// What may go through it; BEET mode takes the inner addresses from here.
+    /// The selector of permitted traffic; BEET mode takes the inner addresses from it.
     pub selector: Selector,
-    /// Direction, where it is said.
+    /// Direction, if specified.
     pub dir: Option<SaDir>,
     /// Flags.
     pub flags: SaFlags,
-    /// UDP around it.
+    /// UDP encapsulation.
     pub encap: Option<UdpEncap>,
-    /// Packets are padded to this many bytes, as far as the MTU allows (traffic flow confidentiality).
+    /// Packets are padded to this length in bytes if the MTU allows (traffic flow confidentiality).
     pub tfc_pad: u32,
     /// Size of the replay window in packets.
     pub window_pkts: u32,
@@ -154,24 +154,24 @@ pub struct SaSpec {
     pub out_number: u64,
     /// The highest number received.
     pub in_number: u64,
-    /// Numbers that may be sent.
+    /// The lease of sequence numbers to send.
     pub lease: Lease,
     /// Keys.
     pub transform: Transform,
-    /// Random bytes that make IVs unpredictable; secret.
+    /// Secret random bytes that make IVs unpredictable.
     pub iv_salt: [u8; 16],
     /// Limits.
     pub limits: Limits,
-    /// Seconds for which a change of the peer's port is told once; 0: each time.
+    /// Minimum seconds between two events about a change of the peer's port; 0 for an event each time.
     pub mapping_maxage_s: u32,
     /// TTL or hop limit of the outer header.
     pub hop_limit: u8,
-    /// Wall time in seconds.
+    /// The current wall time in seconds.
     pub now_s: u64,
 }
 
 impl SaSpec {
-    /// An ESP tunnel between two addresses without anything special, to be changed as needed.
+    /// A plain ESP tunnel between two addresses, to be adapted as needed.
     #[must_use]
     pub fn tunnel(spi: u32, src: IpAddr, dst: IpAddr, transform: Transform) -> Self {
         SaSpec {
@@ -204,51 +204,53 @@ impl SaSpec {
     }
 }
 
-/// Why an association cannot be.
+/// Reasons why an association cannot be added or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaError {
-    /// There is one with this SPI, destination, protocol and mark.
+    /// There is already one with this SPI, destination, protocol and mark.
     Exists,
-    /// A replay window of this size, or of 0 with extended sequence numbers.
+    /// The replay window is too large, or 0 with extended sequence numbers.
     Window,
-    /// Outer addresses of two families.
+    /// The outer addresses are of different families.
     Family,
-    /// AH with an AEAD, UDP encapsulation or BEET mode, or ESP without a transform.
+    /// AH with an AEAD, UDP encapsulation or BEET mode.
     Transform,
-    /// BEET mode without the inner addresses in its selector, or traffic flow confidentiality without a tunnel.
+    /// BEET mode without inner addresses in the selector, or traffic flow confidentiality without tunnel mode.
     Mode,
-    /// As many as there can be.
+    /// The table is full.
     Full,
-    /// There is none.
+    /// There is no such association.
     Gone,
-    /// Numbers would be sent a second time.
+    /// Sequence numbers would be used twice.
     Backward,
 }
 
 impl fmt::Display for SaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            SaError::Exists => "there is a state with this SPI, destination and protocol",
+            SaError::Exists => "there is already a state with this SPI, destination and protocol",
             SaError::Window => "replay window too large, or none with extended sequence numbers",
-            SaError::Family => "outer source and destination are of two families",
-            SaError::Transform => "protocol and algorithms do not go together",
-            SaError::Mode => "BEET mode needs the inner addresses, padding to a size needs a tunnel",
-            SaError::Full => "as many states as there can be",
+            SaError::Family => "outer source and destination are of different families",
+            SaError::Transform => "protocol and algorithms do not match",
+            SaError::Mode => {
+                "BEET mode needs the inner addresses in the selector, padding to a length needs tunnel mode"
+            }
+            SaError::Full => "the table of states is full",
             SaError::Gone => "there is no such state",
-            SaError::Backward => "sequence numbers would be used a second time",
+            SaError::Backward => "sequence numbers would be used twice",
         })
     }
 }
 
 impl core::error::Error for SaError {}
 
-/// What every packet touches: one cache line.
+/// The part of an association that every packet touches: one cache line.
 #[repr(align(64))]
 pub(crate) struct Hot {
     pub(crate) crypt: Crypt,
     /// The last number sent.
     pub(crate) number: u64,
-    /// Until [`Sa::at_limit`] must be asked.
+    /// Bytes left until [`Sa::at_limit`] must be called.
     pub(crate) bytes_left: u64,
     pub(crate) packets_left: u64,
     pub(crate) generation: u32,
@@ -260,21 +262,21 @@ pub(crate) struct Hot {
 
 const _: () = assert!(size_of::<Hot>() == 64);
 
-/// Faults of single packets (`struct xfrm_stats`).
+/// Counters of rejected packets (`struct xfrm_stats`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SaStat {
-    /// Behind the window.
+    /// Packets behind the window.
     pub replay_window: u32,
-    /// Seen before.
+    /// Packets seen before.
     pub replay: u32,
-    /// Not authentic.
+    /// Packets that were not authentic.
     pub integrity_failed: u32,
 }
 
-/// The rest of an association.
+/// An association, except for its [`Hot`] part.
 #[repr(C, align(64))]
 pub struct Sa {
-    // What outbound packets use comes first: `OUT_LINES`.
+    // The fields that outbound packets use come first: `OUT_LINES`.
     pub(crate) outer: PrebuiltHeader,
     pub(crate) iv: IvKind,
     /// Mode.
@@ -283,69 +285,69 @@ pub struct Sa {
     pub proto: Proto,
     /// Flags.
     pub flags: SaFlags,
-    /// Whether the key manager was told of a soft limit.
+    /// Whether the key manager was notified of a soft limit.
     pub dying: bool,
     lease_low_sent: bool,
-    /// Direction, where it is said.
+    /// Direction, if specified.
     pub dir: Option<SaDir>,
     /// SPI.
     pub spi: u32,
     pub(crate) iv_salt: [u8; 16],
-    /// UDP around it.
+    /// UDP encapsulation.
     pub encap: Option<UdpEncap>,
-    /// Packets are padded to this many bytes.
+    /// Packets are padded to this length in bytes.
     pub tfc_pad: u32,
-    /// The last MTU seen beneath, and what it leaves inside.
+    /// The last outer MTU, and the inner MTU that it leaves.
     pub(crate) mtu: (u32, u32),
     pub(crate) crypto_device: Option<CryptoDevice>,
-    /// From which number on, sent and received, the next packet is told; the largest one for never.
+    /// The numbers, sent and received, from which on the next packet causes an event; the largest one for never.
     pub(crate) notify_from: [u64; 2],
-    /// When its last packet came; 0 before that.
+    /// When its last packet came; 0 before the first.
     pub last_used_s: u64,
     /// Outer destination.
     pub dst: IpAddr,
     /// Outer source.
     pub src: IpAddr,
-    /// Which packets it is for.
+    /// The mark of the packets that it is for.
     pub mark: Mark,
-    // What inbound packets and policies ask for beside that: `IN_LINES`.
+    // Further fields that inbound packets and policies use: `IN_LINES`.
     pub(crate) window: Window,
-    /// When its first packet came; 0 before that.
+    /// When its first packet came; 0 before the first.
     pub use_time_s: u64,
     /// When it was added, in seconds of wall time.
     pub add_time_s: u64,
     bytes_mark: u64,
     packets_mark: u64,
-    /// What may go through it.
+    /// The selector of permitted traffic.
     pub selector: Selector,
-    /// Joins states with the templates of policies.
+    /// The request id, which links states to the templates of policies.
     pub reqid: u32,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
-    // And whoever looks for one for an outbound packet: `FIND_LINES`.
-    /// The CPU whose packets it is for.
+    // Further fields that the search for an outbound packet's state uses: `FIND_LINES`.
+    /// The CPU whose packets it is for; `None` for every CPU.
     pub cpu: Option<u32>,
-    /// The device that has it in packet offload.
+    /// The interface of the device to which it is offloaded as a whole (packet offload).
     pub device: Option<u32>,
-    /// Neighbours among those of one pair of addresses.
+    /// Neighbours in the list of those with the same addresses and reqid.
     pub(crate) newer: Option<u32>,
     pub(crate) older: Option<u32>,
-    // The control path alone knows the rest.
+    // Only the control path uses the rest.
     /// Faults of single packets.
     pub stat: SaStat,
     /// Limits.
     pub limits: Limits,
-    /// Numbers that may be sent.
+    /// The lease of sequence numbers to send.
     pub lease: Lease,
     pub(crate) full_icv_len: u8,
     mapping_maxage_s: u32,
     mapped_s: u64,
-    /// Counts additions: the later one is the newer one.
+    /// A counter of additions: a newer association has a higher one.
     pub serial: u64,
 }
 
-/// The cache lines of an association that outbound packets use, those that inbound ones do, and those that [`Sad::find_out`]
-/// does.
+/// The number of cache lines of an association that are used by outbound packets, by inbound packets, and by
+/// [`Sad::find_out`].
 ///
 /// [`Sad::find_out`]: crate::ipsec::sad::Sad::find_out
 pub(crate) const OUT_LINES: usize = 3;
@@ -366,7 +368,7 @@ impl Drop for Sa {
 }
 
 impl Sa {
-    /// Judges a spec.
+    /// Makes an association, or rejects its specification.
     pub(crate) fn new(spec: SaSpec, serial: u64, generation: u32) -> Result<(Hot, Self), SaError> {
         if family_of(spec.src) != family_of(spec.dst) {
             return Err(SaError::Family);
@@ -454,13 +456,13 @@ impl Sa {
         family_of(self.dst)
     }
 
-    /// The window of what is received.
+    /// The replay window.
     #[must_use]
     pub fn window(&self) -> &Window {
         &self.window
     }
 
-    /// The spec that makes this association again, for other addresses: its numbers go on.
+    /// The specification of this association with other addresses; its numbers continue.
     pub(crate) fn moved(&self, hot: &Hot, src: IpAddr, dst: IpAddr) -> SaSpec {
         SaSpec {
             spi: self.spi,
@@ -498,7 +500,7 @@ impl Sa {
         }
     }
 
-    /// Takes over what the old one of a pair has counted.
+    /// Takes over the counters of the association that this one replaces.
     pub(crate) fn inherit(&mut self, hot: &mut Hot, old: &Sa, used: &Usage) {
         self.window = old.window.clone();
         (self.stat, self.dying, self.lease_low_sent) = (old.stat, old.dying, old.lease_low_sent);
@@ -510,7 +512,7 @@ impl Sa {
         self.refill(hot);
     }
 
-    /// Goes on counting from here.
+    /// Continues counting from this usage.
     pub(crate) fn count_from(&mut self, hot: &mut Hot, used: &Usage) {
         (self.add_time_s, self.use_time_s) = (used.add_time_s, used.use_time_s);
         (hot.bytes_left, hot.packets_left) = (0, 0);
@@ -538,7 +540,7 @@ impl Sa {
         if self.flags.esn || self.flags.oseq_may_wrap { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// Counts anew until the next limit.
+    /// Recomputes the bytes and packets left until the next limit.
     pub(crate) fn refill(&mut self, hot: &mut Hot) {
         let used = self.usage(hot);
         let (bytes, mut packets) = self.limits.left(&used, self.dying);
@@ -549,14 +551,14 @@ impl Sa {
         self.leave(hot, &used, bytes, packets);
     }
 
-    /// So much is left of what there is to count. A key manager may say that nearly all of it has been used (XFRM_MSG_NEWAE): marks
-    /// only matter by what they are apart from what is left.
+    /// Sets the bytes and packets left. Marks wrap around: a key manager may report that nearly all has been used
+    /// (XFRM_MSG_NEWAE), and only their difference from what is left matters.
     fn leave(&mut self, hot: &mut Hot, used: &Usage, bytes: u64, packets: u64) {
         (self.bytes_mark, self.packets_mark) = (used.bytes.wrapping_add(bytes), used.packets.wrapping_add(packets));
         (hot.bytes_left, hot.packets_left) = (bytes, packets);
     }
 
-    /// What a limit that was reached means: an event, the end, or nothing yet.
+    /// Handles a limit that may have been reached: an event, the end of the state, or nothing yet.
     pub(crate) fn at_limit(
         &mut self,
         id: SaId,
@@ -590,7 +592,7 @@ impl Sa {
         }
         self.refill(hot);
         if dir == SaDir::In && hot.packets_left == 0 {
-            // The numbers of the other direction are no limit here.
+            // Sequence numbers to send are no limit for inbound packets.
             let used = self.usage(hot);
             let (bytes, packets) = self.limits.left(&used, self.dying);
             self.leave(hot, &used, bytes, packets);
@@ -598,7 +600,7 @@ impl Sa {
         Ok(())
     }
 
-    /// Counts one packet. Lifetimes have been checked.
+    /// Counts one packet, after its lifetime was checked.
     pub(crate) fn count(&mut self, hot: &mut Hot, bytes: usize, now_s: u64) {
         let bytes = bytes as u64;
         if bytes > hot.bytes_left {
@@ -620,14 +622,14 @@ impl Sa {
         }
     }
 
-    /// More numbers may be used.
+    /// Renews the lease of sequence numbers.
     pub(crate) fn renew(&mut self, hot: &mut Hot, lease: Lease) {
         self.lease = lease;
         self.lease_low_sent = false;
         self.refill(hot);
     }
 
-    /// Whether a change of the peer's address or port is to be told now.
+    /// Whether an event about the peer's new address or port is due.
     pub(crate) fn mapping_is_due(&mut self, now_s: u64) -> bool {
         let due = self.mapping_maxage_s == 0 || now_s.saturating_sub(self.mapped_s) > u64::from(self.mapping_maxage_s);
         if due {

@@ -1,7 +1,7 @@
-//! The security association database: associations by handle, by what an inbound packet names, by what a policy's template
-//! asks for.
+//! The security association database: associations by handle, by the fields of inbound packets, and by those of policy
+//! templates.
 //!
-//! One worker owns a database; nothing here is shared between threads.
+//! A database has one owner; nothing in it is shared between threads.
 
 use crate::ipsec::burst::{BURST, Job, Key, Keys};
 use crate::ipsec::drop::DropReason;
@@ -21,10 +21,10 @@ use core::net::IpAddr;
 use sealane_cpu::prefetch;
 use std::collections::BinaryHeap;
 
-/// From how many associations on their memory is asked for ahead: fewer are in the caches anyway.
+/// The number of associations from which on memory is prefetched; fewer stay in the caches.
 const WARM_FROM: usize = 256;
 
-/// What a template of a policy, resolved for a packet, looks for.
+/// The search criteria for an outbound packet's association, from a policy's template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// Outer source; unspecified for any.
@@ -37,7 +37,7 @@ pub struct Wanted {
     pub mode: Mode,
     /// The template's reqid.
     pub reqid: u32,
-    /// SPI; 0 for any.
+    /// SPI, 0 for any.
     pub spi: u32,
     /// The policy's mark.
     pub mark: u32,
@@ -45,24 +45,24 @@ pub struct Wanted {
     pub if_id: u32,
     /// The CPU that sends.
     pub cpu: u32,
-    /// The policy's device: both are with the same one, or with none.
+    /// The policy's offload device; the association must have the same one, or none.
     pub device: Option<u32>,
 }
 
-/// What was found for it.
+/// The result of a search for [`Wanted`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// An association.
+    /// A usable association.
     State(SaId),
-    /// None yet, but it has been asked for.
+    /// None yet, but the key manager has been asked for one.
     Acquiring(SaId),
-    /// One, but it has expired: nothing new is asked for until it is deleted.
+    /// Only an expired one: no new one is requested until it is deleted.
     Expired,
-    /// None: it is to be asked for.
+    /// None: the key manager is to be asked for one.
     None,
 }
 
-/// How many timers may stand for associations that are gone.
+/// The number of timers of deleted associations that is tolerated.
 const SPARE_TIMERS: usize = 1024;
 
 /// The database.
@@ -71,20 +71,20 @@ pub struct Sad {
     cold: Vec<Option<Sa>>,
     free: Vec<u32>,
     by_spi: Index,
-    /// The newest of each (source, destination, reqid); the others hang on it.
+    /// The newest association of each (source, destination, reqid); it links to the older ones.
     by_pair: Index,
     hash: Hash,
     serial: u64,
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
     changes: u64,
     acquiring: usize,
-    /// Associations in another mode than tunnel mode.
+    /// The number of associations that are not in tunnel mode.
     not_tunnels: usize,
     is_device: bool,
 }
 
 impl Sad {
-    /// An empty one. `seed` keeps strangers from choosing what collides.
+    /// An empty database. `seed` must be secret, so that nobody can construct hash collisions.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Sad {
@@ -103,19 +103,19 @@ impl Sad {
         }
     }
 
-    /// An empty one of a device for packet offload: states that a device has are used here, and those that are missing are not
-    /// asked for.
+    /// An empty database of a packet offload device: it uses the states that are offloaded, and does not request
+    /// missing ones.
     #[must_use]
     pub fn of_device(seed: u64) -> Self {
         Sad { is_device: true, ..Sad::new(seed) }
     }
 
-    /// Whether packets may ask for states.
+    /// Whether packets without a state cause a request for one.
     pub(crate) fn asks(&self) -> bool {
         !self.is_device
     }
 
-    /// How many associations there are.
+    /// The number of associations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cold.len() - self.free.len()
@@ -127,26 +127,26 @@ impl Sad {
         self.len() == 0
     }
 
-    /// Counts changes: what was looked up before one is to be looked up again.
+    /// A counter of changes: results of earlier look-ups are stale once it differs.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// How many stand for states that a key manager was asked for.
+    /// The number of placeholders for states requested from the key manager.
     #[must_use]
     pub fn acquiring(&self) -> usize {
         self.acquiring
     }
 
-    /// Whether all associations are in tunnel mode, so that no packet needs room in front of it to be opened
+    /// Whether all associations are in tunnel mode, so that opening a packet needs no headroom
     /// ([`Inbound::described`](crate::ipsec::open::Inbound::described)).
     #[must_use]
     pub fn has_only_tunnels(&self) -> bool {
         self.not_tunnels == 0
     }
 
-    /// Adds one.
+    /// Adds an association.
     ///
     /// # Errors
     /// [`SaError`].
@@ -195,7 +195,7 @@ impl Sad {
         Ok(id)
     }
 
-    /// Takes one out: what it was, and what it was used for.
+    /// Removes an association, and returns it with its usage.
     pub fn remove(&mut self, id: SaId) -> Option<(Sa, Usage)> {
         let hot = self.hot.get_mut(id.index as usize).filter(|hot| hot.generation == id.generation)?;
         let sa = self.cold.get_mut(id.index as usize)?.take()?;
@@ -205,7 +205,7 @@ impl Sad {
         self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
         hot.crypt = Crypt::None;
         hot.state = State::Dead;
-        // After 2^32 uses of a slot a handle could come back: the slot is given up then.
+        // After 2^32 uses of a slot a handle would repeat, so the slot is retired.
         hot.generation = hot.generation.wrapping_add(1);
         if hot.generation != 0 {
             self.free.push(id.index);
@@ -223,7 +223,7 @@ impl Sad {
             }
             (None, None) => self.by_pair.remove(self.hash.of_pair(sa.src, sa.dst, sa.reqid), id.index),
         }
-        // Those of associations that are gone are passed over when they are due, if they are not too many by then.
+        // Timers of deleted associations are skipped when due, unless too many have accumulated.
         if self.timers.len() > 2 * self.len() + SPARE_TIMERS {
             let hot = &self.hot;
             self.timers.retain(|Reverse((_, id))| hot[id.index as usize].generation == id.generation);
@@ -238,7 +238,7 @@ impl Sad {
         self.cold.get(id.index as usize)?.as_ref()
     }
 
-    /// Whether it may be used.
+    /// The state of an association.
     #[must_use]
     pub fn state(&self, id: SaId) -> State {
         self.hot
@@ -247,7 +247,7 @@ impl Sad {
             .map_or(State::Dead, |hot| hot.state)
     }
 
-    /// Its keys, for crypto that is done without the database; `None` where it has none.
+    /// The keys of an association, for crypto without the database; `None` if it has none.
     #[must_use]
     pub fn key(&self, id: SaId) -> Option<Key> {
         let hot = self.hot.get(id.index as usize).filter(|hot| hot.generation == id.generation)?;
@@ -259,20 +259,20 @@ impl Sad {
         keys.gather(jobs, |id| self.key(id));
     }
 
-    /// The device that has it in crypto offload.
+    /// The device that runs its crypto.
     #[must_use]
     pub fn crypto_device(&self, id: SaId) -> Option<CryptoDevice> {
         self.get(id)?.crypto_device
     }
 
-    /// Which device has it in crypto offload.
+    /// Sets the device that runs its crypto.
     pub fn set_crypto_device(&mut self, id: SaId, device: Option<CryptoDevice>) {
         if let Some((_, sa)) = self.pair_mut(id) {
             sa.crypto_device = device;
         }
     }
 
-    /// What it has been used for.
+    /// Its usage.
     #[must_use]
     pub fn usage(&self, id: SaId) -> Option<Usage> {
         Some(self.get(id)?.usage(&self.hot[id.index as usize]))
@@ -292,13 +292,13 @@ impl Sad {
         Some(self.hot[id.index as usize].icv_len.into())
     }
 
-    /// The longest packet, in bytes, that fits a path of `mtu` once sealed.
+    /// The longest packet, in bytes, whose sealed form fits a path of `mtu`.
     #[must_use]
     pub fn inner_mtu(&self, id: SaId, mtu: u32) -> Option<u32> {
         Some(crate::ipsec::mtu::inner_mtu(self.get(id)?, &self.hot[id.index as usize], mtu))
     }
 
-    /// Other limits from now on.
+    /// Replaces the limits.
     pub fn set_limits(&mut self, id: SaId, limits: Limits, now_s: u64) {
         let Some((hot, sa)) = self.pair_mut(id) else { return };
         sa.limits = limits;
@@ -308,7 +308,7 @@ impl Sad {
         self.look_again(id, look, now_s);
     }
 
-    /// What it has been used for, as another machine says that it is (`XFRMA_LTIME_VAL`).
+    /// Replaces the usage by what another machine reports (`XFRMA_LTIME_VAL`).
     pub fn set_usage(&mut self, id: SaId, used: &Usage, now_s: u64) {
         let Some((hot, sa)) = self.pair_mut(id) else { return };
         sa.count_from(hot, used);
@@ -316,7 +316,8 @@ impl Sad {
         self.look_again(id, look, now_s);
     }
 
-    /// Limits or times have changed: what they say already counts a second later, as in Linux.
+    /// Sets a timer after limits or times have changed. A limit that is already reached takes effect a second later, as
+    /// in Linux.
     fn look_again(&mut self, id: SaId, look: (Age, Option<u64>), now_s: u64) {
         let at = match look {
             (Age::Young, next) => next,
@@ -325,14 +326,14 @@ impl Sad {
         self.timers.extend(at.map(|at| Reverse((at, id))));
     }
 
-    /// More sequence numbers may be used: the caller has written the lease down.
+    /// Renews the lease of sequence numbers, which the caller has stored.
     pub fn renew_lease(&mut self, id: SaId, lease: Lease) {
         if let Some((hot, sa)) = self.pair_mut(id) {
             sa.renew(hot, lease);
         }
     }
 
-    /// Other ports of UDP from now on, where it has any: the peer's NAT has changed.
+    /// Replaces the UDP ports if it has any, after the peer's NAT has changed.
     pub fn set_ports(&mut self, id: SaId, encap: UdpEncap) {
         if let Some((_, sa)) = self.pair_mut(id)
             && sa.encap.is_some()
@@ -341,20 +342,20 @@ impl Sad {
         }
     }
 
-    /// From which number sent, and which one received, on the next packet brings [`Event::Numbers`]; `u64::MAX` for never.
-    /// A state without a window has no number received.
+    /// Sets the numbers, sent and received, from which on the next packet causes [`Event::Numbers`]; `u64::MAX` for
+    /// never. A state without a window has no number received.
     pub fn watch_numbers(&mut self, id: SaId, from: [u64; 2]) {
         if let Some((_, sa)) = self.pair_mut(id) {
             sa.notify_from = if sa.window.size_pkts() == 0 { [from[0], u64::MAX] } else { from };
         }
     }
 
-    /// Numbers and window as another machine says that they are (`XFRM_MSG_NEWAE`): the last number sent, the highest
-    /// received, and which of the window's numbers have been `seen`.
+    /// Replaces numbers and window by those of another machine (`XFRM_MSG_NEWAE`): the last number sent, the highest
+    /// received, and the numbers of the window that have been `seen`.
     ///
     /// # Errors
-    /// [`SaError::Gone`]; [`SaError::Backward`] when numbers would be sent again; [`SaError::Window`] when `in_number` is not
-    /// of 32 bits and numbers are not extended.
+    /// [`SaError::Gone`]; [`SaError::Backward`] if numbers would be sent twice; [`SaError::Window`] if `in_number`
+    /// exceeds 32 bits and numbers are not extended.
     pub fn set_replay(
         &mut self,
         id: SaId,
@@ -374,7 +375,8 @@ impl Sad {
         Ok(())
     }
 
-    /// Other outer addresses: the association goes on under a new handle with all that it has counted (`xfrm_state_migrate`).
+    /// Changes the outer addresses: the association continues under a new handle with its counters
+    /// (`xfrm_state_migrate`).
     ///
     /// # Errors
     /// As [`Self::rebuild`].
@@ -382,11 +384,11 @@ impl Sad {
         self.rebuild(id, |spec| (spec.src, spec.dst) = (src, dst))
     }
 
-    /// Something else than before in what a key manager says of it: the association goes on under a new handle with its keys
-    /// and all that it has counted. Keys, salt and numbers are not to be changed.
+    /// Changes the specification: the association continues under a new handle with its keys and counters. Keys, salt
+    /// and numbers must not be changed.
     ///
     /// # Errors
-    /// [`SaError::Gone`], [`SaError::Family`], [`SaError::Exists`]: nothing has changed then.
+    /// [`SaError::Gone`], [`SaError::Family`], [`SaError::Exists`]: the database is unchanged.
     pub fn rebuild(&mut self, id: SaId, change: impl FnOnce(&mut SaSpec)) -> Result<SaId, SaError> {
         let (hot, sa) = self.pair_mut(id).ok_or(SaError::Gone)?;
         let (state, mut spec) = (hot.state, sa.moved(hot, sa.src, sa.dst));
@@ -411,8 +413,7 @@ impl Sad {
         each.filter_map(|((sa, hot), index)| Some((SaId { index, generation: hot.generation }, sa.as_ref()?)))
     }
 
-    /// The association that an inbound packet names (`xfrm_input_state_lookup`); the newest where marks let more than one
-    /// fit.
+    /// The association for an inbound packet (`xfrm_input_state_lookup`). If marks let several match, it is the newest.
     #[must_use]
     #[inline]
     pub fn find_in(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
@@ -422,7 +423,7 @@ impl Sad {
         }
     }
 
-    /// The same, where there may be others.
+    /// The same if several may match.
     #[inline(never)]
     fn find_among(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
         let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));
@@ -430,16 +431,16 @@ impl Sad {
         Some(SaId { index, generation: self.hot[index as usize].generation })
     }
 
-    /// Whether it has this name and no mark: one that is added later cannot have the same name then, and it is newer than
-    /// those with marks that were there before.
+    /// Whether an association matches and has no mark. Then no other one matches: one added later with the same SPI,
+    /// destination and protocol is refused, and this one is newer than those with marks.
     #[inline(always)]
     fn is_alone(&self, index: u32, spi: u32, dst: IpAddr, proto: Proto) -> bool {
         let sa = self.cold_at(index);
         sa.spi == spi && sa.dst == dst && sa.proto == proto && sa.mark.mask == 0
     }
 
-    /// The associations of a burst of inbound packets: each step is taken for all of them before the next, so that their
-    /// cache misses overlap.
+    /// The associations for a burst of inbound packets. Each step is done for all of them before the next one, so that
+    /// their cache misses overlap.
     pub fn find_burst(&self, names: &[(u32, IpAddr, Proto, u32)], out: &mut Vec<Option<SaId>>) {
         out.clear();
         let mut first = [None; BURST];
@@ -457,13 +458,13 @@ impl Sad {
         }
     }
 
-    /// Whether there are so many that what a burst needs of them is asked for ahead.
+    /// Whether there are so many associations that memory is prefetched for each burst.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.cold.len() >= WARM_FROM
     }
 
-    /// Asks for the memory of associations that outbound packets are to go through.
+    /// Prefetches the associations of outbound packets.
     pub fn warm(&self, ids: impl Iterator<Item = SaId>) {
         if self.is_large() {
             ids.for_each(|id| self.warm_at(id.index, OUT_LINES));
@@ -477,8 +478,8 @@ impl Sad {
         }
     }
 
-    /// Asks for the memory of the newest associations of pairs of outer addresses and reqid, [`BURST`] of them at most: each step
-    /// is taken for all of them before the next.
+    /// Prefetches the newest associations of (source, destination, reqid), [`BURST`] of them at most. Each step is done
+    /// for all of them before the next one.
     pub(crate) fn warm_pairs(&self, pairs: impl Iterator<Item = (IpAddr, IpAddr, u32)>) {
         if !self.is_large() {
             return;
@@ -491,8 +492,8 @@ impl Sad {
         heads.for_each(|index| self.warm_at(index, FIND_LINES));
     }
 
-    /// Asks for the memory of the associations that a burst of inbound packets names, by SPI and number: each step is taken
-    /// for all of them before the next.
+    /// Prefetches the associations of a burst of inbound packets, given by SPI and sequence number. Each step is done
+    /// for all of them before the next one.
     pub(crate) fn warm_in(&self, names: impl Iterator<Item = (u32, u32)>) {
         if !self.is_large() {
             return;
@@ -510,8 +511,8 @@ impl Sad {
         }
     }
 
-    /// The association for an outbound packet (`xfrm_state_find`): one that is not dying before one that is, then the newest
-    /// by its second of addition, then the one found first, which is the one added last; one of this CPU before one of all.
+    /// The association for an outbound packet (`xfrm_state_find`). One that is not dying is preferred, then the one
+    /// added in the latest second, then the last one added; and one of this CPU to one of every CPU.
     #[must_use]
     pub fn find_out(&self, wanted: &Wanted, flow: &Flow) -> Found {
         let (mut best, mut acquiring, mut expired): (Option<u32>, _, _) = (None, None, false);
@@ -561,7 +562,7 @@ impl Sad {
         }
     }
 
-    /// Whether the key manager has been asked for one of this CPU's own.
+    /// Whether the key manager has been asked for an association of this CPU.
     pub(crate) fn acquiring_for_cpu(&self, wanted: &Wanted) -> bool {
         let mut at = self.head(wanted.src, wanted.dst, wanted.reqid);
         while let Some(index) = at {
@@ -581,13 +582,13 @@ impl Sad {
             || (best.dying == sa.dying && best.add_time_s < sa.add_time_s)
     }
 
-    /// When [`Self::handle_timeout`] should be called, in seconds of wall time.
+    /// When [`Self::handle_timeout`] must be called, in seconds of wall time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Limits of time.
+    /// Handles limits on time.
     pub fn handle_timeout(&mut self, now_s: u64, events: &mut Vec<Event>) {
         while let Some(Reverse((at, id))) = self.timers.peek().copied()
             && at <= now_s
@@ -618,12 +619,12 @@ impl Sad {
         }
     }
 
-    /// What a limit that was reached means, see [`Sa::at_limit`].
+    /// Handles a limit that may have been reached, see [`Sa::at_limit`].
     pub(crate) fn at_limit(&mut self, id: SaId, dir: SaDir, events: &mut Vec<Event>) -> Result<(), DropReason> {
         let told = events.len();
         let Some((hot, sa)) = self.pair_mut(id) else { return Ok(()) };
         let outcome = sa.at_limit(id, hot, dir, events);
-        // Others may be better now.
+        // Another association may be preferred now.
         self.changes += u64::from(events.len() != told);
         outcome
     }
@@ -652,7 +653,7 @@ impl Sad {
         })
     }
 
-    /// Whether another one than `except` has what names it.
+    /// Whether an association other than `except` has the same SPI, destination and protocol.
     fn taken(&self, spec: &SaSpec, except: Option<u32>) -> bool {
         let mark = spec.mark.value & spec.mark.mask;
         let same = |i: u32| Some(i) != except && self.cold_at(i).mark.matches(mark);
@@ -666,7 +667,7 @@ impl Sad {
         })
     }
 
-    /// Bytes of memory of one association's slot, keys and window aside.
+    /// Memory of one association's slot in bytes, without keys and window.
     #[must_use]
     pub const fn slot_len() -> usize {
         size_of::<Hot>() + size_of::<Option<Sa>>()

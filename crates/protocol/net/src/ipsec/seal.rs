@@ -1,4 +1,4 @@
-//! Outbound: bursts of packets through their associations.
+//! Outbound processing: seals bursts of packets with their associations.
 
 use crate::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SpiSeq, Task};
 use crate::ipsec::drop::DropReason;
@@ -17,39 +17,41 @@ use arrayvec::ArrayVec;
 use core::num::NonZeroU32;
 use sealane_crypto::{OpError, Status};
 
-/// A packet to be sealed.
+/// An outbound packet.
 pub struct Outbound<'b> {
-    /// By which association; [`SaId::NONE`] for one that is left as it is.
+    /// The association to seal it with; [`SaId::NONE`] leaves it unchanged.
     pub sa: SaId,
-    /// The packet, with [`HEADROOM`](crate::ipsec::packet::HEADROOM) and [`TAILROOM`](crate::ipsec::packet::TAILROOM) around
-    /// it, and as much more behind it as the association pads. Its own checksums are right.
+    /// The packet, with [`HEADROOM`](crate::ipsec::packet::HEADROOM) and [`TAILROOM`](crate::ipsec::packet::TAILROOM)
+    /// around it, and additional tailroom if the association pads. Its own checksums must be correct.
     pub packet: Packet<'b>,
-    /// The MTU of the path beneath; 0 when nothing is to be checked.
+    /// The MTU of the outer path; 0 to check nothing.
     pub mtu: u32,
-    /// Whether ESP in UDP is to leave by a UDP socket, which writes the outer headers itself: they are then described in
-    /// [`Self::outer`] instead of written in front. It is for the last layer only, as nothing can be put around a packet without
-    /// headers; other packets than those of ESP in UDP do not mind.
+    /// Whether ESP in UDP is sent by a UDP socket, which writes the outer headers itself: they are then described in
+    /// [`Self::outer`] instead of written. Set it for the last layer only, as a packet without headers cannot be sealed
+    /// again. It has no effect on packets other than ESP in UDP.
     pub by_socket: bool,
-    /// Set by [`seal`] with [`Self::by_socket`], where the packet now is a payload of UDP: the headers to send it with.
+    /// Set by [`seal`] if [`Self::by_socket`] took effect: the packet is now a UDP payload, to be sent with these
+    /// headers.
     pub outer: Option<OuterHeader>,
-    /// Set by [`seal`]: whether the packet is sealed, or why it is dropped. It has not left in clear either way.
+    /// Set by [`seal`]: whether the packet is sealed, or why it is dropped. Either way it has not been sent
+    /// unencrypted.
     pub status: Result<(), DropReason>,
-    /// Set with [`DropReason::TooBig`]: the MTU to tell the sender.
+    /// Set with [`DropReason::TooBig`]: the MTU to report to the sender.
     pub inner_mtu: u32,
 }
 
 impl<'b> Outbound<'b> {
-    /// A packet without an MTU to check.
+    /// A packet whose MTU is not checked.
     #[must_use]
     pub fn new(sa: SaId, packet: Packet<'b>) -> Self {
         Outbound { sa, packet, mtu: 0, by_socket: false, outer: None, status: Ok(()), inner_mtu: 0 }
     }
 }
 
-/// Seals each packet whose status is good, in place, by one layer: the packet of an inner association goes through here
-/// again for the outer one. Status *i* belongs to packet *i*; order is kept, and sequence numbers follow it.
+/// Seals each packet whose status is good, in place, by one layer: for an outer association the packet is passed here
+/// again. Status *i* belongs to packet *i*; the order is kept, and sequence numbers follow it.
 ///
-/// A number is taken before the crypto runs and is never given back.
+/// A sequence number is taken before the crypto runs, and never given back.
 pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mut Vec<Event>) {
     for chunk in packets.chunks_mut(BURST) {
         let mut jobs = Jobs::new();
@@ -58,7 +60,7 @@ pub fn seal(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &mu
     }
 }
 
-/// The other phases of [`seal`], with the database's own keys.
+/// Runs the remaining phases of [`seal`] with the database's own keys.
 pub fn finish(sad: &Sad, packets: &mut [Outbound<'_>], jobs: &[Job]) {
     let hot = sad.hot();
     let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();
@@ -76,8 +78,9 @@ pub fn finish(sad: &Sad, packets: &mut [Outbound<'_>], jobs: &[Job]) {
     items.iter().zip(statuses).for_each(|(item, status)| *status = verdict(item.job, item.done));
 }
 
-/// The first phase of [`seal`], for at most [`BURST`] packets: all but the crypto. Each packet with a job is to be [`run`] next,
-/// in this thread or another one; until [`end`] its status is a failure, so that nothing leaves that was forgotten.
+/// The first phase of [`seal`], for at most [`BURST`] packets: everything but the crypto. Every packet with a job must
+/// be [`run`] next, in this thread or another one. Its status is a failure until [`end`], so that a forgotten packet is
+/// not sent.
 ///
 /// [`run`]: burst::run
 ///
@@ -92,14 +95,14 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
             continue;
         }
         if outer.is_some() {
-            // A payload without headers: a fault of the caller, see `by_socket`.
+            // A payload without headers is the caller's error, see `by_socket`.
             *status = Err(DropReason::OutMode);
             continue;
         }
         match prepare(sad, *sa, packet, *mtu, by_socket.then_some(&mut *outer), now_s, events, jobs) {
             Ok(()) => {
                 jobs.last_mut().expect("it was put there").at = at;
-                // Until the crypto says otherwise.
+                // It stays a failure until the crypto succeeds.
                 *status = Err(DropReason::Driver);
             }
             Err((reason, mtu)) => (*status, *inner_mtu, *outer) = (Err(reason), mtu, None),
@@ -107,8 +110,9 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
     }
 }
 
-/// The last phase of [`seal`]: what became of the jobs. What was sealed may leave, also when its association is gone by now,
-/// as on Linux (`xfrm_output_resume`): its number was taken while it was there.
+/// The last phase of [`seal`]: sets the status of packets with jobs. A sealed packet may be sent even if its
+/// association was deleted in the meantime, as on Linux (`xfrm_output_resume`): its number was taken while the
+/// association existed.
 pub fn end(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
     for (job, done) in jobs.iter().zip(done) {
         packets[job.packet()].status = verdict(job, *done);
@@ -118,7 +122,7 @@ pub fn end(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
 fn verdict(job: &Job, done: Status) -> Result<(), DropReason> {
     match done {
         Ok(()) => Ok(()),
-        // Headers that AH cannot cover.
+        // The headers cannot be covered by AH.
         Err(OpError::AssocLen) if job.task == Task::Ah => Err(DropReason::OutMode),
         Err(_) => Err(DropReason::Driver),
     }
@@ -168,7 +172,7 @@ fn prepare(
     Ok(())
 }
 
-/// Whether a packet fits the path once it is sealed; how far it may be padded.
+/// Checks that the sealed packet fits the path's MTU. Returns the length up to which it may be padded.
 fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, Refusal> {
     if mtu == 0 {
         return Ok(u32::MAX);
@@ -209,7 +213,7 @@ fn esp(
     }
     packet.set(at, end);
     let buf = packet.buf();
-    // Trailer: zeros to hide the length, 1, 2, 3 ... to fill up, how many of these, what it is.
+    // Trailer: zeros that hide the length, padding 1, 2, 3 ..., pad length, next header.
     let pad_at = payload_end + tfc;
     buf[payload_end..pad_at].fill(0);
     let pad_len = icv_at - 2 - pad_at;
@@ -227,7 +231,7 @@ fn esp(
         IvKind::None => {}
         IvKind::Counter => head[ESP_LEN..].copy_from_slice(&counter_iv(number, &sa.iv_salt)),
         IvKind::Encrypted => {
-            // The first block of the text is the IV: zeros, encrypted under what the number gives.
+            // The IV is the first block of the text: zeros, encrypted with an IV made from the number.
             head[ESP_LEN..].fill(0);
             let mut iv = chained_iv(number, &sa.iv_salt);
             if iv_len == 8 {
@@ -239,7 +243,7 @@ fn esp(
     let mut udp6_at = 0;
     match (outer, &sa.encap) {
         (Some(outer), _) => {
-            // The length of IPv6 does not count its header.
+            // IPv6's payload length does not count its header.
             let ip_len = if family == Family::V4 { outer.ip_len() } else { 0 };
             u16::try_from(ip_len + UDP_HEADER_LEN + end - at).map_err(|_| DropReason::TooLong)?;
         }
@@ -281,7 +285,7 @@ fn esp(
     Ok(())
 }
 
-/// Writes the length of the outer header, and IPv4's checksum of what its `sum` is without that.
+/// Writes the length of the outer header, and IPv4's checksum from `sum`, which covers everything but the length.
 fn write_outer_len(packet: &mut [u8], family: Family, sum: Option<NonZeroU32>) -> Result<(), DropReason> {
     match sum {
         Some(sum) => {

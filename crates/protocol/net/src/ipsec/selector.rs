@@ -1,4 +1,4 @@
-//! Which traffic: selectors, marks, and the flow that a packet belongs to.
+//! Selectors, marks, and the flow of a packet.
 
 use crate::wire::ip::{Family, be16};
 use crate::wire::proto;
@@ -10,34 +10,34 @@ use core::net::IpAddr;
 pub struct Mark {
     /// The value.
     pub value: u32,
-    /// Which bits of it count.
+    /// The mask: only these bits are compared.
     pub mask: u32,
 }
 
 impl Mark {
-    /// Whether a packet's mark fits.
+    /// Whether a packet's mark matches.
     #[must_use]
     pub fn matches(&self, mark: u32) -> bool {
         mark & self.mask == self.value
     }
 }
 
-/// What a packet looks like to policies (`struct flowi`).
+/// The fields of a packet that policies match (`struct flowi`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Its protocol, extension headers aside.
+    /// Upper-layer protocol, behind IPv6 extension headers.
     pub proto: u8,
     /// Source port; the type of an ICMP message; the high half of a GRE key.
     pub sport: u16,
     /// Destination port; the code of an ICMP message; the low half of a GRE key.
     pub dport: u16,
-    /// The mark of the packet.
+    /// The packet's mark.
     pub mark: u32,
-    /// The interface that it leaves by, or, inbound, came by.
+    /// The output interface, or the input interface of inbound packets.
     pub ifindex: i32,
 }
 
@@ -73,23 +73,23 @@ impl Flow {
 /// A set of flows (`struct xfrm_selector`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// The family it is for; `None` for both (`AF_UNSPEC`).
+    /// The address family; `None` for both (`AF_UNSPEC`).
     pub family: Option<Family>,
-    /// Source address; bits behind `source_len` do not count.
+    /// Source address; only the first `source_len` bits are compared.
     pub source: IpAddr,
     /// Length of the source prefix in bits.
     pub source_len: u8,
-    /// Destination address; bits behind `destination_len` do not count.
+    /// Destination address; only the first `destination_len` bits are compared.
     pub destination: IpAddr,
     /// Length of the destination prefix in bits.
     pub destination_len: u8,
     /// Source port.
     pub sport: u16,
-    /// Which bits of it count.
+    /// The mask: only these bits are compared.
     pub sport_mask: u16,
     /// Destination port.
     pub dport: u16,
-    /// Which bits of it count.
+    /// The mask: only these bits are compared.
     pub dport_mask: u16,
     /// Protocol; 0 for all.
     pub proto: u8,
@@ -98,7 +98,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Every flow of both families.
+    /// All flows of both families.
     pub const ANY: Selector = Selector {
         family: None,
         source: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
@@ -113,7 +113,7 @@ impl Selector {
         ifindex: 0,
     };
 
-    /// Every flow between two prefixes of one family.
+    /// All flows between two prefixes of one family.
     #[must_use]
     pub fn between(source: (IpAddr, u8), destination: (IpAddr, u8)) -> Self {
         Selector {
@@ -145,7 +145,7 @@ pub fn family_of(addr: IpAddr) -> Family {
     if addr.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
-/// Whether two addresses are equal in their first `len` bits. A prefix of length 0 has every address in it, of whatever
+/// Whether two addresses are equal in their first `len` bits. A prefix of length 0 contains every address of either
 /// family.
 #[must_use]
 pub fn equal_in(a: IpAddr, b: IpAddr, len: u8) -> bool {

@@ -1,51 +1,51 @@
 //! Sequence numbers that are never used twice, and the IVs made of them.
 //!
-//! A state counts in 64 bits, whether the packet carries all of them or not, and never goes back. Across crashes and
-//! machines that is a matter of stable storage, which this crate does not have: the caller writes down a [`Lease`] before
-//! its numbers are used, and hands it in. A state without leases counts as far as its number goes.
+//! A state always counts in 64 bits, however many of them a packet carries, and never goes back. Surviving crashes and
+//! moves to another machine takes stable storage, which this crate does not have: the caller stores a [`Lease`] before
+//! its numbers are used, and passes it in. A state without leases uses all numbers.
 //!
-//! After a crash the state starts at the end of the last lease written down. What was left of it is skipped: the peer's
-//! window does not mind.
+//! After a crash the state continues behind the last stored lease. The rest of that lease is skipped, which the peer's
+//! window tolerates.
 
-/// How often a caller leases: after this share of a block has gone ([`Lease::low`]).
+/// The fraction of a block at which more numbers are leased ([`Lease::low`]).
 const LOW_SHARE: u64 = 4;
 
-/// Numbers up to and with `end` may be used.
+/// A lease of sequence numbers: those up to and including `end` may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     /// The last number that may be used.
     pub end: u64,
-    /// How many numbers one lease has.
+    /// The number of sequence numbers in one lease.
     pub block: u64,
 }
 
 impl Lease {
-    /// All numbers: for a state that will not outlive this process, or whose numbers nobody else can repeat.
+    /// All numbers: for a state that does not outlive this process, or whose numbers cannot be repeated elsewhere.
     pub const ALL: Lease = Lease { end: u64::MAX, block: 0 };
 
-    /// The lease to write down for a state that has used the numbers up to `used` for certain, or up to the end of a lease
-    /// written down before.
+    /// The lease to store for a state that has used the numbers up to `used`, or may have used them according to the
+    /// lease stored before.
     #[must_use]
     pub fn after(used: u64, block: u64) -> Self {
         Lease { end: used.saturating_add(block), block }
     }
 
-    /// The number from which on more should be leased: a quarter of the block is left.
+    /// The number from which on more should be leased, when a quarter of the block is left.
     #[must_use]
     pub fn low(&self) -> u64 {
         self.end - self.block / LOW_SHARE
     }
 }
 
-/// The 8 bytes of IV for a number: XORed with the salt, as the kernel's `seqiv` does it, so that the order of packets cannot
-/// be told from outside where numbers are not in clear anyway.
+/// The 8-byte IV for a sequence number: XORed with the salt, like the kernel's `seqiv`, so that an observer cannot tell
+/// the order of packets where their numbers are not in clear anyway.
 #[must_use]
 pub(crate) fn counter_iv(number: u64, salt: &[u8; 16]) -> [u8; 8] {
     (number ^ u64::from_be_bytes(*salt.first_chunk().expect("8 of 16 bytes"))).to_be_bytes()
 }
 
-/// What is encrypted to give an IV of `len` bytes (8 or 16), as the kernel's `echainiv` does it: the number times an odd
-/// salt, which is a bijection, so that no IV repeats.
+/// The block that is encrypted to make an IV, like the kernel's `echainiv`: the number times an odd salt. That is a
+/// bijection, so no IV repeats.
 #[must_use]
 pub(crate) fn chained_iv(number: u64, salt: &[u8; 16]) -> [u8; 16] {
     let mut iv = [0; 16];

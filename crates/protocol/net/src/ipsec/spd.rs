@@ -1,9 +1,9 @@
-//! The security policy database: which traffic must be protected how, which passes, which does not.
+//! The security policy database: which traffic is protected and how, which bypasses IPsec, and which is discarded.
 //!
-//! Policies with the same masks form a group with one hash table, so that a look-up costs as many probes as there are kinds
-//! of masks, however many policies there are; groups are asked in the order of their best policy, and those that cannot win
-//! any more are not asked. [`cache`] remembers flows, [`resolve`] finds the states that an outbound packet goes through,
-//! [`check`] judges an inbound one.
+//! Policies with the same masks form a group with one hash table, so that a look-up takes one probe for each kind of
+//! masks, however many policies there are. Groups are searched in the order of their best policy, until none of the
+//! rest can win. [`cache`] remembers flows, [`resolve`] finds the states for an outbound packet, [`check`] checks an
+//! inbound one.
 
 use crate::ipsec::index::{Hash, Index};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
@@ -20,34 +20,34 @@ pub mod check;
 mod lookup;
 pub mod resolve;
 
-/// How many templates a policy may have (`XFRM_MAX_DEPTH`).
+/// The maximum number of templates of a policy (`XFRM_MAX_DEPTH`).
 pub const MAX_TEMPLATES: usize = 6;
 
-/// Which packets a policy is for.
+/// The direction of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dir {
-    /// Those for this host.
+    /// Packets to this host.
     In = 0,
-    /// Those that leave.
+    /// Packets from this host, and forwarded packets as they leave.
     Out = 1,
-    /// Those that are forwarded.
+    /// Forwarded packets.
     Fwd = 2,
 }
 
-/// What becomes of them.
+/// The action of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// They pass, by the templates if there are any.
+    /// The traffic passes, protected by the templates if there are any.
     Allow,
-    /// They are dropped.
+    /// The traffic is dropped.
     Block,
 }
 
-/// One transformation that a policy asks for (`struct xfrm_tmpl`).
+/// One transformation that a policy requires (`struct xfrm_tmpl`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
-    /// Outer source; unspecified for any.
+    /// Outer source, unspecified for any.
     pub src: IpAddr,
     /// Outer destination of a tunnel.
     pub dst: IpAddr,
@@ -55,54 +55,54 @@ pub struct Template {
     pub proto: Proto,
     /// Mode.
     pub mode: Mode,
-    /// Joins it with states.
+    /// The request id, which links the template to states.
     pub reqid: u32,
-    /// SPI; 0 for any.
+    /// SPI, 0 for any.
     pub spi: u32,
-    /// Whether it is left out where there is no state (`level use`).
+    /// Whether it is skipped if there is no state (`level use`).
     pub optional: bool,
 }
 
-/// A policy. What packets ask of it comes first, up to its first template: [`FRONT_LINES`].
+/// A policy. The fields that packets use come first, up to the first template: [`FRONT_LINES`].
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub struct Policy {
-    /// Which packets.
+    /// Direction.
     pub dir: Dir,
-    /// What becomes of it.
+    /// Action.
     pub action: Action,
-    /// Whether errors of ICMP about its traffic take the same way (`XFRM_POLICY_ICMP`).
+    /// Whether ICMP errors about its traffic are treated like that traffic (`XFRM_POLICY_ICMP`).
     pub icmp: bool,
-    /// Whether each CPU is to have states of its own (RFC 9611, `XFRM_POLICY_CPU_ACQUIRE`): one that has none asks for some,
-    /// and uses those of all CPUs meanwhile.
+    /// Whether each CPU gets states of its own (RFC 9611, `XFRM_POLICY_CPU_ACQUIRE`): a CPU without any requests some,
+    /// and uses those of every CPU in the meantime.
     pub cpu_acquire: bool,
-    /// Which marks.
+    /// The mark of its packets.
     pub mark: Mark,
     /// The interface id of xfrm interfaces.
     pub if_id: u32,
-    /// The device that serves it in packet offload: such policies come before all others, the newest first.
+    /// The packet offload device. Policies of devices precede all others, the newest first.
     pub device: Option<u32>,
     /// Transformations, innermost first.
     pub templates: ArrayVec<Template, MAX_TEMPLATES>,
-    /// Which traffic; its family is said.
+    /// Its traffic; the selector's family is set.
     pub selector: Selector,
-    /// The least number comes first.
+    /// The lowest number comes first.
     pub priority: u32,
     /// The kernel's index: unique, its lowest three bits are the direction.
     pub index: u32,
-    /// Limits of time; those of volume are the states' matter.
+    /// Limits on time; limits on volume apply to states.
     pub limits: Limits,
     /// When it was added, in seconds of wall time.
     pub add_time_s: u64,
 }
 
-/// The cache lines of a policy that packets use.
+/// The number of cache lines of a policy that packets use.
 const FRONT_LINES: usize = 2;
 
 const _: () = assert!(core::mem::offset_of!(Policy, templates) + 8 + size_of::<Template>() <= FRONT_LINES * 64);
 
 impl Policy {
-    /// One that lets traffic pass, to be changed as needed.
+    /// A policy that lets traffic pass, to be adapted as needed.
     #[must_use]
     pub fn allow(dir: Dir, selector: Selector) -> Self {
         Policy {
@@ -122,57 +122,57 @@ impl Policy {
         }
     }
 
-    /// Whether it is for a flow (`xfrm_policy_match`).
+    /// Whether it matches a flow (`xfrm_policy_match`).
     #[must_use]
     pub fn matches(&self, flow: &Flow, if_id: u32) -> bool {
         self.if_id == if_id && self.mark.matches(flow.mark) && self.selector.matches(flow)
     }
 }
 
-/// A handle: it never names another policy than the one it was made for.
+/// The handle of a policy. It never refers to another one, even after deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PolicyId {
     slot: u32,
     generation: u32,
 }
 
-/// Why a policy cannot be added.
+/// Reasons why a policy cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyError {
-    /// There is one with this selector, mark and interface id.
+    /// There is already one with this selector, mark and interface id.
     Exists,
-    /// Its selector has no family, or addresses of two.
+    /// Its selector has no family, or addresses of two families.
     Family,
-    /// As many as there can be.
+    /// The table is full.
     Full,
 }
 
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            PolicyError::Exists => "there is a policy with this selector",
-            PolicyError::Family => "the selector's family does not suit its addresses",
-            PolicyError::Full => "as many policies as there can be",
+            PolicyError::Exists => "there is already a policy with this selector",
+            PolicyError::Family => "the selector's family does not match its addresses",
+            PolicyError::Full => "the table of policies is full",
         })
     }
 }
 
 impl core::error::Error for PolicyError {}
 
-/// The order of policies: device policies before others, the newest first; then by priority, the oldest first.
+/// The order of policies: those of devices first, the newest first; then by priority, the oldest first.
 type Rank = (bool, u32, i64);
 
-/// What a look-up needs of a policy that fits.
+/// The part of a policy that a look-up uses once it matches.
 struct Ranked {
     rank: Rank,
     generation: u32,
-    /// When it was used last; 0 before that. Here it is in the caches anyway.
+    /// When it was used last, 0 if never. It is here because this part is in the caches after a look-up.
     use_time_s: u64,
 }
 
 const _: () = assert!(size_of::<Ranked>() == 32);
 
-/// What of a flow counts.
+/// The parts of a flow that a selector compares.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Masks {
     destination_len: u8,
@@ -206,12 +206,12 @@ impl Masks {
     }
 }
 
-/// A flow, a policy's values or a group's masks, as few words as they fit in.
+/// A flow, a selector's values or a group's masks, packed into a few words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Words {
-    /// IPv4: both addresses in the first of them.
+    /// For IPv4 both addresses are in the first word.
     addrs: [u64; 4],
-    /// Ports, protocol.
+    /// Ports and protocol.
     upper: u64,
     ifindex: u32,
 }
@@ -225,7 +225,7 @@ impl Words {
         Words { addrs, upper: u64::from(proto) << 32 | u64::from(sport) << 16 | u64::from(dport), ifindex }
     }
 
-    /// Those of a flow; `None` when its addresses are of two families.
+    /// Packs a flow; `None` if its addresses are of two families.
     fn of(flow: &Flow) -> Option<(Family, Self)> {
         let (family, source, destination) = match (flow.source, flow.destination) {
             (IpAddr::V4(a), IpAddr::V4(b)) => (Family::V4, a.to_bits().into(), b.to_bits().into()),
@@ -236,7 +236,7 @@ impl Words {
         Some((family, Words::new(family, source, destination, sport, dport, proto, ifindex as u32)))
     }
 
-    /// Those of a selector with a family, under its own masks.
+    /// Packs the values of a selector that has a family, under its own masks.
     fn of_selector(selector: &Selector, masks: &Words) -> Option<Self> {
         let Selector { source, destination, proto, sport, dport, ifindex, .. } = *selector;
         let values = Flow { source, destination, proto, sport, dport, mark: 0, ifindex };
@@ -262,29 +262,29 @@ impl Words {
     }
 }
 
-/// What a look-up needs of a policy: one cache line.
+/// The part of a policy that a look-up compares: one cache line.
 #[repr(align(64))]
 struct LookupKey {
-    /// Under the masks of its group.
+    /// The values under the group's masks.
     values: Words,
     mark: Mark,
     if_id: u32,
-    /// The slot of the next of the same values, in the order of ranks.
+    /// The slot of the next policy with the same values, in the order of ranks.
     next: u32,
 }
 
 const _: () = assert!(size_of::<LookupKey>() == 64);
 
-/// The slot of no policy.
+/// The slot number that stands for no policy.
 const NONE: u32 = u32::MAX;
 
 struct Group {
     masks: Masks,
     words: Words,
-    /// The first policy of each set of values.
+    /// The first policy for each set of values.
     table: Index,
     ranks: BTreeSet<Rank>,
-    /// The first of them.
+    /// The lowest of the ranks.
     best: Rank,
 }
 
@@ -294,7 +294,7 @@ pub struct Spd {
     keys: Vec<LookupKey>,
     ranked: Vec<Ranked>,
     free: Vec<u32>,
-    /// Of each direction and family, in the order of their best policies.
+    /// The groups of each direction and family, in the order of their best policies.
     groups: [Vec<Group>; 6],
     defaults: [Action; 3],
     hash: Hash,
@@ -304,7 +304,8 @@ pub struct Spd {
 }
 
 impl Spd {
-    /// An empty one, which lets everything pass. `seed` keeps strangers from choosing what collides.
+    /// An empty database, which lets everything pass. `seed` must be secret, so that nobody can construct hash
+    /// collisions.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Spd {
@@ -321,7 +322,7 @@ impl Spd {
         }
     }
 
-    /// How many policies there are.
+    /// The number of policies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.policies.len() - self.free.len()
@@ -333,24 +334,25 @@ impl Spd {
         self.len() == 0
     }
 
-    /// Counts changes: what was looked up before one is to be looked up again.
+    /// A counter of changes: results of earlier look-ups are stale once it differs.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Counts a change where there was none: somebody has said what there is to be.
+    /// Counts a change even if nothing changed: a flush of an empty database, for example, is news to whoever follows
+    /// it.
     pub fn confirm(&mut self) {
         self.changes += 1;
     }
 
-    /// What becomes of traffic without a policy (`XFRM_MSG_SETDEFAULT`).
+    /// Sets the action for traffic without a policy (`XFRM_MSG_SETDEFAULT`).
     pub fn set_default(&mut self, dir: Dir, action: Action) {
         self.defaults[dir as usize] = action;
         self.changes += 1;
     }
 
-    /// What becomes of traffic without a policy.
+    /// The action for traffic without a policy.
     #[must_use]
     pub fn default_action(&self, dir: Dir) -> Action {
         self.defaults[dir as usize]
@@ -368,7 +370,7 @@ impl Spd {
         self.policies.iter().zip(0..).filter_map(|(policy, slot)| Some((self.id(slot), policy.as_ref()?)))
     }
 
-    /// The policies of a direction in the order in which they are asked.
+    /// The policies of a direction in the order in which they apply.
     #[must_use]
     pub fn ordered(&self, dir: Dir) -> Vec<&Policy> {
         let of_dir =
@@ -378,7 +380,7 @@ impl Spd {
         all.into_iter().map(|(_, policy)| policy).collect()
     }
 
-    /// The policy of a selector, mark and interface id.
+    /// The policy with exactly this selector, mark and interface id.
     #[must_use]
     pub fn find(&self, dir: Dir, selector: &Selector, mark: Mark, if_id: u32) -> Option<PolicyId> {
         let family = selector.family?;
@@ -387,7 +389,8 @@ impl Spd {
         let values = Words::of_selector(selector, &group.words)?;
         let hash = values.hash(&self.hash, family);
         let mut slot = self.head(group, hash, &values);
-        // Bits behind a prefix do not count, but they make another selector.
+        // Selectors that differ only in bits behind the prefix match the same traffic, but they are different
+        // selectors.
         while slot != NONE {
             let policy = self.policy(slot);
             if policy.selector == *selector && policy.mark == mark && policy.if_id == if_id {
@@ -398,8 +401,8 @@ impl Spd {
         None
     }
 
-    /// Adds a policy; `replace` takes the place of the one with the same selector, mark and interface id, its index too, and
-    /// its place among those of its priority.
+    /// Adds a policy. With `replace` it replaces the one with the same selector, mark and interface id, and inherits
+    /// its index and its position among policies of the same priority.
     ///
     /// # Errors
     /// [`PolicyError`].
@@ -502,7 +505,7 @@ impl Spd {
         }
     }
 
-    /// Takes a policy out.
+    /// Removes a policy.
     pub fn remove(&mut self, id: PolicyId) -> Option<Policy> {
         let policy = self.get(id)?;
         let family = policy.selector.family?;
@@ -527,7 +530,7 @@ impl Spd {
         group.ranks.remove(&rank);
         self.sort(at);
         self.changes += 1;
-        // After 2^32 uses of a slot a handle could come back: the slot is given up then.
+        // After 2^32 uses of a slot a handle would repeat, so the slot is retired.
         let entry = &mut self.ranked[id.slot as usize];
         entry.generation = entry.generation.wrapping_add(1);
         if entry.generation != 0 {
@@ -536,7 +539,7 @@ impl Spd {
         self.policies[id.slot as usize].take()
     }
 
-    /// A policy was used.
+    /// Records that a policy was used.
     pub fn used(&mut self, id: PolicyId, now_s: u64) {
         if let Some(entry) = self.ranked.get_mut(id.slot as usize).filter(|entry| entry.generation == id.generation)
             && entry.use_time_s != now_s
@@ -545,14 +548,14 @@ impl Spd {
         }
     }
 
-    /// When a policy was used last, in seconds of wall time; 0 before that.
+    /// When a policy was used last, in seconds of wall time; 0 if never.
     #[must_use]
     pub fn use_time_s(&self, id: PolicyId) -> u64 {
         let entry = self.ranked.get(id.slot as usize).filter(|entry| entry.generation == id.generation);
         entry.map_or(0, |entry| entry.use_time_s)
     }
 
-    /// What the clock says of a policy, and when to ask again.
+    /// Evaluates a policy's limits on time, and returns when to do so again.
     #[must_use]
     pub fn age(&self, id: PolicyId, now_s: u64) -> Option<(Age, Option<u64>)> {
         let policy = self.get(id)?;
@@ -578,7 +581,7 @@ impl Spd {
     }
 }
 
-/// The place of a direction's and family's groups.
+/// The position in [`Spd::groups`] of a direction and family.
 fn group_slot(dir: Dir, family: Family) -> usize {
     dir as usize * 2 + usize::from(family == Family::V6)
 }

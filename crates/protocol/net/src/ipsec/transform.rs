@@ -1,7 +1,7 @@
-//! Algorithms by the kernel's names (`net/xfrm/xfrm_algo.c`), and keys prepared for them.
+//! Algorithms by the kernel's names (`net/xfrm/xfrm_algo.c`), and prepared keys.
 //!
-//! An AEAD of the crypto core does all of ESP: `rfc4106(...)` and its kin as they are, a cipher with a MAC as
-//! `authenc(...)`, with extended sequence numbers as `authencesn(...)`. Null encryption and AH are a MAC alone.
+//! ESP uses one AEAD of the crypto core: `rfc4106(...)` and the like directly, a cipher with a MAC as `authenc(...)`,
+//! or as `authencesn(...)` with extended sequence numbers. Null encryption and AH use only a MAC.
 
 use core::fmt;
 use sealane_crypto::aead::AeadTfm;
@@ -16,7 +16,7 @@ pub const MAX_ICV_LEN: usize = 64;
 /// The longest IV in a packet in bytes.
 pub const MAX_IV_LEN: usize = 16;
 
-/// An AEAD that IPsec uses: name, lengths of its ICV in bits.
+/// An AEAD: name, and permitted lengths of the ICV in bits.
 struct AeadRow(&'static str, &'static [u32]);
 
 const AEADS: [AeadRow; 4] = [
@@ -26,7 +26,7 @@ const AEADS: [AeadRow; 4] = [
     AeadRow("rfc7539esp(chacha20,poly1305)", &[128]),
 ];
 
-/// A MAC: name, older name, length of its ICV in bits where none is asked for, and in full.
+/// A MAC: name, older name, default length of the ICV in bits, full length in bits.
 struct AuthRow(&'static str, &'static str, u32, u32);
 
 const AUTHS: [AuthRow; 9] = [
@@ -41,18 +41,19 @@ const AUTHS: [AuthRow; 9] = [
     AuthRow("hmac(sm3)", "sm3", 256, 256),
 ];
 
-/// How the IV of a packet is made from its sequence number; unique as long as that is.
+/// The construction of a packet's IV from its sequence number. IVs are unique as long as the numbers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IvKind {
     /// None (null encryption, AH).
     None,
-    /// The number, XORed with a secret salt (the kernel's `seqiv`): for modes that need a nonce.
+    /// The number XORed with a secret salt, for modes that need a nonce (the kernel's `seqiv`).
     Counter,
-    /// A block that depends on the number, encrypted (the kernel's `echainiv`): for CBC, whose IV must not be foreseen.
+    /// A block that depends on the number, encrypted, for CBC, whose IV must be unpredictable (the kernel's
+    /// `echainiv`).
     Encrypted,
 }
 
-/// A cipher: name, older name, how its IV is made.
+/// A cipher: name, older name, construction of the IV.
 struct EncRow(&'static str, &'static str, IvKind);
 
 const ENCS: [EncRow; 11] = [
@@ -69,14 +70,14 @@ const ENCS: [EncRow; 11] = [
     EncRow("cbc(sm4)", "sm4", IvKind::Encrypted),
 ];
 
-/// What the kernel's table says of a MAC.
+/// The row of a MAC in the kernel's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuthInfo {
-    /// The name; not the older one.
+    /// The name, not the older one.
     pub name: &'static str,
-    /// Length of the ICV in bits where none is asked for.
+    /// Default length of the ICV in bits.
     pub icv_bits: u32,
-    /// Length of the MAC in full, in bits.
+    /// Full length of the MAC in bits.
     pub full_bits: u32,
 }
 
@@ -102,13 +103,13 @@ pub fn aead_name(name: &str, icv_bits: u32) -> Option<&'static str> {
 /// A name with its key.
 #[derive(Clone, Copy)]
 pub struct Keyed<'a> {
-    /// The kernel's name, or the older one that it still takes (`aes` for `cbc(aes)`).
+    /// The kernel's name, or the older one that it still accepts (`aes` for `cbc(aes)`).
     pub name: &'a str,
-    /// The key; with the salt behind it where the algorithm has one.
+    /// The key, followed by the salt if the algorithm has one.
     pub key: &'a [u8],
 }
 
-/// What a state is to compute.
+/// The algorithms and keys of a state.
 #[derive(Clone, Copy)]
 pub enum TransformSpec<'a> {
     /// Encryption and integrity in one (`XFRMA_ALG_AEAD`).
@@ -124,32 +125,32 @@ pub enum TransformSpec<'a> {
         enc: Keyed<'a>,
         /// The MAC.
         auth: Keyed<'a>,
-        /// Length of the ICV in bits; 0 for the algorithm's usual one.
+        /// Length of the ICV in bits; 0 for the default.
         icv_bits: u32,
     },
     /// A MAC alone: AH.
     Auth {
         /// The MAC.
         auth: Keyed<'a>,
-        /// Length of the ICV in bits; 0 for the algorithm's usual one.
+        /// Length of the ICV in bits; 0 for the default.
         icv_bits: u32,
     },
 }
 
-/// Why a transform cannot be.
+/// Reasons why a transform cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransformError {
-    /// No AEAD of this name with this ICV.
+    /// There is no AEAD with this name and ICV length.
     NoAead,
-    /// No MAC of this name.
+    /// There is no MAC with this name.
     NoAuth,
-    /// No cipher of this name.
+    /// There is no cipher with this name.
     NoEnc,
-    /// The ICV is longer than the MAC, or no whole number of bytes.
+    /// The ICV is longer than the MAC, or not a whole number of bytes.
     IcvLen,
     /// Encryption without integrity (`digest_null`): refused.
     NullAuth,
-    /// The registry does not have it, or its self-test failed.
+    /// The registry does not have the algorithm, or its self-test failed.
     Lookup(LookupError),
     /// The key was refused.
     Key(KeyError),
@@ -171,16 +172,17 @@ impl fmt::Display for TransformError {
 
 impl core::error::Error for TransformError {}
 
-/// Prepared keys. It has no `Debug`.
+/// Prepared keys. There is no `Debug`, so that they are never printed.
 #[derive(Clone)]
 pub(crate) enum Crypt {
-    /// A state without keys yet.
+    /// No keys yet.
     None,
     Aead(AeadTfm),
     Mac(MacTfm),
 }
 
-/// The key of an association, for [`burst::run`](crate::ipsec::burst::run). Copies share it; it has no `Debug` and is wiped with the last of them.
+/// The prepared key of an association, for [`burst::run`](crate::ipsec::burst::run). Clones share it. It has no `Debug`
+/// and is wiped when the last clone is dropped.
 #[derive(Clone)]
 pub struct Key(pub(crate) Crypt);
 
@@ -188,40 +190,40 @@ pub struct Key(pub(crate) Crypt);
 #[derive(Clone)]
 pub struct Transform {
     pub(crate) crypt: Crypt,
-    /// How IVs are made.
+    /// The construction of IVs.
     pub iv: IvKind,
     /// Length of the IV in a packet in bytes.
     pub iv_len: u8,
     /// Length of the ICV in bytes.
     pub icv_len: u8,
-    /// Length of the whole MAC in bytes; 0 for an AEAD.
+    /// Full length of the MAC in bytes; 0 for an AEAD.
     pub full_icv_len: u8,
-    /// What payload and trailer of ESP are padded to a multiple of, in bytes.
+    /// The block length to which ESP's payload and trailer are padded, in bytes.
     pub align: u8,
 }
 
 impl Transform {
-    /// That of a state whose keys are not known yet.
+    /// The transform of a state whose keys are not known yet.
     #[must_use]
     pub fn larval() -> Self {
         Transform { crypt: Crypt::None, iv: IvKind::None, iv_len: 0, icv_len: 0, full_icv_len: 0, align: 4 }
     }
 
-    /// Its keys, for a device.
+    /// Its prepared key, for a device.
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.crypt.clone())
     }
 }
 
-/// Resolves names. States of one algorithm share an [`Alg`], so that their packets share bursts.
+/// Resolves algorithm names. States with the same algorithm share an [`Alg`], so that their packets share bursts.
 pub struct Transforms {
     registry: Arc<Registry>,
     resolved: Vec<(String, Alg)>,
 }
 
 impl Transforms {
-    /// Over a registry.
+    /// Resolves names with this registry.
     #[must_use]
     pub fn new(registry: Arc<Registry>) -> Self {
         Transforms { registry, resolved: Vec::new() }
@@ -241,7 +243,8 @@ impl Transforms {
         self.alg(kind, name).is_ok()
     }
 
-    /// Prepares keys. `esn` is whether sequence numbers are extended, which decides what a cipher with a MAC covers.
+    /// Prepares keys. `esn` says whether sequence numbers are extended, which changes what the MAC of a cipher with a
+    /// MAC covers.
     ///
     /// # Errors
     /// [`TransformError`].

@@ -11,7 +11,7 @@ use crate::wire::walk::{Malformed, Walk};
 /// The offload work left to do for a frame, from its vnet header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offload {
-    /// Where the checksummed bytes start, and the offset of the checksum field from there. The field holds the sum of
+    /// The start of the checksummed bytes, and the offset of the checksum field from there. The field holds the sum of
     /// the pseudo-header.
     pub checksum: Option<(u16, u16)>,
     /// Payload bytes per packet (the last one may have fewer) when the frame is to be cut; 0 when it is a single

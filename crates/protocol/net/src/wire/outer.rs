@@ -81,8 +81,8 @@ impl OuterHeader {
     /// protocol `proto`. Identification and flow label are 0.
     ///
     /// # Errors
-    /// [`Malformed`] when the addresses are of two families, or the packet is longer than an IP packet can be or shorter than
-    /// its header.
+    /// [`Malformed`] if the addresses are of two families, or the packet is longer than an IP packet can be or shorter
+    /// than its header.
     pub fn write_ip(&self, packet: &mut [u8], proto: u8) -> Result<(), Malformed> {
         let header = packet.get_mut(..self.ip_len()).ok_or(Malformed)?;
         header.fill(0);

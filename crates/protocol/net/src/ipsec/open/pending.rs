@@ -1,41 +1,42 @@
-//! Packets of a burst that have been judged and not yet opened.
+//! Packets of a burst that passed the first checks and are not yet known to be authentic.
 //!
-//! Linux takes packets one by one: the second is judged by the window that the first has moved. A burst is judged before any of
-//! it is opened, and who sends forged packets knows which of them are authentic as little as we do. So a packet waits for the next
-//! round, untouched, where it would be judged otherwise if those in front of it were authentic; and so does all behind it of the
-//! same association. In order, as packets come, none waits.
+//! Linux processes packets one by one: the second one is checked against the window that the first has moved. Here the
+//! whole burst is checked before any of it is opened, and it is not known which packets are authentic, as some may be
+//! forged. So a packet waits for the next round, unchanged, if its verdict would differ once those in front of it are
+//! found authentic; and so do all behind it of the same association. Packets that arrive in order never wait.
 
 use crate::ipsec::burst::{BURST, Job, Jobs};
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{Hot, SaId};
 use arrayvec::ArrayVec;
 
-/// Their jobs, and what they may change by association.
+/// The jobs of these packets, and their possible effect on each association.
 pub(super) struct Pending<'j> {
     pub(super) jobs: &'j mut Jobs,
     ids: ArrayVec<SaId, BURST>,
     entries: ArrayVec<PendingSa, BURST>,
 }
 
-/// What those of one association may change.
+/// The possible effect of the pending packets of one association.
 struct PendingSa {
-    /// The highest number that the window may have seen then.
+    /// The highest number that the window may have seen by then.
     top: u64,
     packets: u64,
-    /// At most so many.
+    /// An upper bound.
     bytes: u64,
-    /// Whether one waits for the next round.
+    /// Whether a packet waits for the next round.
     waits: bool,
 }
 
 impl<'j> Pending<'j> {
-    /// None yet.
+    /// Starts a burst without jobs.
     pub(super) fn new(jobs: &'j mut Jobs) -> Self {
         jobs.clear();
         Pending { jobs, ids: ArrayVec::new(), entries: ArrayVec::new() }
     }
 
-    /// Whether the next packet, which carries `seq` and is taken for number `whole`, is to wait for what is in front of it.
+    /// Whether the next packet, with `seq` in its header and `whole` as its inferred number, must wait for those in
+    /// front of it.
     #[inline]
     pub(super) fn must_wait(&mut self, id: SaId, hot: &Hot, window: &Window, seq: u32, whole: u64) -> bool {
         let Some(at) = self.find(id) else { return false };
@@ -48,7 +49,7 @@ impl<'j> Pending<'j> {
         entry.waits
     }
 
-    /// Another one is going to be opened, of `len` bytes; its job is there.
+    /// Records another packet of `len` bytes that will be opened; its job is pushed by the caller.
     #[inline]
     pub(super) fn push(&mut self, id: SaId, window: &Window, whole: u64, len: usize) {
         let at = self.find(id).unwrap_or_else(|| {
@@ -66,7 +67,7 @@ impl<'j> Pending<'j> {
 
     #[inline]
     fn find(&self, id: SaId) -> Option<usize> {
-        // Mostly they are all of one.
+        // Most bursts are all of one association.
         if self.ids.last() == Some(&id) {
             return Some(self.ids.len() - 1);
         }
@@ -74,7 +75,7 @@ impl<'j> Pending<'j> {
     }
 }
 
-/// Whether a job has this number already.
+/// Whether a job already has this number.
 #[cold]
 fn is_duplicate(window: &Window, id: SaId, whole: u64, jobs: &[Job]) -> bool {
     window.size_pkts() != 0 && jobs.iter().any(|job| job.sa == id && job.spi_seq.number() == whole)

@@ -1,4 +1,4 @@
-//! The flow cache: the way of an outbound flow, until a policy or state changes.
+//! The flow cache: the decision for an outbound flow, valid until a policy or state changes.
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
@@ -9,7 +9,7 @@ use crate::ipsec::spd::Spd;
 use crate::ipsec::spd::resolve::{Decision, OutboundQuery, resolve};
 use sealane_cpu::prefetch;
 
-/// From how many flows on their memory is asked for ahead: fewer are in the caches anyway.
+/// The number of slots from which on memory is prefetched; smaller tables stay in the caches.
 const WARM_FROM: usize = 1024;
 
 /// Two cache lines.
@@ -18,7 +18,7 @@ struct Slot {
     flow: Flow,
     if_id: u32,
     cpu: u32,
-    /// Changes of policies and of states, added up, when it was made. Neither ever goes back, so the sum tells any change.
+    /// The sum of both change counters when the slot was filled. Neither ever decreases, so any change alters the sum.
     changes: u64,
     decision: Decision,
 }
@@ -29,25 +29,25 @@ fn changes(spd: &Spd, sad: &Sad) -> u64 {
     spd.changes().wrapping_add(sad.changes())
 }
 
-/// A table of flows: a flow that falls on another's place takes it. Where that happens often the table grows.
+/// A table of flows. A flow whose slot is occupied replaces the other one; if that happens often, the table grows.
 pub struct FlowCache {
     slots: Vec<Option<Slot>>,
     hash: Hash,
     hits: u64,
     misses: u64,
-    /// How often a flow whose way was still good lost its place, since the table has grown.
+    /// A count of flows with a valid decision that were replaced since the table has grown.
     crowded: usize,
 }
 
 impl FlowCache {
-    /// For about `flows` flows; `seed` keeps strangers from choosing what collides.
+    /// A cache for about `flows` flows. `seed` must be secret, so that nobody can construct collisions.
     #[must_use]
     pub fn new(flows: usize, seed: u64) -> Self {
         let len = flows.next_power_of_two();
         FlowCache { slots: (0..len).map(|_| None).collect(), hash: Hash::new(seed), hits: 0, misses: 0, crowded: 0 }
     }
 
-    /// How often a flow was there, and how often not.
+    /// The numbers of hits and misses.
     #[must_use]
     pub fn hits_and_misses(&self) -> (u64, u64) {
         (self.hits, self.misses)
@@ -66,7 +66,7 @@ impl FlowCache {
         self.slots[at].as_ref().filter(same).map(|slot| &slot.decision)
     }
 
-    /// The way of a packet, if it is here.
+    /// The cached decision for a packet.
     #[must_use]
     pub fn find(&mut self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>) -> Option<&Decision> {
         let at = self.place(query.flow, query.if_id);
@@ -79,13 +79,13 @@ impl FlowCache {
         self.fresh(at, changes, query)
     }
 
-    /// Whether the way of a packet is here.
+    /// Whether a decision for a packet is cached.
     #[must_use]
     pub fn knows(&self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>) -> bool {
         self.fresh(self.place(query.flow, query.if_id), changes(spd, sad), query).is_some()
     }
 
-    /// Remembers a way that has just been resolved: resolving may itself have changed the states.
+    /// Caches a decision that was just resolved. Resolving may itself have changed the states.
     pub fn put(&mut self, spd: &Spd, sad: &Sad, query: &OutboundQuery<'_>, decision: Decision) -> &Decision {
         let OutboundQuery { flow, if_id, cpu, .. } = *query;
         let at = self.place(flow, if_id);
@@ -95,8 +95,8 @@ impl FlowCache {
         &self.slots[at].insert(Slot { flow: *flow, if_id, cpu, changes, decision }).decision
     }
 
-    /// Makes the table larger where it is too small for its flows, up to `flows`; it is empty then. Whoever has many states does
-    /// so now and then.
+    /// Enlarges and empties the table if it is too small for its flows, up to `flows` slots. To be called occasionally
+    /// by an owner of many states.
     pub fn grow(&mut self, flows: usize) {
         if self.crowded > self.slots.len() && self.slots.len() < flows {
             let len = (self.slots.len() * 4).min(flows.next_power_of_two());
@@ -105,14 +105,14 @@ impl FlowCache {
         }
     }
 
-    /// Asks for the memory of a flow: whoever has a burst does so for all of it before [`Self::resolve`].
+    /// Prefetches the slot of a flow, to be called for all packets of a burst before [`Self::resolve`].
     pub fn warm(&self, flow: &Flow, if_id: u32) {
         if self.slots.len() >= WARM_FROM {
             prefetch(&self.slots[self.place(flow, if_id)], 2);
         }
     }
 
-    /// The way of a packet, as [`resolve`] finds it. What is refused is not remembered.
+    /// The decision for a packet, from the cache or from [`resolve`]. Refusals are not cached.
     ///
     /// # Errors
     /// As [`resolve`].

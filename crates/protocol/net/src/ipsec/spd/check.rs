@@ -1,4 +1,4 @@
-//! Inbound: whether a packet came the way that its policy asks for (`__xfrm_policy_check`).
+//! Inbound policy check: whether a packet was protected as its policy requires (`__xfrm_policy_check`).
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::sa::{Mode, Sa, SaId};
@@ -6,22 +6,22 @@ use crate::ipsec::sad::Sad;
 use crate::ipsec::selector::Flow;
 use crate::ipsec::spd::{Action, Dir, PolicyId, Spd, Template};
 
-/// A packet that is to be judged.
+/// A packet to be checked.
 #[derive(Debug, Clone, Copy)]
 pub struct InboundQuery<'a> {
     /// [`Dir::In`] or [`Dir::Fwd`].
     pub dir: Dir,
-    /// What it is, in clear.
+    /// The flow of the decrypted packet.
     pub flow: &'a Flow,
-    /// The interface id of the xfrm interface that it came by; 0 for none.
+    /// The interface id of the xfrm interface that receives it, 0 for none.
     pub if_id: u32,
-    /// The states that it came through, outermost first.
+    /// The states that opened it, outermost first.
     pub path: &'a [SaId],
-    /// How many of these a check of an outer packet has accepted already (nested tunnels).
+    /// The number of these that the check of an outer packet has accepted (nested tunnels).
     pub verified: usize,
 }
 
-/// The policy that lets a packet pass, if one is needed, and how many states of its path are accepted with it.
+/// Returns the policy that lets a packet pass, if one is needed, and how many states of its path it accepts.
 ///
 /// # Errors
 /// [`DropReason::Selector`], [`DropReason::InNoPolicy`], [`DropReason::InBlock`], [`DropReason::Template`],
@@ -30,9 +30,9 @@ pub fn check(spd: &Spd, sad: &Sad, query: &InboundQuery<'_>) -> Result<(Option<P
     judge(spd, sad, query, spd.lookup(query.dir, query.flow, query.if_id), None)
 }
 
-/// The same, with the flow's policy as [`Spd::lookup_burst`] has found it, and what the packet quotes if it is an error
-/// ([`quoted`](crate::ipsec::icmp::quoted)): such a packet passes states with the `icmp` flag, and is forwarded without a
-/// policy of its own, where what it quotes would.
+/// The same, with the flow's policy from [`Spd::lookup_burst`], and, for an ICMP error, the flow that it quotes
+/// ([`quoted`](crate::ipsec::icmp::quoted)). If the quoted flow matches, such a packet passes states with the `icmp`
+/// flag, and is forwarded without a policy of its own.
 ///
 /// # Errors
 /// As [`check`].
@@ -46,7 +46,7 @@ pub fn judge(
     let InboundQuery { dir, flow, if_id, path, verified } = *query;
     let mut states: arrayvec::ArrayVec<&Sa, { super::MAX_TEMPLATES }> = arrayvec::ArrayVec::new();
     for id in path {
-        // A state that went away between opening and judging took its promise with it.
+        // A state that was deleted between opening and this check no longer vouches for the packet.
         let sa = sad.get(*id).ok_or(DropReason::InInvalid)?;
         states.try_push(sa).map_err(|_| DropReason::Depth)?;
     }
@@ -72,7 +72,7 @@ pub fn judge(
     if policy.templates.is_full() {
         return Err(DropReason::Depth);
     }
-    // The outermost template comes last.
+    // The last template is the outermost one.
     let mut at = 0;
     for template in policy.templates.iter().rev() {
         at = accept(template, &states, at, verified, if_id).ok_or(DropReason::Template)?;
@@ -80,7 +80,7 @@ pub fn judge(
     if wrapped(at) { Err(DropReason::Template) } else { Ok((Some(id), at)) }
 }
 
-/// Where the path goes on behind a template, `None` where it does not fit (`xfrm_policy_ok`).
+/// Returns the position in the path behind a template, or `None` if the template does not match (`xfrm_policy_ok`).
 fn accept(template: &Template, states: &[&Sa], from: usize, verified: usize, if_id: u32) -> Option<usize> {
     if template.optional && template.mode == Mode::Transport {
         return Some(from);

@@ -1,4 +1,4 @@
-//! Which policy a flow has: each group of equal masks is asked, those of the best policies first, until none that is left can
+//! Policy look-up: groups of equal masks are searched in the order of their best policies, until none of the rest can
 //! have a better one.
 
 use crate::ipsec::selector::Flow;
@@ -7,18 +7,18 @@ use crate::wire::ip::Family;
 use arrayvec::ArrayVec;
 use sealane_cpu::prefetch;
 
-/// From how many policies on their memory is asked for ahead: fewer are in the caches anyway.
+/// The number of policies from which on memory is prefetched; fewer stay in the caches.
 const WARM_FROM: usize = 256;
 
-/// From how many policies on that is worth it for more groups than few.
+/// The number of policies from which on prefetching pays for more than a few groups.
 const VERY_MANY: usize = 400_000;
 const FEW_GROUPS: usize = 4;
 
-/// Of how many flows and groups a burst keeps the hashes.
+/// The number of flows, and of groups, whose hashes are kept during a burst.
 const FLOWS: usize = 16;
 const GROUPS: usize = 16;
 
-/// The best so far.
+/// The best match so far.
 type Best = Option<(Rank, u32)>;
 
 impl Spd {
@@ -36,21 +36,21 @@ impl Spd {
         best.map(|(_, slot)| self.id(slot))
     }
 
-    /// Whether there are so many that what a burst needs of them is asked for ahead.
+    /// Whether there are so many policies that memory is prefetched for each burst.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.policies.len() >= WARM_FROM
     }
 
-    /// The policies for a burst of flows, into the places of `out`: each step is taken for many of them before the next, so that
-    /// their cache misses overlap. What they say is asked for, too.
+    /// Writes the policies for a burst of flows to `out`. Each step is done for many of them before the next one, so
+    /// that their cache misses overlap. The policies found are prefetched, too.
     pub fn lookup_burst(&self, dir: Dir, flows: &[Flow], if_id: u32, out: &mut [Option<PolicyId>]) {
         let each = flows.iter().zip(&mut *out);
         if !self.is_large() {
             each.for_each(|(flow, found)| *found = self.lookup(dir, flow, if_id));
             return;
         }
-        // A look-up in many groups has much to overlap by itself.
+        // A look-up in many groups overlaps its own cache misses.
         let groups = self.groups[group_slot(dir, Family::V4)].len().max(self.groups[group_slot(dir, Family::V6)].len());
         if groups > FEW_GROUPS && self.policies.len() < VERY_MANY {
             each.for_each(|(flow, found)| *found = self.lookup(dir, flow, if_id));
@@ -103,7 +103,7 @@ impl Spd {
         words.under(&group.words).hash(&self.hash, family)
     }
 
-    /// Looks for a better policy in a group.
+    /// Updates `best` if a group has a better policy.
     #[inline(always)]
     fn best_in_group(&self, group: &Group, hash: u32, words: &Words, mark: u32, if_id: u32, best: &mut Best) {
         let mut slot = self.head(group, hash, &words.under(&group.words));

@@ -1,5 +1,4 @@
-//! Outbound: the states that a packet goes through (`xfrm_lookup`, `xfrm_tmpl_resolve`), and what to ask for where there are
-//! none.
+//! Outbound: finds the states that protect a packet (`xfrm_lookup`, `xfrm_tmpl_resolve`), and requests missing ones.
 
 use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
@@ -12,44 +11,45 @@ use crate::ipsec::transform::Transform;
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
 
-/// How many states may be waited for at a time: traffic to ever new peers must not fill the memory.
+/// The maximum number of pending requests for states: traffic to ever new peers must not fill the memory.
 pub const MAX_ACQUIRING: usize = 65_536;
 
-/// How long an answer of the key manager is waited for, in seconds (`xfrm_acq_expires`).
+/// The time for which a request to the key manager stays pending, in seconds (`xfrm_acq_expires`).
 pub const ACQUIRE_S: u64 = 30;
 
-/// The states that a packet goes through, the first of them first.
+/// The states that protect a packet, innermost first.
 pub type Bundle = ArrayVec<SaId, MAX_TEMPLATES>;
 
-/// What becomes of an outbound packet.
+/// The decision about an outbound packet (RFC 4301 section 4.4.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It leaves as it is; the policy that says so, if there is one.
+    /// It is sent unprotected, by this policy or by default.
     Bypass(Option<PolicyId>),
-    /// It goes through these.
+    /// It is protected by these states.
     Protect(PolicyId, Bundle),
 }
 
-/// A packet that is to leave.
+/// The query for an outbound packet.
 #[derive(Debug, Clone, Copy)]
 pub struct OutboundQuery<'a> {
-    /// What it is.
+    /// Its flow.
     pub flow: &'a Flow,
-    /// The interface id of the xfrm interface that it leaves by; 0 for none.
+    /// The interface id of the xfrm interface that sends it, 0 for none.
     pub if_id: u32,
     /// The CPU that sends it.
     pub cpu: u32,
-    /// The outer source for templates that name none, from the route; unspecified where it is not known.
+    /// The outer source for templates without one, from the route; unspecified if not known.
     pub local: IpAddr,
     /// Wall time in seconds.
     pub now_s: u64,
 }
 
-/// The way of an error of ICMP that is forwarded: its own, but where that is in clear it is the way of what it quotes
-/// ([`quoted`](crate::ipsec::icmp::quoted)), if a policy with the `icmp` flag has states for that (`xfrm_out_fwd_icmp`).
+/// The decision about a forwarded ICMP error. If the error itself would bypass IPsec, it is protected like the flow
+/// that it quotes ([`quoted`](crate::ipsec::icmp::quoted)), provided that flow's policy has the `icmp` flag and states
+/// (`xfrm_out_fwd_icmp`).
 ///
 /// # Errors
-/// As [`resolve`]: those of its own way.
+/// As [`resolve`] for the error's own flow.
 pub fn resolve_error(
     spd: &Spd,
     sad: &mut Sad,
@@ -68,11 +68,11 @@ pub fn resolve_error(
     }
 }
 
-/// Finds the way of a packet.
+/// Decides about an outbound packet.
 ///
 /// # Errors
-/// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] when a state is missing, which the key manager hears of once;
-/// [`DropReason::OutDirection`].
+/// [`DropReason::OutBlock`]; [`DropReason::OutNoState`] if a state is missing, which is requested from the key manager
+/// once; [`DropReason::OutDirection`].
 pub fn resolve(
     spd: &Spd,
     sad: &mut Sad,
@@ -82,7 +82,7 @@ pub fn resolve(
     resolve_by(spd, sad, spd.lookup(Dir::Out, query.flow, query.if_id), query, events)
 }
 
-/// The same, with the flow's policy as [`Spd::lookup`] or [`Spd::lookup_burst`] has found it.
+/// The same with the flow's policy, from [`Spd::lookup`] or [`Spd::lookup_burst`].
 ///
 /// # Errors
 /// As [`resolve`].
@@ -106,7 +106,7 @@ pub fn resolve_by(
     let (mut src, mut dst) = (query.flow.source, query.flow.destination);
     let mut bundle = Bundle::new();
     for template in &policy.templates {
-        // What is between hosts keeps the addresses of what is inside.
+        // Transport mode keeps the addresses of the inner packet.
         let (from, to) = match template.mode {
             Mode::Transport => (src, dst),
             _ if template.src.is_unspecified() && query.local.is_ipv4() == template.dst.is_ipv4() => {
@@ -151,8 +151,8 @@ pub fn resolve_by(
     if bundle.is_empty() { Ok(Decision::Bypass(Some(id))) } else { Ok(Decision::Protect(id, bundle)) }
 }
 
-/// Asks for the memory of the states that the first templates of policies of as many flows want, [`BURST`](crate::ipsec::burst::BURST) of them at most.
-/// Those of tunnels whose source is the route's are not known here.
+/// Prefetches the states for the first templates of these flows' policies, [`BURST`](crate::ipsec::burst::BURST) of
+/// them at most. Tunnels whose source comes from the route are skipped, as it is not known here.
 pub fn warm(spd: &Spd, sad: &Sad, flows: &[Flow], policies: &[Option<PolicyId>]) {
     let wanted = flows.iter().zip(policies).filter_map(|(flow, id)| {
         let template = spd.get((*id)?)?.templates.first()?;
@@ -165,7 +165,7 @@ pub fn warm(spd: &Spd, sad: &Sad, flows: &[Flow], policies: &[Option<PolicyId>])
     sad.warm_pairs(wanted);
 }
 
-/// Puts a state without keys in the place of the missing one, and tells the key manager (`xfrm_init_tempstate`).
+/// Adds a placeholder without keys for a missing state, and requests it from the key manager (`xfrm_init_tempstate`).
 fn acquire(
     sad: &mut Sad,
     policy: &Policy,
