@@ -48,7 +48,7 @@ pub const CRYPTO_MAX_NAME: usize = 64;
 /// A name in a fixed field, padded with NUL.
 pub type NameField = [u8; CRYPTO_MAX_NAME];
 
-/// `name` as a field; cut off at 63 bytes, as the kernel's `strscpy` does.
+/// Writes `name` into a field, truncated to 63 bytes like the kernel's `strscpy`.
 #[must_use]
 pub fn name_field(name: &str) -> NameField {
     let mut field = [0; CRYPTO_MAX_NAME];
@@ -57,7 +57,7 @@ pub fn name_field(name: &str) -> NameField {
     field
 }
 
-/// The name in a field, up to its NUL; `None` when there is no NUL.
+/// The name in a field, up to its NUL; `None` without a NUL.
 #[must_use]
 pub fn field_name(field: &NameField) -> Option<&[u8]> {
     let end = field.iter().position(|b| *b == 0)?;
@@ -78,7 +78,7 @@ pub struct CryptoUserAlg {
     pub cru_type: u32,
     /// Type flags that are compared.
     pub cru_mask: u32,
-    /// References to it.
+    /// The number of references.
     pub cru_refcnt: u32,
     /// Flags.
     pub cru_flags: u32,
@@ -166,7 +166,7 @@ pub struct ReportRng {
 
 const _: () = assert!(size_of::<ReportRng>() == 68);
 
-/// The reports that carry a type and nothing else.
+/// A report that contains only a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReportType {

@@ -24,7 +24,7 @@ pub const ALG_OP_DECRYPT: u32 = 0;
 /// Encrypt.
 pub const ALG_OP_ENCRYPT: u32 = 1;
 
-/// The only flag that `salg_feat` and `salg_mask` may carry.
+/// The only flag permitted in `salg_feat` and `salg_mask`.
 pub const CRYPTO_ALG_KERN_DRIVER_ONLY: u32 = 0x0000_1000;
 
 /// The fixed head of `struct sockaddr_alg`; the name follows.
@@ -36,13 +36,13 @@ pub const CRYPTO_ALG_KERN_DRIVER_ONLY: u32 = 0x0000_1000;
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SockaddrAlgHead {
-    /// Address family; the kernel does not look at it.
+    /// Address family, which the kernel ignores.
     pub salg_family: u16,
     /// Type of algorithm, NUL-terminated.
     pub salg_type: [u8; 14],
-    /// Flags wanted.
+    /// Values of the flags to match.
     pub salg_feat: u32,
-    /// Flags that are compared.
+    /// Mask of the flags to match.
     pub salg_mask: u32,
 }
 
@@ -51,14 +51,14 @@ const _: () = assert!(size_of::<SockaddrAlgHead>() == 24);
 /// Length of the fixed head in bytes.
 pub const SOCKADDR_ALG_HEAD_LEN: usize = size_of::<SockaddrAlgHead>();
 
-/// An address, read as the kernel reads it.
+/// A parsed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'a> {
     /// Type of algorithm, up to its NUL; the 14th byte counts as NUL.
     pub type_: &'a [u8],
-    /// Flags wanted.
+    /// Values of the flags to match.
     pub feat: u32,
-    /// Flags that are compared.
+    /// Mask of the flags to match.
     pub mask: u32,
     /// Name, up to its NUL; the last byte of the address counts as NUL.
     pub name: &'a [u8],
@@ -68,7 +68,7 @@ impl<'a> Address<'a> {
     /// Reads the address of a bind.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] when it is shorter than 25 bytes, or carries flags that are not allowed.
+    /// [`Errno::EINVAL`] if it is shorter than 25 bytes or has flags that are not permitted.
     pub fn parse(addr: &'a [u8]) -> Result<Self, Errno> {
         let (head, name) = SockaddrAlgHead::read_from_prefix(addr).map_err(|_| Errno::EINVAL)?;
         let (_, name) = name.split_last().ok_or(Errno::EINVAL)?;
@@ -134,7 +134,7 @@ pub struct Cmsg<'a> {
     pub data: &'a [u8],
 }
 
-/// Walks the bytes of `msg_control` as the kernel's `for_each_cmsghdr` with `CMSG_OK` does.
+/// Iterates over the bytes of `msg_control` like the kernel's `for_each_cmsghdr` with `CMSG_OK`.
 #[derive(Clone)]
 pub struct Cmsgs<'a> {
     control: &'a [u8],
@@ -142,7 +142,7 @@ pub struct Cmsgs<'a> {
 }
 
 impl<'a> Cmsgs<'a> {
-    /// A walk over all of `control`.
+    /// Iterates over all of `control`.
     #[must_use]
     pub fn new(control: &'a [u8]) -> Self {
         Cmsgs { control, at: 0 }
@@ -154,7 +154,7 @@ impl<'a> Iterator for Cmsgs<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.control.get(self.at..)?;
-        // Bytes that are too few for a head end the walk; they are no error.
+        // Fewer bytes than a head end the iteration without an error.
         let (head, _) = Cmsghdr::read_from_prefix(rest).ok()?;
         let len = usize::try_from(head.cmsg_len).unwrap_or(usize::MAX);
         if len < CMSG_HEAD_LEN || len > rest.len() {
@@ -167,7 +167,7 @@ impl<'a> Iterator for Cmsgs<'a> {
     }
 }
 
-/// What the SOL_ALG control messages of one sendmsg say. Messages of other levels are ignored.
+/// The contents of the SOL_ALG control messages of one sendmsg. Messages of other levels are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Control<'a> {
     /// IV; the last one wins.
@@ -190,7 +190,7 @@ impl<'a> Control<'a> {
             if cmsg.level != SOL_ALG {
                 continue;
             }
-            // All three carry a word first. An unknown type is refused with the same number as a short one.
+            // All three begin with a word. An unknown type is refused with the same error as a short one.
             let (word, rest) = u32::read_from_prefix(cmsg.data).map_err(|_| Errno::EINVAL)?;
             match cmsg.type_ {
                 ALG_SET_IV => parsed.iv = Some(rest.get(..word as usize).ok_or(Errno::EINVAL)?),

@@ -1,8 +1,8 @@
-//! Linux's user-space interfaces: structs, constants and the walking of byte strings, without any state.
+//! Linux's user-space interfaces: structs, constants and parsers of byte strings, without any state.
 //!
-//! One module for each kernel header, constants under their kernel names. All layouts are those of 64-bit Linux.
-//! What the kernel's interfaces cannot say is in [`admin`]; numbers of our own are in [`sealane`].
-//! [`Profile`] and [`Caller`] are data that the engines share.
+//! Each kernel header has one module, and constants have their kernel names. All layouts are those of 64-bit Linux.
+//! [`admin`] has the interfaces that Linux lacks, [`sealane`] the numbers that Sealane chose itself. [`Profile`] and
+//! [`Caller`] are data shared by the engines.
 #![forbid(unsafe_code)]
 
 pub mod admin;

@@ -1,5 +1,5 @@
-//! `linux/netlink.h`: message headers and attributes; what a parser asks of attributes ([`rules`]), acknowledgements and
-//! ends of dumps as the kernel writes them ([`answer`]), the datagrams of a dump ([`packer`]).
+//! `linux/netlink.h`: message headers and attributes; the rules for attributes and their parser ([`rules`]);
+//! acknowledgements and ends of dumps as the kernel writes them ([`answer`]); the datagrams of a dump ([`packer`]).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -8,7 +8,7 @@ pub mod packer;
 mod rule;
 pub mod rules;
 
-/// Protocol between programs only.
+/// Protocol for messages between programs.
 pub const NETLINK_USERSOCK: i32 = 2;
 /// Protocol of IPsec: see [`crate::xfrm`].
 pub const NETLINK_XFRM: i32 = 6;
@@ -17,7 +17,7 @@ pub const NETLINK_CRYPTO: i32 = 21;
 
 /// Option of [`crate::socket::SOL_NETLINK`]: errors do not repeat the request.
 pub const NETLINK_CAP_ACK: i32 = 10;
-/// Option of [`crate::socket::SOL_NETLINK`]: acknowledgements carry a text and what it is about.
+/// Option of [`crate::socket::SOL_NETLINK`]: acknowledgements carry a text and the attribute at fault.
 pub const NETLINK_EXT_ACK: i32 = 11;
 
 /// No operation.
@@ -26,37 +26,37 @@ pub const NLMSG_NOOP: u16 = 1;
 pub const NLMSG_ERROR: u16 = 2;
 /// End of a dump.
 pub const NLMSG_DONE: u16 = 3;
-/// Types below this one are netlink's own.
+/// Lower types are reserved for netlink itself.
 pub const NLMSG_MIN_TYPE: u16 = 0x10;
 
-/// It is a request.
+/// The message is a request.
 pub const NLM_F_REQUEST: u16 = 0x1;
-/// One of several messages, ended by [`NLMSG_DONE`].
+/// The message is one of several, which end with [`NLMSG_DONE`].
 pub const NLM_F_MULTI: u16 = 0x2;
-/// Acknowledge it.
+/// The sender wants an acknowledgement.
 pub const NLM_F_ACK: u16 = 0x4;
-/// The sender wants the notification that its request causes.
+/// The sender wants to receive the notification about its request.
 pub const NLM_F_ECHO: u16 = 0x8;
-/// In a dump: what is dumped has changed meanwhile.
+/// In a dump: the dumped data has changed in the meantime.
 pub const NLM_F_DUMP_INTR: u16 = 0x10;
-/// In a dump: only what was asked for is in it.
+/// In a dump: the entries were filtered as requested.
 pub const NLM_F_DUMP_FILTERED: u16 = 0x20;
-/// In an error: the request has been cut off.
+/// In an error: the quoted request is truncated.
 pub const NLM_F_CAPPED: u16 = 0x100;
 /// In an acknowledgement: attributes (`NLMSGERR_ATTR_...`) follow.
 pub const NLM_F_ACK_TLVS: u16 = 0x200;
-/// All of them: `NLM_F_ROOT | NLM_F_MATCH`.
+/// The request is for all entries: `NLM_F_ROOT | NLM_F_MATCH`.
 pub const NLM_F_DUMP: u16 = 0x300;
-/// In a request that makes something: replace what is there.
+/// In a request that adds an entry: replace an existing one.
 pub const NLM_F_REPLACE: u16 = 0x100;
-/// In a request that makes something: only if there is none.
+/// In a request that adds an entry: fail if it exists.
 pub const NLM_F_EXCL: u16 = 0x200;
-/// In a request that makes something: make it if there is none.
+/// In a request that adds an entry: add it if it does not exist.
 pub const NLM_F_CREATE: u16 = 0x400;
-/// In a request that makes something: at the end of the list.
+/// In a request that adds an entry: append it to the list.
 pub const NLM_F_APPEND: u16 = 0x800;
 
-/// Flag beside an attribute's type: its payload is attributes.
+/// Flag in an attribute's type: the payload consists of attributes.
 pub const NLA_F_NESTED: u16 = 0x8000;
 /// Mask of an attribute's type without its flags.
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
@@ -65,7 +65,7 @@ pub const NLA_TYPE_MASK: u16 = 0x3fff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Nlmsghdr {
-    /// Length in bytes, this header included.
+    /// Length in bytes with this header.
     pub nlmsg_len: u32,
     /// Type.
     pub nlmsg_type: u16,
@@ -86,7 +86,7 @@ pub const NLMSG_HDRLEN: usize = size_of::<Nlmsghdr>();
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Nlattr {
-    /// Length in bytes, this header included, padding not.
+    /// Length in bytes with this header, without padding.
     pub nla_len: u16,
     /// Type.
     pub nla_type: u16,
@@ -119,23 +119,23 @@ pub const fn align(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-/// One message of a buffer: its header and what follows within its length.
+/// One message of a buffer: its header and payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
     /// Header.
     pub header: Nlmsghdr,
-    /// Payload, padding not included.
+    /// Payload without padding.
     pub payload: &'a [u8],
-    /// The whole message, header included.
+    /// The whole message with its header.
     pub bytes: &'a [u8],
 }
 
-/// Walks the messages of one datagram as the kernel's `netlink_rcv_skb` does: the first malformed header ends it.
+/// Iterates over the messages of one datagram like the kernel's `netlink_rcv_skb`: the first malformed header ends it.
 #[derive(Clone)]
 pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    /// A walk over all of `bytes`.
+    /// Iterates over all of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Messages(bytes)
@@ -163,12 +163,12 @@ pub struct Attr<'a> {
     pub payload: &'a [u8],
 }
 
-/// Walks attributes; a malformed one ends the walk, as `nla_for_each_attr` does.
+/// Iterates over attributes like `nla_for_each_attr`: a malformed one ends it.
 #[derive(Clone)]
 pub struct Attrs<'a>(&'a [u8]);
 
 impl<'a> Attrs<'a> {
-    /// A walk over all of `bytes`.
+    /// Iterates over all of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Attrs(bytes)

@@ -46,7 +46,7 @@ impl fmt::Display for Profile {
 /// A name that is no profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownProfile(
-    /// What was asked for.
+    /// The requested name.
     pub String,
 );
 

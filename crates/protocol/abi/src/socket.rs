@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const AF_ALG: i32 = 38;
 /// Address family of netlink.
 pub const AF_NETLINK: i32 = 16;
-/// Largest socket address that the kernel takes: `sizeof(struct sockaddr_storage)`.
+/// Largest socket address that the kernel accepts: `sizeof(struct sockaddr_storage)`.
 pub const SOCKADDR_STORAGE_LEN: usize = 128;
 
 /// Byte stream.
@@ -15,16 +15,16 @@ pub const SOCK_STREAM: i32 = 1;
 pub const SOCK_DGRAM: i32 = 2;
 /// Raw access.
 pub const SOCK_RAW: i32 = 3;
-/// Sequenced packets: what AF_ALG wants.
+/// Sequenced packets, as AF_ALG requires.
 pub const SOCK_SEQPACKET: i32 = 5;
-/// The bits of `type` that name the type.
+/// The mask of the bits of `type` without flags.
 pub const SOCK_TYPE_MASK: i32 = 0xf;
-/// Flag beside the type: non-blocking.
+/// Flag in the type: non-blocking.
 pub const SOCK_NONBLOCK: i32 = 0o4000;
-/// Flag beside the type: close on exec.
+/// Flag in the type: close on exec.
 pub const SOCK_CLOEXEC: i32 = 0o200_0000;
 
-/// Option level of every socket.
+/// Option level of all sockets.
 pub const SOL_SOCKET: i32 = 1;
 /// Option level of AF_ALG.
 pub const SOL_ALG: i32 = 279;
@@ -43,9 +43,9 @@ pub const SO_ERROR: i32 = 4;
 pub const SO_DONTROUTE: i32 = 5;
 /// Broadcast.
 pub const SO_BROADCAST: i32 = 6;
-/// Size of the send buffer; the kernel doubles what is asked.
+/// Size of the send buffer; the kernel doubles the value.
 pub const SO_SNDBUF: i32 = 7;
-/// Size of the receive buffer; the kernel doubles what is asked.
+/// Size of the receive buffer; the kernel doubles the value.
 pub const SO_RCVBUF: i32 = 8;
 /// Keep-alive.
 pub const SO_KEEPALIVE: i32 = 9;
@@ -111,11 +111,11 @@ pub const MSG_MORE: u32 = 0x8000;
 /// Read from the error queue.
 pub const MSG_ERRQUEUE: u32 = 0x2000;
 
-/// The option of a UDP socket that has ESP in UDP decapsulated (`linux/udp.h`).
+/// Option of a UDP socket: the kernel decapsulates ESP in UDP (`linux/udp.h`).
 pub const UDP_ENCAP: i32 = 100;
-/// The option by which a socket has an IPv4 policy of its own (`linux/in.h`).
+/// Option of a socket: an IPv4 policy of its own (`linux/in.h`).
 pub const IP_XFRM_POLICY: i32 = 17;
-/// The same of IPv6 (`linux/in6.h`).
+/// Option of a socket: an IPv6 policy of its own (`linux/in6.h`).
 pub const IPV6_XFRM_POLICY: i32 = 35;
 /// The port of ESP in UDP, which is also IKE's (RFC 3948).
 pub const NAT_T: u16 = 4500;
@@ -154,7 +154,7 @@ const _: () = assert!(size_of::<Msghdr>() == 56);
 /// Page size of the imitated machine: the granule of AF_ALG's buffers.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Whether the layers above a socket's family serve this ioctl: close-on-exec, non-blocking and asynchronous mode, owner,
+/// Whether this ioctl is served for all socket families: close-on-exec, non-blocking and asynchronous mode, owner,
 /// namespace, bridges, VLANs, wireless devices.
 #[must_use]
 pub fn is_generic_ioctl(request: u32) -> bool {
@@ -171,9 +171,9 @@ pub fn is_generic_ioctl(request: u32) -> bool {
     )
 }
 
-/// Whether this ioctl is for a network device, to which sockets without ioctls of their own pass it on.
+/// Whether this ioctl is for a network device. Sockets without ioctls of their own pass it on.
 #[must_use]
 pub fn is_device_ioctl(request: u32) -> bool {
-    // Not SIOCATMARK, and not what only the Unix family has (SIOCUNIXFILE).
+    // SIOCATMARK is not, and neither is the Unix family's SIOCUNIXFILE.
     request >> 8 == 0x89 && request != 0x8905 && request != 0x89e0
 }

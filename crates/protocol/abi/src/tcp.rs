@@ -1,12 +1,12 @@
 //! `linux/tcp.h`: the socket options of TCP-AO and TCP-MD5, and the addresses inside them.
 //!
-//! Every struct has alignment 1, so that it can be read where a program's bytes lie, without copying the key out of them.
+//! Every struct has alignment 1, so that it can be read from a program's memory in place, without copying the key.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::native_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Level of these options, as of all of TCP's.
+/// Level of TCP's socket options.
 pub const IPPROTO_TCP: i32 = 6;
 /// Socket option: an MD5 key for one peer address.
 pub const TCP_MD5SIG: i32 = 14;
@@ -29,13 +29,13 @@ pub const TCP_AO_REPAIR: i32 = 42;
 pub const TCP_AO_MAXKEYLEN: usize = 80;
 /// Longest MD5 key in bytes.
 pub const TCP_MD5SIG_MAXKEYLEN: usize = 80;
-/// Key flag: `ifindex` counts; 0 stands for the default VRF.
+/// Key flag: `ifindex` is set; 0 is the default VRF.
 pub const TCP_AO_KEYF_IFINDEX: u8 = 1;
 /// Key flag: the MAC does not cover the other TCP options.
 pub const TCP_AO_KEYF_EXCLUDE_OPT: u8 = 2;
-/// MD5 flag: `tcpm_prefixlen` counts.
+/// MD5 flag: `tcpm_prefixlen` is set.
 pub const TCP_MD5SIG_FLAG_PREFIX: u8 = 1;
-/// MD5 flag: `tcpm_ifindex` counts.
+/// MD5 flag: `tcpm_ifindex` is set.
 pub const TCP_MD5SIG_FLAG_IFINDEX: u8 = 2;
 
 /// The states of `net/tcp_states.h`.
@@ -54,14 +54,14 @@ pub enum State {
     LastAck = 9,
     Listen = 10,
     Closing = 11,
-    /// A request socket: a SYN came, the handshake is not complete.
+    /// A request socket: a SYN was received, the handshake is not complete.
     NewSynRecv = 12,
-    /// A socket that is bound and nothing more, as `sock_diag` reports it; a socket itself is in [`State::Close`].
+    /// A socket that is only bound, as `sock_diag` reports it; the socket itself is in [`State::Close`].
     BoundInactive = 13,
 }
 
 impl State {
-    /// The state with this number, as `TCP_INFO` and `sock_diag` give it.
+    /// The state with this number in `TCP_INFO` and `sock_diag`.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
         use State::*;
@@ -89,7 +89,7 @@ const fn bit32(index: u32) -> u32 {
     if cfg!(target_endian = "little") { 1 << index } else { 1 << (31 - index) }
 }
 
-/// The same of a 16-bit field.
+/// The same for a 16-bit field.
 const fn bit16(index: u32) -> u16 {
     if cfg!(target_endian = "little") { 1 << index } else { 1 << (15 - index) }
 }
@@ -113,7 +113,7 @@ pub const AF_INET6: u16 = 10;
 pub struct SockaddrStorage(pub [u8; SOCKADDR_STORAGE_LEN]);
 
 impl SockaddrStorage {
-    /// Nothing but zeros.
+    /// All zeros.
     pub const ZERO: SockaddrStorage = SockaddrStorage([0; SOCKADDR_STORAGE_LEN]);
 
     /// `ss_family`.
@@ -122,19 +122,19 @@ impl SockaddrStorage {
         u16::from_ne_bytes([self.0[0], self.0[1]])
     }
 
-    /// `sin_port` or `sin6_port`, which lie in the same place.
+    /// `sin_port` or `sin6_port`, which have the same offset.
     #[must_use]
     pub fn port(&self) -> u16 {
         u16::from_be_bytes([self.0[2], self.0[3]])
     }
 
-    /// `sin_addr`, whatever the family says.
+    /// `sin_addr`, whatever the family.
     #[must_use]
     pub fn in4(&self) -> Ipv4Addr {
         Ipv4Addr::new(self.0[4], self.0[5], self.0[6], self.0[7])
     }
 
-    /// `sin6_addr`, whatever the family says.
+    /// `sin6_addr`, whatever the family.
     #[must_use]
     pub fn in6(&self) -> Ipv6Addr {
         let mut octets = [0; 16];
@@ -207,7 +207,7 @@ impl TcpAoAdd {
     pub const SET_CURRENT: u32 = bit32(0);
     /// Ask the peer to use it, at once.
     pub const SET_RNEXT: u32 = bit32(1);
-    /// What must be 0 of the flags.
+    /// The bits of the flags that must be 0.
     pub const RESERVED: u32 = !(Self::SET_CURRENT | Self::SET_RNEXT);
 
     /// The name of the algorithm up to its NUL.
@@ -241,22 +241,22 @@ pub struct TcpAoDel {
     pub sndid: u8,
     /// RecvID.
     pub rcvid: u8,
-    /// SendID of the key to send with from now on.
+    /// SendID of the new key to send with.
     pub current_key: u8,
-    /// RecvID of the key to ask the peer for from now on.
+    /// RecvID of the new key to request from the peer.
     pub rnext: u8,
     /// [`TCP_AO_KEYF_IFINDEX`].
     pub keyflags: u8,
 }
 
 impl TcpAoDel {
-    /// `current_key` counts.
+    /// `current_key` is set.
     pub const SET_CURRENT: u32 = bit32(0);
-    /// `rnext` counts.
+    /// `rnext` is set.
     pub const SET_RNEXT: u32 = bit32(1);
     /// Do not wait for readers; listening sockets only.
     pub const DEL_ASYNC: u32 = bit32(2);
-    /// What must be 0 of the flags.
+    /// The bits of the flags that must be 0.
     pub const RESERVED: u32 = !(Self::SET_CURRENT | Self::SET_RNEXT | Self::DEL_ASYNC);
 }
 
@@ -273,15 +273,15 @@ pub struct TcpAoInfoOpt {
     pub flags: U32,
     /// Must be 0.
     pub reserved2: U16,
-    /// SendID of the key that is sent with.
+    /// SendID of the key to send with.
     pub current_key: u8,
-    /// RecvID of the key that the peer is asked for.
+    /// RecvID of the key requested from the peer.
     pub rnext: u8,
     /// Segments verified.
     pub pkt_good: U64,
     /// Segments with a wrong MAC.
     pub pkt_bad: U64,
-    /// Segments whose KeyID no key has.
+    /// Segments whose KeyID matches no key.
     pub pkt_key_not_found: U64,
     /// Segments without the option where it is required.
     pub pkt_ao_required: U64,
@@ -290,22 +290,22 @@ pub struct TcpAoInfoOpt {
 }
 
 impl TcpAoInfoOpt {
-    /// `current_key` counts.
+    /// `current_key` is set.
     pub const SET_CURRENT: u32 = bit32(0);
-    /// `rnext` counts.
+    /// `rnext` is set.
     pub const SET_RNEXT: u32 = bit32(1);
     /// Refuse connections without TCP-AO.
     pub const AO_REQUIRED: u32 = bit32(2);
-    /// The counters are to be set.
+    /// Sets the counters.
     pub const SET_COUNTERS: u32 = bit32(3);
-    /// Believe ICMP errors.
+    /// Accept ICMP errors.
     pub const ACCEPT_ICMPS: u32 = bit32(4);
-    /// What must be 0 of the flags.
+    /// The bits of the flags that must be 0.
     pub const RESERVED: u32 =
         !(Self::SET_CURRENT | Self::SET_RNEXT | Self::AO_REQUIRED | Self::SET_COUNTERS | Self::ACCEPT_ICMPS);
 }
 
-/// `struct tcp_ao_getsockopt`: what to look for in the first entry on the way in, a key in each entry on the way out.
+/// `struct tcp_ao_getsockopt`: in, the first entry is the search criterion; out, each entry is a key.
 ///
 /// ```text
 /// 0          128      192      272     276     278     279     280      281      282        283      284       288
@@ -320,7 +320,7 @@ pub struct TcpAoGetsockopt {
     pub alg_name: [u8; 64],
     /// The master key. Secret.
     pub key: [u8; TCP_AO_MAXKEYLEN],
-    /// In: how many entries fit. Out, in the first entry: how many keys matched.
+    /// In: the number of entries that fit. Out, in the first entry: the number of keys that matched.
     pub nkeys: U32,
     /// Bits, see the constants; all others must be 0.
     pub flags: U16,
@@ -345,15 +345,15 @@ pub struct TcpAoGetsockopt {
 }
 
 impl TcpAoGetsockopt {
-    /// In: the key that is sent with. Out: this is it.
+    /// In: match the key to send with. Out: this key is it.
     pub const IS_CURRENT: u16 = bit16(0);
-    /// In: the key that the peer is asked for. Out: this is it.
+    /// In: match the key requested from the peer. Out: this key is it.
     pub const IS_RNEXT: u16 = bit16(1);
-    /// In: all keys.
+    /// In: match all keys.
     pub const GET_ALL: u16 = bit16(2);
-    /// What must be 0 of the flags.
+    /// The bits of the flags that must be 0.
     pub const RESERVED: u16 = !(Self::IS_CURRENT | Self::IS_RNEXT | Self::GET_ALL);
-    /// Where `nkeys` lies, in bytes.
+    /// The offset of `nkeys` in bytes.
     pub const NKEYS_AT: usize = 272;
 }
 
@@ -370,9 +370,9 @@ pub struct TcpAoRepair {
     pub snt_isn: zerocopy::big_endian::U32,
     /// The peer's initial sequence number.
     pub rcv_isn: zerocopy::big_endian::U32,
-    /// Sequence number extension of what we send.
+    /// Sequence number extension of sent segments.
     pub snd_sne: U32,
-    /// Sequence number extension of what the peer sends.
+    /// Sequence number extension of received segments.
     pub rcv_sne: U32,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel answers: acknowledgements, with what an extended one adds, and the parts of a dump.
+//! The kernel's answers: acknowledgements, with the attributes of extended ones, and the messages of a dump.
 
 use super::rule::Rule;
 use super::{
@@ -12,23 +12,23 @@ use zerocopy::{FromBytes, IntoBytes};
 pub const NLMSGERR_ATTR_MSG: u16 = 1;
 /// Attribute of an error: offset of the attribute at fault in the request, `u32`.
 pub const NLMSGERR_ATTR_OFFS: u16 = 2;
-/// Attribute of an acknowledgement: bytes whose meaning is the subsystem's.
+/// Attribute of an acknowledgement: bytes defined by the subsystem.
 pub const NLMSGERR_ATTR_COOKIE: u16 = 3;
-/// Attribute of an error: what was asked of the attribute at fault, nested.
+/// Attribute of an error: the rule for the attribute at fault, nested.
 pub const NLMSGERR_ATTR_POLICY: u16 = 4;
 /// Attribute of an error: type of an attribute that is missing, `u32`.
 pub const NLMSGERR_ATTR_MISS_TYPE: u16 = 5;
-/// Attribute of an error: offset of the nest in which it is missing, `u32`.
+/// Attribute of an error: offset of the nest that lacks it, `u32`.
 pub const NLMSGERR_ATTR_MISS_NEST: u16 = 6;
 
-/// What an extended acknowledgement says beside the error number (`struct netlink_ext_ack`).
+/// The contents of an extended acknowledgement beside the error number (`struct netlink_ext_ack`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExtAck {
-    /// A text.
+    /// The text.
     pub text: Option<&'static str>,
     /// Offset of the attribute at fault in the request, header included, in bytes.
     pub offset: Option<u32>,
-    /// What was asked of that attribute.
+    /// The rule for that attribute.
     pub rule: Option<Rule>,
 }
 
@@ -53,16 +53,16 @@ impl ExtAck {
     }
 }
 
-/// What a socket asked of its acknowledgements.
+/// A socket's options for acknowledgements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AckOptions {
     /// `NETLINK_CAP_ACK`: an error does not repeat the request.
     pub cap: bool,
-    /// `NETLINK_EXT_ACK`: [`ExtAck`] is told.
+    /// `NETLINK_EXT_ACK`: acknowledgements contain the [`ExtAck`].
     pub ext: bool,
 }
 
-/// A message of the kernel with this payload, padded to 4 bytes behind its length.
+/// A message from the kernel with this payload, padded to 4 bytes after its length.
 #[must_use]
 pub fn message(type_: u16, flags: u16, seq: u32, port: u32, payload: &[u8]) -> Vec<u8> {
     let len = NLMSG_HDRLEN + payload.len();
@@ -92,7 +92,8 @@ pub fn ack(request: &Message<'_>, port: u32, outcome: Result<(), Errno>, options
     message(NLMSG_ERROR, flags, request.header.nlmsg_seq, port, &payload)
 }
 
-/// The end of a dump: `NLMSG_DONE` with the error that ended it, if one did. `flags` are [`super::NLM_F_DUMP_INTR`] and the like.
+/// The end of a dump: `NLMSG_DONE`, with the error if one ended it. `flags` are [`super::NLM_F_DUMP_INTR`] and the
+/// like.
 #[must_use]
 pub fn done(seq: u32, port: u32, flags: u16, outcome: Result<(), Errno>, options: AckOptions, ext: &ExtAck) -> Vec<u8> {
     let number = outcome.err().map_or(0, |e| -e.number());
@@ -102,7 +103,7 @@ pub fn done(seq: u32, port: u32, flags: u16, outcome: Result<(), Errno>, options
     message(NLMSG_DONE, flags, seq, port, &payload)
 }
 
-/// Where the attributes of an acknowledgement or of the end of a dump begin.
+/// The offset of the attributes in an acknowledgement or the end of a dump.
 fn attributes_at(m: &Message<'_>) -> usize {
     let request = NLMSG_HDRLEN + 4;
     match m.header.nlmsg_type {
@@ -124,8 +125,8 @@ pub fn text<'a>(m: &Message<'a>) -> Option<&'a str> {
     str::from_utf8(text.split(|b| *b == 0).next()?).ok()
 }
 
-/// A datagram of acknowledgements that say all that they can (`ext`, not `cap`), as a socket with `options` gets it; `None`
-/// where that is the same.
+/// Adapts a datagram of complete acknowledgements (`ext`, not `cap`) to a socket with `options`; `None` if nothing
+/// changes.
 #[must_use]
 pub fn fitted(datagram: &[u8], options: AckOptions) -> Option<Vec<u8>> {
     if options.ext && !options.cap {
@@ -157,7 +158,7 @@ pub fn fitted(datagram: &[u8], options: AckOptions) -> Option<Vec<u8>> {
     changed.then_some(out)
 }
 
-/// Appends what an extended acknowledgement has to say.
+/// Appends the attributes of an extended acknowledgement.
 fn extend(payload: &mut Vec<u8>, flags: &mut u16, error: bool, options: AckOptions, ext: &ExtAck) {
     let before = payload.len();
     if options.ext {

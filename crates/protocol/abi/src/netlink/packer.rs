@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-/// Packs messages into datagrams of at most a given length; a message that is longer has one of its own. What is packed is
+/// Packs messages into datagrams of a maximum length; a longer message gets a datagram of its own. The contents are
 /// wiped on drop.
 pub struct Packer {
     room: usize,
@@ -21,7 +21,7 @@ impl Packer {
         match self.datagrams.last_mut() {
             Some(last) if last.len() + message.len() <= self.room => last.extend_from_slice(message),
             _ => {
-                // Room for all that will be in it: a vector that grows leaves copies of keys behind.
+                // The capacity is reserved at once: a vector that grows leaves copies of keys behind.
                 let mut datagram = Zeroizing::new(Vec::with_capacity(self.room.max(message.len())));
                 datagram.extend_from_slice(message);
                 self.datagrams.push(datagram);

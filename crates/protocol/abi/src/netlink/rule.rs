@@ -1,4 +1,4 @@
-//! What the kernel asks of one attribute (`struct nla_policy`), as data, and the check itself.
+//! The kernel's rule for one attribute (`struct nla_policy`), as data, and the check.
 
 use super::{NLA_F_NESTED, NLA_HDRLEN, push_attr};
 use crate::errno::Errno;
@@ -8,7 +8,7 @@ use crate::errno::Errno;
 pub enum Kind {
     /// Bytes, at least this many.
     Bytes(u16),
-    /// Nothing: being there is what it says.
+    /// No payload; the presence of the attribute is its value.
     Flag,
     /// An 8-bit number.
     U8,
@@ -33,26 +33,26 @@ impl Kind {
     }
 }
 
-/// What is asked of one attribute.
+/// The rule for one attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Kind of payload.
     pub kind: Kind,
-    /// Least and largest value of a number.
+    /// Smallest and largest value of a number.
     pub range: Option<(u64, u64)>,
 }
 
 impl Rule {
-    /// Nothing is asked.
+    /// Everything is permitted.
     pub const ANY: Rule = Rule::new(Kind::Bytes(0));
 
-    /// A rule of this kind, for all values.
+    /// A rule of this kind that permits all values.
     #[must_use]
     pub const fn new(kind: Kind) -> Self {
         Rule { kind, range: None }
     }
 
-    /// At least as many bytes as `T` has.
+    /// A rule that requires at least the size of `T`.
     ///
     /// # Panics
     /// When they are more than an attribute can hold.
@@ -62,7 +62,7 @@ impl Rule {
         Rule::new(Kind::Bytes(size_of::<T>() as u16))
     }
 
-    /// The same for values from `min` to `max` only.
+    /// The same rule, for values from `min` to `max` only.
     #[must_use]
     pub const fn within(self, min: u64, max: u64) -> Self {
         Rule { kind: self.kind, range: Some((min, max)) }
@@ -100,7 +100,7 @@ impl Rule {
         }
     }
 
-    /// Writes the rule as the payload of `NLMSGERR_ATTR_POLICY`; `None` for bytes, which the kernel does not tell.
+    /// Writes the rule as the payload of `NLMSGERR_ATTR_POLICY`; `None` for bytes, which the kernel does not describe.
     pub(super) fn describe(self) -> Option<Vec<u8>> {
         /// `NL_POLICY_TYPE_ATTR_TYPE`.
         const TYPE: u16 = 1;

@@ -1,7 +1,7 @@
-//! What the kernel asks of a message's attributes, as data, and the parser that asks it (`nlmsg_parse_deprecated`).
+//! The kernel's rules for a message's attributes, as data, and the parser that applies them (`nlmsg_parse_deprecated`).
 //!
-//! The parser is liberal: attributes that nobody knows are passed over, the last of several counts, and one that is too long
-//! is cut. From [`Rules::strict_from`] on it is strict about lengths and flags.
+//! The parser is liberal: unknown attributes are skipped, the last of several counts, and one that is too long is cut.
+//! From [`Rules::strict_from`] on it is strict about lengths and flags.
 
 use super::answer::ExtAck;
 pub use super::rule::{Kind, Rule};
@@ -13,31 +13,31 @@ use zerocopy::FromBytes;
 /// The rules of a family of attributes, by their type.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<const N: usize> {
-    /// A rule for each type; types from `N` on are passed over, and so is type 0.
+    /// The rule for each type. Types from `N` on are skipped, and so is type 0.
     pub rules: [Rule; N],
     /// From this type on the parser is strict; 0 means never.
     pub strict_from: u16,
 }
 
-/// Why a message is refused.
+/// The refusal of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reject {
-    /// What the caller gets.
+    /// The error number for the caller.
     pub errno: Errno,
     /// The attribute at fault.
     pub attr: Option<u16>,
-    /// What an extended acknowledgement says.
+    /// The contents of the extended acknowledgement.
     pub ack: ExtAck,
 }
 
 impl Reject {
-    /// A refusal with a text that is about the whole message.
+    /// A refusal of the whole message, with a text.
     #[must_use]
     pub const fn message(errno: Errno, text: &'static str) -> Self {
         Reject { errno, attr: None, ack: ExtAck::text(text) }
     }
 
-    /// A refusal of one attribute whose place the kernel does not tell.
+    /// A refusal of one attribute whose offset the kernel does not report.
     #[must_use]
     pub const fn attribute(errno: Errno, attr: u16, text: &'static str) -> Self {
         Reject { errno, attr: Some(attr), ack: ExtAck::text(text) }
@@ -55,12 +55,12 @@ impl fmt::Display for Reject {
 
 impl core::error::Error for Reject {}
 
-/// The attributes of a message that the parser has let pass: the last of each type.
+/// The attributes of a message that the parser accepted: the last one of each type.
 #[derive(Clone)]
 pub struct Table<'a, const N: usize> {
     /// Offset in the message and payload.
     attrs: [Option<(u32, &'a [u8])>; N],
-    /// What an acknowledgement says although nothing was wrong enough: bytes were left over.
+    /// A warning for the acknowledgement of an accepted message: bytes were left over.
     pub warning: ExtAck,
 }
 
@@ -71,20 +71,20 @@ impl<'a, const N: usize> Table<'a, N> {
         self.attrs.get(usize::from(type_)).copied().flatten().map(|(_, payload)| payload)
     }
 
-    /// Where that attribute begins in the message, header included, in bytes.
+    /// The offset of that attribute in the message, in bytes, counting the message's header.
     #[must_use]
     pub fn offset(&self, type_: u16) -> Option<u32> {
         self.attrs.get(usize::from(type_)).copied().flatten().map(|(offset, _)| offset)
     }
 
-    /// The types that are there, ascending.
+    /// The types present, ascending.
     pub fn types(&self) -> impl Iterator<Item = u16> + '_ {
         self.attrs.iter().enumerate().filter(|(_, a)| a.is_some()).map(|(i, _)| i as u16)
     }
 }
 
 impl<const N: usize> Rules<N> {
-    /// Parses what follows the first `body` bytes of a message's payload.
+    /// Parses the attributes after the first `body` bytes of a message's payload.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] and [`Errno::ERANGE`], with the kernel's texts.
@@ -97,8 +97,8 @@ impl<const N: usize> Rules<N> {
         Ok(Table { attrs, warning })
     }
 
-    /// Checks the attributes after the first `body` bytes of a message's payload and gives each to `found`, in their
-    /// order: type, offset in the message, payload. Returns what to warn of.
+    /// Checks the attributes after the first `body` bytes of a message's payload and passes each to `found` in order:
+    /// type, offset in the message, payload. Returns the warning, if any.
     ///
     /// # Errors
     /// As [`Rules::parse`], and the first that `found` returns.

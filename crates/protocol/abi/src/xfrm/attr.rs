@@ -14,7 +14,7 @@ macro_rules! fixed {
     ($($type:ty),*) => {$(
         impl Payload for $type {
             fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject> {
-                // Whatever has been through the rules is long enough.
+                // An attribute that has passed the rules is long enough.
                 let short = Reject::attribute(Errno::ERANGE, attr, "Attribute failed policy validation");
                 <$type>::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| short)
             }
@@ -32,7 +32,7 @@ macro_rules! fixed {
 fixed!((), u8, u16, u32, u64, Address, AddressFilter, EncapTmpl, LifetimeCur, Mark, ReplayState, Sadhinfo, Spdhinfo);
 fixed!(Spdhthresh, Spdinfo, UserKmaddress, UserOffload, UserpolicyInfo, UserpolicyType, UsersaInfo);
 
-/// An array as long as the attribute: templates, migrations. What is left of it is passed over.
+/// An array that fills the attribute: templates, migrations. An incomplete item at the end is ignored.
 macro_rules! arrays {
     ($($item:ty),*) => {$(
         impl Payload for Vec<$item> {
@@ -61,7 +61,7 @@ macro_rules! attributes {
         $($(#[$doc])* pub const $const: u16 = $n;)*
         $($(#[$idoc])* pub const $iconst: u16 = $in;)*
 
-        /// An attribute with its payload. It has no `Debug`: some are keys.
+        /// An attribute with its payload. It has no `Debug`, as some are keys.
         #[derive(Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Attribute {
@@ -88,7 +88,7 @@ macro_rules! attributes {
                 }
             }
 
-            /// Reads the attribute of this type; `None` for one that this version does not know.
+            /// Reads the attribute of this type; `None` for a type that this version does not know.
             ///
             /// # Errors
             /// When the payload does not hold what it says it does.
@@ -118,16 +118,16 @@ macro_rules! attributes {
             }
         }
 
-        /// What the kernel asks of the attributes (`xfrma_policy`).
+        /// The kernel's rules for the attributes (`xfrma_policy`).
         pub const XFRMA_RULES: Rules<{ XFRMA_MAX as usize + 1 }> = {
             let mut rules = [Rule::ANY; XFRMA_MAX as usize + 1];
             $(rules[$const as usize] = $rule;)*
             Rules { rules, strict_from: XFRMA_SA_DIR }
         };
 
-        /// The attributes of a request, read when asked for. Of several with one type the last counts.
+        /// The attributes of a request, read on access. If there are several of one type, the last one counts.
         ///
-        /// Asking fails where the kernel refuses the attribute for what is in it: do it where the kernel does.
+        /// Access fails if the kernel refuses the attribute for its contents: access it where the kernel does.
         #[derive(Clone)]
         pub struct Attributes<'a>(pub(super) Table<'a, { XFRMA_MAX as usize + 1 }>);
 
@@ -142,7 +142,7 @@ macro_rules! attributes {
     };
 }
 
-/// Whose numbers a message's attributes have.
+/// The numbering of a message's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttrSpace {
     /// `XFRMA_...`.
@@ -172,7 +172,7 @@ attributes! {
     XFRMA_POLICY = 7, Policy(UserpolicyInfo), policy, Rule::least::<UserpolicyInfo>();
     /// Security context.
     XFRMA_SEC_CTX = 8, SecCtx(SecCtx), sec_ctx, Rule::new(Kind::Bytes(8));
-    /// What has been used up.
+    /// Usage so far.
     XFRMA_LTIME_VAL = 9, LtimeVal(LifetimeCur), ltime_val, Rule::least::<LifetimeCur>();
     /// Sequence numbers and window.
     XFRMA_REPLAY_VAL = 10, ReplayVal(ReplayState), replay_val, Rule::least::<ReplayState>();
@@ -200,7 +200,7 @@ attributes! {
     XFRMA_MARK = 21, Mark(Mark), mark, Rule::least::<Mark>();
     /// Length to pad to (traffic flow confidentiality), in bytes.
     XFRMA_TFCPAD = 22, Tfcpad(u32), tfcpad, U32;
-    /// Sequence numbers and window of any size.
+    /// Sequence numbers, and a window of any size.
     XFRMA_REPLAY_ESN_VAL = 23, ReplayEsnVal(ReplayStateEsn), replay_esn_val, Rule::new(Kind::Bytes(24));
     /// `XFRM_SA_XFLAG_...`.
     XFRMA_SA_EXTRA_FLAGS = 24, SaExtraFlags(u32), sa_extra_flags, U32;
@@ -212,9 +212,9 @@ attributes! {
     XFRMA_PAD = 27, Pad(()), pad, Rule::ANY;
     /// Offload to a device.
     XFRMA_OFFLOAD_DEV = 28, OffloadDev(UserOffload), offload_dev, Rule::least::<UserOffload>();
-    /// Mark that packets get.
+    /// Mark set on packets.
     XFRMA_SET_MARK = 29, SetMark(u32), set_mark, U32;
-    /// Its mask.
+    /// Mask of the mark set on packets.
     XFRMA_SET_MARK_MASK = 30, SetMarkMask(u32), set_mark_mask, U32;
     /// Interface id.
     XFRMA_IF_ID = 31, IfId(u32), if_id, U32;
@@ -230,39 +230,39 @@ attributes! {
     XFRMA_IPTFS_DROP_TIME = 36, IptfsDropTime(u32), iptfs_drop_time, U32;
     /// IP-TFS, in: window of reordering in packets.
     XFRMA_IPTFS_REORDER_WINDOW = 37, IptfsReorderWindow(u16), iptfs_reorder_window, Rule::new(Kind::U16);
-    /// IP-TFS, out: inner packets are not cut.
+    /// IP-TFS, out: inner packets are not fragmented.
     XFRMA_IPTFS_DONT_FRAG = 38, IptfsDontFrag(()), iptfs_dont_frag, Rule::new(Kind::Flag);
-    /// IP-TFS, out: microseconds to wait for more.
+    /// IP-TFS, out: microseconds to wait for more packets.
     XFRMA_IPTFS_INIT_DELAY = 39, IptfsInitDelay(u32), iptfs_init_delay, U32;
     /// IP-TFS, out: largest queue in bytes.
     XFRMA_IPTFS_MAX_QSIZE = 40, IptfsMaxQsize(u32), iptfs_max_qsize, U32;
     /// IP-TFS, out: size of an outer packet in bytes; 0 is the path MTU.
     XFRMA_IPTFS_PKT_SIZE = 41, IptfsPktSize(u32), iptfs_pkt_size, U32;
     @info
-    /// States: how many there are.
+    /// States: their number.
     XFRMA_SAD_CNT = 1 in Sad, SadCnt(u32);
     /// States: their hash table.
     XFRMA_SAD_HINFO = 2 in Sad, SadHinfo(Sadhinfo);
-    /// Policies: how many there are.
+    /// Policies: their number.
     XFRMA_SPD_INFO = 1 in Spd, SpdInfo(Spdinfo);
     /// Policies: their hash table.
     XFRMA_SPD_HINFO = 2 in Spd, SpdHinfo(Spdhinfo);
-    /// Policies: which of IPv4 are hashed.
+    /// Policies: prefix lengths from which IPv4 policies are hashed.
     XFRMA_SPD_IPV4_HTHRESH = 3 in Spd, SpdIpv4Hthresh(Spdhthresh);
-    /// Policies: which of IPv6 are hashed.
+    /// Policies: prefix lengths from which IPv6 policies are hashed.
     XFRMA_SPD_IPV6_HTHRESH = 4 in Spd, SpdIpv6Hthresh(Spdhthresh);
 }
 
 /// The last attribute of this version.
 pub const XFRMA_MAX: u16 = XFRMA_IPTFS_PKT_SIZE;
 
-/// What the kernel asks of the attributes of [`super::XFRM_MSG_NEWSPDINFO`] (`xfrma_spd_policy`).
+/// The kernel's rules for the attributes of [`super::XFRM_MSG_NEWSPDINFO`] (`xfrma_spd_policy`).
 pub const XFRMA_SPD_RULES: Rules<5> = Rules {
     rules: [Rule::ANY, Rule::ANY, Rule::ANY, Rule::least::<Spdhthresh>(), Rule::least::<Spdhthresh>()],
     strict_from: 0,
 };
 
-/// What can be asked of the attributes of [`super::XFRM_MSG_NEWSADINFO`], which the kernel only sends.
+/// Rules for the attributes of [`super::XFRM_MSG_NEWSADINFO`], which the kernel only sends.
 pub const XFRMA_SAD_RULES: Rules<3> = Rules { rules: [Rule::ANY, U32, Rule::least::<Sadhinfo>()], strict_from: 0 };
 
 impl Attributes<'_> {
@@ -272,14 +272,14 @@ impl Attributes<'_> {
         self.0.raw(type_)
     }
 
-    /// The types that are there, ascending.
+    /// The types present, ascending.
     pub fn types(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.types()
     }
 }
 
 impl Attribute {
-    /// Its length in a message, header and padding included, in bytes.
+    /// Its length in a message in bytes, with header and padding.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         align(NLA_HDRLEN + self.payload_len())
@@ -288,7 +288,7 @@ impl Attribute {
     /// Appends it with header and padding.
     ///
     /// # Panics
-    /// When it is longer than 65,531 bytes: an array or a key that nobody can send.
+    /// If it is longer than 65,531 bytes, as only an array or key could be that cannot be sent.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let len = u16::try_from(NLA_HDRLEN + self.payload_len()).expect("attributes are shorter than 64 KiB");
         out.extend_from_slice(Nlattr { nla_len: len, nla_type: self.type_() }.as_bytes());

@@ -1,12 +1,12 @@
-//! What states and policies share: addresses, selectors, lifetimes, marks.
+//! The structures common to states and policies: addresses, selectors, lifetimes, marks.
 
 use super::layout::fixed_layout;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::big_endian::{U16, U32};
 
-/// `AF_INET`, as the structures here hold it.
+/// `AF_INET` in the width of these structures' fields.
 pub const AF_INET: u16 = 2;
-/// `AF_INET6`, as the structures here hold it.
+/// `AF_INET6` in the width of these structures' fields.
 pub const AF_INET6: u16 = 10;
 
 fixed_layout! {
@@ -16,7 +16,7 @@ fixed_layout! {
         pub bytes: [u8; 16],
     }
 
-    /// `struct xfrm_id`: what a state is found by.
+    /// `struct xfrm_id`: the fields that identify a state.
     pub struct Id(24) {
         /// Destination.
         pub daddr: Address,
@@ -28,7 +28,7 @@ fixed_layout! {
         pub pad: [u8; 3],
     }
 
-    /// `struct xfrm_selector`: which packets.
+    /// `struct xfrm_selector`: a set of packets.
     pub struct Selector(56) {
         /// Destination.
         pub daddr: Address,
@@ -48,11 +48,11 @@ fixed_layout! {
         pub prefixlen_d: u8,
         /// Prefix length of the source in bits.
         pub prefixlen_s: u8,
-        /// IP protocol; 0 is any.
+        /// IP protocol, 0 for any.
         pub proto: u8,
         /// Padding.
         pub pad: [u8; 3],
-        /// Interface; 0 is any.
+        /// Interface, 0 for any.
         pub ifindex: i32,
         /// User id.
         pub user: u32,
@@ -78,7 +78,7 @@ fixed_layout! {
         pub hard_use_expires_seconds: u64,
     }
 
-    /// `struct xfrm_lifetime_cur`: what has been used up.
+    /// `struct xfrm_lifetime_cur`: usage so far.
     pub struct LifetimeCur(32) {
         /// Bytes.
         pub bytes: u64,
@@ -108,7 +108,7 @@ fixed_layout! {
         pub pad: [u8; 3],
     }
 
-    /// `struct xfrm_user_tmpl`: what a policy wants done to a packet.
+    /// `struct xfrm_user_tmpl`: a transformation that a policy requires.
     pub struct UserTmpl(64) {
         /// The state; zeros for any.
         pub id: Id,
@@ -118,13 +118,13 @@ fixed_layout! {
         pub pad: [u8; 2],
         /// Source.
         pub saddr: Address,
-        /// The state's request id; 0 is any.
+        /// The state's request id, 0 for any.
         pub reqid: u32,
         /// `XFRM_MODE_...`.
         pub mode: u8,
         /// `XFRM_SHARE_...`.
         pub share: u8,
-        /// Not 0: may be left out.
+        /// Whether it is optional (not 0).
         pub optional: u8,
         /// Padding.
         pub pad2: u8,
@@ -150,13 +150,13 @@ fixed_layout! {
         pub encap_oa: Address,
     }
 
-    /// `struct xfrm_address_filter`: which states a dump is about.
+    /// `struct xfrm_address_filter`: selects the states of a dump.
     pub struct AddressFilter(36) {
         /// Source.
         pub saddr: Address,
         /// Destination.
         pub daddr: Address,
-        /// Family; others than IPv4's and IPv6's are any.
+        /// Family; values other than IPv4's and IPv6's match any.
         pub family: u16,
         /// Prefix length of the source in bits.
         pub splen: u8,
@@ -172,7 +172,7 @@ impl Address {
     /// No address.
     pub const ANY: Address = Address { bytes: [0; 16] };
 
-    /// The address as one of this family; `None` for another family than IPv4's and IPv6's.
+    /// The address in this family; `None` for a family other than IPv4 and IPv6.
     #[must_use]
     pub fn ip(&self, family: u16) -> Option<IpAddr> {
         let [a, b, c, d, ..] = self.bytes;
@@ -183,7 +183,7 @@ impl Address {
         }
     }
 
-    /// Whether the first `prefix` bits are those of `other`; more than 128 never are.
+    /// Whether the first `prefix` bits equal those of `other`; false for more than 128.
     #[must_use]
     pub fn matches(&self, other: &Address, prefix: u8) -> bool {
         let (a, b) = (u128::from_be_bytes(self.bytes), u128::from_be_bytes(other.bytes));

@@ -1,4 +1,4 @@
-//! Which states a dump is about.
+//! The filter of a dump of states.
 
 use super::attr::{Attributes, XFRMA_ADDRESS_FILTER};
 use super::common::{AF_INET, AF_INET6, Address, AddressFilter};
@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::netlink::answer::ExtAck;
 use crate::netlink::rules::Reject;
 
-/// Protocol of a dump or a flush: AH, ESP and IPComp.
+/// Protocol of a dump or a flush: any of AH, ESP and IPComp.
 pub const IPSEC_PROTO_ANY: u8 = 255;
 
 /// IP protocol ESP.
@@ -16,7 +16,7 @@ pub const IPPROTO_AH: u8 = 51;
 /// IP protocol IPComp.
 pub const IPPROTO_COMP: u8 = 108;
 
-/// Whether `proto` is among those that a request names with `wanted`: 0 is all, [`IPSEC_PROTO_ANY`] AH, ESP and IPComp.
+/// Whether `proto` matches the protocol of a request: 0 is all, [`IPSEC_PROTO_ANY`] AH, ESP and IPComp.
 #[must_use]
 pub fn proto_matches(proto: u8, wanted: u8) -> bool {
     match wanted {
@@ -26,7 +26,7 @@ pub fn proto_matches(proto: u8, wanted: u8) -> bool {
     }
 }
 
-/// What a dump of states asked for.
+/// The filter that a dump of states requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateFilter {
     /// Protocol; see [`proto_matches`].
@@ -36,7 +36,7 @@ pub struct StateFilter {
 }
 
 impl StateFilter {
-    /// What the attributes of [`super::Body::DumpSa`] ask for.
+    /// Reads the filter from the attributes of [`super::Body::DumpSa`].
     ///
     /// # Errors
     /// [`Errno::EINVAL`], without a text, for a prefix of more than 128 bits.
@@ -48,7 +48,7 @@ impl StateFilter {
         Ok(StateFilter { proto: attrs.proto()?.unwrap_or(0), addresses })
     }
 
-    /// Whether a state is among them, by its protocol, family, source and destination.
+    /// Whether a state matches, given its protocol, family, source and destination.
     #[must_use]
     pub fn matches(&self, proto: u8, family: u16, saddr: &Address, daddr: &Address) -> bool {
         let addresses = self.addresses.is_none_or(|f| {

@@ -39,7 +39,7 @@ fn key_bytes(bits: u32) -> usize {
     (bits as usize).div_ceil(8)
 }
 
-/// Reads a name, `N` numbers and, when the first of them says how many bits it has, a key.
+/// Reads a name, `N` numbers and a key, whose length in bits is the first number.
 fn read<const N: usize>(attr: u16, bytes: &[u8], reason: Reason) -> Result<(NameField, [u32; N], Key), Reject> {
     let short = reason.of(attr);
     let (name, rest) = bytes.split_first_chunk().ok_or(short)?;
@@ -48,7 +48,7 @@ fn read<const N: usize>(attr: u16, bytes: &[u8], reason: Reason) -> Result<(Name
     Ok((*name, numbers, Key::new(key)))
 }
 
-/// The name up to its NUL; the last byte of the field always counts as one.
+/// The name up to its NUL; the last byte of the field always counts as NUL.
 fn name(field: &NameField) -> &[u8] {
     let end = field.iter().position(|b| *b == 0).unwrap_or(field.len() - 1);
     &field[..end]
@@ -69,7 +69,7 @@ macro_rules! algorithms {
         }
 
         impl $name {
-            /// The name up to its NUL, which the last byte of the field always counts as.
+            /// The name up to its NUL; the last byte of the field always counts as NUL.
             #[must_use]
             pub fn name(&self) -> &[u8] {
                 name(&self.alg_name)
@@ -100,7 +100,7 @@ algorithms! {
     Algo, AlgLength,;
     /// `struct xfrm_algo_auth`: a MAC with its truncation.
     AlgoAuth, AuthTruncLength,
-    /// Length of the ICV in bits; 0 is the algorithm's own.
+    /// Length of the ICV in bits; 0 is the algorithm's default.
     alg_trunc_len;
     /// `struct xfrm_algo_aead`.
     AlgoAead, AeadLength,
@@ -114,15 +114,15 @@ pub const XFRMA_REPLAY_ESN_MAX: usize = 4096;
 /// `struct xfrm_replay_state_esn`: sequence numbers of 64 bits and a window of any size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayStateEsn {
-    /// Words of the bitmap. There may be none in the attribute all the same: then they are zeros.
+    /// Words of the bitmap. The attribute may omit them all; then they are zeros.
     pub bmp_len: u32,
-    /// Last one sent, low half.
+    /// Last number sent, low half.
     pub oseq: u32,
-    /// Largest one received, low half.
+    /// Highest number received, low half.
     pub seq: u32,
-    /// Last one sent, high half.
+    /// Last number sent, high half.
     pub oseq_hi: u32,
-    /// Largest one received, high half.
+    /// Highest number received, high half.
     pub seq_hi: u32,
     /// Window in packets.
     pub replay_window: u32,
@@ -158,7 +158,7 @@ impl Payload for ReplayStateEsn {
     }
 }
 
-/// Domain of a security context: the security module.
+/// Domain of interpretation of a security context: the security module.
 pub const XFRM_SC_DOI_LSM: u8 = 1;
 /// Algorithm of a security context: SELinux.
 pub const XFRM_SC_ALG_SELINUX: u8 = 1;
@@ -183,7 +183,7 @@ impl Payload for SecCtx {
         let (exttype, rest) = u16::read_from_prefix(rest).map_err(|_| short)?;
         let ([ctx_alg, ctx_doi], rest) = <[u8; 2]>::read_from_prefix(rest).map_err(|_| short)?;
         let (ctx_len, rest) = u16::read_from_prefix(rest).map_err(|_| short)?;
-        // Their sum may not fit into 16 bits, in which case it is not `len` either.
+        // The sum may exceed 16 bits; then it differs from `len`, too.
         if usize::from(len) != 8 + usize::from(ctx_len) {
             return Err(short);
         }
@@ -196,7 +196,8 @@ impl Payload for SecCtx {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        // A context that is too long for the format cannot come out of `read`; it is cut rather than lied about.
+        // `read` never returns a context that is too long for the format; one made otherwise is truncated, so that the
+        // length is correct.
         let ctx = &self.ctx[..self.ctx.len().min(usize::from(u16::MAX) - 12)];
         let ctx_len = ctx.len() as u16;
         out.extend_from_slice([8 + ctx_len, self.exttype].as_bytes());

@@ -1,6 +1,6 @@
-//! The shape of every structure of a fixed layout.
+//! The macro that declares structures with a fixed layout.
 
-/// Declares fixed structures: public fields, all bytes accounted for, the size that the kernel has.
+/// Declares structures with public fields, no implicit padding, and the size that they have in the kernel.
 macro_rules! fixed_layout {
     ($($(#[$doc:meta])* pub struct $name:ident($size:literal) { $($(#[$fdoc:meta])* pub $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*

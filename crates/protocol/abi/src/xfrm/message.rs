@@ -20,14 +20,14 @@ macro_rules! bodies {
     ($($(#[$doc:meta])* $const:ident = $n:literal, $variant:ident$(($type:ty))?;)*) => {
         $($(#[$doc])* pub const $const: u16 = $n;)*
 
-        /// The fixed part of a message, and with it the type. An acquire has keys of nobody: all of them can be printed.
+        /// The fixed part of a message, which determines its type. None of them contains keys, so all can be printed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Body {
             $($(#[$doc])* $variant$(($type))?,)*
-            /// [`XFRM_MSG_GETSA`] as a dump: no structure, what is dumped is up to attributes.
+            /// [`XFRM_MSG_GETSA`] as a dump: no structure; attributes are the filter.
             DumpSa,
-            /// [`XFRM_MSG_GETPOLICY`] as a dump: no structure, and attributes are not read.
+            /// [`XFRM_MSG_GETPOLICY`] as a dump: no structure; attributes are ignored.
             DumpPolicy,
         }
 
@@ -75,64 +75,65 @@ macro_rules! bodies {
 }
 
 bodies! {
-    /// A state is added; the answer to a question for states; the event of either.
+    /// Adds a state; also the answer to [`XFRM_MSG_GETSA`], and the event.
     XFRM_MSG_NEWSA = 0x10, NewSa(UsersaInfo);
-    /// A state is deleted.
+    /// Deletes a state.
     XFRM_MSG_DELSA = 0x11, DelSa(UsersaId);
-    /// Asks for a state.
+    /// Requests a state.
     XFRM_MSG_GETSA = 0x12, GetSa(UsersaId);
-    /// A policy is added; the answer to a question for policies.
+    /// Adds a policy; also the answer to [`XFRM_MSG_GETPOLICY`], and the event.
     XFRM_MSG_NEWPOLICY = 0x13, NewPolicy(UserpolicyInfo);
-    /// A policy is deleted.
+    /// Deletes a policy.
     XFRM_MSG_DELPOLICY = 0x14, DelPolicy(UserpolicyId);
-    /// Asks for a policy.
+    /// Requests a policy.
     XFRM_MSG_GETPOLICY = 0x15, GetPolicy(UserpolicyId);
-    /// Asks for an SPI; the answer is a larval state.
+    /// Requests an SPI; the answer is a larval state.
     XFRM_MSG_ALLOCSPI = 0x16, AllocSpi(UserspiInfo);
     /// Event: a policy needs a state.
     XFRM_MSG_ACQUIRE = 0x17, Acquire(UserAcquire);
-    /// Event, or order: a state has reached a limit.
+    /// Event or command: a state has reached a limit.
     XFRM_MSG_EXPIRE = 0x18, Expire(UserExpire);
-    /// A policy is changed, or added.
+    /// Changes or adds a policy.
     XFRM_MSG_UPDPOLICY = 0x19, UpdPolicy(UserpolicyInfo);
-    /// A state is changed.
+    /// Changes a state.
     XFRM_MSG_UPDSA = 0x1a, UpdSa(UsersaInfo);
-    /// Event, or order: a policy has reached a limit.
+    /// Event or command: a policy has reached a limit.
     XFRM_MSG_POLEXPIRE = 0x1b, PolExpire(UserPolexpire);
-    /// All states are deleted, or all of a protocol.
+    /// Deletes all states, or all of one protocol.
     XFRM_MSG_FLUSHSA = 0x1c, FlushSa(UsersaFlush);
-    /// All policies of a type are deleted.
+    /// Deletes all policies of a type.
     XFRM_MSG_FLUSHPOLICY = 0x1d, FlushPolicy;
-    /// Replay and lifetime of a state are set; the answer to a question for them; the event.
+    /// Sets replay state and lifetime of a state; also the answer to [`XFRM_MSG_GETAE`], and the event.
     XFRM_MSG_NEWAE = 0x1e, NewAe(AeventId);
-    /// Asks for replay and lifetime of a state.
+    /// Requests replay state and lifetime of a state.
     XFRM_MSG_GETAE = 0x1f, GetAe(AeventId);
-    /// Event: a packet that Mobile IPv6 has no use for.
+    /// Event: a packet that Mobile IPv6 cannot use.
     XFRM_MSG_REPORT = 0x20, Report(UserReport);
-    /// States and templates move to other addresses.
+    /// Moves states and templates to other addresses.
     XFRM_MSG_MIGRATE = 0x21, Migrate(UserpolicyId);
-    /// Counts of states; flags as in the question.
+    /// Counts of states, with the flags of the request.
     XFRM_MSG_NEWSADINFO = 0x22, NewSadInfo(u32);
-    /// Asks for counts of states; the flags come back.
+    /// Requests counts of states; the flags are returned.
     XFRM_MSG_GETSADINFO = 0x23, GetSadInfo(u32);
-    /// Counts of policies; as a request: sets which are hashed.
+    /// Counts of policies. As a request, it sets the thresholds for hashing.
     XFRM_MSG_NEWSPDINFO = 0x24, NewSpdInfo(u32);
-    /// Asks for counts of policies; the flags come back.
+    /// Requests counts of policies; the flags are returned.
     XFRM_MSG_GETSPDINFO = 0x25, GetSpdInfo(u32);
-    /// Event: a peer behind a NAT has moved.
+    /// Event: the address or port of a peer behind a NAT has changed.
     XFRM_MSG_MAPPING = 0x26, Mapping(UserMapping);
-    /// Sets what happens to packets without a policy.
+    /// Sets the action for packets without a policy.
     XFRM_MSG_SETDEFAULT = 0x27, SetDefault(UserpolicyDefault);
-    /// Asks for that, and the answer.
+    /// Requests the action for packets without a policy; also the answer.
     XFRM_MSG_GETDEFAULT = 0x28, GetDefault(UserpolicyDefault);
-    /// One state moves to other addresses.
+    /// Moves one state to other addresses.
     XFRM_MSG_MIGRATE_STATE = 0x29, MigrateState(UserMigrateState);
 }
 
 /// The last message type of this version.
 pub const XFRM_MSG_MAX: u16 = XFRM_MSG_MIGRATE_STATE;
 
-/// Whether the kernel takes a request of this type; the others are what it sends only. It parses those, then refuses them.
+/// Whether the kernel accepts requests of this type. The others are messages that it only sends; it parses such a
+/// request before it refuses it.
 #[must_use]
 pub fn is_served(type_: u16) -> bool {
     !matches!(type_, XFRM_MSG_REPORT | XFRM_MSG_NEWSADINFO | XFRM_MSG_MAPPING)
@@ -144,7 +145,7 @@ fn plain(errno: Errno) -> Reject {
     Reject { errno, attr: None, ack: ExtAck::default() }
 }
 
-/// A request as the kernel's `xfrm_user_rcv_msg` lets it through to what serves it.
+/// A request that has passed the checks of the kernel's `xfrm_user_rcv_msg`.
 #[derive(Clone)]
 pub struct Request<'a> {
     /// Header.
@@ -157,18 +158,18 @@ pub struct Request<'a> {
     pub hthresh4: Option<Spdhthresh>,
     /// [`XFRMA_SPD_IPV6_HTHRESH`].
     pub hthresh6: Option<Spdhthresh>,
-    /// What its acknowledgement says if nothing else is said.
+    /// The extended acknowledgement, unless serving the request yields another one.
     pub warning: ExtAck,
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request with the type of [`XFRM_MSG_NEWSA`] or above. That its sender may ask at all is checked before.
+    /// Reads a request of type [`XFRM_MSG_NEWSA`] or above. The sender's permission is checked before.
     ///
-    /// A dump that is refused here is answered by the end of a dump with the error, not by an error.
+    /// A dump that is refused here is answered by the end of a dump with the error, not by an error message.
     ///
     /// # Errors
-    /// What the kernel refuses before it looks at what is asked: unknown types, structures and attributes that are too short,
-    /// attributes where they do not belong.
+    /// The errors that the kernel detects before it serves a request: unknown types, structures and attributes that are
+    /// too short, attributes where they do not belong.
     pub fn decode(message: &netlink::Message<'a>) -> Result<Self, Reject> {
         let header = message.header;
         let dump = header.nlmsg_flags & NLM_F_DUMP != 0;
@@ -185,7 +186,7 @@ impl<'a> Request<'a> {
             _ => {}
         }
         let type_ = header.nlmsg_type;
-        // The kernel asks for no structure (`xfrm_msg_min`) in the one that it only sends.
+        // For the message that it only sends, the kernel requires no structure (`xfrm_msg_min`).
         let len = if type_ == XFRM_MSG_NEWSADINFO { Some(0) } else { Body::len_of(type_) };
         let len = len.ok_or(plain(Errno::EINVAL))?;
         if type_ == XFRM_MSG_NEWSPDINFO {
@@ -204,7 +205,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Refuses attributes that a type has no use for (`xfrm_reject_unused_attr`).
+/// Refuses attributes that a type does not use (`xfrm_reject_unused_attr`).
 fn reject_unused(type_: u16, attrs: &Attributes<'_>) -> Result<(), Reject> {
     let new = matches!(type_, XFRM_MSG_NEWSA | XFRM_MSG_UPDSA | XFRM_MSG_ALLOCSPI);
     if attrs.raw(XFRMA_SA_DIR).is_some() && !new {
@@ -231,7 +232,7 @@ fn reject_unused(type_: u16, attrs: &Attributes<'_>) -> Result<(), Reject> {
     Err(Reject { errno: Errno::EINVAL, attr: Some(attr), ack: ExtAck { text, offset, rule: None } })
 }
 
-/// A whole message: a request to send, an answer or an event to send or to understand.
+/// A whole message: a request, an answer or an event.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     /// The fixed part.
@@ -247,17 +248,17 @@ impl Message {
         Message { body, attrs: Vec::new() }
     }
 
-    /// The same with one more attribute.
+    /// Appends an attribute.
     #[must_use]
     pub fn with(mut self, attr: Attribute) -> Self {
         self.attrs.push(attr);
         self
     }
 
-    /// Reads a message of NETLINK_XFRM. Attributes of later versions are left out.
+    /// Reads a message of NETLINK_XFRM. Attributes of later versions are omitted.
     ///
     /// # Errors
-    /// When a structure or an attribute is too short, or its contents do not hold what they say they do.
+    /// If a structure or an attribute is too short, or its contents contradict each other.
     pub fn decode(message: &netlink::Message<'_>) -> Result<Self, Reject> {
         let header = message.header;
         let dump = header.nlmsg_flags & NLM_F_REQUEST != 0 && header.nlmsg_flags & NLM_F_DUMP != 0;
@@ -290,21 +291,21 @@ impl Message {
         Ok(Message { body, attrs })
     }
 
-    /// Its length in bytes when written, padding included.
+    /// Its length in bytes when written, with padding.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let attrs: usize = self.attrs.iter().map(Attribute::encoded_len).sum();
         NLMSG_HDRLEN + align(self.body.as_bytes().len()) + attrs
     }
 
-    /// Writes the message, wiped on drop because keys may be in it. The length counts the padding, as the kernel's does,
-    /// but for a request without attributes, whose sender ends it with its structure.
+    /// Writes the message; it is wiped on drop as it may contain keys. Like the kernel's, the length includes padding,
+    /// except for a request without attributes, which ends with its structure.
     ///
     /// # Panics
     /// As [`Attribute::encode`].
     #[must_use]
     pub fn encode(&self, flags: u16, seq: u32, port: u32) -> Zeroizing<Vec<u8>> {
-        // All of it at once: a vector that grows leaves copies behind.
+        // The capacity is reserved at once: a vector that grows leaves copies behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.encoded_len()));
         let bare = flags & NLM_F_REQUEST != 0 && self.attrs.is_empty();
         let len = if bare { NLMSG_HDRLEN + self.body.as_bytes().len() } else { self.encoded_len() };

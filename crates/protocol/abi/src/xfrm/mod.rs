@@ -1,11 +1,12 @@
 //! `linux/xfrm.h` of Linux 7.3: NETLINK_XFRM, the interface of IPsec.
 //!
-//! A message is a [`Body`], one fixed structure, and [`Attribute`]s. Two ways lead to it: [`Request`] is how the kernel reads,
-//! one attribute at a time and the last of each kind, so that an engine can refuse things in the kernel's order;
-//! [`Message`] is the whole message in its own order, for whoever asks, listens or answers.
+//! A message consists of a [`Body`], which is one fixed structure, and [`Attribute`]s. It can be read in two ways:
+//! [`Request`] reads like the kernel, one attribute at a time and the last of each kind, so that an engine can refuse
+//! things in the kernel's order; [`Message`] is the whole message in its own order, for key managers and for answers.
 //!
-//! Numbers are in host order but for SPIs and ports, whose types say so. Structures carry their padding, because the kernel
-//! gives back what came in it. Keys are wiped and have no `Debug`, nor has what contains them.
+//! Numbers are in host order except SPIs and ports, whose types say so. Structures include their padding, because the
+//! kernel returns the padding that it received. Keys are wiped and have no `Debug`, and neither has anything that
+//! contains them.
 
 mod attr;
 mod common;
@@ -31,9 +32,9 @@ pub use state::*;
 pub const XFRMNLGRP_ACQUIRE: u32 = 1;
 /// Group of events: expire, of states and policies.
 pub const XFRMNLGRP_EXPIRE: u32 = 2;
-/// Group of events: states come, change and go.
+/// Group of events: states are added, changed and deleted.
 pub const XFRMNLGRP_SA: u32 = 3;
-/// Group of events: policies come, change and go; defaults change.
+/// Group of events: policies are added, changed and deleted; defaults change.
 pub const XFRMNLGRP_POLICY: u32 = 4;
 /// Group of events: replay and lifetime.
 pub const XFRMNLGRP_AEVENTS: u32 = 5;
@@ -41,7 +42,7 @@ pub const XFRMNLGRP_AEVENTS: u32 = 5;
 pub const XFRMNLGRP_REPORT: u32 = 6;
 /// Group of events: migrations.
 pub const XFRMNLGRP_MIGRATE: u32 = 7;
-/// Group of events: a peer behind a NAT has moved.
+/// Group of events: the address or port of a peer behind a NAT has changed.
 pub const XFRMNLGRP_MAPPING: u32 = 8;
 
 /// The bit of a group in [`crate::netlink::SockaddrNl::nl_groups`].

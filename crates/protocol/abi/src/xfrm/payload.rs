@@ -1,10 +1,10 @@
-//! What every kind of attribute can do: be read and be written.
+//! The trait of attribute payloads: reading and writing.
 
 use crate::netlink::rules::Reject;
 
-/// What an attribute holds.
+/// The payload of an attribute.
 pub(super) trait Payload: Sized {
-    /// Reads it; bytes behind it are passed over, as the kernel does.
+    /// Reads it; like the kernel, this ignores bytes behind it.
     fn read(attr: u16, bytes: &[u8]) -> Result<Self, Reject>;
     /// Its length in bytes.
     fn len(&self) -> usize;

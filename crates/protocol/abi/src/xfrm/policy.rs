@@ -5,9 +5,9 @@ use super::layout::fixed_layout;
 
 /// Type of a policy: the usual one.
 pub const XFRM_POLICY_TYPE_MAIN: u8 = 0;
-/// Type of a policy: the one looked at first, where a kernel has it (`CONFIG_XFRM_SUB_POLICY`).
+/// Type of a policy: the one consulted first, if the kernel has it (`CONFIG_XFRM_SUB_POLICY`).
 pub const XFRM_POLICY_TYPE_SUB: u8 = 1;
-/// Type of a policy: in a request, each.
+/// Type of a policy: in a request, every type.
 pub const XFRM_POLICY_TYPE_ANY: u8 = 255;
 
 /// Direction of a policy: for packets to this host.
@@ -19,14 +19,14 @@ pub const XFRM_POLICY_FWD: u8 = 2;
 /// Directions are smaller than this.
 pub const XFRM_POLICY_MAX: u8 = 3;
 
-/// Action of a policy: let packets through, as its templates say.
+/// Action of a policy: let packets pass, transformed by its templates.
 pub const XFRM_POLICY_ALLOW: u8 = 0;
 /// Action of a policy: drop them.
 pub const XFRM_POLICY_BLOCK: u8 = 1;
 
 /// Flag of a policy: a socket may override it.
 pub const XFRM_POLICY_LOCALOK: u8 = 1;
-/// Flag of a policy: ICMP about its packets too.
+/// Flag of a policy: it also applies to ICMP errors about its packets.
 pub const XFRM_POLICY_ICMP: u8 = 2;
 /// Flag of a policy: acquires name the CPU (RFC 9611).
 pub const XFRM_POLICY_CPU_ACQUIRE: u8 = 4;
@@ -40,26 +40,26 @@ pub const XFRM_SHARE_USER: u8 = 2;
 /// Sharing of a state: once.
 pub const XFRM_SHARE_UNIQUE: u8 = 3;
 
-/// Default policy: as it is.
+/// Default policy: unchanged.
 pub const XFRM_USERPOLICY_UNSPEC: u8 = 0;
-/// Default policy: drop what no policy is for.
+/// Default policy: drop packets without a policy.
 pub const XFRM_USERPOLICY_BLOCK: u8 = 1;
-/// Default policy: let it through.
+/// Default policy: let packets without a policy pass.
 pub const XFRM_USERPOLICY_ACCEPT: u8 = 2;
 
-/// The most templates of a policy, and the most states of a migration.
+/// The maximum number of templates of a policy, and of states of a migration.
 pub const XFRM_MAX_DEPTH: usize = 6;
 
 fixed_layout! {
     /// `struct xfrm_userpolicy_info`: a policy.
     pub struct UserpolicyInfo(168) {
-        /// Which packets.
+        /// The packets that it applies to.
         pub sel: Selector,
         /// Limits.
         pub lft: LifetimeCfg,
-        /// What has been used up.
+        /// Usage so far.
         pub curlft: LifetimeCur,
-        /// Smaller is looked at first.
+        /// Lower numbers come first.
         pub priority: u32,
         /// Its number; the three lowest bits are its direction.
         pub index: u32,
@@ -75,9 +75,9 @@ fixed_layout! {
         pub pad: [u8; 4],
     }
 
-    /// `struct xfrm_userpolicy_id`: names a policy, by its selector or, where that is not 0, by its number.
+    /// `struct xfrm_userpolicy_id`: identifies a policy by its selector, or by its number if that is not 0.
     pub struct UserpolicyId(64) {
-        /// Which packets.
+        /// The packets that it applies to.
         pub sel: Selector,
         /// Its number.
         pub index: u32,
@@ -111,7 +111,7 @@ fixed_layout! {
     pub struct UserPolexpire(176) {
         /// The policy.
         pub pol: UserpolicyInfo,
-        /// Not 0: the hard one; the policy is gone.
+        /// Whether it was the hard limit (not 0); then the policy is deleted.
         pub hard: u8,
         /// Padding.
         pub pad: [u8; 7],
@@ -131,7 +131,7 @@ fixed_layout! {
         pub pad2: u8,
     }
 
-    /// `struct xfrm_userpolicy_default`: what happens to packets without a policy, `XFRM_USERPOLICY_...`.
+    /// `struct xfrm_userpolicy_default`: the actions for packets without a policy, `XFRM_USERPOLICY_...`.
     pub struct UserpolicyDefault(3) {
         /// To this host.
         pub input: u8,
@@ -141,7 +141,7 @@ fixed_layout! {
         pub out: u8,
     }
 
-    /// `struct xfrmu_spdinfo`: how many policies there are; `s...` are those of sockets.
+    /// `struct xfrmu_spdinfo`: the numbers of policies; `s...` are those of sockets.
     pub struct Spdinfo(24) {
         /// In.
         pub incnt: u32,
@@ -161,7 +161,7 @@ fixed_layout! {
     pub struct Spdhinfo(8) {
         /// Buckets.
         pub spdhcnt: u32,
-        /// The most that there can be.
+        /// The maximum number of buckets.
         pub spdhmcnt: u32,
     }
 

@@ -1,16 +1,16 @@
-//! Why the kernel refuses what a well-formed request asks: errno and extended-ack text, as one table.
+//! The kernel's reasons to refuse a well-formed request: errno and extended-ack text, as one table.
 //!
-//! The rows follow the kernel's files and, within a file, its order; where a text is one of several with the same errno and
-//! the same words, it is one row. Refusals without a text are not here (`ESRCH`, `EEXIST` and the like), nor are the parser's
-//! own ([`crate::netlink::rules`], [`super::Request::decode`]), those for want of memory, and the one text with a number in it
-//! (unknown flags of [`super::UserMigrateState`]).
+//! The rows follow the kernel's files and, within a file, its order. A text that occurs several times with the same
+//! errno has one row. The table omits refusals without a text (`ESRCH`, `EEXIST` and the like), the parser's own
+//! ([`crate::netlink::rules`], [`super::Request::decode`]), those for lack of memory, and the one text that contains a
+//! number (unknown flags of [`super::UserMigrateState`]).
 
 use crate::errno::Errno;
 use crate::netlink::rules::Reject;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
-        /// A refusal that has a text: its names say what is wrong, `Out...` and `In...` with an output or input SA.
+        /// A refusal with a text. Names that begin with `Out` or `In` are about output or input SAs.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Reason {
@@ -18,10 +18,10 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Reason] = &[$(Reason::$name),*];
 
-            /// The error number. Where it is what something below returned, the most usual one.
+            /// The error number. If a lower layer determines it, this is the most common one.
             #[must_use]
             pub const fn errno(self) -> Errno {
                 match self {
@@ -41,7 +41,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // net/xfrm/xfrm_user.c: attributes of a state. Those about lengths alone are what reading the attribute returns.
+    // net/xfrm/xfrm_user.c: attributes of a state. Reading an attribute returns those that are only about lengths.
     AlgLength = EINVAL, "Invalid AUTH/CRYPT/COMP attribute length";
     AuthTruncLength = EINVAL, "Invalid AUTH_TRUNC attribute length";
     AeadLength = EINVAL, "Invalid AEAD attribute length";
@@ -109,9 +109,9 @@ reasons! {
     EsnBitmapChanged = EINVAL, "New ESN bitmap size doesn't match the existing SA's ESN bitmap";
     EsnWindowLong = EINVAL, "ESN replay window is longer than the bitmap";
     TfcExcessive = EINVAL, "Excessive TFC padding";
-    /// Of a new state; [`Reason::PcpuRequest`] otherwise.
+    /// For a new state; otherwise see [`Reason::PcpuRequest`].
     Pcpu = ERANGE, "pCPU number too big";
-    /// Of an SPI or an acquire; [`Reason::Pcpu`] of a new state.
+    /// For an SPI or an acquire; for a new state see [`Reason::Pcpu`].
     PcpuRequest = EINVAL, "pCPU number too big";
     InUse = EPERM, "SA is in use by tunnels";
     // Counts and thresholds.
@@ -217,7 +217,7 @@ impl Reason {
         Reject::attribute(self.errno(), attr, self.text())
     }
 
-    /// The refusal with another error number: what something below returned.
+    /// The refusal with the error number of a lower layer.
     #[must_use]
     pub const fn with(self, errno: Errno) -> Reject {
         Reject::message(errno, self.text())

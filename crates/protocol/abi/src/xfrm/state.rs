@@ -4,15 +4,15 @@ use super::common::{Address, Id, LifetimeCfg, LifetimeCur, Mark, Selector};
 use super::layout::fixed_layout;
 use zerocopy::big_endian::{U16, U32};
 
-/// Flag of a state: the outer ECN bits stay clear.
+/// Flag of a state: the outer ECN bits remain 0.
 pub const XFRM_STATE_NOECN: u8 = 1;
 /// Flag of a state: copy the outer DSCP inwards.
 pub const XFRM_STATE_DECAP_DSCP: u8 = 2;
 /// Flag of a state: no path MTU discovery.
 pub const XFRM_STATE_NOPMTUDISC: u8 = 4;
-/// Flag of a state: any destination.
+/// Flag of a state: it accepts any destination.
 pub const XFRM_STATE_WILDRECV: u8 = 8;
-/// Flag of a state: ICMP about its packets too.
+/// Flag of a state: it also accepts ICMP errors about its packets.
 pub const XFRM_STATE_ICMP: u8 = 16;
 /// Flag of a state: the inner family is any.
 pub const XFRM_STATE_AF_UNSPEC: u8 = 32;
@@ -54,17 +54,17 @@ pub const XFRM_OFFLOAD_PACKET: u8 = 4;
 
 /// Kind of an event of replay and lifetime: replay threshold.
 pub const XFRM_AE_RTHR: u32 = 1;
-/// The same: replay value.
+/// Kind of an event of replay and lifetime: replay value.
 pub const XFRM_AE_RVAL: u32 = 2;
-/// The same: lifetime.
+/// Kind of an event of replay and lifetime: lifetime.
 pub const XFRM_AE_LVAL: u32 = 4;
-/// The same: timer threshold.
+/// Kind of an event of replay and lifetime: timer threshold.
 pub const XFRM_AE_ETHR: u32 = 8;
-/// The same: caused by a replay update.
+/// Kind of an event of replay and lifetime: caused by a replay update.
 pub const XFRM_AE_CR: u32 = 16;
-/// The same: caused by a timer.
+/// Kind of an event of replay and lifetime: caused by a timer.
 pub const XFRM_AE_CE: u32 = 32;
-/// The same: caused by an update from user space.
+/// Kind of an event of replay and lifetime: caused by an update from user space.
 pub const XFRM_AE_CU: u32 = 64;
 
 /// [`UserMigrateState::flags`]: the new state is not offloaded.
@@ -75,19 +75,19 @@ pub const XFRM_MIGRATE_STATE_UPDATE_H2H_SEL: u32 = 2;
 pub const XFRM_MIGRATE_STATE_KNOWN_FLAGS: u32 = 3;
 
 fixed_layout! {
-    /// `struct xfrm_stats`: packets that a state refused.
+    /// `struct xfrm_stats`: counters of packets that a state rejected.
     pub struct Stats(12) {
-        /// Before the window.
+        /// Packets behind the window.
         pub replay_window: u32,
-        /// Seen before.
+        /// Packets seen before.
         pub replay: u32,
-        /// Not authentic.
+        /// Packets that were not authentic.
         pub integrity_failed: u32,
     }
 
     /// `struct xfrm_usersa_info`: a state.
     pub struct UsersaInfo(224) {
-        /// Which packets it is for.
+        /// The packets that it is for.
         pub sel: Selector,
         /// Destination, SPI, protocol.
         pub id: Id,
@@ -95,9 +95,9 @@ fixed_layout! {
         pub saddr: Address,
         /// Limits.
         pub lft: LifetimeCfg,
-        /// What has been used up.
+        /// Usage so far.
         pub curlft: LifetimeCur,
-        /// What was refused.
+        /// Counters of rejected packets.
         pub stats: Stats,
         /// Sequence number of the acquire that it answers.
         pub seq: u32,
@@ -115,7 +115,7 @@ fixed_layout! {
         pub pad: [u8; 7],
     }
 
-    /// `struct xfrm_usersa_id`: names a state.
+    /// `struct xfrm_usersa_id`: identifies a state.
     pub struct UsersaId(24) {
         /// Destination.
         pub daddr: Address,
@@ -145,9 +145,9 @@ fixed_layout! {
     pub struct UserspiInfo(232) {
         /// The state.
         pub info: UsersaInfo,
-        /// Least SPI, host order.
+        /// Lowest SPI, host order.
         pub min: u32,
-        /// Largest SPI, host order.
+        /// Highest SPI, host order.
         pub max: u32,
     }
 
@@ -155,7 +155,7 @@ fixed_layout! {
     pub struct UserExpire(232) {
         /// The state.
         pub state: UsersaInfo,
-        /// Not 0: the hard one; the state is gone.
+        /// Whether it was the hard limit (not 0); then the state is deleted.
         pub hard: u8,
         /// Padding.
         pub pad: [u8; 7],
@@ -163,7 +163,7 @@ fixed_layout! {
 
     /// `struct xfrm_usersa_flush`.
     pub struct UsersaFlush(1) {
-        /// States of this protocol; 0 is all.
+        /// The protocol of the states; 0 for all.
         pub proto: u8,
     }
 
@@ -177,11 +177,11 @@ fixed_layout! {
         pub sel: Selector,
     }
 
-    /// `struct xfrm_user_kmaddress`: where the key manager talks during a migration.
+    /// `struct xfrm_user_kmaddress`: the addresses of the key managers during a migration.
     pub struct UserKmaddress(40) {
-        /// Here.
+        /// Local address.
         pub local: Address,
-        /// There.
+        /// Remote address.
         pub remote: Address,
         /// 0.
         pub reserved: u32,
@@ -193,9 +193,9 @@ fixed_layout! {
 
     /// `struct xfrm_user_migrate`: new addresses for states and templates.
     pub struct UserMigrate(76) {
-        /// Destination so far.
+        /// Old destination.
         pub old_daddr: Address,
-        /// Source so far.
+        /// Old source.
         pub old_saddr: Address,
         /// New destination.
         pub new_daddr: Address,
@@ -209,13 +209,13 @@ fixed_layout! {
         pub reserved: u16,
         /// Request id.
         pub reqid: u32,
-        /// Family so far.
+        /// Old family.
         pub old_family: u16,
         /// New family.
         pub new_family: u16,
     }
 
-    /// `struct xfrm_user_migrate_state`: one state moves.
+    /// `struct xfrm_user_migrate_state`: new addresses for one state.
     pub struct UserMigrateState(132) {
         /// The state.
         pub id: UsersaId,
@@ -237,17 +237,17 @@ fixed_layout! {
         pub reserved: u16,
     }
 
-    /// `struct xfrm_user_mapping`: a peer behind a NAT has got another address or port.
+    /// `struct xfrm_user_mapping`: the address or port of a peer behind a NAT has changed.
     pub struct UserMapping(64) {
         /// The state.
         pub id: UsersaId,
         /// Its request id.
         pub reqid: u32,
-        /// Address so far.
+        /// Old address.
         pub old_saddr: Address,
         /// New address.
         pub new_saddr: Address,
-        /// Port so far.
+        /// Old port.
         pub old_sport: U16,
         /// New port.
         pub new_sport: U16,
@@ -255,11 +255,11 @@ fixed_layout! {
 
     /// `struct xfrm_replay_state`: sequence numbers and the window of 32 packets.
     pub struct ReplayState(12) {
-        /// Last one sent.
+        /// Last number sent.
         pub oseq: u32,
-        /// Largest one received.
+        /// Highest number received.
         pub seq: u32,
-        /// Bit 0 is `seq`.
+        /// Window; bit 0 stands for `seq`.
         pub bitmap: u32,
     }
 
