@@ -1,5 +1,5 @@
-//! What iproute2, charon and a real kernel said to each other, read and written again, and refused as the kernel refused it.
-//! `conformance/vectors/xfrm_capture.py` and `xfrm_strongswan.py` recorded it.
+//! Recorded exchanges between iproute2, charon and a real kernel: each message is read and written again, and refused
+//! where the kernel refused it. `conformance/vectors/xfrm_capture.py` and `xfrm_strongswan.py` recorded them.
 
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, NLMSGERR_ATTR_MSG, ack, done};
@@ -48,7 +48,7 @@ fn steps() -> Vec<Step> {
 }
 
 impl Step {
-    /// Whether the bytes are more than what a message means: they cannot come back.
+    /// Whether the bytes contain more than a message's meaning, so that writing does not restore them.
     fn is_odd(&self) -> bool {
         [
             "malformed",
@@ -105,7 +105,8 @@ fn everything_comes_back_as_it_was() {
     let never = |request| -> Vec<u16> {
         (xfrm::XFRM_MSG_NEWSA..=xfrm::XFRM_MSG_MAX).filter(|t| !seen.contains(&(request, *t))).collect()
     };
-    // The kernel serves no others; it sends no others, but for REPORT and the event of MIGRATE_STATE, of which there is no record.
+    // The kernel neither serves nor sends other messages, except REPORT and the event of MIGRATE_STATE, which were not
+    // recorded.
     assert_eq!(never(true), [xfrm::XFRM_MSG_REPORT, xfrm::XFRM_MSG_NEWSADINFO, xfrm::XFRM_MSG_MAPPING]);
     let only_asked = [
         xfrm::XFRM_MSG_GETSA,
@@ -138,7 +139,7 @@ fn text(m: &netlink::Message<'_>) -> Option<&'static str> {
     Some(Box::leak(text.to_owned().into_boxed_str()))
 }
 
-/// What is wrong inside of an attribute, in the kernel's order for a state.
+/// The first error inside an attribute, in the kernel's order for a state.
 fn inside(attrs: &Attributes<'_>) -> Option<Reject> {
     let checks = [
         attrs.alg_aead().err(),
@@ -152,7 +153,7 @@ fn inside(attrs: &Attributes<'_>) -> Option<Reject> {
     checks.into_iter().flatten().next()
 }
 
-/// Texts of the parser: we must refuse what the kernel refuses with them.
+/// Texts of the parser: whatever the kernel refuses with them must be refused here.
 const PARSER: [&str; 9] = [
     "Attribute failed policy validation",
     "invalid attribute length",
@@ -194,7 +195,7 @@ fn acknowledgements_are_the_kernels() {
                     }
                     match errno {
                         None => (Ok(()), r.warning),
-                        // Who serves it said why, or nothing, and then the parser's warning stands.
+                        // The handler gave a reason, or none, in which case the parser's warning stands.
                         Some(e) => (Err(e), said.map_or(r.warning, ExtAck::text)),
                     }
                 }
@@ -256,7 +257,7 @@ fn requests_read_as_the_kernel_reads_them() {
     assert_eq!(r.attrs.mark().unwrap(), Some(xfrm::Mark { v: 0x10, m: 0xff }));
     assert_eq!((r.attrs.set_mark().unwrap(), r.attrs.set_mark_mask().unwrap()), (Some(0x20), Some(0xf0)));
     assert_eq!((r.attrs.if_id().unwrap(), r.attrs.tfcpad().unwrap()), (Some(9), None));
-    // The last mark counts; the attribute 99 is nobody's.
+    // The last mark counts; attribute 99 is unknown.
     let bytes = find("the last of two marks");
     let r = Request::decode(&Messages::new(&bytes).next().unwrap()).unwrap();
     assert_eq!(r.attrs.mark().unwrap(), Some(xfrm::Mark { v: 2, m: 3 }));

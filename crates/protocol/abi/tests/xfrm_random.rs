@@ -1,4 +1,4 @@
-//! Messages of NETLINK_XFRM made at random: what is written is read again, by both readers, and what is broken is refused.
+//! Random messages of NETLINK_XFRM: both readers restore what was written, and refuse broken messages.
 
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::{self, Messages, NLM_F_REQUEST};

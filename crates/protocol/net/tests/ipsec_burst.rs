@@ -1,5 +1,5 @@
-//! Packets that come together are judged as if each had come alone: windows that jump, numbers across 2^32, forgeries between
-//! authentic ones, the same twice, limits that are reached on the way.
+//! A burst of packets gets the same verdicts as its packets one by one: windows that jump, numbers across 2^32,
+//! forgeries between authentic packets, duplicates, limits reached within the burst.
 
 use core::net::IpAddr;
 use sealane_net::ipsec::burst::BURST;
@@ -45,7 +45,7 @@ impl Pair {
         SaSpec { flags, encap: self.encap, window_pkts: self.window_pkts, ..SaSpec::tunnel(spi, a, b, transform) }
     }
 
-    /// A packet with this number.
+    /// Seals a packet with this number.
     fn seal(&mut self, spi: u32, number: u64) -> Vec<u8> {
         let mut sad = Sad::new(1);
         let spec = SaSpec { out_number: number - 1, ..self.spec(spi) };
@@ -59,7 +59,7 @@ impl Pair {
         packets[0].status.unwrap();
         let mut wire = packets[0].packet.bytes().to_vec();
         if self.encap.is_some() && number.is_multiple_of(3) {
-            // IP is longer than what UDP says.
+            // The IP packet is longer than the UDP length.
             wire.extend([0; 5]);
             let len = wire.len() as u16;
             wire[2..4].copy_from_slice(&len.to_be_bytes());
@@ -76,7 +76,7 @@ impl Pair {
     }
 }
 
-/// Opens packets together, so many at a time; what becomes of each, and what is told.
+/// Opens packets in bursts of this size, and returns their verdicts and the events.
 fn verdicts(sad: &mut Sad, wires: &[Vec<u8>], together: usize) -> (Vec<String>, Vec<Event>) {
     let (mut found, mut events) = (Vec::new(), Vec::new());
     for wires in wires.chunks(together) {

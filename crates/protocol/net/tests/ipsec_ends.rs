@@ -1,5 +1,5 @@
-//! Two ends that talk to each other: every transform, mode and family, what Linux cannot be asked for, limits and events, and
-//! the complete packet of RFC 7634.
+//! Two ends that exchange packets: every transform, mode and family, cases that Linux cannot be asked for, limits and
+//! events, and the complete packet of RFC 7634.
 
 mod common;
 
@@ -102,7 +102,7 @@ fn host(text: &str) -> (IpAddr, u8) {
     (addr(text), if text.contains(':') { 128 } else { 32 })
 }
 
-/// A state of a mode and its families.
+/// A state with this mode and these families.
 fn spec(transform: Transform, mode: Mode, inner_v4: bool, outer_v4: bool) -> SaSpec {
     let inner = if inner_v4 { IN4 } else { IN6 };
     let outer = match mode {
@@ -218,8 +218,8 @@ fn every_transform_mode_and_family() {
                         encap,
                         ..spec(transform.clone(), mode, inner_v4, outer_v4)
                     });
-                    // All lengths of a block, and across the border of 2^32 with extended numbers. In UDP nothing is shorter than
-                    // an IP header, or it is dropped.
+                    // All lengths of a block, and across the border of 2^32 with extended numbers. In UDP, a payload
+                    // shorter than an IP header would be dropped.
                     let least = if encap.is_some() { 40 } else { 0 };
                     let plains: Vec<Vec<u8>> = (1..=20u8)
                         .map(|n| {
@@ -229,7 +229,7 @@ fn every_transform_mode_and_family() {
                         .collect();
                     let wires: Vec<Vec<u8>> = ends.seal(&plains).into_iter().map(Result::unwrap).collect();
                     let opened: Vec<Vec<u8>> = ends.open(&wires).into_iter().map(Result::unwrap).collect();
-                    // What BEET mode has no place for between the families: IPv4's identification, IPv6's flow label.
+                    // BEET mode between families loses IPv4's identification and IPv6's flow label.
                     let mut expected = plains.clone();
                     for packet in expected.iter_mut().filter(|_| mode == Mode::Beet && inner_v4 != outer_v4) {
                         if inner_v4 {
@@ -280,11 +280,11 @@ fn ah_of_both_families() {
                     flags: SaFlags { esn, ..SaFlags::default() },
                     ..spec(transform.clone(), mode, inner_v4, outer_v4)
                 });
-                // Options of the destination that change on the way (type 0x3e), in front of UDP.
+                // Destination options that change in transit (type 0x3e), in front of UDP.
                 let options = [17, 0, 0x3e, 4, 9, 9, 9, 9, 1, 2, 3, 4];
                 let plain = if inner_v4 { v4(IN4.0, IN4.1, b"payload") } else { v6(IN6.0, IN6.1, 60, &options) };
                 let mut wire = ends.wire(&plain);
-                // What routers change does not matter ...
+                // Fields that routers change are not covered ...
                 if wire[0] >> 4 == 4 {
                     (wire[1], wire[8]) = (3, 9);
                     sealane_net::wire::walk::set_v4_checksum(&mut wire);
@@ -298,7 +298,7 @@ fn ah_of_both_families() {
                 } else {
                     assert_eq!(opened[20..], plain[20..]);
                 }
-                // ... and what they do not, does.
+                // ... and all others are.
                 let mut wire = ends.wire(&plain);
                 let at = if wire[0] >> 4 == 4 { 15 } else { 23 };
                 wire[at] ^= 1;
@@ -383,7 +383,7 @@ fn what_associations_there_are_not() {
     let esn = SaFlags { esn: true, ..SaFlags::default() };
     assert_eq!(refused(SaSpec { spi: 9, flags: esn, window_pkts: 0, ..again() }), Some(SaError::Window));
     assert_eq!(refused(SaSpec { spi: 9, flags: esn, window_pkts: 0, dir: Some(SaDir::Out), ..again() }), None);
-    // A handle dies with its association.
+    // A handle becomes invalid with its association.
     assert!(sad.get(id).is_some());
     sad.remove(id).unwrap();
     let new = sad.add(spec(gcm(), Mode::Tunnel, true, true)).unwrap();
@@ -410,7 +410,7 @@ fn one_burst_of_many_associations() {
         .enumerate()
         .map(|(i, (buf, plain))| Outbound::new(ids[i % ids.len()], Packet::new(buf, HEADROOM, HEADROOM + plain.len())))
         .collect();
-    // Some are not to be sealed, and each keeps its own verdict.
+    // Some are not sealed, and each has its own verdict.
     outs[7].status = Err(DropReason::OutBlock);
     let stale = sad.add(SaSpec { spi: 9, ..spec(gcm(), Mode::Tunnel, true, true) }).unwrap();
     sad.remove(stale);
@@ -446,7 +446,7 @@ fn one_burst_of_many_associations() {
 
 #[test]
 fn layers() {
-    // ESP in transport mode within AH in transport mode (RFC 4301 section 4.5), both taken off in one go.
+    // ESP in transport mode within AH in transport mode (RFC 4301 section 4.5), both removed in one call.
     let mut sad = Sad::new(5);
     let inner = sad.add(spec(gcm(), Mode::Transport, true, true)).unwrap();
     let ah = prepare(&auth("hmac(sha256)", 32, 128), false).unwrap();
@@ -456,7 +456,7 @@ fn layers() {
     let wire = seal_by(&mut sad, outer, &[once], &mut events).remove(0).unwrap();
     let found = status_by(&mut sad, &[wire], false, &mut events).remove(0);
     assert_eq!(found, (Ok(Opened::Packet { ignore_checksum: false }), plain(), 2));
-    // Deeper than six.
+    // More than six layers.
     let mut wire = plain();
     for _ in 0..=MAX_DEPTH {
         wire = seal_by(&mut sad, inner, &[wire], &mut events).remove(0).unwrap();
@@ -494,7 +494,7 @@ fn udp_port_of_ike() {
     assert_eq!((found[1].0, found[2].0), (Ok(Opened::Ike), Ok(Opened::Ike)));
     assert_eq!((found[3].0, &found[3].1), (Ok(Opened::Packet { ignore_checksum: true }), &plain()));
     assert_eq!(found[4].0, Err(DropReason::Malformed), "a UDP length that lies");
-    // Without the socket it is UDP like any other.
+    // Without the socket it is ordinary UDP.
     assert_eq!(status_by(&mut ends.inn, &[wire.clone()], false, &mut Vec::new())[0].0, Ok(Opened::Clear));
     // The NAT has given the peer another port.
     wire = ends.wire(&plain());
@@ -503,7 +503,7 @@ fn udp_port_of_ike() {
     let id = ends.id;
     ends.open(&[wire]).remove(0).unwrap();
     assert_eq!(ends.events, [Event::Mapping { state: id, address: addr(IN4.0), port: 40000 }]);
-    // A state with UDP does not take ESP without, nor the reverse.
+    // A state with UDP refuses ESP without UDP, and the reverse.
     let mut bare = Ends::new(|| spec(gcm(), Mode::Transport, true, true));
     let wire = bare.wire(&plain());
     assert_eq!(ends.open(&[wire]), [Err(DropReason::Encap)]);
@@ -517,12 +517,12 @@ fn traffic_flow_confidentiality() {
     // 20 IP, 8 ESP, 8 IV, 300 padded, 4 trailer, 16 ICV.
     assert_eq!(wires[0].len(), 356);
     assert_eq!(ends.open(&wires), [Ok(plain()), Ok(long)]);
-    // No further than the MTU.
+    // Padding stops at the MTU.
     let mut buf = [&[0; HEADROOM][..], &plain(), &[0; 400]].concat();
     let mut out = [Outbound { mtu: 200, ..Outbound::new(ends.id, Packet::new(&mut buf, HEADROOM, HEADROOM + 32)) }];
     seal(&mut ends.out, &mut out, 1, &mut Vec::new());
     assert_eq!((out[0].status, out[0].packet.len()), (Ok(()), 200));
-    // Without room for it, nothing is sent.
+    // Without room for the padding nothing is sent.
     let mut buf = [&[0; HEADROOM][..], &plain(), &[0; 100]].concat();
     let mut out = [Outbound::new(ends.id, Packet::new(&mut buf, HEADROOM, HEADROOM + 32))];
     seal(&mut ends.out, &mut out, 1, &mut Vec::new());
@@ -531,7 +531,7 @@ fn traffic_flow_confidentiality() {
 
 #[test]
 fn garbage_inside() {
-    // Sealed in transport mode, opened as a tunnel: what is inside is no packet. And padding, next header, lengths.
+    // Sealed in transport mode and opened as a tunnel: the payload is not a packet. And padding, next header, lengths.
     let transform = prepare(&enc_auth(("ecb(cipher_null)", 0), ("hmac(sha1)", 20), 0), false).unwrap();
     let outer = ("192.0.2.1", "192.0.2.2");
     let mut out = Sad::new(1);
@@ -569,7 +569,7 @@ fn limits_of_volume() {
     assert_eq!(ends.out.state(ends.id), State::Expired);
     let used = ends.out.usage(ends.id).unwrap();
     assert_eq!((used.packets, used.bytes, used.use_time_s), (5, 5 * 32, 1001));
-    // In one burst as one after another.
+    // The same in one burst as one by one.
     ends.events.clear();
     let more: Vec<Vec<u8>> = [&good[..], &good[..1]].concat();
     let found = ends.open(&more);
@@ -582,7 +582,7 @@ fn limits_of_volume() {
     assert_eq!(ends.events, [Event::HardExpire(ends.id)], "straight past the soft limit");
 }
 
-/// A key manager may set what has been used to anything.
+/// A key manager may set the usage to any value.
 #[test]
 fn what_is_used_wraps() {
     let mut ends = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
@@ -662,7 +662,7 @@ fn taken_over_from_another_machine() {
     let found = open_by(&mut standby, &wires, &mut Vec::new());
     let taken: Vec<usize> = (1..).zip(&found).filter(|(_, f)| f.is_ok()).map(|(n, _)| n).collect();
     assert_eq!(taken, [1, 3, 4, 7, 9, 10]);
-    // What has been sent is never sent again.
+    // Numbers that were sent are never sent again.
     let next = seal_by(&mut standby, id, &[plain()], &mut Vec::new()).remove(0).unwrap();
     assert_eq!(next[24..28], 11u32.to_be_bytes());
     assert_eq!(standby.set_replay(id, 10, 8, []), Err(SaError::Backward));
@@ -691,7 +691,7 @@ fn migrated() {
         assert_eq!(sad.find_in(0x1234, addr("2001:db8::7"), Proto::Esp, 0), Some(new));
     }
     ends.id = ends.out.find_in(0x1234, addr("2001:db8::7"), Proto::Esp, 0).unwrap();
-    // Numbers, window and limits go on.
+    // Numbers, window and limits continue.
     let sealed = ends.seal(&vec![plain(); 6]);
     assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 5);
     assert_eq!(ends.events, [Event::SoftExpire(ends.id), Event::HardExpire(ends.id)]);

@@ -1,7 +1,7 @@
-//! Packets that Linux sealed and opened (`vectors/ipsec_linux.json`, made by `vectors/make_ipsec.py`): what it sealed opens
-//! to what it opened; what is sealed with its IVs is the same bytes; what it refuses is refused for a reason of the same
-//! counter; its MTUs; where errors of ICMP about protected flows go; and what required and optional
-//! templates let pass.
+//! Packets that Linux sealed and opened (`vectors/ipsec_linux.json`, made by `vectors/make_ipsec.py`): opening its
+//! sealed packets gives its results; sealing with its IVs gives its bytes; packets that it refuses are refused for a
+//! reason with the same counter. Also its MTUs, its handling of ICMP errors about protected flows, and the packets that
+//! its required and optional templates accept.
 
 mod common;
 
@@ -94,7 +94,7 @@ fn spec(case: &Value) -> SaSpec {
     }
 }
 
-/// What a router does to a packet before it sends it on.
+/// The changes that a router makes to a packet.
 fn forwarded(packet: &[u8]) -> Vec<u8> {
     let mut packet = packet.to_vec();
     if packet[0] >> 4 == 4 {
@@ -148,7 +148,7 @@ impl In {
     }
 }
 
-/// What of an opened packet the kernel's side showed: all of it, but for a raw socket of IPv6.
+/// The part of an opened packet that was recorded: all of it, except for a raw socket of IPv6.
 fn shown(case: &Value, packet: Vec<u8>) -> Vec<u8> {
     match (case["mode"].as_str().unwrap(), packet[0] >> 4) {
         ("transport", 6) => packet[40..].to_vec(),
@@ -157,7 +157,7 @@ fn shown(case: &Value, packet: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// A packet in clear, sealed by Linux, and what Linux made of that.
+/// A plain packet, its form sealed by Linux, and the result of opening that on Linux.
 type Row = (Vec<u8>, Vec<u8>, Vec<Vec<u8>>);
 
 fn wires(case: &Value) -> Vec<Row> {
@@ -188,7 +188,7 @@ fn opens_what_linux_sealed() {
     assert!(count > 350, "{count} packets");
 }
 
-/// The salt that makes the kernel's IV of a number.
+/// The salt with which a number gives the kernel's IV.
 fn salt(case: &Value, transform: &Transform, iv: &[u8], number: u64) -> [u8; 16] {
     let mut salt = [0; 16];
     match transform.iv {
@@ -217,7 +217,7 @@ fn salt(case: &Value, transform: &Transform, iv: &[u8], number: u64) -> [u8; 16]
     salt
 }
 
-/// Where the IV lies in a packet.
+/// The location of the IV in a packet.
 fn iv_of<'a>(case: &Value, transform: &Transform, wire: &'a [u8]) -> &'a [u8] {
     let ip_len = if wire[0] >> 4 == 4 { usize::from(wire[0] & 15) * 4 } else { 40 };
     let at = ip_len + if case.get("encap").is_some() { 8 } else { 0 } + 8;
@@ -250,8 +250,8 @@ fn seals_as_linux_does() {
         let mut sad = Sad::new(7);
         let id = sad.add(spec).unwrap();
         let plains: Vec<Vec<u8>> = rows.iter().map(|r| forwarded(&r.0)).collect();
-        // Linux does not set the reserved byte in front of BEET's options, nor the padding of AH: they are what lay there,
-        // and covered by the ICV.
+        // Linux leaves the reserved byte in front of BEET's options and the padding of AH uninitialised, and the ICV
+        // covers them.
         let reserved = case["mode"] == "beet" && rows[0].0[0] & 15 > 5;
         for (i, (found, (_, want, _))) in seal_all(&mut sad, id, &plains, 1500).into_iter().zip(&rows).enumerate() {
             let mut found = found.unwrap_or_else(|e| panic!("{e:?}: {}", describe(case)));
@@ -261,7 +261,7 @@ fn seals_as_linux_does() {
                 found[10..12].copy_from_slice(&want[10..12]);
             }
             if first + i as u64 > u64::from(u32::MAX) && case["esn"] != true {
-                // The number has started again, and with it Linux' IV. Here the IV goes on.
+                // The number has wrapped, and Linux' IV with it. Here the IV continues.
                 assert_eq!(found[..28], want[..28]);
                 assert_ne!(found[28..36], want[28..36]);
                 continue;
@@ -295,7 +295,7 @@ fn mtus() {
             let (mtu, want) = (mtu.parse().unwrap(), want.as_u64().unwrap() as u32);
             assert_eq!(sad.inner_mtu(id, mtu), Some(want), "MTU {mtu}: {}", describe(case));
             count += 1;
-            // What is as long as this says fits, and what is longer does not.
+            // A packet of this length fits, and a longer one does not.
             let inner_v4 = case["inner"] == 4;
             let packet = |len: u32| {
                 let mut packet = vec![0; len as usize];
@@ -312,7 +312,7 @@ fn mtus() {
             };
             let sealed = seal_all(&mut sad, id, &[packet(want)], mtu);
             let len = sealed[0].as_ref().unwrap().len();
-            // Linux reckons with a header of the outer family inside, so that IPv4 in IPv6 may be some bytes too long.
+            // Linux assumes an inner header of the outer family, so IPv4 in IPv6 may be a few bytes too long.
             let beet_4_in_6 = case["mode"] == "beet" && inner_v4 && case["outer"] == 6;
             assert!(len <= mtu as usize || beet_4_in_6, "{len} bytes for {mtu}: {}", describe(case));
             assert_eq!(seal_all(&mut sad, id, &[packet(want + 1)], mtu), [Err(DropReason::TooBig)]);
@@ -333,7 +333,8 @@ fn attacks() {
         for step in steps {
             let what = step["what"].as_str().unwrap();
             let found = end.open(&[hex(step["wire"].as_str().unwrap())]).remove(0);
-            // With a window that does not divide 2^32 Linux 7.3 marks the first number in another place than it looks it up.
+            // With a window that does not divide 2^32, Linux 7.3 marks the first number in one place and looks it up in
+            // another.
             if what == "replayed" && size == 33 && case["esn"] == true {
                 assert_eq!(found, Err(DropReason::Replayed));
                 assert_eq!(step["opened"].as_array().unwrap().len(), 1, "it was so when it was recorded");
@@ -358,7 +359,7 @@ fn attacks() {
     assert!(count > 120, "{count} refused");
 }
 
-/// Numbers in an order that nobody would send, far apart and across 2^32: each packet is taken or refused as Linux does.
+/// Numbers in an arbitrary order, far apart and across 2^32: each packet is accepted or refused as by Linux.
 #[test]
 fn replay_windows() {
     let (mut taken, mut refused) = (0, 0);
@@ -373,13 +374,14 @@ fn replay_windows() {
             assert_eq!(found.is_ok(), *want == 1, "packet {i} is {found:?}: {}", describe(case));
             *if found.is_ok() { &mut taken } else { &mut refused } += 1;
         }
-        // In one burst as one by one.
+        // The same in one burst as one by one.
         let mut end = In::new(case);
         let order = case["order"].as_array().unwrap().iter();
         let burst: Vec<Vec<u8>> = order.map(|index| wires[index.as_u64().unwrap() as usize].clone()).collect();
         let found = end.open(&burst);
         if case["esn"] == true {
-            // A burst infers all high halves before the window moves, as several CPUs of Linux do: it may refuse more.
+            // A burst infers all high halves before the window moves, as several CPUs do on Linux, so it may refuse
+            // more.
             let both = found.iter().zip(case["taken"].as_array().unwrap());
             assert!(both.into_iter().all(|(found, want)| found.is_err() || *want == 1), "{}", describe(case));
         } else {
@@ -409,7 +411,7 @@ fn policy(case: &Value, dir: Dir) -> Policy {
     policy
 }
 
-/// What comes out of a packet that is let in.
+/// The result for an accepted packet.
 fn let_in<'b>(sad: &mut Sad, buf: &'b mut [u8]) -> [Inbound<'b>; 1] {
     let end = buf.len();
     let mut burst = [Inbound::new(Packet::new(buf, 0, end))];

@@ -1,5 +1,5 @@
-//! Outer headers as a description instead of bytes: whatever is sealed or opened, packets come out with the same bytes and
-//! verdicts as with headers in the buffer, and databases with the same counters, numbers and events.
+//! Outer headers as a description instead of bytes: sealing and opening give the same bytes and verdicts as with
+//! headers in the buffer, and databases have the same counters, numbers and events.
 
 use core::net::IpAddr;
 use sealane_net::ipsec::burst::{BURST, Jobs};
@@ -60,7 +60,7 @@ fn inside(v6: bool) -> (IpAddr, IpAddr) {
     if v6 { (addr("fd00::1"), addr("fd00::2")) } else { (addr("10.0.0.1"), addr("10.0.0.2")) }
 }
 
-/// What an association is like, beside its random flags.
+/// The properties of an association, except its random flags.
 #[derive(Clone, Copy)]
 struct Kind {
     mode: Mode,
@@ -75,7 +75,7 @@ fn specs(seed: u64) -> Vec<(Kind, SaSpec)> {
     let mut all = Vec::new();
     for mode in MODES {
         for (v6, inner_v6) in [(false, false), (true, true), (false, true), (true, false)] {
-            // BEET needs one family of its selector's addresses, which may be the other one.
+            // In BEET mode the selector's addresses are of one family, which may differ from the outer one.
             if mode == Mode::Transport && v6 != inner_v6 {
                 continue;
             }
@@ -118,7 +118,7 @@ fn database(seed: u64) -> (Sad, Vec<SaId>, Vec<Kind>) {
     (sad, ids, kinds)
 }
 
-/// A packet as an association takes it, now and then with options or extension headers.
+/// A packet that an association accepts, sometimes with options or extension headers.
 fn plain(rng: &mut Rng, kind: Kind) -> Vec<u8> {
     let v6 = if kind.mode == Mode::Transport { kind.v6 } else { kind.inner_v6 };
     let (from, to) = if kind.mode == Mode::Transport { outside(v6) } else { inside(v6) };
@@ -224,7 +224,7 @@ fn nothing_is_put_around_a_payload_without_headers() {
     assert_eq!((burst[0].status, burst[0].outer.is_some()), (Ok(()), true));
     seal::seal(&mut sad, &mut burst, 1, &mut Vec::new());
     assert_eq!(burst[0].status, Err(DropReason::OutMode));
-    // What is refused is not described.
+    // A refused packet has no description.
     let mut buf = room(&plain);
     let packet = Packet::new(&mut buf[HEADROOM..], 0, plain.len());
     let mut burst = [Outbound { by_socket: true, ..Outbound::new(ids[at], packet) }];
@@ -237,7 +237,7 @@ type Verdict = Result<(Opened, Vec<u8>), DropReason>;
 /// A payload and the headers that it came with.
 type Arrived = (OuterHeader, Vec<u8>);
 
-/// Opens packets with their headers in front: those that a socket's reader would write.
+/// Opens packets with headers in front, as the reader of a socket would write them.
 fn open_written(sad: &mut Sad, burst: &[Arrived]) -> (Vec<Verdict>, Vec<Event>) {
     let mut bufs: Vec<Vec<u8>> = burst
         .iter()
@@ -265,7 +265,7 @@ fn open_written(sad: &mut Sad, burst: &[Arrived]) -> (Vec<Verdict>, Vec<Event>) 
     let verdicts = packets.iter().zip(burst).map(|(inn, (outer, _))| {
         let bytes = match inn.status? {
             Opened::Packet { .. } => inn.packet.bytes(),
-            // Where headers are described nothing but the payload is there.
+            // With described headers only the payload is in the buffer.
             _ => &inn.packet.bytes()[outer.ip_len() + 8..],
         };
         Ok((inn.status?, bytes.to_vec()))
@@ -273,7 +273,7 @@ fn open_written(sad: &mut Sad, burst: &[Arrived]) -> (Vec<Verdict>, Vec<Event>) 
     (verdicts.collect(), events)
 }
 
-/// Opens payloads where they lie, one behind another with this much room before each.
+/// Opens payloads in place, back to back with this much headroom each.
 fn open_described(sad: &mut Sad, burst: &[Arrived], before: usize, phased: bool) -> (Vec<Verdict>, Vec<Event>) {
     let mut buf: Vec<u8> = burst.iter().flat_map(|(_, payload)| [&vec![0xcc; before][..], payload].concat()).collect();
     let mut rest = &mut buf[..];
@@ -295,7 +295,7 @@ fn open_described(sad: &mut Sad, burst: &[Arrived], before: usize, phased: bool)
     (packets.iter().map(|inn| inn.status.map(|opened| (opened, inn.packet.bytes().to_vec()))).collect(), events)
 }
 
-/// Payloads of sealed packets and other things, some of them forged, seen before, or from another port.
+/// Payloads of sealed packets and others, some of them forged, replayed, or from another port.
 fn arrivals(rng: &mut Rng, sender: &mut Sad, ids: &[SaId], kinds: &[Kind], history: &mut Vec<Arrived>) -> Vec<Arrived> {
     let burst: Vec<(SaId, Vec<u8>)> = (0..1 + rng.below(BURST))
         .map(|_| {

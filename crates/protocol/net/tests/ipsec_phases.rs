@@ -1,5 +1,5 @@
-//! Sealing and opening in phases: the same bytes and verdicts as all at once, whatever other bursts are in flight and whoever
-//! does the crypto; what was replayed or deleted meanwhile is still caught.
+//! Sealing and opening in phases: the same bytes and verdicts as in one call, whatever other bursts are in flight and
+//! wherever the crypto runs. Packets replayed, and associations deleted in the meantime, are still detected.
 
 use core::net::IpAddr;
 use sealane_crypto::{OpError, Status};
@@ -76,7 +76,7 @@ fn room(packet: &[u8]) -> Vec<u8> {
     [&[0; HEADROOM][..], packet, &[0; TAILROOM]].concat()
 }
 
-/// Packets in buffers of their own, as they travel: nothing is borrowed.
+/// Packets in buffers of their own, ready to be moved to another thread.
 struct Flight {
     bufs: Vec<(Vec<u8>, usize, usize)>,
     jobs: Jobs,
@@ -91,7 +91,7 @@ impl Flight {
         Flight { bufs, jobs, keys, done }
     }
 
-    /// The crypto, in another thread and without a database.
+    /// Runs the crypto in another thread without a database.
     fn run(&mut self, dir: Direction) {
         let Flight { bufs, jobs, keys, done } = self;
         std::thread::scope(|scope| {
@@ -183,7 +183,7 @@ fn open_end(sad: &mut Sad, mut flight: Flight, before: &[Result<Opened, DropReas
         })
         .collect();
     open::end(sad, &mut packets, &flight.jobs, &flight.done, 1, &mut Vec::new());
-    // Some were to wait for others.
+    // Some packets had to wait for others.
     open::open(sad, &mut packets, 1, &mut Vec::new());
     packets.iter().map(|inn| inn.status.map(|opened| (opened, inn.packet.bytes().to_vec()))).collect()
 }
@@ -206,7 +206,7 @@ fn short(verdict: &Verdict) -> Result<Opened, DropReason> {
     verdict.as_ref().map(|(opened, _)| *opened).map_err(|reason| *reason)
 }
 
-/// A burst of packets through random associations; some through none, some through one that is gone.
+/// A burst of packets for random associations, some without one, some for a deleted one.
 fn random_burst(rng: &mut Rng, ids: &[SaId], gone: SaId) -> Vec<(SaId, Vec<u8>)> {
     (0..1 + rng.below(BURST))
         .map(|_| {
@@ -241,7 +241,7 @@ fn phases_do_what_is_done_at_once() {
         let (mut sealing, mut opening) = (VecDeque::new(), VecDeque::new());
         let mut history: Vec<Vec<u8>> = Vec::new();
         for step in 0..24 {
-            // Numbers are taken in the order of the beginnings; the crypto runs later, in any order.
+            // Numbers are taken in the order of the calls of `begin`; the crypto runs later, in any order.
             let burst = random_burst(&mut rng, &ids, gone);
             let (mut flight, before) = seal_begin(&mut phased, &burst);
             if rng.below(2) == 0 {
@@ -261,7 +261,7 @@ fn phases_do_what_is_done_at_once() {
                 let wires: Vec<Vec<u8>> = through.filter_map(|(sealed, _)| sealed.ok()).collect();
                 history.extend(wires);
             }
-            // What comes in: old and new, twice within a burst and across bursts, some of it forged.
+            // Inbound packets: old and new, duplicates within a burst and across bursts, some of them forged.
             let mut arrived: Vec<Vec<u8>> = (0..rng.below(BURST))
                 .filter_map(|_| {
                     let recent = history.len().min(150);
@@ -282,7 +282,8 @@ fn phases_do_what_is_done_at_once() {
                 flight.run(Direction::Decrypt);
                 let found = open_end(&mut opener, flight, &before);
                 for (found, once) in found.iter().zip(open_at_once(&mut opener_once, &arrived)) {
-                    // A forgery of what a burst before it has in flight is found out by its ICV, not by its number.
+                    // A forged copy of a packet that an earlier burst has in flight is refused for its ICV, not for its
+                    // number.
                     let early = *found == Err(DropReason::Icv) && once == Err(DropReason::Replayed);
                     assert!(*found == once || early, "seed {seed}: {:?} for {:?}", short(found), short(&once));
                 }
@@ -325,7 +326,7 @@ fn what_was_not_run_neither_leaves_nor_arrives() {
     let wires: Vec<Vec<u8>> = seal_at_once(&mut out, &burst).into_iter().map(Result::unwrap).collect();
     let (flight, before) = open_begin(&mut inn, &wires);
     assert!(open_end(&mut inn, flight, &before).iter().all(|r| *r == Err(DropReason::InDriver)));
-    // It was not seen: the sender's packet is still good.
+    // The number was not marked as seen: the sender's packet is still accepted.
     assert!(open_at_once(&mut inn, &wires).iter().all(Result::is_ok));
 }
 
@@ -355,7 +356,7 @@ fn gone_meanwhile() {
     let (mut flight, before) = open_begin(&mut inn, &wires);
     flight.run(Direction::Decrypt);
     ids.iter().for_each(|id| drop(inn.remove(*id)));
-    // The slots are used again at once, by the same names: the handle is another one.
+    // The slots are reused at once for the same SPIs, but with other handles.
     for spec in specs() {
         inn.add(spec).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The association database against a plain list: additions, removals, and both kinds of look-up, at random.
+//! The association database compared with a plain list: random additions, removals, and both kinds of look-up.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn v4(last: usize) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, last as u8).into()
 }
 
-/// What the list knows of an association.
+/// An association in the list.
 #[derive(Clone)]
 struct Plain {
     id: SaId,
@@ -36,13 +36,13 @@ struct Plain {
     added_s: u64,
 }
 
-/// As `xfrm_input_state_lookup` walks its chain: the newest first.
+/// The search of `xfrm_input_state_lookup`: the newest first.
 fn find_in(list: &[Plain], spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
     let fits = |p: &&Plain| p.spi == spi && p.dst == dst && p.proto == proto && p.mark.matches(mark);
     list.iter().rev().find(fits).map(|p| p.id)
 }
 
-/// As `xfrm_state_find` walks both chains.
+/// The search of `xfrm_state_find` in both chains.
 fn find_out(list: &[Plain], wanted: &Wanted, flow: &Flow) -> Found {
     let mut expired = false;
     for src in [wanted.src, IpAddr::V4(Ipv4Addr::UNSPECIFIED)] {
@@ -160,7 +160,7 @@ fn like_a_list() {
                 }
             }
             4 => {
-                // Time passes: who asks with `dying` sees what the database's own clockwork did.
+                // Time passes: `dying` in the list follows the timers of the database.
                 let mut events = Vec::new();
                 sad.handle_timeout(step / 8, &mut events);
                 for p in &mut list {

@@ -1,5 +1,5 @@
-//! The policy database against a plain list in the kernel's order, at random; what `__xfrm_policy_check` and `xfrm_lookup`
-//! decide; and the flow cache.
+//! The policy database compared with a plain list in the kernel's order, at random; the decisions of
+//! `__xfrm_policy_check` and `xfrm_lookup`; and the flow cache.
 
 mod common;
 
@@ -27,11 +27,11 @@ fn v6(a: usize, b: usize) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, a as u16, 0, 0, 0, b as u16).into()
 }
 
-/// The list: as the kernel's chains would be, were they one.
+/// The kernel's chains as one list.
 struct Plain(Vec<(PolicyId, Policy)>);
 
 impl Plain {
-    /// Device policies at the head; others behind the last whose priority is not greater.
+    /// Policies of devices come first; others follow the last one whose priority is not greater.
     fn insert(&mut self, id: PolicyId, policy: Policy) {
         let at = match policy.device {
             Some(_) => 0,
@@ -96,7 +96,7 @@ fn like_a_list() {
                     device: random.of(&[None, None, None, None, None, Some(3)]),
                     ..Policy::allow(random.of(&[Dir::In, Dir::Out, Dir::Fwd]), selector(&mut random))
                 };
-                // As one that is there, now and then.
+                // Sometimes with the selector of an existing policy.
                 if random.one_in(3) && !plain.0.is_empty() {
                     let like = &plain.0[random.below(plain.0.len())].1;
                     (policy.dir, policy.selector) = (like.dir, like.selector);
@@ -255,7 +255,7 @@ fn inbound() {
     assert_eq!(allow(&[Template { reqid: 0, ..esp }], &[other]), Err(Mismatch), "from another gateway");
     assert_eq!(allow(&[Template { spi: 1, ..esp }], &[tunnel]), Ok(1));
     assert_eq!(allow(&[Template { spi: 2, ..esp }], &[tunnel]), Err(Mismatch));
-    // ESP innermost, AH around it: on the way in AH comes first.
+    // ESP is innermost and AH around it, so inbound AH comes first.
     assert_eq!(allow(&[esp, auth], &[ah, tunnel]), Ok(2));
     assert_eq!(allow(&[auth, esp], &[ah, tunnel]), Err(Mismatch));
     assert_eq!(allow(&[esp], &[ah, tunnel]), Ok(2), "transport mode in between does no harm");
@@ -288,7 +288,7 @@ fn inbound() {
 #[test]
 fn errors_about_inner_packets() {
     let mut sad = Sad::new(1);
-    // A state and policies for one flow, and an error of a router about that flow's packets.
+    // A state and policies for one flow, and a router's error about that flow's packets.
     let narrow = Selector { proto: 17, ..Selector::between((v4(1, 1), 32), (v4(2, 2), 32)) };
     let about = packet();
     let error = Flow { source: v4(3, 3), destination: v4(2, 2), proto: 1, sport: 3, dport: 1, ..about };
@@ -358,7 +358,7 @@ fn outbound() {
     let sa = sad.get(larval).unwrap();
     assert_eq!((sa.src, sa.dst, sa.reqid, sa.mode, sad.state(larval)), (A, B, 7, Mode::Tunnel, State::Acquiring));
     assert!(sa.selector.matches(&flow) && !sa.selector.matches(&Flow { dport: 3, ..flow }));
-    // Asked for once, until the answer comes, or does not.
+    // Requested once, until the answer arrives or the request expires.
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutNoState));
     assert_eq!((events.len(), sad.len(), sad.acquiring()), (1, 1, 1));
     assert_eq!(sad.poll_timeout(), Some(130));
@@ -371,7 +371,7 @@ fn outbound() {
     let ah = sad.add(state(Mode::Transport, Proto::Ah, 2)).unwrap();
     let through = |ids: &[SaId]| Ok(Decision::Protect(id, ids.iter().copied().collect()));
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), through(&[esp, ah]));
-    // Levels: what may be left out is.
+    // Levels: optional templates are skipped.
     policy.templates[1].optional = true;
     let id = spd.add(policy.clone(), true).unwrap();
     sad.remove(ah);
@@ -441,12 +441,12 @@ fn cached() {
         assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&one(old)));
     }
     assert_eq!(cache.hits_and_misses(), (4, 3));
-    // A newer state takes over at once.
+    // A newer state is used at once.
     let new = sad.add(SaSpec { now_s: 50, ..state(Mode::Tunnel, Proto::Esp, 2) }).unwrap();
     assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&one(new)));
     sad.remove(new);
     assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&one(old)));
-    // So does another policy, and one that goes away.
+    // So is another policy, and so is a deletion.
     policy.priority = 0;
     policy.action = Action::Block;
     policy.selector.dport_mask = u16::MAX;
@@ -455,7 +455,7 @@ fn cached() {
     assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Ok(&Decision::Bypass(None)));
     spd.add(policy, false).unwrap();
     assert_eq!(cache.resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutBlock));
-    // Many flows in few places: each has its own answer.
+    // Many flows in a few slots: each gets its own decision.
     let mut random = Random(5);
     for _ in 0..5000 {
         let flow = self::flow(&mut random);
@@ -478,7 +478,7 @@ fn ages_and_families() {
     assert_eq!(spd.age(id, 104), Some((Age::Young, Some(107))));
     assert_eq!(spd.age(id, 107), Some((Age::Soft, Some(110))));
     assert_eq!(spd.age(id, 110), Some((Age::Hard, None)));
-    // Whoever has its place later begins anew.
+    // A flow that gets the slot later starts anew.
     let policy = spd.remove(id).unwrap();
     assert_eq!((spd.use_time_s(id), spd.age(id, 110)), (0, None));
     let id = spd.add(policy, false).unwrap();

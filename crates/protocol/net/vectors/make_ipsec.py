@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what a Linux kernel makes of packets under IPsec: the source of ipsec_linux.json.
+"""Records how a Linux kernel seals and opens packets under IPsec: the source of ipsec_linux.json.
 
-Run as root on the kernel in question (user-mode Linux will do), with the name of the file to write and, if not all of
-them, the parts wanted (packets, mtu, attacks, replay, errors, levels). Two network namespaces, A and B, have two
-TUN devices each: `wire` and `plain`. A packet written into A's `plain` is forwarded, sealed by the policy, and read from A's
-`wire`; from there it goes into B's `wire`, and what B makes of it is read from B's `plain`, or from a raw socket in
+Run it as root on the kernel to record (user-mode Linux will do). The first argument is the file to write; further ones
+select parts (packets, mtu, attacks, replay, errors, levels), by default all. Two network namespaces, A and B, have two
+TUN devices each, `wire` and `plain`. A packet written to A's `plain` is forwarded, sealed by the policy, and read from
+A's `wire`. From there it is written to B's `wire`, and B's result is read from its `plain`, or from a raw socket in
 transport mode. Keys are fixed; IVs are the kernel's own.
 """
 import ctypes, fcntl, ipaddress, json, os, random, select, shlex, socket, struct, subprocess, sys, time
@@ -30,7 +30,7 @@ class Namespace:
             path, value = knob.split("=")
             with open("/proc/sys/net/" + path, "w") as f:
                 f.write(value)
-        # ICMP errors are recorded; their rate limit is in the way.
+        # ICMP errors are recorded, so their rate limit is switched off.
         for path in ("/proc/sys/net/ipv4/icmp_ratelimit", "/proc/sys/net/ipv6/icmp/ratelimit"):
             with open(path, "w") as f:
                 f.write("0")
@@ -55,7 +55,7 @@ class Namespace:
         packets = []
         while select.select([self.tun[dev]], [], [], timeout)[0]:
             packet = os.read(self.tun[dev], 70000)
-            # The kernel's own multicast (MLD) is no part of this.
+            # The kernel's own multicast traffic (MLD) is ignored.
             if not (packet[0] >> 4 == 6 and packet[24] == 0xff):
                 packets.append(packet)
             timeout = 0.005
@@ -109,7 +109,7 @@ def data(n):
 ADDRESSES = {"A": ("192.0.2.1", "2001:db8::1", "10.1.0.254", "fd01::254"),
              "B": ("192.0.2.2", "2001:db8::2", "10.2.0.254", "fd02::254")}
 INNER = {4: ("10.1.0.5", "10.2.0.5"), 6: ("fd01::5", "fd02::5")}
-# In transport mode the packet's end is B itself.
+# In transport mode the destination is B itself.
 LOCAL = {4: ("10.1.0.5", "10.2.0.254"), 6: ("fd01::5", "fd02::254")}
 OUTER = {4: ("192.0.2.1", "192.0.2.2"), 6: ("2001:db8::1", "2001:db8::2")}
 
@@ -201,9 +201,9 @@ class Lab:
         if case.get("encap"):
             tail = f" encap espinudp {case['encap'][0]} {case['encap'][1]} 0.0.0.0"
             extra, out_extra = extra + tail, out_extra + tail
-        # A state without a selector takes packets of its own family only.
+        # A state without a selector accepts only packets of its own family.
         sel = f" sel src {isrc} dst {idst}" if mode == "beet" or inner != outer else ""
-        # ESP in UDP must not fall under the policy itself.
+        # The policy must not apply to ESP in UDP itself.
         only = "proto udp dport 5000 " if mode == "transport" else ""
         self.sender = (words, out_extra, sel)
         base = f"ip xfrm state add src {src} dst {dst} proto {proto} spi {self.spi:#x} mode {mode} reqid 1 "
@@ -221,7 +221,7 @@ class Lab:
             end.read("wire", 0.0), end.read("plain", 0.0)
 
     def arrived(self, case):
-        """What B made of what came: from its plain side, or its socket."""
+        """The packet that B delivers, from its plain side or its socket."""
         if case["mode"] != "transport":
             return self.ends["B"].read("plain", 0.1)
         s, found = self.raw[case["inner"]], []
@@ -255,7 +255,7 @@ class Lab:
         return case
 
     def replay(self, case):
-        """Packets in an order that nobody would send them in, at numbers far apart: whether B took each."""
+        """Packets in an arbitrary order with numbers far apart, and whether B accepted each."""
         self.configure(case)
         isrc, idst = case["sel_src"], case["sel_dst"]
         words, extra, sel = self.sender
@@ -264,7 +264,7 @@ class Lab:
         wires = []
         for jump in case.pop("jumps"):
             hi, lo = (first + jump) >> 32, (first + jump) & 0xffffffff
-            # As if it had sent that many.
+            # As if A had sent that many packets.
             extra_now = extra.split(" replay-oseq ")[0] + f" replay-oseq {lo:#x}" + (f" replay-oseq-hi {hi:#x}" if hi else "")
             a.sh("ip xfrm state flush", f"ip xfrm state add src {case['src']} dst {case['dst']} proto esp spi {case['spi']:#x} "
                  f"mode tunnel reqid 1 {words}{extra_now.strip()}{sel}")
@@ -296,7 +296,7 @@ class Lab:
         return case
 
     def mtu(self, case):
-        """The MTU that A names in its answer to a packet that is too big, for each MTU of the wire."""
+        """The MTU that A reports about a packet that is too big, for each MTU of the wire."""
         self.configure(case)
         isrc, idst = case["sel_src"], case["sel_dst"]
         found = {}
@@ -317,7 +317,7 @@ class Lab:
         return case
 
     def level(self, case):
-        """What leaves A, by which states there are; what B takes, by which states it came through."""
+        """The packets that A sends, for each set of states; the packets that B accepts, for each set of states used."""
         (src, dst), (isrc, idst) = OUTER[4], INNER[4]
         case.update(src=src, dst=dst, sel_src=isrc, sel_dst=idst)
         a, b = self.ends["A"], self.ends["B"]
@@ -358,7 +358,7 @@ class Lab:
         return case
 
     def error(self, case):
-        """ICMP errors that come to B under ESP and in clear, and that A forwards."""
+        """ICMP errors that B receives, with ESP and without, and that A forwards."""
         self.spi += 1
         inner, flags = case["inner"], case["flags"]
         (src, dst), (isrc, idst) = OUTER[inner], INNER[inner]
@@ -385,7 +385,7 @@ class Lab:
 
         a, b = self.ends["A"], self.ends["B"]
         steps = []
-        # B has one flow; A sends all to it through the tunnel, or in clear.
+        # B has one flow. A sends it everything through the tunnel, or unprotected.
         b.sh(f"{state.strip()}{flag} sel src {isrc} dst {idst} proto udp", *[
             f"ip xfrm policy add src {isrc} dst {idst} proto udp dir {d} {tmpl}" for d in ("fwd", "in")])
         for sealed in (True, False):
@@ -400,7 +400,7 @@ class Lab:
                     opened = [p.hex() for p in b.read("plain", 0.1)]
                     moved = {k: v - before[k] for k, v in b.stat().items() if v != before[k]}
                     steps.append({"way": "in", "wire": wire.hex(), "opened": opened, "stat": moved})
-        # A has one flow, and errors to forward.
+        # A has one flow, and forwards errors.
         a.sh("ip xfrm policy flush", f"ip xfrm policy add src {isrc} dst {idst} proto udp dir out{flag} {tmpl}")
         for packet in packets():
             a.write("plain", packet)
@@ -412,7 +412,7 @@ class Lab:
         return case
 
     def attack(self, case):
-        """Packets that B must not take: which counters of /proc/net/xfrm_stat each moves."""
+        """Packets that B must refuse, and the counters of /proc/net/xfrm_stat that each of them increments."""
         self.configure(case)
         isrc, idst = case["sel_src"], case["sel_dst"]
         wires = []
@@ -431,7 +431,7 @@ class Lab:
             steps.append({"what": what, "wire": packet.hex(), "opened": [x.hex() for x in opened], "counters": moved})
 
         def fixed(packet):
-            """Lengths and checksum of the outer header put right."""
+            """Updates lengths and checksum of the outer header."""
             packet = packet[:2] + struct.pack("!H", len(packet)) + packet[4:10] + b"\0\0" + packet[12:]
             return packet[:10] + struct.pack("!H", checksum(packet[:20])) + packet[12:]
 
@@ -490,7 +490,7 @@ def cases():
         for inner in (4, 6):
             packets = six if inner == 6 else [{k: v for k, v in p.items() if k != "flow"} for p in six]
             yield {"transform": GCM, "mode": "tunnel", "inner": inner, "outer": 6, "flags": flags, "extra_flags": extra, "packets": packets}
-    # The low half of the sequence number ends: nothing is sent any more.
+    # At the end of the low half of the sequence number nothing more is sent.
     yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "oseq": 0xFFFF_FFFD, "packets": [{"bytes": 9}] * 4}
     yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "oseq": 0xFFFF_FFFD, "extra_flags": "oseq-may-wrap", "packets": [{"bytes": 9}] * 4}
     # AH.
@@ -499,7 +499,7 @@ def cases():
             yield {"transform": {"auth": auth}, "proto": "ah", "mode": "tunnel", "inner": 4, "outer": 4, "esn": esn, "packets": [{"bytes": 30}]}
             yield {"transform": {"auth": auth}, "proto": "ah", "mode": "transport", "inner": 4, "esn": esn, "packets": [{"bytes": 30}]}
     sha = {"auth": AUTHS[5]}
-    # IPv4 outside only: the kernel that was asked has no INET6_AH.
+    # IPv4 outside only, as the recorded kernel has no INET6_AH.
     for inner in (4, 6):
         yield {"transform": sha, "proto": "ah", "mode": "tunnel", "inner": inner, "outer": 4, "packets": [{"bytes": 30, "tos": 0xb9}]}
     yield {"transform": sha, "proto": "ah", "mode": "transport", "inner": 4, "packets": [{"bytes": 31, "tos": 0xb9}]}
@@ -516,7 +516,8 @@ def mtus():
             for outer in (4, 6):
                 yield {"transform": t, "mode": "tunnel", "inner": inner, "outer": outer, "mtus": [1400, 1401, 1405, 1500, 9000]}
                 yield {"transform": t, "mode": "beet", "inner": inner, "outer": outer, "mtus": [1400, 1401, 1405, 1500, 9000]}
-        # A forwarded packet of IPv6 is measured against the route in transport mode, so it says nothing about the state.
+        # In transport mode a forwarded IPv6 packet is checked against the MTU of the route, which says nothing about
+        # the state.
         yield {"transform": t, "mode": "transport", "inner": 4, "mtus": [1400, 1401, 1402, 1403, 1500, 9000]}
         yield {"transform": t, "mode": "tunnel", "inner": 4, "outer": 4, "encap": (4500, 4500), "mtus": [1400, 1500]}
     for auth in AUTHS[4:7]:
@@ -532,7 +533,7 @@ def attacks():
 
 def replays():
     jumps = [0, 6, 20, 29, 30, 61, 64, 66, 100, 127, 128, 130, 1000, 4000, 4095, 4100, 4101, 9000]
-    # Sizes that divide 2^32: with others Linux 7.3 loses track where numbers start or extended ones carry.
+    # Sizes that divide 2^32. With others Linux 7.3 mixes up where numbers start or extended ones carry.
     for window in (1, 32, 64, 128, 4096):
         yield {"transform": GCM, "mode": "tunnel", "inner": 4, "outer": 4, "window": window, "jumps": jumps}
         for start in (0, 0x1_FFFF_FFB0):
@@ -541,14 +542,14 @@ def replays():
 
 
 def errors():
-    """Errors of a router that no selector has, about a flow that has states and policies."""
+    """Errors from a router outside all selectors, about a flow that has states and policies."""
     for inner in (4, 6):
         for flags in ("", "icmp"):
             yield {"inner": inner, "outer": inner, "mode": "tunnel", "transform": {"aead": AEADS[2]}, "flags": flags}
 
 
 def levels():
-    """An ESP tunnel and AH between its ends, each required, optional (level use) or not asked for."""
+    """An ESP tunnel and AH between its ends, each required, optional (level use) or absent."""
     for esp in ("required", "use", ""):
         for ah in ("required", "use", ""):
             yield {"inner": 4, "mode": "tunnel", "esp": esp, "ah": ah, "transform": {"aead": AEADS[2]}, "ah_transform": {"auth": AUTHS[2]}}
