@@ -44,6 +44,8 @@ pub(crate) struct Wrapped {
     /// The sum of a new outer IPv4 header without its length, kept because bytes that were just written one by one are
     /// slow to read back. It is never 0, so the option fits in one register.
     pub(crate) sum: Option<NonZeroU32>,
+    /// Whether the outer headers are described instead of written.
+    pub(crate) described: bool,
 }
 
 /// Bytes between the IP headers, or the start of the packet where these are only described, and the payload to be
@@ -143,7 +145,15 @@ fn tunnel(
     let next = if family == Family::V4 { proto::IPIP } else { proto::IPV6 };
     if let Some(describe) = describe {
         *describe = Some(description(sa, tos, sa.outer.hop_limit(), df));
-        return Ok(Wrapped { at: upper_at, family: sa.outer.family(), upper_at, payload_at, next, sum: None });
+        return Ok(Wrapped {
+            at: upper_at,
+            family: sa.outer.family(),
+            upper_at,
+            payload_at,
+            next,
+            sum: None,
+            described: true,
+        });
     }
     let at = upper_at.checked_sub(usize::from(sa.outer.len)).ok_or(DropReason::NoRoom)?;
     let header = put_outer(&sa.outer, packet.buf(), at);
@@ -160,7 +170,7 @@ fn tunnel(
             None
         }
     };
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum })
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum, described: false })
 }
 
 /// Writes version, traffic class and flow label.
@@ -192,7 +202,7 @@ fn transport(
         packet.set(start, start + walk.end);
         let next = packet.bytes()[next_at];
         *describe = Some(OuterHeader { ports: ports(sa), ..outer });
-        return Ok(Wrapped { at, family: walk.family, upper_at: at, payload_at, next, sum: None });
+        return Ok(Wrapped { at, family: walk.family, upper_at: at, payload_at, next, sum: None, described: true });
     }
     let at = start.checked_sub(gap(sa, hot, false)).ok_or(DropReason::NoRoom)?;
     packet.set(start, start + walk.end);
@@ -200,7 +210,7 @@ fn transport(
     let buf = packet.buf();
     buf.copy_within(start..start + headers_len, at);
     let next = std::mem::replace(&mut buf[at + next_at], proto);
-    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at, next, sum: None })
+    Ok(Wrapped { at, family: walk.family, upper_at: at + headers_len, payload_at, next, sum: None, described: false })
 }
 
 #[inline(never)]
@@ -241,7 +251,15 @@ fn beet(
     let upper_at = payload_at.checked_sub(gap(sa, hot, describe.is_some())).ok_or(DropReason::NoRoom)?;
     if let Some(describe) = describe {
         *describe = Some(description(sa, inner.tos, inner.ttl, inner.frag[0]));
-        return Ok(Wrapped { at: upper_at, family: sa.outer.family(), upper_at, payload_at, next, sum: None });
+        return Ok(Wrapped {
+            at: upper_at,
+            family: sa.outer.family(),
+            upper_at,
+            payload_at,
+            next,
+            sum: None,
+            described: true,
+        });
     }
     let at = upper_at.checked_sub(usize::from(sa.outer.len)).ok_or(DropReason::NoRoom)?;
     let header = put_outer(&sa.outer, packet.buf(), at);
@@ -257,5 +275,5 @@ fn beet(
             header[7] = inner.ttl;
         }
     }
-    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum: None })
+    Ok(Wrapped { at, family: sa.outer.family(), upper_at, payload_at, next, sum: None, described: false })
 }

@@ -13,12 +13,11 @@ use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
-use crate::wire::ip::{UDP_HEADER_LEN, be16, be32};
+use crate::wire::ip::{Family, UDP_HEADER_LEN, be16, be32};
 use crate::wire::outer::OuterHeader;
 use crate::wire::proto;
 use crate::wire::walk::{Walk, addresses};
 use arrayvec::ArrayVec;
-use core::net::IpAddr;
 use sealane_crypto::{OpError, Status};
 
 /// The maximum number of transformations of one packet (`XFRM_MAX_DEPTH`).
@@ -185,25 +184,25 @@ pub fn end(
 }
 
 /// The IPsec header of a packet.
-struct IpsecHeader {
+struct IpsecHeader<'o> {
     proto: Proto,
     /// Its offset from the packet's start.
     at: usize,
-    destination: IpAddr,
     /// Length of the IP headers in front of it or of UDP; 0 if they are described.
     headers_len: usize,
     next_at: usize,
     port: Option<u16>,
-    described: bool,
+    /// The description of the headers in front, if they are described.
+    outer: Option<&'o OuterHeader>,
 }
 
-enum Classified {
-    Ipsec(IpsecHeader),
+enum Classified<'o> {
+    Ipsec(IpsecHeader<'o>),
     Other(Opened),
 }
 
 /// Finds the IPsec header behind the headers of a packet.
-fn classify(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified, DropReason> {
+fn classify<'o>(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified<'o>, DropReason> {
     let walk = Walk::find(packet.bytes()).map_err(|_| DropReason::Malformed)?;
     // Padding behind the packet (Ethernet's) is not part of it.
     packet.set(packet.start(), packet.start() + walk.end);
@@ -227,22 +226,26 @@ fn classify(packet: &mut Packet<'_>, udp_encap: bool) -> Result<Classified, Drop
         }
         _ => return Ok(Classified::Other(Opened::Clear)),
     };
-    let (_, destination) = addresses(packet.bytes(), walk.family);
     let (headers_len, next_at) = (walk.upper_at, walk.next_at);
-    Ok(Classified::Ipsec(IpsecHeader { proto, at, destination, headers_len, next_at, port, described: false }))
+    Ok(Classified::Ipsec(IpsecHeader { proto, at, headers_len, next_at, port, outer: None }))
 }
 
 /// Finds the IPsec header of a payload whose headers are described.
-fn classify_described(payload: &[u8], outer: &OuterHeader) -> Result<Classified, DropReason> {
+fn classify_described<'o>(payload: &[u8], outer: &'o OuterHeader) -> Result<Classified<'o>, DropReason> {
     if outer.ports.is_some()
         && let Some(other) = not_esp(payload, outer.ip_len())?
     {
         return Ok(Classified::Other(other));
     }
-    let (destination, port) = (outer.destination, outer.ports.map(|(source, _)| source));
-    let header =
-        IpsecHeader { proto: Proto::Esp, at: 0, destination, headers_len: 0, next_at: 0, port, described: true };
-    Ok(Classified::Ipsec(header))
+    let port = outer.ports.map(|(source, _)| source);
+    Ok(Classified::Ipsec(IpsecHeader {
+        proto: Proto::Esp,
+        at: 0,
+        headers_len: 0,
+        next_at: 0,
+        port,
+        outer: Some(outer),
+    }))
 }
 
 /// Classifies a datagram received on the port of ESP in UDP (RFC 3948 section 2). Returns `None` for ESP.
@@ -279,7 +282,7 @@ fn spi_and_seq(packet: &[u8], described: bool) -> Option<(u32, u32)> {
 fn prepare(
     sad: &mut Sad,
     packet: &Packet<'_>,
-    header: &IpsecHeader,
+    header: &IpsecHeader<'_>,
     mark: u32,
     now_s: u64,
     path: &mut ArrayVec<SaId, MAX_DEPTH>,
@@ -299,7 +302,11 @@ fn prepare(
         return Err(DropReason::Depth);
     }
     let (spi, seq) = (be32(bytes, spi_at), be32(bytes, spi_at + 4));
-    let id = sad.find_in(spi, header.destination, header.proto, mark).ok_or(DropReason::NoState)?;
+    let destination = match header.outer {
+        Some(outer) => outer.destination,
+        None => addresses(bytes, if bytes[0] >> 4 == 4 { Family::V4 } else { Family::V6 }).1,
+    };
+    let id = sad.find_in(spi, destination, header.proto, mark).ok_or(DropReason::NoState)?;
     let (hot, sa) = sad.pair_mut(id).ok_or(DropReason::NoState)?;
     if sa.dir == Some(SaDir::Out) {
         return Err(DropReason::InDirection);
@@ -358,7 +365,7 @@ fn prepare(
         iv_len: hot.iv_len,
         esn: sa.flags.esn,
         chained: false,
-        described: header.described,
+        described: header.outer.is_some(),
         ip_len: header.headers_len as u32,
         next_at: header.next_at as u32,
         port: header.port,

@@ -135,7 +135,7 @@ fn prepare(
     id: SaId,
     packet: &mut Packet<'_>,
     mtu: u32,
-    mut describe: Option<&mut Option<OuterHeader>>,
+    describe: Option<&mut Option<OuterHeader>>,
     now_s: u64,
     events: &mut Vec<Event>,
     jobs: &mut Jobs,
@@ -154,12 +154,10 @@ fn prepare(
     }
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     let number = hot.number + 1;
-    describe = describe.filter(|_| sa.encap.is_some());
-    let wrapped = wrap(sa, hot, packet, number, describe.as_deref_mut()).map_err(plain)?;
-    let outer = describe.and_then(|outer| outer.as_ref());
+    let wrapped = wrap(sa, hot, packet, number, describe.filter(|_| sa.encap.is_some())).map_err(plain)?;
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
-        Proto::Esp => esp(sa, hot, packet, &wrapped, outer, number, id, fit, jobs),
+        Proto::Esp => esp(sa, hot, packet, &wrapped, number, id, fit, jobs),
         Proto::Ah => ah(sa, hot, packet, &wrapped, number, id, jobs),
     };
     job.map_err(plain)?;
@@ -194,13 +192,12 @@ fn esp(
     hot: &Hot,
     packet: &mut Packet<'_>,
     wrapped: &Wrapped,
-    outer: Option<&OuterHeader>,
     number: u64,
     id: SaId,
     pad_max: u32,
     jobs: &mut Jobs,
 ) -> Result<(), DropReason> {
-    let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
+    let Wrapped { at, family, upper_at, payload_at, next, sum, described } = *wrapped;
     let (iv_len, icv_len) = (usize::from(hot.iv_len), usize::from(hot.icv_len));
     let payload_end = packet.end();
     let len = payload_end - payload_at;
@@ -222,7 +219,7 @@ fn esp(
     }
     (buf[icv_at - 2], buf[icv_at - 1]) = (pad_len as u8, next);
 
-    let head_at = if outer.is_some() { upper_at } else { upper_at + usize::from(sa.outer.udp_len) };
+    let head_at = if described { upper_at } else { upper_at + usize::from(sa.outer.udp_len) };
     let head = &mut buf[head_at..payload_at];
     head[..4].copy_from_slice(&sa.spi.to_be_bytes());
     head[4..8].copy_from_slice(&(number as u32).to_be_bytes());
@@ -241,13 +238,13 @@ fn esp(
         }
     }
     let mut udp6_at = 0;
-    match (outer, &sa.encap) {
-        (Some(outer), _) => {
+    match &sa.encap {
+        Some(_) if described => {
             // IPv6's payload length does not count its header.
-            let ip_len = if family == Family::V4 { outer.ip_len() } else { 0 };
+            let ip_len = if family == Family::V4 { ip::V4_HEADER_LEN } else { 0 };
             u16::try_from(ip_len + UDP_HEADER_LEN + end - at).map_err(|_| DropReason::TooLong)?;
         }
-        (None, Some(encap)) => {
+        Some(encap) => {
             let len = u16::try_from(end - upper_at).map_err(|_| DropReason::TooLong)?;
             let udp = &mut buf[upper_at..upper_at + UDP_HEADER_LEN];
             udp[..2].copy_from_slice(&encap.sport.to_be_bytes());
@@ -259,7 +256,7 @@ fn esp(
             }
             write_outer_len(&mut buf[at..end], family, sum)?;
         }
-        (None, None) => write_outer_len(&mut buf[at..end], family, sum)?,
+        None => write_outer_len(&mut buf[at..end], family, sum)?,
     }
     let task = if matches!(hot.crypt, Crypt::Mac(_)) { Task::Mac } else { Task::Aead };
     let text_at = if chained.is_some() { head_at + ESP_LEN } else { payload_at };
@@ -307,7 +304,7 @@ fn ah(
     id: SaId,
     jobs: &mut Jobs,
 ) -> Result<(), DropReason> {
-    let Wrapped { at, family, upper_at, payload_at, next, sum } = *wrapped;
+    let Wrapped { at, family, upper_at, payload_at, next, sum, .. } = *wrapped;
     let end = packet.end();
     packet.set(at, end);
     let buf = packet.buf();
