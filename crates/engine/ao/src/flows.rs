@@ -57,7 +57,8 @@ pub struct Found {
     pub vrf: i32,
 }
 
-/// The kernel's own tables of sockets.
+/// The kernel's own tables of sockets. A burst may be begun with `None` for answers that are not known yet, and begun again when
+/// they are: tracking changes nothing for a segment whose socket is not found.
 pub trait Kernel {
     /// The socket for a segment between these ends that passes `device`: a connection, else a listener, else `None`.
     fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found>;

@@ -15,10 +15,11 @@ mod device;
 mod up;
 
 use super::path::Shared;
+use super::tables::Sockets;
 use super::transmit::Links;
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
-use sealane_engine_ao::{Ends, Kernel, VerifyBurst};
+use sealane_engine_ao::{Ends, VerifyBurst};
 use sealane_net::wire::tcp::Segment;
 use sealane_sys::link;
 use sealane_sys::nft::{Flow, Marks, Table};
@@ -198,7 +199,7 @@ impl Fast {
     }
 
     /// Judges frames in the rings.
-    pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut dyn Kernel) -> Pass {
+    pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut Sockets) -> Pass {
         let mut pass = Pass::default();
         for device in self.devices.values_mut() {
             let one = device.serve(shared, work, kernel, &mut self.ways);

@@ -10,11 +10,12 @@
 
 use super::counters::Counters;
 use super::protected::Protected;
+use super::tables::Sockets;
 use super::worker::Worker;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sealane_abi::admin::DataPath;
 use sealane_abi::tcp::State;
-use sealane_engine_ao::{Ends, Inbound, Kernel, Namespace, Outbound, SavedConnection, SignBurst, VerifyBurst};
+use sealane_engine_ao::{Ends, Inbound, Namespace, Outbound, SavedConnection, SignBurst, VerifyBurst};
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
@@ -80,11 +81,11 @@ impl Shared {
 
     /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
     /// returns, that is, before the segment that completes a handshake is delivered.
-    pub(super) fn verify(&self, work: &mut VerifyBurst, packets: &mut [Inbound<'_>], kernel: &mut dyn Kernel) {
+    pub(super) fn verify(&self, work: &mut VerifyBurst, packets: &mut [Inbound<'_>], kernel: &mut Sockets) {
         let mut dirty = false;
         let mut rest = packets;
         while !rest.is_empty() {
-            let count = self.engine.lock().begin_input(work, rest, kernel);
+            let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_input(work, rest, kernel));
             let (now, later) = rest.split_at_mut(count);
             work.run(now);
             let mut engine = self.engine.lock();
@@ -100,9 +101,9 @@ impl Shared {
     }
 
     /// Judges and signs the first of `packets`, which are outbound. Returns their number; their pieces may leave then.
-    pub(super) fn sign(&self, work: &mut SignBurst, packets: &mut [Outbound<'_>], kernel: &mut dyn Kernel) -> usize {
+    pub(super) fn sign(&self, work: &mut SignBurst, packets: &mut [Outbound<'_>], kernel: &mut Sockets) -> usize {
         let now_ms = self.now_ms();
-        let count = self.engine.lock().begin_output(work, packets, kernel, now_ms);
+        let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_output(work, packets, kernel, now_ms));
         let now = &mut packets[..count];
         work.run(now);
         let mut engine = self.engine.lock();

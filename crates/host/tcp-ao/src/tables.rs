@@ -28,7 +28,7 @@ impl Tables {
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: Arc<Shared>) -> io::Result<Self> {
-        let sockets = Sockets { diag: SockDiag::open()?, shared };
+        let sockets = Sockets { diag: SockDiag::open()?, shared, asked: Asked::default() };
         Ok(Tables { sockets, mtus: HashMap::new(), bound: HashMap::new() })
     }
 
@@ -58,10 +58,58 @@ impl Tables {
 pub(super) struct Sockets {
     pub(super) diag: SockDiag,
     shared: Arc<Shared>,
+    asked: Asked,
 }
 
-impl Kernel for Sockets {
-    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
+/// Questions about the packets of a burst, and the kernel's answers.
+#[derive(Default)]
+struct Asked {
+    /// Whether only known answers are given, and other questions are noted.
+    deferred: bool,
+    found: HashMap<(SocketAddr, SocketAddr, u32), Option<Found>>,
+    has: HashMap<(Ends, u32), Option<bool>>,
+    open_find: Vec<(SocketAddr, SocketAddr, u32)>,
+    open_has: Vec<(Ends, u32)>,
+}
+
+impl Asked {
+    fn forget(&mut self) {
+        self.found.clear();
+        self.has.clear();
+    }
+}
+
+/// The most attempts to begin a burst with answers of the kernel. An answer may lead to another question; the last ones are asked
+/// with the lock.
+const MAX_ATTEMPTS: usize = 4;
+
+impl Sockets {
+    /// Calls `begin`, which takes the lock of the engine, and asks the kernel its questions without that lock. `begin` is called
+    /// again with the answers, so that it may have no effect as long as an answer is missing. The answers are forgotten then.
+    pub(super) fn ask_unlocked<R>(&mut self, mut begin: impl FnMut(&mut Self) -> R) -> R {
+        for _ in 0..MAX_ATTEMPTS {
+            self.asked.deferred = true;
+            let begun = begin(self);
+            self.asked.deferred = false;
+            if self.asked.open_find.is_empty() && self.asked.open_has.is_empty() {
+                self.asked.forget();
+                return begun;
+            }
+            for key in core::mem::take(&mut self.asked.open_find) {
+                let found = self.ask_find(key);
+                self.asked.found.insert(key, found);
+            }
+            for (ends, device) in core::mem::take(&mut self.asked.open_has) {
+                let has = self.ask_has(&ends, device);
+                self.asked.has.insert((ends, device), has);
+            }
+        }
+        let begun = begin(self);
+        self.asked.forget();
+        begun
+    }
+
+    fn ask_find(&mut self, (local, remote, device): (SocketAddr, SocketAddr, u32)) -> Option<Found> {
         let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf: 0 };
         let entry = self.diag.find(local, remote, device).ok()??;
         if entry.state != State::NewSynRecv {
@@ -71,14 +119,39 @@ impl Kernel for Sockets {
         self.diag.listener(local, remote, device).ok()?.map(found)
     }
 
+    fn ask_has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
+        match self.diag.find(ends.local, ends.remote, device).ok()?.map(|e| e.state) {
+            Some(State::NewSynRecv) => None,
+            state => Some(state.is_some_and(|s| s != State::Listen)),
+        }
+    }
+}
+
+impl Kernel for Sockets {
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr, device: u32) -> Option<Found> {
+        let key = (local, remote, device);
+        match self.asked.found.get(&key) {
+            Some(found) => *found,
+            None if self.asked.deferred => {
+                self.asked.open_find.push(key);
+                None
+            }
+            None => self.ask_find(key),
+        }
+    }
+
     fn configured(&mut self, ends: &Ends) -> Option<u32> {
         self.shared.policy.read().as_ref()?(ends)
     }
 
     fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {
-        match self.diag.find(ends.local, ends.remote, device).ok()?.map(|e| e.state) {
-            Some(State::NewSynRecv) => None,
-            state => Some(state.is_some_and(|s| s != State::Listen)),
+        match self.asked.has.get(&(*ends, device)) {
+            Some(has) => *has,
+            None if self.asked.deferred => {
+                self.asked.open_has.push((*ends, device));
+                None
+            }
+            None => self.ask_has(ends, device),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! One device of the fast path: its ring, the link headers that the ring shows, and the way up to the stack.
 
 use super::super::path::Shared;
+use super::super::tables::Sockets;
 use super::super::transmit::Links;
 use super::up::{Delivered, Up};
 use super::{Activity, Pass, Way};
 use arrayvec::ArrayVec;
-use sealane_engine_ao::{Inbound, Kernel, Located, Verdict, VerifyBurst};
+use sealane_engine_ao::{Inbound, Located, Verdict, VerifyBurst};
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_sys::link::{self, Facts};
@@ -55,7 +56,7 @@ impl Device {
         &mut self,
         shared: &Shared,
         work: &mut VerifyBurst,
-        kernel: &mut dyn Kernel,
+        kernel: &mut Sockets,
         ways: &mut HashMap<Way, Activity>,
     ) -> Pass {
         let mut pass = Pass { more: true, ..Pass::default() };
@@ -82,7 +83,7 @@ impl Device {
         &mut self,
         shared: &Shared,
         work: &mut VerifyBurst,
-        kernel: &mut dyn Kernel,
+        kernel: &mut Sockets,
         ways: &mut HashMap<Way, Activity>,
     ) -> usize {
         let mut batch: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();

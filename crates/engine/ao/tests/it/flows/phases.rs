@@ -322,3 +322,38 @@ fn macs_that_nobody_computed_prove_nothing() {
     b.engine.end_output(&mut work, &mut burst, &mut b.kernel, 0);
     assert_eq!(work.pieces().count(), 0);
 }
+
+#[test]
+fn bursts_may_be_begun_before_the_kernel_has_answered() {
+    let outcome = |unanswered: bool| {
+        let (mut a, _, [syn, ack]) = handshake();
+        let mut b = End::new("10.0.0.2:179");
+        for alg in [("hmac(sha1)", 1, 2), ("cmac(aes128)", 3, 4)] {
+            b.key(2, a.addr, alg.0, alg.2, alg.1);
+        }
+        b.socket(2, None, State::Listen);
+        let (at, to) = (a.addr, b.addr);
+        let mut seen_after = Vec::new();
+        let data = a.send(&packet(at, to, ACK, A_ISN + 1, B_ISN + 1, &[], b"data")).1;
+        let stranger = packet("10.0.0.1:5".parse().unwrap(), to, SYN, 5, 0, &MSS, &[]);
+        for (bytes, leaves) in [
+            (syn, false),
+            (packet(to, at, SYN | ACK, B_ISN, A_ISN + 1, &MSS, &[]), true),
+            (ack, false),
+            (data[0].clone(), false),
+            (stranger, false),
+            (packet(to, at, ACK, B_ISN + 1, A_ISN + 5, &[], b"answer"), true),
+        ] {
+            let mut buffer = bytes.clone();
+            if unanswered && leaves {
+                b.engine.begin_output(&mut SignBurst::new(), &[leaving(&bytes)], &mut Table::default(), 0);
+            } else if unanswered {
+                b.engine.begin_input(&mut VerifyBurst::new(), &[arriving(&mut buffer)], &mut Table::default());
+            }
+            let done = if leaves { format!("{:?}", b.send(&bytes)) } else { format!("{:?}", b.receive(&bytes)) };
+            seen_after.push((done, seen(&b)));
+        }
+        seen_after
+    };
+    assert_eq!(outcome(true), outcome(false));
+}
