@@ -1,0 +1,67 @@
+//! The walls of the workspace: the crates each crate may use, where unsafe code is allowed, and no circles of modules.
+//!
+//! The tables are `arrows.toml` and `circles.toml` in this folder. Cargo enforces what a manifest says; this test holds
+//! the manifests themselves. It needs nothing but the sources, so it never skips.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sealane_conformance::target::root;
+use serde_json::Value;
+
+mod arrows;
+mod circles;
+mod modules;
+
+/// A crate of the workspace as its manifest describes it.
+struct Package {
+    name: String,
+    folder: PathBuf,
+    /// The root files of its library and its programs.
+    roots: Vec<PathBuf>,
+    /// Crates of the workspace that it is built with, build scripts included.
+    uses: Vec<String>,
+    /// Crates of the workspace that its tests are built with.
+    tests_use: Vec<String>,
+}
+
+/// The crates of the workspace, by name.
+fn packages() -> Vec<Package> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let words = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let output = Command::new(cargo).args(words).current_dir(root()).output().expect("cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let list = |value: &Value| value.as_array().expect("an array").clone();
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let mut packages: Vec<Package> = list(&metadata["packages"])
+        .iter()
+        .map(|package| {
+            // Crates of the workspace are those with a path.
+            let uses = |tests: bool| {
+                let dependencies = list(&package["dependencies"]);
+                let ours = dependencies.iter().filter(|d| d["path"].is_string() && (d["kind"] == "dev") == tests);
+                ours.map(|d| text(&d["name"])).collect()
+            };
+            let is_built = |target: &&Value| {
+                list(&target["kind"]).iter().any(|kind| ["lib", "rlib", "cdylib", "bin"].contains(&&*text(kind)))
+            };
+            Package {
+                name: text(&package["name"]),
+                folder: Path::new(&text(&package["manifest_path"])).parent().expect("a folder").to_owned(),
+                roots: list(&package["targets"]).iter().filter(is_built).map(|t| text(&t["src_path"]).into()).collect(),
+                uses: uses(false),
+                tests_use: uses(true),
+            }
+        })
+        .collect();
+    packages.sort_by(|a, b| a.name.cmp(&b.name));
+    packages
+}
+
+/// A table beside this file.
+fn table<T: serde::de::DeserializeOwned>(name: &str) -> T {
+    let path = root().join("conformance/tests/walls").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
