@@ -406,7 +406,7 @@ impl Scene {
             }
             let device = if kernel { "veth" } else { "vec0" };
             let reach = format!("python3 {} reach {device} {}\n", program(PROGRAM), next[own]);
-            self.script(!kernel, &(sent.clone() + &reach));
+            self.script(!kernel, &format!("{sent}\n{reach}"));
             let start = Instant::now();
             let (more, now) = loop {
                 let now = counters(&self.counted(victim));
