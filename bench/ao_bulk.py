@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TCP-AO by sealane beside the kernel's TCP-MD5 and plain TCP, over veth between two network namespaces.
+"""TCP-AO by sealane against the kernel's TCP-MD5 and plain TCP, over veth between two network namespaces.
 
 Needs root. Rounds are interleaved and medians are told: throughput, CPU seconds per GB (of both ends, of everything that
 serves them, and of the kernel's softirq threads), and the latency of a 64-byte request and its answer.
@@ -53,13 +53,13 @@ def softirq_s():
 
 
 def cpu_s():
-    """CPU seconds of all our children that have ended, and of the softirq threads."""
+    """CPU seconds of all children that have ended, and of the softirq threads."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime + softirq_s()
 
 
 def command(args, space, kind, *words):
-    """ao-bulk in a namespace, under sealane if its kind needs it."""
+    """Runs ao-bulk in a namespace, under sealane if its kind needs it."""
     alg, _, way = kind.partition("@")
     out = ["ip", "netns", "exec", SPACES[space]]
     if alg not in ("plain", "md5"):
@@ -68,7 +68,7 @@ def command(args, space, kind, *words):
 
 
 def connection(args, kind, what, port, scheduler):
-    """One connection; what the client printed, and the CPU seconds it cost."""
+    """Runs one connection; returns the output of the client, and the CPU seconds."""
     up()
     at, before = f"{ADDRESSES[1]}:{port}", cpu_s()
     server = subprocess.Popen(scheduler + command(args, 1, kind, "serve", at, ADDRESSES[0], "KIND"))

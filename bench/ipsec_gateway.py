@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A gateway between interfaces, by sealane's ways and the kernel's plain forwarding: datagrams of UDP, host - gateway - gateway - host.
+"""A gateway between interfaces, by sealane's data paths and by the kernel's plain forwarding: UDP, host - gateway - gateway - host.
 
     a ── lan ── g ── wan ── p ── lan ── b        veth, four network namespaces, ESP tunnel AES-128-GCM between g and p
 
@@ -38,7 +38,7 @@ def up(queues=1):
             sh(host, f"ethtool -K {device} tx off gso off tso off gro off", stdout=subprocess.DEVNULL)
         for device in ["lan", "wan"]:
             sh(gateway, f"ethtool -K {device} tx off gso off tso off gro off", stdout=subprocess.DEVNULL)
-    # Nobody listens at the other end: it is counted at its device, and nothing is answered.
+    # Nothing listens at the other end: packets are counted at its device, and not answered.
     sh(B, "nft add table inet t; nft add chain inet t i '{ type filter hook input priority 0; }'; nft add rule inet t i udp dport 9 drop")
 
 
@@ -55,7 +55,7 @@ def script(side, encap):
 
 
 def queues(kind):
-    """Of each interface, and threads."""
+    """Queues of each interface, and threads."""
     return 2 if kind == "xdp-2" else 1
 
 
@@ -105,7 +105,7 @@ def load(args, size, rate, seconds):
 
 
 def measure(args, kind, size):
-    """Packets/s when overloaded; then at the rate: the part that arrived, us a packet of the daemons, and of the machine."""
+    """Packets/s under overload; then, at the rate, the part that arrived, and us a packet of the daemons and of the machine."""
     up(queues(kind))
     with tempfile.TemporaryDirectory() as folder:
         ways = (Sealane if "-" in kind or kind in ("tun", "xdp") else Nothing)(args, kind, folder)

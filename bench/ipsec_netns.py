@@ -1,19 +1,19 @@
-"""What the benches of IPsec between network namespaces share: namespaces, daemons in them, CPU time, arguments, what is written."""
+"""Shared parts of the IPsec benches between network namespaces: namespaces, daemons, CPU time, arguments, output."""
 import argparse, os, pathlib, subprocess, sys, time
 
 TARGET = pathlib.Path(__file__).resolve().parent.parent / "target/release"
-# Of rfc4106(gcm(aes)): 16 bytes and the salt.
+# A key of rfc4106(gcm(aes)): 16 bytes and the salt.
 KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 ENCAP = "encap espinudp 4500 4500 0.0.0.0"
 
 
 def inside(space, *words, **more):
-    """Runs something in a namespace, which has to succeed."""
+    """Runs a command in a namespace; it has to succeed."""
     return subprocess.run(["ip", "netns", "exec", space, *words], check=True, **more)
 
 
 def make(spaces):
-    """Namespaces with nothing but their loopback device; those of before go."""
+    """Makes namespaces with only a loopback device, in place of earlier ones."""
     delete(spaces)
     for space in spaces:
         subprocess.run(["ip", "netns", "add", space], check=True)
@@ -26,13 +26,13 @@ def delete(spaces):
 
 
 def veth(a, b, name, queues=1):
-    """A pair of devices of one name with so many queues, an end in each of two namespaces."""
+    """Makes a veth pair between two namespaces, with one name at both ends and this many queues."""
     of = ["numtxqueues", str(queues), "numrxqueues", str(queues)]
     subprocess.run(["ip", "link", "add", name, *of, "netns", a, "type", "veth", "peer", "name", name, *of, "netns", b], check=True)
 
 
 class Daemon:
-    """`sealane daemon` in a namespace, with a configuration; `folder` is for its files, whose names begin with `name`."""
+    """Starts `sealane daemon` in a namespace. Its files are in `folder`, with names that begin with `name`."""
 
     def __init__(self, sealane, space, folder, name, config):
         own = pathlib.Path(folder) / str(name)
@@ -48,7 +48,7 @@ class Daemon:
                 raise SystemExit(log.read_text())
 
     def script(self, lines):
-        """Has a shell under `sealane run` run these, each of which has to succeed."""
+        """Runs commands in a shell under `sealane run`; each has to succeed."""
         subprocess.run([*self.argv, "run", "--", "sh", "-ec", lines], check=True)
 
     def end(self):
@@ -63,19 +63,19 @@ def end(processes):
 
 
 def busy_s():
-    """CPU seconds of the whole machine since it was started."""
+    """CPU seconds of the whole machine since its start."""
     fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def used_s(process):
-    """CPU seconds of a process that runs."""
+    """CPU seconds of a running process."""
     fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def parser(usage, rounds, seconds):
-    """The arguments that all of them have."""
+    """The arguments that all benches have."""
     of = argparse.ArgumentParser(usage=usage)
     of.add_argument("--rounds", type=int, default=rounds)
     of.add_argument("--seconds", type=type(seconds), default=seconds)
@@ -86,7 +86,7 @@ def parser(usage, rounds, seconds):
 
 
 def kinds(args, usual, available):
-    """Those that were asked for, or the usual ones, as far as they are here."""
+    """The rows that were asked for, or the usual ones, as far as their programs exist."""
     here = []
     for kind in args.kinds or usual:
         if available(args, kind):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What IPsec costs the stack's core and the device's: no IPsec, software, crypto offload, packet offload, at one and two CPUs.
+"""The cost of IPsec for the stack's core and the device's: no IPsec, software, crypto offload, packet offload, at one and two CPUs.
 
 The table of Linux's packet offload series, with devices of software. A sender on CPU 0 of one network namespace sends
 datagrams at a rate through an ESP tunnel (ESP in UDP, AES-128-GCM) onto a veth device, whose other end counts and drops what
@@ -43,7 +43,7 @@ import argparse, collections, contextlib, os, pathlib, re, statistics, subproces
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = ["none", "through", "software", "software-4", "workers", "crypto", "packet"]
-# Flows, each with a state of its own.
+# Flows, each with its own state.
 FLOWS = {"software-4": 4, "workers": 4}
 PORT = 9
 SPACES = ("ipsecoff-a", "ipsecoff-b")
@@ -52,7 +52,7 @@ INNER = ("10.88.1.1", "10.88.2.1")
 KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 DEVICE = {"crypto": "crypto", "packet": "packet", "through": "packet"}
 NAME = "sealane0"
-# Packets that no policy concerns have this mark, and so do those that the daemon sends.
+# The mark of packets without a policy, and of packets from the daemon.
 EXEMPT = "0x58460000/0xfffffffc"
 LOSS = 0.02
 LINE_GBIT_S = 92
@@ -66,7 +66,7 @@ PUBLISHED = {
 CEILING = 90_000
 STEPS = 9
 
-# What others may use of the CPUs in a trial, and how often it is made again where they use more.
+# The share of the CPUs that other programs may use in a trial, and the number of repetitions when they use more.
 OTHERS = 0.05
 AGAIN = 3
 
@@ -92,7 +92,7 @@ def up():
         ip(i, "addr", "add", f"{OUTER[i]}/24", "dev", "veth")
         ip(i, "link", "set", "veth", "up")
     ip(0, "addr", "add", f"{INNER[0]}/32", "dev", "lo")
-    # Nobody answers there: its address is told, and all that comes is counted and dropped.
+    # Nothing answers there: its address is set, and all packets are counted and dropped.
     mac = re.search(r"link/ether (\S+)", ip(1, "link", "show", "veth").stdout)[1]
     ip(0, "neigh", "replace", OUTER[1], "lladdr", mac, "dev", "veth", "nud", "permanent")
     inside(1, "nft", "add table netdev t; add chain netdev t c { type filter hook ingress device \"veth\" priority 0; }; "
@@ -110,7 +110,7 @@ def arrived_bytes():
 
 
 class Tunnel:
-    """A daemon in the sender's namespace with what this row needs, or nothing."""
+    """The daemon in the sender's namespace that this row needs, or none."""
 
     def __init__(self, args, row, cpus, folder):
         self.daemon = None
@@ -140,7 +140,7 @@ class Tunnel:
             return
         ip(0, "route", "add", f"{INNER[1]}/32", "via", OUTER[1], "src", INNER[0])
         offload = {"crypto": f"offload dev {NAME} dir out", "packet": f"offload packet dev {NAME} dir out"}.get(row, "")
-        # Not every `ip` knows the words of packet offload.
+        # Not every `ip` knows packet offload.
         xfrm = f"{args.sealane} xfrm" if row == "packet" else "ip xfrm"
         script, flows = "", FLOWS.get(row, 1)
         for n in range(flows):
@@ -153,10 +153,10 @@ class Tunnel:
         subprocess.run([*argv, args.sealane, "run", "--", "sh", "-ec", script], check=True)
 
     def threads(self):
-        """The threads of the daemon: id and whether it is the device's."""
+        """The threads of the daemon: id, and whether it is the device's."""
         if not self.daemon:
             return {}
-        # `ip netns exec`, env and taskset become the daemon: the process is the same.
+        # `ip netns exec`, env and taskset are replaced by the daemon, so the process id is its own.
         folder = pathlib.Path(f"/proc/{self.daemon.pid}/task")
         return {task.name: (task / "comm").read_text().strip() == NAME for task in folder.iterdir()}
 
@@ -175,7 +175,7 @@ def ran_s(task):
 
 
 def softirqd():
-    """The threads in which the kernel does what it had no time for, by CPU."""
+    """The softirq threads of the kernel, by CPU."""
     found = {}
     for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
         try:
@@ -191,17 +191,17 @@ def busy_s():
     """Seconds in which the two CPUs were not idle."""
     with open("/proc/stat") as stat:
         fields = [line.split() for line in stat if line.startswith(("cpu0 ", "cpu1 "))]
-    # Of user, nice, system, idle, iowait, irq, softirq, steal.
+    # The fields: user, nice, system, idle, iowait, irq, softirq, steal.
     return sum(int(n) for f in fields for n in (*f[1:4], *f[6:8])) / os.sysconf("SC_CLK_TCK")
 
 
 def distance_ns(args):
-    """How long a cache line takes from one CPU to the other and back."""
+    """The round trip of a cache line between the two CPUs."""
     return float(subprocess.run([args.distance, "0", "1"], check=True, capture_output=True, text=True).stdout)
 
 
 def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
-    """One rate, when nobody else runs: what arrived, the CPU time of both cores, and how far they are from each other."""
+    """One rate on an otherwise idle machine: packets that arrived, CPU time of both cores, and their distance."""
     for _ in range(AGAIN + 1):
         before = distance_ns(args)
         got = undisturbed(args, tunnel, cpus, mbit_s, per_byte, flows)
@@ -214,7 +214,7 @@ def trial(args, tunnel, cpus, mbit_s, per_byte, flows=1):
 
 
 def undisturbed(args, tunnel, cpus, mbit_s, per_byte, flows):
-    """The trial, and what others used of the two CPUs meanwhile."""
+    """The trial, and the share of the two CPUs that other programs used."""
     threads, kernel = tunnel.threads(), softirqd()
     device = [t for t, of in threads.items() if of]
     stack = [t for t, of in threads.items() if not of]
@@ -250,7 +250,7 @@ def measure(args, row, cpus):
     with tempfile.TemporaryDirectory() as folder:
         tunnel = Tunnel(args, row, cpus, folder)
         try:
-            # Headers: as many as there are at a rate at which nothing is lost.
+            # The number of headers at a rate without loss.
             slow = trial(args, tunnel, cpus, 200, None, flows)
             if slow.gbit_s < 0.1:
                 raise SystemExit(f"{row}: nothing arrives")
@@ -261,7 +261,7 @@ def measure(args, row, cpus):
             for _ in range(STEPS):
                 rate = (low * high) ** 0.5
                 at = trial(args, tunnel, cpus, rate, per_byte, flows)
-                # The sender may not reach the rate: then it is the limit itself.
+                # If the sender does not reach the rate, it is the limit.
                 if at.lost <= LOSS:
                     low = rate
                     if best is None or at.gbit_s > best.gbit_s:
@@ -277,7 +277,7 @@ def measure(args, row, cpus):
 
 
 def model(args, costs):
-    """What the ticks of this machine would make on more CPUs. `costs`: row to (stack, device), in ticks a datagram."""
+    """Rates of the measured ticks on more CPUs. `costs`: row to (stack, device), in ticks a datagram."""
     print(f"\nmodel, Gb/s{'':20}" + "".join(f"{n:>7}" for n in CPUS) + "  CPUs")
 
     def line(label, ticks):
@@ -293,7 +293,7 @@ def model(args, costs):
 
 
 def spread(values):
-    """Median, least and most."""
+    """Median, minimum and maximum."""
     return f"{statistics.median(values):6.0f} [{min(values):.0f}, {max(values):.0f}]"
 
 
@@ -307,7 +307,7 @@ def table(got):
 
 
 def by_distance(args, got):
-    """The stack's ticks at two CPUs where these are near and where they are far, and beside no IPsec through the device."""
+    """The stack's ticks with two near and two far CPUs, and relative to no IPsec through the device."""
     kinds = {"near": lambda t: t.far_ns < args.far, "far": lambda t: t.near_ns >= args.far,
              "moved": lambda t: t.near_ns < args.far <= t.far_ns}
     print(f"\nthe stack's ticks at two CPUs, by the distance of the CPUs (near: less than {args.far:.0f} ns there and back)\n")
@@ -356,7 +356,7 @@ def main():
     rows = [(row, cpus) for row in args.rows or ROWS for cpus in (1, 2)
             if (cpus > 1 or row != "workers") and args.cpus in (None, cpus)]
     got = collections.defaultdict(list)
-    # Interrupted, it tells of the rounds so far.
+    # When interrupted, it reports the rounds so far.
     with contextlib.suppress(KeyboardInterrupt):
         for round_ in range(args.rounds):
             for row, cpus in rows:
@@ -375,7 +375,7 @@ def main():
     table(got)
     if args.cpus != 1:
         by_distance(args, got)
-    # Where the device has a core of its own; what has none is dearer with two cores that share its work.
+    # Only rows whose device has its own core; the others cost more with two cores that share the work.
     costs = {row: tuple(statistics.median(t[i] for t in trials) for i in (2, 3)) for (row, cpus), trials in got.items()
              if (cpus > 1) == (row in DEVICE) and row not in FLOWS}
     if not args.rate and args.cpus is None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An ESP tunnel by sealane beside other tunnels, over veth between two network namespaces: iperf3, TCP.
+"""An ESP tunnel by sealane against other tunnels, over veth between two network namespaces: iperf3, TCP.
 
 Needs root and iperf3. Rounds are interleaved and medians are told: throughput, and CPU seconds per GB of the whole machine
 (busy ticks of /proc/stat, so a quiet machine is needed for that one).
@@ -49,7 +49,7 @@ class Plain:
         pass
 
 
-# Ports of connections, each with a state of its own.
+# Ports of connections, each with its own state.
 PORT = 6001
 
 
@@ -73,7 +73,7 @@ class Sealane:
             for a in range(2):
                 b = 1 - a
                 for n in range(flows(kind)):
-                    # Each connection's port is the client's; all else is the first one's.
+                    # Each connection has its own client port; everything else is the same.
                     port = f"proto tcp {'sport' if a == 0 else 'dport'} {PORT + n} " if n else ""
                     script += f"ip xfrm state add src {OUTER[a]} dst {OUTER[b]} proto esp spi {0x1000 * (a + 1) + n} reqid {1 + n} "
                     script += f"mode tunnel replay-window 128 aead 'rfc4106(gcm(aes))' {KEY} 128 {encap} {id_}\n"
@@ -87,7 +87,7 @@ class Sealane:
 
 
 class WireGuard:
-    """A WireGuard of user space, whatever its name."""
+    """A user-space WireGuard, under any name."""
     def __init__(self, args, kind, folder):
         program = args.wireguard_go if kind == "wireguard-go" else args.boringtun
         argv = [program, "-f", "wg0"] if kind == "wireguard-go" else [program, "-f", "--disable-drop-privileges", "wg0"]
@@ -95,7 +95,7 @@ class WireGuard:
         public = [subprocess.run(["wg", "pubkey"], input=k, capture_output=True, check=True).stdout.decode().strip() for k in keys]
         self.tunnels = []
         for i in range(2):
-            # Each end has its own folder of control sockets.
+            # Each end has its own folder for control sockets.
             inside = ["unshare", "-m", "sh", "-c", f"mkdir -p {folder}/{i} /var/run/wireguard && "
                       f"mount --bind {folder}/{i} /var/run/wireguard && exec \"$@\"", "sh"]
             self.tunnels.append(subprocess.Popen(["ip", "netns", "exec", SPACES[i], *inside, *argv],
@@ -164,7 +164,7 @@ def measure(args, kind):
                                       stdout=subprocess.DEVNULL)
             time.sleep(0.5)
             before = busy_s()
-            # Streams take ports that follow one another.
+            # Streams use consecutive ports.
             more = ["-P", str(flows(kind)), "--cport", str(PORT)] if flows(kind) > 1 else []
             text = run(0, "iperf3", "-J", "-t", str(args.seconds), "-c", INNER[1], "-B", INNER[0], *more, capture_output=True,
                        timeout=args.seconds + 60).stdout

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""DPDK's gateway (examples/ipsec-secgw) from memory to memory on one core, as a rival of `ipsec --only gateway`, outbound.
+"""DPDK's gateway (examples/ipsec-secgw), memory to memory on one core and outbound, to compare with `ipsec --only gateway`.
 
 secgw.py BINARY [SECONDS]. The binary is built from DPDK's own source with
 

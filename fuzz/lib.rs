@@ -1,4 +1,4 @@
-//! What the targets share: an engine over the portable drivers, without self-tests and without sleeping.
+//! Shared parts of the targets: an engine over the portable drivers, without self-tests and without sleeping.
 
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::{OpError, Registry, templates};
@@ -16,7 +16,7 @@ pub type Socket = sealane_engine_alg::Socket<Lock>;
 
 pub const ROOT: Caller = Caller { privileged: true };
 
-/// Entropy that is the same in every run: a crash must come back.
+/// Entropy that is the same in every run, so that a crash can be reproduced.
 struct Zeros;
 
 impl Entropy for Zeros {
@@ -26,7 +26,7 @@ impl Entropy for Zeros {
     }
 }
 
-/// Whoever would sleep is interrupted at once.
+/// Interrupts every sleep at once.
 struct Alone;
 
 impl Host for Alone {
@@ -36,7 +36,7 @@ impl Host for Alone {
 
     fn wake(&self, _: &AtomicU32) {}
 
-    /// Serial N is a key of N bytes; there are 64.
+    /// Returns a key of N bytes for serial N; there are 64.
     fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
         match usize::try_from(serial) {
             Ok(len @ 0..=64) => Ok(Zeroizing::new(vec![serial as u8; len])),
@@ -53,7 +53,7 @@ pub fn registry() -> Registry {
         .build()
 }
 
-/// TCP-AO's algorithms.
+/// The algorithms of TCP-AO.
 pub fn algorithms() -> &'static Algorithms {
     static ALL: LazyLock<Algorithms> = LazyLock::new(|| Algorithms::new(&registry()));
     &ALL
@@ -62,7 +62,7 @@ pub fn algorithms() -> &'static Algorithms {
 const PROFILES: [Profile; 5] =
     [Profile::Open, Profile::Linux6_1, Profile::Linux6_12, Profile::Linux7_3, Profile::Linux7_3Restricted];
 
-/// The system that imitates the kernel which `choice` stands for.
+/// Returns a system with the kernel profile that `choice` selects.
 pub fn system(choice: u8) -> &'static Arc<System> {
     static SYSTEMS: LazyLock<Vec<Arc<System>>> = LazyLock::new(|| {
         let registry = Arc::new(registry());
@@ -71,7 +71,7 @@ pub fn system(choice: u8) -> &'static Arc<System> {
     &SYSTEMS[usize::from(choice) % PROFILES.len()]
 }
 
-/// Numbers and bytes taken off the front of an input; zeros when it has run out.
+/// Takes numbers and bytes from the front of an input, and zeros from its end on.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -93,14 +93,14 @@ impl<'a> Input<'a> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// At most `len` bytes of the input itself.
+    /// Returns at most `len` bytes of the input.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         head
     }
 
-    /// A length: mostly small, now and then up to 64 KiB.
+    /// Returns a length: mostly small, sometimes up to 64 KiB.
     pub fn len(&mut self) -> usize {
         match self.byte() {
             b @ 0..=199 => b.into(),
@@ -110,8 +110,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// These options as they are in a signed segment whose own option takes `option_len` bytes: SACK is not offered where no
-/// block would fit beside timestamps.
+/// Returns these options as a signed segment has them whose own option takes `option_len` bytes: without SACK permitted
+/// where no block would fit beside timestamps.
 pub fn offered(options: &[u8], option_len: usize) -> Vec<u8> {
     let mut offered = options.to_vec();
     let all = || Options::new(options).map_while(Result::ok);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the corpora (corpus/TARGET/seed-*). What fuzzing adds to them is kept only when it found something."""
+"""Writes the seeds of the corpora (corpus/TARGET/seed-*). Inputs that fuzzing adds are kept only when they found a bug."""
 import json
 import os
 import struct
@@ -103,7 +103,7 @@ for name, text in [("gateways", f'[ipsec]\nnetns = ["left", ""]\nworkers = 2\n{g
                    ("packet", '[[ipsec.device]]\nname = "sealane0"\nkind = "packet"\ncpu = 1\n' + gateway)]:
     seed("config", f"ipsec-{name}", text)
 
-# capture: what a kernel signed and what RFC 9235 prints, in every file format and behind every link header.
+# capture: segments signed by a kernel and those of RFC 9235, in every file format and behind every link header.
 with open("../conformance/vectors/tcp-ao-linux.pcap", "rb") as f:
     kernel = f.read()
 frames, at = [], 24
@@ -234,7 +234,8 @@ for i, data in enumerate([
         seed("tcp_ao_sockopt", f"{i:02}-{profile}", bytes([profile]) + data)
 
 
-# ipsec_open: what to do (0 as it is, 1 with the ICV put right, 3 sealed and opened; 4 more: to a port of ESP in UDP), IP packet.
+# ipsec_open: what to do (0 as it is, 1 with the ICV put right, 3 sealed and opened; 4 more: to a port of ESP in UDP),
+# IP packet.
 def outer(proto, payload, src=0xC0000201, dst=0xC0000202):
     return struct.pack("!BBHHHBBHII", 0x45, 3, 20 + len(payload), 1, 0x4000, 64, proto, 0, src, dst) + payload
 
@@ -266,8 +267,9 @@ total = sum(struct.unpack(f"!{(len(too_big) + 1) // 2}H", too_big + bytes(len(to
 total = (total & 0xffff) + (total >> 16)
 seed("ipsec_open", "icmp", b"\0" + outer(1, too_big[:2] + struct.pack("!H", ~((total & 0xffff) + (total >> 16)) & 0xffff) + too_big[4:]))
 
-# ipsec_burst: window, 16 for extended numbers; high and low half of the window's top; hard limit of packets, 0 for none; then packets:
-# what is wrong (1 forged, 2 the other association, 4 one subspace up, 8 one down), low half of the number.
+# ipsec_burst: window, 16 for extended numbers; high and low half of the window's top; hard limit of packets, 0 for
+# none; then packets: what is wrong (1 forged, 2 the other association, 4 one subspace up, 8 one down), low half of the
+# number.
 def numbers(*packets):
     return b"".join(struct.pack("<BI", wrong, low & 0xffffffff) for wrong, low in packets)
 
@@ -294,8 +296,8 @@ for i, (shape, flags, mtu, padding, packet) in enumerate([
     seed("ipsec_seal", f"{i:02}", bytes([0, shape, flags]) + struct.pack("<HH", mtu, padding) + packet)
 
 
-# gso: 1 with a checksum that is open, 2 with the packet's length put right; payload of a piece, where the checksum starts and lies;
-# packet.
+# gso: 1 with a checksum that is open, 2 with the packet's length put right; payload of a piece, where the checksum
+# starts and lies; packet.
 segment = struct.pack("!HHIIBBHHH", 80, 5000, 7, 8, 0x50, 0x99, 100, 0, 0) + bytes(range(100))
 optioned = struct.pack("!HHIIBBHHH", 80, 5000, 0xffffffe0, 8, 0x80, 0x19, 100, 0, 0) + bytes([1, 1, 8, 10]) + bytes(8) + bytes(64)
 datagram = struct.pack("!HHHH", 9, 9, 108, 0) + bytes(range(100))
@@ -321,7 +323,7 @@ for i, packet in enumerate([summed(inner4), summed(inner4) + bytes(14), inner4, 
     seed("forward", f"{i:02}", packet)
 
 
-# xfrm_message: what iproute2 and a kernel said, a datagram for each combination of type and attributes.
+# xfrm_message: messages of iproute2 and a kernel, a datagram for each combination of type and attributes.
 def shape(message):
     types, at = [], 16
     length, kind = struct.unpack_from("=IH", message)

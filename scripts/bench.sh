@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every bench, rivals side by side, and keeps the run in bench/runs/<date>-<host>/: what was printed, the raw CSV, and a
-# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_SECONDS and BENCH_CELL
-# (defaults 1 and 0.02) are spent on each row; BENCH_QUICK=1 shortens everything to a smoke run.
+# Runs every bench, rivals side by side, and keeps the run in bench/runs/<date>-<host>/: the output, the raw CSV, and a
+# README with command, commit, CPU and versions. BENCH_HOST names the machine; BENCH_SECONDS and BENCH_CELL (1 and 0.02)
+# are the seconds for each row; BENCH_QUICK=1 shortens everything to a smoke run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,7 +32,7 @@ bench speed-xts "$bin/sealane" speed -c 'xts(aes)' -t "$seconds" --against opens
 rounds=5 bulk=2
 if [[ -n ${BENCH_QUICK:-} ]]; then rounds=1 bulk=0.5; fi
 bench ao-bulk python3 bench/ao_bulk.py --bin "$bin" --rounds "$rounds" --seconds "$bulk" --csv "$run/ao-bulk.csv"
-# Rivals that are on PATH, or at the place that WIREGUARD_GO and BORINGTUN say; the others' rows are left out.
+# Rivals are found on PATH, or where WIREGUARD_GO and BORINGTUN say; rows without their program are left out.
 bench ipsec-tunnel python3 bench/ipsec_tunnel.py --rounds "$rounds" --seconds "$((rounds > 1 ? 3 : 1))" \
   ${WIREGUARD_GO:+--wireguard-go "$WIREGUARD_GO"} ${BORINGTUN:+--boringtun "$BORINGTUN"} --csv "$run/ipsec-tunnel.csv"
 bench ipsec-offload python3 bench/ipsec_offload.py --rounds "$rounds" --rate 10000 --csv "$run/ipsec-offload.csv"

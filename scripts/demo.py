@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Unmodified programs hash and encrypt real files of this machine through AF_ALG, served by Sealane; each result is
-compared with what coreutils or OpenSSL compute by themselves."""
+"""Unmodified programs hash and encrypt real files of this machine through AF_ALG, served by Sealane. Each result is compared with
+that of coreutils or OpenSSL."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ def run(argv, **kw):
 
 
 def pick_file(limit=48 << 20):
-    """A large real file: a library of this machine, cut to whole cipher blocks so that every mode can take it."""
+    """A large real file: a library of this machine, cut to whole cipher blocks for all modes."""
     best = None
     for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib", "/usr/bin"):
         for path in pathlib.Path(folder).glob("*"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Unmodified `ip xfrm` sets up an ESP tunnel between two network namespaces on a kernel without ESP: what is on the wire,
-what becomes of it when the daemon is killed, and what it costs."""
+"""Unmodified `ip xfrm` sets up an ESP tunnel between two network namespaces on a kernel without ESP. The demo shows the packets on
+the wire, a killed daemon, and the cost."""
 
 import json
 import os
@@ -15,13 +15,13 @@ NET = {A: "192.168.101.0/24", B: "192.168.102.0/24"}
 PROTO_UDP, PROTO_ESP = 17, 50
 ESP_IN_UDP = 4500
 SECONDS = int(os.environ.get("DEMO_SECONDS", 4))
-# Linux's three data paths: who does what, and the device that it takes.
+# Linux's three data paths: the division of work, and the device that each needs.
 PATHS = {
     "software": ("the stack's thread does all", None),
     "crypto": ("a core beside it does the crypto", "sealane0"),
     "packet": ("a core beside it does all", "sealane1"),
 }
-# One key a direction, as a key manager would choose them.
+# A key for each direction, as from a key manager.
 SUITES = {
     "aes-gcm": ("aead", "rfc4106(gcm(aes))", 20, "128"),
     "chacha20-poly1305": ("aead", "rfc7539esp(chacha20,poly1305)", 36, "128"),
@@ -38,7 +38,7 @@ def algorithms(suite, which):
 
 
 class Frames:
-    """Counts what leaves a namespace: ESP, and what should have been."""
+    """Counts outbound packets of a namespace: ESP, and those that should have been ESP."""
 
     def __init__(self):
         self.esp = self.clear = 0
@@ -62,13 +62,13 @@ def routes():
 
 
 def xfrm(ns, words, launcher=(SEALANE, "run", "--")):
-    # Debian 12's ip has no word for packet offload yet; the grammar is the same.
+    # Debian 12's ip does not know packet offload yet; the grammar is the same.
     program = [SEALANE, "xfrm"] if "packet" in words else [*launcher, "ip", "xfrm"]
     return sh("ip", "netns", "exec", ns, *program, *words, check=False)
 
 
 def states(suite, encap, path="software"):
-    """The same two states on both ends, replacing what was there."""
+    """Puts the same two states on both ends, in place of earlier ones."""
     for ns in (A, B):
         xfrm(ns, ["state", "flush"])
         for which, (src, dst) in enumerate(((A, B), (B, A))):
@@ -152,7 +152,7 @@ def demo(work):
         policies()
         lines = xfrm(A, ["state"]).stdout.splitlines()
         print(f"   with Sealane      ip xfrm state: {len([l for l in lines if l.startswith('src')])} states; the first:")
-        # Neither here nor elsewhere is a key printed.
+        # Keys are never printed.
         print("\n".join(f"      {line.rstrip()}" for line in lines[:3]))
         answers = ping()
         failed += "3 received" not in answers[0]
@@ -169,7 +169,7 @@ def demo(work):
             states("aes-gcm", encap=True, path=path)
             policies(path)
             rows.append((f"{path}{' offload' if name else ''}: {what}", iperf3(INNER[B])))
-            # Debian 12's ip does not tell which kind of offload it is.
+            # Debian 12's ip does not show the kind of offload.
             shown = sh("ip", "netns", "exec", A, SEALANE, "xfrm", "state").stdout
             told = [line.strip() for line in shown.splitlines() if "offload" in line]
             failed += bool(name) != bool(told) or any((path == "packet") != ("mode packet" in line) for line in told)
@@ -179,7 +179,7 @@ def demo(work):
         serving.kill()
         serving.communicate()
     answers = ping()
-    # Where the routes lead to a device that is gone, ping is told so.
+    # With a route to a device that is gone, ping fails at once.
     failed += " 0 received" not in answers[0] and "No route to host" not in answers[0]
     print(f"   daemon killed     ping: {answers[-1]}")
     esp, clear = (sum(getattr(f, what) for f in frames) for what in ("esp", "clear"))

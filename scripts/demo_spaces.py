@@ -1,4 +1,4 @@
-"""What the demos on a network share: two network namespaces with a wire between them, programs in them, frames on the wire."""
+"""Shared parts of the network demos: two network namespaces with a wire between them, programs in them, frames on the wire."""
 
 import ctypes
 import os
@@ -44,7 +44,7 @@ def teardown():
 
 
 class Wire(threading.Thread):
-    """Shows every frame that one end sends to `look(tap, frame)`, with the packet socket that it came by."""
+    """Passes every outbound frame of one end to `look(tap, frame)`, with the packet socket that it came from."""
 
     def __init__(self, space, look):
         super().__init__(daemon=True)
@@ -66,14 +66,14 @@ class Wire(threading.Thread):
             try:
                 frame, meta = tap.recvfrom(1 << 16)
             except OSError:
-                # The namespace is gone.
+                # The namespace has been deleted.
                 return
             if meta[2] == socket.PACKET_OUTGOING:
                 self.look(tap, frame)
 
 
 def cpu_seconds():
-    """What the whole machine has been busy for."""
+    """CPU seconds of the whole machine."""
     with open("/proc/stat") as f:
         ticks = [int(v) for v in f.readline().split()[1:9]]
     busy = sum(ticks) - ticks[3] - ticks[4]
@@ -81,7 +81,7 @@ def cpu_seconds():
 
 
 def run(name, demo):
-    """Runs `demo(folder)` between the two namespaces. The exit status: its own, or SKIPPED where there are none."""
+    """Runs `demo(folder)` between the two namespaces. Returns its exit status, or SKIPPED where namespaces cannot be made."""
     def skip(reason):
         print(f"SKIP {name}: {reason}")
         return SKIPPED

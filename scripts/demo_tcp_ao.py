@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A program that knows TCP-AO and nothing of Sealane talks through two network namespaces on a kernel without TCP-AO:
-what it needs, what is on the wire, what becomes of a tampered segment, and what it costs."""
+"""An unmodified program that uses TCP-AO runs in two network namespaces on a kernel without TCP-AO. The demo shows its socket
+options, the segments on the wire, a tampered segment, and the cost."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def options(tcp):
 
 
 class Segments:
-    """Looks at every TCP segment; on demand it sends one again with one bit of the payload changed."""
+    """Inspects every TCP segment; on demand it repeats one with one bit of the payload flipped."""
 
     def __init__(self):
         self.segments = self.unsigned = 0
@@ -54,7 +54,7 @@ def keys(work, name, text):
 
 
 def transfer(work, name, size, tcp_ao, client_keys, server_keys, during=None):
-    """Moves `size` bytes from A to B; each end checks every byte. Returns the client's and the server's report."""
+    """Transfers `size` bytes from A to B; each end checks every byte. Returns the client's and the server's reports."""
     launcher = [SEALANE, "run", "--tcp-ao", "--"] if tcp_ao else []
     serve = [PEER, "serve", f"{ADDR[B]}:{PORT}", "--peer", ADDR[A] + "/32", "--keys", keys(work, name + ".b", server_keys)]
     connect = [PEER, "connect", f"{ADDR[B]}:{PORT}", "--keys", keys(work, name + ".a", client_keys), "--bytes", str(size),

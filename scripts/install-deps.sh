@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the tests run;
-# with the word `lints`, rustfmt and clippy too. Nothing is asked of the network when everything is there.
+# Installs missing packages on Debian: compilers, intel-ipsec-mb, and the unmodified programs that the demo and the
+# tests run; with the word `lints`, rustfmt and clippy, too. It does not use the network when everything is there.
 #   install-deps.sh [lints]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,13 +12,13 @@ packages=(
   libipsec-mb-dev                            # intel-ipsec-mb, multi-buffer
   libc6-dev libaio-dev                       # static programs; a client that uses libaio
   kcapi-tools openssl cryptsetup-bin         # programs that use AF_ALG
-  python3 golang-go                          # and two languages' own sockets
+  python3 golang-go                          # sockets of two languages
   iproute2 nftables ethtool                  # network namespaces and rules, for TCP-AO and IPsec
-  iputils-ping iperf3                        # what goes through the tunnels of the demo
+  iputils-ping iperf3                        # traffic for the tunnels of the demo
 )
 
-# Rust that is there counts when it is new enough, whoever installed it; with rustup, what rust-toolchain.toml asks for.
-# Else Debian's newer Rust, which is in Debian 12's security suite.
+# Any installed Rust that is new enough is used; with rustup, the version in rust-toolchain.toml. Otherwise it is
+# Debian's newer Rust, from Debian 12's security suite.
 needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 rust() { command -v cargo >/dev/null && rustc --version | cut -d' ' -f2; }
 new_enough() {
@@ -26,7 +26,7 @@ new_enough() {
 }
 need_rust() {
   new_enough && return
-  say "Rust $needed or newer is needed, here is ${have:-none that works}. With rustup: 'rustup toolchain install $needed.0'." \
+  say "Rust $needed or newer is needed; found ${have:-none that works}. With rustup: 'rustup toolchain install $needed.0'." \
     "Debian 12's security suite has it too, as rustc-web and cargo-web."
   exit 2
 }
@@ -48,7 +48,7 @@ fi
 
 missing=("${rust_packages[@]}")
 for package in "${packages[@]}"; do
-  # A command that is there by other means (a Go toolchain outside the package manager) counts.
+  # A command from outside the package manager, such as a Go toolchain, is used, too.
   case $package in
     golang-go) command -v go >/dev/null && continue ;;
     python3) command -v python3 >/dev/null && continue ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test and closes with one plain block: what ran, passed, failed and was skipped, and why.
-# The kernels to compare with are found through SEALANE_KERNELS (default ../shared/kernel).
+# Runs every test and ends with a summary: tests that passed, failed and were skipped, with reasons.
+# SEALANE_KERNELS is the folder of the kernels to compare with (default ../shared/kernel).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 steps=()
 
-step() { # NAME COMMAND...: shows and keeps what it prints
+step() { # NAME COMMAND...: shows and keeps its output
   local name=$1 status
   shift
   printf '\n== %s: %s\n' "$name" "$*"
@@ -19,15 +19,15 @@ step() { # NAME COMMAND...: shows and keeps what it prints
 }
 
 step tests cargo test --workspace --locked --no-fail-fast
-# Some of IPsec's once more, with several workers for a stack.
+# Some tests of IPsec once more, with several workers for a stack.
 step workers env SEALANE_TEST_WORKERS=2 cargo test -p sealane-conformance --locked --no-fail-fast \
   --test xfrm_path --test xfrm_packet --test xfrm_devices -- replays nothing crypto_cores beside_software goes_down
 step matrix python3 scripts/matrix.py --check
 step demo bash -c 'python3 scripts/demo.py && echo "PASS the demo: every result equal"'
-# 77: it has said what it lacks, and why.
+# 77: it has reported what is missing.
 step demo-tcp-ao bash -c 'python3 scripts/demo_tcp_ao.py && echo "PASS the demo of TCP-AO: all as it should be" || (($? == 77))'
 step demo-ipsec bash -c 'DEMO_SECONDS=1 python3 scripts/demo_ipsec.py && echo "PASS the demo of IPsec: all as it should be" || (($? == 77))'
-# strongSwan of Debian 13, unpacked under target/ and not installed. 77: as above.
+# strongSwan of Debian 13, unpacked under target/ and not installed. Status 77 as above.
 step charon bash -c 'timeout -k 30 600 conformance/suites/charon.sh || (($? == 77))'
 step charon-offload bash -c 'timeout -k 30 600 conformance/suites/charon_offload.sh || (($? == 77))'
 

@@ -1,4 +1,4 @@
-//! AF_ALG as any C program uses it: plain libc calls, so that whatever serves them is what is measured.
+//! AF_ALG as any C program uses it: plain libc calls, whoever serves them.
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,17 +14,17 @@ fn check(n: isize) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::last_os_error())
 }
 
-/// A transform socket, bound and keyed.
+/// A transform socket with name and key.
 pub struct Tfm(OwnedFd);
 
 impl Tfm {
     /// Binds `name` of type `kind` and sets `key` unless it is empty.
     ///
     /// # Errors
-    /// As the calls have them.
+    /// The error of a call.
     ///
     /// # Panics
-    /// When a name is longer than the ABI carries.
+    /// When a name is longer than the ABI allows.
     pub fn new(kind: &str, name: &str, key: &[u8]) -> Result<Self> {
         // SAFETY: no pointers.
         let fd = check(unsafe { libc::socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0) } as isize)?;
@@ -49,7 +49,7 @@ impl Tfm {
     /// Accepts an operation socket.
     ///
     /// # Errors
-    /// As `accept` has them.
+    /// The error of `accept`.
     pub fn accept(&self) -> Result<Op> {
         // SAFETY: NULL address and length are allowed.
         let fd =
@@ -63,10 +63,10 @@ impl Tfm {
 pub struct Op(OwnedFd);
 
 impl Op {
-    /// Sends operation and IV without data, more to come.
+    /// Sends operation and IV without data, with MSG_MORE.
     ///
     /// # Errors
-    /// As `sendmsg` has them.
+    /// The error of `sendmsg`.
     pub fn start(&self, op: u32, iv: &[u8]) -> Result<()> {
         let mut control = Vec::new();
         let mut put = |kind: i32, data: &[u8]| {
@@ -93,7 +93,7 @@ impl Op {
     /// Sends data with `flags`.
     ///
     /// # Errors
-    /// As `send` has them.
+    /// The error of `send`.
     pub fn send(&self, data: &[u8], flags: i32) -> Result<usize> {
         // SAFETY: the slice is live.
         check(unsafe { libc::send(self.0.as_raw_fd(), data.as_ptr().cast(), data.len(), flags) })
@@ -102,7 +102,7 @@ impl Op {
     /// Receives into `out`.
     ///
     /// # Errors
-    /// As `recv` has them.
+    /// The error of `recv`.
     pub fn recv(&self, out: &mut [u8]) -> Result<usize> {
         // SAFETY: the slice is live.
         check(unsafe { libc::recv(self.0.as_raw_fd(), out.as_mut_ptr().cast(), out.len(), 0) })
@@ -111,41 +111,41 @@ impl Op {
     /// Reads into `out`.
     ///
     /// # Errors
-    /// As `read` has them.
+    /// The error of `read`.
     pub fn read(&self, out: &mut [u8]) -> Result<usize> {
         // SAFETY: the slice is live.
         check(unsafe { libc::read(self.0.as_raw_fd(), out.as_mut_ptr().cast(), out.len()) })
     }
 }
 
-/// A pipe through which pages are given to an operation, as libkcapi does.
+/// A pipe that passes pages to an operation, as libkcapi does.
 pub struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 impl Pipe {
-    /// A pipe that holds at least `bytes`.
+    /// Makes a pipe for at least `bytes`.
     ///
     /// # Errors
-    /// As `pipe` and `fcntl` have them.
+    /// The error of `pipe` or `fcntl`.
     pub fn new(bytes: usize) -> Result<Self> {
         let mut fds = [0; 2];
         // SAFETY: the array holds two descriptors.
         check(unsafe { libc::pipe(fds.as_mut_ptr()) } as isize)?;
         // SAFETY: fresh descriptors that nobody else owns.
         let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
-        // A pipe counts in pages, and an unaligned buffer touches one more.
+        // A pipe counts pages, and an unaligned buffer touches one more.
         let size = (bytes + 2 * 4096).next_power_of_two() as libc::c_int;
         // SAFETY: an integer argument.
         check(unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, size) } as isize)?;
         Ok(Pipe { read, write })
     }
 
-    /// Gives the pages of `data` to `op`: vmsplice into the pipe, splice from it.
+    /// Passes the pages of `data` to `op`: vmsplice into the pipe, splice out of it.
     ///
     /// # Errors
-    /// As `vmsplice` and `splice` have them.
+    /// The error of `vmsplice` or `splice`.
     pub fn give(&self, op: &Op, data: &[u8]) -> Result<()> {
         let mut given = 0;
         let mut taken = 0;

@@ -1,9 +1,9 @@
-//! Where figures go: a table for eyes on standard output, CSV into the file that `--csv FILE` names.
+//! Reports: a readable table on standard output, and CSV in the file that `--csv FILE` names.
 
 use std::io::Write;
 use std::path::PathBuf;
 
-/// The value of `--NAME VALUE` or `--NAME=VALUE`.
+/// Returns the value of `--NAME VALUE` or `--NAME=VALUE`.
 #[must_use]
 pub fn option(name: &str) -> Option<String> {
     let mut args = std::env::args().skip(1);
@@ -18,35 +18,35 @@ pub fn option(name: &str) -> Option<String> {
     None
 }
 
-/// Seconds to spend on each rival and row; `--seconds S`.
+/// Returns the seconds for each rival and row, from `--seconds S`.
 #[must_use]
 pub fn seconds(default: f64) -> std::time::Duration {
     std::time::Duration::from_secs_f64(option("seconds").and_then(|s| s.parse().ok()).unwrap_or(default))
 }
 
-/// Rows of a bench.
+/// The rows of a bench.
 pub struct Csv {
     path: Option<PathBuf>,
     text: String,
 }
 
 impl Csv {
-    /// Starts with a line of column names.
+    /// Starts with the line of column names.
     #[must_use]
     pub fn new(columns: &str) -> Self {
         Csv { path: option("csv").map(PathBuf::from), text: format!("{columns}\n") }
     }
 
-    /// Adds a line.
+    /// Adds a row.
     pub fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    /// Writes the file, when one was asked for.
+    /// Writes the file, if one was asked for.
     ///
     /// # Errors
-    /// As writing has them.
+    /// The error of writing.
     pub fn write(self) -> std::io::Result<()> {
         match self.path {
             Some(path) => std::fs::File::create(path)?.write_all(self.text.as_bytes()),

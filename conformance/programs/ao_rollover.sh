@@ -3,8 +3,8 @@
 #
 #     ao_rollover.sh SEALANE FOLDER
 #
-# To be run as root in a network namespace of its own. Leaves FOLDER/session.pcap and FOLDER/session.toml. The second key's
-# time begins four seconds after the start, the first one's ends two seconds later.
+# To be run as root in a network namespace of its own. Leaves FOLDER/session.pcap and FOLDER/session.toml. The second
+# key's time begins four seconds after the start, the first one's ends two seconds later.
 set -eu
 sealane=$1 folder=$2 here=$(dirname "$0")
 ip link set lo up

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg (dynamic), afalg-static, xfrm-static, afalg-go and ao-go (static, without libc).
+# Builds the programs into a folder: afalg (dynamic), afalg-static, xfrm-static, afalg-go and ao-go (static, without
+# libc).
 #   build.sh FOLDER
 # Programs that cannot be built here are named and left out.
 set -euo pipefail

@@ -1,5 +1,5 @@
-# Sourced by the suites of BGP speakers, after common.sh: two namespaces with a wire, configurations of BIRD, a daemon that can
-# be killed, a watch of the wire. `bird` and `birdc` are its executables, `suite` is the name of the script.
+# Sourced by the suites of BGP speakers, after common.sh: two namespaces with a wire, configurations of BIRD, a daemon
+# that can be killed, a watch of the wire. `bird` and `birdc` are its executables, `suite` is the name of the script.
 . "$(dirname "$0")/two_ends.sh"
 
 # config END LOCAL-AS PEER-AS LOCAL PEER ROUTE KEYS: writes a configuration, without TCP-AO when there are no keys.
@@ -49,7 +49,8 @@ established() { [[ $(state "$1") == Established ]]; }
 route() { ask "$1" show route | has "$2"; }
 same_session() { [[ -n $2 && $(since "$1") == "$2" ]] && established "$1"; }
 
-# keys_of_a [TIME]: the configuration of the daemon of end a; with a time, the first key ends then and another one follows.
+# keys_of_a [TIME]: the configuration of the daemon of end a; with a time, the first key ends then and another one
+# follows.
 keys_of_a() {
   cat >"$dir/keys.toml" <<TOML
 [[peer]]

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# BIRD to BIRD with TCP-AO: both under sealane, then one with keys from a daemon that is killed, then one inside a real kernel.
+# BIRD to BIRD with TCP-AO: both under sealane, then one with keys from a daemon that is killed, then one inside a real
+# kernel.
 #
 #   bird.sh [KERNEL]     KERNEL: linux-7.3 (default), or `none` to leave that part out
 #
-# BIRD, BIRDC: executables of BIRD 2.17 or newer, built with TCP-AO (default: of PATH). As root: it makes network namespaces.
-# Each check writes PASS or FAIL; the counters that each end shows follow. Exit status: 0 all passed, 1 not, 2 could not try.
+# BIRD, BIRDC: executables of BIRD 2.17 or newer, built with TCP-AO (default: of PATH). As root: it makes network
+# namespaces. Each check writes PASS or FAIL; the counters that each end shows follow. Exit status: 0 all passed, 1 not,
+# 2 could not try.
 . "$(dirname "$0")/common.sh"
 kernel=${1:-linux-7.3}
 bird=$(command -v "${BIRD:-bird}") && birdc=$(command -v "${BIRDC:-birdc}") ||

@@ -3,8 +3,8 @@
 #
 #   captures.sh [KERNEL]     default: linux-7.3
 #
-# As root; needs tcpdump and tshark. Wireshark parses the option and verifies checksums; it computes no MAC, but the kernel at the
-# other end does. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
+# As root; needs tcpdump and tshark. Wireshark parses the option and verifies checksums; it computes no MAC, but the
+# kernel at the other end does. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
 . "$(dirname "$0")/common.sh"
 kernel=${1:-linux-7.3}
 for program in tcpdump tshark; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# strongSwan's unmodified charon with the daemon's IPsec: two of them in two namespaces, and one against a charon with the
-# kernel's own ESP.
+# strongSwan's unmodified charon with the daemon's IPsec: two of them in two namespaces, and one against a charon with
+# the kernel's own ESP.
 #
 #   [CHARON_ROOT=FOLDER] charon.sh [KERNEL]     KERNEL: linux-7.3 (default); or `none`
 #
@@ -20,7 +20,8 @@ ends() {
     dpd_delay = 1s" "dpd_action = clear"
 }
 loaded() { load a && load b; }
-# rekeyed TIMES child|ike ENDS...: a rekeys it this many times, then b once if both are among ENDS, which get the new one.
+# rekeyed TIMES child|ike ENDS...: a rekeys it this many times, then b once if both are among ENDS, which get the new
+# one.
 rekeyed() {
   for ((i = 0; i < $1; i++)); do rekey a "$2" "${@:3}" || return 1; done
   [[ ${*:3} != *b* ]] || rekey b "$2" "${@:3}"

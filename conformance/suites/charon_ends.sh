@@ -1,7 +1,7 @@
-# Sourced by the suites of strongSwan, after `suite` is set: charon and swanctl, and two ends that run them over a daemon each.
-# CHARON_ROOT is a folder into which newer_charon.sh unpacks both when they are not there yet (default target/charon). With an
-# empty CHARON_ROOT the installed ones are used: Debian's charon-systemd, strongswan-swanctl and libstrongswan-standard-plugins.
-# If the machine lacks something, the suite ends with a SKIPPED line and status 77.
+# Sourced by the suites of strongSwan, after `suite` is set: charon and swanctl, and two ends that run them over a
+# daemon each. CHARON_ROOT is a folder into which newer_charon.sh unpacks both when they are not there yet (default
+# target/charon). With an empty CHARON_ROOT the installed ones are used: Debian's charon-systemd, strongswan-swanctl and
+# libstrongswan-standard-plugins. If the machine lacks something, the suite ends with a SKIPPED line and status 77.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 CHARON_ROOT=${CHARON_ROOT-$root/target/charon}
 
@@ -28,8 +28,8 @@ if [[ -n $CHARON_ROOT ]]; then
 else
   version=$(dpkg-query -W -f '${Version}' charon-systemd 2>/dev/null) || lacks "no charon-systemd is installed"
 fi
-# The rest runs in its own mount namespace. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to mount
-# over: /usr/lib becomes a folder of links to what is in it, and to the plugins that were unpacked.
+# The rest runs in its own mount namespace. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to
+# mount over: /usr/lib becomes a folder of links to what is in it, and to the plugins that were unpacked.
 if [[ -n $CHARON_ROOT && ${CHARON_MOUNTS:-} != "$CHARON_ROOT" ]]; then
   CHARON_MOUNTS=$CHARON_ROOT exec unshare -m --propagation private bash -ec '
     new=$(mktemp -d)
@@ -148,8 +148,8 @@ xfrm_counters() { # END: prints counters other than 0, and the packets of each s
   SEALANE_RUNTIME_DIR=$dir/run-$1 ip netns exec "$name-$1" "$sealane" xfrm show interval 0
 }
 
-# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: succeeds when all pings are answered, from network to network
-# unless other addresses are given. HOW-MANY may be a file, whose existence ends it.
+# ping_a HOW-MANY [INTERVAL [SIZE [SOURCE DESTINATION [PATIENCE]]]]: succeeds when all pings are answered, from network
+# to network unless other addresses are given. HOW-MANY may be a file, whose existence ends it.
 inner=(10.82.1.1 10.82.2.1)
 ping_a() {
   ip netns exec "$name-a" python3 "$root/conformance/programs/pings.py" "${4:-${inner[0]}}" "${5:-${inner[1]}}" "$1" "${2:-0.1}" "${3:-56}" \
@@ -176,7 +176,8 @@ under_traffic() {
   return "$status"
 }
 
-# watch_clear: counts outbound packets of both ends. none_in_clear: succeeds when none was sent that should have been protected.
+# watch_clear: counts outbound packets of both ends. none_in_clear: succeeds when none was sent that should have been
+# protected.
 watch_clear() {
   for end in a b; do
     ip netns exec "$name-$end" nft "add table netdev clear

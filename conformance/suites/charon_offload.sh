@@ -3,10 +3,10 @@
 #
 #   [CHARON_ROOT=FOLDER] charon_offload.sh
 #
-# charon_ends.sh says where charon comes from. Needs iputils-ping and nftables. As root: it makes network namespaces. charon asks
-# the interface that its local address is on, so that the tunnel's addresses are on the devices. hw_offload = packet came with
-# charon 5.9.11: with an older one, that part is skipped.
-# Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 77 could not try.
+# charon_ends.sh says where charon comes from. Needs iputils-ping and nftables. As root: it makes network namespaces.
+# charon asks the interface that its local address is on, so that the tunnel's addresses are on the devices. hw_offload
+# = packet came with charon 5.9.11: with an older one, that part is skipped. Each check writes PASS or FAIL. Exit
+# status: 0 all passed, 1 not, 77 could not try.
 suite=charon-offload
 . "$(dirname "$0")/charon_ends.sh"
 

@@ -9,7 +9,8 @@ mkdir -p "$work"
 # More options of `sealane run` that a suite needs.
 run_flags=()
 
-# has PATTERN: whether its input has a matching line. It reads everything, so that the writer does not fail on a closed pipe.
+# has PATTERN: whether its input has a matching line. It reads everything, so that the writer does not fail on a closed
+# pipe.
 has() { local text; text=$(cat); grep -Eq -- "$1" <<<"$text"; }
 
 # Prepares a guest: lifts the allowlist, and makes the device files that udev would have made.

@@ -3,7 +3,8 @@
 #
 #   cpython.sh TARGET [PYTHON]     TARGET: kernel:linux-7.3, sealane:open, ...; PYTHON: an interpreter with its tests
 #
-# Debian keeps the tests in libpython3.11-testsuite (bookworm). Exit status: 0 all passed or skipped for CPython's reasons.
+# Debian keeps the tests in libpython3.11-testsuite (bookworm). Exit status: 0 all passed or skipped for CPython's
+# reasons.
 . "$(dirname "$0")/common.sh"
 target=${1:?usage: cpython.sh TARGET [PYTHON]}
 python=${2:-python3}

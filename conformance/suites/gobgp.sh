@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# GoBGP with TCP-AO: its own tests of the socket options, and a session with BIRD with keys from a daemon that is killed.
+# GoBGP with TCP-AO: its own tests of the socket options, and a session with BIRD with keys from a daemon that is
+# killed.
 #
 #   gobgp.sh [KERNEL]     KERNEL: linux-7.3 (default), the reference of GoBGP's tests; or `none`
 #
-# GOBGP: a folder with `gobgpd`, `gobgp` (`go install github.com/osrg/gobgp/v4/cmd/...@v4.8.0`) and `netutils.test` (in a copy
-# of that module: `go test -c ./internal/pkg/netutils`). BIRD, BIRDC: as for bird.sh. As root: it makes network namespaces.
-# GoBGP 4.8 has code and tests for the socket options but no configuration for them, so a daemon has the keys.
-# Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
+# GOBGP: a folder with `gobgpd`, `gobgp` (`go install github.com/osrg/gobgp/v4/cmd/...@v4.8.0`) and `netutils.test` (in
+# a copy of that module: `go test -c ./internal/pkg/netutils`). BIRD, BIRDC: as for bird.sh. As root: it makes network
+# namespaces. GoBGP 4.8 has code and tests for the socket options but no configuration for them, so a daemon has the
+# keys. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
 . "$(dirname "$0")/common.sh"
 kernel=${1:-linux-7.3}
 gobgp=${GOBGP:-.}

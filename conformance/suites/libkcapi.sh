@@ -3,9 +3,10 @@
 #
 #   libkcapi.sh TARGET [REFERENCE]     TARGET, REFERENCE: kernel:linux-7.3, sealane:linux-7.3, ...
 #
-# Needs a built tree of Debian's source package, outside of the repository: LIBKCAPI=DIR (configured with --enable-kcapi-test and
-# its applications, as its own README says). Results: $SEALANE_SUITES/libkcapi.TARGET.txt, a line for each check.
-# With REFERENCE it fails when a check fails that passes there. Scripts: KCAPI_SCRIPTS (default: all that ours can run).
+# Needs a built tree of Debian's source package, outside of the repository: LIBKCAPI=DIR (configured with
+# --enable-kcapi-test and its applications, as its own README says). Results: $SEALANE_SUITES/libkcapi.TARGET.txt, a
+# line for each check. With REFERENCE it fails when a check fails that passes there. Scripts: KCAPI_SCRIPTS (default:
+# all that ours can run).
 . "$(dirname "$0")/common.sh"
 target=${1:?usage: libkcapi.sh TARGET [REFERENCE]}
 reference=${2:-}

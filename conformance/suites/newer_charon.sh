@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Unpacks strongSwan's charon and swanctl of Debian 13, with the libraries that they need, into a folder: CHARON_ROOT of charon.sh
-# and charon_offload.sh. It does nothing if they are there already.
+# Unpacks strongSwan's charon and swanctl of Debian 13, with the libraries that they need, into a folder: CHARON_ROOT of
+# charon.sh and charon_offload.sh. It does nothing if they are there already.
 #
 #   newer_charon.sh FOLDER
 #
-# Nothing is installed. Needs root, apt with the archive's keyring, and Debian's archive or a mirror that apt is configured for.
+# Nothing is installed. Needs root, apt with the archive's keyring, and Debian's archive or a mirror that apt is
+# configured for.
 set -euo pipefail
 folder=$(realpath -m "${1:?FOLDER is missing}")
 mkdir -p "$folder"

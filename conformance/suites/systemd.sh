@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# etc/sealane.service under systemd, unchanged with its sandbox: a session goes on while it is restarted, killed and reloaded.
+# etc/sealane.service under systemd, unchanged with its sandbox: a session goes on while it is restarted, killed and
+# reloaded.
 #
 #   systemd.sh
 #
-# systemd runs as init of a container: namespaces of its own, this machine's root under an overlay, and a network namespace of
-# the suite. As root, on a machine with systemd installed (it need not run), overlayfs and the unified cgroup hierarchy.
-# Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
+# systemd runs as init of a container: namespaces of its own, this machine's root under an overlay, and a network
+# namespace of the suite. As root, on a machine with systemd installed (it need not run), overlayfs and the unified
+# cgroup hierarchy. Each check writes PASS or FAIL. Exit status: 0 all passed, 1 not, 2 could not try.
 . "$(dirname "$0")/common.sh"
 [[ -x /lib/systemd/systemd ]] || { echo "no /lib/systemd/systemd" >&2; exit 2; }
 groups=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
@@ -14,7 +15,8 @@ suite=systemd
 . "$(dirname "$0")/bgp.sh"
 wire
 
-# Two ends without TCP-AO, on the port of BGP. The client writes the number of its answers to a file, and ends when told to.
+# Two ends without TCP-AO, on the port of BGP. The client writes the number of its answers to a file, and ends when told
+# to.
 cat >"$dir/session.py" <<'PY'
 import os, socket, sys, time
 role, folder = sys.argv[1:]

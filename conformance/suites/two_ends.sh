@@ -1,5 +1,5 @@
-# Sourced by the suites of two ends, after common.sh: two namespaces with a wire, programs in them that end with the script,
-# checks. `suite` is the name of the script.
+# Sourced by the suites of two ends, after common.sh: two namespaces with a wire, programs in them that end with the
+# script, checks. `suite` is the name of the script.
 [[ $EUID -eq 0 ]] || { echo "$suite: only root may make network namespaces" >&2; exit 2; }
 dir=$(mktemp -d "$work/$suite.XXXXXX")
 name=$suite$$

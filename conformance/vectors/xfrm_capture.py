@@ -164,7 +164,7 @@ def states():
             f"src {A} dst {B} proto ah spi 0x1010 mode transport auth 'hmac(sha1)' 0x0011223344556677889900112233445566778899",
             f"src {A} dst {B} proto comp spi 0x1011 mode transport comp deflate",
             f"src {A6} dst {B6} proto esp spi 0x2000 mode tunnel {GCM} 128", f"src {A6} dst {B6} proto hao mode ro coa 2001:db8::3", f"src {A6} dst {B6} proto esp spi 0x2001 mode transport {HASH} {CBC} sel src {A6} dst {B6} proto ipv6-icmp type 128 code 0",
-            # What is refused.
+            # Refused requests.
             f"{T} spi 0x3000 mode tunnel aead nosuch 0x00 128", f"{T} spi 0x3001 mode tunnel", f"{T} spi 0x3002 mode tunnel {GCM} 100", f"{T} spi 0x3003 mode tunnel {GCM} 128 flag esn",
             f"{T} spi 0x3004 mode tunnel {GCM} 128 offload packet dev lo dir in", f"{T} spi 0x3005 mode tunnel {GCM} 128 offload dev lo dir out"]:
         ip(f"xfrm state add {line}")
@@ -202,7 +202,7 @@ def policies():
 
 
 def newer():
-    """What iproute2 here does not know, or would not send."""
+    """Messages that this iproute2 does not know, or would not send."""
     none = bytes(36)
     raw("SA_DIR in, NAT_KEEPALIVE_INTERVAL refused", NEWSA, usersa(A, B, 0x4000), aead(), attr(33, b"\1"), u32(34, 20))
     raw("SA_DIR in", NEWSA, usersa(A, B, 0x4001), aead(), attr(33, b"\1"))

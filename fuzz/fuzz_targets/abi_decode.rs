@@ -1,4 +1,4 @@
-//! Everything that is read from bytes of the program: addresses, control messages, netlink messages and attributes.
+//! All parsers of bytes from a program: addresses, control messages, netlink messages and attributes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fn control(data: &[u8]) {
     }
     let parsed = Control::parse(data);
     if let Ok(c) = parsed {
-        // All messages were well-formed: written again, they say the same.
+        // Well-formed messages encode to the same bytes again.
         assert_eq!(Control::parse(&rebuilt), Ok(c));
         assert!(c.assoc_len < 0x8000_0000);
     }

@@ -1,5 +1,5 @@
-//! Sequences of AF_ALG calls, made of the input's bytes, on the engine. Whatever the sequence: no panic, never more bytes
-//! out than went in (and tags), never more bytes kept than the send buffer allows.
+//! Sequences of AF_ALG calls on the engine, made from the input's bytes. For any sequence there is no panic, no more
+//! output than input (and tags), and no more buffered bytes than the send buffer allows.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 const SLOTS: usize = 6;
 const SO_SNDBUF: i32 = 7;
-/// The largest tag, and the largest digest.
+/// Length of the largest tag, and of the largest digest.
 const MAX_TAG: usize = 64;
-/// A page that is not full may be filled although the buffer is.
+/// A partial page may be filled even if the buffer is full.
 const PAGE: usize = 4096;
 
 const NAMES: &[(&str, &str)] = &[
@@ -52,7 +52,7 @@ const NAMES: &[(&str, &str)] = &[
     ("rng", "drbg_nopr_sha256"),
 ];
 
-/// A socket, and what went through it.
+/// A socket, and the bytes that passed through it.
 #[derive(Clone)]
 struct Slot {
     socket: Arc<Socket>,

@@ -1,4 +1,4 @@
-//! Calibrated tables: what can be read is written so that it reads the same.
+//! Calibrated tables: a table that parses is written so that it parses to the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Captures: whatever a file holds, it is read to an end, every segment gets a verdict, and what is signed verifies.
+//! Captures: any file is read to its end, every segment gets a verdict, and a signed capture verifies.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use sealane_net::ao::observe::{Observer, Verdict, WatchKey};
 use sealane_net::wire::tcp::Segment;
 use std::sync::{Arc, LazyLock};
 
-/// More frames tell nothing new and take time.
+/// Limit of frames: more take time and find nothing new.
 const MAX_FRAMES: usize = 48;
 
 static ALGORITHMS: LazyLock<Arc<Algorithms>> = LazyLock::new(|| Arc::new(Algorithms::new(&sealane_fuzz::registry())));

@@ -1,4 +1,4 @@
-//! Configurations and keys files: mistakes have their place, and whatever is accepted has a schedule that settles.
+//! Configurations and key files: mistakes have a position, and an accepted configuration has a key schedule that ends.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use sealane_config::{Config, Flow, KeyChain, KeysFile, Mistake};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// A key file says what it is called; some cannot be read.
+/// Reads a key file, whose contents depend on its name; some cannot be read.
 fn key_file(path: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let name = path.as_os_str().as_encoded_bytes();
     if name.first() == Some(&b'/') {

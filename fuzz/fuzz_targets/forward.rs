@@ -1,4 +1,4 @@
-//! What a gateway looks at in any frame before and after IPsec: length, hops, flow.
+//! The checks of a gateway on any frame before and after IPsec: length, hop limit, flow.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

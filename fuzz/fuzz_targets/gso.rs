@@ -1,4 +1,4 @@
-//! Frames of a TUN device with a vnet header: one packet whose checksum is open, or a superframe, cut into packets that are whole.
+//! Frames of a TUN device with a vnet header: a packet without its checksum, or a superframe, becomes complete packets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use sealane_net::wire::ip::{Layout, UDP_HEADER_LEN, finish, sum, tcp_checksum_ok
 use sealane_net::wire::proto;
 use sealane_net::wire::walk::{Walk, address_pair};
 
-/// Makes the length field say what is there.
+/// Sets the length field to the actual length.
 fn put_right(frame: &mut [u8]) {
     let len = frame.len() as u16;
     match frame.first().map(|b| b >> 4) {
@@ -17,7 +17,7 @@ fn put_right(frame: &mut [u8]) {
     }
 }
 
-/// The length of a packet's payload, whose checksum is right.
+/// Returns the length of a packet's payload, after verifying its checksum.
 fn payload_len(packet: &[u8]) -> usize {
     let walk = Walk::find(packet).expect("a packet");
     assert_eq!(walk.end, packet.len());
@@ -63,7 +63,7 @@ fuzz_target!(|data: &[u8]| {
     let sizes: Vec<usize> = packets.iter().map(|packet| payload_len(packet)).collect();
     assert!(sizes[..others.len()].iter().all(|size| *size == usize::from(gso_size)), "{sizes:?}");
     assert!(sizes.last().is_some_and(|size| *size <= usize::from(gso_size)));
-    // The payloads, one behind another, are the frame's.
+    // The payloads together are the payload of the frame.
     let joined: Vec<u8> = packets.iter().zip(&sizes).flat_map(|(p, size)| p[p.len() - size..].to_vec()).collect();
     let end = Walk::find(&frame).expect("it was cut").end;
     assert_eq!(joined, frame[end - joined.len()..end]);

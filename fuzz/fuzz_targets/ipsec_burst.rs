@@ -1,4 +1,4 @@
-//! Packets that come together, with whatever numbers, forged or not: each is judged and counted as if it had come alone.
+//! Bursts of packets with any numbers, forged or not: each packet is judged and counted as if it had come alone.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,7 @@ const ICV_LEN: usize = 12;
 const WINDOWS: [u32; 7] = [1, 32, 64, 100, 128, 4096, 0];
 
 struct Fixed {
-    /// Without and with extended numbers.
+    /// States without and with extended sequence numbers.
     null: [Transform; 2],
     mac: MacTfm,
 }
@@ -49,7 +49,7 @@ fn states(how: u8, top: u64, limit: u8) -> (Sad, [SaId; 2]) {
     (sad, ids)
 }
 
-/// An ESP packet with this number.
+/// Returns an ESP packet with this number.
 fn packet(spi: u32, number: u64, esn: bool, forged: bool) -> Vec<u8> {
     let inner = [0x45, 0, 0, 22, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 1, 0, 5, 10, 2, 0, 5, 0xaa, 0xbb];
     let mut esp = [&spi.to_be_bytes()[..], &(number as u32).to_be_bytes(), &inner, &[0, 4]].concat();
@@ -64,7 +64,7 @@ fn packet(spi: u32, number: u64, esn: bool, forged: bool) -> Vec<u8> {
     wire
 }
 
-/// What becomes of packets that come so many at a time, and what is known of their states then.
+/// Returns the verdicts on packets that arrive in bursts of this size, and the states afterwards.
 fn opened(how: u8, top: u64, limit: u8, wires: &[Vec<u8>], together: usize) -> (Vec<String>, Vec<String>) {
     let (mut sad, ids) = states(how, top, limit);
     let mut verdicts = Vec::new();

@@ -1,5 +1,5 @@
-//! Packets that come in under ESP, AH and ESP in UDP, their ICV put right so that what lies behind it is reached too; and any
-//! packet sealed and opened again by every mode.
+//! Inbound packets with ESP, AH and ESP in UDP, with a valid ICV so that the code behind it is reached, too; and any
+//! packet sealed and opened again in every mode.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -52,7 +52,7 @@ fn addr(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// States of every mode and family; the SPI says which.
+/// The states of every mode and family, selected by the SPI.
 fn states() -> (Sad, Vec<SaId>) {
     let mut sad = Sad::new(0);
     let mut ids = Vec::new();
@@ -95,7 +95,7 @@ fn states() -> (Sad, Vec<SaId>) {
     (sad, ids)
 }
 
-/// Makes the ICV of ESP under null encryption right.
+/// Writes a valid ICV of ESP with null encryption.
 fn repair(packet: &mut [u8]) {
     let Ok(walk) = Walk::find(packet) else { return };
     let (at, end) = match walk.upper {
@@ -121,7 +121,7 @@ fn opened(sad: &mut Sad, bytes: &[u8], udp_encap: bool) -> (Result<Opened, DropR
     (burst[0].status, burst[0].packet.bytes().to_vec(), burst[0].path.to_vec())
 }
 
-/// Errors of ICMP: read, and written about anything.
+/// Tests ICMP errors: parses them, and builds them for any packet.
 fn icmp(bytes: &[u8]) {
     let report = parse_too_big(bytes, 4500);
     assert!(report.is_none_or(|r| r.mtu >= V4_MIN_MTU));
@@ -167,7 +167,7 @@ fn inbound(bytes: &[u8], udp_encap: bool) {
     }
 }
 
-/// Whatever is sealed opens to what it was.
+/// Tests that a sealed packet opens to the original.
 fn round_trip(plain: &[u8]) {
     let (mut sad, ids) = states();
     let mut other = states().0;
@@ -197,7 +197,7 @@ fn round_trip(plain: &[u8]) {
                 Err(_) => assert!(matches!(status, Err(DropReason::Malformed | DropReason::InMode)), "{status:?}"),
             }
         }
-        // The states of other modes have fixed ends, or take several layers off: they must not panic.
+        // States of other modes have fixed addresses, or remove several layers; they must not panic.
         let _ = opened(&mut other, &wire, false);
     }
 }

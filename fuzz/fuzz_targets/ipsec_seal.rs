@@ -1,5 +1,5 @@
-//! Any inner packet on its way out: flow, policy, association, seal, with any mode, flags, padding, MTU and transform. What
-//! leaves fits the path, opens to what it was once and only once, and does not open when a bit of it is another one.
+//! Any outbound packet: flow, policy, association, seal, with any mode, flags, padding, MTU and transform. The result
+//! fits the path, opens to the original exactly once, and does not open with a flipped bit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ use std::sync::{Arc, LazyLock};
 
 const KEY: [u8; 64] = [7; 64];
 const SPI: u32 = 0x1234;
-/// The longest padding that is asked for.
+/// The longest requested padding.
 const MAX_TFC: u32 = 2047;
 
 /// Transforms: GCM, CBC with SHA-1, null with SHA-1, ChaCha20-Poly1305, all without and with extended numbers; then AH.
@@ -55,7 +55,7 @@ fn pair(family: Family, net: u8) -> [IpAddr; 2] {
     }
 }
 
-/// What is drawn of an input.
+/// The choices made from an input.
 struct Case {
     mode: Mode,
     proto: Proto,
@@ -101,7 +101,7 @@ impl Case {
                 ..SaFlags::default()
             },
             transform: kind * 2 + usize::from(esn),
-            // The next number but one has another high half.
+            // The number after the next one has another high half.
             out_number: if esn && bit(6) { 0xffff_fffe } else { 0 },
             mtu: if bit(7) { u32::from(mtu) } else { 0 },
             flip: usize::from(tfc) ^ usize::from(mtu),
@@ -134,7 +134,7 @@ impl Case {
         }
     }
 
-    /// The association that the policy leads to; as the flow cache remembers it, too.
+    /// Returns the association of the policy, which the flow cache has to know, too.
     fn resolve(&self, sad: &mut Sad, packet: &[u8], id: SaId) -> Result<(), DropReason> {
         let flow = Flow::of(packet, 0, 0).map_err(|_| DropReason::Malformed)?;
         let [src, dst] = pair(self.outer, 2);
@@ -160,7 +160,7 @@ impl Case {
     }
 }
 
-/// Right lengths and checksum, and the addresses that the association is for.
+/// Sets lengths and checksum, and the addresses of the association.
 fn patch(packet: &mut [u8], [from, to]: [IpAddr; 2]) {
     match (from, to, packet.first().map(|b| b >> 4)) {
         (IpAddr::V4(from), IpAddr::V4(to), Some(4)) if packet.len() >= 20 => {
@@ -188,10 +188,10 @@ fn opened(sad: &mut Sad, wire: &[u8], udp_encap: bool) -> (Result<Opened, DropRe
     (burst[0].status, burst[0].packet.bytes().to_vec())
 }
 
-/// What the receiver should have of `plain`; `None` where more than one answer is right.
+/// Returns the expected result at the receiver for `plain`; `None` where several are right.
 fn expected(case: &Case, plain: &[u8], wire: &[u8]) -> Option<Vec<u8>> {
     let walk = Walk::find(plain).ok()?;
-    // ESP in UDP that is shorter than the IP header around it is dropped, as Linux does.
+    // ESP in UDP that is shorter than its IP header is dropped, as by Linux.
     let outer = Walk::find(wire).ok()?;
     if case.encap && outer.end - outer.upper_at - 8 < outer.upper_at {
         return None;
@@ -203,20 +203,20 @@ fn expected(case: &Case, plain: &[u8], wire: &[u8]) -> Option<Vec<u8>> {
             set_ds_field(&mut want, walk.family, outer & !3 | inner & 3);
         }
         Mode::Tunnel => {}
-        // What it carries may be taken for another layer, or for a dummy.
+        // The payload may be parsed as another layer, or as a dummy packet.
         Mode::Transport if matches!(walk.upper, proto::ESP | proto::AH | proto::UDP | proto::NONE) => return None,
-        // It is another host's.
+        // It is for another host.
         Mode::Transport if <[IpAddr; 2]>::from(addresses(plain, walk.family)) != case.ends() => return None,
-        // ESP without any payload is refused, as Linux does.
+        // ESP without payload is refused, as by Linux.
         Mode::Transport if unfragmentable(plain, &walk).is_ok_and(|(at, _)| at == walk.end) => return None,
         Mode::Transport => {}
-        // The inner header is made anew of the outer one.
+        // The inner header is rebuilt from the outer one.
         Mode::Beet => return None,
     }
     Some(want)
 }
 
-/// Whether there may be an option of IPv4 with a source route, loose or strict.
+/// Whether there may be an IPv4 source route option, loose or strict.
 fn is_source_routed(packet: &[u8]) -> bool {
     let options = packet.get(20..usize::from(packet[0] & 15) * 4).unwrap_or_default();
     packet[0] >> 4 == 4 && options.iter().any(|b| matches!(b, 0x83 | 0x89))
@@ -259,21 +259,21 @@ fn run(case: &Case, plain: &[u8]) {
         Family::V4 => plain[6] & 0x40 != 0,
         Family::V6 => plain.len() > 1280,
     };
-    // BEET mode between families is reckoned as the kernel does, which can be some bytes too much.
+    // The overhead of BEET mode between families is computed as in the kernel, which can be some bytes too many.
     if case.mtu != 0 && forbids && case.mode != Mode::Beet {
         assert!(wires[0].len() <= case.mtu as usize, "{} bytes through {}", wires[0].len(), case.mtu);
     }
 
-    // A forgery first: it leaves the window alone.
+    // A forgery first, which must not move the window.
     let at = walk.upper_at + if case.encap { 8 } else { 0 };
     let mut forged = wires[0].clone();
     let bit = case.flip % ((forged.len() - at) * 8);
     forged[at + bit / 8] ^= 1 << (bit % 8);
     let (status, _) = opened(&mut other, &forged, case.encap);
-    // A datagram whose SPI is 0 is no ESP.
+    // A datagram with SPI 0 is not ESP.
     assert!(matches!(status, Err(_) | Ok(Opened::Ike)), "a bit was another: {status:?}");
 
-    // AH covers the end of a source route, which is where a packet is when it is opened, and not here.
+    // AH covers the final destination of a source route, at which the packet is opened, and not here.
     if case.proto == Proto::Ah && case.mode == Mode::Transport && is_source_routed(plain) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Datagrams of NETLINK_CRYPTO: no panic, well-formed answers, and no more of them than the receive buffer holds.
+//! Datagrams of NETLINK_CRYPTO: no panic, well-formed answers, and at most as many as the receive buffer holds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use sealane_abi::socket::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, SOCK_RAW};
 use sealane_engine_alg::{Caller, CryptoUser, Errno};
 use sealane_fuzz::{Input, Lock, system};
 
-/// Answers that one sequence may lead to: a dump has a datagram for every few algorithms.
+/// Limit of answers to a sequence: a dump has a datagram for every few algorithms.
 const MAX_REPLIES: usize = 10_000;
 
 fuzz_target!(|data: &[u8]| {

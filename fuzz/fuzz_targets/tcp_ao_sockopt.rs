@@ -1,6 +1,7 @@
-//! Sequences of TCP-AO socket options, of connect() and of accepted connections, made of the input's bytes, on a namespace.
-//! Whatever the sequence: no panic; a refused call changes nothing, but for what Linux changes in refusing to delete a key in use; keys
-//! with overlapping peers never share an id; the current and the rnext key exist; listing writes no more than it was given room for.
+//! Sequences of TCP-AO socket options, of connect() and of accepted connections in a namespace, made from the input's
+//! bytes. For any sequence there is no panic; a refused call changes nothing except what Linux changes when it refuses
+//! to delete a key in use; keys with overlapping peers never share an id; the current and the rnext key exist; a list
+//! is not longer than its buffer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -19,7 +20,7 @@ const SOCKETS: u8 = 4;
 struct Vrfs;
 
 impl Interfaces for Vrfs {
-    /// 7 is a VRF, 8 a device in it.
+    /// Device 7 is a VRF, and device 8 is in it.
     fn vrf(&self, ifindex: i32) -> i32 {
         if matches!(ifindex, 7 | 8) { 7 } else { 0 }
     }
@@ -59,7 +60,7 @@ fn facts(input: &mut Input<'_>) -> SocketFacts<'static> {
     }
 }
 
-/// All that a program can see of a socket, keys included.
+/// Returns everything that a program can see of a socket, keys included.
 fn seen(ns: &Namespace, id: SocketId) -> Option<Vec<u8>> {
     let info = ns.info(id)?;
     let mut out = vec![u8::from(info.ao_required), u8::from(info.accept_icmps)];
@@ -83,7 +84,7 @@ fn check(info: &AoInfo) {
     for (i, (_, a)) in keys.iter().enumerate() {
         for (_, b) in &keys[..i] {
             let shared = a.mkt.send_id == b.mkt.send_id || a.mkt.recv_id == b.mkt.recv_id;
-            // A key without a VRF counts as one of the default VRF when it is added (as in Linux).
+            // When it is added, a key without a VRF counts as one of the default VRF, as in Linux.
             let vrf = a.mkt.ifindex.unwrap_or(0) == b.mkt.ifindex.unwrap_or(0);
             assert!(!(shared && vrf && a.mkt.peer.overlaps(&b.mkt.peer)), "ids overlap");
         }
@@ -176,7 +177,7 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let profile = [Profile::Open, Profile::Linux7_3, Profile::Linux6_12][usize::from(input.byte() % 3)];
     let mut ns = Namespace::new(profile, Algorithms::new(&REGISTRY));
-    // Few keys: the check of all pairs is quadratic.
+    // Few keys, because the check of all pairs is quadratic.
     ns.set_optmem_max(1 << 14);
     while !input.is_empty() {
         step(&mut ns, &mut input);

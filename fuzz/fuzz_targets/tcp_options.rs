@@ -1,4 +1,4 @@
-//! TCP options: the walk, the authentication option as the kernel finds it, and ours put in front of the others.
+//! TCP options: the walk, the authentication option as the kernel finds it, and inserting ours before the others.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use sealane_net::ao::output::OptionFields;
 use sealane_net::ao::segment::{MAX_OPTIONS_LEN, options_with};
 use sealane_net::wire::tcp::{Auth, Options, kind};
 
-/// All options but NOPs; `None` when one is malformed.
+/// Returns all options but NOPs; `None` when one is malformed.
 fn list(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let all: Result<Vec<_>, _> = Options::new(bytes).collect();
     Some(all.ok()?.iter().filter(|o| o.kind() != kind::NOP).map(|o| o.bytes.to_vec()).collect())
@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(None) | Err(_) => {}
     }
 
-    // In a header options are whole words.
+    // Options in a header take whole words.
     let options = &options[..options.len().min(MAX_OPTIONS_LEN) & !3];
     match options_with(&fields, options) {
         Ok(out) => {
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(out[padded..], offered(options, padded));
                 return;
             }
-            // Only SACK blocks have gone, from the end.
+            // Only SACK blocks have been removed, from the end.
             let (before, after) = (list(options).expect("well-formed"), list(&out[padded..]).expect("well-formed"));
             let mut kept = after.iter().peekable();
             for option in &before {

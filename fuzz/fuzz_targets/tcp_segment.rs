@@ -1,4 +1,4 @@
-//! IP packets with TCP: the walk, the decision about them in every state, the option in and out, cut and join.
+//! IP packets with TCP: the walk, the verdict in every state, adding and removing the option, segmenting and joining.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ use sealane_net::wire::ip::{self, Family, Layout};
 use sealane_net::wire::tcp::{Auth, Flags, Options, Segment, kind};
 use std::sync::Arc;
 
-/// Two keys for everybody.
+/// Returns two keys for all peers.
 fn keys(info: &mut AoInfo) {
     for (id, peer, mac_len, exclude_options) in [(1, Prefix::ANY_V4, 12, false), (2, Prefix::ANY_V6, 13, true)] {
         for (send_id, name) in [(id, "hmac(sha1)"), (id + 60, "cmac(aes128)")] {
@@ -37,7 +37,7 @@ fn keys(info: &mut AoInfo) {
     }
 }
 
-/// What a socket in each state makes of an inbound segment.
+/// Tests the verdict of a socket in each state on an inbound segment.
 fn inbound(segment: &Segment<'_>, info: &mut AoInfo, state: State, request: Option<&Request>) {
     let mut netstat = Netstat::default();
     let to = Endpoint { info: Some(info), state, request, ifindex: 0, md5: false };
@@ -62,7 +62,7 @@ fn options(bytes: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Takes the option out; nothing else may change, and a right checksum stays right.
+/// Removes the option; nothing else may change, and a valid checksum stays valid.
 fn stripped(packet: &mut [u8]) -> &mut [u8] {
     let segment = Segment::parse(packet).expect("it was parsed before");
     let (at, Ok(Some(Auth::Ao(option)))) = (*segment.layout(), segment.auth()) else { return packet };
@@ -73,14 +73,14 @@ fn stripped(packet: &mut [u8]) -> &mut [u8] {
     let segment = Segment::parse(packet).expect("still a segment");
     assert_eq!((segment.layout(), segment.payload()), (&new_at, &payload[..]));
     assert_eq!(ip::tcp_checksum_ok(packet, &new_at), right);
-    // Options in front of a malformed one are all that can be compared.
+    // Only options before a malformed one can be compared.
     if Options::new(segment.option_bytes()).all(|o| o.is_ok()) {
         assert_eq!(options(segment.option_bytes()), kept);
     }
     packet
 }
 
-/// Signs, cuts, verifies, strips and joins.
+/// Signs, segments, verifies, strips and joins.
 fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
     let mut original = packet.to_vec();
     let at = Layout::find(&original).expect("it was parsed before");
@@ -121,7 +121,7 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
         whole.extend(plain.payload());
         match &mut joined {
             None => joined = Join::start(&plain),
-            // CWR stays on the first packet, which then has other flags than the next.
+            // CWR stays on the first packet only, whose flags then differ from the next.
             Some(join) => {
                 let pushed = join.push(&plain);
                 assert!(pushed != Pushed::No || segment.flags().has(Flags::CWR), "what was cut can be joined");

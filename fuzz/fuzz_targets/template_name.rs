@@ -1,4 +1,4 @@
-//! Names of algorithms: the parser, and what the registry makes of them.
+//! Names of algorithms: the parser, and look-ups in the registry.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

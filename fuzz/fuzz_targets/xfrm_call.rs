@@ -1,5 +1,5 @@
-//! Requests of NETLINK_XFRM, served one after another while time passes: no panic; whoever asks for an acknowledgement gets
-//! one; what is answered and told reads again; what is kept is no more than what was asked for; a flush leaves nothing.
+//! Requests of NETLINK_XFRM, served one after another while time passes: no panic; a requested acknowledgement is sent;
+//! answers and events parse; no more states and policies are kept than were requested; a flush leaves nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,11 +16,11 @@ use std::sync::{Arc, LazyLock};
 
 static REGISTRY: LazyLock<Arc<Registry>> = LazyLock::new(|| Arc::new(sealane_fuzz::registry()));
 
-/// Requests in one input at most.
+/// Limit of requests in an input.
 const CALLS: usize = 64;
 /// The interfaces of the offload devices.
 const DEVICES: core::ops::RangeInclusive<i32> = 1..=2;
-/// What goes by after a request, in seconds, when the first of them goes down and comes up again behind it.
+/// The number of seconds after a request that stands for the first device going down and coming up again.
 const DOWN: u8 = 0xfe;
 
 fn xfrm() -> Xfrm {
@@ -36,7 +36,7 @@ fn xfrm() -> Xfrm {
     xfrm
 }
 
-/// A device of packet offload, which takes states in crypto offload too.
+/// A device with packet offload, which takes states in crypto offload, too.
 fn add_device(xfrm: &mut Xfrm, index: i32) {
     xfrm.add_device(index, Box::new(PacketDevice::new(|| 7)));
 }
@@ -50,7 +50,7 @@ fn told(notices: &[Notice]) {
     }
 }
 
-/// How many messages a dump or a count has.
+/// Returns the number of messages in a dump or a count.
 fn counted(xfrm: &mut Xfrm, message: &Message, flags: u16, now: Now) -> (usize, Option<u32>) {
     let from = Sender { port: 1, caller: Caller { privileged: true }, ack: AckOptions::default() };
     let replies = xfrm.call(&message.encode(NLM_F_REQUEST | flags, 1, 0), from, now);
@@ -67,7 +67,7 @@ fn counted(xfrm: &mut Xfrm, message: &Message, flags: u16, now: Now) -> (usize, 
 
 fuzz_target!(|data: &[u8]| {
     let (mut xfrm, mut rest, mut now) = (xfrm(), data, Now { monotonic_ns: 0, wall_s: 1_800_000_000 });
-    // Whether anybody listens to events of replay.
+    // Whether there are listeners to replay events.
     xfrm.set_aevent_listeners(data.len() % 2 == 1, now);
     let mut asked = 0;
     for _ in 0..CALLS {

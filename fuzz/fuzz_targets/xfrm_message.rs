@@ -1,5 +1,5 @@
-//! Messages of NETLINK_XFRM: no panic; what is read is written and read again the same, by both readers; an acknowledgement
-//! can be made of every refusal.
+//! Messages of NETLINK_XFRM: no panic; a parsed message encodes to bytes that both parsers read as the same; every
+//! refusal has an acknowledgement.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -7,7 +7,7 @@ use sealane_abi::netlink::answer::{AckOptions, ack, done};
 use sealane_abi::netlink::{Attrs, Messages, NLM_F_REQUEST, NLMSG_HDRLEN};
 use sealane_abi::xfrm::{AF_INET, Address, Attributes, Body, Message, Request, StateFilter};
 
-/// Asks for every attribute.
+/// Reads every attribute.
 fn attributes(attrs: &Attributes<'_>) {
     macro_rules! ask {
         ($($getter:ident)*) => {$(

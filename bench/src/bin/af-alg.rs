@@ -1,7 +1,7 @@
-//! AF_ALG beside OpenSSL's EVP, in one process and in turns: AES-128-CTR over sizes, by send and recv and by vmsplice,
-//! splice and read. Run it under `sealane run`, or on a kernel that has AF_ALG.
+//! AF_ALG against OpenSSL's EVP, by turns in one process: AES-128-CTR over sizes, by send and recv, and by vmsplice,
+//! splice and read. Run it under `sealane run`, or on a kernel with AF_ALG.
 //!
-//! `--seconds S` for each rival and size; `--csv FILE`; `--many N` opens N transforms instead and reports what they cost.
+//! `--seconds S` for each rival and size; `--csv FILE`; `--many N` opens N transforms instead and reports their cost.
 
 use sealane_bench::af_alg::{ENCRYPT, Op, Pipe, Tfm};
 use sealane_bench::report::{Csv, option, seconds};
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for bytes in SIZES {
         let src = vec![0x5a; bytes];
         let (mut a, mut b, mut c) = (vec![0; bytes], vec![0; bytes], vec![0; bytes]);
-        // The three ways give the same bytes, or nothing is measured.
+        // All three have to give the same bytes before anything is measured.
         let (op, spliced, pipe) = (fresh()?, fresh()?, Pipe::new(bytes)?);
         let mut evp = Stream::encrypt("AES-128-CTR", &KEY, &IV)?;
         for _ in 0..3 {
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Opens `n` transforms with a key each and an operation on one in a hundred, then does a million operations.
+/// Opens `n` transforms with a key each, and an operation on one in a hundred, and then runs a million operations.
 fn many(n: usize) -> Result<(), Box<dyn std::error::Error>> {
     // SAFETY: plain resource limits.
     unsafe {
@@ -111,7 +111,7 @@ fn many(n: usize) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Resident memory in KiB, shared pages included.
+/// Returns the resident memory in KiB, shared pages included.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or("");

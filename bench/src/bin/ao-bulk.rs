@@ -1,8 +1,8 @@
 //! One end of a TCP connection for bench/ao_bulk.py: plain, with the kernel's TCP-MD5, or with TCP-AO.
 //!
-//! `ao-bulk serve ADDRESS:PORT PEER KIND` takes one connection; `ao-bulk send|ask ADDRESS:PORT KIND SECONDS` makes it and
-//! sends as much as goes through, or asks and waits for the answer, 64 bytes each. KIND is `plain`, `md5` or the
-//! kernel's name of a TCP-AO algorithm.
+//! `ao-bulk serve ADDRESS:PORT PEER KIND` accepts one connection; `ao-bulk send|ask ADDRESS:PORT KIND SECONDS`
+//! connects, and sends as much as it can, or sends requests of 64 bytes and waits for each answer. KIND is `plain`,
+//! `md5` or the kernel's name of a TCP-AO algorithm.
 
 use sealane_abi::tcp::{SOCKADDR_STORAGE_LEN, SockaddrStorage, TCP_AO_ADD_KEY, TCP_MD5SIG, TcpAoAdd, TcpMd5sig};
 use std::error::Error;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// A socket with the key of this kind for `peer`.
+/// Opens a socket with a key of this kind for `peer`.
 fn socket(peer: IpAddr, kind: &str) -> io::Result<OwnedFd> {
     let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: plain values; the descriptor is new and ours.
@@ -69,7 +69,7 @@ fn set(fd: &OwnedFd, option: i32, value: &[u8]) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// An address as the kernel reads it.
+/// Encodes an address for the kernel.
 fn storage(address: SocketAddr) -> SockaddrStorage {
     let mut bytes = [0; SOCKADDR_STORAGE_LEN];
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -87,7 +87,7 @@ fn storage(address: SocketAddr) -> SockaddrStorage {
     SockaddrStorage(bytes)
 }
 
-/// Length of the address of a family.
+/// Returns the length of the address of a family.
 fn len(address: SocketAddr) -> libc::socklen_t {
     if address.is_ipv4() { 16 } else { 28 }
 }

@@ -1,5 +1,5 @@
-//! TCP-AO: one IPv4 segment of 128 bytes signed and verified, by all algorithms. The cached traffic keys of a connection,
-//! one segment at a time and in bursts of 64 (of 64 connections), against the same row and every library rekeyed for each
+//! TCP-AO: an IPv4 segment of 128 bytes is signed and verified, by all algorithms. Cached traffic keys, one segment at
+//! a time and in bursts of 64 (of 64 connections), are compared with the same driver and every library rekeyed for each
 //! segment, which is what the kernel does.
 
 use sealane_bench::report::{Csv, seconds};
@@ -19,15 +19,15 @@ use sealane_net::wire::tcp::Segment;
 use std::error::Error;
 use std::sync::Arc;
 
-/// TCP header with options, and payload. The MAC's input has 16 bytes more: SNE and pseudo-header.
+/// Length of the TCP header with options, and payload. The input of the MAC is 16 bytes longer: SNE and pseudo-header.
 const TCP_LEN: usize = 128;
 const MAC_INPUT_LEN: usize = TCP_LEN + 16;
-/// A library is what we did not write: our own kernels do not count as rivals.
+/// Whether a driver is a library: our own kernels do not count as rivals.
 const LIBRARIES: [&str; 4] = ["portable", "awslc", "ipsecmb", "openssl"];
-/// What sharing keys and bursts should be worth: the share of the rekeyed time that is left.
+/// The aim for cached keys in bursts: their share of the rekeyed time.
 const WANTED: (f64, f64) = (0.6, 0.2);
 
-/// One segment of one connection.
+/// A segment of a connection.
 struct Lane {
     packet: Vec<u8>,
     at: Layout,
@@ -38,7 +38,7 @@ struct Lane {
 
 impl Lane {
     fn new(mkt: &Mkt, i: usize) -> Result<Self, Box<dyn Error>> {
-        // IPv4, TCP with timestamps and 80 bytes of payload: with the option of 16 bytes 128 bytes of TCP.
+        // IPv4 and TCP with timestamps, and 80 bytes of payload: with the option of 16 bytes, 128 bytes of TCP.
         let mut plain = vec![0x45, 0, 0, 132, 0, 1, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
         plain.extend([0x10, 0, 0, 179, 1, 2, 3, i as u8, 5, 6, 7, 8, 0x80, 0x10, 1, 0, 0, 0, 0, 0]);
         plain.extend([1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8]);
@@ -67,13 +67,13 @@ impl Lane {
     }
 }
 
-/// Who computes.
+/// A way to compute MACs.
 enum Rival {
-    /// One segment, its key cached.
+    /// One segment with a cached key.
     Single(Way, Box<Lane>),
-    /// A burst of segments, each with a key of its own.
+    /// A burst of segments, each with its own key.
     Burst(Way, Vec<Lane>),
-    /// One segment, its key set again for each.
+    /// One segment, with its key set again each time.
     Rekeyed(Way, Alg, Box<Lane>),
 }
 
@@ -113,7 +113,7 @@ fn verify_all(ops: &mut [Verify<'_>]) {
     assert!(ops.iter().all(|op| op.status.is_ok()), "what was signed verifies");
 }
 
-/// A figure for each segment.
+/// Time for a segment.
 struct PerSegment {
     ns: f64,
     min_ns: f64,

@@ -1,5 +1,5 @@
-//! Bursts of small messages: our best for a burst of 64 against every library called one by one, HMAC-SHA1, HMAC-SHA256
-//! and AES-128-CMAC.
+//! Bursts of small messages: the best driver for a burst of 64 against every library called one by one, with HMAC-SHA1,
+//! HMAC-SHA256 and AES-128-CMAC.
 
 use sealane_bench::report::{Csv, seconds};
 use sealane_crypto::choice::{Table, Way};
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     ));
                 }
             }
-            // A library is what we did not write: our own kernels do not count as rivals.
+            // Our own kernels are no library and do not count as rivals.
             let libraries = ["portable", "awslc", "ipsecmb", "openssl"];
             let rival = rows
                 .iter()

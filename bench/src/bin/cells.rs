@@ -27,16 +27,16 @@ const ALGS: [(Kind, &str); 14] = [
     (Kind::Aead, "rfc7539(chacha20,poly1305)"),
 ];
 
-/// A cell within this of the best is as good as the best: the bound.
+/// A cell within this factor of the best counts as the best.
 const BOUND: f64 = 1.05;
 
 #[derive(Default)]
 struct Tally {
     cells: u32,
     within: u32,
-    /// Sum of the logarithms of (time / best time), for a geometric mean.
+    /// Sum of log(time / best time), for a geometric mean.
     log_sum: f64,
-    /// Cells that this driver family can serve at all.
+    /// Number of cells that this driver family can serve.
     worst: f64,
 }
 

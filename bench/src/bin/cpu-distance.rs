@@ -1,8 +1,8 @@
-//! How far two CPUs are from each other, for bench/ipsec_offload.py: nanoseconds in which a cache line goes to the other one
-//! and back.
+//! Measures the distance of two CPUs for bench/ipsec_offload.py: the nanoseconds in which a cache line travels to the
+//! other CPU and back.
 //!
-//! `cpu-distance CPU CPU`. Virtual CPUs move: whether two of them share a last level cache at this moment only a measurement
-//! says. The least of many short series is printed, which whoever else runs on the two does not lengthen.
+//! `cpu-distance CPU CPU`. Virtual CPUs move, so only a measurement shows whether two of them share a last level cache
+//! now. It prints the least of many short series, which other work on the two CPUs does not lengthen.
 
 use std::error::Error;
 use std::io;
@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
 
-/// Series, and trips in each: some 40 us, less than a slice of the scheduler.
+/// Number of series, and of round trips in each: about 40 us, less than a time slice of the scheduler.
 const SERIES: u32 = 25;
 const TRIPS: u32 = 200;
 
-/// A counter with a cache line of its own, and the one beside it that is fetched with it.
+/// A counter in its own pair of cache lines, because the adjacent line is fetched with it.
 #[repr(align(128))]
 struct Line(AtomicU32);
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let least = std::thread::scope(|scope| -> io::Result<f64> {
         let other = scope.spawn(|| {
             let stays = stay_on(there);
-            // Odd numbers are from here, even ones are answers.
+            // This side writes odd numbers, the other one even ones.
             for odd in (1..2 * SERIES * TRIPS).step_by(2) {
                 wait(&line, odd);
                 line.0.store(odd + 1, Release);
@@ -57,7 +57,7 @@ fn wait(line: &Line, until: u32) {
     while line.0.load(Acquire) != until {}
 }
 
-/// Keeps the calling thread on a CPU.
+/// Pins the calling thread to a CPU.
 fn stay_on(cpu: usize) -> io::Result<()> {
     // SAFETY: all-zero is a valid set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

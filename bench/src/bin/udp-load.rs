@@ -1,7 +1,7 @@
-//! A stack under load for bench/ipsec_offload.py: datagrams at a given rate, many in a superframe (UDP_SEGMENT).
+//! Sends datagrams at a given rate for bench/ipsec_offload.py, many in a superframe (UDP_SEGMENT).
 //!
 //! `udp-load TO:PORT SIZE SUPERFRAME MBIT_S SECONDS`: payloads of SIZE bytes, SUPERFRAME of them in each call, or 1 for
-//! none. Prints how many bytes of payload the kernel took, in how many seconds, and its own CPU seconds.
+//! none. Prints the bytes of payload that the kernel took, the seconds, and its own CPU seconds.
 
 use std::error::Error;
 use std::io;
@@ -9,9 +9,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// How long it sleeps between its batches: devices' queues hold several of them.
+/// Pause between batches; queues of devices hold several batches.
 const TURN: Duration = Duration::from_micros(500);
-/// How far it may catch up when it was not scheduled.
+/// Time that it may catch up after it was not scheduled.
 const BEHIND: Duration = Duration::from_millis(4);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let least = due.saturating_sub((BEHIND.as_secs_f64() * bytes_s) as u64);
         skipped = skipped.max(least.saturating_sub(sent));
         while sent + skipped < due {
-            // A queue that is full is loss, which who reads the counters sees.
+            // A full queue is loss, which the counters show.
             let _ = socket.send(&payload);
             sent += payload.len() as u64;
         }
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has the kernel cut what is sent into datagrams of this size.
+/// Has the kernel segment each send into datagrams of this size.
 fn cut(socket: &UdpSocket, size: usize) -> io::Result<()> {
     let value = size as libc::c_int;
     // SAFETY: the kernel reads a live integer of the length that is said.
@@ -63,7 +63,7 @@ fn cut(socket: &UdpSocket, size: usize) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// CPU seconds of this process.
+/// Returns the CPU seconds of this process.
 fn cpu_s() -> io::Result<f64> {
     // SAFETY: all-zero is a valid timespec.
     let mut time: libc::timespec = unsafe { std::mem::zeroed() };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 pub(crate) const BURST: usize = 64;
 
-/// Name in the table, the AEAD behind it, the transform.
+/// An algorithm: its name in the table, the AEAD behind it, the transform.
 pub(crate) struct Algorithm {
     pub(crate) name: &'static str,
     pub(crate) bare: &'static str,
@@ -53,10 +53,10 @@ pub(crate) fn v4(a: u8, b: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, a, b).into()
 }
 
-/// The text of a packet of `len` bytes: padded, with pad length and next header.
+/// Returns the length of the text of a packet of `len` bytes, with padding, pad length and next header.
 pub(crate) fn text_len(bare: &str, len: usize) -> usize {
     let block = if bare.contains("cbc") { 16 } else { 4 };
-    // An encrypted IV is part of the text.
+    // The IV is part of the text where it is encrypted.
     (len + 2).next_multiple_of(block) + if bare.contains("cbc") { 16 } else { 0 }
 }
 

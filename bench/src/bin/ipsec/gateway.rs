@@ -1,9 +1,9 @@
-//! All of a gateway's work, memory to memory on one core, beside the bare calls of the crypto core for the same texts under as
-//! many keys.
+//! The whole work of a gateway, memory to memory on one core, beside bare calls of the crypto core for the same texts
+//! with as many keys.
 //!
-//! It is done by the engine's tables, as the daemon has them. Outbound: flow, flow cache (policy, state), path, sequence number,
-//! headers, lifetime, seal. Inbound: association by SPI, window, open, headers off, flow, policy and what it asks for. Each
-//! packet of a burst is of a flow drawn at random, and each flow has a policy and an association of its own.
+//! It uses the engine's tables, as the daemon does. Outbound: flow, flow cache (policy, state), path, sequence number,
+//! headers, lifetime, seal. Inbound: association by SPI, window, open, headers off, flow, policy and what it asks for.
+//! Each packet of a burst is of a flow drawn at random, and each flow has a policy and an association of its own.
 
 use crate::common::{ANY, Algorithm, BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
@@ -27,8 +27,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the project asks for: algorithm, bytes of the inner packet, ticks a packet at most, and those of DPDK 22.11's gateway
-/// on Cascade Lake.
+/// The project's aims: algorithm, bytes of the inner packet, ticks a packet at most, and the ticks of DPDK 22.11's
+/// gateway on Cascade Lake.
 const ROWS: [(&str, usize, u32, u32); 4] = [
     ("rfc4106(gcm(aes))", 64, 500, 611),
     ("rfc4106(gcm(aes))", 512, 800, 947),
@@ -38,16 +38,16 @@ const ROWS: [(&str, usize, u32, u32); 4] = [
 
 const STATES: [usize; 4] = [1, 1000, 100_000, 1_000_000];
 
-/// IPv4 and UDP headers in bytes.
+/// Length of the IPv4 and UDP headers.
 const HEADERS_LEN: usize = 28;
 
-/// How many bursts make a round.
+/// Number of bursts in a round.
 const ROUND: usize = 16;
 
-/// What is authenticated beside the text: the ESP header; in the kernel's AEADs for ESP the IV too.
+/// Length of the associated data: the ESP header, and in the kernel's AEADs for ESP the IV, too.
 const AAD: [u8; 16] = [9; 16];
 
-/// The SPIs of what leaves begin with this one, and those of what comes in.
+/// The first outbound SPI, and the first inbound one.
 const SPI: u32 = 0x1000;
 const SPI_IN: u32 = 0x8000_1000;
 
@@ -55,7 +55,7 @@ fn us() -> IpAddr {
     v4(2, 1)
 }
 
-/// The peer of a flow, and the host behind it.
+/// Returns the peer of a flow, and the host behind it.
 fn peer(flow: usize) -> IpAddr {
     Ipv4Addr::from(0x6440_0000 + flow as u32).into()
 }
@@ -64,7 +64,7 @@ fn host(flow: usize) -> Ipv4Addr {
     Ipv4Addr::from(0x0a40_0000 + flow as u32)
 }
 
-/// A key of an association.
+/// Returns the key of an association.
 fn key(flow: usize, way: u8) -> [u8; 64] {
     let mut key = [way; 64];
     key[..8].copy_from_slice(&(flow as u64).to_le_bytes());
@@ -84,17 +84,17 @@ impl Algorithm {
     }
 }
 
-/// The gateway, its peers, and bare keys.
+/// The gateway, its peers, and the bare keys.
 struct Gateway {
     data: Databases,
     peers: Sad,
     peer_ids: Vec<SaId>,
-    /// For sealing and opening: the same keys, prepared twice, so that one does not warm the other's memory.
+    /// The same keys prepared twice, for sealing and opening, so that one does not warm the cache for the other.
     bare: [Vec<AeadTfm>; 2],
     random: u64,
 }
 
-/// A network of one MTU, whose packets all go on.
+/// A network with one MTU that forwards every packet.
 struct Network;
 
 impl Paths for Network {
@@ -153,7 +153,7 @@ impl Gateway {
             match algorithm.spec {
                 TransformSpec::Aead { aead, .. } => bare_key.truncate(aead.key.len()),
                 TransformSpec::EncAuth { enc, auth, .. } => {
-                    // As `authenc` takes them: `rtattr`, length of the cipher's key, both keys.
+                    // In the form of `authenc`: `rtattr`, length of the cipher's key, both keys.
                     bare_key.truncate(8 + enc.key.len() + auth.key.len());
                     bare_key[..4].copy_from_slice(&[8, 0, 1, 0]);
                     bare_key[4..8].copy_from_slice(&(enc.key.len() as u32).to_be_bytes());
@@ -174,10 +174,10 @@ impl Gateway {
     }
 }
 
-/// Ticks of a round by what was done: out, bare seal, in, bare open.
+/// Ticks of a round by step: outbound, bare seal, inbound, bare open.
 type Ticks = [u64; 4];
 
-/// Buffers of a burst.
+/// The buffers of a burst.
 struct Bufs {
     plain: Vec<u8>,
     out: Vec<Vec<u8>>,
@@ -192,7 +192,7 @@ fn timed(sum: &mut u64, work: impl FnOnce()) {
     *sum += ticks().wrapping_sub(from);
 }
 
-/// Puts the headers of a flow into a packet that has just come in: what is sealed behind them is the last ciphertext.
+/// Writes the headers of a flow into a received packet; its payload is the last ciphertext.
 fn address(buf: &mut [u8], plain: &[u8], source: Ipv4Addr, destination: Ipv4Addr) {
     let header = &mut buf[HEADROOM..HEADROOM + HEADERS_LEN];
     header.copy_from_slice(&plain[..HEADERS_LEN]);
@@ -263,13 +263,13 @@ impl Gateway {
     }
 }
 
-/// Median and least of a list.
+/// Returns the median and the least of a list.
 fn middle(mut list: Vec<f64>) -> (f64, f64) {
     list.sort_by(f64::total_cmp);
     (list[list.len() / 2], list[0])
 }
 
-/// Times a second of the counter that [`ticks`] reads.
+/// Returns the frequency of the counter that [`ticks`] reads.
 fn tick_hz() -> f64 {
     let (from, at) = (ticks(), Instant::now());
     while at.elapsed().as_millis() < 50 {}
@@ -298,7 +298,7 @@ pub(crate) fn gateway(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
             let bare = vec![(text, tag); burst];
             let nonce_len = alg.info().iv_len;
             let mut bufs = Bufs { plain, out: buf.clone(), back: buf, bare, nonce_len };
-            // Fills the flow cache, as far as there is one flow or few.
+            // Fills the flow cache, with one or few flows.
             for _ in 0..states.div_ceil(ROUND * burst) * 6 {
                 gateway.round(&mut bufs);
             }

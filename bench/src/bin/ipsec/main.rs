@@ -1,9 +1,10 @@
-//! IPsec: bursts of 64 packets of ESP in tunnel mode sealed and opened, beside the bare call of the crypto core for the same
-//! texts, so that the engine's own share is seen: headers, padding, sequence numbers, lifetimes. Then all of a gateway's work,
-//! policies and windows included; and what it costs to find one of up to a million associations and policies, and to keep it.
+//! IPsec: seals and opens bursts of 64 packets of ESP in tunnel mode, beside bare calls of the crypto core for the same
+//! texts, which shows the engine's own share: headers, padding, sequence numbers, lifetimes. Then the whole work of a
+//! gateway, with policies and windows; and the cost of finding and keeping one of up to a million associations and
+//! policies.
 //!
-//! Packets of IPv4 over IPv4, the size is the inner packet's. `--only packets|gateway|states|policies` runs a part, `--states N`
-//! does with that many at most, `--from N` with that many at least, `--burst N` with smaller bursts.
+//! Packets are IPv4 over IPv4, and sizes are of the inner packet. `--only packets|gateway|states|policies` runs a part,
+//! `--states N` sets the largest number of states, `--from N` the least, `--burst N` the size of bursts.
 
 mod common;
 mod gateway;

@@ -1,4 +1,4 @@
-//! Each algorithm under one association, beside the bare call of the crypto core for the same texts.
+//! Each algorithm with one association, beside bare calls of the crypto core for the same texts.
 
 use crate::common::{BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const SIZES: [usize; 3] = [64, 256, 1400];
 
-/// Packets of one direction.
+/// The packets of one direction.
 enum Load {
     Seal { sad: Sad, ids: Vec<SaId>, bufs: Vec<Vec<u8>>, plain: Vec<u8>, bounds: (usize, usize) },
     Open { sad: Sad, sealed: Vec<Vec<u8>>, bufs: Vec<Vec<u8>> },
@@ -26,7 +26,8 @@ enum Load {
 }
 
 impl Load {
-    /// A burst over `states` associations; without a replay window, because the same packets are opened over and over.
+    /// Makes a burst over `states` associations, without a replay window, because the same packets are opened
+    /// repeatedly.
     fn new(
         transforms: &mut Transforms,
         spec: &TransformSpec<'_>,
@@ -55,7 +56,7 @@ impl Load {
             Load::Seal { sad, ids, bufs, plain, bounds } => {
                 let mut burst: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
                 for (buf, id) in bufs.iter_mut().zip(ids) {
-                    // The header alone is written anew: what is sealed again is the last ciphertext.
+                    // Only the header is written again; the text is the last ciphertext.
                     buf[HEADROOM..HEADROOM + 20].copy_from_slice(&plain[..20]);
                     burst.push(Outbound {
                         mtu: 1500,

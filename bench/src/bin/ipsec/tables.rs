@@ -1,4 +1,4 @@
-//! Finding and keeping associations and policies, up to a million of them.
+//! The cost of finding and keeping up to a million associations and policies.
 
 use crate::common::{ANY, BURST, v4};
 use sealane_bench::report::{Csv, option};
@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0) * 4096
@@ -78,7 +78,7 @@ pub(crate) fn associations(registry: &Arc<Registry>, csv: &mut Csv) -> Result<()
     Ok(())
 }
 
-/// How long a policy takes to find: up to a million pairs of hosts, and 16 kinds of prefixes.
+/// Measures look-ups of policies: up to a million pairs of hosts, and 16 kinds of prefixes.
 pub(crate) fn policies(csv: &mut Csv) -> Result<(), Box<dyn Error>> {
     let most = option("states").and_then(|n| n.parse().ok()).unwrap_or(1_000_000u32);
     println!(
