@@ -294,7 +294,7 @@ fn ah_of_both_families() {
                 let opened = ends.open(&[wire.clone()]).remove(0).unwrap();
                 if mode == Mode::Tunnel {
                     let ce = plain[0] >> 4 == 6;
-                    assert!(opened == plain || ce, "ECN comes from outside");
+                    assert!(opened == plain || ce, "ECN is copied from the outer header");
                 } else {
                     assert_eq!(opened[20..], plain[20..]);
                 }
@@ -493,7 +493,7 @@ fn udp_port_of_ike() {
     assert_eq!(found[0].0, Ok(Opened::Keepalive));
     assert_eq!((found[1].0, found[2].0), (Ok(Opened::Ike), Ok(Opened::Ike)));
     assert_eq!((found[3].0, &found[3].1), (Ok(Opened::Packet { ignore_checksum: true }), &plain()));
-    assert_eq!(found[4].0, Err(DropReason::Malformed), "a UDP length that lies");
+    assert_eq!(found[4].0, Err(DropReason::Malformed), "a wrong UDP length");
     // Without the socket it is ordinary UDP.
     assert_eq!(status_by(&mut ends.inn, &[wire.clone()], false, &mut Vec::new())[0].0, Ok(Opened::Clear));
     // The NAT has given the peer another port.
@@ -547,11 +547,15 @@ fn garbage_inside() {
     assert_eq!(try_it(17, b"payload"), Err(DropReason::InMode));
     assert_eq!(try_it(4, b"too short for IP"), Err(DropReason::InMode));
     assert_eq!(try_it(41, &[0x60; 39]), Err(DropReason::InMode));
-    assert_eq!(try_it(4, &[0x45; 40]), Err(DropReason::Malformed), "its length lies");
-    assert_eq!(try_it(4, &v6(IN6.0, IN6.1, 17, b"x")), Err(DropReason::Malformed), "another version than said");
+    assert_eq!(try_it(4, &[0x45; 40]), Err(DropReason::Malformed), "a wrong length");
+    assert_eq!(
+        try_it(4, &v6(IN6.0, IN6.1, 17, b"x")),
+        Err(DropReason::Malformed),
+        "another version than the next header"
+    );
     assert_eq!(try_it(59, b"dummy"), Err(DropReason::Dummy));
     assert_eq!(try_it(4, &plain()), Ok(plain()));
-    assert_eq!(try_it(4, &[]), Err(DropReason::Padding), "nothing at all");
+    assert_eq!(try_it(4, &[]), Err(DropReason::Padding), "an empty text");
     let mut piece = v4(outer.0, outer.1, b"12345678");
     (piece[6], piece[9]) = (0x20, 50);
     assert_eq!(open_by(&mut inn, &[piece], &mut Vec::new()), [Err(DropReason::Fragment)]);
@@ -579,7 +583,7 @@ fn limits_of_volume() {
     let mut ends = Ends::new(|| SaSpec { limits: bytes, ..spec(gcm(), Mode::Tunnel, true, true) });
     let sealed = ends.seal(&vec![plain(); 3]);
     assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 2, "the packet that reaches a limit is the last one");
-    assert_eq!(ends.events, [Event::HardExpire(ends.id)], "straight past the soft limit");
+    assert_eq!(ends.events, [Event::HardExpire(ends.id)], "the soft limit was skipped");
 }
 
 /// A key manager may set the usage to any value.
@@ -598,7 +602,7 @@ fn what_is_used_wraps() {
 fn limits_of_time() {
     let limits = Limits { soft_add_s: 10, hard_add_s: 20, soft_use_s: 3, hard_use_s: 500, ..Limits::NONE };
     let mut ends = Ends::new(|| SaSpec { limits, ..spec(gcm(), Mode::Tunnel, true, true) });
-    assert_eq!(ends.out.poll_timeout(), Some(1003), "as if it were used at once");
+    assert_eq!(ends.out.poll_timeout(), Some(1003), "as if it had been used at once");
     ends.wire(&plain());
     let (id, mut events) = (ends.id, Vec::new());
     ends.out.handle_timeout(1003, &mut events);
@@ -606,7 +610,7 @@ fn limits_of_time() {
     ends.out.handle_timeout(1004, &mut events);
     assert_eq!(events, [Event::SoftExpire(id)]);
     ends.out.handle_timeout(1019, &mut events);
-    assert_eq!(events.len(), 1, "told once");
+    assert_eq!(events.len(), 1, "one event only");
     ends.out.handle_timeout(1020, &mut events);
     assert_eq!(events[1..], [Event::HardExpire(id)]);
     assert_eq!(ends.seal(&[plain()]), [Err(DropReason::OutInvalid)]);
@@ -620,7 +624,7 @@ fn leases() {
     let sealed = ends.seal(&vec![plain(); 10]);
     assert_eq!(sealed.iter().filter(|r| r.is_ok()).count(), 8);
     assert_eq!(sealed[8], Err(DropReason::OutLease));
-    assert_eq!(ends.events, [Event::LeaseLow(ends.id)], "asked for when a quarter is left");
+    assert_eq!(ends.events, [Event::LeaseLow(ends.id)], "when a quarter is left");
     ends.out.renew_lease(ends.id, Lease::after(8, 8));
     assert!(ends.seal(&vec![plain(); 8]).iter().all(Result::is_ok));
     assert_eq!(ends.out.out_number(ends.id), Some(16));

@@ -337,7 +337,7 @@ fn attacks() {
             // another.
             if what == "replayed" && size == 33 && case["esn"] == true {
                 assert_eq!(found, Err(DropReason::Replayed));
-                assert_eq!(step["opened"].as_array().unwrap().len(), 1, "it was so when it was recorded");
+                assert_eq!(step["opened"].as_array().unwrap().len(), 1, "as recorded");
                 continue;
             }
             let opened = step["opened"].as_array().unwrap();

@@ -298,7 +298,7 @@ fn phases_do_what_is_done_at_once() {
             assert_eq!(a.window().top(), b.window().top());
             let counted = |sa: &Sa| sa.stat.replay + sa.stat.integrity_failed;
             assert_eq!((counted(a), a.stat.replay_window), (counted(b), b.stat.replay_window));
-            assert!(a.stat.replay > 0 && a.stat.integrity_failed > 0, "there were some");
+            assert!(a.stat.replay > 0 && a.stat.integrity_failed > 0, "some were refused");
         }
     }
 }

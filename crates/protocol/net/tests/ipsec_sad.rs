@@ -221,7 +221,7 @@ fn like_a_list() {
         }
         assert_eq!(sad.len(), list.len());
     }
-    assert!(hits.iter().all(|n| *n > 100), "every answer came up: {hits:?}");
+    assert!(hits.iter().all(|n| *n > 100), "every answer occurred: {hits:?}");
     for p in list.drain(..) {
         sad.remove(p.id).unwrap();
     }

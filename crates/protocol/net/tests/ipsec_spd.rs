@@ -245,13 +245,13 @@ fn inbound() {
     let allow = |templates: &[Template], path: &[SaId]| judge(templates, Action::Allow, Action::Allow, path, 0);
     use DropReason::{Depth, InBlock, Selector as Unselected, Template as Mismatch};
     assert_eq!(allow(&[], &[]), Ok(0));
-    assert_eq!(allow(&[], &[tunnel]), Err(Mismatch), "a tunnel that nobody asked for");
+    assert_eq!(allow(&[], &[tunnel]), Err(Mismatch), "an unexpected tunnel");
     assert_eq!(allow(&[], &[ah]), Ok(0), "transport mode may always be there");
     assert_eq!(allow(&[esp], &[tunnel]), Ok(1));
-    assert_eq!(allow(&[esp], &[]), Err(Mismatch), "in clear");
+    assert_eq!(allow(&[esp], &[]), Err(Mismatch), "unprotected");
     assert_eq!(allow(&[esp], &[ah]), Err(Mismatch));
     assert_eq!(allow(&[esp], &[other]), Err(Mismatch));
-    assert_eq!(allow(&[Template { reqid: 0, src: ANY4, ..esp }], &[other]), Ok(1), "anything will do");
+    assert_eq!(allow(&[Template { reqid: 0, src: ANY4, ..esp }], &[other]), Ok(1), "a template without constraints");
     assert_eq!(allow(&[Template { reqid: 0, ..esp }], &[other]), Err(Mismatch), "from another gateway");
     assert_eq!(allow(&[Template { spi: 1, ..esp }], &[tunnel]), Ok(1));
     assert_eq!(allow(&[Template { spi: 2, ..esp }], &[tunnel]), Err(Mismatch));
@@ -312,8 +312,8 @@ fn errors_about_inner_packets() {
     assert_eq!(judged(Dir::Fwd, &[with], None), Err(DropReason::Selector));
     assert_eq!(judged(Dir::Fwd, &[without], Some(&about)), Err(DropReason::Selector));
     assert_eq!(judged(Dir::Fwd, &[with], Some(&Flow { proto: 6, ..about })), Err(DropReason::Selector));
-    assert_eq!(judged(Dir::In, &[with], Some(&about)), Err(DropReason::InNoPolicy), "only what is forwarded");
-    assert_eq!(judged(Dir::Fwd, &[], Some(&about)), Err(DropReason::Template), "in clear, but the policy protects");
+    assert_eq!(judged(Dir::In, &[with], Some(&about)), Err(DropReason::InNoPolicy), "only for forwarded packets");
+    assert_eq!(judged(Dir::Fwd, &[], Some(&about)), Err(DropReason::Template), "unprotected, but the policy protects");
     // Outbound: the policy has the flag.
     let mut events = Vec::new();
     for (icmp, protects) in [(false, false), (true, true)] {
@@ -400,12 +400,12 @@ fn a_state_for_each_cpu() {
     let through = |sa| Ok(Decision::Protect(id, [sa].into_iter().collect()));
     assert_eq!(way(&mut sad, 3, &mut events), Err(DropReason::OutNoState));
     let Event::Acquire { state: larval, .. } = events[0] else { panic!("{events:?}") };
-    assert_eq!(sad.get(larval).unwrap().cpu, None, "the first is for all");
+    assert_eq!(sad.get(larval).unwrap().cpu, None, "the first request is for every CPU");
     sad.remove(larval);
     let all = sad.add(state(Mode::Tunnel, Proto::Esp, 1)).unwrap();
     events.clear();
     for _ in 0..3 {
-        assert_eq!(way(&mut sad, 3, &mut events), through(all), "meanwhile");
+        assert_eq!(way(&mut sad, 3, &mut events), through(all), "until the CPU has its own");
         assert_eq!(way(&mut sad, 4, &mut events), through(all));
     }
     let asked: Vec<Option<u32>> = events
@@ -415,7 +415,7 @@ fn a_state_for_each_cpu() {
             _ => panic!("{event:?}"),
         })
         .collect();
-    assert_eq!(asked, [Some(3), Some(4)], "once each");
+    assert_eq!(asked, [Some(3), Some(4)], "one request each");
     let third = sad.add(SaSpec { cpu: Some(3), ..state(Mode::Tunnel, Proto::Esp, 2) }).unwrap();
     assert_eq!(way(&mut sad, 3, &mut events), through(third));
     assert_eq!(way(&mut sad, 4, &mut events), through(all));

@@ -91,7 +91,7 @@ macro_rules! attributes {
             /// Reads the attribute of this type; `None` for a type that this version does not know.
             ///
             /// # Errors
-            /// When the payload does not hold what it says it does.
+            /// If the payload contradicts itself, for instance in a length.
             pub(super) fn read(family: AttrSpace, type_: u16, bytes: &[u8]) -> Result<Option<Self>, Reject> {
                 Ok(Some(match (family, type_) {
                     $((AttrSpace::Xfrm, $const) => Attribute::$variant(Payload::read(type_, bytes)?),)*
@@ -133,7 +133,7 @@ macro_rules! attributes {
 
         impl Attributes<'_> {
             $(
-                #[doc = concat!("[`", stringify!($const), "`].\n\n# Errors\nWhen its payload does not hold what it says it does.")]
+                #[doc = concat!("[`", stringify!($const), "`].\n\n# Errors\nIf its payload contradicts itself, for instance in a length.")]
                 pub fn $getter(&self) -> Result<Option<$type>, Reject> {
                     self.0.raw($const).map(|bytes| Payload::read($const, bytes)).transpose()
                 }

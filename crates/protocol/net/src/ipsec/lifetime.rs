@@ -117,7 +117,7 @@ mod tests {
             "use counts from now as long as there is none"
         );
         assert_eq!(limits.time(&unused, false, 1050), (Age::Soft, Some(1060)));
-        assert_eq!(limits.time(&unused, true, 1050), (Age::Young, Some(1060)), "told already");
+        assert_eq!(limits.time(&unused, true, 1050), (Age::Young, Some(1060)), "the key manager knows already");
         assert_eq!(limits.time(&unused, false, 1060), (Age::Hard, None));
         let used = Usage { use_time_s: 1005, ..unused };
         assert_eq!(limits.time(&used, false, 1014), (Age::Young, Some(1015)));

@@ -75,8 +75,8 @@ impl<'b> Inbound<'b> {
     ///
     /// The verdict is the same as for a packet with these headers. An opened packet has headers of its own; anything
     /// that is not IPsec stays a payload. Tunnel mode needs no headroom, so the payload can be opened where it was
-    /// received. Other modes write a header in front: this always fits with
-    /// [`OPEN_HEADROOM`](crate::ipsec::packet::OPEN_HEADROOM), and over IPv4 also without. Otherwise the packet is
+    /// received. Other modes write a header in front: it always fits with
+    /// [`OPEN_HEADROOM`](crate::ipsec::packet::OPEN_HEADROOM), and an IPv4 header also without. Otherwise the packet is
     /// dropped ([`DropReason::NoRoom`]). [`Sad::has_only_tunnels`] says whether any association is in another mode.
     #[must_use]
     pub fn described(payload: Packet<'b>, outer: OuterHeader) -> Self {

@@ -340,8 +340,8 @@ impl Spd {
         self.changes
     }
 
-    /// Counts a change even if nothing changed: a flush of an empty database, for example, is news to whoever follows
-    /// it.
+    /// Counts a change even if nothing changed: a flush of an empty database, for example, must be
+    /// followed by those who derive rules from it.
     pub fn confirm(&mut self) {
         self.changes += 1;
     }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use core::net::{IpAddr, SocketAddr};
