@@ -15,6 +15,7 @@ pub mod clock;
 pub mod cpu;
 pub mod esp;
 pub mod ethtool;
+pub mod fast_path;
 pub mod frames;
 pub mod gone;
 pub mod hops;

@@ -18,6 +18,7 @@ use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::Packet;
 use sealane_sys::esp::{RawEsp, Received};
+use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle, TICK};
 use sealane_sys::link;
 use sealane_sys::nft::ingress::{EspWay, IngressTable};
 use sealane_sys::poll::ready;
@@ -30,28 +31,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The most devices with a ring.
 pub(crate) const MAX_DEVICES: usize = 8;
 /// The most states that take it.
-const MAX_WAYS: usize = 1024;
-/// A state is worth it from this many authentic packets in [`WINDOW`] on.
-const WORTH: u32 = 64;
-/// For how long packets are counted.
-const WINDOW: Duration = Duration::from_millis(100);
-/// States that are counted at a time.
-const MAX_COUNTED: usize = 4096;
-/// How often it is looked who still needs it.
-const TICK: Duration = Duration::from_secs(1);
-/// A state that had fewer packets than [`WORTH`] for so many ticks goes back to the sockets.
-const IDLE_TICKS: u8 = 10;
+const MAX_FLOWS: usize = 1024;
 /// So many ticks with packets of which none is authentic do as well.
 const STRANGE_TICKS: u8 = 2;
 /// Of so many packets some must have come by the sockets too.
 const UNSEEN: u32 = 2048;
-/// For how long a state or device is left alone that could not have it.
-const RETRY: Duration = Duration::from_secs(60);
 /// Bursts that a ring or a socket may hold when a state changes its way.
 const MAX_HELD: usize = 512;
 /// Packets of one look at a ring from which on more are expected.
@@ -64,7 +53,7 @@ const TURN: usize = 2;
 struct Activity {
     /// Authentic packets since the last tick.
     packets: u32,
-    idle_ticks: u8,
+    idle: Idle,
     /// Authentic packets since one came by a socket.
     unseen: u32,
     /// Whether there were packets since the last tick, authentic or not.
@@ -144,14 +133,13 @@ pub(crate) struct FastIn {
     /// The mark of packets that come both ways.
     mark: u32,
     shard: Shard,
-    counted: HashMap<EspWay, u32>,
-    window: Instant,
+    demand: Demand<EspWay>,
     wanted: Vec<EspWay>,
     devices: BTreeMap<u32, Device>,
     ways: HashMap<EspWay, Activity>,
     /// States that filters hold back, and devices that cannot have it.
-    barred: HashMap<EspWay, Instant>,
-    unable: HashMap<u32, Instant>,
+    barred: Barred<EspWay>,
+    unable: Barred<u32>,
     changing: Changing,
     ticked: Instant,
     /// Packets that did not fit into rings which are gone.
@@ -194,13 +182,12 @@ impl FastIn {
             away: None,
             mark,
             shard,
-            counted: HashMap::new(),
-            window: now,
+            demand: Demand::new(now),
             wanted: Vec::new(),
             devices: BTreeMap::new(),
             ways: HashMap::new(),
-            barred: HashMap::new(),
-            unable: HashMap::new(),
+            barred: Barred::default(),
+            unable: Barred::default(),
             changing: Changing::Not,
             ticked: now,
             drops: 0,
@@ -236,18 +223,10 @@ impl FastIn {
 
     /// Counts an authentic packet that a raw socket gave.
     pub(crate) fn count(&mut self, way: EspWay, now: Instant) {
-        if now.duration_since(self.window) > WINDOW {
-            self.window = now;
-            self.counted.clear();
-        }
-        let full = self.counted.len() >= MAX_COUNTED && !self.counted.contains_key(&way);
-        if full || self.unable.contains_key(&way.device) || way.destination.is_multicast() {
+        if self.unable.contains(&way.device) || way.destination.is_multicast() || !self.demand.count(way, now) {
             return;
         }
-        let packets = self.counted.entry(way).or_insert(0);
-        *packets += 1;
-        let free = self.ways.len() < MAX_WAYS && !self.ways.contains_key(&way) && !self.barred.contains_key(&way);
-        if packets.is_multiple_of(WORTH) && free {
+        if self.ways.len() < MAX_FLOWS && !self.ways.contains_key(&way) && !self.barred.contains(&way) {
             self.wanted.push(way);
         }
     }
@@ -255,7 +234,7 @@ impl FastIn {
     /// Makes the rule for a state, whose packets so far are in the sockets; where its device is not open, that is begun, and it
     /// has to come again. From here on the numbers of its packets are noted.
     fn begin(&mut self, way: EspWay, now: Instant) -> bool {
-        if self.ways.contains_key(&way) || self.unable.contains_key(&way.device) {
+        if self.ways.contains_key(&way) || self.unable.contains(&way.device) {
             return false;
         }
         let Some(device) = self.devices.get_mut(&way.device) else {
@@ -265,7 +244,7 @@ impl FastIn {
         let Some(table) = &mut self.table else { return false };
         skip(&mut device.ring);
         if table.take(way, true).is_err() {
-            self.unable.insert(way.device, now);
+            self.unable.insert(way.device, (), now);
             return false;
         }
         self.ways.insert(way, Activity::default());
@@ -312,7 +291,7 @@ impl FastIn {
                 self.devices.insert(index, Device { ring, idle_ticks: 0, truncated: false, failed: false });
             }
             Some((index, Err(_))) => {
-                self.unable.insert(index, now);
+                self.unable.insert(index, (), now);
             }
             None => {}
         }
@@ -321,8 +300,8 @@ impl FastIn {
     /// Who is to go back to the sockets: idle, held back by filters, or of a device or address that is not there any more.
     fn tick(&mut self, now: Instant, is_local: impl Fn(IpAddr) -> bool) -> Vec<EspWay> {
         self.ticked = now;
-        self.barred.retain(|_, since| now.duration_since(*since) < RETRY);
-        self.unable.retain(|_, since| now.duration_since(*since) < RETRY);
+        self.barred.expire(now);
+        self.unable.expire(now);
         let (ways, barred) = (&mut self.ways, &mut self.barred);
         for (index, device) in &mut self.devices {
             device.truncated |= link::facts(*index).is_ok_and(|now| now.mtu > device.ring.max_packet());
@@ -330,17 +309,17 @@ impl FastIn {
         }
         let unfit: Vec<u32> = self.devices.iter().filter(|(_, d)| d.is_unfit()).map(|(index, _)| *index).collect();
         let leaving = ways.iter_mut().filter_map(|(way, activity)| {
-            activity.idle_ticks = if activity.packets < WORTH { activity.idle_ticks + 1 } else { 0 };
+            let idle = activity.idle.tick(activity.packets);
             // A state that we have no more may be another's now, which the rule must not keep its packets from.
             let strange = activity.any && activity.packets == 0;
             activity.strange_ticks = if strange { activity.strange_ticks + 1 } else { 0 };
             (activity.packets, activity.any) = (0, false);
             let held = activity.unseen > UNSEEN;
             if held {
-                barred.insert(*way, now);
+                barred.insert(*way, (), now);
             }
-            let idle = activity.idle_ticks > IDLE_TICKS || activity.strange_ticks >= STRANGE_TICKS;
-            (held || idle || unfit.contains(&way.device) || !is_local(way.destination)).then_some(*way)
+            let strange = activity.strange_ticks >= STRANGE_TICKS;
+            (held || idle || strange || unfit.contains(&way.device) || !is_local(way.destination)).then_some(*way)
         });
         leaving.collect()
     }

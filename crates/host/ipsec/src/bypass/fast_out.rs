@@ -6,6 +6,7 @@
 //! through the stack.
 
 use crate::data::counters::Counters;
+use sealane_sys::fast_path::LearntLink;
 use sealane_sys::frames::Frames;
 use sealane_sys::link;
 use sealane_sys::nft::Marks;
@@ -15,13 +16,11 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How long a link header is good: then the stack is asked again, whose routes, neighbours and rules may have changed.
-const FRESH: Duration = Duration::from_millis(100);
-/// A way is worth it that has so many packets in that time.
-const WORTH: u32 = 16;
-/// Ways that are remembered.
-const MAX_WAYS: usize = 4096;
-/// How often it is looked for what nobody uses any more.
+/// The stack is asked for a flow with at least this many packets within [`FRESH`](sealane_sys::fast_path::FRESH).
+const WORTH_ASKING: u32 = 16;
+/// The most flows that are remembered.
+const MAX_FLOWS: usize = 4096;
+/// Unused flows and sockets are looked for at this interval.
 const TIDY: Duration = Duration::from_secs(10);
 
 const ESP: u8 = 50;
@@ -29,7 +28,7 @@ const AH: u8 = 51;
 
 /// What filters and routes can tell packets apart by, beside their length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Way {
+struct OuterFlow {
     /// Source and destination, IPv4's in the first four bytes of each.
     ends: [[u8; 16]; 2],
     v6: bool,
@@ -39,7 +38,7 @@ struct Way {
     spi: u32,
 }
 
-impl Way {
+impl OuterFlow {
     /// Of a packet of IPv4 without options or IPv6 without extension headers that is no fragment; none of others.
     fn of(packet: &[u8]) -> Option<Self> {
         let mut ends = [[0; 16]; 2];
@@ -65,7 +64,7 @@ impl Way {
             _ => return None,
         };
         let spi = u32::from_be_bytes(*packet.get(spi_at..)?.first_chunk()?);
-        Some(Way { ends, v6, protocol, dscp, spi })
+        Some(OuterFlow { ends, v6, protocol, dscp, spi })
     }
 }
 
@@ -85,31 +84,28 @@ fn front(packet: &[u8]) -> Option<Front> {
     Some(front)
 }
 
-/// What is known of a way.
+/// What is known of a flow.
 struct Known {
-    /// Since when packets are counted, and the link header is believed.
-    since: Instant,
+    /// Packets since the link header was asked for, or could have been.
     packets: u32,
-    /// The packet that the stack was asked with.
-    asked: Option<Front>,
-    /// Device and link header.
-    link: Option<(u32, [u8; LINK_HEADER_LEN])>,
+    /// The device and its link header.
+    link: LearntLink<Front, (u32, [u8; LINK_HEADER_LEN])>,
 }
 
-/// The ways of one data path.
+/// The outbound fast path of one worker.
 pub(crate) struct FastOut {
     marks: Marks,
-    ways: HashMap<Way, Known>,
-    /// Devices with a socket; none where there cannot be one.
+    flows: HashMap<OuterFlow, Known>,
+    /// Devices with a socket; `None` where there cannot be one.
     devices: HashMap<u32, Option<Frames>>,
     tidied: Instant,
 }
 
 impl FastOut {
-    /// Without any; `raw` is what packets go through the stack by. None where the kernel is too old.
+    /// Starts without any flows. Packets go through the stack by `raw`. `None` where the kernel is too old.
     pub(crate) fn new(raw: &Raw, marks: Marks) -> Option<Self> {
         raw.keep_frames().ok()?;
-        Some(FastOut { marks, ways: HashMap::new(), devices: HashMap::new(), tidied: Instant::now() })
+        Some(FastOut { marks, flows: HashMap::new(), devices: HashMap::new(), tidied: Instant::now() })
     }
 
     /// Sends packets of one family in their order.
@@ -117,12 +113,12 @@ impl FastOut {
         let mut sent = Sent::default();
         let mut rest = packets;
         while let Some(first) = rest.first() {
-            let way = Way::of(first);
-            let len = 1 + rest[1..].iter().take_while(|packet| Way::of(packet) == way).count();
+            let flow = OuterFlow::of(first);
+            let len = 1 + rest[1..].iter().take_while(|packet| OuterFlow::of(packet) == flow).count();
             let (group, others) = rest.split_at(len);
             rest = others;
-            let one = match way {
-                Some(way) => self.send_way(way, raw, group, counters, now),
+            let one = match flow {
+                Some(flow) => self.send_flow(flow, raw, group, counters, now),
                 None => raw.send(group, 0, false),
             };
             sent.taken += one.taken;
@@ -130,42 +126,42 @@ impl FastOut {
         }
         if now.duration_since(self.tidied) > TIDY {
             self.tidied = now;
-            self.ways.retain(|_, known| now.duration_since(known.since) < TIDY);
-            let ways = &self.ways;
-            self.devices.retain(|device, _| ways.values().any(|w| w.link.is_some_and(|link| link.0 == *device)));
+            self.flows.retain(|_, known| now.duration_since(known.link.since()) < TIDY);
+            let flows = &self.flows;
+            self.devices
+                .retain(|device, _| flows.values().any(|f| f.link.header().is_some_and(|link| link.0 == *device)));
         }
         sent
     }
 
-    fn send_way(&mut self, way: Way, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
-        if self.ways.len() >= MAX_WAYS && !self.ways.contains_key(&way) {
+    fn send_flow(&mut self, flow: OuterFlow, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
+        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&flow) {
             return raw.send(packets, 0, false);
         }
-        let new = || Known { since: now, packets: 0, asked: None, link: None };
-        let known = self.ways.entry(way).or_insert_with(new);
+        let new = |asked| Known { packets: 0, link: LearntLink::new(asked, now) };
+        let known = self.flows.entry(flow).or_insert_with(|| new(None));
         let mut rest = packets;
         let mut sent = Sent::default();
-        if now.duration_since(known.since) > FRESH {
-            let worth = known.packets >= WORTH;
+        if known.link.is_stale(now) {
+            let asked = if known.packets >= WORTH_ASKING { front(packets[0]) } else { None };
             // The old header is not used any more while the new one is asked for: a new answer, or none.
-            *known = new();
-            if worth && let Some(front) = front(packets[0]) {
-                known.asked = Some(front);
+            *known = new(asked);
+            if asked.is_some() {
                 let (first, others) = packets.split_at(1);
                 sent = raw.send(first, 0, true);
                 rest = others;
-                raw.frames(way.v6, |device, frame| self.learn(device, frame));
+                raw.frames(flow.v6, |device, frame| self.learn(device, frame));
             }
         }
-        let Some(known) = self.ways.get_mut(&way) else { return sent };
+        let Some(known) = self.flows.get_mut(&flow) else { return sent };
         known.packets = known.packets.saturating_add(packets.len() as u32);
-        let by = known.link.and_then(|(device, header)| Some((self.devices.get(&device)?.as_ref()?, header)));
+        let by = known.link.header().and_then(|(device, header)| Some((self.devices.get(device)?.as_ref()?, header)));
         let more = match by {
             Some((frames, header)) => {
-                let more = frames.send(&header, rest);
+                let more = frames.send(header, rest);
                 if more.refused > 0 {
                     // The device may be gone, or carry less.
-                    known.link = None;
+                    known.link.forget();
                 }
                 counters.fast_out.fetch_add(more.taken as u64, Relaxed);
                 more
@@ -187,14 +183,14 @@ impl FastOut {
         if header[12..] != (protocol as u16).to_be_bytes() || device == 0 {
             return;
         }
-        let Some(known) = Way::of(packet).and_then(|way| self.ways.get_mut(&way)) else { return };
-        if known.asked.is_none() || known.asked != front(packet) {
+        let Some(known) = OuterFlow::of(packet).and_then(|flow| self.flows.get_mut(&flow)) else { return };
+        if !front(packet).is_some_and(|front| known.link.is_answered_by(&front)) {
             return;
         }
         let marks = self.marks;
         let open = || link::facts(device).is_ok_and(|f| f.ethernet).then(|| Frames::open(device, marks).ok()).flatten();
         if self.devices.entry(device).or_insert_with(open).is_some() {
-            known.link = Some((device, *header));
+            known.link.learn((device, *header));
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use sealane_abi::netlink as nl;
 use sealane_sys::esp::RawEsp;
+use sealane_sys::fast_path::FRESH;
 use sealane_sys::netlink::{Messages, Socket};
 use sealane_sys::netns::Netns;
 use sealane_sys::shard::Shard;
@@ -92,7 +93,7 @@ impl Bench {
 }
 
 #[test]
-fn a_busy_way_goes_past_the_stack() {
+fn a_busy_flow_goes_past_the_stack() {
     let Some(mut bench) = Bench::new("xfrm::fast_out") else { return };
     for v6 in [false, true] {
         assert_eq!(bench.burst(v6, 4), 0, "few packets are not worth it");
@@ -109,7 +110,8 @@ fn the_neighbour_and_the_device_change() {
     bench.burst(false, 20);
     assert_eq!(bench.burst(false, 20), 19);
     // Another address on the link: the frames go to it at once after the stack has been asked.
-    let link = |bench: &Bench| bench.out.ways.values().next().and_then(|known| known.link).expect("a link");
+    let link =
+        |bench: &Bench| bench.out.flows.values().next().and_then(|known| known.link.header().copied()).expect("a link");
     let before = link(&bench);
     let index = bench
         .a
@@ -136,21 +138,21 @@ fn the_neighbour_and_the_device_change() {
     let Bench { a, raw, out, counters, now, .. } = &mut bench;
     let sent = a.run(|| Ok(out.send(raw, &[&packet], counters, *now))).expect("sent");
     assert_eq!((sent.taken, sent.refused), (0, 1));
-    assert!(out.ways.values().all(|known| known.link.is_none()));
+    assert!(out.flows.values().all(|known| known.link.header().is_none()));
 }
 
 #[test]
 fn what_is_no_esp_and_what_was_changed_on_the_way_is_not_learnt_from() {
     let packet = esp(false, 1);
-    let way = Way::of(&packet).expect("a way");
-    assert_eq!((way.protocol, way.spi), (ESP, 0x1001));
+    let flow = OuterFlow::of(&packet).expect("a flow");
+    assert_eq!((flow.protocol, flow.spi), (ESP, 0x1001));
     for (at, value) in [(6, 0x20), (7, 1), (9, 17), (0, 0x46)] {
         let mut other = packet.clone();
         other[at] = value;
-        assert_eq!(Way::of(&other), None, "{at}");
+        assert_eq!(OuterFlow::of(&other), None, "{at}");
     }
     for len in 0..24 {
-        assert_eq!(Way::of(&packet[..len]), None, "{len}");
+        assert_eq!(OuterFlow::of(&packet[..len]), None, "{len}");
     }
     // The stack writes identification and checksum; whoever changes something else has rules of his own.
     let mut same = packet.clone();
