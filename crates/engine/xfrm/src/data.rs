@@ -235,6 +235,8 @@ impl Tables<'_> {
         self.sad.warm(ways.firsts());
         let mut rest = &mut packets[..];
         let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false));
+        // All packets of a burst leave in the same way.
+        let mut by_socket = false;
         for (at, run) in runs.iter().take(BURST).enumerate() {
             let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
             rest = others;
@@ -250,6 +252,9 @@ impl Tables<'_> {
                 let later =
                     transport && matches!(out.packet.bytes(), [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != 6);
                 (out.sa, out.mtu) = (sa, if later { 0 } else { mtu });
+                // Nothing can be put around a packet whose headers are only described.
+                by_socket |= out.by_socket;
+                out.by_socket &= bundle.len() <= 1;
             }
             if self.owner == Owner::Device && mtu != 0 {
                 self.check_length(these, sa, mtu);
@@ -259,6 +264,7 @@ impl Tables<'_> {
             seal::seal(self.sad, packets, self.now_s, self.events);
             each(runs, ways, packets, |bundle, out| {
                 (out.sa, out.mtu) = (bundle.get(layer).copied().unwrap_or(SaId::NONE), 0);
+                out.by_socket |= by_socket && layer + 1 == bundle.len();
             });
         }
         if depth > 0 {
