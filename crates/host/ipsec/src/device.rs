@@ -15,8 +15,9 @@ mod kernel;
 pub(crate) mod mirror;
 mod packet;
 
-use crate::control::path::{DataPath, Shared};
+use crate::control::path::DataPath;
 use crate::control::policies::Lead;
+use crate::data::shared::Shared;
 use mirror::Mirror;
 use sealane_config::{DeviceKind, OffloadDevice};
 use sealane_engine_xfrm::device as engine;

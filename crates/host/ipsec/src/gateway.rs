@@ -27,15 +27,19 @@ mod taken;
 mod ways;
 mod worker;
 
-use crate::control::path::Shared;
+use crate::data::ports::Ports;
+use crate::data::receiver::most_udp;
 use crate::data::routes::Routes;
+use crate::data::shared::Shared;
+use crate::data::sockets::Sockets;
+use crate::data::stack::Stack;
+use crate::data::tables::{Scope, Tables};
+use crate::data::wire::Wire;
 use lead::{Lead, State};
 use parking_lot::Mutex;
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
-use sealane_sys::nft::Marks;
 use sealane_sys::poll::Waker;
-use sealane_sys::raw::Raw;
 use sealane_sys::route::Narrow;
 use sealane_sys::tun::Tun;
 use std::io;
@@ -138,10 +142,12 @@ impl Gateway {
         let workers = netns.run(|| {
             let narrow = Arc::new(Mutex::new(Narrow::new(0, tun.index())?));
             let worker = |index| {
-                let out = Raw::open(Marks::new(exempt))?;
-                out.ignore_learnt_mtu()?;
-                let routes = Routes::new(Some(narrow.clone()), exempt)?;
-                Ok(Worker::new(&common, index, lead.take(), out, routes, tun.try_clone()?))
+                // For sending any socket of the port will do.
+                let sockets: Sockets = shared.sockets.get(index).cloned().unwrap_or_default();
+                let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), true);
+                let tx = Wire::open(shared, &sockets, ports, false)?;
+                let tables = Tables::new(Scope::Stack, Routes::new(Some(narrow.clone()), exempt)?);
+                Ok(Worker::new(&common, index, lead.take(), tx, Stack::new(tun.try_clone()?), tables))
             };
             let mut workers: Vec<Worker> = (0..count).map(worker).collect::<io::Result<_>>()?;
             workers.iter_mut().for_each(Worker::begin);

@@ -9,73 +9,18 @@
 //! The interface stays when we die, so that what is routed to it goes nowhere else.
 
 use crate::control::path::DataPath;
-use crate::data::join::{Joins, Kept};
+use crate::data::gates::Gate;
+use crate::data::join::Unfinished;
 use crate::data::worker::{Post, Worker};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use sealane_config::XfrmInterface;
-use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::tun::Tun;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-
-/// Where what has come through states with an interface id comes out.
-struct Gate {
-    name: String,
-    if_id: u32,
-    to: Mutex<(Tun, Kept)>,
-}
-
-/// Those of all interfaces of a namespace.
-#[derive(Default)]
-pub(super) struct Gates {
-    list: RwLock<Vec<Arc<Gate>>>,
-    any: AtomicBool,
-}
-
-impl Gates {
-    /// Whether there are any. Who is wrong about it for a burst only holds tables longer.
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, gates: Vec<Arc<Gate>>) {
-        let mut list = self.list.write();
-        self.any.store(!gates.is_empty(), Ordering::Relaxed);
-        *list = gates;
-    }
-
-    /// The names of the interfaces.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.list.read().iter().map(|gate| gate.name.clone()).collect()
-    }
-
-    /// Their interface ids.
-    pub(super) fn if_ids(&self) -> Vec<u32> {
-        self.list.read().iter().map(|gate| gate.if_id).collect()
-    }
-
-    /// Gives opened packets of interfaces to the stack; how many it did not take, or are of none.
-    pub(super) fn deliver(&self, packets: &[Inbound<'_>]) -> u64 {
-        let list = self.list.read();
-        let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet { .. })) && packet.if_id != 0;
-        let all = || packets.iter().filter(opened);
-        let mut lost = all().filter(|packet| !list.iter().any(|gate| gate.if_id == packet.if_id)).count() as u64;
-        for gate in list.iter().filter(|gate| all().any(|packet| packet.if_id == gate.if_id)) {
-            let (tun, kept) = &mut *gate.to.lock();
-            let mut joins = Joins::new(kept);
-            for packet in all().filter(|packet| packet.if_id == gate.if_id) {
-                lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
-            }
-            // Several threads have packets for it: none knows what comes next.
-            lost += u64::from(joins.finish(false, tun).is_err());
-        }
-        lost
-    }
-}
 
 /// An interface that is there.
 struct Interface {
@@ -89,7 +34,7 @@ impl Interface {
     fn start(config: &XfrmInterface, netns: &Netns, data: &DataPath) -> io::Result<Self> {
         let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
         let tun = netns.run(|| Tun::open_kept(&config.name))?;
-        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Kept::new())));
+        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Unfinished::new())));
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name) = (netns.try_clone()?, config.name.clone());

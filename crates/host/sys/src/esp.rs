@@ -4,7 +4,7 @@ use super::cbpf::{NEXT, Program, Size};
 use super::shard::{Shard, peer, reckon};
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
-use sealane_net::wire::walk::address_pair;
+use sealane_net::wire::outer::OuterHeader;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -36,19 +36,6 @@ const CONTROL_LEN: usize = 512;
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-/// What stands around ESP, beside ports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Around {
-    /// Who sent it, or is to seem to.
-    pub source: IpAddr,
-    /// Whom it is for.
-    pub destination: IpAddr,
-    /// TOS, or traffic class.
-    pub tos: u8,
-    /// TTL, or hop limit.
-    pub ttl: u8,
-}
-
 /// What one read gave.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
@@ -58,8 +45,8 @@ pub struct Received {
     pub segment: usize,
     /// The other port; 0 without UDP.
     pub port: u16,
-    /// Addresses and the like.
-    pub around: Around,
+    /// The headers in front, without ports.
+    pub outer: OuterHeader,
     /// The type of the extension header that it begins with, of packets of AH over IPv6.
     pub first: Option<u8>,
     /// The device that it came by; 0 where that is not known.
@@ -222,14 +209,15 @@ impl UdpEsp {
         receive(self.fd.as_fd(), buf)
     }
 
-    /// Sends datagrams of one length but the last.
+    /// Sends datagrams of one length but the last, with these headers. The source port is the socket's own.
     ///
     /// # Errors
     /// The kernel's: `EMSGSIZE` when they are longer than the path's MTU.
     ///
     /// # Panics
     /// When there are more than [`MAX_SEGMENTS`].
-    pub fn send(&self, around: &Around, port: u16, datagrams: &[&[u8]], fragments: bool) -> io::Result<()> {
+    pub fn send(&self, outer: &OuterHeader, datagrams: &[&[u8]]) -> io::Result<()> {
+        let fragments = !outer.dont_fragment;
         // Several threads send by it.
         let mut now = self.fragments.lock();
         if *now != fragments {
@@ -237,7 +225,7 @@ impl UdpEsp {
             *now = fragments;
         }
         let segment = (datagrams.len() > 1).then(|| datagrams[0].len() as u16);
-        send(self.fd.as_fd(), around, port, datagrams, segment)
+        send(self.fd.as_fd(), outer, datagrams, segment)
     }
 }
 
@@ -325,9 +313,9 @@ impl RawEsp {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn send_fragmented(&self, around: &Around, payload: &[u8]) -> io::Result<()> {
+    pub fn send_fragmented(&self, outer: &OuterHeader, payload: &[u8]) -> io::Result<()> {
         allow_fragments(self.fd.as_fd(), self.v6, true)?;
-        send(self.fd.as_fd(), around, 0, &[payload], None)
+        send(self.fd.as_fd(), &OuterHeader { ports: None, ..*outer }, &[payload], None)
     }
 }
 
@@ -353,27 +341,27 @@ unsafe fn push<T: Copy>(control: &mut Control, len: usize, level: i32, kind: i32
     }
 }
 
-fn send(fd: BorrowedFd<'_>, around: &Around, port: u16, pieces: &[&[u8]], segment: Option<u16>) -> io::Result<()> {
-    let (mut to, to_len) = address(around.destination, port);
+fn send(fd: BorrowedFd<'_>, outer: &OuterHeader, pieces: &[&[u8]], segment: Option<u16>) -> io::Result<()> {
+    let (mut to, to_len) = address(outer.destination, outer.ports.map_or(0, |(_, destination)| destination));
     let mut control = Control([0; CONTROL_LEN]);
     let mut len = 0;
     // SAFETY: five messages of at most 40 bytes each.
     unsafe {
-        match around.source {
+        match outer.source {
             IpAddr::V4(source) => {
                 let addr = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
                 let none = libc::in_addr { s_addr: 0 };
                 let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: addr, ipi_addr: none };
                 len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TOS, i32::from(around.tos));
-                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TTL, i32::from(around.ttl));
+                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TOS, i32::from(outer.tos));
+                len = push(&mut control, len, libc::IPPROTO_IP, libc::IP_TTL, i32::from(outer.ttl));
             }
             IpAddr::V6(source) => {
                 let addr = libc::in6_addr { s6_addr: source.octets() };
                 let info = libc::in6_pktinfo { ipi6_addr: addr, ipi6_ifindex: 0 };
                 len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
-                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(around.tos));
-                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, i32::from(around.ttl));
+                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, i32::from(outer.tos));
+                len = push(&mut control, len, libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, i32::from(outer.ttl));
             }
         }
         if let Some(segment) = segment {
@@ -437,7 +425,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
             (IpAddr::from(from.v4.sin_addr.s_addr.to_ne_bytes()), u16::from_be(from.v4.sin_port))
         }
     };
-    let mut around = Around { source, destination: source, tos: 0, ttl: 64 };
+    let mut outer = OuterHeader { source, destination: source, tos: 0, ttl: 64, dont_fragment: false, ports: None };
     let (mut len, mut segment) = (len, len);
     let (mut first, mut extensions) = (None, ArrayVec::<u8, MAX_EXTENSIONS>::new());
     let (mut device, mut mark) = (0, 0);
@@ -449,19 +437,19 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
             match ((*at).cmsg_level, (*at).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    around.destination = IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                    outer.destination = IpAddr::from(info.ipi_addr.s_addr.to_ne_bytes());
                     device = info.ipi_ifindex as u32;
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    around.destination = IpAddr::from(info.ipi6_addr.s6_addr);
+                    outer.destination = IpAddr::from(info.ipi6_addr.s6_addr);
                     device = info.ipi6_ifindex;
                 }
-                (libc::IPPROTO_IP, libc::IP_TOS) => around.tos = data.read(),
+                (libc::IPPROTO_IP, libc::IP_TOS) => outer.tos = data.read(),
                 (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-                    around.ttl = data.cast::<i32>().read_unaligned() as u8;
+                    outer.ttl = data.cast::<i32>().read_unaligned() as u8;
                 }
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => around.tos = data.cast::<i32>().read_unaligned() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => outer.tos = data.cast::<i32>().read_unaligned() as u8,
                 (libc::SOL_SOCKET, libc::SO_MARK) => mark = data.cast::<u32>().read_unaligned(),
                 (libc::IPPROTO_IPV6, kind @ (IPV6_HOPOPTS | IPV6_RTHDR | IPV6_DSTOPTS)) => {
                     let len = (*at).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
@@ -485,15 +473,5 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
         len += extensions.len();
         segment = len;
     }
-    Ok(Some(Received { len, segment: segment.max(1), port, around, first, device, mark }))
-}
-
-/// What stands around the payload of a packet that is sent.
-pub fn around(packet: &[u8]) -> Option<Around> {
-    let (source, destination) = address_pair(packet).ok()?;
-    let (tos, ttl) = match source {
-        IpAddr::V4(_) => (packet[1], packet[8]),
-        IpAddr::V6(_) => (packet[0] << 4 | packet[1] >> 4, packet[7]),
-    };
-    Some(Around { source, destination, tos, ttl })
+    Ok(Some(Received { len, segment: segment.max(1), port, outer, first, device, mark }))
 }

@@ -98,8 +98,9 @@ mod tests {
     /// A packet of a peer, or of an SPI, arrives at the socket of its worker, and at no other.
     #[test]
     fn the_kernel_reckons_as_we_do() {
-        use crate::esp::{self, Around, RawEsp, UdpEsp};
+        use crate::esp::{self, RawEsp, UdpEsp};
         use crate::testing;
+        use sealane_net::wire::outer::OuterHeader;
         use std::net::{IpAddr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;
@@ -150,17 +151,19 @@ mod tests {
                 {
                     let open = |index| RawEsp::open(v6, protocol, 0, Shard { index, of: OF });
                     let ours: Vec<RawEsp> = (0..OF).map(open).collect::<Result<_, _>>()?;
-                    let (around, spi_at) = (
-                        Around {
+                    let (outer, spi_at) = (
+                        OuterHeader {
                             source: to.parse().expect("an address"),
                             destination: to.parse().expect("an address"),
                             tos: 0,
                             ttl: 64,
+                            dont_fragment: false,
+                            ports: None,
                         },
                         if protocol == 51 { 4 } else { 0 },
                     );
                     let mut arrived = |payload: &[u8]| -> std::io::Result<Vec<u32>> {
-                        ours[0].send_fragmented(&around, payload)?;
+                        ours[0].send_fragmented(&outer, payload)?;
                         Ok((0..OF).filter(|i| matches!(ours[*i as usize].receive(&mut buf), Ok(Some(_)))).collect())
                     };
                     for spi in (0x1000..0x1040u32).chain([u32::MAX]) {

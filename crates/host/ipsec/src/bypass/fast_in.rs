@@ -5,11 +5,10 @@
 //! packet in 256 goes to the stack as well, marked: its copy is not looked at, but shows that filters would let all of them
 //! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
 
-use crate::control::path::Shared;
 use crate::data::counters::Counters;
-use crate::data::flight::{ARENA_LEN, Begun, Origin};
-use crate::data::inbound::{Source, Stack, deliver};
-use crate::data::join::settle;
+use crate::data::flight::{ARENA_LEN, Arrival, Begun, Origin};
+use crate::data::shared::Shared;
+use crate::data::sockets::SocketId;
 use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
@@ -202,7 +201,7 @@ impl FastIn {
     /// Looks at what a raw socket of ESP gave.
     pub(crate) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
         let Some((spi, number)) = number(esp) else { return Given::Open(None) };
-        let way = EspWay { device: read.device, destination: read.around.destination, spi };
+        let way = EspWay { device: read.device, destination: read.outer.destination, spi };
         if read.mark == self.mark {
             if let Some(activity) = self.ways.get_mut(&way) {
                 activity.unseen = 0;
@@ -370,14 +369,14 @@ fn skip(ring: &mut Ring) {
 }
 
 impl Worker {
-    /// Opens what the rings have, and changes states' ways; whether more are expected. `woken`: one of [`FastIn::fds`] was
-    /// readable; `reads`: the sockets are this worker's.
+    /// Opens what the rings have, and moves flows to the rings and back. Returns whether more packets are expected. With `woken` one of
+    /// [`FastIn::fds`] was readable; with `reads` the sockets are this worker's.
     ///
     /// # Errors
     /// A socket's.
     pub(crate) fn rings(&mut self, woken: bool, reads: bool) -> io::Result<bool> {
-        let Some(fast) = &mut self.fast_in else { return Ok(false) };
-        let now = self.routes.now();
+        let Some(fast) = &mut self.rx.fast else { return Ok(false) };
+        let now = self.tables.routes.now();
         let mut more = false;
         let devices: ArrayVec<u32, MAX_DEVICES> = fast.devices.keys().copied().collect();
         let due = now.duration_since(fast.ticked) > TICK;
@@ -394,85 +393,86 @@ impl Worker {
         }
         if woken
             && !any
-            && let Some(fast) = &mut self.fast_in
+            && let Some(fast) = &mut self.rx.fast
         {
             // Woken for nothing: an error would wake us again and again.
             fast.devices.values_mut().for_each(|device| device.failed |= device.ring.failed());
         }
-        while let Some(way) = self.fast_in.as_mut().and_then(|fast| fast.wanted.pop()) {
+        while let Some(way) = self.rx.fast.as_mut().and_then(|fast| fast.wanted.pop()) {
             self.promote(way)?;
         }
-        if let Some(fast) = &mut self.fast_in {
+        if let Some(fast) = &mut self.rx.fast {
             fast.come_back(now);
         }
-        if due && self.fast_in.as_ref().is_some_and(|fast| fast.table.is_some()) {
-            let Worker { fast_in: Some(fast), routes, .. } = self else { return Ok(false) };
+        if due && self.rx.fast.as_ref().is_some_and(|fast| fast.table.is_some()) {
+            let Worker { rx, tables, .. } = self;
+            let Some(fast) = &mut rx.fast else { return Ok(false) };
             // Another worker's states are in its rings.
-            let leaving = fast.tick(now, |address| reads && routes.has(address));
+            let leaving = fast.tick(now, |address| reads && tables.routes.has(address));
             for way in leaving {
                 self.demote(way)?;
             }
-            if let Some(fast) = &mut self.fast_in {
+            if let Some(fast) = &mut self.rx.fast {
                 fast.tidy(&self.shared);
             }
         }
         Ok(more)
     }
 
-    /// Takes a state's packets from the ring instead of the sockets.
+    /// Takes a flow's packets from the ring instead of the sockets.
     fn promote(&mut self, way: EspWay) -> io::Result<()> {
-        let now = self.routes.now();
-        if !self.fast_in.as_mut().is_some_and(|fast| fast.begin(way, now)) {
+        let now = self.tables.routes.now();
+        if !self.rx.fast.as_mut().is_some_and(|fast| fast.begin(way, now)) {
             return Ok(());
         }
         // What came before the rule is in the sockets, and perhaps in the ring too.
         self.drain_sockets()?;
-        self.turn();
+        self.skip_noted();
         self.drain_ring(way.device);
-        self.settle();
+        self.end_change();
         Ok(())
     }
 
-    /// Leaves a state's packets to the sockets again.
+    /// Leaves a flow's packets to the sockets again.
     fn demote(&mut self, way: EspWay) -> io::Result<()> {
         self.drain_ring(way.device);
-        if let Some(fast) = &mut self.fast_in {
+        if let Some(fast) = &mut self.rx.fast {
             // An error means that the table is not there, or the element.
             let _ = fast.table.as_mut().map(|table| table.take(way, false));
             fast.changing = Changing::NoteRing(way, HashSet::new());
         }
         self.drain_ring(way.device);
-        if let Some(fast) = &mut self.fast_in {
+        if let Some(fast) = &mut self.rx.fast {
             fast.ways.remove(&way);
         }
-        self.turn();
+        self.skip_noted();
         self.drain_sockets()?;
-        self.settle();
+        self.end_change();
         Ok(())
     }
 
-    fn turn(&mut self) {
-        if let Some(fast) = &mut self.fast_in {
+    fn skip_noted(&mut self) {
+        if let Some(fast) = &mut self.rx.fast {
             fast.changing.turn();
         }
     }
 
-    fn settle(&mut self) {
-        if let Some(fast) = &mut self.fast_in {
+    fn end_change(&mut self) {
+        if let Some(fast) = &mut self.rx.fast {
             fast.changing = Changing::Not;
         }
     }
 
     /// Opens what is in the raw sockets of ESP at this moment.
     fn drain_sockets(&mut self) -> io::Result<()> {
-        while let Some((source, ..)) = self.pending {
+        while let Some(socket) = self.rx.pending() {
             self.make_room();
-            self.inbound(source)?;
+            self.inbound(socket)?;
         }
-        for i in 0..self.raw.len() {
+        for i in 0..self.rx.raw().len() {
             for _ in 0..MAX_HELD {
                 self.make_room();
-                if !self.inbound(Source::Raw(i))? {
+                if !self.inbound(SocketId::Raw(i))? {
                     break;
                 }
             }
@@ -490,56 +490,57 @@ impl Worker {
         }
     }
 
-    /// Opens a burst of what a ring has and gives it to the stack; how many packets it had.
+    /// Opens a burst of what a ring has and gives it to the stack. Returns how many packets it had; [`BURST`] if there may be more.
     fn ring(&mut self, device: u32) -> usize {
-        let Worker { shared, tables, flights, tun, routes, fast_in: Some(fast), kept, .. } = self else { return 0 };
-        if !flights.has_room() {
-            settle(kept, flights, tun, &shared.counters);
+        if !self.flights.has_room() {
+            self.settle();
             return 0;
         }
-        let FastIn { devices, ways, changing, .. } = fast;
+        let Worker { shared, tables, flights, stack, rx, .. } = self;
+        let Some(FastIn { devices, ways, changing, .. }) = &mut rx.fast else { return 0 };
         let Some(Device { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
-        let mut of: ArrayVec<Option<EspWay>, BURST> = ArrayVec::new();
+        let mut arrivals: ArrayVec<Arrival, BURST> = ArrayVec::new();
         // As many as can be copied.
         let most = BURST.min(ARENA_LEN / ring.frame_len());
         let read = ring.read(most, |frame| {
             *truncated |= frame.truncated;
             let Some((way, number)) = named(device, frame.packet()) else { return };
-            let taken = of.last() == Some(&Some(way)) || ways.contains_key(&way);
+            let taken = arrivals.last().is_some_and(|last| last.flow == Some(way)) || ways.contains_key(&way);
             if taken && !frame.truncated && !changing.had(way, number, true) {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
-                of.push(Some(way));
+                arrivals.push(Arrival { at: 0, flow: Some(way) });
             }
         });
         if !packets.is_empty() {
             let mut jobs = Jobs::new();
-            match shared.inbound(tables, &mut packets, routes, &mut jobs) {
+            match tables.inbound(shared, &mut packets, &mut jobs) {
                 None if flights.is_empty(Direction::Decrypt) => {
                     // What a full burst began the next one may continue.
-                    let mut stack = Stack { tun, kept, gates: &shared.gates, more: read == most };
-                    deliver(&packets, &mut stack, &shared.counters);
+                    stack.deliver(shared, &packets, read == most);
+                    let authentic = packets
+                        .iter()
+                        .zip(&arrivals)
+                        .filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
                     let mut all = 0;
-                    for (_, way) in
-                        packets.iter().zip(&of).filter(|(p, _)| matches!(p.status, Ok(Opened::Packet { .. })))
-                    {
+                    for (_, arrival) in authentic {
                         all += 1;
-                        carried(ways, *way);
+                        carried(ways, arrival.flow);
                     }
                     shared.counters.fast_in.fetch_add(all, Relaxed);
                 }
                 locked => {
                     // The ring's frames are wanted back: what waits lies elsewhere.
-                    let begun = flights.empty().and_then(|mut burst| {
-                        Begun::copied(&packets, &of, Origin::Ring, &mut burst).map(|begun| (begun, burst))
+                    let begun = flights.begin().and_then(|mut burst| {
+                        Begun::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
                     });
                     match (locked, begun) {
                         (Some(locked), Some((begun, burst))) => {
-                            flights.depart(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
+                            flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
                             locked.tell();
                         }
-                        (None, Some((begun, burst))) => flights.follow(burst, Direction::Decrypt, begun),
+                        (None, Some((begun, burst))) => flights.enqueue(burst, Direction::Decrypt, begun),
                         (locked, None) => drop(locked),
                     }
                 }
@@ -547,21 +548,22 @@ impl Worker {
         }
         drop(packets);
         // One of a burst will do.
-        if let Some(activity) = of.first().copied().flatten().and_then(|way| ways.get_mut(&way)) {
+        let first = arrivals.first().and_then(|first| first.flow);
+        if let Some(activity) = first.and_then(|way| ways.get_mut(&way)) {
             activity.any = true;
         }
         ring.release(ring.next());
         if read < most {
-            settle(kept, flights, tun, &shared.counters);
+            self.settle();
         }
-        // That it had as many as could be read it is asked again for.
+        // A full read means there may be more.
         if read == most { BURST } else { read }
     }
 
-    /// Waits until a burst can be begun, where all are with a device.
+    /// Waits until a burst can be begun, where all are with a core.
     fn make_room(&mut self) {
         while !self.flights.has_room() {
-            if !self.land() && self.flights.arm() && !self.land() {
+            if !self.complete() && self.flights.arm() && !self.complete() {
                 ready::<1>(core::iter::once(self.post.waker.as_fd()), TICK);
                 self.post.waker.drain();
             }
@@ -569,7 +571,7 @@ impl Worker {
     }
 }
 
-/// Counts an authentic packet of a state that has the ring.
+/// Counts an authentic packet of a flow that has the ring.
 fn carried(ways: &mut HashMap<EspWay, Activity>, way: Option<EspWay>) {
     if let Some(activity) = way.and_then(|way| ways.get_mut(&way)) {
         activity.packets = activity.packets.saturating_add(1);

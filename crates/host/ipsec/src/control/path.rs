@@ -1,157 +1,23 @@
 //! The data path of one network namespace: what its threads ([`crate::data::worker`]) share, and the rules that lead packets to them.
 
-use crate::control::policies::{self, Lead, Leads, wanted, ways};
-use crate::data::counters::Counters;
-use crate::data::lane::Counts;
-use crate::data::ports::Lent;
-use crate::data::tables::Cores;
-use crate::data::worker::{Sockets, Worker};
-use crate::device::mirror::{Elsewhere, Mirror};
-use crate::interface::Gates;
-use parking_lot::{Mutex, MutexGuard};
+use super::policies::{self, Lead, Leads, wanted, ways};
+use crate::data::shared::{Publish, Shared};
+use crate::data::worker::Worker;
+use crate::device::mirror::Mirror;
+use parking_lot::Mutex;
 use sealane_config::DEVICE;
-use sealane_engine_xfrm::{Notice, Now, Xfrm};
+use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_net::ipsec::drop::{Counter, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
-use sealane_sys::poll::Waker;
 use sealane_sys::route::{self, Way, Ways};
 use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
-
-/// Tells key managers.
-pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
-
-/// What the threads of a namespace share.
-pub(crate) struct Shared {
-    xfrm: Mutex<Xfrm>,
-    publish: Publish,
-    pub(crate) stop: Arc<AtomicBool>,
-    /// What wakes the stack's workers, and what each of them has counted.
-    pub(crate) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
-    pub(crate) cores: Cores,
-    /// States of the kernel's own IPsec.
-    pub(crate) elsewhere: Elsewhere,
-    /// Each worker's.
-    pub(crate) sockets: Vec<Sockets>,
-    /// Sockets of other ports, each of which one of the stack's workers reads.
-    pub(crate) ports: Mutex<Lent>,
-    /// Where packets of xfrm interfaces come out.
-    pub(crate) gates: Gates,
-    /// Wakes the gateway's thread, if there is one, and whether there is.
-    gateway: Mutex<Option<Arc<Waker>>>,
-    has_gateway: AtomicBool,
-    /// Whether rules of a daemon that died are in force: their policies are not known here.
-    leftover: AtomicBool,
-    /// Whether rules give marks to what leaves through some states.
-    pub(crate) marks: AtomicBool,
-    pub(crate) counters: Counters,
-    pub(crate) bits: Bits,
-    started: Instant,
-}
-
-impl Shared {
-    /// What the threads of a namespace are to share, of which so many are the stack's.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
-        let bits = Bits::default();
-        let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
-        Ok(Shared {
-            xfrm: Mutex::new(xfrm),
-            publish,
-            stop: Arc::default(),
-            sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
-            ports: Mutex::default(),
-            workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
-            cores: Cores::default(),
-            elsewhere: Elsewhere::default(),
-            gates: Gates::default(),
-            gateway: Mutex::default(),
-            has_gateway: AtomicBool::new(false),
-            leftover: AtomicBool::new(false),
-            marks: AtomicBool::new(false),
-            counters: Counters::default(),
-            bits,
-            started: Instant::now(),
-        })
-    }
-
-    /// The engine.
-    pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
-        self.xfrm.lock()
-    }
-
-    /// The engine, for a worker: that it was another's is counted.
-    pub(crate) fn contended(&self) -> MutexGuard<'_, Xfrm> {
-        self.xfrm.try_lock().unwrap_or_else(|| {
-            self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
-            self.xfrm.lock()
-        })
-    }
-
-    /// Whether the stack has more than one worker.
-    pub(crate) fn has_several(&self) -> bool {
-        self.workers.len() > 1
-    }
-
-    /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
-    }
-
-    /// A gateway's thread is there from now on, which this wakes, or none.
-    pub(crate) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
-        let mut gateway = self.gateway.lock();
-        self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
-        *gateway = waker;
-    }
-
-    /// Wakes the stack's workers.
-    pub(crate) fn wake(&self) {
-        self.workers.iter().for_each(|(waker, _)| waker.wake());
-    }
-
-    /// What the path of packets has counted: a line each of a name and a number.
-    pub(crate) fn describe(&self) -> String {
-        let mut text = self.counters.describe();
-        for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
-            let Counts { read, handed_over, taken_over, full } = &**counts;
-            for (name, counter) in
-                [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
-            {
-                // Writing to a string does not fail.
-                let _ = writeln!(text, "worker{i}_{name} {}", counter.load(Ordering::Relaxed));
-            }
-        }
-        text
-    }
-
-    /// The time.
-    pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
-    }
-
-    /// Whether rules of a daemon before this one are in force.
-    pub(crate) fn is_leftover(&self) -> bool {
-        self.leftover.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn tell(&self, notices: Vec<Notice>) {
-        if !notices.is_empty() {
-            (self.publish)(notices);
-        }
-    }
-}
 
 /// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
 pub(crate) struct DataPath {
@@ -188,11 +54,11 @@ impl DataPath {
         let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
         // What policies protected before a crash stays protected until somebody says what is so now.
         if table.is_there() {
-            shared.leftover.store(true, Ordering::Release);
+            shared.set_leftover(true);
         } else {
             table.write(wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
         }
-        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.tun.try_clone()?;
+        let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
         let mut ways = Ways::default();
         netns.run(|| {
@@ -286,6 +152,7 @@ impl DataPath {
             let mut xfrm = self.shared.xfrm();
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(&mut xfrm, now);
+            self.shared.note_modes(&xfrm);
             // Rules of a daemon before this one stay until somebody says what policies there are now.
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
@@ -297,11 +164,11 @@ impl DataPath {
             table.write(rules)?;
             self.shorten(ways);
             self.mirror.settle();
-            self.shared.leftover.store(false, Ordering::Release);
+            self.shared.set_leftover(false);
         }
         self.shared.choose_reader();
         self.shared.wake();
-        self.shared.gateway.lock().iter().for_each(|gateway| gateway.wake());
+        self.shared.wake_gateway();
         Ok(result)
     }
 

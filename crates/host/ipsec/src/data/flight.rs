@@ -1,20 +1,20 @@
-//! Bursts of a worker that are with a crypto device, and what waits behind them.
+//! Bursts of a worker that are with a crypto offload core, and those that wait behind them.
 //!
-//! A burst that a device is to compute leaves the worker between its first and its last phase. The worker fills others meanwhile,
-//! as many as the device's queue takes: then it does not read on, and what comes waits in the kernel. In each direction
-//! bursts are ended in the order in which they were begun, those that needed no device too, so that no flow is reordered.
+//! A burst that a core is to compute leaves the worker between its first and its last phase. The worker fills others meanwhile,
+//! as many as the core's queue takes: then it does not read on, and what comes waits in the kernel. In each direction bursts are ended
+//! in the order in which they were begun, those that needed no core too, so that no flow is reordered.
 
-use crate::data::inbound::Source;
+use super::sockets::SocketId;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::Xfrm;
 use sealane_engine_xfrm::data::BURST;
-use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction, Polled, Queue, Slot};
-use sealane_net::ipsec::burst::{Jobs, Keys, NOT_RUN};
+use sealane_engine_xfrm::device::crypto::{CryptoBurst, Direction, Polled, Queue, Slot, Status};
+use sealane_net::ipsec::burst::{Job, Jobs, Keys, NOT_RUN};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened};
-use sealane_net::ipsec::packet::Packet;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
+use sealane_net::wire::outer::OuterHeader;
 use sealane_sys::nft::ingress::EspWay;
 use sealane_sys::poll::Waker;
 use std::collections::VecDeque;
@@ -23,148 +23,159 @@ use std::sync::Arc;
 /// Room for the packets of one burst, headers and all.
 pub(crate) const ARENA_LEN: usize = 512 << 10;
 
-/// How many bursts a worker may have begun: as many as a queue takes, and one to fill.
+/// The most bursts that a worker may have begun: as many as a queue takes, and one to fill.
 const MOST: usize = 5;
 
-/// What the tables have said of a packet that leaves.
+/// What the first phase has found out about an outbound packet.
 #[derive(Clone, Copy)]
-struct KeptOut {
+struct OutboundState {
     sa: SaId,
+    outer: Option<OuterHeader>,
     status: Result<(), DropReason>,
     inner_mtu: u32,
 }
 
-/// What they have said of one that came in.
+/// What the first phase has found out about an inbound packet.
 #[derive(Clone)]
-struct KeptIn {
+struct InboundState {
+    outer: Option<OuterHeader>,
     mark: u32,
     udp_encap: bool,
     path: ArrayVec<SaId, MAX_DEPTH>,
     if_id: u32,
     status: Result<Opened, DropReason>,
-    way: Option<EspWay>,
+    flow: Option<EspWay>,
+}
+
+/// Where an inbound packet was put.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Arrival {
+    /// Where its part of the burst's buffer starts.
+    pub(crate) at: usize,
+    /// Its flow, if that takes a ring or could.
+    pub(crate) flow: Option<EspWay>,
 }
 
 /// Where packets came from.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     /// A socket.
-    Socket(Source),
+    Socket(SocketId),
     /// The ring of a device.
     Ring,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a handful of them, moved once a burst")]
-enum Kept {
-    Out(ArrayVec<KeptOut, BURST>),
-    In(ArrayVec<KeptIn, BURST>, Origin),
+enum States {
+    Out(ArrayVec<OutboundState, BURST>),
+    In(ArrayVec<InboundState, BURST>, Origin),
 }
 
 /// Where a burst is.
 enum At {
-    /// With a device.
+    /// With a core.
     Device(i32),
     /// Here, its jobs run.
     Here(Box<CryptoBurst>),
-    /// Nowhere: its device has gone.
+    /// Nowhere: its core has gone.
     Lost,
 }
 
 struct Flight {
     at: At,
-    kept: Kept,
+    states: States,
 }
 
 /// A burst that is to be ended.
 #[expect(clippy::large_enum_variant, reason = "one at a time")]
-pub(crate) enum Landed {
+pub(crate) enum Completed {
     /// It leaves.
-    Out(LandedBurst<OutKept>),
+    Out(OutboundDone),
     /// It came in, from there.
-    In(LandedBurst<InKept>, Origin),
-    /// A device took it with it: why each of its packets is dropped.
+    In(InboundDone, Origin),
+    /// A core took it with it: why each of its packets is dropped.
     Lost(ArrayVec<DropReason, BURST>),
 }
 
-/// What the tables have said of its packets.
-pub(crate) struct OutKept(ArrayVec<KeptOut, BURST>);
-/// What the tables have said of its packets.
-pub(crate) struct InKept(ArrayVec<KeptIn, BURST>);
-
-/// A burst with what the tables have said of its packets.
-pub(crate) struct LandedBurst<K> {
+/// An outbound burst whose crypto is done.
+pub(crate) struct OutboundDone {
     pub(crate) burst: Box<CryptoBurst>,
-    kept: K,
+    states: ArrayVec<OutboundState, BURST>,
 }
 
-type Parts<'b, P> = (ArrayVec<P, BURST>, &'b [sealane_net::ipsec::burst::Job], &'b [sealane_crypto::Status]);
+/// An inbound burst whose crypto is done.
+pub(crate) struct InboundDone {
+    pub(crate) burst: Box<CryptoBurst>,
+    states: ArrayVec<InboundState, BURST>,
+}
 
-impl LandedBurst<OutKept> {
+/// Packets as they were, their jobs, and what became of those.
+type Parts<'b, P> = (ArrayVec<P, BURST>, &'b [Job], &'b [Status]);
+
+impl OutboundDone {
     /// Its packets as they were, jobs, and what became of those.
     pub(crate) fn parts(&mut self) -> Parts<'_, Outbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
-        let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
-            let KeptOut { sa, status, inner_mtu } = *kept;
-            Outbound { status, inner_mtu, ..Outbound::new(sa, packet) }
+        let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
+            let OutboundState { sa, outer, status, inner_mtu } = *state;
+            Outbound { outer, status, inner_mtu, ..Outbound::new(sa, packet) }
         });
         (packets.collect(), jobs, done)
     }
 }
 
-impl LandedBurst<InKept> {
-    /// Whose each packet is, of those that take a ring or could.
-    pub(crate) fn ways(&self) -> ArrayVec<Option<EspWay>, BURST> {
-        self.kept.0.iter().map(|kept| kept.way).collect()
+impl InboundDone {
+    /// The flow of each packet, of those that take a ring or could.
+    pub(crate) fn flows(&self) -> ArrayVec<Option<EspWay>, BURST> {
+        self.states.iter().map(|state| state.flow).collect()
     }
 
     /// Its packets as they were, jobs, and what became of those.
     pub(crate) fn parts(&mut self) -> Parts<'_, Inbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
-        let packets = packets.into_iter().zip(&self.kept.0).map(|(packet, kept)| {
-            let KeptIn { mark, udp_encap, path, if_id, status, .. } = kept.clone();
-            Inbound { mark, udp_encap, path, if_id, status, ..Inbound::new(packet) }
+        let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
+            let InboundState { outer, mark, udp_encap, path, if_id, status, .. } = state.clone();
+            Inbound { packet, outer, mark, udp_encap, path, if_id, status }
         });
         (packets.collect(), jobs, done)
     }
 }
 
-/// A burst whose first phase is over: what borrowed its buffer is kept.
+/// A burst whose first phase is over, without what borrowed its buffer.
 pub(crate) struct Begun {
     slots: ArrayVec<Slot, BURST>,
-    kept: Kept,
-}
-
-fn slots<'p, 'b: 'p>(packets: impl Iterator<Item = &'p Packet<'b>>) -> ArrayVec<Slot, BURST> {
-    let mut at = 0;
-    packets
-        .map(|packet| {
-            let slot = Slot::new(at, packet);
-            at += slot.len;
-            slot
-        })
-        .collect()
+    states: States,
 }
 
 impl Begun {
-    /// Of packets that leave, which lie one behind another.
-    pub(crate) fn out(packets: &[Outbound<'_>]) -> Self {
-        let kept = |out: &Outbound<'_>| KeptOut { sa: out.sa, status: out.status, inner_mtu: out.inner_mtu };
-        Begun {
-            slots: slots(packets.iter().map(|out| &out.packet)),
-            kept: Kept::Out(packets.iter().map(kept).collect()),
-        }
+    /// Of outbound packets, which lie one behind another.
+    pub(crate) fn outbound(packets: &[Outbound<'_>]) -> Self {
+        let mut at = 0;
+        let slots = packets.iter().map(|out| {
+            let slot = Slot::new(at, &out.packet);
+            at += slot.len;
+            slot
+        });
+        let state = |out: &Outbound<'_>| OutboundState {
+            sa: out.sa,
+            outer: out.outer,
+            status: out.status,
+            inner_mtu: out.inner_mtu,
+        };
+        Begun { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
     }
 
-    /// Of packets that came in, which lie one behind another; whose each of them is, of those that take a ring or could.
-    pub(crate) fn inn(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> Self {
-        Begun { slots: slots(packets.iter().map(|inn| &inn.packet)), kept: kept_in(packets, ways, origin) }
+    /// Of inbound packets in the burst's buffer.
+    pub(crate) fn inbound(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
+        let slots = packets.iter().zip(arrivals).map(|(inn, arrival)| Slot::new(arrival.at, &inn.packet));
+        Begun { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
     }
 
     /// The same of packets that lie elsewhere: they are copied into the burst, each as far into its part as it was. `None` where
     /// they do not fit.
     pub(crate) fn copied(
         packets: &[Inbound<'_>],
-        ways: &[Option<EspWay>],
+        arrivals: &[Arrival],
         origin: Origin,
         burst: &mut CryptoBurst,
     ) -> Option<Self> {
@@ -177,25 +188,25 @@ impl Begun {
             slots.push(Slot { at, len: end, start, end });
             (rest, at) = (others, at + end);
         }
-        Some(Begun { slots, kept: kept_in(packets, ways, origin) })
+        Some(Begun { slots, states: inbound_states(packets, arrivals, origin) })
     }
 }
 
-fn kept_in(packets: &[Inbound<'_>], ways: &[Option<EspWay>], origin: Origin) -> Kept {
-    let kept = |(inn, way): (&Inbound<'_>, &Option<EspWay>)| {
-        let Inbound { mark, udp_encap, path, if_id, status, .. } = inn;
-        let (mark, udp_encap, if_id, status) = (*mark, *udp_encap, *if_id, *status);
-        KeptIn { mark, udp_encap, path: path.clone(), if_id, status, way: *way }
+fn inbound_states(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> States {
+    let state = |(inn, arrival): (&Inbound<'_>, &Arrival)| {
+        let Inbound { outer, mark, udp_encap, path, if_id, status, .. } = inn;
+        let (outer, mark, udp_encap, if_id, status) = (*outer, *mark, *udp_encap, *if_id, *status);
+        InboundState { outer, mark, udp_encap, path: path.clone(), if_id, status, flow: arrival.flow }
     };
-    Kept::In(packets.iter().zip(ways).map(kept).collect(), origin)
+    States::In(packets.iter().zip(arrivals).map(state).collect(), origin)
 }
 
-/// What a worker has begun.
-pub(crate) struct Flights {
+/// The bursts that a worker has begun.
+pub(crate) struct InFlight {
     idle: Vec<Box<CryptoBurst>>,
     made: usize,
     queues: Vec<(i32, Box<dyn Queue>)>,
-    /// Those that leave, and those that came in.
+    /// Outbound ones, and inbound ones.
     both: [VecDeque<Flight>; 2],
     /// Whether it was counted that there is no room.
     told_full: bool,
@@ -203,11 +214,11 @@ pub(crate) struct Flights {
     keys: Keys,
 }
 
-impl Flights {
-    /// None. `waker` is what the worker is woken by.
+impl InFlight {
+    /// Starts without any. `waker` wakes the worker.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
         let (idle, both) = (Vec::with_capacity(MOST), Default::default());
-        Flights { idle, made: 0, queues: Vec::new(), both, told_full: false, waker, keys: Keys::default() }
+        InFlight { idle, made: 0, queues: Vec::new(), both, told_full: false, waker, keys: Keys::default() }
     }
 
     /// Whether another burst may be begun. Counts when not, once for each time.
@@ -221,13 +232,18 @@ impl Flights {
     }
 
     /// An empty burst to fill, where [`Self::has_room`].
-    pub(crate) fn empty(&mut self) -> Option<Box<CryptoBurst>> {
+    fn empty(&mut self) -> Option<Box<CryptoBurst>> {
         let burst = self.idle.pop();
         if burst.is_none() && self.made < MOST {
             self.made += 1;
             return Some(Box::new(CryptoBurst::new(ARENA_LEN)));
         }
         burst
+    }
+
+    /// Begins a burst, where there is room for one.
+    pub(crate) fn begin(&mut self) -> Option<Box<CryptoBurst>> {
+        if self.has_room() { self.empty() } else { None }
     }
 
     /// Takes a burst back that is done with.
@@ -238,22 +254,22 @@ impl Flights {
 
     /// Whether nothing waits in a direction.
     pub(crate) fn is_empty(&self, dir: Direction) -> bool {
-        self.both[way(dir)].is_empty()
+        self.both[index(dir)].is_empty()
     }
 
-    /// A burst that has no jobs left waits for those before it.
-    pub(crate) fn follow(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: Begun) {
+    /// Lets a burst that has no jobs left wait for those before it.
+    pub(crate) fn enqueue(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: Begun) {
         burst.dir = dir;
         burst.slots = begun.slots;
-        self.both[way(dir)].push_back(Flight { at: At::Here(burst), kept: begun.kept });
+        self.both[index(dir)].push_back(Flight { at: At::Here(burst), states: begun.states });
     }
 
-    /// Hands a burst to the device that has the state of its first job that has one, or computes it here where that is none.
-    /// Where the device does not work its jobs stay failures.
+    /// Hands a burst to the core that has the state of its first job that is for one, or computes it here where there is none.
+    /// Where the core does not work its jobs stay failures.
     ///
-    /// This is to be called in the same breath as its first phase: a state that is deleted afterwards still is there for what has
-    /// been handed over, and for nothing later.
-    pub(crate) fn depart(
+    /// The engine must not have been unlocked since the first phase: a state that is deleted afterwards is still there for what
+    /// has been handed over, and for nothing later.
+    pub(crate) fn submit(
         &mut self,
         mut burst: Box<CryptoBurst>,
         dir: Direction,
@@ -261,7 +277,7 @@ impl Flights {
         jobs: Jobs,
         xfrm: &Xfrm,
     ) {
-        let Begun { slots, kept } = begun;
+        let Begun { slots, states } = begun;
         (burst.dir, burst.slots) = (dir, slots);
         let device = xfrm.crypto_names(&jobs, &mut burst.keys);
         burst.done.extend(jobs.iter().map(|_| NOT_RUN));
@@ -278,7 +294,7 @@ impl Flights {
         {
             at = queue.submit(burst).map_or_else(At::Here, |()| At::Device(ifindex));
         }
-        self.both[way(dir)].push_back(Flight { at, kept });
+        self.both[index(dir)].push_back(Flight { at, states });
     }
 
     fn queue(&mut self, ifindex: i32, xfrm: &Xfrm) -> Option<&mut Box<dyn Queue>> {
@@ -294,15 +310,15 @@ impl Flights {
         Some(&mut self.queues[at].1)
     }
 
-    /// Takes up what the devices have done.
+    /// Takes up what the cores have done.
     fn poll(&mut self) {
-        let Flights { queues, both, made, .. } = self;
+        let InFlight { queues, both, made, .. } = self;
         queues.retain_mut(|(ifindex, queue)| {
             loop {
                 match queue.poll() {
                     Polled::Nothing => return true,
                     Polled::Burst(burst) => {
-                        let mut away = both[way(burst.dir)].iter_mut();
+                        let mut away = both[index(burst.dir)].iter_mut();
                         let first = away.find(|flight| matches!(flight.at, At::Device(of) if of == *ifindex));
                         if let Some(first) = first {
                             first.at = At::Here(burst);
@@ -322,25 +338,25 @@ impl Flights {
     }
 
     /// The next burst that is to be ended.
-    pub(crate) fn land(&mut self) -> Option<Landed> {
+    pub(crate) fn next_done(&mut self) -> Option<Completed> {
         self.poll();
         let queue = self.both.iter_mut().find(|list| list.front().is_some_and(|f| !matches!(f.at, At::Device(_))))?;
-        let Flight { at, kept } = queue.pop_front()?;
-        Some(match (at, kept) {
-            (At::Here(burst), Kept::Out(kept)) => Landed::Out(LandedBurst { burst, kept: OutKept(kept) }),
-            (At::Here(burst), Kept::In(kept, origin)) => Landed::In(LandedBurst { burst, kept: InKept(kept) }, origin),
-            (_, Kept::Out(kept)) => Landed::Lost(kept.iter().filter_map(|kept| kept.status.err()).collect()),
-            (_, Kept::In(kept, _)) => {
-                let reason = |kept: &KeptIn| match kept.status {
+        let Flight { at, states } = queue.pop_front()?;
+        Some(match (at, states) {
+            (At::Here(burst), States::Out(states)) => Completed::Out(OutboundDone { burst, states }),
+            (At::Here(burst), States::In(states, origin)) => Completed::In(InboundDone { burst, states }, origin),
+            (_, States::Out(states)) => Completed::Lost(states.iter().filter_map(|state| state.status.err()).collect()),
+            (_, States::In(states, _)) => {
+                let reason = |state: &InboundState| match state.status {
                     Ok(Opened::Waiting) => Some(DropReason::InDriver),
                     status => status.err(),
                 };
-                Landed::Lost(kept.iter().filter_map(reason).collect())
+                Completed::Lost(states.iter().filter_map(reason).collect())
             }
         })
     }
 
-    /// Whether there is something to wait for, which from now on wakes. What was done before is to be landed once more.
+    /// Whether there are bursts to wait for. From now on they wake the worker; what was done before is to be looked for once more.
     pub(crate) fn arm(&mut self) -> bool {
         let away = self.both.iter().any(|list| !list.is_empty());
         if away {
@@ -350,6 +366,6 @@ impl Flights {
     }
 }
 
-fn way(dir: Direction) -> usize {
+fn index(dir: Direction) -> usize {
     usize::from(dir == Direction::Decrypt)
 }

@@ -3,11 +3,9 @@
 //! A superframe may begin in one burst and end in a later one, as the sender's superframes are not those of its tunnel: one may
 //! be kept while more is at hand. Each that goes in costs the stack the same, wakes the reader and is acknowledged.
 
-use crate::data::counters::Counters;
-use crate::data::flight::Flights;
+use super::counters::Counters;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
-use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ao::segment::join::{Join, MAX_LEN, Pushed};
 use sealane_net::wire::ip::tcp_checksum_ok;
 use sealane_net::wire::tcp::Segment;
@@ -37,23 +35,23 @@ impl Sink for Tun {
 /// A superframe in the making.
 struct Open<'p> {
     join: Join,
-    /// Payload that bursts before this one had, in bytes: the first of what is [`Kept`].
+    /// Payload that bursts before this one had, in bytes: the first of what is [`Unfinished`].
     kept: usize,
     payloads: ArrayVec<&'p [u8], BURST>,
 }
 
 /// A superframe of bursts before.
-pub(crate) struct Kept {
+pub(crate) struct Unfinished {
     join: Option<Join>,
     payload: Box<[u8]>,
     /// How much of it there is.
     len: usize,
 }
 
-impl Kept {
+impl Unfinished {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
-        Kept { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
+        Unfinished { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
     }
 
     /// Whether there is one.
@@ -72,22 +70,15 @@ impl Kept {
     }
 }
 
-/// Gives to the stack what is kept, unless bursts that may continue it are with a device: the last of those does it.
-pub(crate) fn settle(kept: &mut Kept, flights: &Flights, tun: &mut Tun, counters: &Counters) {
-    if flights.is_empty(Direction::Decrypt) {
-        kept.give(tun, counters);
-    }
-}
-
 /// The superframes of one burst.
 pub(crate) struct Joins<'k, 'p> {
-    before: &'k mut Kept,
+    before: &'k mut Unfinished,
     open: ArrayVec<Open<'p>, MAX_OPEN>,
 }
 
 impl<'k, 'p> Joins<'k, 'p> {
     /// Those of a burst, the first of which may have begun before.
-    pub(crate) fn new(before: &'k mut Kept) -> Self {
+    pub(crate) fn new(before: &'k mut Unfinished) -> Self {
         let begun = before.join.take().map(|join| Open { join, kept: before.len, payloads: ArrayVec::new() });
         Joins { before, open: begun.into_iter().collect() }
     }

@@ -1,83 +1,108 @@
-//! Sockets of other ports of UDP than 4500: opened by who sends first, which reads them, and closed when no state has them any more.
+//! The UDP sockets of a thread: those of port 4500, which are opened at the start, and those of other ports, which are opened by the
+//! first thread that sends by them and are closed when no state has them any more.
 
-use crate::control::path::Shared;
-use crate::data::tables::Tables;
+use super::shared::Shared;
+use super::sockets::{Lent, Port};
 use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// How many states are looked at while the engine is locked.
 const LOOKS: usize = 4096;
 
-/// Whether it is one of IPv6, and its number.
-pub(crate) type Port = (bool, u16);
-
-/// Sockets that others read, and close.
-pub(crate) type Lent = Vec<(Port, Weak<UdpEsp>)>;
+/// The UDP sockets of one thread.
+pub(crate) struct Ports {
+    /// Those that it reads: of port 4500 first, then of others.
+    own: Vec<Arc<UdpEsp>>,
+    /// How many of them are of port 4500. All threads have those; one of them reads them.
+    common: usize,
+    /// Sockets of other ports that other workers opened and read.
+    lent: Lent,
+    /// Its own that no state had when they were last looked at.
+    unused: BTreeSet<Port>,
+    /// The most that it can wait for.
+    most: usize,
+    /// Whether workers of the stack use each other's.
+    lends: bool,
+}
 
 fn port_of(socket: &UdpEsp) -> Port {
     (socket.is_v6(), socket.port())
 }
 
-/// The socket of a port, which is opened where there is none yet: a worker's own, of which it may have so many, or another one's of
-/// the same stack.
-pub(crate) fn socket(
-    own: &mut Vec<Arc<UdpEsp>>,
-    lent: &mut Lent,
-    most: usize,
-    shared: &Shared,
-    tables: &Tables,
-    port: Port,
-) -> Option<Arc<UdpEsp>> {
-    if let Some(socket) = own.iter().find(|socket| port_of(socket) == port) {
-        return Some(socket.clone());
+impl Ports {
+    /// Starts with these of port 4500, and room for so many in all. Workers of the stack lend theirs to each other.
+    pub(crate) fn new(common: Vec<Arc<UdpEsp>>, most: usize, lends: bool) -> Self {
+        Ports { common: common.len(), own: common, lent: Lent::new(), unused: BTreeSet::new(), most, lends }
     }
-    if let Some(at) = lent.iter().position(|(of, _)| *of == port) {
-        match lent[at].1.upgrade() {
-            None => lent.swap_remove(at),
-            socket => return socket,
-        };
-    }
-    let room = own.len() < most;
-    let open = || if room { UdpEsp::open(port.0, port.1, shared.bits.exempt).ok().map(Arc::new) } else { None };
-    let stack = !matches!(tables, Tables::Device(_));
-    let mut all = shared.ports.lock();
-    let mut others = all.iter().filter(|(of, _)| stack && *of == port);
-    if let Some(socket) = others.find_map(|(_, socket)| socket.upgrade()) {
-        lent.push((port, Arc::downgrade(&socket)));
-        return Some(socket);
-    }
-    let socket = open()?;
-    own.push(socket.clone());
-    if stack {
-        all.push((port, Arc::downgrade(&socket)));
-    }
-    Some(socket)
-}
 
-/// Closes those of a worker's `own` sockets, behind so many `common` ones, that no state had `before`, and none has now. Until the
-/// next time it is to be called with the same `before`.
-pub(crate) fn close_unused(own: &mut Vec<Arc<UdpEsp>>, common: usize, shared: &Shared, before: &mut BTreeSet<Port>) {
-    let mut unused: BTreeSet<Port> = own.iter().skip(common).map(|socket| port_of(socket)).collect();
-    let mut from = if unused.is_empty() { None } else { Some(0) };
-    while let Some(next) = from {
-        from = shared.xfrm().udp_ports(next, LOOKS, |v6, port| {
-            unused.remove(&(v6, port));
-        });
+    /// The sockets that this thread reads.
+    pub(crate) fn own(&self) -> &[Arc<UdpEsp>] {
+        &self.own
     }
-    let mut at = 0..;
-    own.retain(|socket| {
-        let (port, common) = (port_of(socket), at.next() < Some(common));
-        common || !before.contains(&port) || !unused.contains(&port)
-    });
-    shared.ports.lock().retain(|(_, socket)| socket.strong_count() > 0);
-    *before = unused;
+
+    /// How many of them are of port 4500, which come first.
+    pub(crate) fn common(&self) -> usize {
+        self.common
+    }
+
+    /// Whether there are any of other ports.
+    pub(crate) fn has_others(&self) -> bool {
+        self.own.len() > self.common
+    }
+
+    /// The socket of a port. It is opened where there is none yet and there is room.
+    pub(crate) fn socket(&mut self, shared: &Shared, port: Port) -> Option<Arc<UdpEsp>> {
+        let Ports { own, lent, most, lends, .. } = self;
+        if let Some(socket) = own.iter().find(|socket| port_of(socket) == port) {
+            return Some(socket.clone());
+        }
+        if let Some(at) = lent.iter().position(|(of, _)| *of == port) {
+            match lent[at].1.upgrade() {
+                None => lent.swap_remove(at),
+                socket => return socket,
+            };
+        }
+        let room = own.len() < *most;
+        let open = || if room { UdpEsp::open(port.0, port.1, shared.bits.exempt).ok().map(Arc::new) } else { None };
+        let mut all = shared.ports.lock();
+        let mut others = all.iter().filter(|(of, _)| *lends && *of == port);
+        if let Some(socket) = others.find_map(|(_, socket)| socket.upgrade()) {
+            lent.push((port, Arc::downgrade(&socket)));
+            return Some(socket);
+        }
+        let socket = open()?;
+        own.push(socket.clone());
+        if *lends {
+            all.push((port, Arc::downgrade(&socket)));
+        }
+        Some(socket)
+    }
+
+    /// Closes sockets of other ports than 4500 that no state had when this was called the last time, and none has now.
+    pub(crate) fn close_unused(&mut self, shared: &Shared) {
+        let Ports { own, common, unused: before, .. } = self;
+        let mut unused: BTreeSet<Port> = own.iter().skip(*common).map(|socket| port_of(socket)).collect();
+        let mut from = if unused.is_empty() { None } else { Some(0) };
+        while let Some(next) = from {
+            from = shared.xfrm().udp_ports(next, LOOKS, |v6, port| {
+                unused.remove(&(v6, port));
+            });
+        }
+        let mut at = 0..;
+        own.retain(|socket| {
+            let (port, common) = (port_of(socket), at.next() < Some(*common));
+            common || !before.contains(&port) || !unused.contains(&port)
+        });
+        shared.ports.lock().retain(|(_, socket)| socket.strong_count() > 0);
+        *before = unused;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::worker::most_udp;
+    use crate::data::receiver::most_udp;
     use crate::tests::{TUNNEL, call, start, state_in_udp};
     use std::net::UdpSocket;
 
@@ -85,11 +110,14 @@ mod tests {
     fn a_thread_has_no_more_ports_than_it_can_wait_for() {
         let Some(netns) = sealane_sys::testing::namespace("xfrm::ports") else { return };
         let path = start(&netns, 1);
-        let (mut own, mut lent) = (Vec::new(), Vec::new());
+        let mut ports = Ports::new(Vec::new(), 3, true);
         netns
             .run(|| {
-                let (shared, tables, most) = (path.shared(), Tables::Stack, 3);
-                let mut has = |port, most| socket(&mut own, &mut lent, most, shared, &tables, (false, port)).is_some();
+                let (shared, most) = (path.shared(), 3);
+                let mut has = |port, most| {
+                    ports.most = most;
+                    ports.socket(shared, (false, port)).is_some()
+                };
                 assert_eq!([5000, 5001, 5002, 5003, 5001].map(|port| has(port, most)), [true, true, true, false, true]);
                 // What another worker has it can have, as long as that has it.
                 let other = Arc::new(UdpEsp::open(false, 5004, 0)?);
@@ -100,7 +128,7 @@ mod tests {
                 Ok(())
             })
             .expect("sockets");
-        assert_eq!((own.len(), lent.len()), (4, 0));
+        assert_eq!((ports.own.len(), ports.lent.len()), (4, 0));
         path.stop();
         assert!(most_udp(4) > 100 && most_udp(64) > 32, "16 workers have 32 of port 4500, whose device reads them all");
     }
@@ -113,28 +141,27 @@ mod tests {
         for (spi, ports) in [(7, [5000, 4500]), (8, [4500, 5001])] {
             call(&path, &state_in_udp(a, b, spi, TUNNEL, Some(ports)));
         }
-        let (mut own, mut lent, mut before) = (Vec::new(), Vec::new(), BTreeSet::new());
         netns
             .run(|| {
-                let (shared, tables) = (path.shared(), Tables::Stack);
-                own.push(Arc::new(UdpEsp::open(false, 4999, 0)?));
-                let ports = |own: &[Arc<UdpEsp>]| own.iter().map(|s| s.port()).collect::<Vec<_>>();
+                let shared = path.shared();
+                let mut ports = Ports::new(vec![Arc::new(UdpEsp::open(false, 4999, 0)?)], 9, true);
+                let numbers = |ports: &Ports| ports.own.iter().map(|s| s.port()).collect::<Vec<_>>();
                 for port in [5000, 5001, 5002, 5003] {
-                    socket(&mut own, &mut lent, 9, shared, &tables, (false, port)).expect("a socket");
+                    ports.socket(shared, (false, port)).expect("a socket");
                 }
-                close_unused(&mut own, 1, shared, &mut before);
-                assert_eq!(ports(&own), [4999, 5000, 5001, 5002, 5003], "a rekey may be under way");
+                ports.close_unused(shared);
+                assert_eq!(numbers(&ports), [4999, 5000, 5001, 5002, 5003], "a rekey may be under way");
                 // One that begins to be used meanwhile; what is common stays.
                 call(&path, &state_in_udp(a, b, 9, TUNNEL, Some([5003, 0])));
-                let held = own[3].clone();
-                close_unused(&mut own, 1, shared, &mut before);
-                assert_eq!((ports(&own), shared.ports.lock().len()), (vec![4999, 5000, 5001, 5003], 4));
+                let held = ports.own[3].clone();
+                ports.close_unused(shared);
+                assert_eq!((numbers(&ports), shared.ports.lock().len()), (vec![4999, 5000, 5001, 5003], 4));
                 assert!(UdpSocket::bind("0.0.0.0:5002").is_err(), "somebody is sending by it");
                 drop(held);
                 drop(UdpSocket::bind("0.0.0.0:5002")?);
                 // It is opened again for who needs it.
-                socket(&mut own, &mut lent, 9, shared, &tables, (false, 5002)).expect("a socket");
-                assert_eq!((own.len(), lent.len()), (5, 0));
+                ports.socket(shared, (false, 5002)).expect("a socket");
+                assert_eq!((ports.own.len(), ports.lent.len()), (5, 0));
                 Ok(())
             })
             .expect("sockets");

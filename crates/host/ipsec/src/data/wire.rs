@@ -1,30 +1,29 @@
-//! What sealed packets leave by.
+//! The way to the wire: sealed packets leave in UDP superframes, as frames past the stack, or by raw sockets.
 
+use super::counters::Counters;
+use super::ports::Ports;
+use super::routes::Routes;
+use super::shared::Shared;
+use super::sockets::Sockets;
+use super::stack::Stack;
+use super::tables::Tables;
 use crate::bypass::fast_out::FastOut;
-use crate::control::path::Shared;
-use crate::data::counters::Counters;
-use crate::data::ports::{Lent, socket};
-use crate::data::routes::Routes;
-use crate::data::tables::Tables;
-use crate::data::worker::most_udp;
 use arrayvec::ArrayVec;
 use sealane_engine_xfrm::data::BURST;
 use sealane_net::ipsec::drop::DropReason;
-use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::sa::{Mode, SaId};
 use sealane_net::ipsec::seal::Outbound;
-use sealane_net::wire::walk::address_pair;
-use sealane_sys::esp::{self, Around, MAX_SEGMENTS, RawEsp, UdpEsp};
+use sealane_net::wire::outer::OuterHeader;
+use sealane_sys::esp::{MAX_SEGMENTS, RawEsp};
+use sealane_sys::nft::Marks;
 use sealane_sys::raw::Raw;
-use sealane_sys::tap::Headers;
-use sealane_sys::tun::Tun;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-/// Superframes' longest payload of UDP, in bytes: what an IPv4 packet carries.
+/// The longest payload of a UDP superframe, in bytes: that of an IPv4 packet.
 const MAX_SEND: usize = 65_535 - 20 - 8;
-const UDP_LEN: usize = 8;
-/// What ESP adds to a packet of a tunnel, by all algorithms more or less.
+/// Roughly the bytes that ESP adds to a packet of a tunnel.
 const ESP_MORE: usize = 48;
 
 /// How many packets of a length leave in one superframe once they are sealed, roughly.
@@ -32,24 +31,67 @@ pub(crate) fn superframe(len: usize) -> usize {
     MAX_SEND / (len + ESP_MORE)
 }
 
-/// What packets leave by.
-pub(crate) struct Wire<'w> {
-    pub(crate) udp: &'w mut Vec<Arc<UdpEsp>>,
-    /// Those that others read.
-    pub(crate) lent: &'w mut Lent,
-    pub(crate) raw: &'w [Arc<RawEsp>],
-    pub(crate) out: &'w Raw,
-    /// Past the stack, where that can be.
-    pub(crate) fast: &'w mut Option<FastOut>,
-    pub(crate) shared: &'w Shared,
-    pub(crate) tables: &'w Tables,
-    pub(crate) routes: &'w mut Routes,
+/// A thread's way to the wire.
+pub(crate) struct Wire {
+    shared: Arc<Shared>,
+    ports: Ports,
+    raw: Vec<Arc<RawEsp>>,
+    out: Raw,
+    /// The way past the stack, where there can be one.
+    fast: Option<FastOut>,
 }
 
-impl Wire<'_> {
-    pub(crate) fn send(&mut self, packets: &[Outbound<'_>], tun: &mut Tun) {
-        let Wire { udp, lent, raw, out, fast, shared, tables, routes } = self;
-        let counters = &shared.counters;
+/// A packet in UDP.
+struct InUdp<'p> {
+    outer: OuterHeader,
+    datagram: &'p [u8],
+}
+
+impl<'p> InUdp<'p> {
+    /// Says how a sealed packet is sent by a UDP socket. `None` if it is not one in UDP, or is to be sent with the headers that it has.
+    fn of(packet: &'p Outbound<'_>) -> Option<Self> {
+        let bytes = packet.packet.bytes();
+        match packet.outer {
+            Some(outer) => Some(InUdp { outer, datagram: bytes }),
+            None => {
+                let (outer, at) = OuterHeader::of(bytes).filter(|(outer, _)| outer.ports.is_some())?;
+                Some(InUdp { outer, datagram: &bytes[at..] })
+            }
+        }
+    }
+
+    /// The family and number of the port that it leaves by.
+    fn port(&self) -> (bool, u16) {
+        (self.outer.source.is_ipv6(), self.outer.ports.map_or(0, |(source, _)| source))
+    }
+}
+
+impl Wire {
+    /// Opens the raw socket that packets leave by, for a thread with these sockets of ESP and ports. With `fast` busy flows go past the
+    /// stack where the kernel lets them.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn open(shared: &Arc<Shared>, sockets: &Sockets, ports: Ports, fast: bool) -> io::Result<Self> {
+        let marks = Marks::new(shared.bits.exempt);
+        let out = Raw::open(marks)?;
+        out.ignore_learnt_mtu()?;
+        let fast = if fast { FastOut::new(&out, marks) } else { None };
+        Ok(Wire { shared: shared.clone(), ports, raw: sockets.raw.clone(), out, fast })
+    }
+
+    /// The UDP sockets.
+    pub(crate) fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// Closes UDP sockets whose ports no state has any more.
+    pub(crate) fn close_unused_ports(&mut self) {
+        self.ports.close_unused(&self.shared);
+    }
+
+    /// Sends those packets of a burst that may leave, and tells the senders of those that are too big.
+    pub(crate) fn send(&mut self, packets: &[Outbound<'_>], tables: &mut Tables, stack: &mut Stack) {
         let mut plain: ArrayVec<&[u8], BURST> = ArrayVec::new();
         let mut i = 0;
         while i < packets.len() {
@@ -58,38 +100,23 @@ impl Wire<'_> {
             i += 1;
             match packet.status {
                 Ok(()) if packet.sa == SaId::NONE => {
-                    counters.clear.fetch_add(1, Relaxed);
+                    self.shared.counters.clear.fetch_add(1, Relaxed);
                     plain.push(bytes);
                 }
-                Ok(()) => match Outer::of(bytes) {
-                    Some(outer) if outer.ports.is_some() => {
+                Ok(()) => match InUdp::of(packet) {
+                    Some(first) => {
                         // Rules give marks by the first packet of a superframe.
-                        let apart = shared.marks.load(Acquire).then_some(packet.sa);
-                        let group = group(&packets[i - 1..], &outer, apart);
+                        let apart = self.shared.marks.load(Acquire).then_some(packet.sa);
+                        let group = group(&packets[i..], &first, apart);
                         i += group.len() - 1;
-                        let port = outer.ports.unwrap_or_default().0;
-                        let most = most_udp(raw.len());
-                        let port = (outer.around.source.is_ipv6(), port);
-                        let by = socket(udp, lent, most, shared, tables, port);
-                        send_udp(by.as_deref(), &outer, &group, counters, routes);
+                        self.send_udp(&first, &group, &mut tables.routes);
                     }
-                    Some(outer) if !outer.df && bytes.len() > routes.path(outer.around.destination).mtu as usize => {
-                        let mtu = routes.path(outer.around.destination).mtu as usize;
-                        let sent = if outer.around.source.is_ipv4() {
-                            send_pieces(out, bytes, mtu)
-                        } else {
-                            let socket = raw.iter().find(|s| s.is_v6() && Some(&s.protocol()) == bytes.get(6));
-                            socket.is_some_and(|s| s.send_fragmented(&outer.around, &bytes[outer.len..]).is_ok())
-                        };
-                        let counter = if sent { &counters.sent } else { &counters.refused };
-                        counter.fetch_add(1, Relaxed);
-                    }
-                    _ => plain.push(bytes),
+                    None => self.send_plain(bytes, &mut tables.routes, &mut plain),
                 },
                 Err(DropReason::TooBig) => {
-                    let mode = shared.mode(tables, packet.sa);
+                    let mode = tables.mode(&self.shared, packet.sa);
                     // What is cut before it is sealed is no packet for transport mode.
-                    tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), tun, routes);
+                    stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);
                 }
                 Err(_) => {}
             }
@@ -99,25 +126,59 @@ impl Wire<'_> {
             let these: ArrayVec<&[u8], BURST> =
                 plain.iter().copied().filter(|b| (b.first().is_some_and(|b| b >> 4 == 6)) == v6).collect();
             if !these.is_empty() {
+                let Wire { shared, out, fast, .. } = self;
                 let sent = match fast {
-                    Some(fast) => fast.send(out, &these, counters, routes.now()),
+                    Some(fast) => fast.send(out, &these, &shared.counters, tables.routes.now()),
                     None => out.send(&these, 0, false),
                 };
-                counters.sent.fetch_add(sent.taken as u64, Relaxed);
-                counters.refused.fetch_add(sent.refused as u64, Relaxed);
+                shared.counters.sent.fetch_add(sent.taken as u64, Relaxed);
+                shared.counters.refused.fetch_add(sent.refused as u64, Relaxed);
             }
         }
     }
-}
 
-/// Tells the sender of a packet that it is too big, as if the other end did.
-fn tell_too_big(packet: &[u8], mtu: u32, narrow: bool, tun: &mut Tun, routes: &mut Routes) {
-    let mut error = [0; icmp::MAX_ERROR_LEN];
-    let Ok((_, destination)) = address_pair(packet) else { return };
-    if let Some(len) = icmp::write_too_big(packet, mtu, destination, &mut error) {
-        routes.tell(destination, mtu, narrow);
-        let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
-        let _ = tun.give(headers, core::iter::empty());
+    /// Sends a packet of ESP or AH in fragments, where it may be cut and does not fit the path. Others are left in `plain`.
+    fn send_plain<'p>(&self, bytes: &'p [u8], routes: &mut Routes, plain: &mut ArrayVec<&'p [u8], BURST>) {
+        let cut = OuterHeader::of(bytes)
+            .filter(|(outer, _)| !outer.dont_fragment && bytes.len() > routes.path(outer.destination).mtu as usize);
+        let Some((outer, at)) = cut else { return plain.push(bytes) };
+        let mtu = routes.path(outer.destination).mtu as usize;
+        let sent = if outer.source.is_ipv4() {
+            send_pieces(&self.out, bytes, mtu)
+        } else {
+            let socket = self.raw.iter().find(|s| s.is_v6() && Some(&s.protocol()) == bytes.get(6));
+            socket.is_some_and(|s| s.send_fragmented(&outer, &bytes[at..]).is_ok())
+        };
+        let Counters { sent: taken, refused, .. } = &self.shared.counters;
+        if sent { taken } else { refused }.fetch_add(1, Relaxed);
+    }
+
+    /// Sends datagrams with the same headers in one superframe.
+    fn send_udp(&mut self, first: &InUdp<'_>, group: &[&[u8]], routes: &mut Routes) {
+        let Wire { shared, ports, .. } = self;
+        let Counters { sent, refused, .. } = &shared.counters;
+        let outer = &first.outer;
+        let Some(socket) = ports.socket(shared, first.port()) else {
+            refused.fetch_add(group.len() as u64, Relaxed);
+            return;
+        };
+        match socket.send(outer, group) {
+            Ok(()) => {
+                sent.fetch_add(group.len() as u64, Relaxed);
+            }
+            // A device that cannot cut, or a path that has become narrower.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) => {
+                routes.forget(outer.destination);
+                for datagram in group {
+                    let done = socket.send(outer, &[datagram]);
+                    let counter = if done.is_ok() { sent } else { refused };
+                    counter.fetch_add(1, Relaxed);
+                }
+            }
+            Err(_) => {
+                refused.fetch_add(group.len() as u64, Relaxed);
+            }
+        }
     }
 }
 
@@ -148,99 +209,29 @@ fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
     })
 }
 
-/// What stands in front of ESP.
-struct Outer {
-    around: Around,
-    /// Length of the IP header.
-    len: usize,
-    df: bool,
-    /// With UDP.
-    ports: Option<(u16, u16)>,
-}
-
-impl Outer {
-    /// `None` for IP options and extension headers: such a packet is sent as it is.
-    fn of(packet: &[u8]) -> Option<Self> {
-        let around = esp::around(packet)?;
-        let (len, protocol, df) = match packet[0] {
-            0x45 => (20, packet[9], packet[6] & 0x40 != 0),
-            0x60..=0x6f => (40, packet[6], false),
-            _ => return None,
-        };
-        let ports = match (protocol, packet.get(len..len + UDP_LEN)) {
-            (17, Some(udp)) => Some((u16::from_be_bytes([udp[0], udp[1]]), u16::from_be_bytes([udp[2], udp[3]]))),
-            (17, None) => return None,
-            (50 | 51, _) => None,
-            _ => return None,
-        };
-        Some(Outer { around, len, df, ports })
-    }
-}
-
-/// Whether packets that have UDP behind plain IP headers differ in nothing there but lengths, identification and checksums.
-fn is_same(a: &[u8], b: &[u8]) -> bool {
-    let same = |from: usize, until: usize| a.get(from..until).zip(b.get(from..until)).is_some_and(|(a, b)| a == b);
-    match a.first() {
-        Some(0x45) => same(0, 2) && same(6, 10) && same(12, 24),
-        // Flow labels are the socket's.
-        _ => same(0, 1) && (a.get(1).zip(b.get(1)).is_some_and(|(a, b)| (a ^ b) & 0xf0 == 0)) && same(6, 44),
-    }
-}
-
-/// The datagrams that leave in one superframe: all of the first one's length but the last, which may be shorter. Where only those
-/// `of` one state may, they do.
-fn group<'p>(packets: &'p [Outbound<'_>], outer: &Outer, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
+/// The datagrams that leave in one superframe: `first` and those of `others`, which follow it, that have the same headers. All have the
+/// first one's length but the last, which may be shorter. With `of` only those of that state do.
+fn group<'p>(others: &'p [Outbound<'_>], first: &InUdp<'p>, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
+    let len = first.datagram.len();
+    let mut total = len;
     let mut group: ArrayVec<&[u8], MAX_SEGMENTS> = ArrayVec::new();
-    let from = outer.len + UDP_LEN;
-    let (mut total, mut len) = (0, 0);
-    for packet in packets {
+    group.push(first.datagram);
+    for packet in others {
         if packet.status.is_err() || packet.sa == SaId::NONE || of.is_some_and(|of| of != packet.sa) || group.is_full()
         {
             break;
         }
-        // Another one may be shorter than the first one's headers.
-        let Some(datagram) = packet.packet.bytes().get(from..) else { break };
-        if group.is_empty() {
-            len = datagram.len();
-        } else if datagram.len() > len
-            || total + datagram.len() > MAX_SEND
-            || !is_same(packets[0].packet.bytes(), packet.packet.bytes())
-        {
+        let Some(InUdp { datagram, .. }) = InUdp::of(packet).filter(|next| next.outer == first.outer) else { break };
+        total += datagram.len();
+        if datagram.len() > len || total > MAX_SEND {
             break;
         }
         group.push(datagram);
-        total += datagram.len();
         if datagram.len() < len {
             break;
         }
     }
     group
-}
-
-fn send_udp(socket: Option<&UdpEsp>, outer: &Outer, group: &[&[u8]], counters: &Counters, routes: &mut Routes) {
-    let (_, dport) = outer.ports.unwrap_or_default();
-    let Some(socket) = socket else {
-        counters.refused.fetch_add(group.len() as u64, Relaxed);
-        return;
-    };
-    let fragments = !outer.df;
-    match socket.send(&outer.around, dport, group, fragments) {
-        Ok(()) => {
-            counters.sent.fetch_add(group.len() as u64, Relaxed);
-        }
-        // A device that cannot cut, or a path that has become narrower.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE)) => {
-            routes.forget(outer.around.destination);
-            for datagram in group {
-                let done = socket.send(&outer.around, dport, &[datagram], fragments);
-                let counter = if done.is_ok() { &counters.sent } else { &counters.refused };
-                counter.fetch_add(1, Relaxed);
-            }
-        }
-        Err(_) => {
-            counters.refused.fetch_add(group.len() as u64, Relaxed);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -269,8 +260,8 @@ mod tests {
         let lens = |packets: &[Vec<u8>]| {
             let mut buffers = packets.to_vec();
             let packets: Vec<_> = buffers.iter_mut().map(|bytes| Outbound::new(sa, whole(bytes))).collect();
-            let outer = Outer::of(packets[0].packet.bytes()).expect("in UDP");
-            group(&packets, &outer, None).iter().map(|d| d.len()).collect::<Vec<_>>()
+            let first = InUdp::of(&packets[0]).expect("in UDP");
+            group(&packets[1..], &first, None).iter().map(|d| d.len()).collect::<Vec<_>>()
         };
         for v6 in [false, true] {
             let udp = |payload| sealed(v6, true, payload);

@@ -1,127 +1,58 @@
-//! The threads of a data path: each moves packets between a TUN device and the wire.
+//! A worker: a thread that moves packets between a TUN device and the wire, and the parts that it owns.
 
-use crate::bypass::fast_in::{FastIn, MAX_DEVICES};
-use crate::bypass::fast_out::FastOut;
-use crate::control::path::Shared;
-use crate::data::flight::Flights;
-use crate::data::inbound::Source;
-use crate::data::join::{Kept, settle};
-use crate::data::lane::{Intake, Lane};
-use crate::data::ports::{Lent, Port, close_unused};
-use crate::data::routes::Routes;
-use crate::data::tables::Tables;
+use super::flight::InFlight;
+use super::lane::Lane;
+use super::ports::Ports;
+use super::receiver::{Receiver, most_udp};
+use super::routes::Routes;
+use super::shared::Shared;
+use super::sockets::Sockets;
+use super::stack::Stack;
+use super::tables::{Scope, Tables};
+use super::wire::Wire;
+use crate::bypass::fast_in::FastIn;
 use parking_lot::Mutex;
-use sealane_abi::socket::NAT_T;
 use sealane_config::DEVICE;
-use sealane_engine_xfrm::device::crypto::Direction;
-use sealane_net::wire::gso::Cutter;
-use sealane_sys::cpu;
-use sealane_sys::esp::{RawEsp, Received, UdpEsp};
 use sealane_sys::nft::Marks;
-use sealane_sys::poll::{Waker, ready, sleep_precisely};
-use sealane_sys::raw::Raw;
+use sealane_sys::poll::Waker;
 use sealane_sys::route::Narrow;
 use sealane_sys::shard::Shard;
 use sealane_sys::tun::Tun;
-use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-/// How often time is looked at when nothing happens.
-const TICK: Duration = Duration::from_secs(1);
-/// How often it is looked for what is old.
-const TIDY: Duration = Duration::from_secs(60);
-/// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
-const NAP: Duration = Duration::from_micros(80);
-/// Bursts of a socket before others have their turn.
-const TURN: usize = 4;
-/// Descriptors that are waited for: those of a packet device, which reads what all workers of a stack do otherwise, and some.
-const FDS: usize = 128;
-
-/// How many sockets of UDP a thread with so many raw ones can wait for, beside its waker, its queue, addresses and rings.
-pub(crate) fn most_udp(raw: usize) -> usize {
-    FDS.saturating_sub(3 + MAX_DEVICES + raw)
-}
-
-/// The thread's own.
+/// A worker. [`super::outbound`] and [`super::inbound`] move its bursts, [`super::run`] is its loop.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    /// Whose states and policies its packets go by.
-    pub(crate) tables: Tables,
     pub(crate) post: Post,
-    pub(crate) tun: Tun,
-    pub(crate) udp: Vec<Arc<UdpEsp>>,
-    /// Sockets of other ports that other workers read.
-    pub(crate) lent: Lent,
-    /// Its own that no state had when it looked last.
-    unused: BTreeSet<Port>,
-    pub(crate) raw: Vec<Arc<RawEsp>>,
-    /// How many of the sockets of UDP all threads have: one of them reads them.
-    common: usize,
-    pub(crate) out: Raw,
-    pub(crate) fast_out: Option<FastOut>,
-    pub(crate) fast_in: Option<FastIn>,
-    pub(crate) routes: Routes,
-    /// Frames of the TUN device, and how far the one at hand is cut.
-    pub(crate) intake: Intake,
-    pub(crate) cutting: Option<(core::ops::Range<usize>, Cutter)>,
-    /// What a socket gave, and how far it is taken.
-    pub(crate) received: Box<[u8]>,
-    pub(crate) pending: Option<(Source, Received, usize)>,
-    /// A superframe that grows.
-    pub(crate) kept: Kept,
-    /// Bursts, empty ones and those that are with a device.
-    pub(crate) flights: Flights,
+    /// Where its packets come from.
+    pub(crate) rx: Receiver,
+    /// Where sealed packets leave.
+    pub(crate) tx: Wire,
+    /// Where opened packets go.
+    pub(crate) stack: Stack,
+    /// The states, policies and routes that they are looked up in.
+    pub(crate) tables: Tables,
+    /// The bursts that it has begun.
+    pub(crate) flights: InFlight,
     /// How long it looks for packets before it sleeps.
-    pub(crate) spin: Duration,
+    spin: Duration,
 }
 
-/// What a thread is woken and ended by.
+/// A thread's waker, and the flag that ends it.
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) waker: Arc<Waker>,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Sockets of a worker of the stack, or of all of them.
-#[derive(Clone, Default)]
-pub(crate) struct Sockets {
-    pub(crate) udp: Vec<Arc<UdpEsp>>,
-    pub(crate) raw: Vec<Arc<RawEsp>>,
-}
-
-impl Sockets {
-    /// Those of each of so many workers.
-    pub(crate) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
-        let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
-        for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
-            for (index, of) in (0..).zip(&mut all) {
-                match RawEsp::open(v6, protocol, exempt, Shard { index, of: workers }) {
-                    Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                    socket => of.raw.push(Arc::new(socket?)),
-                }
-            }
-        }
-        for v6 in [false, true] {
-            // The port of an IKE daemon that shares it not is its own.
-            let sockets = UdpEsp::open_all(v6, NAT_T, exempt, workers).unwrap_or_default();
-            all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(Arc::new(socket)));
-        }
-        Ok(all)
-    }
-
-    /// All of them.
-    fn all(each: &[Self]) -> Self {
-        let udp = each.iter().flat_map(|of| of.udp.iter().cloned()).collect();
-        Sockets { udp, raw: each.iter().flat_map(|of| of.raw.iter().cloned()).collect() }
-    }
-}
-
 impl Worker {
-    /// The stack's, in the calling thread's namespace.
+    /// Opens those of the stack, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub(crate) fn open_all(shared: &Arc<Shared>) -> io::Result<Vec<Self>> {
         let queues = Tun::open_queues(DEVICE, shared.workers.len())?;
         let index = queues.first().map_or(0, Tun::index);
@@ -131,173 +62,72 @@ impl Worker {
         each.map(|((lane, tun), ((waker, _), sockets))| {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
             let post = Post { waker: waker.clone(), stop: shared.stop.clone() };
-            Worker::make(shared, tun, narrow.clone(), post, sockets.clone(), Some(shard), lane)
+            Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), Scope::Stack, Some(shard), lane, true)
         })
         .collect()
     }
 
-    /// A device's, between a TUN device of a number and the wire, in the calling thread's namespace.
+    /// Opens that of a packet core, between its TUN device and the wire, in the calling thread's namespace. Packets are led to that
+    /// device by `number`. Its tables are set later.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
+    pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
-        Worker::make(shared, tun, narrow, post, Sockets::all(&shared.sockets), Some(Shard::ALL), None)
+        let sockets = Sockets::all(&shared.sockets);
+        Worker::open(shared, tun, narrow, post, sockets, Scope::Stack, Some(Shard::ALL), None, false)
     }
 
-    /// An xfrm interface's, between its TUN device and the wire, in the calling thread's namespace. What comes in the stack's
-    /// threads open.
+    /// Opens that of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound packets are
+    /// opened by the stack's workers.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
-        let worker = Worker::make(shared, tun, None, post, sockets, None, None)?;
-        Ok(Worker { tables: Tables::Interface(if_id), ..worker })
+        Worker::open(shared, tun, None, post, sockets, Scope::Interface(if_id), None, None, true)
     }
 
-    fn make(
+    fn open(
         shared: &Arc<Shared>,
         tun: Tun,
         narrow: Option<Arc<Mutex<Narrow>>>,
         post: Post,
         sockets: Sockets,
+        scope: Scope,
         shard: Option<Shard>,
         lane: Option<Lane>,
+        lends: bool,
     ) -> io::Result<Self> {
         let exempt = shared.bits.exempt;
-        let marks = Marks::new(exempt);
-        let out = Raw::open(marks)?;
-        out.ignore_learnt_mtu()?;
-        let routes = Routes::new(narrow, exempt)?;
-        let Sockets { udp, raw } = sockets;
+        let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
+        let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
+        let tx = Wire::open(shared, &sockets, ports, true)?;
         Ok(Worker {
             shared: shared.clone(),
-            tables: Tables::Stack,
-            flights: Flights::new(post.waker.clone()),
+            flights: InFlight::new(post.waker.clone()),
             post,
-            tun,
-            common: udp.len(),
-            udp,
-            lent: Lent::new(),
-            unused: BTreeSet::new(),
-            fast_in: shard.and_then(|shard| FastIn::new(&raw, marks.verified(), shard)),
-            raw,
-            fast_out: FastOut::new(&out, marks),
-            out,
-            routes,
-            intake: Intake::new(lane),
-            cutting: None,
-            received: vec![0; 65_536].into(),
-            pending: None,
-            kept: Kept::new(),
+            stack: Stack::new(tun.try_clone()?),
+            rx: Receiver::new(tun, lane, sockets.raw, fast_in),
+            tx,
+            tables: Tables::new(scope, Routes::new(narrow, exempt)?),
             spin: Duration::ZERO,
         })
     }
 
-    /// Moves packets until it is told to stop.
-    ///
-    /// # Errors
-    /// The kernel's: nothing passes any more.
-    pub(crate) fn run(&mut self) -> io::Result<()> {
-        sleep_precisely();
-        cpu::be_preferred();
-        let [mut tidied, mut looked, mut worked, mut closed] = [Instant::now(); 4];
-        let mut again: Option<Source> = None;
-        let (mut cutting, mut ringing) = (false, false);
-        while !self.post.stop.load(Ordering::Acquire) {
-            // Many packets come one after another: a nap lets them come together, and wakes nobody in between.
-            if ringing && again.is_none() && !cutting {
-                std::thread::sleep(NAP);
-            }
-            let landed = self.land();
-            // While nobody says by its place which socket something came from.
-            if self.udp.len() > self.common
-                && self.routes.now().duration_since(closed) > TIDY
-                && again.is_none()
-                && self.flights.is_empty(Direction::Decrypt)
-            {
-                closed = self.routes.now();
-                close_unused(&mut self.udp, self.common, &self.shared, &mut self.unused);
-            }
-            // What a device takes no more of waits in the kernel.
-            let room = self.flights.has_room();
-            let busy = landed || room && (again.is_some() || cutting || ringing || self.intake.has_mail());
-            if busy {
-                worked = self.routes.now();
-            }
-            let spins = !self.spin.is_zero() && self.routes.now().duration_since(worked) < self.spin;
-            let worked_since = busy || spins || self.flights.arm() && self.land() || room && self.intake.arm();
-            let wait = if worked_since { Duration::ZERO } else { TICK };
-            // Nothing is read of its queue as long as others have no room for what is theirs.
-            let queue = if self.intake.is_held() { self.post.waker.as_fd() } else { self.tun.as_fd() };
-            let fds = [self.post.waker.as_fd(), queue, self.routes.as_fd()];
-            // The ports that it has alone it reads alone.
-            let reads = !matches!(self.tables, Tables::Interface(_)) && self.shared.cores.reads(self.tables.number());
-            let (first, raw) = if reads { (0, self.raw.len()) } else { (self.common, 0) };
-            let sockets = self.udp[first..].iter().map(|s| s.as_fd()).chain(self.raw[..raw].iter().map(|s| s.as_fd()));
-            let rings = self.fast_in.iter().flat_map(FastIn::fds);
-            let before = 3 + self.fast_in.as_ref().map_or(0, |fast| fast.fds().count());
-            let all = fds.into_iter().chain(rings).chain(sockets).take(if room { FDS } else { 1 });
-            let woken = ready::<FDS>(all, wait);
-            self.intake.disarm();
-            self.routes.tick();
-            if woken.contains(&true) {
-                worked = self.routes.now();
-            }
-            if let Tables::Device(device) = &self.tables
-                && self.routes.now().duration_since(looked) >= TICK
-            {
-                looked = self.routes.now();
-                if device.core.handle_timeout(self.shared.now()) {
-                    device.events.wake();
-                }
-            }
-            if self.routes.now().duration_since(tidied) > TIDY && self.routes.tidy() {
-                tidied = self.routes.now();
-            }
-            let is = |i: usize| woken.get(i).copied().unwrap_or(false);
-            if is(0) {
-                self.post.waker.drain();
-            }
-            if is(2) {
-                self.routes.locals().refresh()?;
-            }
-            if is(1) || cutting || self.intake.has_mail() || self.intake.is_held() {
-                cutting = self.outbound()? && self.cutting.is_some();
-            }
-            ringing = self.rings((3..before).any(is), reads)?;
-            let before_that = again.take();
-            let udp = self.udp.len();
-            for i in 0..udp + self.raw.len() {
-                let source = if i < udp { Source::Udp(i) } else { Source::Raw(i - udp) };
-                let begun = before_that == Some(source);
-                let ready = i >= first && i < udp + raw && is(before + i - first);
-                if (ready || begun) && self.take(source)? {
-                    again = Some(source);
-                }
-            }
-            if let Some((source, ..)) = self.pending {
-                again = Some(source);
-            }
-            if again.is_none() && !ringing {
-                settle(&mut self.kept, &self.flights, &mut self.tun, &self.shared.counters);
-            }
-        }
-        Ok(())
+    /// The index of its TUN device.
+    pub(crate) fn device(&self) -> u32 {
+        self.stack.index()
     }
 
-    /// Opens what a socket has, as long as others can wait; whether there may be more.
-    ///
-    /// # Errors
-    /// The socket's.
-    fn take(&mut self, source: Source) -> io::Result<bool> {
-        for _ in 0..TURN {
-            if !self.inbound(source)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// Has it look for packets for so long before it sleeps.
+    pub(crate) fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// How long it looks for packets before it sleeps.
+    pub(crate) fn spin(&self) -> Duration {
+        self.spin
     }
 }

@@ -8,7 +8,7 @@
 
 use super::mirror::Mirror;
 use super::{Place, Running};
-use crate::control::path::Shared;
+use crate::data::shared::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};

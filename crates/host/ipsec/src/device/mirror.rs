@@ -13,8 +13,7 @@ use sealane_engine_xfrm::device::StateKey;
 use sealane_net::ipsec::sa::{Mode, Proto, SaSpec};
 use sealane_net::ipsec::spd::{Action, Dir, Policy};
 use sealane_sys::netns::Netns;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,85 +156,4 @@ fn covers(ends: &BTreeMap<(u32, StateKey), End>, policy: &Policy) -> bool {
                 && end.inbound == (policy.dir != Dir::Out)
                 && (end.proto, end.mode, end.reqid) == (template.proto, template.mode, template.reqid)
         })
-}
-
-/// What comes in for states that are with the kernel's own IPsec: our sockets see it too, and it is none of our business.
-#[derive(Default)]
-pub(crate) struct Elsewhere {
-    any: AtomicBool,
-    /// How many states there are of each address and SPI: marks and protocols may tell them apart.
-    known: Mutex<HashMap<(IpAddr, u32), u32>>,
-}
-
-impl Elsewhere {
-    /// A state of the kernel's: packets to an address with an SPI are its own.
-    pub(super) fn add(&self, to: IpAddr, spi: u32) {
-        *self.known.lock().entry((to, spi)).or_default() += 1;
-        self.any.store(true, Ordering::Release);
-    }
-
-    /// A state of the kernel's with them is there no more.
-    pub(super) fn remove(&self, to: IpAddr, spi: u32) {
-        let mut known = self.known.lock();
-        if let Entry::Occupied(mut states) = known.entry((to, spi)) {
-            *states.get_mut() -= 1;
-            if *states.get() == 0 {
-                states.remove();
-            }
-        }
-        self.any.store(!known.is_empty(), Ordering::Release);
-    }
-
-    /// Whether there are any.
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
-    }
-
-    /// Whether a packet of ESP is the kernel's.
-    pub(crate) fn has(&self, packet: &[u8]) -> bool {
-        if !self.any.load(Ordering::Acquire) {
-            return false;
-        }
-        let to = match packet {
-            [first, ..] if first >> 4 == 4 => {
-                let at = usize::from(first & 15) * 4;
-                packet.get(16..20).and_then(|to| Some((IpAddr::from(*to.first_chunk::<4>()?), at)))
-            }
-            [first, ..] if first >> 4 == 6 => {
-                packet.get(24..40).and_then(|to| Some((IpAddr::from(*to.first_chunk::<16>()?), 40)))
-            }
-            _ => None,
-        };
-        let spi = |at: usize| Some(u32::from_be_bytes(*packet.get(at..)?.first_chunk()?));
-        to.and_then(|(to, at)| Some((to, spi(at)?))).is_some_and(|name| self.known.lock().contains_key(&name))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packets_are_the_kernel_s_as_long_as_it_has_a_state_for_them() {
-        let elsewhere = Elsewhere::default();
-        let to: IpAddr = [192, 0, 2, 2].into();
-        let mut packet = [0u8; 28];
-        packet[0] = 0x45;
-        packet[16..20].copy_from_slice(&[192, 0, 2, 2]);
-        packet[20..24].copy_from_slice(&7u32.to_be_bytes());
-        let has = || elsewhere.has(&packet);
-        assert!(!has());
-        // Two that differ by their marks.
-        elsewhere.add(to, 7);
-        elsewhere.add(to, 7);
-        elsewhere.add(to, 8);
-        assert!(has() && !elsewhere.has(&packet[..23]) && !elsewhere.has(&[]));
-        elsewhere.remove(to, 7);
-        assert!(has());
-        elsewhere.remove(to, 7);
-        elsewhere.remove(to, 7);
-        assert!(!has() && elsewhere.any());
-        elsewhere.remove(to, 8);
-        assert!(!elsewhere.any());
-    }
 }

@@ -9,8 +9,9 @@
 //! it opens with the tables of whom they are for ([`crate::data::tables`]).
 
 use super::{Place, Running};
-use crate::control::path::Shared;
-use crate::data::tables::{Counts, DeviceTables, Tables};
+use crate::data::cores::{Counts, DeviceTables};
+use crate::data::shared::Shared;
+use crate::data::tables::Scope;
 use crate::data::worker::{Post, Worker};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
@@ -48,13 +49,13 @@ impl Packet {
     pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
         let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
         let mut worker =
-            place.netns.run(|| Worker::open(place.shared, Tun::open(name)?, place.number, post.clone()))?;
+            place.netns.run(|| Worker::open_core(place.shared, Tun::open(name)?, place.number, post.clone()))?;
         if cpu.is_some() && cpu::has_others(cpu) {
-            worker.spin = super::DEDICATED_SPIN;
+            worker.set_spin(super::DEDICATED_SPIN);
         }
         Ok(Packet {
             name: name.to_owned(),
-            ifindex: worker.tun.index(),
+            ifindex: worker.device(),
             number: place.number,
             cpu,
             netns: place.netns.try_clone()?,
@@ -99,7 +100,7 @@ impl Running for Packet {
             events: self.events.clone(),
             thread: self.post.waker.clone(),
         };
-        worker.tables = Tables::Device(tables.clone());
+        worker.tables.set_scope(Scope::Device(tables.clone()));
         self.post.stop.store(false, Ordering::Release);
         let (name, cpu) = (self.name.clone(), self.cpu);
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
@@ -118,7 +119,7 @@ impl Running for Packet {
             }
         })?;
         self.thread = Some(thread);
-        self.shared.add_core(tables);
+        self.shared.cores.add(tables);
         Ok(Box::new(device))
     }
 

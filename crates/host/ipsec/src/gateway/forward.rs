@@ -5,9 +5,6 @@ use super::opening::Part;
 use super::relay::Taken;
 use super::ways::{Hop, Ways};
 use super::worker::Worker;
-use crate::data::inbound::{Stack, deliver};
-use crate::data::tables::Tables;
-use crate::data::wire::Wire;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
@@ -48,8 +45,9 @@ type Fates = ArrayVec<Fate, BURST>;
 impl Worker {
     /// Moves a burst of what a socket has; how many frames it had.
     pub(super) fn turn(&mut self, i: usize) -> usize {
-        let Worker { common, part, routes, .. } = self;
+        let Worker { common, part, tables, .. } = self;
         let Some(part) = part else { return 0 };
+        let routes = &tables.routes;
         let (mut plain, mut sealed): (Frames, Frames) = (ArrayVec::new(), ArrayVec::new());
         let now = routes.now();
         let forwards_v6 = common.forwards_v6.load(Relaxed);
@@ -100,7 +98,7 @@ impl Worker {
 
     /// Hands over what goes through the states of other threads.
     fn sort(&mut self, frames: &mut Frames) {
-        let Worker { common, part, routes, index, .. } = self;
+        let Worker { common, part, tables, index, .. } = self;
         let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
         let Part { sockets, memory, relay, .. } = &mut **part;
         let packets: ArrayVec<&[u8], BURST> =
@@ -108,7 +106,7 @@ impl Worker {
         // Packets of a flow that follow one another go through one state.
         let flows = || packets.chunk_by(|a, b| is_same_flow(a, b));
         let asked = flows().map(|flow| flow[0]);
-        let owners: ArrayVec<u32, BURST> = common.shared.owners(*index as u32, relay.of(), asked, routes);
+        let owners: ArrayVec<u32, BURST> = tables.owners(&common.shared, *index as u32, relay.of(), asked);
         let owners: ArrayVec<u32, BURST> =
             flows().zip(owners).flat_map(|(flow, owner)| core::iter::repeat_n(owner, flow.len())).collect();
         drop(packets);
@@ -133,11 +131,11 @@ impl Worker {
 
     /// Seals packets and sends them on.
     pub(super) fn outbound(&mut self, mut frames: Frames) {
-        let Worker { common, part, index, routes, udp, raw, out, tun, .. } = self;
+        let Worker { common, part, index, tx, stack, tables, .. } = self;
         let Some(part) = part else { return };
         let Part { memory, ways, .. } = &mut **part;
         let (shared, counts) = (&common.shared, &common.counts);
-        let now = routes.now();
+        let now = tables.routes.now();
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
         for Taken { frame, at } in &mut frames {
@@ -152,7 +150,7 @@ impl Worker {
         }
         let (mut jobs, cpu) = (Jobs::new(), *index as u32);
         // Nothing is handed over to a device.
-        if let Some(mut locked) = shared.outbound(&Tables::Stack, cpu, &runs, &mut packets, routes, &mut jobs) {
+        if let Some(mut locked) = tables.outbound(shared, cpu, &runs, &mut packets, &mut jobs) {
             locked.xfrm.tables(cpu, shared.now()).outbound_finish(&mut packets, &jobs);
             locked.tell();
         }
@@ -163,9 +161,7 @@ impl Worker {
                 fate => fate,
             })
             .collect();
-        let (lent, fast, tables) = (&mut Vec::new(), &mut None, &Tables::Stack);
-        let mut wire = Wire { udp, lent, raw, out, fast, shared, tables, routes };
-        stretches(&fates).for_each(|stretch| wire.send(&packets[stretch], tun));
+        stretches(&fates).for_each(|stretch| tx.send(&packets[stretch], tables, stack));
         drop(packets);
         count(counts, &counts.sealed, &fates);
         leave(part, counts, frames, fates);
@@ -173,11 +169,11 @@ impl Worker {
 
     /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
     fn inbound(&mut self, i: usize, mut frames: Frames) {
-        let Worker { common, part, routes, tun, kept, .. } = self;
+        let Worker { common, part, stack, tables, .. } = self;
         let Some(part) = part else { return };
         let Part { memory, ways, leaving, .. } = &mut **part;
         let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
-        let now = routes.now();
+        let now = tables.routes.now();
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         for Taken { frame, at } in &mut frames {
             let mut packet = Inbound::new(Packet::new(memory.bytes(frame), at.0, at.1));
@@ -185,8 +181,8 @@ impl Worker {
             packets.push(packet);
         }
         let mut jobs = Jobs::new();
-        if let Some(mut locked) = shared.inbound(&Tables::Stack, &mut packets, routes, &mut jobs) {
-            locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, routes, &jobs);
+        if let Some(mut locked) = tables.inbound(shared, &mut packets, &mut jobs) {
+            locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, &mut tables.routes, &jobs);
             locked.tell();
         }
         // A policy that is new may be for what was opened: then it is the stack's.
@@ -207,8 +203,8 @@ impl Worker {
                     let (source, destination) = ends;
                     let protected = || leaving.rules.iter().any(|rule| rule.is_for(source, destination));
                     let stays = !known || destination.is_ipv6() && !forwards_v6;
-                    let own = stays || routes.has(destination) || protected();
-                    let asked = Asked { source, destination, iif: tun.index(), mark: 0 };
+                    let own = stays || tables.routes.has(destination) || protected();
+                    let asked = Asked { source, destination, iif: stack.index(), mark: 0 };
                     last = Some((ends, if own { None } else { ways.hop(asked, now) }));
                 }
                 last.and_then(|(_, hop)| hop)
@@ -222,9 +218,8 @@ impl Worker {
                 _ => Fate::Stack,
             });
         }
-        let mut to = Stack { tun, kept, gates: &shared.gates, more: false };
         for stretch in stretches(&fates) {
-            deliver(&packets[stretch], &mut to, &shared.counters);
+            stack.deliver(shared, &packets[stretch], false);
         }
         drop(packets);
         count(counts, &counts.opened, &fates);

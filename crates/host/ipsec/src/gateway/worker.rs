@@ -4,15 +4,13 @@ use super::Common;
 use super::lead::Lead;
 use super::opening::{Leaving, MAX_SOCKETS, Part};
 use super::relay::Taken;
-use crate::data::join::Kept;
-use crate::data::routes::Routes;
+use crate::data::stack::Stack;
+use crate::data::tables::Tables;
+use crate::data::wire::Wire;
 use arrayvec::ArrayVec;
 use parking_lot::{Condvar, Mutex};
 use sealane_engine_xfrm::data::BURST;
-use sealane_sys::esp::{RawEsp, UdpEsp};
 use sealane_sys::poll::{Waker, ready, sleep_precisely};
-use sealane_sys::raw::Raw;
-use sealane_sys::tun::Tun;
 use sealane_sys::xsk::Lost;
 use std::io;
 use std::os::fd::AsFd;
@@ -118,12 +116,11 @@ pub(super) struct Worker {
     lead: Option<Lead>,
     /// None while it has no queue to serve.
     pub(super) part: Option<Box<Part>>,
-    pub(super) udp: Vec<Arc<UdpEsp>>,
-    pub(super) raw: Vec<Arc<RawEsp>>,
-    pub(super) out: Raw,
-    pub(super) routes: Routes,
-    pub(super) tun: Tun,
-    pub(super) kept: Kept,
+    /// Where packets leave that the stack has to send.
+    pub(super) tx: Wire,
+    /// Where opened packets go that are not sent on.
+    pub(super) stack: Stack,
+    pub(super) tables: Tables,
 }
 
 impl Worker {
@@ -132,31 +129,18 @@ impl Worker {
         common: &Arc<Common>,
         index: usize,
         lead: Option<Lead>,
-        out: Raw,
-        routes: Routes,
-        tun: Tun,
+        tx: Wire,
+        stack: Stack,
+        tables: Tables,
     ) -> Self {
-        // For sending any socket of the port will do.
-        let sockets = common.shared.sockets.get(index).cloned().unwrap_or_default();
-        Worker {
-            common: common.clone(),
-            index,
-            lead,
-            part: None,
-            udp: sockets.udp,
-            raw: sockets.raw,
-            out,
-            routes,
-            tun,
-            kept: Kept::new(),
-        }
+        Worker { common: common.clone(), index, lead, part: None, tx, stack, tables }
     }
 
     /// Opens the interfaces that are there, where it leads.
     pub(super) fn begin(&mut self) {
-        let Worker { common, lead, part, routes, .. } = self;
+        let Worker { common, lead, part, tables, .. } = self;
         if let Some(lead) = lead {
-            lead.look(common, part, routes);
+            lead.look(common, part, &tables.routes);
         }
     }
 
@@ -188,7 +172,7 @@ impl Worker {
         while !self.common.stop.load(Ordering::Acquire) {
             self.obey();
             let count = self.part.as_ref().map_or(0, |part| part.slots.len());
-            let rests = self.lead.as_ref().is_some_and(|lead| lead.rests(self.routes.now()));
+            let rests = self.lead.as_ref().is_some_and(|lead| lead.rests(self.tables.routes.now()));
             let has_mail = self.part.as_ref().is_some_and(|part| part.relay.arm());
             let wait = match busy || has_mail {
                 true => Duration::ZERO,
@@ -200,24 +184,24 @@ impl Worker {
                 let sockets = parts.flat_map(|part| (0..part.slots.len()).map(|i| part.sockets.fd(i)));
                 let ways = self.part.iter().map(|part| part.ways.as_fd());
                 let waker = self.common.posts[self.index].waker.as_fd();
-                ready::<FDS>([waker, self.routes.as_fd()].into_iter().chain(ways).chain(sockets), wait)
+                ready::<FDS>([waker, self.tables.routes.as_fd()].into_iter().chain(ways).chain(sockets), wait)
             };
             let is = |i: usize| woken.get(i).copied().unwrap_or(false);
-            let now = self.routes.tick();
-            let Worker { common, index, lead, part, routes, .. } = &mut *self;
+            let now = self.tables.routes.tick();
+            let Worker { common, index, lead, part, tables, .. } = &mut *self;
             part.iter().for_each(|part| part.relay.disarm());
             if is(0) {
                 common.posts[*index].waker.drain();
             }
             if is(1) {
-                routes.locals().refresh()?;
+                tables.routes.locals().refresh()?;
             }
             if is(2) {
                 part.iter_mut().for_each(|part| part.ways.refresh());
             }
             if let Some(lead) = lead {
                 lead.note(is(0), is(1));
-                lead.follow(common, part, routes);
+                lead.follow(common, part, &tables.routes);
             }
             let mut got = self.mail();
             for i in 0..count {
@@ -250,9 +234,9 @@ impl Worker {
 
     /// Notes what its sockets have lost, and looks at the interfaces where it leads.
     fn look(&mut self) {
-        let Worker { common, lead, part, routes, .. } = self;
+        let Worker { common, lead, part, tables, .. } = self;
         if let Some(lead) = lead {
-            lead.look(common, part, routes);
+            lead.look(common, part, &tables.routes);
         }
         *common.posts[self.index].lost.lock() = part.as_ref().map(|part| part.lost()).unwrap_or_default();
     }

@@ -1,0 +1,93 @@
+//! Packets of states that the kernel's own IPsec has.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What comes in for states that are with the kernel's own IPsec: our sockets see it too, and it is none of our business.
+#[derive(Default)]
+pub(crate) struct Elsewhere {
+    any: AtomicBool,
+    /// How many states there are of each address and SPI: marks and protocols may tell them apart.
+    known: Mutex<HashMap<(IpAddr, u32), u32>>,
+}
+
+impl Elsewhere {
+    /// A state of the kernel's: packets to an address with an SPI are its own.
+    pub(crate) fn add(&self, to: IpAddr, spi: u32) {
+        *self.known.lock().entry((to, spi)).or_default() += 1;
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// A state of the kernel's with them is there no more.
+    pub(crate) fn remove(&self, to: IpAddr, spi: u32) {
+        let mut known = self.known.lock();
+        if let Entry::Occupied(mut states) = known.entry((to, spi)) {
+            *states.get_mut() -= 1;
+            if *states.get() == 0 {
+                states.remove();
+            }
+        }
+        self.any.store(!known.is_empty(), Ordering::Release);
+    }
+
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether a packet of ESP is the kernel's.
+    pub(crate) fn has(&self, packet: &[u8]) -> bool {
+        if !self.any() {
+            return false;
+        }
+        let to = match packet {
+            [first, ..] if first >> 4 == 4 => {
+                let at = usize::from(first & 15) * 4;
+                packet.get(16..20).and_then(|to| Some((IpAddr::from(*to.first_chunk::<4>()?), at)))
+            }
+            [first, ..] if first >> 4 == 6 => {
+                packet.get(24..40).and_then(|to| Some((IpAddr::from(*to.first_chunk::<16>()?), 40)))
+            }
+            _ => None,
+        };
+        to.is_some_and(|(to, at)| self.has_payload(to, packet.get(at..).unwrap_or_default()))
+    }
+
+    /// Whether a packet of ESP to an address is the kernel's, by what lies behind its headers.
+    pub(crate) fn has_payload(&self, to: IpAddr, esp: &[u8]) -> bool {
+        let known = |spi: &[u8; 4]| self.known.lock().contains_key(&(to, u32::from_be_bytes(*spi)));
+        self.any() && esp.first_chunk().is_some_and(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_the_kernel_s_as_long_as_it_has_a_state_for_them() {
+        let elsewhere = Elsewhere::default();
+        let to: IpAddr = [192, 0, 2, 2].into();
+        let mut packet = [0u8; 28];
+        packet[0] = 0x45;
+        packet[16..20].copy_from_slice(&[192, 0, 2, 2]);
+        packet[20..24].copy_from_slice(&7u32.to_be_bytes());
+        let has = || elsewhere.has(&packet);
+        assert!(!has());
+        // Two that differ by their marks.
+        elsewhere.add(to, 7);
+        elsewhere.add(to, 7);
+        elsewhere.add(to, 8);
+        assert!(has() && !elsewhere.has(&packet[..23]) && !elsewhere.has(&[]));
+        elsewhere.remove(to, 7);
+        assert!(has());
+        elsewhere.remove(to, 7);
+        elsewhere.remove(to, 7);
+        assert!(!has() && elsewhere.any());
+        elsewhere.remove(to, 8);
+        assert!(!elsewhere.any());
+    }
+}

@@ -1,0 +1,64 @@
+//! The xfrm interfaces that opened packets come out of.
+
+use super::join::{Joins, Unfinished};
+use parking_lot::{Mutex, RwLock};
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_sys::tun::Tun;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where what has come through states with an interface id comes out.
+pub(crate) struct Gate {
+    pub(crate) name: String,
+    pub(crate) if_id: u32,
+    pub(crate) to: Mutex<(Tun, Unfinished)>,
+}
+
+/// Those of all interfaces of a namespace.
+#[derive(Default)]
+pub(crate) struct Gates {
+    list: RwLock<Vec<Arc<Gate>>>,
+    any: AtomicBool,
+}
+
+impl Gates {
+    /// Whether there are any. Who is wrong about it for a burst only holds tables longer.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Makes these the ones that there are.
+    pub(crate) fn set(&self, gates: Vec<Arc<Gate>>) {
+        let mut list = self.list.write();
+        self.any.store(!gates.is_empty(), Ordering::Relaxed);
+        *list = gates;
+    }
+
+    /// The names of the interfaces.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.list.read().iter().map(|gate| gate.name.clone()).collect()
+    }
+
+    /// Their interface ids.
+    pub(crate) fn if_ids(&self) -> Vec<u32> {
+        self.list.read().iter().map(|gate| gate.if_id).collect()
+    }
+
+    /// Gives opened packets of interfaces to the stack; how many it did not take, or are of none.
+    pub(crate) fn deliver(&self, packets: &[Inbound<'_>]) -> u64 {
+        let list = self.list.read();
+        let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet { .. })) && packet.if_id != 0;
+        let all = || packets.iter().filter(opened);
+        let mut lost = all().filter(|packet| !list.iter().any(|gate| gate.if_id == packet.if_id)).count() as u64;
+        for gate in list.iter().filter(|gate| all().any(|packet| packet.if_id == gate.if_id)) {
+            let (tun, unfinished) = &mut *gate.to.lock();
+            let mut joins = Joins::new(unfinished);
+            for packet in all().filter(|packet| packet.if_id == gate.if_id) {
+                lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
+            }
+            // Several threads have packets for it: none knows what comes next.
+            lost += u64::from(joins.finish(false, tun).is_err());
+        }
+        lost
+    }
+}

@@ -1,0 +1,194 @@
+//! The loop of a worker.
+
+use super::ready::PollTable;
+use super::receiver::FDS;
+use super::sockets::SocketId;
+use super::worker::Worker;
+use crate::bypass::fast_in::FastIn;
+use arrayvec::ArrayVec;
+use sealane_engine_xfrm::device::crypto::Direction;
+use sealane_sys::cpu;
+use sealane_sys::poll::sleep_precisely;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The longest time without a look at the clock.
+const TICK: Duration = Duration::from_secs(1);
+/// The interval at which old entries and unused sockets are looked for.
+const TIDY: Duration = Duration::from_secs(60);
+/// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
+const NAP: Duration = Duration::from_micros(80);
+/// Bursts of a socket before others have their turn.
+const TURN: usize = 4;
+
+/// A descriptor that a worker waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Another thread wakes it.
+    Waker,
+    /// The queue of its TUN device.
+    Queue,
+    /// Addresses of this host have changed.
+    Addresses,
+    /// A ring of a device.
+    Ring,
+    /// A socket of ESP or AH.
+    Socket(SocketId),
+}
+
+/// Work that was begun and goes on without waiting.
+#[derive(Default)]
+struct Begun {
+    /// A frame of the stack is being cut.
+    cutting: bool,
+    /// More packets of rings are expected.
+    ringing: bool,
+    /// A socket may have more.
+    socket: Option<SocketId>,
+}
+
+/// When things were last done that are done from time to time.
+struct Timers {
+    core: Instant,
+    routes: Instant,
+    ports: Instant,
+    /// There was something to do.
+    work: Instant,
+}
+
+impl Worker {
+    /// Moves packets until it is told to stop.
+    ///
+    /// # Errors
+    /// The kernel's: nothing passes any more.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        sleep_precisely();
+        cpu::be_preferred();
+        let start = Instant::now();
+        let mut timers = Timers { core: start, routes: start, ports: start, work: start };
+        let mut begun = Begun::default();
+        while !self.post.stop.load(Ordering::Acquire) {
+            // Many packets come one after another: a nap lets them come together, and wakes nobody in between.
+            if begun.ringing && begun.socket.is_none() && !begun.cutting {
+                std::thread::sleep(NAP);
+            }
+            let completed = self.complete();
+            self.tidy(&begun, &mut timers);
+            // What a core takes no more of waits in the kernel.
+            let room = self.flights.has_room();
+            let wait = self.wait(completed, room, &begun, &mut timers);
+            let reads = self.tables.reads(&self.shared);
+            let woken = self.poll(reads, room, wait);
+            self.rx.intake().disarm();
+            self.tables.routes.tick();
+            if !woken.is_empty() {
+                timers.work = self.tables.routes.now();
+            }
+            self.tick(&mut timers);
+            let intake = self.rx.intake();
+            let mut queue = begun.cutting || intake.has_mail() || intake.is_held();
+            let mut rings = false;
+            let mut sockets: ArrayVec<SocketId, FDS> = begun.socket.take().into_iter().collect();
+            for source in woken {
+                match source {
+                    Source::Waker => self.post.waker.drain(),
+                    Source::Addresses => self.tables.routes.locals().refresh()?,
+                    Source::Queue => queue = true,
+                    Source::Ring => rings = true,
+                    Source::Socket(socket) if sockets.contains(&socket) => {}
+                    Source::Socket(socket) => sockets.push(socket),
+                }
+            }
+            if queue {
+                begun.cutting = self.outbound()? && self.rx.is_cutting();
+            }
+            begun.ringing = self.rings(rings, reads)?;
+            for socket in sockets {
+                if self.read(socket)? {
+                    begun.socket = Some(socket);
+                }
+            }
+            begun.socket = self.rx.pending().or(begun.socket);
+            if begun.socket.is_none() && !begun.ringing {
+                self.settle();
+            }
+        }
+        Ok(())
+    }
+
+    /// How long it may wait. Where it may, it is woken from now on by those who hand something over.
+    fn wait(&mut self, completed: bool, room: bool, begun: &Begun, timers: &mut Timers) -> Duration {
+        let now = self.tables.routes.now();
+        let going_on = begun.socket.is_some() || begun.cutting || begun.ringing || self.rx.intake().has_mail();
+        let busy = completed || room && going_on;
+        if busy {
+            timers.work = now;
+        }
+        let spins = !self.spin().is_zero() && now.duration_since(timers.work) < self.spin();
+        let has_work = busy || spins || self.flights.arm() && self.complete() || room && self.rx.intake().arm();
+        if has_work { Duration::ZERO } else { TICK }
+    }
+
+    /// Waits for what there is to do, of sockets of port 4500 and raw ones only if this thread `reads` them.
+    fn poll(&self, reads: bool, room: bool, wait: Duration) -> ArrayVec<Source, FDS> {
+        let mut table = PollTable::new();
+        table.add(Source::Waker, self.post.waker.as_fd());
+        if room {
+            if let Some(queue) = self.rx.queue() {
+                table.add(Source::Queue, queue);
+            }
+            table.add(Source::Addresses, self.tables.routes.as_fd());
+            self.rx.fast.iter().flat_map(FastIn::fds).for_each(|fd| table.add(Source::Ring, fd));
+            let ports = self.tx.ports();
+            // The ports that it has alone it reads alone.
+            let first = if reads { 0 } else { ports.common() };
+            for (i, socket) in ports.own().iter().enumerate().skip(first) {
+                table.add(Source::Socket(SocketId::Udp(i)), socket.as_fd());
+            }
+            for (i, socket) in self.rx.raw().iter().enumerate().filter(|_| reads) {
+                table.add(Source::Socket(SocketId::Raw(i)), socket.as_fd());
+            }
+        }
+        table.wait(wait)
+    }
+
+    /// Does what is due at intervals.
+    fn tick(&mut self, timers: &mut Timers) {
+        let now = self.tables.routes.now();
+        if now.duration_since(timers.core) >= TICK {
+            timers.core = now;
+            self.tables.handle_timeout(&self.shared);
+        }
+        if now.duration_since(timers.routes) > TIDY && self.tables.routes.tidy() {
+            timers.routes = now;
+        }
+    }
+
+    /// Closes unused sockets, while nothing says by their place which of them it came from.
+    fn tidy(&mut self, begun: &Begun, timers: &mut Timers) {
+        let now = self.tables.routes.now();
+        if self.tx.ports().has_others()
+            && now.duration_since(timers.ports) > TIDY
+            && begun.socket.is_none()
+            && self.flights.is_empty(Direction::Decrypt)
+        {
+            timers.ports = now;
+            self.tx.close_unused_ports();
+        }
+    }
+
+    /// Opens what a socket has, as long as others can wait. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// The socket's.
+    fn read(&mut self, socket: SocketId) -> io::Result<bool> {
+        for _ in 0..TURN {
+            if !self.inbound(socket)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,181 @@
+//! The part of a namespace's data path that its threads share.
+
+use super::cores::Cores;
+use super::counters::Counters;
+use super::elsewhere::Elsewhere;
+use super::gates::Gates;
+use super::lane::Counts;
+use super::sockets::{Lent, Sockets};
+use parking_lot::{Mutex, MutexGuard};
+use sealane_engine_xfrm::{Notice, Now, Xfrm};
+use sealane_sys::netns::Netns;
+use sealane_sys::nft::ipsec::Bits;
+use sealane_sys::poll::Waker;
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime};
+
+/// Tells key managers.
+pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
+
+/// What the threads of a namespace share.
+pub(crate) struct Shared {
+    xfrm: Mutex<Xfrm>,
+    publish: Publish,
+    pub(crate) stop: Arc<AtomicBool>,
+    /// What wakes the stack's workers, and what each of them has counted.
+    pub(crate) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
+    pub(crate) cores: Cores,
+    /// States of the kernel's own IPsec.
+    pub(crate) elsewhere: Elsewhere,
+    /// Each worker's.
+    pub(crate) sockets: Vec<Sockets>,
+    /// Sockets of other ports, each of which one of the stack's workers reads.
+    pub(crate) ports: Mutex<Lent>,
+    /// Where packets of xfrm interfaces come out.
+    pub(crate) gates: Gates,
+    /// Wakes the gateway's thread, if there is one, and whether there is.
+    gateway: Mutex<Option<Arc<Waker>>>,
+    has_gateway: AtomicBool,
+    /// Whether rules of a daemon that died are in force: their policies are not known here.
+    leftover: AtomicBool,
+    /// Whether rules give marks to what leaves through some states.
+    pub(crate) marks: AtomicBool,
+    /// Whether no state writes a header in front of what it opens.
+    only_tunnels: AtomicBool,
+    pub(crate) counters: Counters,
+    pub(crate) bits: Bits,
+    started: Instant,
+}
+
+impl Shared {
+    /// What the threads of a namespace are to share, of which so many are the stack's.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+        let bits = Bits::default();
+        let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
+        Ok(Shared {
+            xfrm: Mutex::new(xfrm),
+            publish,
+            stop: Arc::default(),
+            sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
+            ports: Mutex::default(),
+            workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
+            cores: Cores::default(),
+            elsewhere: Elsewhere::default(),
+            gates: Gates::default(),
+            gateway: Mutex::default(),
+            has_gateway: AtomicBool::new(false),
+            leftover: AtomicBool::new(false),
+            marks: AtomicBool::new(false),
+            only_tunnels: AtomicBool::new(true),
+            counters: Counters::default(),
+            bits,
+            started: Instant::now(),
+        })
+    }
+
+    /// The engine.
+    pub(crate) fn xfrm(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.lock()
+    }
+
+    /// The engine, for a worker: that it was another's is counted.
+    pub(crate) fn contended(&self) -> MutexGuard<'_, Xfrm> {
+        self.xfrm.try_lock().unwrap_or_else(|| {
+            self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
+            self.xfrm.lock()
+        })
+    }
+
+    /// Whether the stack has more than one worker.
+    pub(crate) fn has_several(&self) -> bool {
+        self.workers.len() > 1
+    }
+
+    /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
+    }
+
+    /// A gateway's thread is there from now on, which this wakes, or none.
+    pub(crate) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
+        let mut gateway = self.gateway.lock();
+        self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
+        *gateway = waker;
+    }
+
+    /// Wakes the gateway's thread, if there is one.
+    pub(crate) fn wake_gateway(&self) {
+        self.gateway.lock().iter().for_each(|gateway| gateway.wake());
+    }
+
+    /// Says whether rules of a daemon before this one are in force.
+    pub(crate) fn set_leftover(&self, leftover: bool) {
+        self.leftover.store(leftover, Ordering::Release);
+    }
+
+    /// Whether no state writes a header in front of what it opens, so that packets need no room there.
+    pub(crate) fn has_only_tunnels(&self) -> bool {
+        self.only_tunnels.load(Ordering::Relaxed)
+    }
+
+    /// Notes which modes there are, as states may have come or gone.
+    pub(crate) fn note_modes(&self, xfrm: &Xfrm) {
+        self.only_tunnels.store(xfrm.sad().has_only_tunnels(), Ordering::Relaxed);
+    }
+
+    /// Wakes the stack's workers.
+    pub(crate) fn wake(&self) {
+        self.workers.iter().for_each(|(waker, _)| waker.wake());
+    }
+
+    /// Chooses the thread that reads what comes from the wire: states may have come or gone.
+    pub(crate) fn choose_reader(&self) {
+        if self.cores.choose_reader() {
+            self.wake();
+        }
+    }
+
+    /// The packet core with this number is not there any more.
+    pub(crate) fn remove_core(&self, number: u8) {
+        self.cores.remove(number);
+        self.choose_reader();
+    }
+
+    /// What the path of packets has counted: a line each of a name and a number.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = self.counters.describe();
+        for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
+            let Counts { read, handed_over, taken_over, full } = &**counts;
+            for (name, counter) in
+                [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
+            {
+                // Writing to a string does not fail.
+                let _ = writeln!(text, "worker{i}_{name} {}", counter.load(Ordering::Relaxed));
+            }
+        }
+        text
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
+    }
+
+    /// Whether rules of a daemon before this one are in force.
+    pub(crate) fn is_leftover(&self) -> bool {
+        self.leftover.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tell(&self, notices: Vec<Notice>) {
+        if !notices.is_empty() {
+            (self.publish)(notices);
+        }
+    }
+}

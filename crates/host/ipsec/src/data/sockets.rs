@@ -1,0 +1,56 @@
+//! The sockets that ESP and AH come by, of all workers of a stack.
+
+use sealane_abi::socket::NAT_T;
+use sealane_sys::esp::{RawEsp, UdpEsp};
+use sealane_sys::shard::Shard;
+use std::io;
+use std::sync::{Arc, Weak};
+
+/// Sockets of a worker of the stack, or of all of them.
+#[derive(Clone, Default)]
+pub(crate) struct Sockets {
+    pub(crate) udp: Vec<Arc<UdpEsp>>,
+    pub(crate) raw: Vec<Arc<RawEsp>>,
+}
+
+impl Sockets {
+    /// Those of each of so many workers.
+    pub(crate) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
+        let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
+        for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
+            for (index, of) in (0..).zip(&mut all) {
+                match RawEsp::open(v6, protocol, exempt, Shard { index, of: workers }) {
+                    Err(e) if v6 && e.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                    socket => of.raw.push(Arc::new(socket?)),
+                }
+            }
+        }
+        for v6 in [false, true] {
+            // The port of an IKE daemon that shares it not is its own.
+            let sockets = UdpEsp::open_all(v6, NAT_T, exempt, workers).unwrap_or_default();
+            all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(Arc::new(socket)));
+        }
+        Ok(all)
+    }
+
+    /// All of them.
+    pub(crate) fn all(each: &[Self]) -> Self {
+        let udp = each.iter().flat_map(|of| of.udp.iter().cloned()).collect();
+        Sockets { udp, raw: each.iter().flat_map(|of| of.raw.iter().cloned()).collect() }
+    }
+}
+
+/// Whether it is one of IPv6, and its number.
+pub(crate) type Port = (bool, u16);
+
+/// Sockets that others read, and close.
+pub(crate) type Lent = Vec<(Port, Weak<UdpEsp>)>;
+
+/// One of the sockets that a worker reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketId {
+    /// A UDP socket, by its index.
+    Udp(usize),
+    /// A raw socket, by its index.
+    Raw(usize),
+}
