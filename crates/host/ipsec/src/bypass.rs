@@ -2,3 +2,4 @@
 
 pub(crate) mod fast_in;
 pub(crate) mod fast_out;
+pub(crate) mod rings;

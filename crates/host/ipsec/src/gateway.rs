@@ -19,10 +19,12 @@
 //! ([`taken`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
 //! program is gone, and the rules of the stack, which outlive us, hold back what it sees.
 
+mod common;
 mod forward;
 mod lead;
 mod opening;
 mod relay;
+mod state;
 mod taken;
 mod ways;
 mod worker;
@@ -35,72 +37,20 @@ use crate::data::sockets::Sockets;
 use crate::data::stack::Stack;
 use crate::data::tables::{Scope, Tables};
 use crate::data::wire::Wire;
-use lead::{Lead, State};
+use common::{Common, Counts, Post};
+use lead::Lead;
 use parking_lot::Mutex;
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::route::Narrow;
 use sealane_sys::tun::Tun;
+use state::State;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use worker::{Post, Worker};
-
-/// What it has done to packets.
-#[derive(Debug, Default)]
-struct Counts {
-    /// Packets sealed, packets opened and let pass.
-    sealed: AtomicU64,
-    opened: AtomicU64,
-    /// Those of both that left past the stack, and those that it was given.
-    sent: AtomicU64,
-    to_stack: AtomicU64,
-    /// Packets dropped for what policies and states say, or that nobody may send so.
-    dropped: AtomicU64,
-    /// Packets dropped because the interface that they were to leave by took no more.
-    full: AtomicU64,
-    /// Packets handed over to another thread, and those dropped because it had no room for them.
-    handed_over: AtomicU64,
-    not_handed_over: AtomicU64,
-}
-
-impl Counts {
-    fn all(&self) -> [(&'static str, u64); 8] {
-        let Counts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
-        let all = [
-            ("sealed", sealed),
-            ("opened", opened),
-            ("sent", sent),
-            ("to_stack", to_stack),
-            ("dropped", dropped),
-            ("not_sent_full", full),
-            ("handed_over", handed_over),
-            ("not_handed_over_full", not_handed_over),
-        ];
-        all.map(|(name, count)| (name, count.load(Ordering::Relaxed)))
-    }
-}
-
-/// What the threads of a gateway share.
-struct Common {
-    shared: Arc<Shared>,
-    counts: Counts,
-    stop: AtomicBool,
-    /// Whether this host forwards IPv6, which routes do not say.
-    forwards_v6: AtomicBool,
-    /// Each thread's; the first one leads.
-    posts: Vec<Post>,
-}
-
-impl Common {
-    /// Ends all threads.
-    fn end(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.posts.iter().for_each(Post::wake);
-    }
-}
+use worker::Worker;
 
 /// Ends all threads with the first of them that ends, however it does: the stack has the interfaces again.
 struct Alarm(Arc<Common>);

@@ -13,8 +13,9 @@
 //! it is wiped when the last one before is done, also when no other comes.
 
 mod ring;
+mod signal;
 
-use super::{Place, Running};
+use super::running::{DEDICATED_SPIN, Place, Running};
 use parking_lot::Mutex;
 use ring::{End, Ring};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
@@ -22,30 +23,17 @@ use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey
 use sealane_net::ipsec::burst::Key;
 use sealane_sys::cpu::{has_others, stay_on};
 use sealane_sys::tun::Tun;
+use signal::{Counters, Signal};
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
-use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, Thread};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long it is looked for work before the thread sleeps: less than what sleeping and waking cost both sides.
 const SPIN: Duration = Duration::from_micros(30);
-
-/// What a core has counted.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    bursts: AtomicU64,
-    packets: AtomicU64,
-    bytes: AtomicU64,
-    /// Time of the thread, waiting aside.
-    busy_ns: AtomicU64,
-    /// Jobs whose state had been given back.
-    no_key: AtomicU64,
-    /// Bursts of workers that had to wait.
-    full: AtomicU64,
-}
 
 /// What the thread is told.
 enum News {
@@ -62,15 +50,12 @@ pub(super) struct Core {
     /// What the thread has not heard yet.
     inbox: Mutex<Vec<News>>,
     news: AtomicBool,
-    /// How many states have been given back. It is read and changed under the engine's lock, by which bursts are submitted too.
-    given_back: AtomicU64,
-    thread: OnceLock<Thread>,
-    sleeping: AtomicBool,
     stop: AtomicBool,
     alive: AtomicBool,
-    /// How long it is looked for work.
+    /// How long it looks for work before it sleeps.
     spin: Duration,
-    counters: Arc<Counters>,
+    /// What the workers' ends of queues use of it.
+    signal: Arc<Signal>,
 }
 
 impl Core {
@@ -79,18 +64,15 @@ impl Core {
         Arc::new(Core {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
-            given_back: AtomicU64::new(0),
-            thread: OnceLock::new(),
-            sleeping: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
             // Where the stack's thread has no other CPU whoever spins keeps it from its work.
             spin: match cpu {
                 _ if !has_others(cpu) => Duration::ZERO,
-                Some(_) => super::DEDICATED_SPIN,
+                Some(_) => DEDICATED_SPIN,
                 None => SPIN,
             },
-            counters,
+            signal: Arc::new(Signal::new(counters)),
         })
     }
 
@@ -109,7 +91,7 @@ impl Core {
                 there.run();
             }
         })?;
-        let _ = core.thread.set(thread.thread().clone());
+        let _ = core.signal.thread.set(thread.thread().clone());
         match told.recv() {
             Ok(Ok(())) => Ok((core, thread)),
             Ok(Err(e)) => Err(e),
@@ -129,19 +111,9 @@ impl Core {
         alive
     }
 
-    /// Wakes the thread where it sleeps.
-    fn wake(&self) {
-        // What was submitted is seen by a thread that is about to sleep, or that it sleeps is seen here.
-        fence(SeqCst);
-        if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
-            self.thread.get().inspect(|thread| thread.unpark());
-        }
-    }
-
     fn end(&self) {
         self.stop.store(true, Release);
-        self.sleeping.store(false, Release);
-        self.thread.get().inspect(|thread| thread.unpark());
+        self.signal.wake_always();
     }
 
     fn run(&self) {
@@ -161,12 +133,12 @@ impl Core {
             if worked {
                 continue;
             }
-            self.sleeping.store(true, Relaxed);
+            self.signal.sleeping.store(true, Relaxed);
             fence(SeqCst);
             if ends.is_idle() && !self.stop.load(Acquire) {
                 std::thread::park();
             }
-            self.sleeping.store(false, Relaxed);
+            self.signal.sleeping.store(false, Relaxed);
         }
     }
 }
@@ -248,7 +220,7 @@ impl<'c> Ends<'c> {
             let slot = &burst.slots[job.packet()];
             (packets, bytes) = (packets + 1, bytes + (slot.end - slot.start) as u64);
         }
-        let counters = &self.core.counters;
+        let counters = &self.core.signal.counters;
         counters.no_key.fetch_add(missing as u64, Relaxed);
         counters.bursts.fetch_add(1, Relaxed);
         counters.packets.fetch_add(packets, Relaxed);
@@ -290,7 +262,7 @@ struct Queues(Arc<Core>);
 
 impl Crypto for Queues {
     fn queue(&self, wake: Box<dyn Fn() + Send>) -> Option<Box<dyn Queue>> {
-        let (ring, end) = Ring::new(self.0.clone(), wake);
+        let (ring, end) = Ring::new(self.0.signal.clone(), wake);
         self.0.tell(News::Queue(end)).then(|| Box::new(ring) as Box<dyn Queue>)
     }
 }
@@ -311,9 +283,9 @@ impl Device for Half {
     }
 
     fn state_del(&mut self, key: StateKey) {
-        let before = self.0.given_back.fetch_add(1, Relaxed);
+        let before = self.0.signal.given_back.fetch_add(1, Relaxed);
         self.0.tell(News::Gone(key, before + 1));
-        self.0.wake();
+        self.0.signal.wake();
     }
 
     fn crypto(&self) -> Option<Arc<dyn Crypto>> {

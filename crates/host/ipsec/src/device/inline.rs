@@ -3,7 +3,7 @@
 //! A state that names it is sealed and opened as one that names none. It takes states in crypto offload alone: nothing
 //! here owns a packet.
 
-use super::{Place, Running};
+use super::running::{Place, Running};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_sys::tun::Tun;
 use std::io;

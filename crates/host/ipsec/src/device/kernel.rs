@@ -6,14 +6,14 @@
 //!
 //! A kernel takes a state in crypto offload for an interface that cannot do it, and does it in software, as Linux always has.
 
+use super::kernel_socket::{KernelSocket, put};
 use super::mirror::Mirror;
-use super::{Place, Running};
+use super::running::{Place, Running};
 use crate::data::shared::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
-use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attribute, Body, Message, UserpolicyId, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
+    Attribute, Body, Message, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
 };
 use sealane_engine_xfrm::Notice;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
@@ -21,9 +21,9 @@ use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;
 use sealane_sys::link;
-use sealane_sys::netlink::{Refusal as Refused, Socket};
+use sealane_sys::netlink::Socket;
 use sealane_sys::poll::{Waker, ready};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,8 +32,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
-/// So many texts of the kernel's refusals are kept: it has about 150.
-const MAX_TEXTS: usize = 512;
 const TICK: Duration = Duration::from_secs(60);
 
 /// What names a state to the kernel: with its mark.
@@ -58,69 +56,9 @@ fn mark(message: &Message) -> Option<sealane_abi::xfrm::Mark> {
     message.attrs.iter().find_map(|a| if let Attribute::Mark(mark) = a { Some(*mark) } else { None })
 }
 
-/// A socket of NETLINK_XFRM, and what was asked of it.
-pub(super) struct Asker {
-    socket: Socket,
-}
-
-impl Asker {
-    /// In the calling thread's namespace.
-    ///
-    /// # Errors
-    /// `EPROTONOSUPPORT` where the kernel has no IPsec.
-    pub(super) fn open() -> io::Result<Self> {
-        Ok(Asker { socket: Socket::open(libc::NETLINK_XFRM)? })
-    }
-
-    /// Asks for something to be done.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub(super) fn act(&mut self, message: &Message, flags: u16) -> Result<(), Refusal> {
-        self.answer(message, flags | NLM_F_ACK).map(drop)
-    }
-
-    /// Asks a question with one answer.
-    fn answer(&mut self, message: &Message, flags: u16) -> Result<Option<Message>, Refusal> {
-        let bytes = message.encode(NLM_F_REQUEST | flags, 0, 0);
-        let mut found = None;
-        let done = self.socket.exchange(&bytes, |m| found = Message::decode(m).ok());
-        // Keys may be in the answer.
-        self.socket.wipe();
-        done.map(|()| found).map_err(|e| refusal(&e))
-    }
-}
-
-/// A text that stays: refusals are told to many, and there are not many.
-fn kept(text: &str) -> Option<&'static str> {
-    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut texts = TEXTS.lock();
-    if let Some(known) = texts.get(text) {
-        return Some(known);
-    }
-    if text.is_empty() || texts.len() >= MAX_TEXTS {
-        return None;
-    }
-    let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
-    texts.insert(new);
-    Some(new)
-}
-
-/// A number of the kernel's; one that Linux does not have is an error all the same.
-fn errno(number: i32) -> Errno {
-    Errno::new(number).unwrap_or(Errno::EIO)
-}
-
-fn refusal(e: &io::Error) -> Refusal {
-    match e.get_ref().and_then(|e| e.downcast_ref::<Refused>()) {
-        Some(said) => Refusal { errno: errno(said.errno), text: kept(&said.hint) },
-        None => Refusal { errno: errno(e.raw_os_error().unwrap_or(libc::EIO)), text: None },
-    }
-}
-
 /// What both halves and the thread share.
 struct Inner {
-    asker: Mutex<Asker>,
+    asker: Mutex<KernelSocket>,
     states: Mutex<BTreeMap<StateKey, Name>>,
     policies: Mutex<BTreeMap<PolicyKey, Message>>,
     events: Mutex<Vec<DeviceEvent>>,
@@ -149,7 +87,7 @@ impl Kernel {
             let listener = Socket::open(libc::NETLINK_XFRM)?;
             listener.join(XFRMNLGRP_EXPIRE)?;
             listener.join(XFRMNLGRP_ACQUIRE)?;
-            Ok((link::index(name)?, Asker::open()?, listener))
+            Ok((link::index(name)?, KernelSocket::open()?, listener))
         })?;
         place.mirror.open(place.netns)?;
         let inner = Arc::new(Inner {
@@ -350,25 +288,6 @@ impl Device for Half {
     fn events(&mut self, events: &mut Vec<DeviceEvent>) {
         events.append(&mut self.inner.events.lock());
     }
-}
-
-/// A policy as it is put into the kernel: the number is the kernel's to give, what it was used for as well.
-pub(super) fn put(message: &Message) -> Message {
-    let mut message = message.clone();
-    if let Body::NewPolicy(info) = &mut message.body {
-        (info.index, info.curlft) = (0, sealane_abi::xfrm::LifetimeCur::default());
-        // One of before that was left behind is replaced.
-        message.body = Body::UpdPolicy(*info);
-    }
-    message
-}
-
-/// What takes it out again.
-pub(super) fn take(message: &Message) -> Option<Message> {
-    let Body::UpdPolicy(info) = &message.body else { return None };
-    let id = UserpolicyId { sel: info.sel, index: 0, dir: info.dir, ..UserpolicyId::default() };
-    let named = |a: &&Attribute| matches!(a, Attribute::Mark(_) | Attribute::IfId(_));
-    Some(Message { body: Body::DelPolicy(id), attrs: message.attrs.iter().filter(named).cloned().collect() })
 }
 
 #[cfg(test)]

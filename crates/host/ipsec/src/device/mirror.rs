@@ -4,7 +4,7 @@
 //! Which ones follows from the states: a policy whose template such a state is for. It is put into the kernel before our rules
 //! let its packets pass, and taken out after they do not any more: nothing is in clear in between.
 
-use super::kernel::{Asker, put, take};
+use super::kernel_socket::{KernelSocket, put, take};
 use crate::control::policies::is_exact;
 use parking_lot::Mutex;
 use sealane_abi::xfrm::Message;
@@ -32,7 +32,7 @@ struct End {
 /// The policies of the kernel's that are ours.
 #[derive(Default)]
 pub(crate) struct Mirror {
-    asker: Mutex<Option<Asker>>,
+    asker: Mutex<Option<KernelSocket>>,
     ends: Mutex<BTreeMap<(u32, StateKey), End>>,
     changed: AtomicBool,
     /// Those that stand for policies of ours, by their index.
@@ -49,7 +49,7 @@ impl Mirror {
     pub(super) fn open(&self, netns: &Netns) -> io::Result<()> {
         let mut asker = self.asker.lock();
         if asker.is_none() {
-            *asker = Some(netns.run(Asker::open)?);
+            *asker = Some(netns.run(KernelSocket::open)?);
         }
         Ok(())
     }

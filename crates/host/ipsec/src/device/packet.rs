@@ -8,7 +8,7 @@
 //! As long as it has inbound states it reads what comes from the wire, as packets come in by a card: those that are not its own
 //! it opens with the tables of whom they are for ([`crate::data::tables`]).
 
-use super::{Place, Running};
+use super::running::{DEDICATED_SPIN, Place, Running};
 use crate::data::cores::{Counts, DeviceTables};
 use crate::data::shared::Shared;
 use crate::data::tables::Scope;
@@ -51,7 +51,7 @@ impl Packet {
         let mut worker =
             place.netns.run(|| Worker::open_core(place.shared, Tun::open(name)?, place.number, post.clone()))?;
         if cpu.is_some() && cpu::has_others(cpu) {
-            worker.set_spin(super::DEDICATED_SPIN);
+            worker.set_spin(DEDICATED_SPIN);
         }
         Ok(Packet {
             name: name.to_owned(),

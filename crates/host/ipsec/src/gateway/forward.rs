@@ -1,6 +1,6 @@
 //! Bursts of frames, in their chunks from one interface to the other.
 
-use super::Counts;
+use super::common::Counts;
 use super::opening::Part;
 use super::relay::Taken;
 use super::ways::{Hop, Ways};

@@ -1,7 +1,8 @@
 //! What a gateway's first thread does for all of them: opens interfaces, and has the program follow policies and states.
 
-use super::Common;
+use super::common::Common;
 use super::opening::{self, Leaving, Part, Present, Program};
+use super::state::State;
 use super::taken::{self, Rule};
 use crate::data::routes::Routes;
 use parking_lot::Mutex;
@@ -17,26 +18,6 @@ use std::time::Instant;
 
 /// So many times longer than it took the tables of the program are left alone.
 const REST: u32 = 8;
-
-/// How an interface is served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) name: String,
-    pub(super) native: bool,
-    pub(super) zero_copy: bool,
-    pub(super) queues: u32,
-    /// By how many threads.
-    pub(super) threads: usize,
-}
-
-impl State {
-    /// In a word.
-    pub(super) fn how(&self) -> String {
-        let mode = if self.native { "native" } else { "generic" };
-        let copying = if self.zero_copy { "zero-copy" } else { "copied" };
-        format!("gateway-{mode}-{copying}")
-    }
-}
 
 /// What the first thread knows.
 pub(super) struct Lead {

@@ -1,7 +1,7 @@
 //! The interfaces of a gateway: opened in the best way that their drivers know, all with the same memory.
 
-use super::lead::State;
 use super::relay::Relay;
+use super::state::State;
 use super::taken::{Rule, Taken};
 use super::ways::{Device, Ways};
 use sealane_sys::link::{self, Facts};

@@ -1,29 +1,26 @@
 //! The threads of a gateway: each moves the packets of its queues.
 
-use super::Common;
+use super::common::Common;
 use super::lead::Lead;
-use super::opening::{Leaving, MAX_SOCKETS, Part};
+use super::opening::{MAX_SOCKETS, Part};
 use super::relay::Taken;
+use crate::data::ready::PollTable;
 use crate::data::stack::Stack;
 use crate::data::tables::Tables;
 use crate::data::wire::Wire;
 use arrayvec::ArrayVec;
-use parking_lot::{Condvar, Mutex};
 use sealane_engine_xfrm::data::BURST;
-use sealane_sys::poll::{Waker, ready, sleep_precisely};
-use sealane_sys::xsk::Lost;
+use sealane_sys::poll::sleep_precisely;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often it is looked at what nobody told of.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// How long frames are given that are expected.
 const NAP: Duration = Duration::from_micros(30);
-/// How long one waits that is to have the interfaces' sockets closed by all.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// Bursts of a socket before others have their turn.
 const TURN: usize = 4;
 /// Frames of one round from which on more are expected.
@@ -31,81 +28,17 @@ const MANY: usize = 8;
 /// Descriptors that are waited for: sockets, the waker, addresses, routes.
 const FDS: usize = MAX_SOCKETS + 3;
 
-/// What a thread is told by the one that leads, and what it says of itself.
-pub(super) struct Post {
-    waker: Arc<Waker>,
-    told: AtomicBool,
-    orders: Mutex<Orders>,
-    /// Somebody has given its part up.
-    done: Condvar,
-    /// What its sockets have lost, for each device.
-    lost: Mutex<Vec<Lost>>,
-}
-
-#[derive(Default)]
-struct Orders {
-    /// The part that it is to have from now on, or none.
-    part: Option<Option<Box<Part>>>,
-    leaving: Option<Arc<Leaving>>,
-    /// Whether it has a part, or will have.
-    holds: bool,
-}
-
-impl Post {
-    /// That of a thread without a part, which this wakes.
-    pub(super) fn new(waker: Arc<Waker>) -> Self {
-        Post {
-            waker,
-            told: AtomicBool::new(false),
-            orders: Mutex::default(),
-            done: Condvar::new(),
-            lost: Mutex::default(),
-        }
-    }
-
-    /// Wakes it.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// What wakes it.
-    pub(super) fn waker(&self) -> &Arc<Waker> {
-        &self.waker
-    }
-
-    /// What it has lost of a device's frames.
-    pub(super) fn lost(&self, device: usize) -> Lost {
-        self.lost.lock().get(device).copied().unwrap_or_default()
-    }
-
-    fn tell(&self, order: impl FnOnce(&mut Orders)) {
-        order(&mut self.orders.lock());
-        self.told.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Gives it a part.
-    pub(super) fn give(&self, part: Part) {
-        self.tell(|orders| (orders.part, orders.holds) = (Some(Some(Box::new(part))), true));
-    }
-
-    /// Takes its part away: [`Self::wait`] until it has none.
-    pub(super) fn take(&self) {
-        self.tell(|orders| orders.part = Some(None));
-    }
-
-    /// Waits until it has no part, or `stop`.
-    pub(super) fn wait(&self, stop: &AtomicBool) {
-        let mut orders = self.orders.lock();
-        while orders.holds && !stop.load(Ordering::Acquire) {
-            self.done.wait_for(&mut orders, PATIENCE);
-        }
-    }
-
-    /// Tells it what is protected from now on.
-    pub(super) fn follow(&self, leaving: Arc<Leaving>) {
-        self.tell(|orders| orders.leaving = Some(leaving));
-    }
+/// A descriptor that a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Another thread wakes it.
+    Waker,
+    /// Addresses of this host have changed.
+    Addresses,
+    /// Routes or neighbours have changed.
+    Hops,
+    /// A socket of an interface.
+    Socket,
 }
 
 /// A thread's own.
@@ -179,28 +112,22 @@ impl Worker {
                 false if rests => Duration::from_millis(1),
                 false => TICK,
             };
-            let woken = {
-                let parts = self.part.iter();
-                let sockets = parts.flat_map(|part| (0..part.slots.len()).map(|i| part.sockets.fd(i)));
-                let ways = self.part.iter().map(|part| part.ways.as_fd());
-                let waker = self.common.posts[self.index].waker.as_fd();
-                ready::<FDS>([waker, self.tables.routes.as_fd()].into_iter().chain(ways).chain(sockets), wait)
-            };
-            let is = |i: usize| woken.get(i).copied().unwrap_or(false);
+            let woken = self.poll(wait);
+            let is = |source| woken.contains(&source);
             let now = self.tables.routes.tick();
             let Worker { common, index, lead, part, tables, .. } = &mut *self;
             part.iter().for_each(|part| part.relay.disarm());
-            if is(0) {
-                common.posts[*index].waker.drain();
-            }
-            if is(1) {
-                tables.routes.locals().refresh()?;
-            }
-            if is(2) {
-                part.iter_mut().for_each(|part| part.ways.refresh());
+            for source in &woken {
+                match source {
+                    Source::Waker => common.posts[*index].waker().drain(),
+                    Source::Addresses => tables.routes.locals().refresh()?,
+                    Source::Hops => part.iter_mut().for_each(|part| part.ways.refresh()),
+                    // All of them are looked at.
+                    Source::Socket => {}
+                }
             }
             if let Some(lead) = lead {
-                lead.note(is(0), is(1));
+                lead.note(is(Source::Waker), is(Source::Addresses));
                 lead.follow(common, part, &tables.routes);
             }
             let mut got = self.mail();
@@ -220,7 +147,7 @@ impl Worker {
                 busy = got >= MANY || part.sockets.is_sending() || part.sockets.is_short();
             }
             // A socket that is readable for nothing has lost its interface.
-            let lost = got == 0 && (3..3 + count).any(is);
+            let lost = got == 0 && is(Source::Socket);
             if lost || now.duration_since(looked) >= TICK {
                 looked = now;
                 self.look();
@@ -230,6 +157,18 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Waits until there is something to do.
+    fn poll(&self, wait: Duration) -> ArrayVec<Source, FDS> {
+        let mut table = PollTable::new();
+        table.add(Source::Waker, self.common.posts[self.index].waker().as_fd());
+        table.add(Source::Addresses, self.tables.routes.as_fd());
+        if let Some(part) = &self.part {
+            table.add(Source::Hops, part.ways.as_fd());
+            (0..part.slots.len()).for_each(|i| table.add(Source::Socket, part.sockets.fd(i)));
+        }
+        table.wait(wait)
     }
 
     /// Notes what its sockets have lost, and looks at the interfaces where it leads.

@@ -1,6 +1,6 @@
 //! The queue of a worker: two rings, and how the ends wake each other.
 
-use super::Core;
+use super::signal::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
 use sealane_engine_xfrm::device::crypto::{CryptoBurst, Polled, Queue};
 use std::sync::Arc;
@@ -64,17 +64,17 @@ pub(super) struct Ring {
     back: Consumer<Box<CryptoBurst>>,
     in_flight: usize,
     line: Arc<Line>,
-    core: Arc<Core>,
+    signal: Arc<Signal>,
 }
 
 impl Ring {
     /// Both ends.
-    pub(super) fn new(core: Arc<Core>, wake: Box<dyn Fn() + Send>) -> (Self, End) {
+    pub(super) fn new(signal: Arc<Signal>, wake: Box<dyn Fn() + Send>) -> (Self, End) {
         let (there, bursts) = RingBuffer::new(DEPTH);
         let (back, here) = RingBuffer::new(DEPTH);
         let line = Arc::new(Line { armed: AtomicBool::new(false), over: AtomicBool::new(false) });
         let end = End { bursts, back, line: line.clone(), wake };
-        (Ring { bursts: there, back: here, in_flight: 0, line, core }, end)
+        (Ring { bursts: there, back: here, in_flight: 0, line, signal }, end)
     }
 }
 
@@ -87,10 +87,10 @@ impl Queue for Ring {
         if self.in_flight == DEPTH || self.bursts.is_abandoned() {
             return Err(burst);
         }
-        let given_back = self.core.given_back.load(Relaxed);
+        let given_back = self.signal.given_back.load(Relaxed);
         self.bursts.push((given_back, burst)).map_err(|rtrb::PushError::Full((_, burst))| burst)?;
         self.in_flight += 1;
-        self.core.wake();
+        self.signal.wake();
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Queue for Ring {
     }
 
     fn count_full(&mut self) {
-        self.core.counters.full.fetch_add(1, Relaxed);
+        self.signal.counters.full.fetch_add(1, Relaxed);
     }
 }
 

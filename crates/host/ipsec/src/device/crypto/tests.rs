@@ -10,6 +10,7 @@ use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, begin, end};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
+use std::sync::atomic::AtomicU64;
 
 const LEN: usize = 100;
 const SLOT: usize = HEADROOM + LEN + TAILROOM;
@@ -273,7 +274,7 @@ fn a_key_is_wiped_without_bursts() {
     let mut bench = Bench::new();
     let core = bench.half.0.clone();
     let until = Instant::now() + Duration::from_secs(20);
-    while !core.sleeping.load(Acquire) {
+    while !core.signal.sleeping.load(Acquire) {
         assert!(Instant::now() < until, "it has nothing to do");
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,7 +1,7 @@
 //! A device of the kernel's, inside a kernel that has ESP: the test boots one, with itself as its program.
 
 use super::*;
-use crate::device::Place;
+use crate::device::running::Place;
 use crate::tests::{TUNNEL, attribute, policy, state};
 use sealane_abi::Caller;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-const TEST: &str = "xfrm::device::kernel::tests::a_kernel_has_states_and_policies_of_ours";
+const TEST: &str = "device::kernel::tests::a_kernel_has_states_and_policies_of_ours";
 
 #[test]
 fn with_a_kernel_that_has_esp() {

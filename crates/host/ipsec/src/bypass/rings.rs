@@ -1,0 +1,227 @@
+//! The inbound fast path at work: a worker reads its rings, and moves flows between rings and sockets.
+
+use super::fast_in::{Changing, Device, FastIn, MAX_DEVICES, MAX_HELD, carried, named};
+use crate::data::flight::{ARENA_LEN, Arrival, Begun, Origin};
+use crate::data::sockets::SocketId;
+use crate::data::worker::Worker;
+use arrayvec::ArrayVec;
+use sealane_engine_xfrm::data::BURST;
+use sealane_engine_xfrm::device::crypto::Direction;
+use sealane_net::ipsec::burst::Jobs;
+use sealane_net::ipsec::open::{Inbound, Opened};
+use sealane_net::ipsec::packet::Packet;
+use sealane_sys::fast_path::TICK;
+use sealane_sys::nft::ingress::EspWay;
+use sealane_sys::poll::ready;
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Packets of one look at a ring from which on more are expected.
+const MANY: usize = 8;
+/// Bursts of a ring before others have their turn.
+const TURN: usize = 2;
+
+impl Worker {
+    /// Opens what the rings have, and moves flows to the rings and back. Returns whether more packets are expected. With `woken` one of
+    /// [`FastIn::fds`] was readable; with `reads` the sockets are this worker's.
+    ///
+    /// # Errors
+    /// A socket's.
+    pub(crate) fn rings(&mut self, woken: bool, reads: bool) -> io::Result<bool> {
+        let Some(fast) = &mut self.rx.fast else { return Ok(false) };
+        let now = self.tables.routes.now();
+        let mut more = false;
+        let devices: ArrayVec<u32, MAX_DEVICES> = fast.devices.keys().copied().collect();
+        let due = now.duration_since(fast.ticked) > TICK;
+        let mut any = false;
+        for &device in &devices {
+            for _ in 0..TURN {
+                let read = self.ring(device);
+                any |= read > 0;
+                more |= read >= MANY;
+                if read < BURST {
+                    break;
+                }
+            }
+        }
+        if woken
+            && !any
+            && let Some(fast) = &mut self.rx.fast
+        {
+            // Woken for nothing: an error would wake us again and again.
+            fast.devices.values_mut().for_each(|device| device.failed |= device.ring.failed());
+        }
+        while let Some(way) = self.rx.fast.as_mut().and_then(|fast| fast.wanted.pop()) {
+            self.promote(way)?;
+        }
+        if let Some(fast) = &mut self.rx.fast {
+            fast.come_back(now);
+        }
+        if due && self.rx.fast.as_ref().is_some_and(|fast| fast.table.is_some()) {
+            let Worker { rx, tables, .. } = self;
+            let Some(fast) = &mut rx.fast else { return Ok(false) };
+            // Another worker's states are in its rings.
+            let leaving = fast.tick(now, |address| reads && tables.routes.has(address));
+            for way in leaving {
+                self.demote(way)?;
+            }
+            if let Some(fast) = &mut self.rx.fast {
+                fast.tidy(&self.shared);
+            }
+        }
+        Ok(more)
+    }
+
+    /// Takes a flow's packets from the ring instead of the sockets.
+    fn promote(&mut self, way: EspWay) -> io::Result<()> {
+        let now = self.tables.routes.now();
+        if !self.rx.fast.as_mut().is_some_and(|fast| fast.begin(way, now)) {
+            return Ok(());
+        }
+        // What came before the rule is in the sockets, and perhaps in the ring too.
+        self.drain_sockets()?;
+        self.skip_noted();
+        self.drain_ring(way.device);
+        self.end_change();
+        Ok(())
+    }
+
+    /// Leaves a flow's packets to the sockets again.
+    fn demote(&mut self, way: EspWay) -> io::Result<()> {
+        self.drain_ring(way.device);
+        if let Some(fast) = &mut self.rx.fast {
+            // An error means that the table is not there, or the element.
+            let _ = fast.table.as_mut().map(|table| table.take(way, false));
+            fast.changing = Changing::NoteRing(way, HashSet::new());
+        }
+        self.drain_ring(way.device);
+        if let Some(fast) = &mut self.rx.fast {
+            fast.ways.remove(&way);
+        }
+        self.skip_noted();
+        self.drain_sockets()?;
+        self.end_change();
+        Ok(())
+    }
+
+    fn skip_noted(&mut self) {
+        if let Some(fast) = &mut self.rx.fast {
+            fast.changing.turn();
+        }
+    }
+
+    fn end_change(&mut self) {
+        if let Some(fast) = &mut self.rx.fast {
+            fast.changing = Changing::Not;
+        }
+    }
+
+    /// Opens what is in the raw sockets of ESP at this moment.
+    fn drain_sockets(&mut self) -> io::Result<()> {
+        while let Some(socket) = self.rx.pending() {
+            self.make_room();
+            self.inbound(socket)?;
+        }
+        for i in 0..self.rx.raw().len() {
+            for _ in 0..MAX_HELD {
+                self.make_room();
+                if !self.inbound(SocketId::Raw(i))? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what is in a ring at this moment.
+    fn drain_ring(&mut self, device: u32) {
+        for _ in 0..MAX_HELD {
+            self.make_room();
+            if self.ring(device) < BURST {
+                break;
+            }
+        }
+    }
+
+    /// Opens a burst of what a ring has and gives it to the stack. Returns how many packets it had; [`BURST`] if there may be more.
+    fn ring(&mut self, device: u32) -> usize {
+        if !self.flights.has_room() {
+            self.settle();
+            return 0;
+        }
+        let Worker { shared, tables, flights, stack, rx, .. } = self;
+        let Some(FastIn { devices, ways, changing, .. }) = &mut rx.fast else { return 0 };
+        let Some(Device { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
+        let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
+        let mut arrivals: ArrayVec<Arrival, BURST> = ArrayVec::new();
+        // As many as can be copied.
+        let most = BURST.min(ARENA_LEN / ring.frame_len());
+        let read = ring.read(most, |frame| {
+            *truncated |= frame.truncated;
+            let Some((way, number)) = named(device, frame.packet()) else { return };
+            let taken = arrivals.last().is_some_and(|last| last.flow == Some(way)) || ways.contains_key(&way);
+            if taken && !frame.truncated && !changing.had(way, number, true) {
+                let (buffer, at) = frame.into_buffer();
+                packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
+                arrivals.push(Arrival { at: 0, flow: Some(way) });
+            }
+        });
+        if !packets.is_empty() {
+            let mut jobs = Jobs::new();
+            match tables.inbound(shared, &mut packets, &mut jobs) {
+                None if flights.is_empty(Direction::Decrypt) => {
+                    // What a full burst began the next one may continue.
+                    stack.deliver(shared, &packets, read == most);
+                    let authentic = packets
+                        .iter()
+                        .zip(&arrivals)
+                        .filter(|(packet, _)| matches!(packet.status, Ok(Opened::Packet { .. })));
+                    let mut all = 0;
+                    for (_, arrival) in authentic {
+                        all += 1;
+                        carried(ways, arrival.flow);
+                    }
+                    shared.counters.fast_in.fetch_add(all, Relaxed);
+                }
+                locked => {
+                    // The ring's frames are wanted back: what waits lies elsewhere.
+                    let begun = flights.begin().and_then(|mut burst| {
+                        Begun::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
+                    });
+                    match (locked, begun) {
+                        (Some(locked), Some((begun, burst))) => {
+                            flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
+                            locked.tell();
+                        }
+                        (None, Some((begun, burst))) => flights.enqueue(burst, Direction::Decrypt, begun),
+                        (locked, None) => drop(locked),
+                    }
+                }
+            }
+        }
+        drop(packets);
+        // One of a burst will do.
+        let first = arrivals.first().and_then(|first| first.flow);
+        if let Some(activity) = first.and_then(|way| ways.get_mut(&way)) {
+            activity.any = true;
+        }
+        ring.release(ring.next());
+        if read < most {
+            self.settle();
+        }
+        // A full read means there may be more.
+        if read == most { BURST } else { read }
+    }
+
+    /// Waits until a burst can be begun, where all are with a core.
+    fn make_room(&mut self) {
+        while !self.flights.has_room() {
+            if !self.complete() && self.flights.arm() && !self.complete() {
+                ready::<1>(core::iter::once(self.post.waker.as_fd()), TICK);
+                self.post.waker.drain();
+            }
+        }
+    }
+}
