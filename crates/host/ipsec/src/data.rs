@@ -2,6 +2,7 @@
 
 pub(crate) mod cores;
 pub(crate) mod counters;
+pub(crate) mod doorbell;
 pub(crate) mod elsewhere;
 pub(crate) mod flight;
 pub(crate) mod gates;
@@ -14,7 +15,6 @@ pub(crate) mod ready;
 pub(crate) mod receiver;
 pub(crate) mod routes;
 pub(crate) mod run;
-pub(crate) mod seat;
 pub(crate) mod shared;
 pub(crate) mod sockets;
 pub(crate) mod stack;

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  configuration ─▶ Devices::configure ─▶ open(kind) ─▶ Running ── up() ──▶ Box<dyn engine::Device> ─▶ Xfrm::add_device
-//!  RTNLGRP_LINK  ─▶ Devices::follow    ─▶ down: Xfrm::device_down, which drops the engine's half;  up: another one
+//!  RTNLGRP_LINK  ─▶ Devices::update    ─▶ down: Xfrm::device_down, which drops the engine's half;  up: another one
 //! ```
 
 mod crypto;
@@ -18,7 +18,7 @@ mod packet;
 mod running;
 
 use crate::control::path::DataPath;
-use crate::control::policies::Lead;
+use crate::control::policies::Target;
 use running::{Place, Running};
 use sealane_config::{DeviceKind, OffloadDevice};
 use sealane_sys::link::{self, Links};
@@ -71,7 +71,7 @@ struct Entry {
     config: OffloadDevice,
     running: Box<dyn Running>,
     /// Where what its policies protect goes, where it takes policies.
-    lead: Option<Lead>,
+    target: Option<Target>,
     up: bool,
 }
 
@@ -101,7 +101,7 @@ impl Devices {
     /// # Errors
     /// The first one that cannot be opened. Those before it are there, those that are not wanted any more are gone.
     pub(crate) fn configure(&mut self, wanted: &[OffloadDevice], data: &DataPath) -> Result<(), Refused> {
-        self.follow(data);
+        self.update(data);
         let (stay, go) = core::mem::take(&mut self.list).into_iter().partition(|e: &Entry| wanted.contains(&e.config));
         self.list = stay;
         for entry in go {
@@ -127,15 +127,15 @@ impl Devices {
             Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, mirror: data.mirror(), number };
         let running = open(config, &place)?;
         // What is told of its making is not about the time from now on.
-        self.follow(data);
+        self.update(data);
         let name = &config.name;
         let is_up = self.netns.run(|| link::is_up(name))?;
-        let lead = match config.kind {
+        let target = match config.kind {
             DeviceKind::Inline | DeviceKind::Crypto => None,
-            DeviceKind::Packet => Some(Lead::Tun(number, config.name.clone())),
-            DeviceKind::Kernel => Some(Lead::Kernel),
+            DeviceKind::Packet => Some(Target::Tun(number, config.name.clone())),
+            DeviceKind::Kernel => Some(Target::Kernel),
         };
-        let mut entry = Entry { config: config.clone(), running, lead, up: false };
+        let mut entry = Entry { config: config.clone(), running, target, up: false };
         match if is_up { put_up(&mut entry, data) } else { Ok(()) } {
             Ok(()) => {
                 self.list.push(entry);
@@ -149,13 +149,13 @@ impl Devices {
     }
 
     /// Takes up what has become of the interfaces. Does not wait.
-    pub(crate) fn follow(&mut self, data: &DataPath) {
+    pub(crate) fn update(&mut self, data: &DataPath) {
         let Devices { netns, links, list, .. } = self;
         let mut gone = Vec::new();
         let all_told = links.changes(|change| {
             let Some(entry) = list.iter_mut().find(|e| e.running.ifindex() == change.ifindex) else { return };
             match change.up {
-                true => complain(entry, data),
+                true => put_up_or_warn(entry, data),
                 false => put_down(entry, data),
             }
             if change.gone {
@@ -168,7 +168,7 @@ impl Devices {
                 put_down(entry, data);
                 let name = &entry.config.name;
                 match netns.run(|| Ok((link::index(name)?, link::is_up(name)?))) {
-                    Ok((index, true)) if index == entry.running.ifindex() => complain(entry, data),
+                    Ok((index, true)) if index == entry.running.ifindex() => put_up_or_warn(entry, data),
                     Ok((index, _)) if index == entry.running.ifindex() => {}
                     _ => gone.push(entry.running.ifindex()),
                 }
@@ -180,7 +180,7 @@ impl Devices {
         }
     }
 
-    /// What becomes readable when there is something to [`Devices::follow`].
+    /// What becomes readable when there is something to [`Devices::update`].
     pub(crate) fn links(&self) -> io::Result<std::os::fd::OwnedFd> {
         self.links.try_clone()
     }
@@ -212,7 +212,7 @@ impl Devices {
 }
 
 /// Puts one up that nobody waits for.
-fn complain(entry: &mut Entry, data: &DataPath) {
+fn put_up_or_warn(entry: &mut Entry, data: &DataPath) {
     if let Err(e) = put_up(entry, data) {
         eprintln!("sealane: xfrm: {}: {e}: the device stays down", entry.config.name);
     }
@@ -224,9 +224,9 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
     }
     let half = entry.running.up()?;
     let ifindex = entry.running.ifindex();
-    if let Some(lead) = &entry.lead {
+    if let Some(target) = &entry.target {
         // Each time: the kernel takes the routes of an interface that goes down away.
-        data.lead(ifindex, Some(lead.clone()))?;
+        data.set_target(ifindex, Some(target.clone()))?;
     }
     data.with(|xfrm, _| xfrm.add_device(ifindex as i32, half))?;
     entry.up = true;
@@ -236,8 +236,8 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
 /// Ends one.
 fn end(mut entry: Entry, data: &DataPath) {
     put_down(&mut entry, data);
-    if entry.lead.is_some()
-        && let Err(e) = data.lead(entry.running.ifindex(), None)
+    if entry.target.is_some()
+        && let Err(e) = data.set_target(entry.running.ifindex(), None)
     {
         eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
     }

@@ -16,18 +16,18 @@
 //! numbers leave in order, by one queue for each state.
 //!
 //! States, policies, windows and counters are those of the stack's threads. What the program takes has a policy that protects it
-//! ([`taken`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
+//! ([`selection`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
 //! program is gone, and the rules of the stack, which outlive us, hold back what it sees.
 
 mod common;
+mod coordinator;
 mod forward;
-mod lead;
+mod forwarder;
+mod hops;
 mod opening;
 mod relay;
+mod selection;
 mod state;
-mod taken;
-mod ways;
-mod worker;
 
 use crate::data::ports::Ports;
 use crate::data::receiver::most_udp;
@@ -37,8 +37,9 @@ use crate::data::sockets::Sockets;
 use crate::data::stack::Stack;
 use crate::data::tables::{Scope, Tables};
 use crate::data::wire::Wire;
-use common::{Common, Counts, Post};
-use lead::Lead;
+use common::{Common, GatewayCounts, Mailbox};
+use coordinator::Coordinator;
+use forwarder::Forwarder;
 use parking_lot::Mutex;
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
@@ -50,7 +51,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
-use worker::Worker;
 
 /// Ends all threads with the first of them that ends, however it does: the stack has the interfaces again.
 struct Alarm(Arc<Common>);
@@ -80,14 +80,14 @@ impl Gateway {
         let (common, shown) = (
             Arc::new(Common {
                 shared: shared.clone(),
-                counts: Counts::default(),
+                counts: GatewayCounts::default(),
                 stop: AtomicBool::new(false),
                 forwards_v6: AtomicBool::new(false),
-                posts: wakers.iter().cloned().map(Post::new).collect(),
+                posts: wakers.iter().cloned().map(Mailbox::new).collect(),
             }),
             Arc::default(),
         );
-        let mut lead = Some(Lead::new(names, &shown));
+        let mut coordinator = Some(Coordinator::new(names, &shown));
         let exempt = shared.bits.exempt;
         let workers = netns.run(|| {
             let narrow = Arc::new(Mutex::new(Narrow::new(0, tun.index())?));
@@ -97,10 +97,10 @@ impl Gateway {
                 let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), true);
                 let tx = Wire::open(shared, &sockets, ports, false)?;
                 let tables = Tables::new(Scope::Stack, Routes::new(Some(narrow.clone()), exempt)?);
-                Ok(Worker::new(&common, index, lead.take(), tx, Stack::new(tun.try_clone()?), tables))
+                Ok(Forwarder::new(&common, index, coordinator.take(), tx, Stack::new(tun.try_clone()?), tables))
             };
-            let mut workers: Vec<Worker> = (0..count).map(worker).collect::<io::Result<_>>()?;
-            workers.iter_mut().for_each(Worker::begin);
+            let mut workers: Vec<Forwarder> = (0..count).map(worker).collect::<io::Result<_>>()?;
+            workers.iter_mut().for_each(Forwarder::begin);
             Ok(workers)
         })?;
         shared.set_gateway(wakers.into_iter().next());

@@ -16,8 +16,8 @@ const TABLE: u32 = 0x5ea1;
 /// devices, which look at more of the mark, stand before it.
 const PRIORITY: u32 = 97;
 
-/// Where the rules of [`Ways`] stand.
-const WAYS_PRIORITY: u32 = 95;
+/// Where the rules of [`PrefixRules`] stand.
+const PREFIX_PRIORITY: u32 = 95;
 
 // What `libc` does not have of `linux/fib_rules.h`.
 const FRA_DST: u16 = 1;
@@ -86,7 +86,7 @@ fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) ->
 ///
 /// # Errors
 /// The kernel's.
-pub fn lead(bits: Bits, number: u8, device: u32) -> io::Result<()> {
+pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     let create = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     let replace = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
     both(|family| route(libc::RTM_NEWROUTE, create, family, number, None))?;
@@ -98,7 +98,7 @@ pub fn lead(bits: Bits, number: u8, device: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn lead_no_more(bits: Bits) -> io::Result<()> {
+pub fn remove_all(bits: Bits) -> io::Result<()> {
     let gone = |done: io::Result<()>| match done {
         Err(e) if matches!(errno(&e), Some(libc::ENOENT | libc::ESRCH)) => Ok(()),
         done => done,
@@ -112,7 +112,7 @@ pub fn lead_no_more(bits: Bits) -> io::Result<()> {
 
 /// Packets that the first look at the routes already leads to a device: from and to, prefixes of one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Way {
+pub struct PrefixRule {
     /// Source prefix.
     pub source: (IpAddr, u8),
     /// Destination prefix.
@@ -121,7 +121,7 @@ pub struct Way {
     pub number: u8,
 }
 
-impl Way {
+impl PrefixRule {
     /// A rule for packets without a mark: ours have one.
     fn rule(&self, type_: u16, flags: u16) -> Messages {
         let fixed = [family(self.source.0), self.destination.1, self.source.1, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
@@ -132,7 +132,7 @@ impl Way {
                     a.ip(attribute, address);
                 }
             }
-            a.u32(FRA_PRIORITY, WAYS_PRIORITY);
+            a.u32(FRA_PRIORITY, PREFIX_PRIORITY);
             a.u32(FRA_FWMARK, 0);
             a.u32(FRA_FWMASK, u32::MAX);
             a.u32(FRA_TABLE, table(self.number));
@@ -144,11 +144,11 @@ impl Way {
 /// Rules that lead packets to devices before a mark does, which spares them a second look at the routes. They may be missing:
 /// what they do not lead, marks do.
 #[derive(Debug, Default)]
-pub struct Ways(BTreeSet<Way>);
+pub struct PrefixRules(BTreeSet<PrefixRule>);
 
-impl Ways {
+impl PrefixRules {
     /// Whether it has these and no others.
-    pub fn are(&self, wanted: &BTreeSet<Way>) -> bool {
+    pub fn are(&self, wanted: &BTreeSet<PrefixRule>) -> bool {
         self.0 == *wanted
     }
 
@@ -156,7 +156,7 @@ impl Ways {
     ///
     /// # Errors
     /// The kernel's; which there are is not known then.
-    pub fn set(&mut self, wanted: BTreeSet<Way>) -> io::Result<()> {
+    pub fn set(&mut self, wanted: BTreeSet<PrefixRule>) -> io::Result<()> {
         let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
         for gone in self.0.difference(&wanted) {
             socket.transact(&gone.rule(libc::RTM_DELRULE, 0))?;
@@ -179,7 +179,7 @@ impl Ways {
             let mut messages = Messages::new();
             let fixed = [family as u8, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
             messages.push(libc::RTM_DELRULE, nl::NLM_F_ACK, &fixed, |a| {
-                a.u32(FRA_PRIORITY, WAYS_PRIORITY);
+                a.u32(FRA_PRIORITY, PREFIX_PRIORITY);
                 a.u32(FRA_TABLE, table(number));
             });
             // One goes at a time.

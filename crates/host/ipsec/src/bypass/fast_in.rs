@@ -11,7 +11,7 @@ use sealane_engine_xfrm::data::BURST;
 use sealane_sys::esp::{RawEsp, Received};
 use sealane_sys::fast_path::{Barred, Demand, IDLE_TICKS, Idle};
 use sealane_sys::link;
-use sealane_sys::nft::ingress::{EspWay, IngressTable};
+use sealane_sys::nft::ingress::{EspFlow, IngressTable};
 use sealane_sys::ring::Ring;
 use sealane_sys::shard::Shard;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -47,7 +47,7 @@ pub(super) struct Activity {
     strange_ticks: u8,
 }
 
-pub(super) struct Device {
+pub(super) struct RingDevice {
     pub(super) ring: Ring,
     /// For how many ticks no state has needed it.
     idle_ticks: u8,
@@ -57,7 +57,7 @@ pub(super) struct Device {
     pub(super) failed: bool,
 }
 
-impl Device {
+impl RingDevice {
     /// Whether it is of no use any more.
     fn is_unfit(&self) -> bool {
         self.truncated || self.failed
@@ -70,26 +70,26 @@ pub(super) enum Changing {
     #[default]
     Not,
     /// The sockets' numbers are noted.
-    Note(EspWay, HashSet<u32>),
+    Note(EspFlow, HashSet<u32>),
     /// The ring's numbers are noted.
-    NoteRing(EspWay, HashSet<u32>),
+    NoteRing(EspFlow, HashSet<u32>),
     /// Packets with these numbers have been.
-    Skip(EspWay, HashSet<u32>),
+    Skip(EspFlow, HashSet<u32>),
 }
 
 impl Changing {
     /// Whether a packet, of the ring or of a socket, has been.
-    pub(super) fn had(&mut self, way: EspWay, number: u32, ring: bool) -> bool {
+    pub(super) fn had(&mut self, flow: EspFlow, number: u32, ring: bool) -> bool {
         match self {
-            Changing::Note(of, noted) if *of == way && !ring => {
+            Changing::Note(of, noted) if *of == flow && !ring => {
                 noted.insert(number);
                 false
             }
-            Changing::NoteRing(of, noted) if *of == way && ring => {
+            Changing::NoteRing(of, noted) if *of == flow && ring => {
                 noted.insert(number);
                 false
             }
-            Changing::Skip(of, noted) if *of == way => noted.remove(&number),
+            Changing::Skip(of, noted) if *of == flow => noted.remove(&number),
             _ => false,
         }
     }
@@ -97,7 +97,7 @@ impl Changing {
     /// From noting to skipping.
     pub(super) fn turn(&mut self) {
         *self = match core::mem::take(self) {
-            Changing::Note(way, noted) | Changing::NoteRing(way, noted) => Changing::Skip(way, noted),
+            Changing::Note(flow, noted) | Changing::NoteRing(flow, noted) => Changing::Skip(flow, noted),
             other => other,
         };
     }
@@ -118,12 +118,12 @@ pub(crate) struct FastIn {
     /// The mark of packets that come both ways.
     mark: u32,
     shard: Shard,
-    demand: Demand<EspWay>,
-    pub(super) wanted: Vec<EspWay>,
-    pub(super) devices: BTreeMap<u32, Device>,
-    pub(super) ways: HashMap<EspWay, Activity>,
+    demand: Demand<EspFlow>,
+    pub(super) wanted: Vec<EspFlow>,
+    pub(super) devices: BTreeMap<u32, RingDevice>,
+    pub(super) flows: HashMap<EspFlow, Activity>,
     /// States that filters hold back, and devices that cannot have it.
-    barred: Barred<EspWay>,
+    barred: Barred<EspFlow>,
     unable: Barred<u32>,
     pub(super) changing: Changing,
     pub(super) ticked: Instant,
@@ -135,7 +135,7 @@ pub(crate) struct FastIn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Given {
     /// It is to be opened; whose it is, if it could take the ring.
-    Open(Option<EspWay>),
+    Open(Option<EspFlow>),
     /// It has been.
     Had,
 }
@@ -147,13 +147,13 @@ fn number(esp: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// Whose a packet of a device's ring is, and its number.
-pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspWay, u32)> {
+pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
     let (destination, esp): (IpAddr, _) = match packet.first()? >> 4 {
         4 => ((*packet.get(16..20)?.first_chunk::<4>()?).into(), packet.get(20..)?),
         _ => ((*packet.get(24..40)?.first_chunk::<16>()?).into(), packet.get(40..)?),
     };
     let (spi, number) = number(esp)?;
-    Some((EspWay { device, destination, spi }, number))
+    Some((EspFlow { device, destination, spi }, number))
 }
 
 impl FastIn {
@@ -170,7 +170,7 @@ impl FastIn {
             demand: Demand::new(now),
             wanted: Vec::new(),
             devices: BTreeMap::new(),
-            ways: HashMap::new(),
+            flows: HashMap::new(),
             barred: Barred::default(),
             unable: Barred::default(),
             changing: Changing::Not,
@@ -187,53 +187,53 @@ impl FastIn {
     /// Looks at what a raw socket of ESP gave.
     pub(crate) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
         let Some((spi, number)) = number(esp) else { return Given::Open(None) };
-        let way = EspWay { device: read.device, destination: read.outer.destination, spi };
+        let flow = EspFlow { device: read.device, destination: read.outer.destination, spi };
         if read.mark == self.mark {
-            if let Some(activity) = self.ways.get_mut(&way) {
+            if let Some(activity) = self.flows.get_mut(&flow) {
                 activity.unseen = 0;
             }
             return Given::Had;
         }
-        if self.changing.had(way, number, false) {
+        if self.changing.had(flow, number, false) {
             return Given::Had;
         }
-        Given::Open(Some(way))
+        Given::Open(Some(flow))
     }
 
     /// Counts an authentic packet that a ring gave.
-    pub(crate) fn carried(&mut self, way: EspWay, counters: &Counters) {
-        carried(&mut self.ways, Some(way));
+    pub(crate) fn carried(&mut self, flow: EspFlow, counters: &Counters) {
+        carried(&mut self.flows, Some(flow));
         counters.fast_in.fetch_add(1, Relaxed);
     }
 
     /// Counts an authentic packet that a raw socket gave.
-    pub(crate) fn count(&mut self, way: EspWay, now: Instant) {
-        if self.unable.contains(&way.device) || way.destination.is_multicast() || !self.demand.count(way, now) {
+    pub(crate) fn count(&mut self, flow: EspFlow, now: Instant) {
+        if self.unable.contains(&flow.device) || flow.destination.is_multicast() || !self.demand.count(flow, now) {
             return;
         }
-        if self.ways.len() < MAX_FLOWS && !self.ways.contains_key(&way) && !self.barred.contains(&way) {
-            self.wanted.push(way);
+        if self.flows.len() < MAX_FLOWS && !self.flows.contains_key(&flow) && !self.barred.contains(&flow) {
+            self.wanted.push(flow);
         }
     }
 
     /// Makes the rule for a state, whose packets so far are in the sockets; where its device is not open, that is begun, and it
     /// has to come again. From here on the numbers of its packets are noted.
-    pub(super) fn begin(&mut self, way: EspWay, now: Instant) -> bool {
-        if self.ways.contains_key(&way) || self.unable.contains(&way.device) {
+    pub(super) fn begin(&mut self, flow: EspFlow, now: Instant) -> bool {
+        if self.flows.contains_key(&flow) || self.unable.contains(&flow.device) {
             return false;
         }
-        let Some(device) = self.devices.get_mut(&way.device) else {
-            self.open(way.device, now);
+        let Some(device) = self.devices.get_mut(&flow.device) else {
+            self.open(flow.device, now);
             return false;
         };
         let Some(table) = &mut self.table else { return false };
         skip(&mut device.ring);
-        if table.take(way, true).is_err() {
-            self.unable.insert(way.device, (), now);
+        if table.take(flow, true).is_err() {
+            self.unable.insert(flow.device, (), now);
             return false;
         }
-        self.ways.insert(way, Activity::default());
-        self.changing = Changing::Note(way, HashSet::new());
+        self.flows.insert(flow, Activity::default());
+        self.changing = Changing::Note(flow, HashSet::new());
         true
     }
 
@@ -257,7 +257,7 @@ impl FastIn {
             Ok(thread) => self.away = Some(thread),
             // The table went with the job. Whoever has no threads goes by the sockets.
             Err(_) => {
-                self.ways.clear();
+                self.flows.clear();
                 self.devices.clear();
                 self.table = IngressTable::new(self.mark, self.shard.index).ok();
                 self.ticked = now;
@@ -273,7 +273,7 @@ impl FastIn {
         self.drops += drops;
         match opened {
             Some((index, Ok(ring))) => {
-                self.devices.insert(index, Device { ring, idle_ticks: 0, truncated: false, failed: false });
+                self.devices.insert(index, RingDevice { ring, idle_ticks: 0, truncated: false, failed: false });
             }
             Some((index, Err(_))) => {
                 self.unable.insert(index, (), now);
@@ -283,17 +283,17 @@ impl FastIn {
     }
 
     /// Who is to go back to the sockets: idle, held back by filters, or of a device or address that is not there any more.
-    pub(super) fn tick(&mut self, now: Instant, is_local: impl Fn(IpAddr) -> bool) -> Vec<EspWay> {
+    pub(super) fn tick(&mut self, now: Instant, is_local: impl Fn(IpAddr) -> bool) -> Vec<EspFlow> {
         self.ticked = now;
         self.barred.expire(now);
         self.unable.expire(now);
-        let (ways, barred) = (&mut self.ways, &mut self.barred);
+        let (flows, barred) = (&mut self.flows, &mut self.barred);
         for (index, device) in &mut self.devices {
             device.truncated |= link::facts(*index).is_ok_and(|now| now.mtu > device.ring.max_packet());
             device.failed |= device.ring.failed();
         }
         let unfit: Vec<u32> = self.devices.iter().filter(|(_, d)| d.is_unfit()).map(|(index, _)| *index).collect();
-        let leaving = ways.iter_mut().filter_map(|(way, activity)| {
+        let leaving = flows.iter_mut().filter_map(|(flow, activity)| {
             let idle = activity.idle.tick(activity.packets);
             // A state that we have no more may be another's now, which the rule must not keep its packets from.
             let strange = activity.any && activity.packets == 0;
@@ -301,10 +301,10 @@ impl FastIn {
             (activity.packets, activity.any) = (0, false);
             let held = activity.unseen > UNSEEN;
             if held {
-                barred.insert(*way, (), now);
+                barred.insert(*flow, (), now);
             }
             let strange = activity.strange_ticks >= STRANGE_TICKS;
-            (held || idle || strange || unfit.contains(&way.device) || !is_local(way.destination)).then_some(*way)
+            (held || idle || strange || unfit.contains(&flow.device) || !is_local(flow.destination)).then_some(*flow)
         });
         leaving.collect()
     }
@@ -312,14 +312,15 @@ impl FastIn {
     /// Closes devices that nobody uses, and counts what did not fit into rings.
     pub(super) fn tidy(&mut self, shared: &Shared) {
         for (index, device) in &mut self.devices {
-            let used = self.ways.keys().any(|way| way.device == *index);
+            let used = self.flows.keys().any(|flow| flow.device == *index);
             device.idle_ticks = if used { 0 } else { device.idle_ticks + 1 };
         }
-        let unused = |device: &Device| device.idle_ticks > IDLE_TICKS || (device.idle_ticks > 0 && device.is_unfit());
+        let unused =
+            |device: &RingDevice| device.idle_ticks > IDLE_TICKS || (device.idle_ticks > 0 && device.is_unfit());
         let unused = self.devices.iter().find(|(_, device)| unused(device)).map(|(index, _)| *index);
         if let Some(index) = unused
             && let Some(mut table) = self.table.take()
-            && let Some(Device { mut ring, .. }) = self.devices.remove(&index)
+            && let Some(RingDevice { mut ring, .. }) = self.devices.remove(&index)
         {
             let close = move || {
                 // Gone with the device is as good.
@@ -355,8 +356,8 @@ fn skip(ring: &mut Ring) {
 }
 
 /// Counts an authentic packet of a flow that has the ring.
-pub(super) fn carried(ways: &mut HashMap<EspWay, Activity>, way: Option<EspWay>) {
-    if let Some(activity) = way.and_then(|way| ways.get_mut(&way)) {
+pub(super) fn carried(flows: &mut HashMap<EspFlow, Activity>, flow: Option<EspFlow>) {
+    if let Some(activity) = flow.and_then(|flow| flows.get_mut(&flow)) {
         activity.packets = activity.packets.saturating_add(1);
         activity.unseen = activity.unseen.saturating_add(1);
     }

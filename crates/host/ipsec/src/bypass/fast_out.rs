@@ -1,6 +1,6 @@
 //! ESP and AH on their way out past the stack: behind the link header that the stack gave to a packet of the same kind.
 //!
-//! Every [`FRESH`] one packet of a way goes through the stack, which looks for the route, asks the rules of filters and finds
+//! Every [`FRESH`] one packet of a flow goes through the stack, which looks for the route, asks the rules of filters and finds
 //! the neighbour; the kernel keeps a copy of its frame ([`Raw::keep_frames`]). What follows it leaves by the same device behind
 //! the same header, if that packet left as it was sent. Wherever that fails, and on devices that are not Ethernet, all go
 //! through the stack.

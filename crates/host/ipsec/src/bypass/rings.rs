@@ -1,6 +1,6 @@
 //! The inbound fast path at work: a worker reads its rings, and moves flows between rings and sockets.
 
-use super::fast_in::{Changing, Device, FastIn, MAX_DEVICES, MAX_HELD, carried, named};
+use super::fast_in::{Changing, FastIn, MAX_DEVICES, MAX_HELD, RingDevice, carried, named};
 use crate::data::flight::{ARENA_LEN, Arrival, Begun, Origin};
 use crate::data::sockets::SocketId;
 use crate::data::worker::Worker;
@@ -11,7 +11,7 @@ use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::Packet;
 use sealane_sys::fast_path::TICK;
-use sealane_sys::nft::ingress::EspWay;
+use sealane_sys::nft::ingress::EspFlow;
 use sealane_sys::poll::ready;
 use std::collections::HashSet;
 use std::io;
@@ -53,8 +53,8 @@ impl Worker {
             // Woken for nothing: an error would wake us again and again.
             fast.devices.values_mut().for_each(|device| device.failed |= device.ring.failed());
         }
-        while let Some(way) = self.rx.fast.as_mut().and_then(|fast| fast.wanted.pop()) {
-            self.promote(way)?;
+        while let Some(flow) = self.rx.fast.as_mut().and_then(|fast| fast.wanted.pop()) {
+            self.promote(flow)?;
         }
         if let Some(fast) = &mut self.rx.fast {
             fast.come_back(now);
@@ -64,8 +64,8 @@ impl Worker {
             let Some(fast) = &mut rx.fast else { return Ok(false) };
             // Another worker's states are in its rings.
             let leaving = fast.tick(now, |address| reads && tables.routes.has(address));
-            for way in leaving {
-                self.demote(way)?;
+            for flow in leaving {
+                self.demote(flow)?;
             }
             if let Some(fast) = &mut self.rx.fast {
                 fast.tidy(&self.shared);
@@ -75,30 +75,30 @@ impl Worker {
     }
 
     /// Takes a flow's packets from the ring instead of the sockets.
-    fn promote(&mut self, way: EspWay) -> io::Result<()> {
+    fn promote(&mut self, flow: EspFlow) -> io::Result<()> {
         let now = self.tables.routes.now();
-        if !self.rx.fast.as_mut().is_some_and(|fast| fast.begin(way, now)) {
+        if !self.rx.fast.as_mut().is_some_and(|fast| fast.begin(flow, now)) {
             return Ok(());
         }
         // What came before the rule is in the sockets, and perhaps in the ring too.
         self.drain_sockets()?;
         self.skip_noted();
-        self.drain_ring(way.device);
+        self.drain_ring(flow.device);
         self.end_change();
         Ok(())
     }
 
     /// Leaves a flow's packets to the sockets again.
-    fn demote(&mut self, way: EspWay) -> io::Result<()> {
-        self.drain_ring(way.device);
+    fn demote(&mut self, flow: EspFlow) -> io::Result<()> {
+        self.drain_ring(flow.device);
         if let Some(fast) = &mut self.rx.fast {
             // An error means that the table is not there, or the element.
-            let _ = fast.table.as_mut().map(|table| table.take(way, false));
-            fast.changing = Changing::NoteRing(way, HashSet::new());
+            let _ = fast.table.as_mut().map(|table| table.take(flow, false));
+            fast.changing = Changing::NoteRing(flow, HashSet::new());
         }
-        self.drain_ring(way.device);
+        self.drain_ring(flow.device);
         if let Some(fast) = &mut self.rx.fast {
-            fast.ways.remove(&way);
+            fast.flows.remove(&flow);
         }
         self.skip_noted();
         self.drain_sockets()?;
@@ -152,20 +152,20 @@ impl Worker {
             return 0;
         }
         let Worker { shared, tables, flights, stack, rx, .. } = self;
-        let Some(FastIn { devices, ways, changing, .. }) = &mut rx.fast else { return 0 };
-        let Some(Device { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
+        let Some(FastIn { devices, flows, changing, .. }) = &mut rx.fast else { return 0 };
+        let Some(RingDevice { ring, truncated, .. }) = devices.get_mut(&device) else { return 0 };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         let mut arrivals: ArrayVec<Arrival, BURST> = ArrayVec::new();
         // As many as can be copied.
         let most = BURST.min(ARENA_LEN / ring.frame_len());
         let read = ring.read(most, |frame| {
             *truncated |= frame.truncated;
-            let Some((way, number)) = named(device, frame.packet()) else { return };
-            let taken = arrivals.last().is_some_and(|last| last.flow == Some(way)) || ways.contains_key(&way);
-            if taken && !frame.truncated && !changing.had(way, number, true) {
+            let Some((flow, number)) = named(device, frame.packet()) else { return };
+            let taken = arrivals.last().is_some_and(|last| last.flow == Some(flow)) || flows.contains_key(&flow);
+            if taken && !frame.truncated && !changing.had(flow, number, true) {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
-                arrivals.push(Arrival { at: 0, flow: Some(way) });
+                arrivals.push(Arrival { at: 0, flow: Some(flow) });
             }
         });
         if !packets.is_empty() {
@@ -181,7 +181,7 @@ impl Worker {
                     let mut all = 0;
                     for (_, arrival) in authentic {
                         all += 1;
-                        carried(ways, arrival.flow);
+                        carried(flows, arrival.flow);
                     }
                     shared.counters.fast_in.fetch_add(all, Relaxed);
                 }
@@ -204,7 +204,7 @@ impl Worker {
         drop(packets);
         // One of a burst will do.
         let first = arrivals.first().and_then(|first| first.flow);
-        if let Some(activity) = first.and_then(|way| ways.get_mut(&way)) {
+        if let Some(activity) = first.and_then(|flow| flows.get_mut(&flow)) {
             activity.any = true;
         }
         ring.release(ring.next());

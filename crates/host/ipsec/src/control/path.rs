@@ -1,6 +1,6 @@
-//! The data path of one network namespace: what its threads ([`crate::data::worker`]) share, and the rules that lead packets to them.
+//! The data path of one network namespace: what its threads ([`crate::data::worker`]) share, and the rules that target packets to them.
 
-use super::policies::{self, Lead, Leads, wanted, ways};
+use super::policies::{self, Target, Targets, prefix_rules, wanted};
 use crate::data::shared::{Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
@@ -11,7 +11,7 @@ use sealane_net::ipsec::drop::{Counter, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
-use sealane_sys::route::{self, Way, Ways};
+use sealane_sys::route::{self, PrefixRule, PrefixRules};
 use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
 use std::io;
@@ -24,8 +24,8 @@ pub(crate) struct DataPath {
     netns: Netns,
     shared: Arc<Shared>,
     table: Mutex<PolicyTable>,
-    leads: Mutex<Leads>,
-    ways: Mutex<Ways>,
+    targets: Mutex<Targets>,
+    prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
     /// For who gives packets to the stack beside its threads.
     tun: Tun,
@@ -56,22 +56,22 @@ impl DataPath {
         if table.is_there() {
             shared.set_leftover(true);
         } else {
-            table.write(wanted(shared.xfrm().spd(), Vec::new(), &Leads::new(), &BTreeSet::new()))?;
+            table.write(wanted(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
-        let mut ways = Ways::default();
+        let mut prefix_rules = PrefixRules::default();
         netns.run(|| {
             // Devices may have other numbers now; what these led, marks do.
-            ways.clear(bits)?;
-            route::lead(bits, 0, index)
+            prefix_rules.clear(bits)?;
+            route::install(bits, 0, index)
         })?;
         let data = DataPath {
             netns,
             shared,
             table: Mutex::new(table),
-            leads: Mutex::default(),
-            ways: Mutex::new(ways),
+            targets: Mutex::default(),
+            prefix_rules: Mutex::new(prefix_rules),
             mirror: Arc::default(),
             tun,
             threads: Mutex::default(),
@@ -156,13 +156,13 @@ impl DataPath {
             // Rules of a daemon before this one stay until somebody says what policies there are now.
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
-            let leads = self.leads.lock();
-            let rules = || (self.wanted(&xfrm, &leads), ways(xfrm.spd(), &leads));
+            let targets = self.targets.lock();
+            let rules = || (self.wanted(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
             (result, changed.then(rules))
         };
-        if let Some((rules, ways)) = rules {
+        if let Some((rules, prefix_rules)) = rules {
             table.write(rules)?;
-            self.shorten(ways);
+            self.set_prefix_rules(prefix_rules);
             self.mirror.settle();
             self.shared.set_leftover(false);
         }
@@ -181,18 +181,18 @@ impl DataPath {
         let rules = {
             let mut xfrm = self.shared.xfrm();
             xfrm.set_interfaces(self.shared.gates.if_ids());
-            self.wanted(&xfrm, &self.leads.lock())
+            self.wanted(&xfrm, &self.targets.lock())
         };
         // Rules of a daemon before this one stay until somebody says what policies there are now.
         if self.shared.is_leftover() { Ok(()) } else { table.write(rules) }
     }
 
     /// What the rules have to say.
-    fn wanted(&self, xfrm: &Xfrm, leads: &Leads) -> Wanted {
+    fn wanted(&self, xfrm: &Xfrm, targets: &Targets) -> Wanted {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
         let interfaces = self.shared.gates.names();
-        Wanted { interfaces, ..wanted(xfrm.spd(), marks, leads, &self.mirror.put(xfrm)) }
+        Wanted { interfaces, ..wanted(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) }
     }
 
     /// What became of packets: those that the engine has judged, and those that the rules have dropped.
@@ -211,13 +211,13 @@ impl DataPath {
     }
 
     /// Leads packets to their devices without a mark. Where that fails marks do it.
-    fn shorten(&self, wanted: BTreeSet<Way>) {
-        let ways = &mut *self.ways.lock();
-        if !ways.are(&wanted)
-            && let Err(e) = self.netns.run(|| ways.set(wanted))
+    fn set_prefix_rules(&self, wanted: BTreeSet<PrefixRule>) {
+        let prefix_rules = &mut *self.prefix_rules.lock();
+        if !prefix_rules.are(&wanted)
+            && let Err(e) = self.netns.run(|| prefix_rules.set(wanted))
         {
             eprintln!("sealane: the routing rules of offload devices: {e}");
-            let _ = self.netns.run(|| ways.clear(self.shared.bits));
+            let _ = self.netns.run(|| prefix_rules.clear(self.shared.bits));
         }
     }
 
@@ -228,8 +228,8 @@ impl DataPath {
 
     /// The number of a TUN device that has none yet, for packet offload; `None` when there are too many.
     pub(crate) fn free_number(&self) -> Option<u8> {
-        let leads = self.leads.lock();
-        let taken = |n: u8| leads.values().any(|lead| matches!(lead, Lead::Tun(number, _) if *number == n));
+        let targets = self.targets.lock();
+        let taken = |n: u8| targets.values().any(|target| matches!(target, Target::Tun(number, _) if *number == n));
         (1..=self.shared.bits.last_device()).find(|n| !taken(*n))
     }
 
@@ -238,30 +238,30 @@ impl DataPath {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn lead(&self, ifindex: u32, lead: Option<Lead>) -> io::Result<()> {
-        if let Some(Lead::Tun(number, _)) = lead {
-            self.netns.run(|| route::lead(self.shared.bits, number, ifindex))?;
+    pub(crate) fn set_target(&self, ifindex: u32, target: Option<Target>) -> io::Result<()> {
+        if let Some(Target::Tun(number, _)) = target {
+            self.netns.run(|| route::install(self.shared.bits, number, ifindex))?;
         }
         let mut table = self.table.lock();
         let (before, after) = {
-            let mut leads = self.leads.lock();
-            let before = leads.clone();
-            match lead {
-                Some(lead) => leads.insert(ifindex, lead),
-                None => leads.remove(&ifindex),
+            let mut targets = self.targets.lock();
+            let before = targets.clone();
+            match target {
+                Some(target) => targets.insert(ifindex, target),
+                None => targets.remove(&ifindex),
             };
-            (before, leads.clone())
+            (before, targets.clone())
         };
         // Rules of a daemon before this one stay until somebody says what is so now.
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
-        let (rules, ways) = {
+        let (rules, prefix_rules) = {
             let xfrm = self.shared.xfrm();
-            (self.wanted(&xfrm, &after), ways(xfrm.spd(), &after))
+            (self.wanted(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
         };
         table.write(rules)?;
-        self.shorten(ways);
+        self.set_prefix_rules(prefix_rules);
         self.mirror.settle();
         Ok(())
     }
@@ -271,8 +271,8 @@ impl DataPath {
         self.halt();
         let done = self.table.lock().delete().and_then(|()| {
             self.netns.run(|| {
-                self.ways.lock().clear(self.shared.bits)?;
-                route::lead_no_more(self.shared.bits)
+                self.prefix_rules.lock().clear(self.shared.bits)?;
+                route::remove_all(self.shared.bits)
             })
         });
         if let Err(e) = done {
@@ -298,6 +298,6 @@ impl DataPath {
 pub fn clear() -> io::Result<()> {
     let bits = Bits::default();
     PolicyTable::new(DEVICE, bits)?.delete()?;
-    Ways::default().clear(bits)?;
-    route::lead_no_more(bits)
+    PrefixRules::default().clear(bits)?;
+    route::remove_all(bits)
 }

@@ -5,7 +5,7 @@ use sealane_net::ipsec::sa::{Mode, Proto};
 use sealane_net::ipsec::selector::equal_in;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd, Template};
 use sealane_sys::nft::ipsec::{Match, Rules, StateMark, Then, Wanted};
-use sealane_sys::route::Way;
+use sealane_sys::route::PrefixRule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ const MAX_RULES: usize = 1024;
 
 /// Where what the policies of an offload device protect goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lead {
+pub(crate) enum Target {
     /// To its own TUN device, which has this number and this name.
     Tun(u8, String),
     /// Where the kernel's own policies lead it.
@@ -22,7 +22,7 @@ pub(crate) enum Lead {
 }
 
 /// Where it goes, by the device's interface.
-pub(crate) type Leads = BTreeMap<u32, Lead>;
+pub(crate) type Targets = BTreeMap<u32, Target>;
 
 /// How many ways are led to devices by the routes themselves: every packet of the host looks at each of them.
 const MAX_WAYS: usize = 16;
@@ -31,13 +31,13 @@ const MAX_WAYS: usize = 16;
 ///
 /// Marks do the same for all traffic, at the cost of a second look at the routes for each packet. What an IKE daemon says to
 /// the other end is not between these prefixes.
-pub(crate) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
+pub(crate) fn prefix_rules(spd: &Spd, targets: &Targets) -> BTreeSet<PrefixRule> {
     let policies = spd.ordered(Dir::Out);
     if policies.len() > MAX_RULES || spd.default_action(Dir::Out) == Action::Block {
         return BTreeSet::new();
     }
-    let way = |policy: &&Policy| {
-        let Some(Lead::Tun(number, _)) = leads.get(&policy.device?) else { return None };
+    let prefix_rule = |policy: &&Policy| {
+        let Some(Target::Tun(number, _)) = targets.get(&policy.device?) else { return None };
         let of = of(policy);
         let holds = |prefix: (IpAddr, u8), address| equal_in(prefix.0, address, prefix.1);
         let ends = |t: &Template| holds(of.source, t.src) && holds(of.destination, t.dst);
@@ -50,9 +50,9 @@ pub(crate) fn ways(spd: &Spd, leads: &Leads) -> BTreeSet<Way> {
             && of.destination.1 > 0;
         let others = || policies.iter().filter(|other| other.device != policy.device);
         let alone = plain && !others().any(|other| overlap(&self::of(other), &of));
-        alone.then_some(Way { source: of.source, destination: of.destination, number: *number })
+        alone.then_some(PrefixRule { source: of.source, destination: of.destination, number: *number })
     };
-    policies.iter().filter_map(way).take(MAX_WAYS).collect()
+    policies.iter().filter_map(prefix_rule).take(MAX_WAYS).collect()
 }
 
 /// Whether there may be packets that both are for.
@@ -84,20 +84,20 @@ pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
 /// What the rules have to say for these policies, and for states with marks.
 ///
 /// `mirrored` are the indices of those that the kernel has for states in crypto offload.
-pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, leads: &Leads, mirrored: &BTreeSet<u32>) -> Wanted {
-    let rules = |dir| rules(spd, dir, leads, mirrored);
-    let name = |lead: &Lead| if let Lead::Tun(_, name) = lead { Some(name.clone()) } else { None };
+pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, mirrored: &BTreeSet<u32>) -> Wanted {
+    let rules = |dir| rules(spd, dir, targets, mirrored);
+    let name = |target: &Target| if let Target::Tun(_, name) = target { Some(name.clone()) } else { None };
     Wanted {
         input: rules(Dir::In),
         output: rules(Dir::Out),
         forward: rules(Dir::Fwd),
-        devices: leads.values().filter_map(name).collect(),
+        devices: targets.values().filter_map(name).collect(),
         interfaces: Vec::new(),
         marks,
     }
 }
 
-fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules {
+fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
     // Those of xfrm interfaces are for what is routed to these, and judged there.
     policies.retain(|p| p.if_id == 0);
@@ -108,7 +108,7 @@ fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules 
         policies.retain(|p| {
             p.device.is_some()
                 || mirrored.contains(&p.index)
-                || dir != Dir::Out && then(p, leads, mirrored) != Then::Pass
+                || dir != Dir::Out && then(p, targets, mirrored) != Then::Pass
         });
         all = (dir == Dir::Out).then(|| {
             [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].map(|any| {
@@ -119,7 +119,7 @@ fn rules(spd: &Spd, dir: Dir, leads: &Leads, mirrored: &BTreeSet<u32>) -> Rules 
         });
     }
     let list = policies.into_iter().filter_map(|policy| {
-        let (of, then) = (of(policy), then(policy, leads, mirrored));
+        let (of, then) = (of(policy), then(policy, targets, mirrored));
         // A rule that lets more pass than its policy does must not be; one that protects more may.
         (then != Then::Pass || is_exact(policy)).then_some((of, then))
     });
@@ -131,18 +131,18 @@ pub(crate) fn is_exact(policy: &Policy) -> bool {
     of(policy).is_exact() && policy.selector.ifindex == 0
 }
 
-fn then(policy: &Policy, leads: &Leads, mirrored: &BTreeSet<u32>) -> Then {
+fn then(policy: &Policy, targets: &Targets, mirrored: &BTreeSet<u32>) -> Then {
     let required = match policy.dir {
         Dir::Out => !policy.templates.is_empty(),
         // What is optional may be missing.
         Dir::In | Dir::Fwd => policy.templates.iter().any(|t| !t.optional),
     };
-    match policy.device.and_then(|device| leads.get(&device)) {
-        Some(Lead::Kernel) => Then::Pass,
+    match policy.device.and_then(|device| targets.get(&device)) {
+        Some(Target::Kernel) => Then::Pass,
         None if policy.device.is_none() && mirrored.contains(&policy.index) => Then::Pass,
         _ if policy.action != Action::Block && !required => Then::Pass,
         _ if policy.action == Action::Block && policy.dir != Dir::Out => Then::Block,
-        Some(Lead::Tun(number, _)) => Then::Protect(*number),
+        Some(Target::Tun(number, _)) => Then::Protect(*number),
         // One of a device that is gone is the engine's to drop.
         None => Then::Protect(0),
     }
@@ -187,8 +187,8 @@ mod tests {
                 spd.add(policy(dir, last, action, device), false).expect("a policy");
             }
         }
-        let leads = Leads::from([(7, Lead::Tun(2, "sealane0".into())), (8, Lead::Kernel)]);
-        let wanted = wanted(&spd, Vec::new(), &leads, &BTreeSet::new());
+        let targets = Targets::from([(7, Target::Tun(2, "sealane0".into())), (8, Target::Kernel)]);
+        let wanted = wanted(&spd, Vec::new(), &targets, &BTreeSet::new());
         assert_eq!(wanted.devices, ["sealane0"]);
         for rules in [&wanted.output, &wanted.input] {
             let then = |last: u8| {
@@ -222,17 +222,24 @@ mod tests {
             policy
         };
         let (a, b, c) = (net("10.1.0.0", 16), net("10.2.0.0", 16), net("10.3.0.0", 16));
-        let leads = Leads::from([(7, Lead::Tun(2, "x".into())), (8, Lead::Tun(3, "y".into())), (9, Lead::Kernel)]);
+        let targets =
+            Targets::from([(7, Target::Tun(2, "x".into())), (8, Target::Tun(3, "y".into())), (9, Target::Kernel)]);
         let found = |policies: Vec<Policy>| {
             let mut spd = Spd::new(1);
             for policy in policies {
                 spd.add(policy, false).expect("a policy");
             }
-            ways(&spd, &leads).into_iter().map(|w| (w.source.0, w.destination.0, w.number)).collect::<Vec<_>>()
+            prefix_rules(&spd, &targets)
+                .into_iter()
+                .map(|w| (w.source.0, w.destination.0, w.number))
+                .collect::<Vec<_>>()
         };
-        let way = |(from, _): (IpAddr, u8), (to, _): (IpAddr, u8), number| (from, to, number);
-        assert_eq!(found(vec![tunnel(a, b, Some(7))]), [way(a, b, 2)]);
-        assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(a, c, Some(8))]), [way(a, b, 2), way(a, c, 3)]);
+        let prefix_rule = |(from, _): (IpAddr, u8), (to, _): (IpAddr, u8), number| (from, to, number);
+        assert_eq!(found(vec![tunnel(a, b, Some(7))]), [prefix_rule(a, b, 2)]);
+        assert_eq!(
+            found(vec![tunnel(a, b, Some(7)), tunnel(a, c, Some(8))]),
+            [prefix_rule(a, b, 2), prefix_rule(a, c, 3)]
+        );
         // Others that are for some of it, whoever's.
         for other in [None, Some(8), Some(9)] {
             let narrow = (net("10.1.7.0", 24), net("10.0.0.0", 8));
@@ -266,7 +273,8 @@ mod tests {
             spd.add(policy(Dir::Out, last, Action::Block, None), false).expect("a policy");
         }
         spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
-        let rules = wanted(&spd, Vec::new(), &Leads::from([(7, Lead::Tun(1, "x".into()))]), &BTreeSet::new()).output;
+        let rules =
+            wanted(&spd, Vec::new(), &Targets::from([(7, Target::Tun(1, "x".into()))]), &BTreeSet::new()).output;
         let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
         assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
         assert_eq!(rules.list[1].0.source.1, 0);

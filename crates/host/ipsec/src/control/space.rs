@@ -122,7 +122,7 @@ impl Space {
             };
             server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
                 // Who has put an interface down before it asks, as on Linux, finds nothing of it.
-                self.devices.lock().follow(&self.data);
+                self.devices.lock().update(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
                     Question::Devices => {
@@ -145,7 +145,7 @@ impl Space {
                     refuse(datagram, from)
                 })
             });
-            self.devices.lock().follow(&self.data);
+            self.devices.lock().update(&self.data);
             let told = self.engine().take_device_events();
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.tell_device_events(told)) {

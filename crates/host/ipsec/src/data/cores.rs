@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What a packet device has done to packets.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct CoreCounts {
     /// Packets sealed, packets opened and let pass.
     pub(crate) sealed: AtomicU64,
     pub(crate) opened: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Counts {
 #[derive(Clone)]
 pub(crate) struct DeviceTables {
     pub(crate) core: PacketCore,
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<CoreCounts>,
     /// The number of its TUN device.
     pub(crate) number: u8,
     /// To be woken when the device has something to tell.

@@ -15,7 +15,7 @@ use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened};
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::seal::Outbound;
 use sealane_net::wire::outer::OuterHeader;
-use sealane_sys::nft::ingress::EspWay;
+use sealane_sys::nft::ingress::EspFlow;
 use sealane_sys::poll::Waker;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct InboundState {
     path: ArrayVec<SaId, MAX_DEPTH>,
     if_id: u32,
     status: Result<Opened, DropReason>,
-    flow: Option<EspWay>,
+    flow: Option<EspFlow>,
 }
 
 /// Where an inbound packet was put.
@@ -53,7 +53,7 @@ pub(crate) struct Arrival {
     /// Where its part of the burst's buffer starts.
     pub(crate) at: usize,
     /// Its flow, if that takes a ring or could.
-    pub(crate) flow: Option<EspWay>,
+    pub(crate) flow: Option<EspFlow>,
 }
 
 /// Where packets came from.
@@ -126,7 +126,7 @@ impl OutboundDone {
 
 impl InboundDone {
     /// The flow of each packet, of those that take a ring or could.
-    pub(crate) fn flows(&self) -> ArrayVec<Option<EspWay>, BURST> {
+    pub(crate) fn flows(&self) -> ArrayVec<Option<EspFlow>, BURST> {
         self.states.iter().map(|state| state.flow).collect()
     }
 
@@ -167,7 +167,7 @@ impl Begun {
 
     /// Of inbound packets in the burst's buffer.
     pub(crate) fn inbound(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
-        let slots = packets.iter().zip(arrivals).map(|(inn, arrival)| Slot::new(arrival.at, &inn.packet));
+        let slots = packets.iter().zip(arrivals).map(|(inbound, arrival)| Slot::new(arrival.at, &inbound.packet));
         Begun { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
     }
 
@@ -193,8 +193,8 @@ impl Begun {
 }
 
 fn inbound_states(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> States {
-    let state = |(inn, arrival): (&Inbound<'_>, &Arrival)| {
-        let Inbound { outer, mark, udp_encap, path, if_id, status, .. } = inn;
+    let state = |(inbound, arrival): (&Inbound<'_>, &Arrival)| {
+        let Inbound { outer, mark, udp_encap, path, if_id, status, .. } = inbound;
         let (outer, mark, udp_encap, if_id, status) = (*outer, *mark, *udp_encap, *if_id, *status);
         InboundState { outer, mark, udp_encap, path: path.clone(), if_id, status, flow: arrival.flow }
     };

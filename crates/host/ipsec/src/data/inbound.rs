@@ -8,7 +8,7 @@ use sealane_engine_xfrm::data::BURST;
 use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
-use sealane_sys::nft::ingress::EspWay;
+use sealane_sys::nft::ingress::EspFlow;
 use std::io;
 
 impl Worker {
@@ -67,7 +67,7 @@ impl Worker {
     fn arrived(
         &mut self,
         packets: &[Inbound<'_>],
-        flows: impl Iterator<Item = Option<EspWay>>,
+        flows: impl Iterator<Item = Option<EspFlow>>,
         origin: Origin,
         more: bool,
     ) {

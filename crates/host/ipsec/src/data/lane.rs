@@ -13,7 +13,7 @@
 //! ring has one producer and one consumer. When it is full its producer reads no more of its queue, which fills up then as any
 //! device's does, and goes on with what others hand over to it: nobody waits for anybody.
 
-use crate::data::seat::Seat;
+use crate::data::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
@@ -84,7 +84,7 @@ impl Parcel {
 
 /// What a worker has counted.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct WorkerCounts {
     /// Frames that it read from its queue.
     pub(crate) read: AtomicU64,
     /// Those of them that it handed over to others.
@@ -96,20 +96,20 @@ pub(crate) struct Counts {
 }
 
 /// A worker's way to another one.
-struct There {
+struct ToWorker {
     to: Producer<Box<Parcel>>,
     /// Empty ones.
     back: Consumer<Box<Parcel>>,
-    seat: Arc<Seat>,
+    doorbell: Arc<Doorbell>,
     /// Whether it waits for room.
     waits: Arc<AtomicBool>,
 }
 
 /// A worker's way from another one.
-struct Here {
+struct FromWorker {
     from: Consumer<Box<Parcel>>,
     back: Producer<Box<Parcel>>,
-    seat: Arc<Seat>,
+    doorbell: Arc<Doorbell>,
     waits: Arc<AtomicBool>,
 }
 
@@ -117,23 +117,23 @@ struct Here {
 pub(crate) struct Lane {
     index: u32,
     of: u32,
-    seat: Arc<Seat>,
-    there: Vec<Option<There>>,
-    here: Vec<Here>,
+    doorbell: Arc<Doorbell>,
+    there: Vec<Option<ToWorker>>,
+    here: Vec<FromWorker>,
     /// Whom it is to take from next.
     next: usize,
     /// What rings had no room for. Nothing is read from the queue meanwhile.
     parked: ArrayVec<(u32, Box<Parcel>), { MAX_WORKERS as usize }>,
-    counts: Arc<Counts>,
+    counts: Arc<WorkerCounts>,
 }
 
 impl Lane {
     /// Those of all workers of a stack, which are woken by `wakers`.
-    pub(crate) fn all(workers: &[(Arc<Waker>, Arc<Counts>)]) -> Vec<Lane> {
-        let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<Counts>))| Lane {
+    pub(crate) fn all(workers: &[(Arc<Waker>, Arc<WorkerCounts>)]) -> Vec<Lane> {
+        let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<WorkerCounts>))| Lane {
             index,
             of: workers.len() as u32,
-            seat: Arc::new(Seat::new(waker.clone())),
+            doorbell: Arc::new(Doorbell::new(waker.clone())),
             there: Vec::new(),
             here: Vec::new(),
             next: 0,
@@ -151,10 +151,10 @@ impl Lane {
                 let (producer, consumer) = RingBuffer::new(depth);
                 let (empty, back) = RingBuffer::new(depth + 2);
                 let waits = Arc::new(AtomicBool::new(false));
-                let seats = [lanes[from].seat.clone(), lanes[to].seat.clone()];
-                let [of_from, of_to] = seats;
-                lanes[from].there.push(Some(There { to: producer, back, seat: of_to, waits: waits.clone() }));
-                lanes[to].here.push(Here { from: consumer, back: empty, seat: of_from, waits });
+                let doorbells = [lanes[from].doorbell.clone(), lanes[to].doorbell.clone()];
+                let [of_from, of_to] = doorbells;
+                lanes[from].there.push(Some(ToWorker { to: producer, back, doorbell: of_to, waits: waits.clone() }));
+                lanes[to].here.push(FromWorker { from: consumer, back: empty, doorbell: of_from, waits });
             }
         }
         lanes
@@ -184,7 +184,7 @@ impl Lane {
             let _ = here.back.push(core::mem::replace(parcel, full));
             fence(SeqCst);
             if here.waits.load(Relaxed) && here.waits.swap(false, AcqRel) {
-                here.seat.wake();
+                here.doorbell.wake();
             }
             self.counts.taken_over.fetch_add(parcel.frames.len() as u64, Relaxed);
             return true;
@@ -207,7 +207,7 @@ impl Lane {
         match there.to.push(parcel) {
             Ok(()) => {
                 self.counts.handed_over.fetch_add(frames, Relaxed);
-                there.seat.tell();
+                there.doorbell.tell();
                 Ok(())
             }
             Err(PushError::Full(parcel)) => Err(parcel),
@@ -310,13 +310,13 @@ impl Intake {
     /// The worker is about to wait: from now on it is woken when others hand something over. Whether they have already.
     pub(crate) fn arm(&self) -> bool {
         let Some(lane) = &self.lane else { return false };
-        lane.seat.arm();
+        lane.doorbell.arm();
         lane.has_mail()
     }
 
     /// It is awake.
     pub(crate) fn disarm(&self) {
-        self.lane.iter().for_each(|lane| lane.seat.disarm());
+        self.lane.iter().for_each(|lane| lane.doorbell.disarm());
     }
 
     /// The next frame. `begun` is the CPU of those before it, if it is to have the same one; `owners` says which worker has each of

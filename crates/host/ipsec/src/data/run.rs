@@ -40,7 +40,7 @@ enum Source {
 
 /// Work that was begun and goes on without waiting.
 #[derive(Default)]
-struct Begun {
+struct Ongoing {
     /// A frame of the stack is being cut.
     cutting: bool,
     /// More packets of rings are expected.
@@ -68,17 +68,17 @@ impl Worker {
         cpu::be_preferred();
         let start = Instant::now();
         let mut timers = Timers { core: start, routes: start, ports: start, work: start };
-        let mut begun = Begun::default();
+        let mut ongoing = Ongoing::default();
         while !self.post.stop.load(Ordering::Acquire) {
             // Many packets come one after another: a nap lets them come together, and wakes nobody in between.
-            if begun.ringing && begun.socket.is_none() && !begun.cutting {
+            if ongoing.ringing && ongoing.socket.is_none() && !ongoing.cutting {
                 std::thread::sleep(NAP);
             }
             let completed = self.complete();
-            self.tidy(&begun, &mut timers);
+            self.tidy(&ongoing, &mut timers);
             // What a core takes no more of waits in the kernel.
             let room = self.flights.has_room();
-            let wait = self.wait(completed, room, &begun, &mut timers);
+            let wait = self.wait(completed, room, &ongoing, &mut timers);
             let reads = self.tables.reads(&self.shared);
             let woken = self.poll(reads, room, wait);
             self.rx.intake().disarm();
@@ -88,9 +88,9 @@ impl Worker {
             }
             self.tick(&mut timers);
             let intake = self.rx.intake();
-            let mut queue = begun.cutting || intake.has_mail() || intake.is_held();
+            let mut queue = ongoing.cutting || intake.has_mail() || intake.is_held();
             let mut rings = false;
-            let mut sockets: ArrayVec<SocketId, FDS> = begun.socket.take().into_iter().collect();
+            let mut sockets: ArrayVec<SocketId, FDS> = ongoing.socket.take().into_iter().collect();
             for source in woken {
                 match source {
                     Source::Waker => self.post.waker.drain(),
@@ -102,16 +102,16 @@ impl Worker {
                 }
             }
             if queue {
-                begun.cutting = self.outbound()? && self.rx.is_cutting();
+                ongoing.cutting = self.outbound()? && self.rx.is_cutting();
             }
-            begun.ringing = self.rings(rings, reads)?;
+            ongoing.ringing = self.rings(rings, reads)?;
             for socket in sockets {
                 if self.read(socket)? {
-                    begun.socket = Some(socket);
+                    ongoing.socket = Some(socket);
                 }
             }
-            begun.socket = self.rx.pending().or(begun.socket);
-            if begun.socket.is_none() && !begun.ringing {
+            ongoing.socket = self.rx.pending().or(ongoing.socket);
+            if ongoing.socket.is_none() && !ongoing.ringing {
                 self.settle();
             }
         }
@@ -119,9 +119,9 @@ impl Worker {
     }
 
     /// How long it may wait. Where it may, it is woken from now on by those who hand something over.
-    fn wait(&mut self, completed: bool, room: bool, begun: &Begun, timers: &mut Timers) -> Duration {
+    fn wait(&mut self, completed: bool, room: bool, ongoing: &Ongoing, timers: &mut Timers) -> Duration {
         let now = self.tables.routes.now();
-        let going_on = begun.socket.is_some() || begun.cutting || begun.ringing || self.rx.intake().has_mail();
+        let going_on = ongoing.socket.is_some() || ongoing.cutting || ongoing.ringing || self.rx.intake().has_mail();
         let busy = completed || room && going_on;
         if busy {
             timers.work = now;
@@ -167,11 +167,11 @@ impl Worker {
     }
 
     /// Closes unused sockets, while nothing says by their place which of them it came from.
-    fn tidy(&mut self, begun: &Begun, timers: &mut Timers) {
+    fn tidy(&mut self, ongoing: &Ongoing, timers: &mut Timers) {
         let now = self.tables.routes.now();
         if self.tx.ports().has_others()
             && now.duration_since(timers.ports) > TIDY
-            && begun.socket.is_none()
+            && ongoing.socket.is_none()
             && self.flights.is_empty(Direction::Decrypt)
         {
             timers.ports = now;

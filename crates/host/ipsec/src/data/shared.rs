@@ -4,7 +4,7 @@ use super::cores::Cores;
 use super::counters::Counters;
 use super::elsewhere::Elsewhere;
 use super::gates::Gates;
-use super::lane::Counts;
+use super::lane::WorkerCounts;
 use super::sockets::{Lent, Sockets};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     publish: Publish,
     pub(crate) stop: Arc<AtomicBool>,
     /// What wakes the stack's workers, and what each of them has counted.
-    pub(crate) workers: Vec<(Arc<Waker>, Arc<Counts>)>,
+    pub(crate) workers: Vec<(Arc<Waker>, Arc<WorkerCounts>)>,
     pub(crate) cores: Cores,
     /// States of the kernel's own IPsec.
     pub(crate) elsewhere: Elsewhere,
@@ -151,7 +151,7 @@ impl Shared {
     pub(crate) fn describe(&self) -> String {
         let mut text = self.counters.describe();
         for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
-            let Counts { read, handed_over, taken_over, full } = &**counts;
+            let WorkerCounts { read, handed_over, taken_over, full } = &**counts;
             for (name, counter) in
                 [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
             {

@@ -196,7 +196,7 @@ impl Tables {
                     let mut keys = Keys::default();
                     xfrm.sad().keys(jobs, &mut keys);
                     Locked { shared, xfrm, now }.tell();
-                    let these = packets.iter_mut().map(|inn| &mut inn.packet);
+                    let these = packets.iter_mut().map(|inbound| &mut inbound.packet);
                     let done = burst::run_with(Direction::Decrypt, these, jobs, &keys);
                     let mut xfrm = shared.contended();
                     xfrm.tables(0, now).inbound_end(packets, routes, jobs, &done);

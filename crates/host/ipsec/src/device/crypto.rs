@@ -23,7 +23,7 @@ use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey
 use sealane_net::ipsec::burst::Key;
 use sealane_sys::cpu::{has_others, stay_on};
 use sealane_sys::tun::Tun;
-use signal::{Counters, Signal};
+use signal::{CryptoCounters, Signal};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) struct Core {
 
 impl Core {
     /// One that has no thread yet, which is to be kept on `cpu` if told.
-    fn new(cpu: Option<u32>, counters: Arc<Counters>) -> Arc<Self> {
+    fn new(cpu: Option<u32>, counters: Arc<CryptoCounters>) -> Arc<Self> {
         Arc::new(Core {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl Core {
     ///
     /// # Errors
     /// The kernel's.
-    fn start(name: &str, cpu: Option<u32>, counters: Arc<Counters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+    fn start(name: &str, cpu: Option<u32>, counters: Arc<CryptoCounters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let core = Core::new(cpu, counters);
         let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
@@ -298,7 +298,7 @@ pub(super) struct CryptoCore {
     name: String,
     tun: Tun,
     cpu: Option<u32>,
-    counters: Arc<Counters>,
+    counters: Arc<CryptoCounters>,
     running: Option<(Arc<Core>, JoinHandle<()>)>,
 }
 
@@ -333,7 +333,7 @@ impl Running for CryptoCore {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counters { bursts, packets, bytes, busy_ns, no_key, full } = &*self.counters;
+        let CryptoCounters { bursts, packets, bytes, busy_ns, no_key, full } = &*self.counters;
         let all = [
             ("bursts", bursts),
             ("packets", packets),

@@ -9,7 +9,7 @@
 //! it opens with the tables of whom they are for ([`crate::data::tables`]).
 
 use super::running::{DEDICATED_SPIN, Place, Running};
-use crate::data::cores::{Counts, DeviceTables};
+use crate::data::cores::{CoreCounts, DeviceTables};
 use crate::data::shared::Shared;
 use crate::data::tables::Scope;
 use crate::data::worker::{Post, Worker};
@@ -34,7 +34,7 @@ pub(super) struct Packet {
     netns: Netns,
     shared: Arc<Shared>,
     events: Arc<Waker>,
-    counts: Arc<Counts>,
+    counts: Arc<CoreCounts>,
     post: Post,
     /// What the thread has, while there is none.
     idle: Option<Worker>,
@@ -128,7 +128,7 @@ impl Running for Packet {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let Counts { sealed, opened, dropped, asked } = &*self.counts;
+        let CoreCounts { sealed, opened, dropped, asked } = &*self.counts;
         let all = [("sealed", sealed), ("opened", opened), ("dropped", dropped), ("asked", asked)];
         all.map(|(name, count)| (name, count.load(Ordering::Relaxed))).into()
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// What it has done to packets.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct GatewayCounts {
     /// Packets sealed, packets opened and let pass.
     pub(super) sealed: AtomicU64,
     pub(super) opened: AtomicU64,
@@ -29,10 +29,10 @@ pub(super) struct Counts {
     pub(super) not_handed_over: AtomicU64,
 }
 
-impl Counts {
+impl GatewayCounts {
     /// Each by its name.
     pub(super) fn all(&self) -> [(&'static str, u64); 8] {
-        let Counts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
+        let GatewayCounts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
         let all = [
             ("sealed", sealed),
             ("opened", opened),
@@ -50,24 +50,24 @@ impl Counts {
 /// What the threads of a gateway share.
 pub(super) struct Common {
     pub(super) shared: Arc<Shared>,
-    pub(super) counts: Counts,
+    pub(super) counts: GatewayCounts,
     pub(super) stop: AtomicBool,
     /// Whether this host forwards IPv6, which routes do not say.
     pub(super) forwards_v6: AtomicBool,
     /// Each thread's; the first one leads.
-    pub(super) posts: Vec<Post>,
+    pub(super) posts: Vec<Mailbox>,
 }
 
 impl Common {
     /// Ends all threads.
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::Release);
-        self.posts.iter().for_each(Post::wake);
+        self.posts.iter().for_each(Mailbox::wake);
     }
 }
 
 /// What a thread is told by the one that leads, and what it says of itself.
-pub(super) struct Post {
+pub(super) struct Mailbox {
     waker: Arc<Waker>,
     pub(super) told: AtomicBool,
     pub(super) orders: Mutex<Orders>,
@@ -86,10 +86,10 @@ pub(super) struct Orders {
     pub(super) holds: bool,
 }
 
-impl Post {
+impl Mailbox {
     /// That of a thread without a part, which this wakes.
     pub(super) fn new(waker: Arc<Waker>) -> Self {
-        Post {
+        Mailbox {
             waker,
             told: AtomicBool::new(false),
             orders: Mutex::default(),
@@ -138,7 +138,7 @@ impl Post {
     }
 
     /// Tells it what is protected from now on.
-    pub(super) fn follow(&self, leaving: Arc<Leaving>) {
+    pub(super) fn set_leaving(&self, leaving: Arc<Leaving>) {
         self.tell(|orders| orders.leaving = Some(leaving));
     }
 }

@@ -1,10 +1,10 @@
 //! Bursts of frames, in their chunks from one interface to the other.
 
-use super::common::Counts;
+use super::common::GatewayCounts;
+use super::forwarder::Forwarder;
+use super::hops::{Hop, HopTable};
 use super::opening::Part;
-use super::relay::Taken;
-use super::ways::{Hop, Ways};
-use super::worker::Worker;
+use super::relay::Relayed;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
@@ -39,21 +39,21 @@ enum Fate {
     Drop,
 }
 
-type Frames = ArrayVec<Taken, BURST>;
+type Frames = ArrayVec<Relayed, BURST>;
 type Fates = ArrayVec<Fate, BURST>;
 
-impl Worker {
+impl Forwarder {
     /// Moves a burst of what a socket has; how many frames it had.
     pub(super) fn turn(&mut self, i: usize) -> usize {
-        let Worker { common, part, tables, .. } = self;
+        let Forwarder { common, part, tables, .. } = self;
         let Some(part) = part else { return 0 };
         let routes = &tables.routes;
         let (mut plain, mut sealed): (Frames, Frames) = (ArrayVec::new(), ArrayVec::new());
         let now = routes.now();
         let forwards_v6 = common.forwards_v6.load(Relaxed);
         let iif = part.slots[i];
-        let Part { sockets, memory, ways, .. } = &mut **part;
-        ways.begin();
+        let Part { sockets, memory, hops, .. } = &mut **part;
+        hops.begin();
         let mut refused: ArrayVec<Received, BURST> = ArrayVec::new();
         let (mut to, mut last, protect) = (None, None, common.shared.bits.protect);
         let read = sockets.receive(i, BURST, |mut got| {
@@ -69,17 +69,17 @@ impl Worker {
             }
             if to.is_some_and(|(_, here)| here) {
                 // The program took it for its state.
-                sealed.push(Taken { frame: got.frame, at });
+                sealed.push(Relayed { frame: got.frame, at });
                 return;
             }
             let (source, destination) = ends;
             if last.is_none_or(|(before, _)| before != source) {
                 let forwards = source.is_ipv4() || forwards_v6;
                 let asked = Asked { source, destination, iif, mark: protect };
-                last = Some((source, forwards && ways.admits(asked, now)));
+                last = Some((source, forwards && hops.admits(asked, now)));
             }
             if last.is_some_and(|(_, admitted)| admitted) && decrement_hop_limit(packet) {
-                plain.push(Taken { frame: got.frame, at });
+                plain.push(Relayed { frame: got.frame, at });
             } else {
                 refused.push(got);
             }
@@ -98,11 +98,11 @@ impl Worker {
 
     /// Hands over what goes through the states of other threads.
     fn sort(&mut self, frames: &mut Frames) {
-        let Worker { common, part, tables, index, .. } = self;
+        let Forwarder { common, part, tables, index, .. } = self;
         let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
         let Part { sockets, memory, relay, .. } = &mut **part;
         let packets: ArrayVec<&[u8], BURST> =
-            frames.iter_mut().map(|Taken { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
+            frames.iter_mut().map(|Relayed { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
         // Packets of a flow that follow one another go through one state.
         let flows = || packets.chunk_by(|a, b| is_same_flow(a, b));
         let asked = flows().map(|flow| flow[0]);
@@ -131,14 +131,14 @@ impl Worker {
 
     /// Seals packets and sends them on.
     pub(super) fn outbound(&mut self, mut frames: Frames) {
-        let Worker { common, part, index, tx, stack, tables, .. } = self;
+        let Forwarder { common, part, index, tx, stack, tables, .. } = self;
         let Some(part) = part else { return };
-        let Part { memory, ways, .. } = &mut **part;
+        let Part { memory, hops, .. } = &mut **part;
         let (shared, counts) = (&common.shared, &common.counts);
         let now = tables.routes.now();
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
-        for Taken { frame, at } in &mut frames {
+        for Relayed { frame, at } in &mut frames {
             let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(frame), at.0, at.1));
             match (packets.last(), runs.last_mut()) {
                 (Some(before), Some(run)) if is_same_flow(before.packet.bytes(), packet.packet.bytes()) => {
@@ -157,7 +157,7 @@ impl Worker {
         let fates: Fates = packets
             .iter()
             .map(|packet| match fate(packet) {
-                Fate::Stack => onward(packet, ways, shared.bits.exempt, now).unwrap_or(Fate::Stack),
+                Fate::Stack => onward(packet, hops, shared.bits.exempt, now).unwrap_or(Fate::Stack),
                 fate => fate,
             })
             .collect();
@@ -169,13 +169,13 @@ impl Worker {
 
     /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
     fn inbound(&mut self, i: usize, mut frames: Frames) {
-        let Worker { common, part, stack, tables, .. } = self;
+        let Forwarder { common, part, stack, tables, .. } = self;
         let Some(part) = part else { return };
-        let Part { memory, ways, leaving, .. } = &mut **part;
+        let Part { memory, hops, leaving, .. } = &mut **part;
         let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
         let now = tables.routes.now();
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
-        for Taken { frame, at } in &mut frames {
+        for Relayed { frame, at } in &mut frames {
             let mut packet = Inbound::new(Packet::new(memory.bytes(frame), at.0, at.1));
             packet.udp_encap = is_udp(packet.packet.bytes());
             packets.push(packet);
@@ -205,7 +205,7 @@ impl Worker {
                     let stays = !known || destination.is_ipv6() && !forwards_v6;
                     let own = stays || tables.routes.has(destination) || protected();
                     let asked = Asked { source, destination, iif: stack.index(), mark: 0 };
-                    last = Some((ends, if own { None } else { ways.hop(asked, now) }));
+                    last = Some((ends, if own { None } else { hops.hop(asked, now) }));
                 }
                 last.and_then(|(_, hop)| hop)
             });
@@ -239,10 +239,10 @@ fn fate(packet: &Outbound<'_>) -> Fate {
 }
 
 /// How a sealed packet leaves past the stack. `None` where it has to send it.
-fn onward(packet: &Outbound<'_>, ways: &mut Ways, mark: u32, now: Instant) -> Option<Fate> {
+fn onward(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -> Option<Fate> {
     let Outbound { packet, sa, .. } = packet;
     let (source, destination) = address_pair(packet.bytes()).ok()?;
-    let hop = ways.hop(Asked { source, destination, iif: 0, mark }, now)?;
+    let hop = hops.hop(Asked { source, destination, iif: 0, mark }, now)?;
     (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end(), sa.index()))
 }
 
@@ -258,7 +258,7 @@ fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Counts each packet of a burst once, as dropped or as `passed`; of these, whose the stack's are.
-fn count(counts: &Counts, passed: &AtomicU64, fates: &[Fate]) {
+fn count(counts: &GatewayCounts, passed: &AtomicU64, fates: &[Fate]) {
     let stack = fates.iter().filter(|fate| matches!(fate, Fate::Stack)).count();
     let dropped = fates.iter().filter(|fate| matches!(fate, Fate::Tell | Fate::Drop)).count();
     add(passed, fates.len() - dropped);
@@ -267,9 +267,9 @@ fn count(counts: &Counts, passed: &AtomicU64, fates: &[Fate]) {
 }
 
 /// Puts link headers in front of packets that leave, and chunks back that nothing leaves in.
-fn leave(part: &mut Part, counts: &Counts, frames: Frames, fates: Fates) {
+fn leave(part: &mut Part, counts: &GatewayCounts, frames: Frames, fates: Fates) {
     let (mut sent, mut full) = (0, 0);
-    for (Taken { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
+    for (Relayed { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
         let Fate::Send(hop, start, end, number) = fate else {
             part.sockets.put(frame);
             continue;
@@ -344,7 +344,7 @@ mod tests {
             ];
             use Fate::{Drop, Stack, Tell};
             assert_eq!(fates[..6], [Stack, Stack, Drop, Drop, Tell, Drop]);
-            let counts = Counts::default();
+            let counts = GatewayCounts::default();
             count(&counts, &counts.sealed, &fates);
             let counted = |name| counts.all().into_iter().find(|(of, _)| *of == name).map(|(_, count)| count);
             assert_eq!([counted("sealed"), counted("to_stack"), counted("dropped")], [Some(3), Some(2), Some(4)]);

@@ -1,9 +1,9 @@
 //! The interfaces of a gateway: opened in the best way that their drivers know, all with the same memory.
 
+use super::hops::{Egress, HopTable};
 use super::relay::Relay;
+use super::selection::{Rule, Selection};
 use super::state::State;
-use super::taken::{Rule, Taken};
-use super::ways::{Device, Ways};
 use sealane_sys::link::{self, Facts};
 use sealane_sys::poll::Waker;
 use sealane_sys::xdp::{Attached, Mode, Tables};
@@ -31,7 +31,7 @@ pub(super) struct Program {
     interfaces: Vec<(Present, Attached)>,
     tables: Tables,
     copying: Copying,
-    taken: Taken,
+    taken: Selection,
     states: HashSet<(IpAddr, u32)>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Part {
     pub(super) slots: Vec<u32>,
     /// The first socket of each device, and how many it has.
     queues: Vec<(usize, usize)>,
-    pub(super) ways: Ways,
+    pub(super) hops: HopTable,
     pub(super) relay: Relay,
     pub(super) leaving: Arc<Leaving>,
 }
@@ -113,9 +113,9 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
     };
     let devices = interfaces.iter().map(|(p, _)| {
         let Present { index, facts, .. } = p;
-        Device { ifindex: *index, address: facts.address, mtu: facts.mtu }
+        Egress { ifindex: *index, address: facts.address, mtu: facts.mtu }
     });
-    let devices: Vec<Device> = devices.collect();
+    let devices: Vec<Egress> = devices.collect();
     let relays = Relay::all(&wakers[..threads], &all);
     let mut parts = Vec::with_capacity(threads);
     for (thread, (sockets, relay)) in all.into_iter().zip(relays).enumerate() {
@@ -127,10 +127,10 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
                 slots.push(index);
             }
         }
-        let (memory, ways) = (sockets.memory(), Ways::new(devices.clone())?);
-        parts.push(Part { sockets, memory, slots, queues, ways, relay, leaving: Arc::default() });
+        let (memory, hops) = (sockets.memory(), HopTable::new(devices.clone())?);
+        parts.push(Part { sockets, memory, slots, queues, hops, relay, leaving: Arc::default() });
     }
-    let (taken, states) = (Taken::default(), HashSet::new());
+    let (taken, states) = (Selection::default(), HashSet::new());
     let program = Program { interfaces, tables, copying, taken, states };
     for state in program.states(threads) {
         let (name, how, queues) = (&state.name, state.how(), state.queues);

@@ -8,7 +8,7 @@
 //! A ring has one producer and one consumer. When one of packets is full what has no place in it is dropped and counted, as a card
 //! does: a state with more packets than its thread can seal holds nothing up of the others. Rings of chunks have room for all.
 
-use crate::data::seat::Seat;
+use crate::data::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 use sealane_sys::poll::Waker;
@@ -20,32 +20,32 @@ const DEPTH: usize = 1024;
 
 /// A frame, and where its packet lies in its chunk.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct Relayed {
     pub(super) frame: Frame,
     pub(super) at: (usize, usize),
 }
 
 /// A thread's way to another one, and whether that is to be told.
-struct There {
-    packets: Producer<Taken>,
+struct ToThread {
+    packets: Producer<Relayed>,
     chunks: Producer<Frame>,
-    seat: Arc<Seat>,
+    doorbell: Arc<Doorbell>,
     fresh: bool,
 }
 
 /// A thread's way from another one.
-struct Here {
-    packets: Consumer<Taken>,
+struct FromThread {
+    packets: Consumer<Relayed>,
     chunks: Consumer<Frame>,
 }
 
 /// What a thread of a gateway has to do with the others.
 pub(super) struct Relay {
     index: usize,
-    seat: Arc<Seat>,
+    doorbell: Arc<Doorbell>,
     /// By number; none to itself.
-    there: Vec<Option<There>>,
-    here: Vec<Here>,
+    there: Vec<Option<ToThread>>,
+    here: Vec<FromThread>,
     /// Whom it is to take from next.
     next: usize,
 }
@@ -61,7 +61,7 @@ impl Relay {
     fn between(wakers: &[Arc<Waker>], chunks: &[usize]) -> Vec<Relay> {
         let new = |(index, waker): (usize, &Arc<Waker>)| Relay {
             index,
-            seat: Arc::new(Seat::new(waker.clone())),
+            doorbell: Arc::new(Doorbell::new(waker.clone())),
             there: Vec::new(),
             here: Vec::new(),
             next: 0,
@@ -75,9 +75,9 @@ impl Relay {
                 }
                 let (packets, taken) = RingBuffer::new(DEPTH);
                 let (homeward, home) = RingBuffer::new(chunks[to]);
-                let seat = relays[to].seat.clone();
-                relays[from].there.push(Some(There { packets, chunks: homeward, seat, fresh: false }));
-                relays[to].here.push(Here { packets: taken, chunks: home });
+                let doorbell = relays[to].doorbell.clone();
+                relays[from].there.push(Some(ToThread { packets, chunks: homeward, doorbell, fresh: false }));
+                relays[to].here.push(FromThread { packets: taken, chunks: home });
             }
         }
         relays
@@ -94,7 +94,7 @@ impl Relay {
     }
 
     /// Puts a packet into another thread's ring; back where there is no room. It is told by [`Self::tell`].
-    pub(super) fn pass(&mut self, to: u32, packet: Taken) -> Result<(), Taken> {
+    pub(super) fn pass(&mut self, to: u32, packet: Relayed) -> Result<(), Relayed> {
         let Some(there) = self.there.get_mut(to as usize).and_then(Option::as_mut) else { return Err(packet) };
         there.fresh = true;
         there.packets.push(packet).map_err(|PushError::Full(packet)| packet)
@@ -104,13 +104,13 @@ impl Relay {
     pub(super) fn tell(&mut self) {
         for there in self.there.iter_mut().flatten() {
             if core::mem::take(&mut there.fresh) {
-                there.seat.tell();
+                there.doorbell.tell();
             }
         }
     }
 
     /// Takes packets that others have put into rings, in turns, as far as there is room for them.
-    pub(super) fn take<const N: usize>(&mut self, packets: &mut ArrayVec<Taken, N>) {
+    pub(super) fn take<const N: usize>(&mut self, packets: &mut ArrayVec<Relayed, N>) {
         for _ in 0..self.here.len() {
             self.next = (self.next + 1) % self.here.len();
             let ring = &mut self.here[self.next].packets;
@@ -142,13 +142,13 @@ impl Relay {
         if self.here.is_empty() {
             return false;
         }
-        self.seat.arm();
+        self.doorbell.arm();
         self.here.iter().any(|here| !here.packets.is_empty())
     }
 
     /// It is awake.
     pub(super) fn disarm(&self) {
-        self.seat.disarm();
+        self.doorbell.disarm();
     }
 }
 

@@ -32,7 +32,7 @@ const PRIORITY: i32 = 250;
 
 /// ESP of one state, as it comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EspWay {
+pub struct EspFlow {
     /// Index of the device.
     pub device: u32,
     /// An address of this host.
@@ -105,7 +105,7 @@ impl IngressTable {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn take(&mut self, way: EspWay, take: bool) -> io::Result<()> {
+    pub fn take(&mut self, way: EspFlow, take: bool) -> io::Result<()> {
         let mut key = way.device.to_ne_bytes().to_vec();
         push_address(&mut key, way.destination);
         key.extend_from_slice(&way.spi.to_be_bytes());

@@ -59,7 +59,7 @@ fn what_has_no_room_waits_and_its_owner_is_woken_for_it() {
     let readable = |lane: &Lane| {
         use sealane_sys::poll::ready;
         use std::os::fd::AsFd;
-        ready::<1>(core::iter::once(lane.seat.waker().as_fd()), std::time::Duration::ZERO)[0]
+        ready::<1>(core::iter::once(lane.doorbell.waker().as_fd()), std::time::Duration::ZERO)[0]
     };
     assert!(!readable(from));
     assert_eq!(taken(to), Some(vec![(0, 64)]));
@@ -78,7 +78,7 @@ fn who_sleeps_is_woken_once() {
     let mut lanes = lanes(2);
     let sleeper = Intake::new(lanes.pop());
     let readable = |intake: &Intake| {
-        let waker = intake.lane.iter().map(|lane| lane.seat.waker().as_fd());
+        let waker = intake.lane.iter().map(|lane| lane.doorbell.waker().as_fd());
         ready::<1>(waker, std::time::Duration::ZERO)[0]
     };
     lanes[0].sort(&mut parcel(1, &[64]), &[1]);

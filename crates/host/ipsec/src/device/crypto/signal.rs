@@ -7,7 +7,7 @@ use std::thread::Thread;
 
 /// What a core has counted.
 #[derive(Debug, Default)]
-pub(in crate::device) struct Counters {
+pub(in crate::device) struct CryptoCounters {
     pub(super) bursts: AtomicU64,
     pub(super) packets: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -25,12 +25,12 @@ pub(super) struct Signal {
     pub(super) given_back: AtomicU64,
     pub(super) thread: OnceLock<Thread>,
     pub(super) sleeping: AtomicBool,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<CryptoCounters>,
 }
 
 impl Signal {
     /// That of a thread which is not there yet.
-    pub(super) fn new(counters: Arc<Counters>) -> Self {
+    pub(super) fn new(counters: Arc<CryptoCounters>) -> Self {
         let (given_back, sleeping) = (AtomicU64::new(0), AtomicBool::new(false));
         Signal { given_back, thread: OnceLock::new(), sleeping, counters }
     }

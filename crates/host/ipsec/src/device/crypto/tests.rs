@@ -33,7 +33,7 @@ struct Bench {
     id: SaId,
     half: Half,
     thread: Option<JoinHandle<()>>,
-    counters: Arc<Counters>,
+    counters: Arc<CryptoCounters>,
 }
 
 impl Bench {
@@ -49,7 +49,7 @@ impl Bench {
         Bench::over(Core::new(None, Arc::clone(&counters)), None, counters)
     }
 
-    fn over(core: Arc<Core>, thread: Option<JoinHandle<()>>, counters: Arc<Counters>) -> Self {
+    fn over(core: Arc<Core>, thread: Option<JoinHandle<()>>, counters: Arc<CryptoCounters>) -> Self {
         let (mut out, mut inn) = (Sad::new(1), Sad::new(2));
         let id = out.add(spec()).expect("it is the first");
         inn.add(spec()).expect("it is the first");
@@ -106,7 +106,7 @@ impl Bench {
         let _ = self.thread.take().expect("it is stopped once").join();
     }
 
-    fn count(&self, which: impl Fn(&Counters) -> &AtomicU64) -> u64 {
+    fn count(&self, which: impl Fn(&CryptoCounters) -> &AtomicU64) -> u64 {
         which(&self.counters).load(Relaxed)
     }
 }

@@ -13,14 +13,14 @@ fn relays(chunks: &[usize]) -> (Vec<Relay>, Vec<Arc<Waker>>) {
     (Relay::between(&wakers, chunks), wakers)
 }
 
-fn packet(memory: &mut Vec<Frame>, number: usize) -> Taken {
-    Taken { frame: memory.pop().expect("a chunk"), at: (number, number + 1) }
+fn packet(memory: &mut Vec<Frame>, number: usize) -> Relayed {
+    Relayed { frame: memory.pop().expect("a chunk"), at: (number, number + 1) }
 }
 
 fn numbers<const N: usize>(relay: &mut Relay) -> (Vec<usize>, Vec<Frame>) {
-    let mut packets: ArrayVec<Taken, N> = ArrayVec::new();
+    let mut packets: ArrayVec<Relayed, N> = ArrayVec::new();
     relay.take(&mut packets);
-    packets.into_iter().map(|Taken { frame, at }| (at.0, frame)).unzip()
+    packets.into_iter().map(|Relayed { frame, at }| (at.0, frame)).unzip()
 }
 
 fn is_woken(waker: &Waker) -> bool {

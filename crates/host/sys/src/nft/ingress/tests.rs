@@ -72,7 +72,7 @@ fn the_rules_take_what_the_ring_has_seen() {
     };
     for v6 in [false, true] {
         let destination = if v6 { "fd77::2" } else { "10.77.0.2" }.parse().expect("an address");
-        let way = EspWay { device, destination, spi: SPI };
+        let way = EspFlow { device, destination, spi: SPI };
         let send = |packets: &[Vec<u8>]| {
             let packets: Vec<&[u8]> = packets.iter().map(|p| &p[..]).collect();
             a.run(|| Ok(raw.send(&packets, 0, false))).expect("sent");

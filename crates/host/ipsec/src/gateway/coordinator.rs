@@ -2,8 +2,8 @@
 
 use super::common::Common;
 use super::opening::{self, Leaving, Part, Present, Program};
+use super::selection::{self, Rule};
 use super::state::State;
-use super::taken::{self, Rule};
 use crate::data::routes::Routes;
 use parking_lot::Mutex;
 use sealane_abi::socket::NAT_T;
@@ -20,7 +20,7 @@ use std::time::Instant;
 const REST: u32 = 8;
 
 /// What the first thread knows.
-pub(super) struct Lead {
+pub(super) struct Coordinator {
     names: Vec<String>,
     shown: Arc<Mutex<Vec<State>>>,
     /// The interfaces that were there when it was last tried to open them.
@@ -36,10 +36,10 @@ pub(super) struct Lead {
     rest: Instant,
 }
 
-impl Lead {
+impl Coordinator {
     /// Of a gateway between interfaces, none of which is open.
     pub(super) fn new(names: &[String], shown: &Arc<Mutex<Vec<State>>>) -> Self {
-        Lead {
+        Coordinator {
             names: names.to_vec(),
             shown: shown.clone(),
             tried: None,
@@ -72,7 +72,7 @@ impl Lead {
             self.reopen(there, common, part);
         }
         self.changed = true;
-        self.follow(common, part, routes);
+        self.update(common, part, routes);
     }
 
     /// Opens the interfaces that are there.
@@ -103,7 +103,7 @@ impl Lead {
     }
 
     /// Makes the tables of the program follow policies, states and addresses, where something is to be done and it is time.
-    pub(super) fn follow(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
+    pub(super) fn update(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
         if !self.changed || routes.now() < self.rest {
             return;
         }
@@ -122,13 +122,14 @@ impl Lead {
             let blocks = |dir| xfrm.spd().default_action(dir) == Action::Block;
             // While the kernel has policies in our place, and while rules are in force whose policies nobody knows, it is all
             // the stack's.
-            let few = xfrm.spd().len() <= taken::MAX_POLICIES;
+            let few = xfrm.spd().len() <= selection::MAX_POLICIES;
             let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.elsewhere.any();
             let sad = xfrm.sad();
             // ESP in UDP of another port of ours has a socket that a thread of the stack opens and reads.
             let elsewhere = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
             let simple = simple && !sad.iter().any(|(_, sa)| elsewhere(sa));
-            let rules = [taken::arrived, taken::leaving].map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
+            let rules =
+                [selection::arrived, selection::leaving].map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
             let ours = sad.iter().filter(|(id, sa)| {
                 sa.proto == Proto::Esp
                     && sa.dir != Some(SaDir::Out)
@@ -147,7 +148,7 @@ impl Lead {
         let taken: Vec<Rule> = arrived.into_iter().chain(leaving.iter().copied()).collect();
         let leaving = Arc::new(Leaving { changes: seen.0, rules: leaving });
         for post in common.posts.get(1..).unwrap_or_default() {
-            post.follow(leaving.clone());
+            post.set_leaving(leaving.clone());
         }
         part.iter_mut().for_each(|part| part.leaving = leaving.clone());
         if let Err(e) = program.set(&taken, routes.addresses(), states) {

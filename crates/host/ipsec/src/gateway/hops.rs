@@ -16,7 +16,7 @@ const MAX_QUESTIONS: u32 = 20_000;
 
 /// An interface of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct Egress {
     /// Its index.
     pub(super) ifindex: u32,
     /// Its hardware address.
@@ -40,9 +40,9 @@ pub(super) struct Hop {
 type Known<K, A> = HashMap<K, (A, Instant)>;
 
 /// What is known.
-pub(super) struct Ways {
+pub(super) struct HopTable {
     asker: Asker,
-    devices: Vec<Device>,
+    devices: Vec<Egress>,
     routes: Known<Asked, Option<Route>>,
     neighbours: Known<(u32, IpAddr), Option<[u8; 6]>>,
     /// Whether packets from an address may come by an interface.
@@ -53,13 +53,13 @@ pub(super) struct Ways {
     since: Instant,
 }
 
-impl Ways {
+impl HopTable {
     /// Nothing yet, between these devices of the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn new(devices: Vec<Device>) -> io::Result<Self> {
-        Ok(Ways {
+    pub(super) fn new(devices: Vec<Egress>) -> io::Result<Self> {
+        Ok(HopTable {
             asker: Asker::new()?,
             devices,
             routes: HashMap::new(),
@@ -86,7 +86,7 @@ impl Ways {
     fn find(&mut self, asked: Asked, now: Instant) -> Option<Hop> {
         let route = self.route(asked, now)?;
         let device = self.devices.iter().position(|device| device.ifindex == route.oif)?;
-        let Device { address, mtu, .. } = self.devices[device];
+        let Egress { address, mtu, .. } = self.devices[device];
         let to = self.neighbour(route, now)?;
         let mut link = [0; 12];
         link[..6].copy_from_slice(&to);
@@ -161,7 +161,7 @@ impl Ways {
 
     /// Takes up what has changed.
     pub(super) fn refresh(&mut self) {
-        let Ways { asker, routes, neighbours, admitted, last, .. } = self;
+        let HopTable { asker, routes, neighbours, admitted, last, .. } = self;
         *last = None;
         let told = asker.changes(|change| match change {
             Change::Routes => {
@@ -182,7 +182,7 @@ impl Ways {
     }
 }
 
-impl AsFd for Ways {
+impl AsFd for HopTable {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.asker.as_fd()
     }

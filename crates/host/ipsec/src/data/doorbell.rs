@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
 /// A thread that sleeps now and then.
-pub(crate) struct Seat {
+pub(crate) struct Doorbell {
     waker: Arc<Waker>,
     sleeping: AtomicBool,
 }
 
-impl Seat {
+impl Doorbell {
     /// One that is awake.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        Seat { waker, sleeping: AtomicBool::new(false) }
+        Doorbell { waker, sleeping: AtomicBool::new(false) }
     }
 
     /// It is about to sleep: from now on it is woken. What was put into its rings before this returns it has to look for itself.

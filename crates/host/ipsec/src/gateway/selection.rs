@@ -104,14 +104,14 @@ fn wanted(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> Wanted {
 
 /// What the program's tables have, and how they become what is wanted.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct Selection {
     numbers: HashMap<Prefix, u32>,
     last: u32,
     to: BTreeMap<Prefix, u32>,
     from: BTreeMap<(u32, Prefix), bool>,
 }
 
-impl Taken {
+impl Selection {
     /// Makes the tables say what the rules do. In between less is taken, never more.
     ///
     /// # Errors

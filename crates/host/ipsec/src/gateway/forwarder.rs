@@ -1,9 +1,9 @@
 //! The threads of a gateway: each moves the packets of its queues.
 
 use super::common::Common;
-use super::lead::Lead;
+use super::coordinator::Coordinator;
 use super::opening::{MAX_SOCKETS, Part};
-use super::relay::Taken;
+use super::relay::Relayed;
 use crate::data::ready::PollTable;
 use crate::data::stack::Stack;
 use crate::data::tables::Tables;
@@ -30,7 +30,7 @@ const FDS: usize = MAX_SOCKETS + 3;
 
 /// A descriptor that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum Wakeup {
     /// Another thread wakes it.
     Waker,
     /// Addresses of this host have changed.
@@ -42,11 +42,11 @@ enum Source {
 }
 
 /// A thread's own.
-pub(super) struct Worker {
+pub(super) struct Forwarder {
     pub(super) common: Arc<Common>,
     pub(super) index: usize,
     /// The first one's. Programs go before the sockets that they give frames to.
-    lead: Option<Lead>,
+    coordinator: Option<Coordinator>,
     /// None while it has no queue to serve.
     pub(super) part: Option<Box<Part>>,
     /// Where packets leave that the stack has to send.
@@ -56,24 +56,24 @@ pub(super) struct Worker {
     pub(super) tables: Tables,
 }
 
-impl Worker {
+impl Forwarder {
     /// One of a number, which leads or has nothing to do yet.
     pub(super) fn new(
         common: &Arc<Common>,
         index: usize,
-        lead: Option<Lead>,
+        coordinator: Option<Coordinator>,
         tx: Wire,
         stack: Stack,
         tables: Tables,
     ) -> Self {
-        Worker { common: common.clone(), index, lead, part: None, tx, stack, tables }
+        Forwarder { common: common.clone(), index, coordinator, part: None, tx, stack, tables }
     }
 
     /// Opens the interfaces that are there, where it leads.
     pub(super) fn begin(&mut self) {
-        let Worker { common, lead, part, tables, .. } = self;
-        if let Some(lead) = lead {
-            lead.look(common, part, &tables.routes);
+        let Forwarder { common, coordinator, part, tables, .. } = self;
+        if let Some(coordinator) = coordinator {
+            coordinator.look(common, part, &tables.routes);
         }
     }
 
@@ -105,7 +105,7 @@ impl Worker {
         while !self.common.stop.load(Ordering::Acquire) {
             self.obey();
             let count = self.part.as_ref().map_or(0, |part| part.slots.len());
-            let rests = self.lead.as_ref().is_some_and(|lead| lead.rests(self.tables.routes.now()));
+            let rests = self.coordinator.as_ref().is_some_and(|coordinator| coordinator.rests(self.tables.routes.now()));
             let has_mail = self.part.as_ref().is_some_and(|part| part.relay.arm());
             let wait = match busy || has_mail {
                 true => Duration::ZERO,
@@ -115,20 +115,20 @@ impl Worker {
             let woken = self.poll(wait);
             let is = |source| woken.contains(&source);
             let now = self.tables.routes.tick();
-            let Worker { common, index, lead, part, tables, .. } = &mut *self;
+            let Forwarder { common, index, coordinator, part, tables, .. } = &mut *self;
             part.iter().for_each(|part| part.relay.disarm());
             for source in &woken {
                 match source {
-                    Source::Waker => common.posts[*index].waker().drain(),
-                    Source::Addresses => tables.routes.locals().refresh()?,
-                    Source::Hops => part.iter_mut().for_each(|part| part.ways.refresh()),
+                    Wakeup::Waker => common.posts[*index].waker().drain(),
+                    Wakeup::Addresses => tables.routes.locals().refresh()?,
+                    Wakeup::Hops => part.iter_mut().for_each(|part| part.hops.refresh()),
                     // All of them are looked at.
-                    Source::Socket => {}
+                    Wakeup::Socket => {}
                 }
             }
-            if let Some(lead) = lead {
-                lead.note(is(Source::Waker), is(Source::Addresses));
-                lead.follow(common, part, &tables.routes);
+            if let Some(coordinator) = coordinator {
+                coordinator.note(is(Wakeup::Waker), is(Wakeup::Addresses));
+                coordinator.update(common, part, &tables.routes);
             }
             let mut got = self.mail();
             for i in 0..count {
@@ -147,7 +147,7 @@ impl Worker {
                 busy = got >= MANY || part.sockets.is_sending() || part.sockets.is_short();
             }
             // A socket that is readable for nothing has lost its interface.
-            let lost = got == 0 && is(Source::Socket);
+            let lost = got == 0 && is(Wakeup::Socket);
             if lost || now.duration_since(looked) >= TICK {
                 looked = now;
                 self.look();
@@ -160,22 +160,22 @@ impl Worker {
     }
 
     /// Waits until there is something to do.
-    fn poll(&self, wait: Duration) -> ArrayVec<Source, FDS> {
+    fn poll(&self, wait: Duration) -> ArrayVec<Wakeup, FDS> {
         let mut table = PollTable::new();
-        table.add(Source::Waker, self.common.posts[self.index].waker().as_fd());
-        table.add(Source::Addresses, self.tables.routes.as_fd());
+        table.add(Wakeup::Waker, self.common.posts[self.index].waker().as_fd());
+        table.add(Wakeup::Addresses, self.tables.routes.as_fd());
         if let Some(part) = &self.part {
-            table.add(Source::Hops, part.ways.as_fd());
-            (0..part.slots.len()).for_each(|i| table.add(Source::Socket, part.sockets.fd(i)));
+            table.add(Wakeup::Hops, part.hops.as_fd());
+            (0..part.slots.len()).for_each(|i| table.add(Wakeup::Socket, part.sockets.fd(i)));
         }
         table.wait(wait)
     }
 
     /// Notes what its sockets have lost, and looks at the interfaces where it leads.
     fn look(&mut self) {
-        let Worker { common, lead, part, tables, .. } = self;
-        if let Some(lead) = lead {
-            lead.look(common, part, &tables.routes);
+        let Forwarder { common, coordinator, part, tables, .. } = self;
+        if let Some(coordinator) = coordinator {
+            coordinator.look(common, part, &tables.routes);
         }
         *common.posts[self.index].lost.lock() = part.as_ref().map(|part| part.lost()).unwrap_or_default();
     }
@@ -185,7 +185,7 @@ impl Worker {
         let mut got = 0;
         for _ in 0..TURN {
             let Some(part) = &mut self.part else { break };
-            let mut frames: ArrayVec<Taken, BURST> = ArrayVec::new();
+            let mut frames: ArrayVec<Relayed, BURST> = ArrayVec::new();
             part.relay.take(&mut frames);
             let read = frames.len();
             if read > 0 {
