@@ -1,8 +1,8 @@
 //! The offload devices of a network namespace: opened by their kind, watched by their interface's state.
 //!
-//! A device has two halves. The engine has the one that takes states and policies ([`engine::Device`], what Linux calls
-//! `xfrmdev_ops`), as long as the interface is up. The other one ([`Running`]) stays here as long as the device is configured:
-//! its interface, its threads, its counters.
+//! A device has two halves. The engine has the one that takes states and policies ([`engine::Device`], Linux's
+//! `xfrmdev_ops`), as long as the interface is up. The other one ([`Running`]) stays here as long as the device is
+//! configured: its interface, its threads, its counters.
 //!
 //! ```text
 //!  configuration ─▶ Devices::configure ─▶ open(kind) ─▶ Running ── up() ──▶ Box<dyn engine::Device> ─▶ Xfrm::add_device
@@ -27,10 +27,10 @@ use sealane_sys::poll::Waker;
 use std::io;
 use std::sync::Arc;
 
-/// Whether devices can be here at all, before anything is changed for them.
+/// Checks whether devices can exist on this host, before anything is changed for them.
 ///
 /// # Errors
-/// Which one cannot, and why.
+/// The name of the one that cannot, and why.
 pub(crate) fn check(devices: &[OffloadDevice]) -> Result<(), Refused> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
     let missing = |cpu: u32| online.as_ref().is_ok_and(|list| !in_list(list, cpu));
@@ -53,10 +53,10 @@ fn in_list(list: &str, number: u32) -> bool {
     })
 }
 
-/// Opens a device. Its interface is there and up when it is done.
+/// Opens a device. Afterwards its interface exists and is up.
 ///
 /// # Errors
-/// The kernel's; `Unsupported` for what this build or this kernel cannot do.
+/// The kernel's; `Unsupported` if this build or this kernel cannot do it.
 fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running>> {
     match config.kind {
         DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
@@ -70,7 +70,7 @@ fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running
 struct Entry {
     config: OffloadDevice,
     running: Box<dyn Running>,
-    /// Where what its policies protect goes, where it takes policies.
+    /// The target of packets covered by its policies, if it takes policies.
     target: Option<Target>,
     up: bool,
 }
@@ -83,11 +83,11 @@ pub(crate) struct Devices {
     list: Vec<Entry>,
 }
 
-/// Which of the configured devices cannot be, and why.
+/// The name of a configured device that cannot be opened, and why.
 pub(crate) type Refused = (String, io::Error);
 
 impl Devices {
-    /// None yet. `waker` is woken when one of them has events.
+    /// Starts without devices. `waker` is woken when one of them has events.
     ///
     /// # Errors
     /// The kernel's.
@@ -96,10 +96,11 @@ impl Devices {
         Ok(Devices { netns, waker, links, list: Vec::new() })
     }
 
-    /// Makes these devices the ones that there are; those that stay the same are left alone.
+    /// Replaces the devices by these; those that stay the same are left alone.
     ///
     /// # Errors
-    /// The first one that cannot be opened. Those before it are there, those that are not wanted any more are gone.
+    /// The first one that cannot be opened. Those before it are open, and those that are not wanted any more are
+    /// closed.
     pub(crate) fn configure(&mut self, wanted: &[OffloadDevice], data: &DataPath) -> Result<(), Refused> {
         self.update(data);
         let (stay, go) = core::mem::take(&mut self.list).into_iter().partition(|e: &Entry| wanted.contains(&e.config));
@@ -126,7 +127,7 @@ impl Devices {
         let place =
             Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, mirror: data.mirror(), number };
         let running = open(config, &place)?;
-        // What is told of its making is not about the time from now on.
+        // Link messages about its making are old news.
         self.update(data);
         let name = &config.name;
         let is_up = self.netns.run(|| link::is_up(name))?;
@@ -148,7 +149,7 @@ impl Devices {
         }
     }
 
-    /// Takes up what has become of the interfaces. Does not wait.
+    /// Handles changes of the interfaces. Does not wait.
     pub(crate) fn update(&mut self, data: &DataPath) {
         let Devices { netns, links, list, .. } = self;
         let mut gone = Vec::new();
@@ -180,18 +181,19 @@ impl Devices {
         }
     }
 
-    /// What becomes readable when there is something to [`Devices::update`].
+    /// The descriptor that becomes readable when [`Devices::update`] is needed.
     pub(crate) fn links(&self) -> io::Result<std::os::fd::OwnedFd> {
         self.links.try_clone()
     }
 
-    /// Those that programs may ask for `esp-hw-offload`: of an interface that is not ours the kernel knows it.
+    /// The interfaces that programs may ask for `esp-hw-offload`. The kernel answers for interfaces that are not the
+    /// daemon's.
     pub(crate) fn names(&self) -> Vec<String> {
         let ours = self.list.iter().filter(|e| e.config.kind != DeviceKind::Kernel);
         ours.map(|e| e.config.name.clone()).collect()
     }
 
-    /// A line for each: its name, its kind, whether it is up, and what it has counted.
+    /// A line for each: its name, its kind, whether it is up, and its counters.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         for entry in &self.list {
@@ -211,7 +213,7 @@ impl Devices {
     }
 }
 
-/// Puts one up that nobody waits for.
+/// Puts a device up, and prints a warning if that fails.
 fn put_up_or_warn(entry: &mut Entry, data: &DataPath) {
     if let Err(e) = put_up(entry, data) {
         eprintln!("sealane: xfrm: {}: {e}: the device stays down", entry.config.name);
@@ -225,7 +227,7 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
     let half = entry.running.up()?;
     let ifindex = entry.running.ifindex();
     if let Some(target) = &entry.target {
-        // Each time: the kernel takes the routes of an interface that goes down away.
+        // Each time, because the kernel removes the routes of an interface that goes down.
         data.set_target(ifindex, Some(target.clone()))?;
     }
     data.with(|xfrm, _| xfrm.add_device(ifindex as i32, half))?;
@@ -233,13 +235,13 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends one.
+/// Closes a device.
 fn end(mut entry: Entry, data: &DataPath) {
     put_down(&mut entry, data);
     if entry.target.is_some()
         && let Err(e) = data.set_target(entry.running.ifindex(), None)
     {
-        eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
+        eprintln!("sealane: xfrm: {}: the rules for policies could not be written: {e}", entry.config.name);
     }
 }
 
@@ -249,8 +251,8 @@ fn put_down(entry: &mut Entry, data: &DataPath) {
     }
     let ifindex = entry.running.ifindex() as i32;
     if let Err(e) = data.with(|xfrm, _| xfrm.device_down(ifindex)) {
-        // What they protect is dropped: the rules are those of before.
-        eprintln!("sealane: xfrm: {}: the rules that policies need: {e}", entry.config.name);
+        // The old rules stay, and packets covered by them are dropped.
+        eprintln!("sealane: xfrm: {}: the rules for policies could not be written: {e}", entry.config.name);
     }
     entry.running.down();
 }

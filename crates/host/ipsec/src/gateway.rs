@@ -1,4 +1,5 @@
-//! A gateway between interfaces, past the stack: frames that are surely ours go from the driver to us and back to a driver.
+//! A gateway between interfaces, past the stack: frames that certainly need IPsec go from a driver to the daemon and to
+//! a driver again.
 //!
 //! ```text
 //!  lan ─ XDP program: policies' prefixes ─▶ AF_XDP ─▶ hop limit, seal ─▶ route, neighbour known ─▶ AF_XDP ─▶ wan
@@ -8,16 +9,17 @@
 //!  everything else ──────────────────────▶ stack, its rules, TUN ([`crate::control::path`])
 //! ```
 //!
-//! It is worth it for packets that come one by one, as cards deliver them: the TUN device costs each of them a way through the stack, a
-//! read, and another way through the stack. A superframe pays that once for all of its packets, and is faster there.
+//! It pays for packets that come one by one, as cards deliver them: by the TUN device each of them passes the stack
+//! twice and costs a read. A superframe pays that once for all of its packets, and is faster by the TUN device.
 //!
-//! It has as many threads as the stack, where each of its interfaces has so many queues. What comes in sealed is opened by the thread
-//! of its queue: cards choose that by the packet's addresses. What is to be sealed goes to the thread of its state ([`relay`]), so that
-//! numbers leave in order, by one queue for each state.
+//! It has as many threads as the stack, if each of its interfaces has so many queues. Sealed packets are opened by the
+//! thread of their queue, which cards choose by addresses. Packets to be sealed go to the thread of their state
+//! ([`relay`]), so that sequence numbers leave in order, by one queue for each state.
 //!
-//! States, policies, windows and counters are those of the stack's threads. What the program takes has a policy that protects it
-//! ([`selection`]); if none is there when we look, it is dropped: in clear nothing leaves here but what came sealed. Without us the
-//! program is gone, and the rules of the stack, which outlive us, hold back what it sees.
+//! States, policies, windows and counters are those of the stack's workers. The program takes only packets with a
+//! policy that protects them ([`selection`]); if there is none when a thread looks, they are dropped: only packets that
+//! came in sealed leave here unencrypted. When the daemon dies the program is gone, and the rules of the stack, which
+//! stay, hold back unprotected packets.
 
 mod common;
 mod coordinator;
@@ -52,7 +54,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-/// Ends all threads with the first of them that ends, however it does: the stack has the interfaces again.
+/// Ends all threads as soon as one of them ends, even by a panic: the stack has the interfaces again.
 struct Alarm(Arc<Common>);
 
 impl Drop for Alarm {
@@ -61,7 +63,7 @@ impl Drop for Alarm {
     }
 }
 
-/// The gateway of a namespace. It ends with its value.
+/// The gateway of a namespace. Dropping it ends it.
 pub(crate) struct Gateway {
     names: Vec<String>,
     common: Arc<Common>,
@@ -73,7 +75,7 @@ impl Gateway {
     /// Starts one between interfaces of a namespace, some of which may come later. `tun` gives packets to the stack.
     ///
     /// # Errors
-    /// The kernel's; an interface that cannot be done like this is told, and the stack's.
+    /// The kernel's. An interface that cannot be served is reported, and left to the stack.
     pub(super) fn start(netns: &Netns, shared: &Arc<Shared>, tun: Tun, names: &[String]) -> io::Result<Self> {
         let count = shared.sockets.len().max(1);
         let wakers: Vec<Arc<Waker>> = (0..count).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
@@ -104,16 +106,16 @@ impl Gateway {
             Ok(workers)
         })?;
         shared.set_gateway(wakers.into_iter().next());
-        // From here on its end undoes that.
+        // From here on dropping the gateway undoes that.
         let mut gateway = Gateway { names: names.to_vec(), common, shown, threads: Vec::new() };
         for (i, mut worker) in workers.into_iter().enumerate() {
             let (there, alarm) = (netns.try_clone()?, Alarm(gateway.common.clone()));
             let name = if i == 0 { "sealane-gateway".to_owned() } else { format!("sealane-gateway{i}") };
-            // As with the stack's threads, what one sends is to stay in order.
+            // As with the stack's workers, pinning keeps the packets of a thread in order.
             let cpu = if count > 1 { cpu::nth(i as u32) } else { None };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let alarm = alarm;
-                // Where it may not stay it moves packets nevertheless.
+                // A thread that may not be pinned moves packets all the same.
                 let _ = cpu.map(cpu::stay_on);
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
                     eprintln!("sealane: xfrm: the gateway has ended: {e}; the stack has its interfaces again");
@@ -130,8 +132,8 @@ impl Gateway {
         &self.names
     }
 
-    /// A line for each interface: its name, how it is served, whether it is, and what was counted. The gateway's own numbers
-    /// stand with the first one.
+    /// A line for each interface: its name, its mode, whether it is up, and counters. The gateway's own counters stand
+    /// with the first one.
     pub(crate) fn describe(&self) -> String {
         let shown = self.shown.lock();
         let mut text = String::new();

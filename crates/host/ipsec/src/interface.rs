@@ -1,12 +1,12 @@
-//! Xfrm interfaces: what is routed to one is protected by the policies and states with its interface id (`if_id`), or dropped; what
-//! comes through states with it comes out of the interface.
+//! Xfrm interfaces: packets routed to one go through the policies and states with its interface id (`if_id`), or are
+//! dropped; packets opened by states with that id come out of the interface.
 //!
 //! ```text
 //!  stack ─ route ─▶ TUN ipsec0 ─▶ its thread: policies, states with the id ─▶ wire
 //!  stack ◀───────── TUN ipsec0 ◀─ stack's threads: policies with the id ◀──── wire
 //! ```
 //!
-//! The interface stays when we die, so that what is routed to it goes nowhere else.
+//! The interface stays when the daemon dies, so that packets routed to it are dropped.
 
 use crate::control::path::DataPath;
 use crate::data::gates::Gate;
@@ -40,7 +40,7 @@ impl Interface {
         let (there, name) = (netns.try_clone()?, config.name.clone());
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
             if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                eprintln!("sealane: xfrm: the interface {name} has ended: {e}; what is routed to it is dropped");
+                eprintln!("sealane: xfrm: the interface {name} has ended: {e}; packets routed to it are dropped");
             }
         })?;
         Ok(Interface { config: config.clone(), gate, post, thread: Some(thread) })
@@ -79,16 +79,16 @@ impl Interfaces {
         Interfaces { netns, list: Vec::new() }
     }
 
-    /// Makes these the ones that there are.
+    /// Replaces them by these.
     ///
     /// # Errors
-    /// Which one cannot be, and why; those before it are there.
+    /// The name of the one that failed, and why; those before it are in place.
     pub(super) fn set(&mut self, wanted: &[XfrmInterface], data: &DataPath) -> Result<(), (String, io::Error)> {
         let (stay, gone): (Vec<_>, Vec<_>) =
             self.list.drain(..).partition(|there| wanted.contains(&there.config) && there.is_running());
         self.list = stay;
         if !gone.is_empty() {
-            // Nothing comes out of them any more, and then they go.
+            // Packets stop coming out of them before they are removed.
             let told = self.tell(data);
             gone.into_iter().for_each(Interface::end);
             told.map_err(|e| ("the rules".to_owned(), e))?;
@@ -109,7 +109,7 @@ impl Interfaces {
         data.follow_interfaces()
     }
 
-    /// A line for each: its name, what it is, whether it runs, its interface id.
+    /// A line for each: its name, its kind, whether it is up, its interface id.
     pub(super) fn describe(&self) -> String {
         let line = |there: &Interface| {
             let up = if there.is_running() { "up" } else { "down" };

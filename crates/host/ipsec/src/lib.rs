@@ -1,10 +1,11 @@
-//! IPsec on this host: an engine for each network namespace that the configuration names, and what it is reached by.
+//! IPsec on this host: an engine for each network namespace that the configuration names, and the sockets that reach
+//! it.
 //!
-//! Programs speak NETLINK_XFRM. Under `sealane run` the launcher (`serve::xfrm`) gives them a socket of NETLINK_USERSOCK
-//! instead, whose frames go to the port of [`control::socket`]; whoever wants to can speak to that port without a launcher. [`control::space`]
-//! is what one namespace has: the engine, its clock, and the thread that answers.
+//! Programs speak NETLINK_XFRM. Under `sealane run` the launcher gives them a socket of NETLINK_USERSOCK instead, whose
+//! frames go to the port of [`control::socket`]; a program may also speak to that port without a launcher.
+//! [`control::space`] has the parts of one namespace: the engine, its clock, and the thread that answers.
 //!
-//! Packets go another way ([`data`]), in a thread of their own for each namespace:
+//! Packets have their own threads in each namespace ([`data`]):
 //!
 //! ```text
 //!  stack ─ mark (nft) ─ rule ─ TUN ─▶ outbound: cut, seal in bursts ─▶ ESP in UDP by superframes, or raw ESP ─▶ wire
@@ -37,7 +38,7 @@ pub struct Spaces {
 }
 
 impl Spaces {
-    /// None yet. `folder` is where the daemon says that it serves.
+    /// Starts without namespaces. Served ones are noted in `folder`.
     pub fn new(registry: Arc<Registry>, folder: PathBuf) -> Self {
         Spaces { registry, folder, by_name: BTreeMap::new() }
     }
@@ -45,7 +46,7 @@ impl Spaces {
     /// Serves the namespaces of a configuration and no others, with its devices and no others.
     ///
     /// # Errors
-    /// Which one cannot be served, and why; those before it are.
+    /// The name of the one that cannot be served, and why; those before it are served.
     pub fn serve(&mut self, config: Option<&Ipsec>) -> Result<(), (String, io::Error)> {
         let nothing = Ipsec::default();
         let Ipsec { netns: names, devices, interfaces, gateways, workers } = config.unwrap_or(&nothing);

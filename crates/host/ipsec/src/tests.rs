@@ -248,7 +248,7 @@ fn tunnels_and_transport() {
     }
 }
 
-/// With one of several workers all end: what policies protect is dropped.
+/// All workers end with the first one: traffic covered by policies is dropped.
 #[test]
 fn workers_end_together() {
     let Some(both) = both("xfrm::workers_end_together", OUTER4, INNER4, TUNNEL, Some([4500; 2]), 3) else { return };
@@ -265,13 +265,13 @@ fn workers_end_together() {
     both.stop();
 }
 
-/// By other ports, which no rule knows: between hosts, whose policies are for what is sealed as well.
+/// By other ports, for which there is no rule, between hosts whose policies cover the sealed packets as well.
 #[test]
 fn other_ports() {
     for workers in [1, 3] {
         let ports = Some([5000, 6000]);
         let Some(both) = both("xfrm::other_ports", OUTER4, OUTER4, TRANSPORT, ports, workers) else { return };
-        // Who has not sent does not listen yet.
+        // An end that has not sent does not listen yet.
         for (us, them, port) in [(0, 1, 5000), (1, 0, 6000)] {
             let start = std::time::Instant::now();
             let to = std::net::SocketAddr::new(both.inner[them], 9);

@@ -1,5 +1,5 @@
-//! The decisions of a fast path past the stack, the same for TCP-AO and IPsec: which flows earn it, when they lose it again, how long
-//! a learnt link header is used.
+//! The decisions of a fast path past the stack, the same for TCP-AO and IPsec: which flows earn it, when they lose it
+//! again, how long a learnt link header is used.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,8 @@ pub const TICK: Duration = Duration::from_secs(1);
 pub const IDLE_TICKS: u8 = 10;
 /// A flow or device that could not have the fast path is not tried again for this long.
 pub const RETRY: Duration = Duration::from_secs(60);
-/// A learnt link header is used for this long. Then the stack is asked again: its routes, neighbours and rules may have changed.
+/// A learnt link header is used for this long. Then the stack is asked again: its routes, neighbours and rules may have
+/// changed.
 pub const FRESH: Duration = Duration::from_millis(100);
 
 /// The most flows counted within one window.
@@ -97,8 +98,8 @@ impl<K: Eq + Hash, R> Barred<K, R> {
 
 /// The link header of a flow, learnt from a packet that went through the stack.
 ///
-/// `F` is the front of a packet: the part that the stack must leave unchanged for its link header to hold for the packets that
-/// follow. `H` is the header, with the device where that is not known otherwise.
+/// `F` is the front of a packet: the part that the stack must leave unchanged for its link header to hold for the
+/// packets that follow. `H` is the header, with the device where that is not known otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct LearntLink<F, H> {
     since: Instant,
@@ -131,8 +132,8 @@ impl<F: PartialEq, H> LearntLink<F, H> {
         self.header.as_ref()
     }
 
-    /// Whether the packet with this front is the one that was sent through the stack, unchanged. Rules may translate or mark
-    /// packets, and then every packet has to pass them.
+    /// Whether the packet with this front is the one that was sent through the stack, unchanged. Rules may translate or
+    /// mark packets, and then every packet has to pass them.
     #[must_use]
     pub fn is_answered_by(&self, front: &F) -> bool {
         self.asked.as_ref() == Some(front)

@@ -1,9 +1,10 @@
-//! ESP on its way in past the stack: from the ring of its device, while a rule keeps the stack from the same packets.
+//! The inbound fast path of ESP: packets are read from the ring of their device, while a rule keeps them from the
+//! stack.
 //!
-//! A state that is busy earns it, by authentic packets. The rule ([`IngressTable`]) goes with us when we die; then, and for
-//! fragments, IP options, VLANs' parents and devices that are not Ethernet, packets come by the raw sockets. Of each state one
-//! packet in 256 goes to the stack as well, marked: its copy is not looked at, but shows that filters would let all of them
-//! pass. When none arrives any more, the state goes back to the sockets, which those filters stand in front of.
+//! A flow earns it by authentic packets. The rule ([`IngressTable`]) is gone when the daemon dies; then, and for
+//! fragments, IP options, parents of VLANs and devices that are not Ethernet, packets come by the raw sockets. One
+//! packet in 256 of each flow goes to the stack as well, marked: the copy is not opened, but shows that filters would
+//! let all of them pass. When none arrives any more the flow goes back to the sockets, behind those filters.
 
 use crate::data::counters::Counters;
 use crate::data::shared::Shared;
@@ -25,15 +26,15 @@ use std::time::Instant;
 
 /// The most devices with a ring.
 pub(crate) const MAX_DEVICES: usize = 8;
-/// The most states that take it.
+/// The most flows that take it.
 const MAX_FLOWS: usize = 1024;
-/// So many ticks with packets of which none is authentic do as well.
+/// A flow loses it after so many ticks with packets of which none is authentic.
 const STRANGE_TICKS: u8 = 2;
-/// Of so many packets some must have come by the sockets too.
+/// One of this many packets at least must have come by the sockets too.
 const UNSEEN: u32 = 2048;
-/// Bursts that a ring or a socket may hold when a state changes its way.
+/// The most bursts that are read from a ring or a socket when a flow is moved.
 pub(super) const MAX_HELD: usize = 512;
-/// How busy a state is that takes it.
+/// The activity of a flow that takes it.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     /// Authentic packets since the last tick.
@@ -43,13 +44,13 @@ pub(super) struct Activity {
     unseen: u32,
     /// Whether there were packets since the last tick, authentic or not.
     pub(super) any: bool,
-    /// For how many ticks none of its packets was authentic.
+    /// The number of ticks in a row without an authentic packet.
     strange_ticks: u8,
 }
 
 pub(super) struct RingDevice {
     pub(super) ring: Ring,
-    /// For how many ticks no state has needed it.
+    /// The number of ticks in a row without a flow.
     idle_ticks: u8,
     /// Whether packets are, or may be, too long for it.
     pub(super) truncated: bool,
@@ -58,13 +59,13 @@ pub(super) struct RingDevice {
 }
 
 impl RingDevice {
-    /// Whether it is of no use any more.
+    /// Whether the ring is to be closed.
     fn is_unfit(&self) -> bool {
         self.truncated || self.failed
     }
 }
 
-/// Packets that came, or come, both ways while a state changes from one to the other.
+/// Packets that come by ring and socket while a flow is moved from one to the other.
 #[derive(Debug, Default)]
 pub(super) enum Changing {
     #[default]
@@ -73,12 +74,12 @@ pub(super) enum Changing {
     Note(EspFlow, HashSet<u32>),
     /// The ring's numbers are noted.
     NoteRing(EspFlow, HashSet<u32>),
-    /// Packets with these numbers have been.
+    /// Packets with these numbers were opened already.
     Skip(EspFlow, HashSet<u32>),
 }
 
 impl Changing {
-    /// Whether a packet, of the ring or of a socket, has been.
+    /// Whether a packet, of the ring or of a socket, was opened already.
     pub(super) fn had(&mut self, flow: EspFlow, number: u32, ring: bool) -> bool {
         match self {
             Changing::Note(of, noted) if *of == flow && !ring => {
@@ -94,7 +95,7 @@ impl Changing {
         }
     }
 
-    /// From noting to skipping.
+    /// Goes from noting numbers to skipping them.
     pub(super) fn turn(&mut self) {
         *self = match core::mem::take(self) {
             Changing::Note(flow, noted) | Changing::NoteRing(flow, noted) => Changing::Skip(flow, noted),
@@ -103,7 +104,8 @@ impl Changing {
     }
 }
 
-/// What a thread of its own has done: the kernel waits for all its CPUs to make or end a ring or a chain, and packets cannot.
+/// The result of a helper thread. To make or end a ring or a chain the kernel waits for all CPUs, which a worker cannot
+/// afford.
 struct Away {
     table: IngressTable,
     opened: Option<(u32, io::Result<Ring>)>,
@@ -112,41 +114,41 @@ struct Away {
 
 /// The fast path of one worker.
 pub(crate) struct FastIn {
-    /// Not while a thread has it.
+    /// `None` while a helper thread has it.
     pub(super) table: Option<IngressTable>,
     away: Option<JoinHandle<Away>>,
-    /// The mark of packets that come both ways.
+    /// The mark of packets that come by both ring and socket.
     mark: u32,
     shard: Shard,
     demand: Demand<EspFlow>,
     pub(super) wanted: Vec<EspFlow>,
     pub(super) devices: BTreeMap<u32, RingDevice>,
     pub(super) flows: HashMap<EspFlow, Activity>,
-    /// States that filters hold back, and devices that cannot have it.
+    /// Flows that filters hold back, and devices that cannot have it.
     barred: Barred<EspFlow>,
     unable: Barred<u32>,
     pub(super) changing: Changing,
     pub(super) ticked: Instant,
-    /// Packets that did not fit into rings which are gone.
+    /// Packets that did not fit into rings that are closed now.
     drops: u64,
 }
 
-/// What becomes of a packet that a raw socket gave.
+/// The verdict on a packet of a raw socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Given {
-    /// It is to be opened; whose it is, if it could take the ring.
+    /// It is to be opened. Its flow, if that could take the ring.
     Open(Option<EspFlow>),
-    /// It has been.
+    /// It was opened already.
     Had,
 }
 
-/// The sequence number's lower half, in front of which the SPI stands.
+/// Reads the SPI and the lower half of the sequence number.
 fn number(esp: &[u8]) -> Option<(u32, u32)> {
     let (spi, rest) = esp.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*spi), u32::from_be_bytes(*rest.first_chunk()?)))
 }
 
-/// Whose a packet of a device's ring is, and its number.
+/// Reads the flow and the number of a packet of a device's ring.
 pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
     let (destination, esp): (IpAddr, _) = match packet.first()? >> 4 {
         4 => ((*packet.get(16..20)?.first_chunk::<4>()?).into(), packet.get(20..)?),
@@ -157,8 +159,8 @@ pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
 }
 
 impl FastIn {
-    /// That of a worker of these states, without any; `mark` is that of packets which come both ways. None where the kernel is too
-    /// old.
+    /// Makes that of a worker, without flows. `mark` is that of packets that come by both ring and socket. `None` if
+    /// the kernel is too old.
     pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;
         let now = Instant::now();
@@ -179,12 +181,12 @@ impl FastIn {
         })
     }
 
-    /// What becomes readable when packets arrive.
+    /// The descriptors that become readable when packets arrive.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.devices.values().filter(|device| !device.failed).map(|device| device.ring.as_fd())
     }
 
-    /// Looks at what a raw socket of ESP gave.
+    /// Judges a packet of a raw socket of ESP.
     pub(crate) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
         let Some((spi, number)) = number(esp) else { return Given::Open(None) };
         let flow = EspFlow { device: read.device, destination: read.outer.destination, spi };
@@ -216,8 +218,8 @@ impl FastIn {
         }
     }
 
-    /// Makes the rule for a state, whose packets so far are in the sockets; where its device is not open, that is begun, and it
-    /// has to come again. From here on the numbers of its packets are noted.
+    /// Makes the rule for a flow, whose earlier packets are in the sockets. From here on the numbers of its packets are
+    /// noted. If its device is not open, that is begun, and the flow has to ask again.
     pub(super) fn begin(&mut self, flow: EspFlow, now: Instant) -> bool {
         if self.flows.contains_key(&flow) || self.unable.contains(&flow.device) {
             return false;
@@ -251,11 +253,11 @@ impl FastIn {
         self.send_away(open, now);
     }
 
-    /// Has a thread do something, in this one's namespace.
+    /// Runs a job in a helper thread, in this one's namespace.
     fn send_away(&mut self, job: impl FnOnce() -> Away + Send + 'static, now: Instant) {
         match std::thread::Builder::new().name("sealane-rings".into()).spawn(job) {
             Ok(thread) => self.away = Some(thread),
-            // The table went with the job. Whoever has no threads goes by the sockets.
+            // The table went with the job. Without threads packets come by the sockets.
             Err(_) => {
                 self.flows.clear();
                 self.devices.clear();
@@ -265,7 +267,7 @@ impl FastIn {
         }
     }
 
-    /// Takes up what the thread has done.
+    /// Takes up the result of the helper thread.
     pub(super) fn come_back(&mut self, now: Instant) {
         let Some(thread) = self.away.take_if(|thread| thread.is_finished()) else { return };
         let Ok(Away { table, opened, drops }) = thread.join() else { return };
@@ -282,7 +284,8 @@ impl FastIn {
         }
     }
 
-    /// Who is to go back to the sockets: idle, held back by filters, or of a device or address that is not there any more.
+    /// Finds the flows that go back to the sockets: idle ones, those that filters hold back, and those of a device or
+    /// address that is gone.
     pub(super) fn tick(&mut self, now: Instant, is_local: impl Fn(IpAddr) -> bool) -> Vec<EspFlow> {
         self.ticked = now;
         self.barred.expire(now);
@@ -295,7 +298,7 @@ impl FastIn {
         let unfit: Vec<u32> = self.devices.iter().filter(|(_, d)| d.is_unfit()).map(|(index, _)| *index).collect();
         let leaving = flows.iter_mut().filter_map(|(flow, activity)| {
             let idle = activity.idle.tick(activity.packets);
-            // A state that we have no more may be another's now, which the rule must not keep its packets from.
+            // A state that is gone here may belong to another program now, whose packets the rule must not hold back.
             let strange = activity.any && activity.packets == 0;
             activity.strange_ticks = if strange { activity.strange_ticks + 1 } else { 0 };
             (activity.packets, activity.any) = (0, false);
@@ -309,7 +312,7 @@ impl FastIn {
         leaving.collect()
     }
 
-    /// Closes devices that nobody uses, and counts what did not fit into rings.
+    /// Closes unused rings, and counts packets that did not fit into rings.
     pub(super) fn tidy(&mut self, shared: &Shared) {
         for (index, device) in &mut self.devices {
             let used = self.flows.keys().any(|flow| flow.device == *index);
@@ -323,7 +326,7 @@ impl FastIn {
             && let Some(RingDevice { mut ring, .. }) = self.devices.remove(&index)
         {
             let close = move || {
-                // Gone with the device is as good.
+                // The chain may be gone with the device.
                 let _ = table.remove_device(index);
                 Away { table, opened: None, drops: ring.drops() }
             };
@@ -334,7 +337,7 @@ impl FastIn {
     }
 }
 
-/// Makes all that a device needs.
+/// Opens the ring of a device and makes its chain.
 fn open(index: u32, table: &mut IngressTable, shard: Shard) -> io::Result<Ring> {
     let facts = link::facts(index)?;
     if !facts.ethernet {
@@ -345,7 +348,7 @@ fn open(index: u32, table: &mut IngressTable, shard: Shard) -> io::Result<Ring> 
     Ok(ring)
 }
 
-/// Forgets what is in a ring.
+/// Skips all packets of a ring.
 fn skip(ring: &mut Ring) {
     for _ in 0..MAX_HELD {
         if ring.read(BURST, |_| {}) == 0 {

@@ -1,9 +1,10 @@
-//! ESP and AH on their way out past the stack: behind the link header that the stack gave to a packet of the same kind.
+//! The outbound fast path of ESP and AH: packets leave behind the link header that the stack gave to another packet of
+//! their flow.
 //!
-//! Every [`FRESH`] one packet of a flow goes through the stack, which looks for the route, asks the rules of filters and finds
-//! the neighbour; the kernel keeps a copy of its frame ([`Raw::keep_frames`]). What follows it leaves by the same device behind
-//! the same header, if that packet left as it was sent. Wherever that fails, and on devices that are not Ethernet, all go
-//! through the stack.
+//! Every [`FRESH`](sealane_sys::fast_path::FRESH) one packet of a flow goes through the stack, which finds route and
+//! neighbour and applies filters; the kernel keeps a copy of its frame ([`Raw::keep_frames`]). Packets that follow
+//! leave by the same device behind the same header, if that packet left unchanged. If not, and on devices that are not
+//! Ethernet, all go through the stack.
 
 use crate::data::counters::Counters;
 use sealane_sys::fast_path::LearntLink;
@@ -26,7 +27,7 @@ const TIDY: Duration = Duration::from_secs(10);
 const ESP: u8 = 50;
 const AH: u8 = 51;
 
-/// What filters and routes can tell packets apart by, beside their length.
+/// The fields by which filters and routes can tell packets apart, beside their length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct OuterFlow {
     /// Source and destination, IPv4's in the first four bytes of each.
@@ -39,7 +40,7 @@ struct OuterFlow {
 }
 
 impl OuterFlow {
-    /// Of a packet of IPv4 without options or IPv6 without extension headers that is no fragment; none of others.
+    /// Reads the flow of a packet. `None` for fragments, and for packets with IP options or extension headers.
     fn of(packet: &[u8]) -> Option<Self> {
         let mut ends = [[0; 16]; 2];
         let (v6, protocol, dscp, spi_at) = match packet.first()? {
@@ -68,10 +69,10 @@ impl OuterFlow {
     }
 }
 
-/// The front of a packet that the stack must leave as it is: headers, SPI, sequence number.
+/// The front of a packet, which the stack must leave unchanged: headers, SPI, sequence number.
 type Front = [u8; 48];
 
-/// That of a packet, less what the stack writes itself: IPv4's identification and checksum.
+/// Reads the front of a packet, without the fields that the stack writes itself: IPv4's identification and checksum.
 fn front(packet: &[u8]) -> Option<Front> {
     let mut front = [0; 48];
     if packet.first()? >> 4 == 4 {
@@ -84,7 +85,7 @@ fn front(packet: &[u8]) -> Option<Front> {
     Some(front)
 }
 
-/// What is known of a flow.
+/// The state of a flow.
 struct Known {
     /// Packets since the link header was asked for, or could have been.
     packets: u32,
@@ -171,8 +172,8 @@ impl FastOut {
         Sent { taken: sent.taken + more.taken, refused: sent.refused + more.refused }
     }
 
-    /// Learns from a frame that the stack handed to a device, if its packet is as we sent it: rules may translate or change it,
-    /// and then every packet has to pass them.
+    /// Learns the link header of a frame that the stack handed to a device, if its packet is unchanged: rules may
+    /// translate or change it, and then every packet has to pass them.
     fn learn(&mut self, device: u32, frame: &[u8]) {
         let Some((header, packet)) = frame.split_first_chunk::<LINK_HEADER_LEN>() else { return };
         let protocol = match packet.first().map(|b| b >> 4) {

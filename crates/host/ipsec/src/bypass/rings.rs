@@ -18,14 +18,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Packets of one look at a ring from which on more are expected.
+/// After this many packets in one look at a ring more are expected.
 const MANY: usize = 8;
 /// Bursts of a ring before others have their turn.
 const TURN: usize = 2;
 
 impl Worker {
-    /// Opens what the rings have, and moves flows to the rings and back. Returns whether more packets are expected. With `woken` one of
-    /// [`FastIn::fds`] was readable; with `reads` the sockets are this worker's.
+    /// Opens the packets of all rings, and moves flows to the rings and back. Returns whether more packets are
+    /// expected. With `woken` one of [`FastIn::fds`] was readable; with `reads` this worker reads the sockets.
     ///
     /// # Errors
     /// A socket's.
@@ -80,7 +80,7 @@ impl Worker {
         if !self.rx.fast.as_mut().is_some_and(|fast| fast.begin(flow, now)) {
             return Ok(());
         }
-        // What came before the rule is in the sockets, and perhaps in the ring too.
+        // Packets that came before the rule are in the sockets, and perhaps in the ring too.
         self.drain_sockets()?;
         self.skip_noted();
         self.drain_ring(flow.device);
@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Opens what is in the raw sockets of ESP at this moment.
+    /// Opens all packets that are in the raw sockets at this moment.
     fn drain_sockets(&mut self) -> io::Result<()> {
         while let Some(socket) = self.rx.pending() {
             self.make_room();
@@ -135,7 +135,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens what is in a ring at this moment.
+    /// Opens all packets that are in a ring at this moment.
     fn drain_ring(&mut self, device: u32) {
         for _ in 0..MAX_HELD {
             self.make_room();
@@ -145,7 +145,8 @@ impl Worker {
         }
     }
 
-    /// Opens a burst of what a ring has and gives it to the stack. Returns how many packets it had; [`BURST`] if there may be more.
+    /// Opens a burst of a ring and gives it to the stack. Returns the number of packets, or [`BURST`] if there may be
+    /// more.
     fn ring(&mut self, device: u32) -> usize {
         if !self.flights.has_room() {
             self.settle();
@@ -172,7 +173,7 @@ impl Worker {
             let mut jobs = Jobs::new();
             match tables.inbound(shared, &mut packets, &mut jobs) {
                 None if flights.is_empty(Direction::Decrypt) => {
-                    // What a full burst began the next one may continue.
+                    // The next burst may continue the superframe that a full one began.
                     stack.deliver(shared, &packets, read == most);
                     let authentic = packets
                         .iter()
@@ -186,7 +187,7 @@ impl Worker {
                     shared.counters.fast_in.fetch_add(all, Relaxed);
                 }
                 locked => {
-                    // The ring's frames are wanted back: what waits lies elsewhere.
+                    // Packets that wait are copied, because the ring needs its frames back.
                     let begun = flights.begin().and_then(|mut burst| {
                         Begun::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
                     });
@@ -202,7 +203,7 @@ impl Worker {
             }
         }
         drop(packets);
-        // One of a burst will do.
+        // The first packet of a burst stands for all.
         let first = arrivals.first().and_then(|first| first.flow);
         if let Some(activity) = first.and_then(|flow| flows.get_mut(&flow)) {
             activity.any = true;

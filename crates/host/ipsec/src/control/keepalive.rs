@@ -1,4 +1,4 @@
-//! NAT keep-alives, as the engine asks for them.
+//! NAT keep-alives, sent when the engine asks for them.
 
 use sealane_engine_xfrm::Keepalive;
 use sealane_net::wire::ip::{V6_HEADER_LEN, finish, sum};
@@ -11,16 +11,16 @@ use std::net::IpAddr;
 const V4_HEADER_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
-/// What is in it (RFC 3948 section 2.3).
+/// The payload of a keep-alive (RFC 3948 section 2.3).
 const PAYLOAD: u8 = 0xff;
 const TTL: u8 = 64;
 
-/// Sends them in a namespace.
+/// Sends keep-alives in a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Sender(Option<Raw>);
 
 impl Sender {
-    /// Sends these, with the mark of what policies do not concern.
+    /// Sends these, with the mark that exempts them from policies.
     ///
     /// # Errors
     /// The kernel's, about the socket.
@@ -44,7 +44,7 @@ impl Sender {
     }
 }
 
-/// Writes the packet; its length, where both addresses are of one family.
+/// Writes the packet, and returns its length if both addresses are of one family.
 fn write(keepalive: &Keepalive, buf: &mut [u8; V6_HEADER_LEN + UDP_LEN + 1]) -> Option<usize> {
     let at = match (keepalive.source, keepalive.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {

@@ -1,4 +1,5 @@
-//! What a namespace's kernel says beside: settings that key managers change, and whether anybody listens to events.
+//! Facts that the kernel of a namespace knows: settings that key managers change, and whether a program listens to
+//! events.
 
 use sealane_engine_xfrm::Xfrm;
 use sealane_sys::netns::Netns;
@@ -7,10 +8,10 @@ use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether anybody listens.
+/// The interval at which listeners are looked for.
 pub(crate) const LISTENERS: Duration = Duration::from_secs(1);
 
-/// The kernel's settings of XFRM (`net.core.xfrm_*`); those are `None` that it does not have.
+/// The kernel's settings of XFRM (`net.core.xfrm_*`); `None` for each that it does not have.
 #[derive(Debug)]
 pub(crate) struct Sysctls {
     acq_expires: Option<File>,
@@ -19,7 +20,7 @@ pub(crate) struct Sysctls {
 }
 
 impl Sysctls {
-    /// Those of the calling thread's namespace.
+    /// Opens those of the calling thread's namespace.
     pub(crate) fn open() -> Self {
         let open = |name: &str| File::open(format!("/proc/sys/net/core/xfrm_{name}")).ok();
         Sysctls {
@@ -29,7 +30,7 @@ impl Sysctls {
         }
     }
 
-    /// What they say now.
+    /// Reads their values.
     pub(crate) fn read(&self) -> Settings {
         Settings {
             acquire_s: value(&self.acq_expires),
@@ -38,16 +39,16 @@ impl Sysctls {
     }
 }
 
-/// What the settings say that a kernel has.
+/// Values of the settings that the kernel has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     acquire_s: Option<u32>,
-    /// Packets, and tenths of a second.
+    /// The threshold in packets, and the time in tenths of a second.
     aevents: Option<(u32, u32)>,
 }
 
 impl Settings {
-    /// Tells the engine, before it serves a request.
+    /// Hands them to the engine, before it serves a request.
     pub(crate) fn tell(self, engine: &mut Xfrm) {
         if let Some(seconds) = self.acquire_s {
             engine.set_acquire_s(seconds);
@@ -64,7 +65,7 @@ fn value(file: &Option<File>) -> Option<u32> {
     core::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok()
 }
 
-/// Who listens to multicast groups of NETLINK_USERSOCK in a namespace: the kernel says so in a table only.
+/// The multicast groups of NETLINK_USERSOCK that have listeners in a namespace, which only a table in /proc tells.
 #[derive(Debug)]
 pub(crate) struct Listeners<'n> {
     netns: &'n Netns,
@@ -78,7 +79,7 @@ impl<'n> Listeners<'n> {
         Listeners { netns, groups: 0, looked: None, text: String::new() }
     }
 
-    /// Whether anybody listens to a group, or did a moment ago.
+    /// Whether a program listens to a group, or did up to [`LISTENERS`] ago.
     pub(crate) fn have(&mut self, group: u32) -> bool {
         if self.looked.is_none_or(|at| at.elapsed() >= LISTENERS) {
             self.text.clear();
@@ -91,8 +92,8 @@ impl<'n> Listeners<'n> {
     }
 }
 
-/// The groups that any socket of NETLINK_USERSOCK is in, by `/proc/net/netlink`: a line each, the protocol second, the first
-/// 32 groups in hexadecimals fourth.
+/// Reads the groups of all sockets of NETLINK_USERSOCK from `/proc/net/netlink`: one socket a line, with the protocol
+/// as second word and the first 32 groups in hexadecimal as fourth.
 fn groups(table: &str) -> u32 {
     let of = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(1);

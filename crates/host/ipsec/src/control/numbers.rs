@@ -1,11 +1,14 @@
-//! Sequence numbers in stable storage: a file for each network namespace, of one size for each series of numbers.
+//! Sequence numbers in stable storage: a file for each network namespace, with a record of fixed size for each series
+//! of numbers.
 //!
-//! A record says up to which number a series may have been used; it is written before a packet has such a number, and
-//! becomes exact when the state is deleted in good order. Writing is what a crash of the daemon cannot undo; that the
-//! machine's cannot either follows within [`SYNC`] (data is synchronised in a thread of its own, so that setting up states
-//! does not wait for disks). A lease is renewed when a quarter of it is left: long before its numbers are in use.
+//! A record holds the highest number of a series that may have been used. It is written before a packet gets such a
+//! number, and becomes exact when the state is deleted in good order. A written record survives a crash of the daemon;
+//! it survives a crash of the machine after at most [`SYNC`] (a thread of its own synchronises the file, so that adding
+//! states does not wait for disks). A lease is renewed when a quarter of it is left: long before its numbers are in
+//! use.
 //!
-//! A series is told by a MAC of what makes it, keys included, under a secret of the file: no key can be told from it.
+//! A series is named by a MAC of the state's parameters, keys included, under a secret of the file: the name reveals no
+//! key.
 
 use parking_lot::{Condvar, Mutex};
 use sealane_crypto::mac::MacTfm;
@@ -22,26 +25,28 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// Numbers of one lease: seconds of a fast state; a state of 32 bits can come back from a thousand crashes.
+/// The numbers of one lease: enough for seconds of a fast state, and few enough for a 32-bit state to survive a
+/// thousand crashes.
 const BLOCK: u64 = 1 << 22;
-/// Series without a state that are remembered: keys that may come back.
+/// The most series without a state that are remembered, because their keys may come back.
 const REMEMBERED: usize = 1 << 16;
-/// The longest time in which what is written is on the disk, disks permitting.
+/// The longest time until written records are on the disk, disks permitting.
 const SYNC: Duration = Duration::from_millis(20);
 
 const MAGIC: &[u8; 16] = b"sealane numbers1";
 const SECRET_LEN: usize = 32;
-/// The header has the size of records.
+/// The length of the file's header, a multiple of a record's.
 const HEADER_LEN: u64 = 64;
 const RECORD_LEN: usize = 32;
 
-/// The file for a namespace.
+/// Returns the path of a namespace's file.
 pub(crate) fn path(folder: &Path, netns: Option<&str>) -> PathBuf {
     // Names of namespaces are names of files.
     folder.join(netns.map_or_else(|| "ipsec-numbers".to_owned(), |name| format!("ipsec-numbers.{name}")))
 }
 
-/// The folder that outlives a boot where there is one (systemd's `StateDirectory=`), otherwise the one that outlives us.
+/// Returns the folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder,
+/// which outlives the daemon.
 pub(crate) fn folder(runtime: &Path) -> PathBuf {
     let state = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     state.filter(|folder| folder.is_absolute()).unwrap_or_else(|| runtime.to_owned())
@@ -51,29 +56,29 @@ struct Entry {
     slot: u32,
     /// The last number that may have been used.
     end: u64,
-    /// When it has ended: its place among those that have. `None`: it has a state.
+    /// Its place among the series that have ended; `None` while it has a state.
     ended: Option<u64>,
 }
 
-/// What the thread that synchronises shares.
+/// The part that the synchronising thread shares.
 struct Sync {
     file: File,
-    /// Whether there is something to do, and whether that was all.
+    /// Whether the file is to be synchronised, and whether the thread is to end.
     wanted: Mutex<(bool, bool)>,
     woken: Condvar,
     ended: Condvar,
 }
 
-/// The file.
+/// The open file with its records.
 pub(crate) struct Log {
     sync: Arc<Sync>,
     secret: MacTfm,
     entries: HashMap<Series, Entry>,
-    /// Series that have ended, and not come back, the oldest first.
+    /// Series that have ended and not come back, the oldest first.
     ended: BTreeMap<u64, Series>,
-    /// How many have ended so far.
+    /// The number of series that have ended so far.
     endings: u64,
-    /// Slots of nobody.
+    /// Slots without a series.
     free: Vec<u32>,
     slots: u32,
     thread: Option<JoinHandle<()>>,
@@ -83,7 +88,7 @@ impl Log {
     /// Opens the file, or makes one.
     ///
     /// # Errors
-    /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is none of ours.
+    /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is not a file of Sealane's.
     pub(crate) fn open(path: &Path, registry: &Registry, secret: impl FnOnce(&mut [u8])) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         file.try_lock().map_err(io::Error::from)?;
@@ -109,7 +114,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Reads what there is. What was torn was never a lease: it is nobody's.
+    /// Reads all records. A torn record was never a lease: its slot is free.
     fn read(&mut self, len: u64) -> io::Result<()> {
         self.slots = u32::try_from(len.saturating_sub(HEADER_LEN) / RECORD_LEN as u64).map_err(io::Error::other)?;
         for slot in 0..self.slots {
@@ -130,7 +135,7 @@ impl Log {
         Ok(())
     }
 
-    /// A series has ended, the last of all; its place among those that have.
+    /// Notes that a series has ended. Returns its place among those that have.
     fn is_over(&mut self, series: Series) -> u64 {
         self.endings += 1;
         self.ended.insert(self.endings, series);
@@ -159,7 +164,7 @@ impl Log {
         Ok(())
     }
 
-    /// A slot of nobody, by preference one that there is already.
+    /// Takes a free slot, by preference one that exists already.
     fn slot(&mut self) -> u32 {
         while self.free.is_empty() && self.ended.len() > REMEMBERED {
             let Some((_, oldest)) = self.ended.pop_first() else { break };
@@ -172,7 +177,7 @@ impl Log {
     }
 }
 
-/// Where a record is.
+/// Returns the offset of a record.
 fn place(slot: u32) -> u64 {
     HEADER_LEN + u64::from(slot) * RECORD_LEN as u64
 }
@@ -222,7 +227,7 @@ impl Numbers for Log {
         let ended = Some(self.is_over(series));
         self.entries.insert(series, Entry { slot, end, ended });
         if let Err(e) = self.write(slot, series, end) {
-            // The lease stands in the file: what is left of it is skipped.
+            // The lease stays in the file: its unused numbers are skipped.
             say("given back", &e);
         }
     }
@@ -368,7 +373,7 @@ mod tests {
         let mut log = folder.open().unwrap();
         let one = log.lease(b"one", 0).unwrap();
         let file = File::open(path(&folder.0, Some("a"))).unwrap();
-        // What is opened for reading cannot be written to.
+        // A file opened for reading cannot be written to.
         let sync = Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() };
         let whole = core::mem::replace(&mut log.sync, Arc::new(sync));
         assert_eq!(log.lease(b"two", 0), Err(Unleased::Storage));

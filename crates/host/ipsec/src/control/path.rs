@@ -1,4 +1,5 @@
-//! The data path of one network namespace: what its threads ([`crate::data::worker`]) share, and the rules that target packets to them.
+//! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
+//! packets to them.
 
 use super::policies::{self, Target, Targets, prefix_rules, wanted};
 use crate::data::shared::{Publish, Shared};
@@ -27,12 +28,12 @@ pub(crate) struct DataPath {
     targets: Mutex<Targets>,
     prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
-    /// For who gives packets to the stack beside its threads.
+    /// The device for others that give packets to the stack.
     tun: Tun,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Ends all workers with the first of them that ends, however it does: nothing of what policies protect passes then.
+/// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then.
 struct Alarm(Arc<Shared>);
 
 impl Drop for Alarm {
@@ -43,7 +44,7 @@ impl Drop for Alarm {
 }
 
 impl DataPath {
-    /// Starts one with so many workers. From now on what the policies protect goes through it, or nowhere.
+    /// Starts one with so many workers. From now on traffic covered by policies goes through it, or is dropped.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
@@ -52,7 +53,8 @@ impl DataPath {
         let bits = shared.bits;
         shared.xfrm().look_elsewhere();
         let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
-        // What policies protected before a crash stays protected until somebody says what is so now.
+        // Traffic covered by policies before a crash stays covered until a key manager says which policies there are
+        // now.
         if table.is_there() {
             shared.set_leftover(true);
         } else {
@@ -62,7 +64,7 @@ impl DataPath {
         let index = tun.index();
         let mut prefix_rules = PrefixRules::default();
         netns.run(|| {
-            // Devices may have other numbers now; what these led, marks do.
+            // Devices may have other numbers now. Until rules for prefixes are set again, marks lead their packets.
             prefix_rules.clear(bits)?;
             route::install(bits, 0, index)
         })?;
@@ -90,17 +92,17 @@ impl DataPath {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
             let alarm = Alarm(self.shared.clone());
-            // What a thread that moves from one CPU to another has sent before may arrive behind what it sends then: the kernel has
-            // a queue for each. Where several send that happens all the time.
+            // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
+            // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let alarm = alarm;
-                // Where it may not stay it moves packets nevertheless.
+                // A thread that may not be pinned moves packets all the same.
                 let _ = cpu.map(cpu::stay_on);
-                // Paths and sockets of new ports are looked for from here.
+                // The thread asks for paths and opens sockets in this namespace.
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
                     eprintln!(
-                        "sealane: the data path of IPsec ended: {e}; what policies protect is dropped from now on"
+                        "sealane: the data path of IPsec ended: {e}; traffic covered by policies is dropped from now on"
                     );
                 }
                 drop(alarm);
@@ -118,7 +120,7 @@ impl DataPath {
         self.tun.try_clone()
     }
 
-    /// How many threads it has.
+    /// The number of its workers.
     pub(crate) fn workers(&self) -> u32 {
         self.shared.workers.len() as u32
     }
@@ -129,22 +131,22 @@ impl DataPath {
         self.threads.lock().iter().all(JoinHandle::is_finished)
     }
 
-    /// Does what a thread that ends does last.
+    /// Does the last thing that an ending thread does.
     #[cfg(test)]
     pub(crate) fn end_one(&self) {
         drop(Alarm(self.shared.clone()));
     }
 
-    /// What its threads share.
+    /// The part that its threads share.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Does something with the engine and makes the rules follow before it returns: what a policy says is in force when
-    /// its sender hears of it.
+    /// Runs a function on the engine, and updates the rules before it returns: a policy is in force when its sender
+    /// gets the answer.
     ///
     /// # Errors
-    /// The kernel's, when the rules could not be changed: nothing of what they protect passes then.
+    /// The kernel's, when the rules could not be changed: traffic covered by them is dropped then.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Xfrm, Now) -> R) -> io::Result<R> {
         let mut table = self.table.lock();
         let now = self.shared.now();
@@ -153,7 +155,7 @@ impl DataPath {
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(&mut xfrm, now);
             self.shared.note_modes(&xfrm);
-            // Rules of a daemon before this one stay until somebody says what policies there are now.
+            // Rules of a former daemon stay until a key manager says which policies there are now.
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let targets = self.targets.lock();
@@ -172,7 +174,7 @@ impl DataPath {
         Ok(result)
     }
 
-    /// Has engine and rules follow the xfrm interfaces.
+    /// Updates engine and rules after the xfrm interfaces have changed.
     ///
     /// # Errors
     /// The kernel's, when the rules could not be changed.
@@ -183,11 +185,11 @@ impl DataPath {
             xfrm.set_interfaces(self.shared.gates.if_ids());
             self.wanted(&xfrm, &self.targets.lock())
         };
-        // Rules of a daemon before this one stay until somebody says what policies there are now.
+        // Rules of a former daemon stay until a key manager says which policies there are now.
         if self.shared.is_leftover() { Ok(()) } else { table.write(rules) }
     }
 
-    /// What the rules have to say.
+    /// The rules that policies, devices and interfaces ask for.
     fn wanted(&self, xfrm: &Xfrm, targets: &Targets) -> Wanted {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
@@ -195,7 +197,7 @@ impl DataPath {
         Wanted { interfaces, ..wanted(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) }
     }
 
-    /// What became of packets: those that the engine has judged, and those that the rules have dropped.
+    /// The statistics of packets that the engine has judged and of those that the rules have dropped.
     pub(crate) fn stat(&self) -> Stat {
         let mut stat = self.shared.xfrm().stat();
         let dropped = self.table.lock().dropped();
@@ -210,31 +212,31 @@ impl DataPath {
         stat
     }
 
-    /// Leads packets to their devices without a mark. Where that fails marks do it.
+    /// Sets routing rules that lead packets to their devices without a mark. If that fails, marks do it.
     fn set_prefix_rules(&self, wanted: BTreeSet<PrefixRule>) {
         let prefix_rules = &mut *self.prefix_rules.lock();
         if !prefix_rules.are(&wanted)
             && let Err(e) = self.netns.run(|| prefix_rules.set(wanted))
         {
-            eprintln!("sealane: the routing rules of offload devices: {e}");
+            eprintln!("sealane: the routing rules of offload devices could not be set: {e}");
             let _ = self.netns.run(|| prefix_rules.clear(self.shared.bits));
         }
     }
 
-    /// The policies that the kernel has in our place.
+    /// The policies that are mirrored into the kernel.
     pub(crate) fn mirror(&self) -> &Arc<Mirror> {
         &self.mirror
     }
 
-    /// The number of a TUN device that has none yet, for packet offload; `None` when there are too many.
+    /// A free number for the TUN device of a packet core; `None` when there are too many.
     pub(crate) fn free_number(&self) -> Option<u8> {
         let targets = self.targets.lock();
         let taken = |n: u8| targets.values().any(|target| matches!(target, Target::Tun(number, _) if *number == n));
         (1..=self.shared.bits.last_device()).find(|n| !taken(*n))
     }
 
-    /// Leads what the policies of an offload device protect there, from now on: to a TUN device, or nowhere when that is gone.
-    /// `None` when it has no policies any more.
+    /// Leads packets covered by the policies of an offload device to its target from now on; they are dropped when its
+    /// TUN device is gone. `None` when it has no policies any more.
     ///
     /// # Errors
     /// The kernel's.
@@ -252,7 +254,7 @@ impl DataPath {
             };
             (before, targets.clone())
         };
-        // Rules of a daemon before this one stay until somebody says what is so now.
+        // Rules of a former daemon stay until a key manager says which policies there are now.
         if before == after || self.shared.is_leftover() {
             return Ok(());
         }
@@ -266,7 +268,7 @@ impl DataPath {
         Ok(())
     }
 
-    /// Ends it in good order: rules and routes go, and what was protected passes in clear.
+    /// Ends it in good order: rules and routes are removed, and traffic that policies covered passes unencrypted.
     pub(crate) fn stop(&self) {
         self.halt();
         let done = self.table.lock().delete().and_then(|()| {
@@ -276,11 +278,11 @@ impl DataPath {
             })
         });
         if let Err(e) = done {
-            eprintln!("sealane: taking the rules of IPsec away: {e}");
+            eprintln!("sealane: IPsec's rules could not be removed: {e}");
         }
     }
 
-    /// Ends its threads alone: nothing of what policies protect passes any more.
+    /// Ends its threads alone: traffic covered by policies is dropped from then on.
     pub(crate) fn halt(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake();
@@ -290,8 +292,8 @@ impl DataPath {
     }
 }
 
-/// Takes rules and routes of a daemon that has ended away, in the calling thread's namespace: what was protected passes in
-/// clear.
+/// Removes the rules and routes of a daemon that has ended, in the calling thread's namespace: traffic that policies
+/// covered passes unencrypted.
 ///
 /// # Errors
 /// When a running daemon owns them, or the kernel's.

@@ -9,28 +9,29 @@ use sealane_sys::route::PrefixRule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How many policies of a direction get a rule each. Beyond that one rule takes all of a family, and the engine decides.
+/// The most policies of a direction that get a rule each. With more, one rule takes all packets of a family, and the
+/// engine decides.
 const MAX_RULES: usize = 1024;
 
-/// Where what the policies of an offload device protect goes.
+/// The target of packets covered by the policies of an offload device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// To its own TUN device, which has this number and this name.
+    /// Its own TUN device, with this number and this name.
     Tun(u8, String),
-    /// Where the kernel's own policies lead it.
+    /// The kernel's own IPsec.
     Kernel,
 }
 
-/// Where it goes, by the device's interface.
+/// Targets by the index of the device's interface.
 pub(crate) type Targets = BTreeMap<u32, Target>;
 
-/// How many ways are led to devices by the routes themselves: every packet of the host looks at each of them.
+/// The most routing rules for prefixes: every packet of the host is compared with each of them.
 const MAX_WAYS: usize = 16;
 
-/// What packet devices protect of traffic between prefixes, where no policy of somebody else has a say.
+/// The traffic between prefixes that a packet core protects and no policy of another device or of the stack is for.
 ///
-/// Marks do the same for all traffic, at the cost of a second look at the routes for each packet. What an IKE daemon says to
-/// the other end is not between these prefixes.
+/// Marks do the same for all traffic, at the cost of a second route lookup for each packet. An IKE daemon's own traffic
+/// is not between these prefixes.
 pub(crate) fn prefix_rules(spd: &Spd, targets: &Targets) -> BTreeSet<PrefixRule> {
     let policies = spd.ordered(Dir::Out);
     if policies.len() > MAX_RULES || spd.default_action(Dir::Out) == Action::Block {
@@ -55,7 +56,7 @@ pub(crate) fn prefix_rules(spd: &Spd, targets: &Targets) -> BTreeSet<PrefixRule>
     policies.iter().filter_map(prefix_rule).take(MAX_WAYS).collect()
 }
 
-/// Whether there may be packets that both are for.
+/// Whether both may match the same packet.
 fn overlap(a: &Match, b: &Match) -> bool {
     let prefixes = |a: (IpAddr, u8), b: (IpAddr, u8)| equal_in(a.0, b.0, a.1.min(b.1));
     a.source.0.is_ipv4() == b.source.0.is_ipv4()
@@ -63,10 +64,11 @@ fn overlap(a: &Match, b: &Match) -> bool {
         && prefixes(a.destination, b.destination)
 }
 
-/// How many states' marks are set by rules, the oldest's: every packet that we send looks at each of them.
+/// The most states whose output marks are set by rules, the oldest first: every packet that the daemon sends is
+/// compared with each.
 const MAX_MARKS: usize = 1024;
 
-/// The marks that rules set.
+/// The output marks that rules set.
 pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
     let rule = |of: OutputMark| StateMark {
         destination: of.destination,
@@ -81,9 +83,9 @@ pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
     xfrm.output_marks().take(MAX_MARKS).map(rule).collect()
 }
 
-/// What the rules have to say for these policies, and for states with marks.
+/// The rules that these policies and states with output marks ask for.
 ///
-/// `mirrored` are the indices of those that the kernel has for states in crypto offload.
+/// `mirrored` has the indices of policies that the kernel has for states in crypto offload.
 pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, mirrored: &BTreeSet<u32>) -> Wanted {
     let rules = |dir| rules(spd, dir, targets, mirrored);
     let name = |target: &Target| if let Target::Tun(_, name) = target { Some(name.clone()) } else { None };
@@ -99,12 +101,12 @@ pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, mirror
 
 fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Rules {
     let mut policies = spd.ordered(dir);
-    // Those of xfrm interfaces are for what is routed to these, and judged there.
+    // Policies of xfrm interfaces are for packets routed to these, and are applied there.
     policies.retain(|p| p.if_id == 0);
     let block_rest = spd.default_action(dir) == Action::Block;
     let mut all = None;
     if policies.len() > MAX_RULES {
-        // Inbound there is no second look. Those of devices come first, and nobody else looks at them.
+        // Inbound packets are not looked at again. Policies of devices come first, and only rules apply them.
         policies.retain(|p| {
             p.device.is_some()
                 || mirrored.contains(&p.index)
@@ -120,7 +122,7 @@ fn rules(spd: &Spd, dir: Dir, targets: &Targets, mirrored: &BTreeSet<u32>) -> Ru
     }
     let list = policies.into_iter().filter_map(|policy| {
         let (of, then) = (of(policy), then(policy, targets, mirrored));
-        // A rule that lets more pass than its policy does must not be; one that protects more may.
+        // A rule must not let more pass than its policy does; it may protect more.
         (then != Then::Pass || is_exact(policy)).then_some((of, then))
     });
     Rules { list: list.chain(all.into_iter().flatten()).collect(), block_rest }
@@ -134,7 +136,7 @@ pub(crate) fn is_exact(policy: &Policy) -> bool {
 fn then(policy: &Policy, targets: &Targets, mirrored: &BTreeSet<u32>) -> Then {
     let required = match policy.dir {
         Dir::Out => !policy.templates.is_empty(),
-        // What is optional may be missing.
+        // Optional transformations may be missing.
         Dir::In | Dir::Fwd => policy.templates.iter().any(|t| !t.optional),
     };
     match policy.device.and_then(|device| targets.get(&device)) {
@@ -143,7 +145,7 @@ fn then(policy: &Policy, targets: &Targets, mirrored: &BTreeSet<u32>) -> Then {
         _ if policy.action != Action::Block && !required => Then::Pass,
         _ if policy.action == Action::Block && policy.dir != Dir::Out => Then::Block,
         Some(Target::Tun(number, _)) => Then::Protect(*number),
-        // One of a device that is gone is the engine's to drop.
+        // The engine drops packets for a device that is gone.
         None => Then::Protect(0),
     }
 }
@@ -240,12 +242,12 @@ mod tests {
             found(vec![tunnel(a, b, Some(7)), tunnel(a, c, Some(8))]),
             [prefix_rule(a, b, 2), prefix_rule(a, c, 3)]
         );
-        // Others that are for some of it, whoever's.
+        // Other policies that are for a part of it, whatever their device.
         for other in [None, Some(8), Some(9)] {
             let narrow = (net("10.1.7.0", 24), net("10.0.0.0", 8));
             assert_eq!(found(vec![tunnel(a, b, Some(7)), tunnel(narrow.0, narrow.1, other)]), []);
         }
-        // What is not the traffic between prefixes, all of it, through a tunnel between other addresses.
+        // Policies for less than all traffic between prefixes, or not through a tunnel between other addresses.
         let with = |change: fn(&mut Policy)| {
             let mut policy = tunnel(a, b, Some(7));
             change(&mut policy);

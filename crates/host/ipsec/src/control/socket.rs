@@ -1,8 +1,8 @@
-//! The daemon's end: NETLINK_XFRM over NETLINK_USERSOCK, at the port [`XFRM_PORT`] of a network namespace.
+//! The daemon's end of NETLINK_XFRM, over NETLINK_USERSOCK at the port [`XFRM_PORT`] of a network namespace.
 //!
-//! Requests are datagrams as for the kernel. Answers go to the asker's port, events to the groups of NETLINK_XFRM. The
-//! askers' rights come from the credentials that the kernel attaches and from what /proc says of that process, which has
-//! to have the socket of the port: not from anything in the datagram.
+//! Requests are datagrams as for the kernel. Answers go to the client's port, events to the groups of NETLINK_XFRM. A
+//! client's rights come from the credentials that the kernel attaches, and from /proc's entry of that process, which
+//! must have the socket of the port: never from the datagram.
 
 use parking_lot::RwLock;
 use sealane_abi::Caller;
@@ -20,46 +20,46 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zeroize::{Zeroize, Zeroizing};
 
-/// The longest request in bytes; the kernel's limit is the sender's buffer, 208 KiB unless raised.
+/// The longest request in bytes. The kernel's limit is the sender's buffer, 208 KiB unless raised.
 const MAX_REQUEST: usize = 1 << 20;
-/// Requests that wait for us, in bytes; who sends more waits.
+/// The most bytes of requests that may wait; a client that sends more waits.
 const RECEIVE_BUFFER: i32 = 8 << 20;
 /// The longest answer in bytes.
 const SEND_BUFFER: i32 = 4 << 20;
-/// Answers, of dumps most of all, that wait until their askers read: bytes in all, with what keeping each takes.
+/// The most bytes of answers that wait until their clients read, with the overhead of each. Most of them are dumps.
 const MAX_WAITING: usize = 512 << 20;
-/// The same of askers that may change nothing here, whom all is refused to: they must not take the room of others.
+/// The same for clients without rights, whose requests are all refused: they must not take the room of others.
 const MAX_WAITING_UNPRIVILEGED: usize = 4 << 20;
-/// And of how many of them: each is looked after, again and again.
+/// The most such clients with answers waiting, each of which is polled again and again.
 const MAX_UNPRIVILEGED: usize = 64;
-/// What keeping an answer takes beside its bytes: its place in the list, and what the allocator adds.
+/// The overhead of a waiting answer: its place in the list, and the allocator's share.
 const KEPT_LEN: usize = 64;
-/// How often an asker is looked after who has not read.
+/// The interval at which clients with answers waiting are tried again.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long an asker may read nothing before its answers are given up.
+/// The longest time that a client may read nothing before its answers are dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many askers are remembered, each with a descriptor. More are looked up anew.
+/// The most clients that are remembered, each with a descriptor. Others are looked up anew.
 const MAX_ASKERS: usize = 128;
-/// Askers that have ended are forgotten when there are this many, or twice as many as there were then.
+/// Clients that have ended are forgotten when there are this many, or twice as many as after the last time.
 const FIRST_SWEEP: usize = 16;
-/// Acknowledgements say all that they can: what an asker's socket did not want is taken out where it reads.
+/// Acknowledgements are sent in full: the launcher removes the parts that a client's socket did not ask for.
 const ACK: AckOptions = AckOptions { cap: false, ext: true };
-/// How many requests are served before events and timers have their turn.
+/// The most requests that are served before events and timers have their turn.
 const TURN: usize = 64;
 
 /// The socket. Its events can be sent from any thread.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// None when it has been closed.
+    /// `None` once it has been closed.
     fd: RwLock<Option<Arc<OwnedFd>>>,
     netns: Netns,
 }
 
 impl Socket {
-    /// The one of a namespace.
+    /// Opens that of a namespace.
     ///
     /// # Errors
-    /// `AddrInUse` when somebody has the port; otherwise the kernel's.
+    /// `AddrInUse` when the port is taken; otherwise the kernel's.
     pub(crate) fn open(netns: &Netns) -> io::Result<Self> {
         let fd = netns.run(|| {
             let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
@@ -72,12 +72,13 @@ impl Socket {
         Ok(Socket { fd: RwLock::new(Some(Arc::new(fd))), netns: netns.try_clone()? })
     }
 
-    /// Closes it, as soon as no [`Server`] uses it: who asks from then on is refused, who has asked hears of it from the launcher.
+    /// Closes it as soon as no [`Server`] uses it. Later requests are refused; the launcher answers those that are
+    /// waiting.
     pub(crate) fn close(&self) {
         *self.fd.write() = None;
     }
 
-    /// Sends events to those who listen. Who has no room misses them, and is told by its socket, as with the kernel.
+    /// Sends events to listeners. A listener without room misses them, and its socket reports that, as with the kernel.
     pub(crate) fn publish(&self, events: &[Notice]) {
         let Some(fd) = self.fd.read().clone() else { return };
         for event in events {
@@ -88,35 +89,35 @@ impl Socket {
     }
 }
 
-/// Answers that their asker has no room for yet.
+/// Answers that their client has no room for yet.
 struct Waiting {
     datagrams: VecDeque<Zeroizing<Vec<u8>>>,
     since: Instant,
     privileged: bool,
 }
 
-/// How many askers have answers waiting, and what these take in bytes.
+/// The number of clients with answers waiting, and the bytes of these answers.
 #[derive(Default)]
 struct Kept {
     askers: usize,
     len: usize,
 }
 
-/// What serves a [`Socket`], in one thread.
+/// Serves a [`Socket`], in one thread.
 pub(crate) struct Server<'a> {
     socket: &'a Socket,
     fd: Arc<OwnedFd>,
     askers: HashMap<(u32, u32), Process>,
-    /// How many there may be before those that have ended are looked for.
+    /// The number of clients from which on those that have ended are looked for.
     sweep_at: usize,
     waiting: HashMap<u32, Waiting>,
-    /// Of those without rights, and of those with them.
+    /// Of clients without rights, and of those with rights.
     kept: [Kept; 2],
     buf: Vec<u8>,
 }
 
 impl<'a> Server<'a> {
-    /// Serves nobody yet. None: the socket has been closed.
+    /// Starts without clients. `None` when the socket has been closed.
     pub(crate) fn new(socket: &'a Socket) -> Option<Self> {
         Some(Server {
             socket,
@@ -129,7 +130,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Waits for requests, for `timeout` at most or until `waker` is woken or `other` can be read, and has them answered by
+    /// Waits for requests, at most for `timeout` or until `waker` is woken or `other` can be read, and answers them by
     /// `call`.
     pub(crate) fn turn(
         &mut self,
@@ -158,7 +159,7 @@ impl<'a> Server<'a> {
     }
 
     fn request(&mut self, frame: Frame, call: &mut impl FnMut(&[u8], Sender) -> Replies) {
-        // What was sent to a group is none, nor what nobody vouches for.
+        // Datagrams to groups are no requests, and neither are those without credentials.
         let Some(credentials) = frame.sender.filter(|c| c.pid != 0 && frame.groups == 0 && frame.port != XFRM_PORT)
         else {
             return;
@@ -169,7 +170,7 @@ impl<'a> Server<'a> {
         let privileged = self.may_administer(frame.port, credentials);
         let from = Sender { port: frame.port, caller: Caller { privileged }, ack: ACK };
         let replies = call(&self.buf[..frame.len], from);
-        // The request may have had keys in it.
+        // There may be keys in the request.
         self.buf[..frame.len].zeroize();
         self.socket.publish(&replies.events);
         for datagram in replies.unicast {
@@ -203,16 +204,16 @@ impl<'a> Server<'a> {
         self.askers[&key].may_administer(credentials, self.socket.netns.as_fd())
     }
 
-    /// Sends an answer, or keeps it behind those that wait.
+    /// Sends an answer, or queues it behind those that wait.
     fn answer(&mut self, port: u32, privileged: bool, datagram: Zeroizing<Vec<u8>>) {
         if !self.waiting.contains_key(&port) {
             match usersock::send(self.fd.as_fd(), port, &datagram, None) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // Who is gone needs no answer.
+                // A client that is gone needs no answer.
                 _ => return,
             }
         }
-        // Whoever began to wait at this port decides whose room it takes.
+        // The first client that waits at this port decides whether the room of clients with rights is taken.
         let known = self.waiting.get(&port).map(|waiting| waiting.privileged);
         let privileged = known.unwrap_or(privileged);
         let kept = &mut self.kept[usize::from(privileged)];
@@ -252,7 +253,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// How much an answer that waits takes, in bytes.
+/// The bytes that a waiting answer takes.
 fn kept_len(datagram: &Zeroizing<Vec<u8>>) -> usize {
     datagram.len() + KEPT_LEN
 }
@@ -366,7 +367,7 @@ mod tests {
             let (slow, quick) = (client(&netns, 0), client(&netns, 0));
             usersock::send(slow.as_fd(), XFRM_PORT, b"x", None).expect("a request");
             read(&slow);
-            // Others do not wait for it.
+            // Other clients do not wait for it.
             usersock::send(quick.as_fd(), XFRM_PORT, b"x", None).expect("a request");
             for n in 0..2000u32 {
                 assert_eq!(read(&quick).1[..4], n.to_ne_bytes());
@@ -417,7 +418,7 @@ mod tests {
             }
             assert_eq!(read(&root).1[..4], n.to_ne_bytes());
         }
-        // Those who are gone are forgotten.
+        // Clients that are gone are forgotten.
         drop((strangers, root));
         server.send_waiting();
         let rest = server.kept.iter().map(|kept| (kept.askers, kept.len));

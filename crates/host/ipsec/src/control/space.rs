@@ -1,4 +1,5 @@
-//! What one network namespace has: an engine, its clock, and the thread that answers who asks at [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
+//! The space of one network namespace: an engine, its clock, and the thread that answers requests at
+//! [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
 
 use crate::control::keepalive;
 use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
@@ -31,10 +32,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// How long the thread sleeps at most: what changes the engine elsewhere wakes it.
+/// The longest sleep of the thread. Other threads wake it when they change the engine.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// One of them.
+/// The space of one network namespace.
 pub(crate) struct Space {
     netns: Netns,
     socket: Arc<Socket>,
@@ -53,7 +54,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Serves a namespace of a name with so many workers. `folder` is where it says so.
+    /// Serves a namespace of this name with so many workers. Its presence is noted in `folder`.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
@@ -76,7 +77,7 @@ impl Space {
             let (socket, waker) = (socket.clone(), waker.clone());
             Box::new(move |events: Vec<Notice>| {
                 socket.publish(&events);
-                // There may be a timer now that is due before the others.
+                // A new timer may be due before the others.
                 waker.wake();
             })
         };
@@ -111,7 +112,7 @@ impl Space {
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
         while !self.stop.load(Ordering::Acquire) {
-            // The kernel is asked before the engine is locked, which packets wait for.
+            // The kernel is asked before the engine is locked, because packets wait for the lock.
             let listen = listeners.have(XFRMNLGRP_AEVENTS);
             let timeout = {
                 let now = self.now();
@@ -121,7 +122,7 @@ impl Space {
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)
             };
             server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
-                // Who has put an interface down before it asks, as on Linux, finds nothing of it.
+                // As on Linux, a client that has put an interface down finds its states gone.
                 self.devices.lock().update(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
@@ -141,7 +142,7 @@ impl Space {
                     engine.call(datagram, from, now)
                 });
                 done.unwrap_or_else(|e| {
-                    eprintln!("sealane: xfrm: the rules that policies need: {e}");
+                    eprintln!("sealane: xfrm: the rules for policies could not be written: {e}");
                     refuse(datagram, from)
                 })
             });
@@ -150,14 +151,14 @@ impl Space {
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.tell_device_events(told)) {
                     Ok(events) => self.publish(&events),
-                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+                    Err(e) => eprintln!("sealane: xfrm: the rules for policies could not be written: {e}"),
                 }
             }
             let now = self.now();
             if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
                 match self.data.with(|engine, now| engine.handle_timeout(now)) {
                     Ok(events) => self.publish(&events),
-                    Err(e) => eprintln!("sealane: xfrm: the rules that policies need: {e}"),
+                    Err(e) => eprintln!("sealane: xfrm: the rules for policies could not be written: {e}"),
                 }
                 let due = self.engine().keepalives(now);
                 if let Err(e) = keepalives.send(&self.netns, self.data.shared().bits.exempt, &due) {
@@ -167,30 +168,30 @@ impl Space {
         }
     }
 
-    /// The engine. Who changes policies does so by [`DataPath::with`].
+    /// The engine. Policies are changed by [`DataPath::with`] only.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Xfrm> {
         self.data.shared().xfrm()
     }
 
-    /// Where its packets go.
+    /// Its data path.
     pub(crate) fn data(&self) -> &DataPath {
         &self.data
     }
 
-    /// The time, as the engine counts it here.
+    /// The time by the engine's clock.
     pub(crate) fn now(&self) -> Now {
         self.data.shared().now()
     }
 
-    /// Tells events to those who listen.
+    /// Sends events to listeners.
     pub(crate) fn publish(&self, events: &[Notice]) {
         self.socket.publish(events);
     }
 
-    /// Makes these offload devices the ones that there are. Launchers tell programs that ask of them (`esp-hw-offload`).
+    /// Replaces the offload devices by these. Launchers report them to programs that ask (`esp-hw-offload`).
     ///
     /// # Errors
-    /// Which one cannot be, and why; those before it are there.
+    /// The name of the one that failed, and why; those before it are in place.
     pub(crate) fn set_devices(&self, wanted: &[OffloadDevice]) -> Result<(), Refused> {
         let mut devices = self.devices.lock();
         let done = devices.configure(wanted, &self.data);
@@ -198,10 +199,10 @@ impl Space {
         done
     }
 
-    /// Makes these xfrm interfaces the ones that there are.
+    /// Replaces the xfrm interfaces by these.
     ///
     /// # Errors
-    /// Which one cannot be, and why; those before it are there.
+    /// The name of the one that failed, and why; those before it are in place.
     pub(crate) fn set_interfaces(&self, wanted: &[XfrmInterface]) -> Result<(), Refused> {
         self.interfaces.lock().set(wanted, &self.data)
     }
@@ -223,14 +224,14 @@ impl Space {
         Ok(())
     }
 
-    /// Ends it: in this namespace the kernel's own IPsec is asked from now on.
+    /// Ends it: from now on the kernel's own IPsec answers in this namespace.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
-        // The rest takes a while, in which nobody answers.
+        // The rest takes a while, in which requests are not answered.
         self.socket.close();
         *self.gateway.lock() = None;
         self.interfaces.lock().stop(&self.data);
@@ -240,8 +241,7 @@ impl Space {
     }
 }
 
-/// What a datagram is answered with whose policies the kernel's rules could not follow: its sender must not believe that
-/// they are in force.
+/// The answer to a datagram whose policies could not be made rules: its sender must not believe that they are in force.
 fn refuse(datagram: &[u8], from: Sender) -> Replies {
     let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
     Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }

@@ -11,32 +11,32 @@ use sealane_sys::poll::Waker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What a packet device has done to packets.
+/// Counters of a packet core.
 #[derive(Debug, Default)]
 pub(crate) struct CoreCounts {
     /// Packets sealed, packets opened and let pass.
     pub(crate) sealed: AtomicU64,
     pub(crate) opened: AtomicU64,
     pub(crate) dropped: AtomicU64,
-    /// Outbound packets that it had no policy or no state for.
+    /// Outbound packets without a policy or state of the core's.
     pub(crate) asked: AtomicU64,
 }
 
-/// The tables of a packet device.
+/// The tables of a packet core.
 #[derive(Clone)]
 pub(crate) struct DeviceTables {
     pub(crate) core: PacketCore,
     pub(crate) counts: Arc<CoreCounts>,
     /// The number of its TUN device.
     pub(crate) number: u8,
-    /// To be woken when the device has something to tell.
+    /// Woken when the device has events.
     pub(crate) events: Arc<Waker>,
     /// Wakes its thread.
     pub(crate) thread: Arc<Waker>,
 }
 
 impl DeviceTables {
-    /// Seals packets; those of which [`is_left`] speaks are the stack's matter.
+    /// Seals packets. Those that [`is_left`] selects are left to the stack.
     pub(crate) fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], routes: &mut Routes, now: Now) {
         if self.core.outbound(runs, packets, routes, now) {
             self.events.wake();
@@ -51,7 +51,7 @@ impl DeviceTables {
         self.counts.dropped.fetch_add(packets.len() as u64 - sealed - asked, Ordering::Relaxed);
     }
 
-    /// Opens packets; those of which [`is_unknown`] speaks may be others'.
+    /// Opens packets. Those that [`is_unknown`] selects may belong to others.
     pub(crate) fn inbound(&self, packets: &mut [Inbound<'_>], routes: &mut Routes, now: Now) {
         if self.core.inbound(packets, routes, now) {
             self.events.wake();
@@ -66,12 +66,12 @@ impl DeviceTables {
     }
 }
 
-/// The packet devices of a namespace.
+/// The packet cores of a namespace.
 #[derive(Default)]
 pub(crate) struct Cores {
     list: RwLock<Arc<[DeviceTables]>>,
-    /// The number of the thread that reads what comes from the wire: the first core's with inbound states, as packets come in by
-    /// a card, or the stack's.
+    /// The number of the thread that reads what comes from the wire: the first core's with inbound states, as packets
+    /// come in by a card, or the stack's.
     reader: AtomicU8,
 }
 
@@ -98,8 +98,8 @@ impl Cores {
         *list = list.iter().filter(|tables| tables.number != number).cloned().collect();
     }
 
-    /// Chooses the thread that reads what comes from the wire, as states may have come or gone. Returns whether it is another one
-    /// than before; the packet cores' threads are woken then.
+    /// Chooses the thread that reads what comes from the wire, as states may have come or gone. Returns whether it is
+    /// another one than before; the packet cores' threads are woken then.
     pub(crate) fn choose_reader(&self) -> bool {
         let list = self.list.read();
         let reader = list.iter().find(|tables| tables.core.has_inbound()).map_or(0, |tables| tables.number);

@@ -1,36 +1,36 @@
-//! What the path of packets counts beside what the engine does.
+//! Counters of the data path, beside those of the engine.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a data path counts, beside what the engine does.
+/// Counters of a data path, beside those of the engine.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Packets that the kernel took from us for the wire.
+    /// Packets that the kernel accepted for the wire.
     pub(crate) sent: AtomicU64,
     /// Those of them that went past the stack.
     pub(crate) fast_out: AtomicU64,
     /// Packets that came past the stack, and were authentic.
     pub(crate) fast_in: AtomicU64,
-    /// Packets that did not fit into the rings that they come by.
+    /// Packets that did not fit into a ring.
     pub(crate) ring_drops: AtomicU64,
-    /// Packets that it refused.
+    /// Packets that the kernel refused.
     pub(crate) refused: AtomicU64,
-    /// Packets that left in clear because a policy says so.
+    /// Packets that left unencrypted, as policies allow.
     pub(crate) clear: AtomicU64,
     /// Frames of the stack that are no packets.
     pub(crate) malformed: AtomicU64,
     /// Opened packets or superframes that the stack refused.
     pub(crate) refused_in: AtomicU64,
-    /// How often one of several workers waited for the tables.
+    /// The number of times that a worker waited for the tables.
     pub(crate) lock_waits: AtomicU64,
-    /// Packets without a policy that the rules of a daemon before this one protect.
+    /// Packets without a policy that rules of a former daemon cover.
     pub(crate) held: AtomicU64,
 }
 
 impl Counters {
-    /// A line each of a name and a number.
+    /// One line for each, with a name and a number.
     pub(crate) fn describe(&self) -> String {
         let all = [
             ("sent", &self.sent),

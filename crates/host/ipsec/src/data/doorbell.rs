@@ -1,35 +1,35 @@
-//! Whom others wake when they have put something into a ring for it.
+//! Wakes a consumer thread, only if it sleeps.
 
 use sealane_sys::poll::Waker;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
-/// A thread that sleeps now and then.
+/// The doorbell of a thread that reads rings.
 pub(crate) struct Doorbell {
     waker: Arc<Waker>,
     sleeping: AtomicBool,
 }
 
 impl Doorbell {
-    /// One that is awake.
+    /// Makes that of a thread that is awake.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
         Doorbell { waker, sleeping: AtomicBool::new(false) }
     }
 
-    /// It is about to sleep: from now on it is woken. What was put into its rings before this returns it has to look for itself.
+    /// Asks to be woken, as the thread is about to sleep. After this it must look at its rings once more.
     pub(crate) fn arm(&self) {
         self.sleeping.store(true, Relaxed);
         fence(SeqCst);
     }
 
-    /// It is awake.
+    /// Asks them not to wake it any more.
     pub(crate) fn disarm(&self) {
         self.sleeping.store(false, Relaxed);
     }
 
-    /// Wakes it where it sleeps. What was put into its ring is seen by a thread that is about to sleep, or that it sleeps is seen
-    /// here.
+    /// Wakes the thread if it sleeps. Either a thread that is about to sleep sees the new entry, or this sees that it
+    /// sleeps.
     pub(crate) fn tell(&self) {
         fence(SeqCst);
         if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
@@ -37,12 +37,12 @@ impl Doorbell {
         }
     }
 
-    /// Wakes it whatever it does.
+    /// Wakes the thread in any case.
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
 
-    /// What it is woken by.
+    /// The thread's waker.
     #[cfg(test)]
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker

@@ -6,22 +6,22 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What comes in for states that are with the kernel's own IPsec: our sockets see it too, and it is none of our business.
+/// The inbound states of the kernel's own IPsec. The daemon's sockets see their packets too, and ignore them.
 #[derive(Default)]
 pub(crate) struct Elsewhere {
     any: AtomicBool,
-    /// How many states there are of each address and SPI: marks and protocols may tell them apart.
+    /// The number of states with each address and SPI, which may differ by mark or protocol.
     known: Mutex<HashMap<(IpAddr, u32), u32>>,
 }
 
 impl Elsewhere {
-    /// A state of the kernel's: packets to an address with an SPI are its own.
+    /// Adds a state of the kernel's.
     pub(crate) fn add(&self, to: IpAddr, spi: u32) {
         *self.known.lock().entry((to, spi)).or_default() += 1;
         self.any.store(true, Ordering::Release);
     }
 
-    /// A state of the kernel's with them is there no more.
+    /// Removes a state of the kernel's.
     pub(crate) fn remove(&self, to: IpAddr, spi: u32) {
         let mut known = self.known.lock();
         if let Entry::Occupied(mut states) = known.entry((to, spi)) {
@@ -38,7 +38,7 @@ impl Elsewhere {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether a packet of ESP is the kernel's.
+    /// Whether a packet of ESP belongs to the kernel.
     pub(crate) fn has(&self, packet: &[u8]) -> bool {
         if !self.any() {
             return false;
@@ -56,7 +56,7 @@ impl Elsewhere {
         to.is_some_and(|(to, at)| self.has_payload(to, packet.get(at..).unwrap_or_default()))
     }
 
-    /// Whether a packet of ESP to an address is the kernel's, by what lies behind its headers.
+    /// Whether a packet of ESP to an address belongs to the kernel, by its payload without outer headers.
     pub(crate) fn has_payload(&self, to: IpAddr, esp: &[u8]) -> bool {
         let known = |spi: &[u8; 4]| self.known.lock().contains_key(&(to, u32::from_be_bytes(*spi)));
         self.any() && esp.first_chunk().is_some_and(known)

@@ -1,8 +1,9 @@
 //! Bursts of a worker that are with a crypto offload core, and those that wait behind them.
 //!
-//! A burst that a core is to compute leaves the worker between its first and its last phase. The worker fills others meanwhile,
-//! as many as the core's queue takes: then it does not read on, and what comes waits in the kernel. In each direction bursts are ended
-//! in the order in which they were begun, those that needed no core too, so that no flow is reordered.
+//! A burst that a core is to compute leaves the worker between its first and its last phase. The worker fills others
+//! meanwhile, as many as the core's queue takes: then it does not read on, and what comes waits in the kernel. In each
+//! direction bursts are ended in the order in which they were begun, those that needed no core too, so that no flow is
+//! reordered.
 
 use super::sockets::SocketId;
 use arrayvec::ArrayVec;
@@ -26,7 +27,7 @@ pub(crate) const ARENA_LEN: usize = 512 << 10;
 /// The most bursts that a worker may have begun: as many as a queue takes, and one to fill.
 const MOST: usize = 5;
 
-/// What the first phase has found out about an outbound packet.
+/// The results of the first phase for an outbound packet.
 #[derive(Clone, Copy)]
 struct OutboundState {
     sa: SaId,
@@ -35,7 +36,7 @@ struct OutboundState {
     inner_mtu: u32,
 }
 
-/// What the first phase has found out about an inbound packet.
+/// The results of the first phase for an inbound packet.
 #[derive(Clone)]
 struct InboundState {
     outer: Option<OuterHeader>,
@@ -47,16 +48,16 @@ struct InboundState {
     flow: Option<EspFlow>,
 }
 
-/// Where an inbound packet was put.
+/// The place of an inbound packet in its burst, and its flow.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Arrival {
-    /// Where its part of the burst's buffer starts.
+    /// The start of its part of the burst's buffer.
     pub(crate) at: usize,
     /// Its flow, if that takes a ring or could.
     pub(crate) flow: Option<EspFlow>,
 }
 
-/// Where packets came from.
+/// The origin of inbound packets.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     /// A socket.
@@ -71,7 +72,7 @@ enum States {
     In(ArrayVec<InboundState, BURST>, Origin),
 }
 
-/// Where a burst is.
+/// The whereabouts of a burst.
 enum At {
     /// With a core.
     Device(i32),
@@ -91,9 +92,9 @@ struct Flight {
 pub(crate) enum Completed {
     /// It leaves.
     Out(OutboundDone),
-    /// It came in, from there.
+    /// It came in from this origin.
     In(InboundDone, Origin),
-    /// A core took it with it: why each of its packets is dropped.
+    /// It went away with its core: the reasons for which its packets are dropped.
     Lost(ArrayVec<DropReason, BURST>),
 }
 
@@ -148,7 +149,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Of outbound packets, which lie one behind another.
+    /// Describes outbound packets, which lie one behind another.
     pub(crate) fn outbound(packets: &[Outbound<'_>]) -> Self {
         let mut at = 0;
         let slots = packets.iter().map(|out| {
@@ -165,14 +166,14 @@ impl Begun {
         Begun { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
     }
 
-    /// Of inbound packets in the burst's buffer.
+    /// Describes inbound packets in the burst's buffer.
     pub(crate) fn inbound(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
         let slots = packets.iter().zip(arrivals).map(|(inbound, arrival)| Slot::new(arrival.at, &inbound.packet));
         Begun { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
     }
 
-    /// The same of packets that lie elsewhere: they are copied into the burst, each as far into its part as it was. `None` where
-    /// they do not fit.
+    /// Describes inbound packets that lie elsewhere, and copies them into the burst, each with the room in front that
+    /// it had. `None` if they do not fit.
     pub(crate) fn copied(
         packets: &[Inbound<'_>],
         arrivals: &[Arrival],
@@ -208,7 +209,7 @@ pub(crate) struct InFlight {
     queues: Vec<(i32, Box<dyn Queue>)>,
     /// Outbound ones, and inbound ones.
     both: [VecDeque<Flight>; 2],
-    /// Whether it was counted that there is no room.
+    /// Whether the current lack of room has been counted.
     told_full: bool,
     waker: Arc<Waker>,
     keys: Keys,
@@ -221,7 +222,7 @@ impl InFlight {
         InFlight { idle, made: 0, queues: Vec::new(), both, told_full: false, waker, keys: Keys::default() }
     }
 
-    /// Whether another burst may be begun. Counts when not, once for each time.
+    /// Whether another burst may be begun. Each lack of room is counted once.
     pub(crate) fn has_room(&mut self) -> bool {
         let free = (!self.idle.is_empty() || self.made < MOST) && self.queues.iter().all(|(_, queue)| queue.room() > 0);
         if !free && !self.told_full {
@@ -264,11 +265,11 @@ impl InFlight {
         self.both[index(dir)].push_back(Flight { at: At::Here(burst), states: begun.states });
     }
 
-    /// Hands a burst to the core that has the state of its first job that is for one, or computes it here where there is none.
-    /// Where the core does not work its jobs stay failures.
+    /// Hands a burst to the core that has the state of its first job that is for one, or computes it here where there
+    /// is none. If the core does not work its jobs stay failures.
     ///
-    /// The engine must not have been unlocked since the first phase: a state that is deleted afterwards is still there for what
-    /// has been handed over, and for nothing later.
+    /// The engine must not have been unlocked since the first phase: a state that is deleted afterwards is still there
+    /// for what has been handed over, and for nothing later.
     pub(crate) fn submit(
         &mut self,
         mut burst: Box<CryptoBurst>,
@@ -356,7 +357,8 @@ impl InFlight {
         })
     }
 
-    /// Whether there are bursts to wait for. From now on they wake the worker; what was done before is to be looked for once more.
+    /// Whether there are bursts to wait for. From now on they wake the worker; what was done before is to be looked for
+    /// once more.
     pub(crate) fn arm(&mut self) -> bool {
         let away = self.both.iter().any(|list| !list.is_empty());
         if away {

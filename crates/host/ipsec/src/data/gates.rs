@@ -7,14 +7,14 @@ use sealane_sys::tun::Tun;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where what has come through states with an interface id comes out.
+/// The device by which packets opened by states with an interface id go up to the stack.
 pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) if_id: u32,
     pub(crate) to: Mutex<(Tun, Unfinished)>,
 }
 
-/// Those of all interfaces of a namespace.
+/// The gates of all xfrm interfaces of a namespace.
 #[derive(Default)]
 pub(crate) struct Gates {
     list: RwLock<Vec<Arc<Gate>>>,
@@ -22,12 +22,12 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// Whether there are any. Who is wrong about it for a burst only holds tables longer.
+    /// Whether there are any. A stale answer only makes a worker hold the tables longer for one burst.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Makes these the ones that there are.
+    /// Replaces them by these.
     pub(crate) fn set(&self, gates: Vec<Arc<Gate>>) {
         let mut list = self.list.write();
         self.any.store(!gates.is_empty(), Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Gates {
         self.list.read().iter().map(|gate| gate.if_id).collect()
     }
 
-    /// Gives opened packets of interfaces to the stack; how many it did not take, or are of none.
+    /// Gives opened packets of interfaces to the stack. Returns how many it did not take, or have no interface.
     pub(crate) fn deliver(&self, packets: &[Inbound<'_>]) -> u64 {
         let list = self.list.read();
         let opened = |packet: &&Inbound<'_>| matches!(packet.status, Ok(Opened::Packet { .. })) && packet.if_id != 0;
@@ -56,7 +56,7 @@ impl Gates {
             for packet in all().filter(|packet| packet.if_id == gate.if_id) {
                 lost += u64::from(joins.push(packet.packet.bytes(), tun).is_err());
             }
-            // Several threads have packets for it: none knows what comes next.
+            // Several threads have packets for it, so none knows whether more follow.
             lost += u64::from(joins.finish(false, tun).is_err());
         }
         lost

@@ -12,7 +12,7 @@ use sealane_sys::nft::ingress::EspFlow;
 use std::io;
 
 impl Worker {
-    /// Opens a burst of what a socket has and gives it to the stack. Returns whether there may be more.
+    /// Opens a burst of a socket and gives it to the stack. Returns whether there may be more.
     ///
     /// # Errors
     /// The socket's.
@@ -87,7 +87,8 @@ impl Worker {
         }
     }
 
-    /// Gives to the stack the superframe that grows, unless bursts that may continue it are with a core: the last of those does it.
+    /// Gives to the stack the superframe that grows, unless bursts that may continue it are with a core: the last of
+    /// those does it.
     pub(crate) fn settle(&mut self) {
         if self.flights.is_empty(Direction::Decrypt) {
             self.stack.flush(&self.shared);

@@ -1,7 +1,8 @@
 //! Opened packets on their way into the TUN device: segments that follow one another go in together (GRO).
 //!
-//! A superframe may begin in one burst and end in a later one, as the sender's superframes are not those of its tunnel: one may
-//! be kept while more is at hand. Each that goes in costs the stack the same, wakes the reader and is acknowledged.
+//! A superframe may begin in one burst and end in a later one, as the sender's superframes are not those of its tunnel,
+//! so the last one may stay open while more packets are at hand. Each that goes in costs the stack the same, wakes the
+//! reader and is acknowledged.
 
 use super::counters::Counters;
 use arrayvec::ArrayVec;
@@ -17,12 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Connections whose superframes grow at a time, as in the kernel (`MAX_GRO_SKBS`).
 const MAX_OPEN: usize = 8;
 
-/// Where packets go: the TUN device.
+/// Takes packets for the stack: the TUN device.
 pub(crate) trait Sink {
     /// Takes a packet: its headers, then the pieces of its payload.
     ///
     /// # Errors
-    /// The stack's, which has not got it then.
+    /// The stack's; the packet is lost.
     fn give<'a>(&mut self, headers: Headers<'a>, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()>;
 }
 
@@ -35,21 +36,21 @@ impl Sink for Tun {
 /// A superframe in the making.
 struct Open<'p> {
     join: Join,
-    /// Payload that bursts before this one had, in bytes: the first of what is [`Unfinished`].
+    /// Payload from earlier bursts in bytes, which lies in [`Unfinished`].
     kept: usize,
     payloads: ArrayVec<&'p [u8], BURST>,
 }
 
-/// A superframe of bursts before.
+/// A superframe that earlier bursts began.
 pub(crate) struct Unfinished {
     join: Option<Join>,
     payload: Box<[u8]>,
-    /// How much of it there is.
+    /// Length of the payload in bytes.
     len: usize,
 }
 
 impl Unfinished {
-    /// Nothing yet.
+    /// Starts without one.
     pub(crate) fn new() -> Self {
         Unfinished { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
     }
@@ -77,18 +78,18 @@ pub(crate) struct Joins<'k, 'p> {
 }
 
 impl<'k, 'p> Joins<'k, 'p> {
-    /// Those of a burst, the first of which may have begun before.
+    /// Starts a burst. The first superframe may be one that earlier bursts began.
     pub(crate) fn new(before: &'k mut Unfinished) -> Self {
         let begun = before.join.take().map(|join| Open { join, kept: before.len, payloads: ArrayVec::new() });
         Joins { before, open: begun.into_iter().collect() }
     }
 
-    /// Takes a packet, and gives to the stack what is complete by that.
+    /// Takes a packet, and gives superframes to the stack that are complete now.
     ///
     /// # Errors
-    /// The stack's, which has lost something then.
+    /// The stack's; packets are lost.
     pub(crate) fn push(&mut self, packet: &'p [u8], tun: &mut impl Sink) -> io::Result<()> {
-        // Whoever sealed it need not have made its checksum; once joined, nobody looks at that any more.
+        // The peer may have sealed a wrong checksum, which nobody would check any more once the segment is joined.
         let Ok(segment) = Segment::parse(packet) else { return alone(packet, tun) };
         let at = segment.layout();
         let good = at.payload_len() > 0 && tcp_checksum_ok(packet, at);
@@ -116,7 +117,8 @@ impl<'k, 'p> Joins<'k, 'p> {
         done.and(alone(packet, tun))
     }
 
-    /// Gives the rest to the stack; the one begun last only if nothing is about to follow, or this burst had nothing of it.
+    /// Gives the rest to the stack. The superframe begun last stays open if more is about to follow and this burst had
+    /// a part of it.
     ///
     /// # Errors
     /// The stack's.

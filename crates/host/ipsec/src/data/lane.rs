@@ -1,17 +1,17 @@
-//! Several workers of one stack: each reads a queue of the TUN device, and hands what goes through another's states over to that
-//! one.
+//! The exchange between several workers of one stack: each reads a queue of the TUN device, and hands frames that go
+//! through another worker's states over to that worker.
 //!
 //! ```text
-//!  queue 0 ─▶ worker 0: whose? ─ own ─▶ cut, seal, send
+//!  queue 0 ─▶ worker 0: owner? ─ own ─▶ cut, seal, send
 //!                  │  ▲
 //!               ring  ring      parcels of frames, superframes whole, in the order of their queue
 //!                  ▼  │
-//!  queue 1 ─▶ worker 1: whose? ─ own ─▶ cut, seal, send
+//!  queue 1 ─▶ worker 1: owner? ─ own ─▶ cut, seal, send
 //! ```
 //!
-//! So the packets of one state get their numbers and leave in one order, and windows of replay may be as small as they like. A
-//! ring has one producer and one consumer. When it is full its producer reads no more of its queue, which fills up then as any
-//! device's does, and goes on with what others hand over to it: nobody waits for anybody.
+//! So the packets of one state get their sequence numbers in the order in which they leave, and replay windows may be
+//! small. A ring has one producer and one consumer. When it is full its producer stops reading its queue, which then
+//! fills up as any device's does, and goes on with parcels from other workers: no worker waits for another.
 
 use crate::data::doorbell::Doorbell;
 use arrayvec::ArrayVec;
@@ -26,20 +26,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-/// Frames of one parcel at most.
+/// The most frames of one parcel.
 pub(crate) const FRAMES: usize = 32;
-/// Parcels that may be under way from one worker to all others, of 128 KB each.
+/// The most parcels under way from one worker to all others together, of 128 KB each.
 const DEPTH: usize = 64;
-/// The least from one to another.
+/// The least room for parcels from one worker to another.
 const LEAST: usize = 4;
 
-/// Frames of the TUN device.
+/// A buffer with frames of the TUN device.
 pub(crate) struct Parcel {
     buffer: Box<[u8]>,
     frames: ArrayVec<(Range<usize>, Offload), FRAMES>,
-    /// How many of them have been taken.
+    /// The number of frames that have been taken.
     taken: usize,
-    /// Whose queue they came by, which is their CPU.
+    /// The worker that read them, which stands for their CPU.
     cpu: u32,
 }
 
@@ -82,7 +82,7 @@ impl Parcel {
     }
 }
 
-/// What a worker has counted.
+/// Counters of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounts {
     /// Frames that it read from its queue.
@@ -91,21 +91,21 @@ pub(crate) struct WorkerCounts {
     pub(crate) handed_over: AtomicU64,
     /// Frames that others handed over to it.
     pub(crate) taken_over: AtomicU64,
-    /// How often it had to wait with what it was to hand over.
+    /// The number of times that a ring was full.
     pub(crate) full: AtomicU64,
 }
 
-/// A worker's way to another one.
+/// A worker's end of the rings to another one.
 struct ToWorker {
     to: Producer<Box<Parcel>>,
-    /// Empty ones.
+    /// Empty parcels on their way back.
     back: Consumer<Box<Parcel>>,
     doorbell: Arc<Doorbell>,
     /// Whether it waits for room.
     waits: Arc<AtomicBool>,
 }
 
-/// A worker's way from another one.
+/// A worker's end of the rings from another one.
 struct FromWorker {
     from: Consumer<Box<Parcel>>,
     back: Producer<Box<Parcel>>,
@@ -113,22 +113,22 @@ struct FromWorker {
     waits: Arc<AtomicBool>,
 }
 
-/// What one of several workers has to do with the others.
+/// The rings between one of several workers and the others.
 pub(crate) struct Lane {
     index: u32,
     of: u32,
     doorbell: Arc<Doorbell>,
     there: Vec<Option<ToWorker>>,
     here: Vec<FromWorker>,
-    /// Whom it is to take from next.
+    /// The ring that was read last: rings have turns.
     next: usize,
-    /// What rings had no room for. Nothing is read from the queue meanwhile.
+    /// Parcels that rings had no room for. Nothing is read from the queue meanwhile.
     parked: ArrayVec<(u32, Box<Parcel>), { MAX_WORKERS as usize }>,
     counts: Arc<WorkerCounts>,
 }
 
 impl Lane {
-    /// Those of all workers of a stack, which are woken by `wakers`.
+    /// Connects all workers of a stack.
     pub(crate) fn all(workers: &[(Arc<Waker>, Arc<WorkerCounts>)]) -> Vec<Lane> {
         let new = |(index, (waker, counts)): (u32, &(Arc<Waker>, Arc<WorkerCounts>))| Lane {
             index,
@@ -160,12 +160,12 @@ impl Lane {
         lanes
     }
 
-    /// Which worker.
+    /// The index of the worker.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub(crate) fn of(&self) -> u32 {
         self.of
     }
@@ -180,7 +180,7 @@ impl Lane {
             self.next = (self.next + 1) % self.here.len();
             let here = &mut self.here[self.next];
             let Ok(full) = here.from.pop() else { continue };
-            // Where there are too many of them already it may go.
+            // If the ring has enough empty parcels, this one is dropped.
             let _ = here.back.push(core::mem::replace(parcel, full));
             fence(SeqCst);
             if here.waits.load(Relaxed) && here.waits.swap(false, AcqRel) {
@@ -192,7 +192,7 @@ impl Lane {
         false
     }
 
-    /// An empty parcel, of those that came back or a new one: no more are made than rings have room for.
+    /// Takes an empty parcel: one that came back, or a new one. No more are made than rings have room for.
     fn empty(&mut self) -> Box<Parcel> {
         let back = self.there.iter_mut().flatten().find_map(|there| there.back.pop().ok());
         let mut parcel = back.unwrap_or_else(|| Box::new(Parcel::new(2 * FRAME_LEN)));
@@ -200,7 +200,7 @@ impl Lane {
         parcel
     }
 
-    /// Hands a parcel over; back where there is no room.
+    /// Hands a parcel over, or returns it when there is no room.
     fn push(&mut self, to: u32, parcel: Box<Parcel>) -> Result<(), Box<Parcel>> {
         let Some(there) = self.there.get_mut(to as usize).and_then(Option::as_mut) else { return Ok(()) };
         let frames = parcel.frames.len() as u64;
@@ -223,14 +223,15 @@ impl Lane {
         }
     }
 
-    /// Hands over what waits for room; whether nothing does any more. Otherwise the worker is woken for it.
+    /// Hands over parcels that wait for room. Returns whether none waits any more; otherwise the worker is woken when
+    /// there is room.
     fn post_parked(&mut self) -> bool {
         for (to, parcel) in core::mem::take(&mut self.parked) {
             let waits = self.there.get(to as usize).and_then(Option::as_ref).map(|there| there.waits.clone());
             let Err(parcel) = self.push(to, parcel) else { continue };
             waits.inspect(|waits| waits.store(true, Relaxed));
             fence(SeqCst);
-            // Room that came before it was said is not told.
+            // Room that came before `waits` was set wakes nobody.
             if let Err(parcel) = self.push(to, parcel) {
                 self.parked.push((to, parcel));
             }
@@ -238,7 +239,8 @@ impl Lane {
         self.parked.is_empty()
     }
 
-    /// Hands over what is others', and leaves the rest, in its order. `owners` has a worker for each frame.
+    /// Hands over the frames of other workers, and leaves the rest in its order. `owners` names a worker for each
+    /// frame.
     fn sort(&mut self, parcel: &mut Box<Parcel>, owners: &[u32]) {
         let mine = self.index;
         if owners.iter().all(|owner| *owner == mine) {
@@ -262,7 +264,7 @@ impl Lane {
     }
 }
 
-/// What a worker takes frames from: its queue, and what others hand over.
+/// The source of a worker's frames: its queue of the TUN device, and parcels of other workers.
 pub(crate) struct Intake {
     parcel: Box<Parcel>,
     lane: Option<Lane>,
@@ -270,24 +272,24 @@ pub(crate) struct Intake {
     queue: bool,
 }
 
-/// What is next.
+/// The next frame of an [`Intake`].
 pub(crate) enum Next {
-    /// A frame: where its packet lies in [`Intake::buffer`], and what is left to do for it.
+    /// A frame: the place of its packet in [`Intake::buffer`], and the work that the stack left to the device.
     Frame(Range<usize>, Offload),
-    /// One of another CPU than those before it.
+    /// A frame of another CPU than those before it.
     Other,
     /// Nothing.
     Nothing,
 }
 
 impl Intake {
-    /// That of a worker, one of several if it has a lane.
+    /// Makes that of a worker; it is one of several if it has a lane.
     pub(crate) fn new(lane: Option<Lane>) -> Self {
         let len = if lane.is_some() { 2 * FRAME_LEN } else { FRAME_LEN };
         Intake { parcel: Box::new(Parcel::new(len)), lane, queue: false }
     }
 
-    /// Where frames lie.
+    /// The buffer with the frames.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         &mut self.parcel.buffer
     }
@@ -307,20 +309,21 @@ impl Intake {
         self.lane.as_ref().is_some_and(|lane| !lane.parked.is_empty())
     }
 
-    /// The worker is about to wait: from now on it is woken when others hand something over. Whether they have already.
+    /// Asks other workers to wake this one from now on, as it is about to wait. Returns whether they have handed
+    /// something over already.
     pub(crate) fn arm(&self) -> bool {
         let Some(lane) = &self.lane else { return false };
         lane.doorbell.arm();
         lane.has_mail()
     }
 
-    /// It is awake.
+    /// Asks them not to wake it any more.
     pub(crate) fn disarm(&self) {
         self.lane.iter().for_each(|lane| lane.doorbell.disarm());
     }
 
-    /// The next frame. `begun` is the CPU of those before it, if it is to have the same one; `owners` says which worker has each of
-    /// them.
+    /// Takes the next frame. `begun` is the CPU of those before it, if it must have the same one; `owners` names the
+    /// worker of each frame.
     ///
     /// # Errors
     /// The TUN device's.

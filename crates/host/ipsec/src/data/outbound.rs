@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Worker {
-    /// Seals and sends a burst of what the stack has. Returns whether there may be more.
+    /// Seals and sends a burst of the stack's packets. Returns whether there may be more.
     ///
     /// # Errors
     /// The TUN device's, which is gone then.
@@ -31,7 +31,8 @@ impl Worker {
             return Ok(more);
         }
         let mut jobs = Jobs::new();
-        // Looked at before the policies: when the rules of a former daemon go, new policies may have come after our look at them.
+        // Looked at before the policies: when the rules of a former daemon go, new policies may have come after our
+        // look at them.
         let is_leftover = shared.is_leftover();
         let begun = tables.outbound(shared, cpu, &runs, &mut packets, &mut jobs);
         if is_leftover {

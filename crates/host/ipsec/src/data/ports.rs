@@ -1,5 +1,5 @@
-//! The UDP sockets of a thread: those of port 4500, which are opened at the start, and those of other ports, which are opened by the
-//! first thread that sends by them and are closed when no state has them any more.
+//! The UDP sockets of a thread: those of port 4500, which are opened at the start, and those of other ports, which are
+//! opened by the first thread that sends by them and are closed when no state has them any more.
 
 use super::shared::Shared;
 use super::sockets::{Lent, Port};
@@ -7,14 +7,14 @@ use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many states are looked at while the engine is locked.
+/// The states that are looked at while the engine is locked once.
 const LOOKS: usize = 4096;
 
 /// The UDP sockets of one thread.
 pub(crate) struct Ports {
     /// Those that it reads: of port 4500 first, then of others.
     own: Vec<Arc<UdpEsp>>,
-    /// How many of them are of port 4500. All threads have those; one of them reads them.
+    /// The number of sockets of port 4500. All threads have those; one of them reads them.
     common: usize,
     /// Sockets of other ports that other workers opened and read.
     lent: Lent,
@@ -41,7 +41,7 @@ impl Ports {
         &self.own
     }
 
-    /// How many of them are of port 4500, which come first.
+    /// The number of sockets of port 4500, which come first.
     pub(crate) fn common(&self) -> usize {
         self.common
     }
@@ -119,7 +119,7 @@ mod tests {
                     ports.socket(shared, (false, port)).is_some()
                 };
                 assert_eq!([5000, 5001, 5002, 5003, 5001].map(|port| has(port, most)), [true, true, true, false, true]);
-                // What another worker has it can have, as long as that has it.
+                // It shares another worker's socket, as long as that has it.
                 let other = Arc::new(UdpEsp::open(false, 5004, 0)?);
                 shared.ports.lock().push(((false, 5004), Arc::downgrade(&other)));
                 assert_eq!([5004, 5005, 5004].map(|port| has(port, most)), [true, false, true]);
@@ -159,7 +159,7 @@ mod tests {
                 assert!(UdpSocket::bind("0.0.0.0:5002").is_err(), "somebody is sending by it");
                 drop(held);
                 drop(UdpSocket::bind("0.0.0.0:5002")?);
-                // It is opened again for who needs it.
+                // It is opened again when it is needed.
                 ports.socket(shared, (false, 5002)).expect("a socket");
                 assert_eq!((ports.own.len(), ports.lent.len()), (5, 0));
                 Ok(())

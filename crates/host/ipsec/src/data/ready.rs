@@ -1,4 +1,4 @@
-//! Descriptors to wait for, each registered with what it stands for.
+//! Descriptors to wait for, each registered with the source that it stands for.
 
 use arrayvec::ArrayVec;
 use sealane_sys::poll::ready;
@@ -25,7 +25,8 @@ impl<'f, S, const N: usize> PollTable<'f, S, N> {
         }
     }
 
-    /// Waits at most this long until one of them can be read. Returns those that can, in the order in which they were registered.
+    /// Waits at most this long until one of them can be read. Returns those that can, in the order in which they were
+    /// registered.
     pub(crate) fn wait(self, timeout: Duration) -> ArrayVec<S, N> {
         let readable = ready::<N>(self.fds.into_iter(), timeout);
         self.sources.into_iter().zip(readable).filter_map(|(source, readable)| readable.then_some(source)).collect()

@@ -1,5 +1,5 @@
-//! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from sockets. Packets of
-//! rings are read in [`crate::bypass::fast_in`].
+//! The receiving end of a worker: frames of the stack from the queue of its TUN device, datagrams of the wire from
+//! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
 use super::flight::Arrival;
 use super::lane::{Intake, Lane, Next, Parcel};
@@ -25,7 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The most descriptors that a worker waits for: those of a packet core, which reads what all workers of a stack do otherwise, and some.
+/// The most descriptors that a worker waits for: those of a packet core, which reads what all workers of a stack do
+/// otherwise, and some.
 pub(crate) const FDS: usize = 128;
 /// Room for an outbound packet at least: short ones may be padded.
 const LEAST: usize = 1536;
@@ -37,7 +38,8 @@ const READ_LEN: usize = 65_536;
 const ALIGN: usize = 64;
 const ESP: u8 = 50;
 
-/// The most UDP sockets that a thread with so many raw ones can wait for, beside its waker, its queue, addresses and rings.
+/// The most UDP sockets that a thread with so many raw ones can wait for, beside its waker, its queue, addresses and
+/// rings.
 pub(crate) fn most_udp(raw: usize) -> usize {
     FDS.saturating_sub(3 + MAX_DEVICES + raw)
 }
@@ -57,7 +59,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Reads a queue of a TUN device, parcels of the other workers by `lane`, and raw sockets; and rings, if there are any.
+    /// Reads a queue of a TUN device, parcels of the other workers by `lane`, and raw sockets; and rings, if there are
+    /// any.
     pub(crate) fn new(tun: Tun, lane: Option<Lane>, raw: Vec<Arc<RawEsp>>, fast: Option<FastIn>) -> Self {
         let (received, intake) = (vec![0; READ_LEN].into(), Intake::new(lane));
         Receiver { tun, intake, cutting: None, raw, received, pending: None, fast }
@@ -73,7 +76,7 @@ impl Receiver {
         (!self.intake.is_held()).then(|| self.tun.as_fd())
     }
 
-    /// What other workers have handed over, and what waits to be handed over to them.
+    /// Parcels of other workers, and parcels that wait to be handed over to them.
     pub(crate) fn intake(&self) -> &Intake {
         &self.intake
     }
@@ -88,8 +91,8 @@ impl Receiver {
         self.pending.map(|(socket, ..)| socket)
     }
 
-    /// Fills a burst with packets of the stack, cut to their length. `runs` says which of them, one behind another, are of one frame.
-    /// Returns the CPU of their queue, and whether there may be more.
+    /// Fills a burst with packets of the stack, cut to their length. `runs` says which of them, one behind another, are
+    /// of one frame. Returns the CPU of their queue, and whether there may be more.
     ///
     /// # Errors
     /// The TUN device's, which is gone then.
@@ -142,7 +145,7 @@ impl Receiver {
             let (slot, others) = core::mem::take(&mut rest).split_at_mut(need);
             rest = others;
             if packets.is_empty() {
-                // What is more would leave as a superframe of its own, a small one.
+                // Further packets would leave as a small superframe of their own.
                 most = superframe(len).clamp(1, BURST);
             }
             cutter.next(&intake.buffer()[range.clone()], &mut slot[HEADROOM..HEADROOM + len]);
@@ -157,11 +160,12 @@ impl Receiver {
         Ok((cpu, more))
     }
 
-    /// Fills a burst with packets of a socket, and returns whether there may be more. What was read before from another socket has to
-    /// be taken up first.
+    /// Fills a burst with packets of a socket, and returns whether there may be more. Pending datagrams of another
+    /// socket go first.
     ///
-    /// They are opened where they were received: a superframe of UDP is cut into the datagrams that it has, without headers. Where
-    /// there are states that write a header in front of what they open, its datagrams are copied, with room between them.
+    /// They are opened where they were received: a superframe of UDP is cut into the datagrams that it has, without
+    /// headers. Where there are states that write a header in front of what they open, its datagrams are copied, with
+    /// room between them.
     ///
     /// # Errors
     /// The socket's.
@@ -215,7 +219,8 @@ impl Receiver {
                     read.len.div_ceil(read.segment)
                 }
             };
-            // The next superframe is probably as long. Cut in two by the end of this burst it would go up as two.
+            // The next superframe is probably as long. If this burst had room for a part of it only, it would go up to
+            // the stack as two.
             if packets.len() + count > BURST {
                 break;
             }
@@ -223,8 +228,8 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Cuts a superframe of UDP into its datagrams where it lies, at [`ROOM`] in `part`, which begins at `at` of the burst's buffer. Those
-    /// that the burst has no room for are copied, and wait for the next one.
+    /// Cuts a superframe of UDP into its datagrams where it lies, at [`ROOM`] in `part`, which begins at `at` of the
+    /// burst's buffer. Those that the burst has no room for are copied, and wait for the next one.
     fn cut<'b>(
         &mut self,
         shared: &Shared,

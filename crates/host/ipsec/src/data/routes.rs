@@ -1,4 +1,4 @@
-//! What a thread of a data path knows of the kernel's routes: this host's addresses, paths, narrow ones.
+//! A thread's cache of the kernel's routes: this host's addresses, paths and their MTUs.
 
 use parking_lot::Mutex;
 use sealane_engine_xfrm::data::Paths;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What the kernel's routes say, as far as it is remembered.
+/// Answers of the kernel about routes.
 pub(crate) struct Routes {
     table: PathTable,
     locals: Locals,
@@ -20,7 +20,7 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Nothing known yet. Where the kernel is to be told of narrow paths, `narrow` is who does it.
+    /// Starts empty. `narrow` tells the kernel about narrow paths, if it is to be told.
     ///
     /// # Errors
     /// The kernel's.
@@ -28,28 +28,28 @@ impl Routes {
         Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
     }
 
-    /// What becomes readable when addresses change.
+    /// The descriptor that becomes readable when addresses change.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.locals.as_fd()
     }
 
-    /// What the kernel says of them.
+    /// The addresses of this host.
     pub(crate) fn locals(&mut self) -> &mut Locals {
         &mut self.locals
     }
 
-    /// Another burst begins.
+    /// Reads the clock, as another burst begins.
     pub(crate) fn tick(&mut self) -> Instant {
         self.now = Instant::now();
         self.now
     }
 
-    /// When the burst at hand began.
+    /// The time at which the current burst began.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
-    /// Forgets some narrow paths that are old; whether there are no more of them.
+    /// Forgets some old narrow paths. Returns whether none are left.
     pub(crate) fn tidy(&mut self) -> bool {
         self.narrow.as_ref().is_none_or(|narrow| narrow.lock().tidy(self.now))
     }
@@ -69,17 +69,17 @@ impl Routes {
         self.table.to(to, self.now)
     }
 
-    /// A sender was told that its packets to an address may have `mtu` bytes; `narrow`: the kernel is to cut those that do not
-    /// heed it.
+    /// Notes that a sender was told the MTU of its packets to an address. With `narrow` the kernel is to cut packets
+    /// that ignore it.
     pub(crate) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
         self.table.tell(to, mtu, self.now);
         let Some(to_tell) = self.narrow.as_ref().filter(|_| narrow) else { return };
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };
-        // Without it the sender is told again.
+        // If this fails the sender is told again.
         let _ = to_tell.lock().set(to, mtu.max(least), self.now);
     }
 
-    /// What was said about an address is not so any more.
+    /// Forgets an outdated path to an address.
     pub(crate) fn forget(&mut self, to: IpAddr) {
         self.table.forget(to);
     }

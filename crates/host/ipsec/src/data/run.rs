@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(1);
 /// The interval at which old entries and unused sockets are looked for.
 const TIDY: Duration = Duration::from_secs(60);
-/// How long packets are given that are expected. A tunnel with so many packets has so much latency anyway.
+/// The sleep while more packets are expected. A tunnel with so many packets has this much latency anyway.
 const NAP: Duration = Duration::from_micros(80);
-/// Bursts of a socket before others have their turn.
+/// The most bursts of a socket before others have their turn.
 const TURN: usize = 4;
 
 /// A descriptor that a worker waits for.
@@ -49,12 +49,12 @@ struct Ongoing {
     socket: Option<SocketId>,
 }
 
-/// When things were last done that are done from time to time.
+/// The times of the last periodic work.
 struct Timers {
     core: Instant,
     routes: Instant,
     ports: Instant,
-    /// There was something to do.
+    /// The last time that there was something to do.
     work: Instant,
 }
 
@@ -70,13 +70,13 @@ impl Worker {
         let mut timers = Timers { core: start, routes: start, ports: start, work: start };
         let mut ongoing = Ongoing::default();
         while !self.post.stop.load(Ordering::Acquire) {
-            // Many packets come one after another: a nap lets them come together, and wakes nobody in between.
+            // Many packets come one after another: during a nap they gather, and nobody is woken in between.
             if ongoing.ringing && ongoing.socket.is_none() && !ongoing.cutting {
                 std::thread::sleep(NAP);
             }
             let completed = self.complete();
             self.tidy(&ongoing, &mut timers);
-            // What a core takes no more of waits in the kernel.
+            // While the core takes no more bursts, packets wait in the kernel.
             let room = self.flights.has_room();
             let wait = self.wait(completed, room, &ongoing, &mut timers);
             let reads = self.tables.reads(&self.shared);
@@ -118,7 +118,7 @@ impl Worker {
         Ok(())
     }
 
-    /// How long it may wait. Where it may, it is woken from now on by those who hand something over.
+    /// The time that it may wait. If it may, other threads wake it from now on when they hand something over.
     fn wait(&mut self, completed: bool, room: bool, ongoing: &Ongoing, timers: &mut Timers) -> Duration {
         let now = self.tables.routes.now();
         let going_on = ongoing.socket.is_some() || ongoing.cutting || ongoing.ringing || self.rx.intake().has_mail();
@@ -142,7 +142,7 @@ impl Worker {
             table.add(Source::Addresses, self.tables.routes.as_fd());
             self.rx.fast.iter().flat_map(FastIn::fds).for_each(|fd| table.add(Source::Ring, fd));
             let ports = self.tx.ports();
-            // The ports that it has alone it reads alone.
+            // Sockets of other ports are always read by the thread that opened them.
             let first = if reads { 0 } else { ports.common() };
             for (i, socket) in ports.own().iter().enumerate().skip(first) {
                 table.add(Source::Socket(SocketId::Udp(i)), socket.as_fd());
@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Closes unused sockets, while nothing says by their place which of them it came from.
+    /// Closes unused sockets, while nothing refers to a socket by its index.
     fn tidy(&mut self, ongoing: &Ongoing, timers: &mut Timers) {
         let now = self.tables.routes.now();
         if self.tx.ports().has_others()
@@ -179,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// Opens what a socket has, as long as others can wait. Returns whether there may be more.
+    /// Opens bursts of one socket until it is another's turn. Returns whether there may be more.
     ///
     /// # Errors
     /// The socket's.

@@ -17,31 +17,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-/// Tells key managers.
+/// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 
-/// What the threads of a namespace share.
+/// The part of a namespace's data path that its threads share.
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
     pub(crate) stop: Arc<AtomicBool>,
-    /// What wakes the stack's workers, and what each of them has counted.
+    /// The waker and the counters of each of the stack's workers.
     pub(crate) workers: Vec<(Arc<Waker>, Arc<WorkerCounts>)>,
     pub(crate) cores: Cores,
     /// States of the kernel's own IPsec.
     pub(crate) elsewhere: Elsewhere,
-    /// Each worker's.
+    /// The sockets of each worker.
     pub(crate) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
     pub(crate) ports: Mutex<Lent>,
-    /// Where packets of xfrm interfaces come out.
+    /// The devices by which packets of xfrm interfaces go up to the stack.
     pub(crate) gates: Gates,
-    /// Wakes the gateway's thread, if there is one, and whether there is.
+    /// Wakes the gateway's first thread, if there is a gateway.
     gateway: Mutex<Option<Arc<Waker>>>,
     has_gateway: AtomicBool,
-    /// Whether rules of a daemon that died are in force: their policies are not known here.
+    /// Whether rules of a daemon that died are in force, whose policies are not known.
     leftover: AtomicBool,
-    /// Whether rules give marks to what leaves through some states.
+    /// Whether rules mark the packets of some states.
     pub(crate) marks: AtomicBool,
     /// Whether no state writes a header in front of what it opens.
     only_tunnels: AtomicBool,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What the threads of a namespace are to share, of which so many are the stack's.
+    /// Makes that of a namespace with so many workers.
     ///
     /// # Errors
     /// The kernel's.
@@ -84,7 +84,7 @@ impl Shared {
         self.xfrm.lock()
     }
 
-    /// The engine, for a worker: that it was another's is counted.
+    /// Locks the engine for a worker, and counts if it had to wait for another.
     pub(crate) fn contended(&self) -> MutexGuard<'_, Xfrm> {
         self.xfrm.try_lock().unwrap_or_else(|| {
             self.counters.lock_waits.fetch_add(1, Ordering::Relaxed);
@@ -97,12 +97,13 @@ impl Shared {
         self.workers.len() > 1
     }
 
-    /// Whether other threads than one have packets for the stack's tables. Who is wrong about it for a burst only holds them longer.
+    /// Whether several threads have packets for the stack's tables. A stale answer only makes a worker hold them longer
+    /// for one burst.
     pub(crate) fn is_contended(&self) -> bool {
         self.has_several() || self.has_gateway.load(Ordering::Relaxed) || self.gates.any()
     }
 
-    /// A gateway's thread is there from now on, which this wakes, or none.
+    /// Sets or removes the waker of the gateway's first thread.
     pub(crate) fn set_gateway(&self, waker: Option<Arc<Waker>>) {
         let mut gateway = self.gateway.lock();
         self.has_gateway.store(waker.is_some(), Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl Shared {
         self.gateway.lock().iter().for_each(|gateway| gateway.wake());
     }
 
-    /// Says whether rules of a daemon before this one are in force.
+    /// Notes whether rules of a former daemon are in force.
     pub(crate) fn set_leftover(&self, leftover: bool) {
         self.leftover.store(leftover, Ordering::Release);
     }
@@ -124,7 +125,7 @@ impl Shared {
         self.only_tunnels.load(Ordering::Relaxed)
     }
 
-    /// Notes which modes there are, as states may have come or gone.
+    /// Notes whether there are states in other modes than tunnel, as states may have come or gone.
     pub(crate) fn note_modes(&self, xfrm: &Xfrm) {
         self.only_tunnels.store(xfrm.sad().has_only_tunnels(), Ordering::Relaxed);
     }
@@ -147,7 +148,7 @@ impl Shared {
         self.choose_reader();
     }
 
-    /// What the path of packets has counted: a line each of a name and a number.
+    /// The counters of the data path, a line each with a name and a number.
     pub(crate) fn describe(&self) -> String {
         let mut text = self.counters.describe();
         for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
@@ -162,13 +163,13 @@ impl Shared {
         text
     }
 
-    /// The time.
+    /// The current time.
     pub(crate) fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_s: wall.as_secs() }
     }
 
-    /// Whether rules of a daemon before this one are in force.
+    /// Whether rules of a former daemon are in force.
     pub(crate) fn is_leftover(&self) -> bool {
         self.leftover.load(Ordering::Acquire)
     }

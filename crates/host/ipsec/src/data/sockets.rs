@@ -14,7 +14,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Those of each of so many workers.
+    /// Opens the sockets of so many workers.
     pub(crate) fn open(exempt: u32, workers: u32) -> io::Result<Vec<Self>> {
         let mut all: Vec<Sockets> = (0..workers).map(|_| Sockets::default()).collect();
         for (v6, protocol) in [(false, 50), (true, 50), (false, 51), (true, 51)] {
@@ -26,7 +26,7 @@ impl Sockets {
             }
         }
         for v6 in [false, true] {
-            // The port of an IKE daemon that shares it not is its own.
+            // If an IKE daemon does not share its port there is none.
             let sockets = UdpEsp::open_all(v6, NAT_T, exempt, workers).unwrap_or_default();
             all.iter_mut().zip(sockets).for_each(|(of, socket)| of.udp.push(Arc::new(socket)));
         }
@@ -40,10 +40,10 @@ impl Sockets {
     }
 }
 
-/// Whether it is one of IPv6, and its number.
+/// Whether it is a port of IPv6, and its number.
 pub(crate) type Port = (bool, u16);
 
-/// Sockets that others read, and close.
+/// Sockets that other workers read, and close.
 pub(crate) type Lent = Vec<(Port, Weak<UdpEsp>)>;
 
 /// One of the sockets that a worker reads.

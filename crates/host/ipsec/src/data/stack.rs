@@ -37,8 +37,8 @@ impl Stack {
         self.tun.try_clone()
     }
 
-    /// Gives opened packets to the stack, and returns whether there were messages of IKE among them. With `more` another burst
-    /// follows at once, which may continue the last superframe.
+    /// Gives opened packets to the stack, and returns whether there were messages of IKE among them. With `more`
+    /// another burst follows at once, which may continue the last superframe.
     pub(crate) fn deliver(&mut self, shared: &Shared, packets: &[Inbound<'_>], more: bool) -> bool {
         let mut joins = Joins::new(&mut self.unfinished);
         let mut lost = 0;
@@ -49,7 +49,7 @@ impl Stack {
                 Ok(Opened::Packet { .. }) => {
                     lost += u64::from(joins.push(packet.packet.bytes(), &mut self.tun).is_err());
                 }
-                // What is shorter than the marker the program cannot tell, and anybody can send it.
+                // The socket filter cannot recognise packets shorter than the marker, and anybody can send them.
                 Ok(Opened::Ike) => ike |= packet.packet.bytes().starts_with(&[0; 4]),
                 _ => {}
             }
@@ -67,8 +67,8 @@ impl Stack {
         self.unfinished.give(&mut self.tun, &shared.counters);
     }
 
-    /// Tells the sender of a packet that it is too big, as if the other end did. With `narrow` the kernel is to cut its packets if
-    /// it does not heed that.
+    /// Tells the sender of a packet that it is too big, as if the other end did. With `narrow` the kernel is to cut its
+    /// packets if it does not heed that.
     pub(crate) fn tell_too_big(&mut self, packet: &[u8], mtu: u32, narrow: bool, routes: &mut Routes) {
         let mut error = [0; icmp::MAX_ERROR_LEN];
         let Ok((_, destination)) = address_pair(packet) else { return };

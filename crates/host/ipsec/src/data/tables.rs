@@ -1,8 +1,9 @@
-//! The tables that a thread looks packets up in: the states and policies of the stack, or those of a packet core, and routes.
+//! The tables that a thread looks packets up in: the states and policies of the stack, or those of a packet core, and
+//! routes.
 //!
-//! Packets that a thread's own tables do not know are looked up in the others. Outbound those are the stack's, which raises the
-//! acquire; inbound those of anybody who has the state. Nothing is sealed in software that a policy gives to a device: the stack's own
-//! tables have its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
+//! Packets that a thread's own tables do not know are looked up in the others. Outbound those are the stack's, which
+//! raises the acquire; inbound those of anybody who has the state. Nothing is sealed in software that a policy gives to
+//! a device: the stack's own tables have its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
 
 use super::cores::DeviceTables;
 use super::routes::Routes;
@@ -30,7 +31,7 @@ pub(crate) enum Scope {
     Device(DeviceTables),
 }
 
-/// The engine, locked, with what its packets brought about still to be told.
+/// The locked engine, with notices still to be sent.
 pub(crate) struct Locked<'s> {
     shared: &'s Shared,
     pub(crate) xfrm: MutexGuard<'s, Xfrm>,
@@ -38,7 +39,7 @@ pub(crate) struct Locked<'s> {
 }
 
 impl Locked<'_> {
-    /// Unlocks it and tells.
+    /// Unlocks it and sends the notices.
     pub(crate) fn tell(self) {
         let Locked { shared, mut xfrm, now } = self;
         let notices = xfrm.told(now);
@@ -54,12 +55,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Those of a thread for this scope.
+    /// Makes the tables of a thread.
     pub(crate) fn new(scope: Scope, routes: Routes) -> Self {
         Tables { scope, routes }
     }
 
-    /// Asks others first from now on.
+    /// Changes the tables that are asked first.
     pub(crate) fn set_scope(&mut self, scope: Scope) {
         self.scope = scope;
     }
@@ -73,7 +74,7 @@ impl Tables {
         }
     }
 
-    /// Does what is due for a packet core at this time, where these are its tables.
+    /// Handles timers of the packet core, if these are its tables.
     pub(crate) fn handle_timeout(&self, shared: &Shared) {
         if let Scope::Device(device) = &self.scope
             && device.core.handle_timeout(shared.now())
@@ -82,8 +83,8 @@ impl Tables {
         }
     }
 
-    /// Seals packets. Where it gives the engine back, still locked, they are merely begun: `jobs` are to be run, by a device, and
-    /// are to be handed over before it is unlocked.
+    /// Seals packets. If it returns the locked engine they are only begun: `jobs` are to be run by a core, and must be
+    /// handed over before the engine is unlocked.
     pub(crate) fn outbound<'s>(
         &mut self,
         shared: &'s Shared,
@@ -106,7 +107,7 @@ impl Tables {
                 Locked { shared, xfrm, now }.tell();
                 return None;
             }
-            // Others have their packets begun meanwhile.
+            // Other threads begin their packets meanwhile.
             let mut keys = Keys::default();
             xfrm.sad().keys(jobs, &mut keys);
             Locked { shared, xfrm, now }.tell();
@@ -133,8 +134,8 @@ impl Tables {
         None
     }
 
-    /// Which of so many threads has each of some packets, by the state that it goes through; those that go through none are the
-    /// asker's, which is number `mine`.
+    /// Finds the thread, of so many, that owns the state of each packet. Packets without a state belong to the calling
+    /// thread, number `mine`.
     pub(crate) fn owners<'p, const N: usize>(
         &mut self,
         shared: &Shared,
@@ -157,7 +158,7 @@ impl Tables {
         owners
     }
 
-    /// Ends what a device has sealed.
+    /// Ends a burst that a core has sealed.
     pub(crate) fn outbound_end(shared: &Shared, packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) {
         let now = shared.now();
         let mut xfrm = shared.xfrm();
@@ -165,7 +166,7 @@ impl Tables {
         Locked { shared: shared, xfrm, now }.tell();
     }
 
-    /// Counts packets that a device took with it.
+    /// Counts packets that went away with a core.
     pub(crate) fn lost(shared: &Shared, reasons: &[DropReason]) {
         let now = shared.now();
         let mut xfrm = shared.xfrm();
@@ -173,7 +174,7 @@ impl Tables {
         reasons.iter().for_each(|reason| tables.stat.dropped(*reason));
     }
 
-    /// Opens packets. Where it gives the engine back, still locked, they are merely begun, as with [`Self::outbound`].
+    /// Opens packets. If it returns the locked engine they are only begun, as with [`Self::outbound`].
     pub(crate) fn inbound<'s>(
         &mut self,
         shared: &'s Shared,
@@ -209,7 +210,7 @@ impl Tables {
         None
     }
 
-    /// Ends what a device has opened.
+    /// Ends a burst that a core has opened.
     pub(crate) fn inbound_end(&mut self, shared: &Shared, packets: &mut [Inbound<'_>], jobs: &[Job], done: &[Status]) {
         let routes = &mut self.routes;
         let now = shared.now();
@@ -219,8 +220,8 @@ impl Tables {
         self.look_elsewhere(shared, packets);
     }
 
-    /// Opens packets of states that these tables do not know. What a crypto device has is opened here and now: it has no other
-    /// key than the stack.
+    /// Opens packets whose states these tables do not have. States of a crypto core are used right here: the stack has
+    /// the same keys.
     fn look_elsewhere(&mut self, shared: &Shared, packets: &mut [Inbound<'_>]) {
         let Tables { scope, routes } = self;
         let open = |device: Option<&DeviceTables>, packets: &mut [Inbound<'_>], routes: &mut Routes| match device {
@@ -246,7 +247,7 @@ impl Tables {
                 these.iter_mut().for_each(|packet| packet.status = Ok(Opened::Waiting));
                 open(other, these, routes);
                 for (packet, before) in these.iter_mut().zip(before) {
-                    // Who has the state says more of it than who has not.
+                    // The verdict of tables with the state counts, not that of tables without it.
                     if packet.status == Err(DropReason::NoState) && is_unknown(packet) {
                         packet.status = before;
                     }

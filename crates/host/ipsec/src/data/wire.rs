@@ -26,7 +26,7 @@ const MAX_SEND: usize = 65_535 - 20 - 8;
 /// Roughly the bytes that ESP adds to a packet of a tunnel.
 const ESP_MORE: usize = 48;
 
-/// How many packets of a length leave in one superframe once they are sealed, roughly.
+/// Roughly the number of packets of this length that leave in one superframe once they are sealed.
 pub(crate) fn superframe(len: usize) -> usize {
     MAX_SEND / (len + ESP_MORE)
 }
@@ -48,7 +48,8 @@ struct InUdp<'p> {
 }
 
 impl<'p> InUdp<'p> {
-    /// Says how a sealed packet is sent by a UDP socket. `None` if it is not one in UDP, or is to be sent with the headers that it has.
+    /// Says how a sealed packet is sent by a UDP socket. `None` if it is not one in UDP, or is to be sent with the
+    /// headers that it has.
     fn of(packet: &'p Outbound<'_>) -> Option<Self> {
         let bytes = packet.packet.bytes();
         match packet.outer {
@@ -67,8 +68,8 @@ impl<'p> InUdp<'p> {
 }
 
 impl Wire {
-    /// Opens the raw socket that packets leave by, for a thread with these sockets of ESP and ports. With `fast` busy flows go past the
-    /// stack where the kernel lets them.
+    /// Opens the raw socket that packets leave by, for a thread with these sockets of ESP and ports. With `fast` busy
+    /// flows go past the stack where the kernel lets them.
     ///
     /// # Errors
     /// The kernel's.
@@ -115,7 +116,7 @@ impl Wire {
                 },
                 Err(DropReason::TooBig) => {
                     let mode = tables.mode(&self.shared, packet.sa);
-                    // What is cut before it is sealed is no packet for transport mode.
+                    // Fragments made before sealing cannot go through transport mode.
                     stack.tell_too_big(bytes, packet.inner_mtu, mode != Some(Mode::Transport), &mut tables.routes);
                 }
                 Err(_) => {}
@@ -137,7 +138,8 @@ impl Wire {
         }
     }
 
-    /// Sends a packet of ESP or AH in fragments, where it may be cut and does not fit the path. Others are left in `plain`.
+    /// Sends a packet of ESP or AH in fragments, where it may be cut and does not fit the path. Others are left in
+    /// `plain`.
     fn send_plain<'p>(&self, bytes: &'p [u8], routes: &mut Routes, plain: &mut ArrayVec<&'p [u8], BURST>) {
         let cut = OuterHeader::of(bytes)
             .filter(|(outer, _)| !outer.dont_fragment && bytes.len() > routes.path(outer.destination).mtu as usize);
@@ -185,8 +187,8 @@ impl Wire {
 /// The longest fragment that is sent, in bytes.
 const MAX_PIECE: usize = 9216;
 
-/// Sends a packet of IPv4 without options in fragments. The kernel would do it too, but with an identification of its own,
-/// which AH covers.
+/// Sends a packet of IPv4 without options in fragments. The kernel would do it too, but with an identification of its
+/// own, which AH covers.
 fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
     const HEADER_LEN: usize = 20;
     // Offsets count in eights.
@@ -209,8 +211,8 @@ fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
     })
 }
 
-/// The datagrams that leave in one superframe: `first` and those of `others`, which follow it, that have the same headers. All have the
-/// first one's length but the last, which may be shorter. With `of` only those of that state do.
+/// The datagrams that leave in one superframe: `first` and those of `others`, which follow it, that have the same
+/// headers. All have the first one's length but the last, which may be shorter. With `of` only those of that state do.
 fn group<'p>(others: &'p [Outbound<'_>], first: &InUdp<'p>, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
     let len = first.datagram.len();
     let mut total = len;

@@ -27,17 +27,17 @@ use std::time::Duration;
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) post: Post,
-    /// Where its packets come from.
+    /// The receiver: sockets, rings, and the queue of the TUN device.
     pub(crate) rx: Receiver,
-    /// Where sealed packets leave.
+    /// The transmitter: sealed packets leave by it.
     pub(crate) tx: Wire,
-    /// Where opened packets go.
+    /// The way up to the stack for opened packets.
     pub(crate) stack: Stack,
-    /// The states, policies and routes that they are looked up in.
+    /// States, policies and routes.
     pub(crate) tables: Tables,
     /// The bursts that it has begun.
     pub(crate) flights: InFlight,
-    /// How long it looks for packets before it sleeps.
+    /// The time that it looks for packets before it sleeps.
     spin: Duration,
 }
 
@@ -67,8 +67,8 @@ impl Worker {
         .collect()
     }
 
-    /// Opens that of a packet core, between its TUN device and the wire, in the calling thread's namespace. Packets are led to that
-    /// device by `number`. Its tables are set later.
+    /// Opens that of a packet core, between its TUN device and the wire, in the calling thread's namespace. Packets are
+    /// led to that device by `number`. Its tables are set later.
     ///
     /// # Errors
     /// The kernel's.
@@ -78,8 +78,8 @@ impl Worker {
         Worker::open(shared, tun, narrow, post, sockets, Scope::Stack, Some(Shard::ALL), None, false)
     }
 
-    /// Opens that of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound packets are
-    /// opened by the stack's workers.
+    /// Opens that of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound
+    /// packets are opened by the stack's workers.
     ///
     /// # Errors
     /// The kernel's.
@@ -126,7 +126,7 @@ impl Worker {
         self.spin = spin;
     }
 
-    /// How long it looks for packets before it sleeps.
+    /// The time that it looks for packets before it sleeps.
     pub(crate) fn spin(&self) -> Duration {
         self.spin
     }

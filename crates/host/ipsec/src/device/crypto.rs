@@ -1,16 +1,16 @@
-//! The crypto core: a thread that seals and opens bursts for the workers of the stack (crypto offload).
+//! The crypto offload core: a thread that seals and opens bursts for the workers of the stack.
 //!
 //! ```text
 //!  worker ══ ring ══▶ the core's thread: keys by StateKey, one burst of crypto at a time ══ ring ══▶ worker
 //! ```
 //!
-//! A worker has a queue of its own, two rings of one producer and one consumer each ([`ring`]). The thread has nothing but keys,
-//! its own copies of them: numbers, windows, headers and policies are the stack's. It spins for a moment when there is nothing,
-//! and sleeps then; both ends wake each other only when they sleep.
+//! A worker has a queue of its own: two rings of one producer and one consumer each ([`ring`]). The thread has its own
+//! copies of the keys and nothing else: numbers, windows, headers and policies are the stack's. Without work it spins
+//! for a moment and then sleeps; both ends wake each other only when they sleep.
 //!
-//! A state that is given back goes with the bursts that were submitted before: sealed packets with numbers may well leave. Each
-//! burst has the count of states that had been given back by then, by which no later one finds the key; nobody waits for it, and
-//! it is wiped when the last one before is done, also when no other comes.
+//! The key of a deleted state stays for bursts that were submitted before: their packets have numbers and may leave.
+//! Each burst carries the count of states that had been deleted by then, so that later bursts do not find the key.
+//! Nobody waits for that; the key is wiped when the last burst from before is done, even if no other follows.
 
 mod ring;
 mod signal;
@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicBool, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long it is looked for work before the thread sleeps: less than what sleeping and waking cost both sides.
+/// The time that the thread spins before it sleeps: less than sleeping and waking cost both sides.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// What the thread is told.
+/// A message to the thread.
 enum News {
     /// There is another queue.
     Queue(End),
@@ -45,28 +45,28 @@ enum News {
     Gone(StateKey, u64),
 }
 
-/// What the thread and its users share.
+/// The part that the thread and its users share.
 pub(super) struct Core {
-    /// What the thread has not heard yet.
+    /// Messages that the thread has not read yet.
     inbox: Mutex<Vec<News>>,
     news: AtomicBool,
     stop: AtomicBool,
     alive: AtomicBool,
-    /// How long it looks for work before it sleeps.
+    /// The time that it looks for work before it sleeps.
     spin: Duration,
-    /// What the workers' ends of queues use of it.
+    /// The part that the workers' ends of queues use.
     signal: Arc<Signal>,
 }
 
 impl Core {
-    /// One that has no thread yet, which is to be kept on `cpu` if told.
+    /// Makes one without a thread yet, which is pinned to `cpu` if given.
     fn new(cpu: Option<u32>, counters: Arc<CryptoCounters>) -> Arc<Self> {
         Arc::new(Core {
             inbox: Mutex::default(),
             news: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             alive: AtomicBool::new(true),
-            // Where the stack's thread has no other CPU whoever spins keeps it from its work.
+            // If the stack's worker has no other CPU, spinning would keep it from its work.
             spin: match cpu {
                 _ if !has_others(cpu) => Duration::ZERO,
                 Some(_) => DEDICATED_SPIN,
@@ -76,7 +76,7 @@ impl Core {
         })
     }
 
-    /// Starts a thread of this name, kept on `cpu` if told.
+    /// Starts a thread of this name, pinned to `cpu` if given.
     ///
     /// # Errors
     /// The kernel's.
@@ -99,10 +99,10 @@ impl Core {
         }
     }
 
-    /// Tells the thread, without waking it; whether it lives.
+    /// Leaves a message for the thread, without waking it. Returns whether it lives.
     fn tell(&self, what: News) -> bool {
         let mut inbox = self.inbox.lock();
-        // It is asked under the lock that whoever empties the inbox for the last time takes after it has said so.
+        // The thread clears `alive` before it locks the inbox for the last time.
         let alive = self.alive.load(Acquire);
         if alive {
             inbox.push(what);
@@ -126,7 +126,7 @@ impl Core {
             let mut worked = false;
             while !worked && from.elapsed() < self.spin && !self.stop.load(Relaxed) {
                 (0..64).for_each(|_| core::hint::spin_loop());
-                // To a thread that wants this CPU.
+                // Lets another thread have this CPU.
                 std::thread::yield_now();
                 worked = ends.work();
             }
@@ -146,16 +146,16 @@ impl Core {
 /// A state's key.
 struct Held {
     key: Key,
-    /// Where it was given back, as which one.
+    /// The number of its deletion, once it is deleted.
     gone: Option<u64>,
 }
 
-/// The thread's ends of the queues, and the keys. Whoever waits for them is woken when they go.
+/// The thread's ends of the queues, and the keys. Waiting workers are woken when it is dropped.
 struct Ends<'c> {
     core: &'c Core,
     list: Vec<End>,
     keys: HashMap<StateKey, Held>,
-    /// States that were given back, each as which one, as long as there are bursts from before.
+    /// Deleted states and the numbers of their deletions, as long as there are bursts from before.
     gone: Vec<(StateKey, u64)>,
 }
 
@@ -164,9 +164,9 @@ impl<'c> Ends<'c> {
         Ends { core, list: Vec::new(), keys: HashMap::new(), gone: Vec::new() }
     }
 
-    /// Takes up what there is to hear.
+    /// Reads the inbox.
     fn hear(&mut self) {
-        // It is written where there is something alone: those who submit read what lies beside it.
+        // The flag is written only when there are messages: submitting workers read the same cache line.
         if !self.core.news.load(Acquire) {
             return;
         }
@@ -188,14 +188,14 @@ impl<'c> Ends<'c> {
         }
     }
 
-    /// Computes a burst of each queue; whether there was any.
+    /// Computes a burst of each queue. Returns whether there was any.
     fn work(&mut self) -> bool {
         self.hear();
         let mut any = false;
         for at in 0..self.list.len() {
             if let Some((given_back, mut burst)) = self.list[at].take() {
                 any = true;
-                // Its states were told before it was submitted.
+                // Messages about its states came before it was submitted.
                 self.hear();
                 self.compute(given_back, &mut burst);
                 self.list[at].give(burst);
@@ -205,7 +205,7 @@ impl<'c> Ends<'c> {
         any
     }
 
-    /// The key of a state, for a burst that was submitted when so many had been given back.
+    /// Finds the key of a state for a burst that was submitted after so many deletions.
     fn key(&self, name: StateKey, given_back: u64) -> Option<&Key> {
         self.keys.get(&name).filter(|held| held.gone.is_none_or(|nth| given_back < nth)).map(|held| &held.key)
     }
@@ -228,11 +228,11 @@ impl<'c> Ends<'c> {
         counters.busy_ns.fetch_add(from.elapsed().as_nanos() as u64, Relaxed);
     }
 
-    /// Wipes the keys of states that were given back before whatever is submitted was.
+    /// Wipes the keys of states that were deleted before any burst still in a queue was submitted.
     fn forget(&mut self) {
         let Ends { list, keys, gone, .. } = self;
         if !gone.is_empty() {
-            // That a state was given back is heard after what was submitted before it can be seen.
+            // A deletion is read only after earlier bursts can be seen in the rings.
             let oldest = list.iter().filter_map(End::next).min().unwrap_or(u64::MAX);
             for (name, _) in gone.extract_if(.., |(_, nth)| *nth <= oldest) {
                 keys.remove(&name);
@@ -240,8 +240,8 @@ impl<'c> Ends<'c> {
         }
     }
 
-    /// Whether there is nothing, now that those who submit know that they have to wake. Queues of workers that have gone are
-    /// forgotten.
+    /// Whether there is no work, now that submitting workers know that they have to wake the thread. Queues of workers
+    /// that have ended are dropped.
     fn is_idle(&mut self) -> bool {
         self.list.retain(|end| !end.is_over());
         self.list.iter().all(|end| end.next().is_none()) && !self.core.news.load(Acquire)
@@ -277,7 +277,7 @@ impl Device for Half {
 
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
         let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
-        // Of a thread that has died packets are dropped.
+        // If the thread has died, packets are dropped.
         self.0.tell(News::State(state.key, spec.transform.key()));
         Ok(())
     }
@@ -293,7 +293,7 @@ impl Device for Half {
     }
 }
 
-/// The device: its interface, and the core as long as that is up. What somebody routes to the interface goes nowhere.
+/// The device: its interface, and the core as long as that is up. Packets routed to the interface are dropped.
 pub(super) struct CryptoCore {
     name: String,
     tun: Tun,

@@ -1,14 +1,14 @@
-//! The inline device: a name for what the thread of the stack does anyway.
+//! The inline device: a name for the work that the stack's workers do anyway.
 //!
-//! A state that names it is sealed and opened as one that names none. It takes states in crypto offload alone: nothing
-//! here owns a packet.
+//! A state that names it is used like one without a device. It takes states in crypto offload only, because it never
+//! has whole packets.
 
 use super::running::{Place, Running};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_sys::tun::Tun;
 use std::io;
 
-/// The interface. What somebody routes to it goes nowhere.
+/// The interface. Packets routed to it are dropped.
 pub(super) struct Inline {
     tun: Tun,
 }

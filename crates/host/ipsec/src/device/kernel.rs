@@ -1,10 +1,12 @@
 //! The kernel's own IPsec, for an interface whose card can offload it.
 //!
-//! States and policies are handed on to NETLINK_XFRM of the namespace with their offload attribute: the kernel's answer is the
-//! device's. What the kernel has it does itself, packets never come here. In crypto offload the stack behind the card is the
-//! kernel's too, so that the policies which such states are for are the kernel's as well: [`Mirror`] sees to it.
+//! States and policies are handed on to NETLINK_XFRM of the namespace with their offload attribute, and the kernel's
+//! answer is the device's. The kernel handles their packets itself; none come here. In crypto offload the stack behind
+//! the card is the kernel's too, so that the policies for such states must be in the kernel as well: [`Mirror`] puts
+//! them there.
 //!
-//! A kernel takes a state in crypto offload for an interface that cannot do it, and does it in software, as Linux always has.
+//! If the interface cannot do crypto offload, the kernel takes the state all the same and works in software, as Linux
+//! always has.
 
 use super::kernel_socket::{KernelSocket, put};
 use super::mirror::Mirror;
@@ -34,7 +36,7 @@ use zerocopy::IntoBytes;
 
 const TICK: Duration = Duration::from_secs(60);
 
-/// What names a state to the kernel: with its mark.
+/// A state's name for the kernel, with its mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
     id: UsersaId,
@@ -56,7 +58,7 @@ fn mark(message: &Message) -> Option<sealane_abi::xfrm::Mark> {
     message.attrs.iter().find_map(|a| if let Attribute::Mark(mark) = a { Some(*mark) } else { None })
 }
 
-/// What both halves and the thread share.
+/// The part that both halves and the thread share.
 struct Inner {
     asker: Mutex<KernelSocket>,
     states: Mutex<BTreeMap<StateKey, Name>>,
@@ -70,7 +72,7 @@ struct Inner {
     refused: AtomicU64,
 }
 
-/// The interface, which is not ours, and the thread that hears of limits.
+/// The interface, which is not the daemon's, and the thread that listens for expired limits.
 pub(super) struct Kernel {
     ifindex: u32,
     inner: Arc<Inner>,
@@ -78,7 +80,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Takes an interface that is there.
+    /// Uses an existing interface.
     ///
     /// # Errors
     /// The kernel's: `ENODEV` without the interface, `EPROTONOSUPPORT` without IPsec.
@@ -138,17 +140,17 @@ impl Drop for Kernel {
         self.inner.stop.store(true, Ordering::Release);
         self.inner.stopper.wake();
         if let Some(thread) = self.thread.take() {
-            // It ends with its loop.
+            // The stopper ends with the loop.
             let _ = thread.join();
         }
     }
 }
 
 impl Inner {
-    /// Takes up what the kernel tells.
+    /// Reads the kernel's notifications.
     fn hear(&self, listener: &mut Socket) {
         let mut told = Vec::new();
-        // What was lost the kernel has done all the same: a state past its hard limit is gone.
+        // Lost notifications do no harm: the kernel has deleted the states past their hard limits.
         let _ = listener.receive(|m| told.extend(Message::decode(m).ok()));
         listener.wipe();
         for message in told {
@@ -160,7 +162,7 @@ impl Inner {
                     let event = if expire.hard == 0 { DeviceEvent::Soft } else { DeviceEvent::Hard };
                     self.events.lock().extend(keys.map(event));
                 }
-                // Of a policy that it has from us: nobody else tells our key managers.
+                // An acquire for a mirrored policy: only the daemon can tell its key managers.
                 Body::Acquire(acquire) if self.has_policy(&acquire.policy) => {
                     let bytes = message.encode(0, 0, 0);
                     self.shared.tell(vec![Notice { group: XFRMNLGRP_ACQUIRE, bytes }]);
@@ -195,7 +197,7 @@ struct Half {
 
 impl Device for Half {
     fn caps(&self) -> Caps {
-        // What it can is the kernel's to say.
+        // The kernel decides what it can do.
         Caps { states: true, esn: true, policies: true }
     }
 
@@ -205,17 +207,17 @@ impl Device for Half {
 
     fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
         let Body::NewSa(info) = state.message.body else { return Ok(()) };
-        // What stands for an answer of a key manager the kernel makes itself.
+        // Larval states are made by the kernel itself.
         let Some(spec) = &state.spec else { return Ok(()) };
         if spec.encap.is_some() {
-            // The port of ESP in UDP is ours, and its packets with it.
+            // The daemon has the port of ESP in UDP, and so its packets.
             let text = Some("ESP in UDP does not go to the kernel");
             return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
         }
         let name = Name::of(&info, state.message);
-        // One that is to take the place of another leaves it as it is, as on Linux, and one that is there twice is refused.
+        // As on Linux, a state that replaces another leaves that one in place, and a duplicate is refused.
         if !self.inner.states.lock().values().any(|held| *held == name) {
-            // What comes in for it while it is being made is no stray either.
+            // Packets that arrive while it is being made belong to it already.
             self.inner.shared.elsewhere.add(spec.dst, spec.spi);
             if let Err(refused) = self.inner.asker.lock().act(state.message, 0) {
                 self.inner.shared.elsewhere.remove(spec.dst, spec.spi);
@@ -234,13 +236,13 @@ impl Device for Half {
         let name = {
             let mut states = self.inner.states.lock();
             let Some(name) = states.remove(&key) else { return };
-            // One that was put in the place of another is still there.
+            // The state that it replaced is still there.
             if states.values().any(|held| *held == name) {
                 return;
             }
             name
         };
-        // One past its hard limit is gone already.
+        // A state past its hard limit is gone already.
         let _ = self.inner.asker.lock().act(&name.ask(Body::DelSa), 0);
         let info = name.id;
         if let Some(to) = info.daddr.ip(info.family) {
@@ -262,7 +264,7 @@ impl Device for Half {
 
     fn policy_del(&mut self, key: PolicyKey) {
         if let Some(message) = self.inner.policies.lock().remove(&key) {
-            // It stays until our rules say what is so without it.
+            // It stays until the daemon's rules cover its packets.
             self.inner.mirror.stale(message);
         }
     }

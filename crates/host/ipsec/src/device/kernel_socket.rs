@@ -17,7 +17,7 @@ pub(super) struct KernelSocket {
 }
 
 impl KernelSocket {
-    /// In the calling thread's namespace.
+    /// Opens one in the calling thread's namespace.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT` where the kernel has no IPsec.
@@ -25,7 +25,7 @@ impl KernelSocket {
         Ok(KernelSocket { socket: Socket::open(libc::NETLINK_XFRM)? })
     }
 
-    /// Asks for something to be done.
+    /// Sends a request without an answer but the acknowledgement.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -33,7 +33,7 @@ impl KernelSocket {
         self.answer(message, flags | NLM_F_ACK).map(drop)
     }
 
-    /// Asks a question with one answer.
+    /// Sends a request that has one answer.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -47,7 +47,7 @@ impl KernelSocket {
     }
 }
 
-/// A text that stays: refusals are told to many, and there are not many.
+/// Keeps a text for the life of the process: there are few different ones.
 fn kept(text: &str) -> Option<&'static str> {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock();
@@ -62,7 +62,7 @@ fn kept(text: &str) -> Option<&'static str> {
     Some(new)
 }
 
-/// A number of the kernel's; one that Linux does not have is an error all the same.
+/// Converts the kernel's errno. Unknown numbers become EIO.
 pub(super) fn errno(number: i32) -> Errno {
     Errno::new(number).unwrap_or(Errno::EIO)
 }
@@ -74,18 +74,18 @@ fn refusal(e: &io::Error) -> Refusal {
     }
 }
 
-/// A policy as it is put into the kernel: the number is the kernel's to give, what it was used for as well.
+/// The request that puts a policy into the kernel, which gives it a number and counts its use.
 pub(super) fn put(message: &Message) -> Message {
     let mut message = message.clone();
     if let Body::NewPolicy(info) = &mut message.body {
         (info.index, info.curlft) = (0, sealane_abi::xfrm::LifetimeCur::default());
-        // One of before that was left behind is replaced.
+        // A policy that was left behind is replaced.
         message.body = Body::UpdPolicy(*info);
     }
     message
 }
 
-/// What takes it out again.
+/// The request that removes such a policy.
 pub(super) fn take(message: &Message) -> Option<Message> {
     let Body::UpdPolicy(info) = &message.body else { return None };
     let id = UserpolicyId { sel: info.sel, index: 0, dir: info.dir, ..UserpolicyId::default() };

@@ -1,8 +1,8 @@
-//! Policies of the kernel's that stand for ours, beside those in packet offload: where states in crypto offload are with the
-//! kernel's own IPsec, the policies that they are for have to be there too.
+//! Policies that are mirrored into the kernel, beside those in packet offload: if the kernel's own IPsec has states in
+//! crypto offload, it needs their policies too.
 //!
-//! Which ones follows from the states: a policy whose template such a state is for. It is put into the kernel before our rules
-//! let its packets pass, and taken out after they do not any more: nothing is in clear in between.
+//! A policy is mirrored if one of its templates matches such a state. It is put into the kernel before the daemon's
+//! rules let its packets pass, and removed after they stop doing so: no packet leaves unencrypted in between.
 
 use super::kernel_socket::{KernelSocket, put, take};
 use crate::control::policies::is_exact;
@@ -18,7 +18,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What of a state a template asks for.
+/// The fields of a state that a template asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct End {
     inbound: bool,
@@ -29,20 +29,20 @@ struct End {
     reqid: u32,
 }
 
-/// The policies of the kernel's that are ours.
+/// The daemon's policies in the kernel.
 #[derive(Default)]
 pub(crate) struct Mirror {
     asker: Mutex<Option<KernelSocket>>,
     ends: Mutex<BTreeMap<(u32, StateKey), End>>,
     changed: AtomicBool,
-    /// Those that stand for policies of ours, by their index.
+    /// Mirrored policies, by the index of the daemon's policy.
     held: Mutex<BTreeMap<u32, Message>>,
-    /// Those that are to go when our rules are in force.
+    /// Policies to be removed when the daemon's rules are in force.
     stale: Mutex<Vec<Message>>,
 }
 
 impl Mirror {
-    /// Makes it ready for policies of a namespace.
+    /// Opens it for the policies of a namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -54,32 +54,32 @@ impl Mirror {
         Ok(())
     }
 
-    /// A state in crypto offload is with the kernel now.
+    /// Notes that the kernel has a state in crypto offload.
     pub(super) fn state(&self, ifindex: u32, key: StateKey, inbound: bool, spec: &SaSpec) {
         let SaSpec { src, dst, proto, mode, reqid, .. } = *spec;
         self.ends.lock().insert((ifindex, key), End { inbound, src, dst, proto, mode, reqid });
         self.changed.store(true, Ordering::Release);
     }
 
-    /// It is there no more.
+    /// Notes that the kernel does not have it any more.
     pub(super) fn state_gone(&self, ifindex: u32, key: StateKey) {
         if self.ends.lock().remove(&(ifindex, key)).is_some() {
             self.changed.store(true, Ordering::Release);
         }
     }
 
-    /// A policy of the kernel's is wanted, also if it was to go.
+    /// Keeps a policy in the kernel, even if it was to be removed.
     pub(super) fn kept(&self, message: &Message) {
         let of = name(message);
         self.stale.lock().retain(|old| name(old) != of);
     }
 
-    /// A policy of the kernel's is to go when our rules are in force.
+    /// Removes a policy from the kernel when the daemon's rules are in force.
     pub(super) fn stale(&self, message: Message) {
         self.stale.lock().push(message);
     }
 
-    /// How many of ours the kernel has for states in crypto offload.
+    /// The number of mirrored policies.
     pub(super) fn len(&self) -> usize {
         self.held.lock().len()
     }
@@ -89,8 +89,7 @@ impl Mirror {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Puts the policies that states in crypto offload are for into the kernel: their indices. One that it refuses is not
-    /// among them.
+    /// Mirrors the policies for states in crypto offload. Returns the indices of those that the kernel has accepted.
     pub(crate) fn put(&self, xfrm: &Xfrm) -> BTreeSet<u32> {
         self.changed.store(false, Ordering::Release);
         let ends = self.ends.lock();
@@ -119,24 +118,24 @@ impl Mirror {
         held.keys().copied().collect()
     }
 
-    /// Our rules are in force: what is not wanted in the kernel any more goes.
+    /// Removes unwanted policies from the kernel, as the daemon's rules are in force now.
     pub(crate) fn settle(&self) {
         let stale = core::mem::take(&mut *self.stale.lock());
         if let Some(asker) = self.asker.lock().as_mut() {
             for message in stale.iter().filter_map(take) {
-                // What somebody else has taken out is out.
+                // Another program may have removed it already.
                 let _ = asker.act(&message, 0);
             }
         }
     }
 }
 
-/// What the kernel knows a policy by.
+/// The parts of a policy by which the kernel identifies it.
 fn name(message: &Message) -> Option<Vec<u8>> {
     take(message).map(|m| m.encode(0, 0, 0).to_vec())
 }
 
-/// Whether states of the kernel's are what a policy asks for.
+/// Whether the kernel has the states that a policy asks for.
 fn covers(ends: &BTreeMap<(u32, StateKey), End>, policy: &Policy) -> bool {
     let [template] = &policy.templates[..] else { return false };
     let plain = policy.device.is_none() && policy.action == Action::Allow && policy.if_id == 0 && !template.optional;
@@ -146,7 +145,7 @@ fn covers(ends: &BTreeMap<(u32, StateKey), End>, policy: &Policy) -> bool {
         && is_exact(policy)
         && ends.values().any(|end| {
             let between = match template.mode {
-                // A policy for more hosts than the state's needs states of which nothing is known.
+                // A policy for more hosts than the state's needs further states, which are not known.
                 Mode::Transport => {
                     host(end.src, (s.source, s.source_len)) && host(end.dst, (s.destination, s.destination_len))
                 }

@@ -1,12 +1,12 @@
-//! The packet core: a thread with states and policies of its own, between its TUN device and the wire.
+//! The packet offload core: a thread with states and policies of its own, between its TUN device and the wire.
 //!
 //! ```text
 //!  stack ─ mark (nft) ─ rule ─ TUN sealane0 ─▶ the thread: policy, length, headers, crypto ─▶ wire
 //!  stack ◀──────────────────── TUN sealane0 ◀─ the thread: crypto, window, policy ◀─────────── wire
 //! ```
 //!
-//! As long as it has inbound states it reads what comes from the wire, as packets come in by a card: those that are not its own
-//! it opens with the tables of whom they are for ([`crate::data::tables`]).
+//! As long as it has inbound states it reads all packets from the wire, as a card does. Packets of other states are
+//! opened with the tables that have these ([`crate::data::tables`]).
 
 use super::running::{DEDICATED_SPIN, Place, Running};
 use crate::data::cores::{CoreCounts, DeviceTables};
@@ -36,13 +36,13 @@ pub(super) struct Packet {
     events: Arc<Waker>,
     counts: Arc<CoreCounts>,
     post: Post,
-    /// What the thread has, while there is none.
+    /// The thread's worker, while there is no thread.
     idle: Option<Worker>,
     thread: Option<JoinHandle<Option<Worker>>>,
 }
 
 impl Packet {
-    /// Makes the interface. The thread is to stay on a CPU, if one is given.
+    /// Makes the interface. The thread is pinned to a CPU, if one is given.
     ///
     /// # Errors
     /// The kernel's.
@@ -112,7 +112,7 @@ impl Running for Packet {
             match there.enter().and_then(|()| worker.run()) {
                 Ok(()) => Some(worker),
                 Err(e) => {
-                    // The interface goes with it, so that all that is led there is dropped.
+                    // The interface goes with it, so packets led there are dropped.
                     eprintln!("sealane: xfrm: {name}: the device has ended: {e}");
                     None
                 }

@@ -9,39 +9,39 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a thread that has a CPU for itself looks for work before it sleeps: waking it costs the stack's core several
+/// The time that a thread with a CPU of its own spins before it sleeps: waking it costs the stack's CPU several
 /// microseconds for each superframe.
 pub(super) const DEDICATED_SPIN: Duration = Duration::from_millis(1);
 
-/// Where a device is.
+/// The surroundings of a device.
 pub(crate) struct Place<'a> {
     /// Its network namespace.
     pub(crate) netns: &'a Netns,
-    /// What the data path's threads share: the engine, its clock, what tells key managers.
+    /// The shared part of the data path: the engine, its clock, the way to key managers.
     pub(crate) shared: &'a Arc<Shared>,
-    /// To be woken when [`engine::Device::events`] has something.
+    /// Woken when there are [`engine::Device::events`].
     pub(crate) waker: &'a Arc<Waker>,
-    /// The kernel's policies that stand for ours.
+    /// The policies that are mirrored into the kernel.
     pub(crate) mirror: &'a Arc<Mirror>,
     /// The number that leads packets to its TUN device, for packet offload; otherwise 0.
     pub(crate) number: u8,
 }
 
-/// The half of a device that stays here. It goes, and what it has, with its value.
+/// The half of a device that stays here. Dropping it removes the device.
 pub(crate) trait Running: Send {
     /// The index of its interface.
     fn ifindex(&self) -> u32;
 
-    /// Its interface is up: the half for the engine, without states and policies. The one before it is gone.
+    /// Makes the half for the engine, without states and policies, as the interface is up. The one before it is gone.
     ///
     /// # Errors
-    /// Why it cannot work; it is as if it were down then.
+    /// The reason why it cannot work; it counts as down then.
     fn up(&mut self) -> io::Result<Box<dyn engine::Device>>;
 
-    /// Its interface is down, and the engine has dropped its half.
+    /// Called when its interface is down and the engine has dropped its half.
     fn down(&mut self) {}
 
-    /// What it has counted, each by its name, a word, in the order in which it is shown.
+    /// Its counters, each with a name of one word, in the order in which they are shown.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

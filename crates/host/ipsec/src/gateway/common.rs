@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long one waits that is to have the interfaces' sockets closed by all.
+/// The interval at which the coordinator looks whether all threads have closed their sockets.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// What it has done to packets.
+/// Counters of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct GatewayCounts {
     /// Packets sealed, packets opened and let pass.
     pub(super) sealed: AtomicU64,
     pub(super) opened: AtomicU64,
-    /// Those of both that left past the stack, and those that it was given.
+    /// Packets of both kinds that left past the stack, and those given to it.
     pub(super) sent: AtomicU64,
     pub(super) to_stack: AtomicU64,
-    /// Packets dropped for what policies and states say, or that nobody may send so.
+    /// Packets dropped by policies and states, or because they must not be forwarded.
     pub(super) dropped: AtomicU64,
     /// Packets dropped because the interface that they were to leave by took no more.
     pub(super) full: AtomicU64,
@@ -30,7 +30,7 @@ pub(super) struct GatewayCounts {
 }
 
 impl GatewayCounts {
-    /// Each by its name.
+    /// All of them, with their names.
     pub(super) fn all(&self) -> [(&'static str, u64); 8] {
         let GatewayCounts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
         let all = [
@@ -47,14 +47,14 @@ impl GatewayCounts {
     }
 }
 
-/// What the threads of a gateway share.
+/// The part that the threads of a gateway share.
 pub(super) struct Common {
     pub(super) shared: Arc<Shared>,
     pub(super) counts: GatewayCounts,
     pub(super) stop: AtomicBool,
-    /// Whether this host forwards IPv6, which routes do not say.
+    /// Whether this host forwards IPv6, which routes do not tell.
     pub(super) forwards_v6: AtomicBool,
-    /// Each thread's; the first one leads.
+    /// The mailboxes of the threads. The first thread is the coordinator.
     pub(super) posts: Vec<Mailbox>,
 }
 
@@ -66,20 +66,20 @@ impl Common {
     }
 }
 
-/// What a thread is told by the one that leads, and what it says of itself.
+/// A thread's mailbox: orders of the coordinator, and reports to it.
 pub(super) struct Mailbox {
     waker: Arc<Waker>,
     pub(super) told: AtomicBool,
     pub(super) orders: Mutex<Orders>,
-    /// Somebody has given its part up.
+    /// Notified when the thread has given its part up.
     pub(super) done: Condvar,
-    /// What its sockets have lost, for each device.
+    /// Frames lost by its sockets, for each interface.
     pub(super) lost: Mutex<Vec<Lost>>,
 }
 
 #[derive(Default)]
 pub(super) struct Orders {
-    /// The part that it is to have from now on, or none.
+    /// The part that it has from now on, or none.
     pub(super) part: Option<Option<Box<Part>>>,
     pub(super) leaving: Option<Arc<Leaving>>,
     /// Whether it has a part, or will have.
@@ -87,7 +87,7 @@ pub(super) struct Orders {
 }
 
 impl Mailbox {
-    /// That of a thread without a part, which this wakes.
+    /// Makes that of a thread without a part.
     pub(super) fn new(waker: Arc<Waker>) -> Self {
         Mailbox {
             waker,
@@ -103,12 +103,12 @@ impl Mailbox {
         self.waker.wake();
     }
 
-    /// What wakes it.
+    /// The thread's waker.
     pub(super) fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
 
-    /// What it has lost of a device's frames.
+    /// Frames of an interface that its sockets have lost.
     pub(super) fn lost(&self, device: usize) -> Lost {
         self.lost.lock().get(device).copied().unwrap_or_default()
     }
@@ -124,7 +124,7 @@ impl Mailbox {
         self.tell(|orders| (orders.part, orders.holds) = (Some(Some(Box::new(part))), true));
     }
 
-    /// Takes its part away: [`Self::wait`] until it has none.
+    /// Asks for its part back. [`Self::wait`] waits until it has none.
     pub(super) fn take(&self) {
         self.tell(|orders| orders.part = Some(None));
     }
@@ -137,7 +137,7 @@ impl Mailbox {
         }
     }
 
-    /// Tells it what is protected from now on.
+    /// Tells it which packets are protected from now on.
     pub(super) fn set_leaving(&self, leaving: Arc<Leaving>) {
         self.tell(|orders| orders.leaving = Some(leaving));
     }

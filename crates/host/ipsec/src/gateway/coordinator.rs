@@ -1,4 +1,5 @@
-//! What a gateway's first thread does for all of them: opens interfaces, and has the program follow policies and states.
+//! The coordinator of a gateway, in its first thread: it opens interfaces, and updates the XDP program after policies
+//! and states.
 
 use super::common::Common;
 use super::opening::{self, Leaving, Part, Present, Program};
@@ -16,28 +17,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// So many times longer than it took the tables of the program are left alone.
+/// The program's tables are left alone for so many times the time that it took to make them.
 const REST: u32 = 8;
 
-/// What the first thread knows.
+/// The state of the coordinator.
 pub(super) struct Coordinator {
     names: Vec<String>,
     shown: Arc<Mutex<Vec<State>>>,
-    /// The interfaces that were there when it was last tried to open them.
+    /// The interfaces that existed at the last attempt to open them.
     tried: Option<Vec<Present>>,
-    /// Why they could not be.
+    /// The error of that attempt.
     refused: Option<String>,
-    /// None while no interface can be served.
+    /// `None` while no interface can be served.
     program: Option<Program>,
-    /// Changes of policies and states, and whether there were rules of before, when the tables were made.
+    /// The change counts of policies and states, and whether rules of a former daemon were in force, when the tables
+    /// were made.
     seen: Option<(u64, u64, bool)>,
-    /// Whether something may be otherwise now, and when the tables may be made again.
+    /// Whether something may have changed, and when the tables may be made again.
     changed: bool,
     rest: Instant,
 }
 
 impl Coordinator {
-    /// Of a gateway between interfaces, none of which is open.
+    /// Makes that of a gateway without open interfaces.
     pub(super) fn new(names: &[String], shown: &Arc<Mutex<Vec<State>>>) -> Self {
         Coordinator {
             names: names.to_vec(),
@@ -51,12 +53,12 @@ impl Coordinator {
         }
     }
 
-    /// Whether there is something to follow that has to wait.
+    /// Whether an update is due that has to wait.
     pub(super) fn rests(&self, now: Instant) -> bool {
         self.changed && self.rest > now
     }
 
-    /// Somebody has said that policies or states changed, or addresses did.
+    /// Notes that policies or states may have changed, or addresses.
     pub(super) fn note(&mut self, states: bool, addresses: bool) {
         if addresses {
             self.seen = None;
@@ -64,7 +66,7 @@ impl Coordinator {
         self.changed |= states || addresses;
     }
 
-    /// Opens interfaces anew that are others than before, and looks at what nobody tells of.
+    /// Opens the interfaces again if they have changed, and checks everything that sends no notification.
     pub(super) fn look(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
         common.forwards_v6.store(forwards_v6(), Ordering::Relaxed);
         let there = opening::present(&self.names);
@@ -86,7 +88,7 @@ impl Coordinator {
         self.tried = Some(there.clone());
         let wakers: Vec<_> = common.posts.iter().map(|post| post.waker().clone()).collect();
         let opened = opening::open(there, &wakers).unwrap_or_else(|e| {
-            // It is tried again each second, and said once.
+            // It is tried again each second, and reported once.
             let said = e.to_string();
             if self.refused.as_ref() != Some(&said) {
                 eprintln!("sealane: xfrm: gateway: {e}; its packets go through the TUN device");
@@ -102,7 +104,7 @@ impl Coordinator {
         others.iter().zip(parts).for_each(|(post, part)| post.give(part));
     }
 
-    /// Makes the tables of the program follow policies, states and addresses, where something is to be done and it is time.
+    /// Updates the program's tables after policies, states and addresses, if something has changed and it is time.
     pub(super) fn update(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
         if !self.changed || routes.now() < self.rest {
             return;
@@ -120,12 +122,12 @@ impl Coordinator {
             }
             self.seen = Some(seen);
             let blocks = |dir| xfrm.spd().default_action(dir) == Action::Block;
-            // While the kernel has policies in our place, and while rules are in force whose policies nobody knows, it is all
-            // the stack's.
+            // While policies are mirrored into the kernel, and while rules of a former daemon are in force, all packets
+            // are left to the stack.
             let few = xfrm.spd().len() <= selection::MAX_POLICIES;
             let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.elsewhere.any();
             let sad = xfrm.sad();
-            // ESP in UDP of another port of ours has a socket that a thread of the stack opens and reads.
+            // ESP in UDP from another port has a socket of a worker of the stack.
             let elsewhere = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
             let simple = simple && !sad.iter().any(|(_, sa)| elsewhere(sa));
             let rules =

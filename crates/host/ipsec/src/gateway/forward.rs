@@ -26,10 +26,10 @@ use std::time::Instant;
 const LINK_LEN: usize = 14;
 const NAT_T: [u8; 2] = sealane_abi::socket::NAT_T.to_be_bytes();
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Its packet lies there, and leaves by this hop, behind others with this number.
+    /// Its packet, from there to there, leaves by this hop, in the order of packets with this number.
     Send(Hop, usize, usize, u32),
     /// Its packet is given to the stack.
     Stack,
@@ -43,7 +43,7 @@ type Frames = ArrayVec<Relayed, BURST>;
 type Fates = ArrayVec<Fate, BURST>;
 
 impl Forwarder {
-    /// Moves a burst of what a socket has; how many frames it had.
+    /// Moves a burst of a socket. Returns the number of frames.
     pub(super) fn turn(&mut self, i: usize) -> usize {
         let Forwarder { common, part, tables, .. } = self;
         let Some(part) = part else { return 0 };
@@ -96,7 +96,7 @@ impl Forwarder {
         read
     }
 
-    /// Hands over what goes through the states of other threads.
+    /// Hands packets over that go through the states of other threads.
     fn sort(&mut self, frames: &mut Frames) {
         let Forwarder { common, part, tables, index, .. } = self;
         let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
@@ -167,7 +167,7 @@ impl Forwarder {
         leave(part, counts, frames, fates);
     }
 
-    /// Opens packets and sends on what is for others and met by no policy more; the rest is the stack's.
+    /// Opens packets, and sends on those for other hosts that no further policy covers. The rest is given to the stack.
     fn inbound(&mut self, i: usize, mut frames: Frames) {
         let Forwarder { common, part, stack, tables, .. } = self;
         let Some(part) = part else { return };
@@ -185,7 +185,7 @@ impl Forwarder {
             locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, &mut tables.routes, &jobs);
             locked.tell();
         }
-        // A policy that is new may be for what was opened: then it is the stack's.
+        // A new policy may cover the opened packets, which are left to the stack then.
         let known = shared.xfrm().spd().changes() == leaving.changes;
         let mut fates: Fates = ArrayVec::new();
         let mut last = None;
@@ -227,10 +227,11 @@ impl Forwarder {
     }
 }
 
-/// What becomes of a packet that was to be sealed: the stack's is what may leave.
+/// Decides the fate of a packet that was to be sealed. The stack sends those that may leave.
 fn fate(packet: &Outbound<'_>) -> Fate {
     match packet.status {
-        // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a socket.
+        // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a
+        // socket.
         Ok(()) if packet.sa == SaId::NONE || is_of_another_port(packet.packet.bytes()) => Fate::Drop,
         Ok(()) => Fate::Stack,
         Err(DropReason::TooBig) => Fate::Tell,
@@ -238,7 +239,7 @@ fn fate(packet: &Outbound<'_>) -> Fate {
     }
 }
 
-/// How a sealed packet leaves past the stack. `None` where it has to send it.
+/// Finds the hop by which a sealed packet leaves past the stack. `None` if the stack has to send it.
 fn onward(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -> Option<Fate> {
     let Outbound { packet, sa, .. } = packet;
     let (source, destination) = address_pair(packet.bytes()).ok()?;
@@ -246,7 +247,7 @@ fn onward(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -
     (packet.len() <= hop.mtu as usize).then(|| Fate::Send(hop, packet.start(), packet.end(), sa.index()))
 }
 
-/// Which packets the stack has something to do for, as many of them together as follow one another.
+/// The ranges of packets that need the stack, each as long as possible.
 fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
     let is = |fate: &Fate| matches!(fate, Fate::Stack | Fate::Tell);
     let mut at = 0;
@@ -257,7 +258,7 @@ fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Counts each packet of a burst once, as dropped or as `passed`; of these, whose the stack's are.
+/// Counts each packet of a burst once, as dropped or as `passed`, and those given to the stack as well.
 fn count(counts: &GatewayCounts, passed: &AtomicU64, fates: &[Fate]) {
     let stack = fates.iter().filter(|fate| matches!(fate, Fate::Stack)).count();
     let dropped = fates.iter().filter(|fate| matches!(fate, Fate::Tell | Fate::Drop)).count();
@@ -266,7 +267,7 @@ fn count(counts: &GatewayCounts, passed: &AtomicU64, fates: &[Fate]) {
     add(&counts.dropped, dropped);
 }
 
-/// Puts link headers in front of packets that leave, and chunks back that nothing leaves in.
+/// Puts link headers in front of packets that leave, and frees the chunks of the others.
 fn leave(part: &mut Part, counts: &GatewayCounts, frames: Frames, fates: Fates) {
     let (mut sent, mut full) = (0, 0);
     for (Relayed { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
@@ -295,7 +296,7 @@ fn add(counter: &AtomicU64, n: usize) {
     }
 }
 
-/// Whether a sealed packet leaves by a port of ours that is not IKE's.
+/// Whether a sealed packet leaves by another UDP port than 4500.
 fn is_of_another_port(packet: &[u8]) -> bool {
     match packet.first() {
         Some(0x45) => packet.get(9) == Some(&17) && packet.get(20..22) != Some(&NAT_T),

@@ -1,4 +1,4 @@
-//! The threads of a gateway: each moves the packets of its queues.
+//! A thread of a gateway, which moves the packets of its queues.
 
 use super::common::Common;
 use super::coordinator::Coordinator;
@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often it is looked at what nobody told of.
+/// The interval at which changes without notification are looked for.
 pub(super) const TICK: Duration = Duration::from_secs(1);
-/// How long frames are given that are expected.
+/// The sleep while more frames are expected.
 const NAP: Duration = Duration::from_micros(30);
-/// Bursts of a socket before others have their turn.
+/// The most bursts of a socket before others have their turn.
 const TURN: usize = 4;
-/// Frames of one round from which on more are expected.
+/// After this many frames in one round more are expected.
 const MANY: usize = 8;
-/// Descriptors that are waited for: sockets, the waker, addresses, routes.
+/// The most descriptors to wait for: sockets, the waker, addresses, routes.
 const FDS: usize = MAX_SOCKETS + 3;
 
 /// A descriptor that a thread waits for.
@@ -41,23 +41,23 @@ enum Wakeup {
     Socket,
 }
 
-/// A thread's own.
+/// A thread of a gateway.
 pub(super) struct Forwarder {
     pub(super) common: Arc<Common>,
     pub(super) index: usize,
-    /// The first one's. Programs go before the sockets that they give frames to.
+    /// The first thread's. It is dropped before the sockets that its program gives frames to.
     coordinator: Option<Coordinator>,
     /// None while it has no queue to serve.
     pub(super) part: Option<Box<Part>>,
-    /// Where packets leave that the stack has to send.
+    /// The transmitter for packets that the stack has to send.
     pub(super) tx: Wire,
-    /// Where opened packets go that are not sent on.
+    /// The way up to the stack for opened packets that are not sent on.
     pub(super) stack: Stack,
     pub(super) tables: Tables,
 }
 
 impl Forwarder {
-    /// One of a number, which leads or has nothing to do yet.
+    /// Makes the thread with this index.
     pub(super) fn new(
         common: &Arc<Common>,
         index: usize,
@@ -69,7 +69,7 @@ impl Forwarder {
         Forwarder { common: common.clone(), index, coordinator, part: None, tx, stack, tables }
     }
 
-    /// Opens the interfaces that are there, where it leads.
+    /// Opens the interfaces, if it is the coordinator's thread.
     pub(super) fn begin(&mut self) {
         let Forwarder { common, coordinator, part, tables, .. } = self;
         if let Some(coordinator) = coordinator {
@@ -77,7 +77,7 @@ impl Forwarder {
         }
     }
 
-    /// Does what it was told.
+    /// Carries out the orders of its mailbox.
     fn obey(&mut self) {
         let post = &self.common.posts[self.index];
         if !post.told.swap(false, Ordering::AcqRel) {
@@ -105,7 +105,8 @@ impl Forwarder {
         while !self.common.stop.load(Ordering::Acquire) {
             self.obey();
             let count = self.part.as_ref().map_or(0, |part| part.slots.len());
-            let rests = self.coordinator.as_ref().is_some_and(|coordinator| coordinator.rests(self.tables.routes.now()));
+            let rests =
+                self.coordinator.as_ref().is_some_and(|coordinator| coordinator.rests(self.tables.routes.now()));
             let has_mail = self.part.as_ref().is_some_and(|part| part.relay.arm());
             let wait = match busy || has_mail {
                 true => Duration::ZERO,
@@ -122,7 +123,7 @@ impl Forwarder {
                     Wakeup::Waker => common.posts[*index].waker().drain(),
                     Wakeup::Addresses => tables.routes.locals().refresh()?,
                     Wakeup::Hops => part.iter_mut().for_each(|part| part.hops.refresh()),
-                    // All of them are looked at.
+                    // All sockets are read below.
                     Wakeup::Socket => {}
                 }
             }
@@ -146,7 +147,7 @@ impl Forwarder {
                 part.relay.bring_home(&mut part.sockets);
                 busy = got >= MANY || part.sockets.is_sending() || part.sockets.is_short();
             }
-            // A socket that is readable for nothing has lost its interface.
+            // A readable socket without frames has lost its interface.
             let lost = got == 0 && is(Wakeup::Socket);
             if lost || now.duration_since(looked) >= TICK {
                 looked = now;
@@ -171,7 +172,7 @@ impl Forwarder {
         table.wait(wait)
     }
 
-    /// Notes what its sockets have lost, and looks at the interfaces where it leads.
+    /// Reports the frames that its sockets have lost, and checks the interfaces if it is the coordinator's thread.
     fn look(&mut self) {
         let Forwarder { common, coordinator, part, tables, .. } = self;
         if let Some(coordinator) = coordinator {
@@ -180,7 +181,7 @@ impl Forwarder {
         *common.posts[self.index].lost.lock() = part.as_ref().map(|part| part.lost()).unwrap_or_default();
     }
 
-    /// Seals what others have handed over; how many packets.
+    /// Seals packets that other threads have handed over. Returns their number.
     fn mail(&mut self) -> usize {
         let mut got = 0;
         for _ in 0..TURN {

@@ -1,4 +1,4 @@
-//! By which interface of the gateway a packet leaves, and behind which link header: what the kernel said, remembered.
+//! A cache of the kernel's answers: the interface of the gateway by which a packet leaves, and its link header.
 
 use sealane_sys::hops::{Asked, Asker, Change, Route};
 use std::collections::HashMap;
@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// For how long an answer is believed that nothing was said about since; neighbours are made sure of as often.
+/// The time after which an answer is asked for again. Neighbours are confirmed as often.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// How many answers are kept.
+/// The most answers that are kept.
 const MAX_KNOWN: usize = 65_536;
-/// How many questions a second the kernel is asked: strangers can make up addresses.
+/// The most questions a second: strangers can make up addresses.
 const MAX_QUESTIONS: u32 = 20_000;
 
 /// An interface of the gateway.
@@ -25,21 +25,21 @@ pub(super) struct Egress {
     pub(super) mtu: u32,
 }
 
-/// Where a packet leaves.
+/// The next hop of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
-    /// Which of the devices.
+    /// The index of the interface in the gateway's list.
     pub(super) device: usize,
-    /// The link header's addresses: to whom, from us.
+    /// The link header's addresses: destination, then source.
     pub(super) link: [u8; 12],
     /// The longest packet in bytes.
     pub(super) mtu: u32,
 }
 
-/// Answers, and when they were given.
+/// Answers, with the times at which they were given.
 type Known<K, A> = HashMap<K, (A, Instant)>;
 
-/// What is known.
+/// The table of hops.
 pub(super) struct HopTable {
     asker: Asker,
     devices: Vec<Egress>,
@@ -47,14 +47,14 @@ pub(super) struct HopTable {
     neighbours: Known<(u32, IpAddr), Option<[u8; 6]>>,
     /// Whether packets from an address may come by an interface.
     admitted: Known<(u32, IpAddr), bool>,
-    /// The last answer: packets of a burst often have the same way.
+    /// The last answer: packets of a burst often have the same hop.
     last: Option<(Asked, Option<Hop>)>,
     questions: u32,
     since: Instant,
 }
 
 impl HopTable {
-    /// Nothing yet, between these devices of the calling thread's namespace.
+    /// Starts without answers, for these interfaces of the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -71,7 +71,7 @@ impl HopTable {
         })
     }
 
-    /// Where a packet leaves. `None` where the stack has to send it.
+    /// Finds the next hop of a packet. `None` if the stack has to send it.
     pub(super) fn hop(&mut self, asked: Asked, now: Instant) -> Option<Hop> {
         if let Some((before, hop)) = self.last
             && before == asked
@@ -94,8 +94,8 @@ impl HopTable {
         Some(Hop { device, link, mtu: if route.mtu == 0 { mtu } else { mtu.min(route.mtu) } })
     }
 
-    /// Whether the stack would forward a packet that came by an interface and is marked to go to the TUN device: it may not
-    /// forward at all there, or find the source strange (`rp_filter`). Where it goes makes no difference.
+    /// Whether the stack would forward a packet that came by an interface and is marked to go to the TUN device:
+    /// forwarding may be off there, or `rp_filter` may reject the source. The destination makes no difference.
     pub(super) fn admits(&mut self, asked: Asked, now: Instant) -> bool {
         let key = (asked.iif, asked.source);
         if let Some((admitted, at)) = self.admitted.get(&key)
@@ -154,12 +154,12 @@ impl HopTable {
         self.questions <= MAX_QUESTIONS
     }
 
-    /// A burst begins: what was said of the one before may be old.
+    /// Begins a burst: the last answer of the one before may be old.
     pub(super) fn begin(&mut self) {
         self.last = None;
     }
 
-    /// Takes up what has changed.
+    /// Reads notifications of changes.
     pub(super) fn refresh(&mut self) {
         let HopTable { asker, routes, neighbours, admitted, last, .. } = self;
         *last = None;

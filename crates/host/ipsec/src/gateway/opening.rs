@@ -1,4 +1,4 @@
-//! The interfaces of a gateway: opened in the best way that their drivers know, all with the same memory.
+//! Opening the interfaces of a gateway, in the best mode that their drivers support, all with the same memory.
 
 use super::hops::{Egress, HopTable};
 use super::relay::Relay;
@@ -26,7 +26,7 @@ pub(super) struct Present {
     queues: u32,
 }
 
-/// What the program on the interfaces has to go with it.
+/// The program on the interfaces, with its tables.
 pub(super) struct Program {
     interfaces: Vec<(Present, Attached)>,
     tables: Tables,
@@ -35,7 +35,7 @@ pub(super) struct Program {
     states: HashSet<(IpAddr, u32)>,
 }
 
-/// A thread's part of what is open.
+/// A thread's part of the open sockets.
 pub(super) struct Part {
     pub(super) sockets: Sockets,
     pub(super) memory: Memory,
@@ -48,14 +48,14 @@ pub(super) struct Part {
     pub(super) leaving: Arc<Leaving>,
 }
 
-/// Outbound policies, as far as addresses say what they are for, and the changes of policies that they are of.
+/// Prefixes of outbound policies, and the change count of the policies from which they were made.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     pub(super) changes: u64,
     pub(super) rules: Vec<Rule>,
 }
 
-/// Which of the interfaces are there, in the calling thread's namespace.
+/// Lists the interfaces that exist in the calling thread's namespace.
 pub(super) fn present(names: &[String]) -> Vec<Present> {
     let one = |name: &String| -> io::Result<Option<Present>> {
         let index = link::index(name)?;
@@ -66,10 +66,10 @@ pub(super) fn present(names: &[String]) -> Vec<Present> {
     names.iter().filter_map(|name| one(name).ok().flatten()).collect()
 }
 
-/// For how long the kernel may still have queues that were given back: it does that in a thread of its own.
+/// The time that the kernel may take to release queues: it does that in a thread of its own.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Opens sockets for queues that may have been others' just now.
+/// Opens sockets for queues that may have been released just now.
 fn sockets(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Sockets>> {
     let begun = Instant::now();
     loop {
@@ -82,11 +82,11 @@ fn sockets(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Sockets>> 
     }
 }
 
-/// Opens those that are there, for threads that are woken by `wakers`: as many of them as each interface has queues have a part.
-/// None, and said so, where no driver can.
+/// Opens existing interfaces for threads that are woken by `wakers`. The number of threads with a part is that of the
+/// queues that each interface has. `None`, with a message, if no driver can do it.
 ///
 /// # Errors
-/// The kernel's, of what they have in common: later it may be otherwise.
+/// The kernel's, about what the interfaces have in common; another attempt may succeed.
 pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Option<(Program, Vec<Part>)>> {
     if there.is_empty() {
         return Ok(None);
@@ -139,7 +139,8 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
     Ok(Some((program, parts)))
 }
 
-/// Puts the program on interfaces, in the best mode that each knows; those that know none are the stack's.
+/// Attaches the program to interfaces, in the best mode that each supports. Those that support none are left to the
+/// stack.
 fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
     let mut interfaces: Vec<(Present, Attached)> = Vec::new();
     let mut free = MAX_SOCKETS as u32;
@@ -159,16 +160,18 @@ fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
                 interfaces.push((present, attached));
             }
             Ok(_) => {
-                eprintln!("sealane: xfrm: gateway: {name}: there are {MAX_SOCKETS} queues in all: it is the stack's")
+                eprintln!(
+                    "sealane: xfrm: gateway: {name}: all {MAX_SOCKETS} queues are in use: it is left to the stack"
+                )
             }
-            Err(e) => eprintln!("sealane: xfrm: gateway: {name}: no XDP: {e}: it is the stack's"),
+            Err(e) => eprintln!("sealane: xfrm: gateway: {name}: no XDP: {e}: it is left to the stack"),
         }
     }
     interfaces
 }
 
 impl Program {
-    /// How interfaces are served, by so many threads.
+    /// The states of the interfaces, when served by so many threads.
     pub(super) fn states(&self, threads: usize) -> Vec<State> {
         let state = |(present, attached): &(Present, Attached)| {
             let (native, zero_copy) = (attached.mode == Mode::Native, self.copying == Copying::Zero);
@@ -177,7 +180,7 @@ impl Program {
         self.interfaces.iter().map(state).collect()
     }
 
-    /// Makes the program's tables say what rules do, and take the packets of these states.
+    /// Fills the program's tables from rules, and has it take the packets of these states.
     ///
     /// # Errors
     /// The kernel's.
@@ -195,7 +198,7 @@ impl Program {
 }
 
 impl Part {
-    /// What was lost of each device's frames.
+    /// The frames lost on each interface.
     pub(super) fn lost(&self) -> Vec<Lost> {
         let of = |(first, count): &(usize, usize)| {
             let all = (*first..first + count).map(|i| self.sockets.lost(i));
@@ -204,7 +207,7 @@ impl Part {
         self.queues.iter().map(of).collect()
     }
 
-    /// The socket that a packet for a device leaves by: the same for all packets with the same number.
+    /// The socket by which a packet leaves: the same for all packets of an interface with the same number.
     pub(super) fn leaving_by(&self, device: usize, number: u32) -> usize {
         let (first, count) = self.queues[device];
         first + number as usize % count

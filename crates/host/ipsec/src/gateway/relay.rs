@@ -1,12 +1,14 @@
-//! Between the threads of a gateway: packets that go through another one's states, and chunks on their way home.
+//! The exchange between the threads of a gateway: packets for the states of another thread, and chunks on their way
+//! back.
 //!
 //! ```text
-//!  thread 0: whose? ─ own ─▶ seal, send                   sent, or dropped: whose chunk? ─ own ─▶ free
+//!  thread 0: owner? ─ own ─▶ seal, send                   sent, or dropped: owner of chunk? ─ own ─▶ free
 //!              └─ ring of packets ─▶ thread 1: seal, send ─────┘  └─ ring of chunks ─▶ thread 0: free
 //! ```
 //!
-//! A ring has one producer and one consumer. When one of packets is full what has no place in it is dropped and counted, as a card
-//! does: a state with more packets than its thread can seal holds nothing up of the others. Rings of chunks have room for all.
+//! A ring has one producer and one consumer. When a ring of packets is full further ones are dropped and counted, as a
+//! card does, so a state with more packets than its thread can seal does not delay others. Rings of chunks have room
+//! for all.
 
 use crate::data::doorbell::Doorbell;
 use arrayvec::ArrayVec;
@@ -15,7 +17,7 @@ use sealane_sys::poll::Waker;
 use sealane_sys::xsk::{Frame, Sockets};
 use std::sync::Arc;
 
-/// Packets that may be under way from one thread to another.
+/// The most packets under way from one thread to another.
 const DEPTH: usize = 1024;
 
 /// A frame, and where its packet lies in its chunk.
@@ -25,7 +27,7 @@ pub(super) struct Relayed {
     pub(super) at: (usize, usize),
 }
 
-/// A thread's way to another one, and whether that is to be told.
+/// A thread's end of the rings to another one.
 struct ToThread {
     packets: Producer<Relayed>,
     chunks: Producer<Frame>,
@@ -33,31 +35,31 @@ struct ToThread {
     fresh: bool,
 }
 
-/// A thread's way from another one.
+/// A thread's end of the rings from another one.
 struct FromThread {
     packets: Consumer<Relayed>,
     chunks: Consumer<Frame>,
 }
 
-/// What a thread of a gateway has to do with the others.
+/// The rings between a thread of a gateway and the others.
 pub(super) struct Relay {
     index: usize,
     doorbell: Arc<Doorbell>,
     /// By number; none to itself.
     there: Vec<Option<ToThread>>,
     here: Vec<FromThread>,
-    /// Whom it is to take from next.
+    /// The ring that was read last: rings have turns.
     next: usize,
 }
 
 impl Relay {
-    /// Those of threads that are woken by `wakers`, of whose sockets there is a share each.
+    /// Connects threads that are woken by `wakers`, each with its share of sockets.
     pub(super) fn all(wakers: &[Arc<Waker>], shares: &[Sockets]) -> Vec<Relay> {
         let chunks: Vec<usize> = (0..shares.len()).map(|i| shares[i].chunks(i)).collect();
         Relay::between(wakers, &chunks)
     }
 
-    /// Those of threads that have so many chunks each.
+    /// Connects threads that have so many chunks each.
     fn between(wakers: &[Arc<Waker>], chunks: &[usize]) -> Vec<Relay> {
         let new = |(index, waker): (usize, &Arc<Waker>)| Relay {
             index,
@@ -83,24 +85,24 @@ impl Relay {
         relays
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub(super) fn of(&self) -> u32 {
         self.there.len() as u32
     }
 
-    /// Whether a thread is this one.
+    /// Whether this is the thread's own index.
     pub(super) fn is_mine(&self, thread: u32) -> bool {
         thread as usize == self.index
     }
 
-    /// Puts a packet into another thread's ring; back where there is no room. It is told by [`Self::tell`].
+    /// Puts a packet into another thread's ring, or returns it if there is no room. [`Self::tell`] wakes that thread.
     pub(super) fn pass(&mut self, to: u32, packet: Relayed) -> Result<(), Relayed> {
         let Some(there) = self.there.get_mut(to as usize).and_then(Option::as_mut) else { return Err(packet) };
         there.fresh = true;
         there.packets.push(packet).map_err(|PushError::Full(packet)| packet)
     }
 
-    /// Wakes those that were given packets and sleep.
+    /// Wakes threads that were given packets, if they sleep.
     pub(super) fn tell(&mut self) {
         for there in self.there.iter_mut().flatten() {
             if core::mem::take(&mut there.fresh) {
@@ -109,7 +111,7 @@ impl Relay {
         }
     }
 
-    /// Takes packets that others have put into rings, in turns, as far as there is room for them.
+    /// Takes packets from the rings in turns, as long as there is room for them.
     pub(super) fn take<const N: usize>(&mut self, packets: &mut ArrayVec<Relayed, N>) {
         for _ in 0..self.here.len() {
             self.next = (self.next + 1) % self.here.len();
@@ -122,7 +124,7 @@ impl Relay {
         }
     }
 
-    /// Sends chunks home that are others', and takes back its own.
+    /// Sends the chunks of other threads back, and takes back its own.
     pub(super) fn bring_home(&mut self, sockets: &mut Sockets) {
         while let Some((home, frame)) = sockets.stray() {
             if let Some(there) = self.there.get_mut(home).and_then(Option::as_mut) {
@@ -137,7 +139,8 @@ impl Relay {
         }
     }
 
-    /// The thread is about to wait: from now on it is woken when others hand something over. Whether they have already.
+    /// Asks other threads to wake this one from now on, as it is about to wait. Returns whether they have handed
+    /// something over already.
     pub(super) fn arm(&self) -> bool {
         if self.here.is_empty() {
             return false;
@@ -146,7 +149,7 @@ impl Relay {
         self.here.iter().any(|here| !here.packets.is_empty())
     }
 
-    /// It is awake.
+    /// Asks them not to wake it any more.
     pub(super) fn disarm(&self) {
         self.doorbell.disarm();
     }

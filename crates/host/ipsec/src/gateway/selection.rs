@@ -1,9 +1,9 @@
-//! Which packets of the interfaces the program is to take ([`sealane_sys::xdp`]), from the policies.
+//! The selection of packets that the XDP program takes ([`sealane_sys::xdp`]), made from the policies.
 //!
-//! A packet is taken when the first policy that is for its addresses, whatever else they ask for, protects it and asks for nothing
-//! else. So there is nothing to decide about it, but how; all others meet the stack, its rules, and the TUN device. Destinations
-//! and sources are looked up one after the other, each by its longest prefix; for a destination's prefix there stand all sources
-//! of policies that are for it, those of wider ones too.
+//! A packet is taken if the first policy for its addresses, whatever else policies select by, protects it and selects
+//! by nothing else. Then it is certain that it is to be sealed; all others go to the stack, its rules, and the TUN
+//! device. Destinations and sources are looked up one after the other, each by its longest prefix. A destination's
+//! prefix has all sources of policies for it, including those of wider prefixes.
 
 use sealane_net::ipsec::sa::Mode;
 use sealane_net::ipsec::spd::{Action, Dir, Policy, Spd};
@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// How many policies are looked at, of both directions; with more of them everything is the stack's.
+/// The most policies of both directions. With more, all packets are left to the stack.
 pub(super) const MAX_POLICIES: usize = 2048;
-/// How many comparisons it may take.
+/// The most comparisons.
 const MAX_WORK: usize = 4 << 20;
 
-/// What nobody forwards: groups, links, loopback, this network.
+/// Destinations that are never forwarded: multicast, link-local, loopback, this network.
 const NEVER: [(IpAddr, u8); 7] = [
     (IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 0)), 3),
     (IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 0)), 8),
@@ -28,7 +28,7 @@ const NEVER: [(IpAddr, u8); 7] = [
     (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
 ];
 
-/// What a policy is for, as far as addresses say, and whether what is for it may be taken.
+/// The prefixes of a policy, and whether packets between them may be taken.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
     source: Prefix,
@@ -51,33 +51,33 @@ impl Rule {
         Rule { source, destination, take }
     }
 
-    /// Whether it may be for packets between these addresses.
+    /// Whether the policy may be for packets between these addresses.
     pub(super) fn is_for(&self, source: IpAddr, destination: IpAddr) -> bool {
         self.source.has(source) && self.destination.has(destination)
     }
 }
 
-/// The rules of the policies that packets meet before they leave.
+/// The rules of outbound policies.
 pub(super) fn leaving(spd: &Spd) -> Vec<Rule> {
     policies(spd, Dir::Out).map(Rule::of).collect()
 }
 
-/// The rules of those that packets meet when they came in to be forwarded, where these ask for something: what is to have come
-/// through a tunnel, or to be dropped, is not taken when it comes in clear.
+/// The rules of forward policies that block or require states: packets that must come through a tunnel, or be dropped,
+/// are not taken when they come unencrypted.
 pub(super) fn arrived(spd: &Spd) -> Vec<Rule> {
     let asks = |p: &&Policy| p.action == Action::Block || p.templates.iter().any(|t| !t.optional);
     policies(spd, Dir::Fwd).filter(asks).map(|policy| Rule { take: false, ..Rule::of(policy) }).collect()
 }
 
 fn policies(spd: &Spd, dir: Dir) -> impl Iterator<Item = &Policy> {
-    // Those of xfrm interfaces concern nothing.
+    // Policies of xfrm interfaces do not apply here.
     spd.ordered(dir).into_iter().filter(|p| p.if_id == 0)
 }
 
-/// For prefixes of destinations those of sources, and whether what comes from there is taken.
+/// Prefixes of sources for each prefix of destinations, and whether packets between them are taken.
 type Wanted = BTreeMap<Prefix, BTreeMap<Prefix, bool>>;
 
-/// What rules, in their order, say; `locals` are addresses of this host.
+/// Works out the tables for rules, in their order. `locals` are addresses of this host.
 fn wanted(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> Wanted {
     if rules.len() > MAX_POLICIES || !rules.iter().any(|rule| rule.take) {
         return Wanted::new();
@@ -102,7 +102,7 @@ fn wanted(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> Wanted {
     wanted
 }
 
-/// What the program's tables have, and how they become what is wanted.
+/// The contents of the program's tables.
 #[derive(Debug, Default)]
 pub(super) struct Selection {
     numbers: HashMap<Prefix, u32>,
@@ -112,7 +112,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// Makes the tables say what the rules do. In between less is taken, never more.
+    /// Updates the tables after the rules. In between fewer packets are taken, never more.
     ///
     /// # Errors
     /// The kernel's.
@@ -124,7 +124,7 @@ impl Selection {
     ) -> io::Result<()> {
         let (mut to, mut from) = (BTreeMap::new(), BTreeMap::new());
         for (destination, sources) in wanted(rules, locals) {
-            // All of it the stack's.
+            // All packets are left to the stack.
             if !sources.values().any(|take| *take) {
                 to.insert(destination, 0);
                 continue;
@@ -137,7 +137,7 @@ impl Selection {
             from.extend(sources.into_iter().map(|(source, take)| ((number, source), take)));
         }
         let changed = |key: &(u32, Prefix), take: &bool, old: &BTreeMap<_, _>| old.get(key) != Some(take);
-        // What is not to be taken any more first.
+        // Entries that stop packets from being taken come first.
         for ((number, source), _) in from.iter().filter(|(key, take)| !**take && changed(key, take, &self.from)) {
             tables.from(*number, *source, Some(false))?;
         }
@@ -174,7 +174,7 @@ mod tests {
         Rule { source: prefix(source), destination: prefix(destination), take }
     }
 
-    /// What the program's two lookups say.
+    /// The result of the program's two lookups.
     fn takes(wanted: &Wanted, source: &str, destination: &str) -> bool {
         fn longest<T>(of: &BTreeMap<Prefix, T>, address: IpAddr) -> Option<&T> {
             of.iter()
@@ -211,7 +211,7 @@ mod tests {
         }
         for (source, destination) in [
             ("10.1.9.1", "10.2.3.4"),
-            // Another policy was before that of the longer prefixes.
+            // Another policy comes before that of the longer prefixes.
             ("10.1.9.200", "10.2.3.4"),
             ("10.3.0.1", "10.2.3.4"),
             ("10.3.0.1", "10.7.0.1"),

@@ -154,7 +154,7 @@ fn what_is_no_esp_and_what_was_changed_on_the_way_is_not_learnt_from() {
     for len in 0..24 {
         assert_eq!(OuterFlow::of(&packet[..len]), None, "{len}");
     }
-    // The stack writes identification and checksum; whoever changes something else has rules of his own.
+    // The stack writes identification and checksum; any other change comes from rules.
     let mut same = packet.clone();
     (same[5], same[10]) = (7, 7);
     assert_eq!(front(&same), front(&packet));

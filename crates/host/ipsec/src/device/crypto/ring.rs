@@ -1,4 +1,4 @@
-//! The queue of a worker: two rings, and how the ends wake each other.
+//! The queue of a worker: two rings whose ends wake each other.
 
 use super::signal::Signal;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
-/// How many bursts a worker may have with a device. Two keep both busy; the others are for when one of them is late.
+/// The most bursts of a worker with a core. Two keep both busy; the others make up for delays.
 pub(super) const DEPTH: usize = 4;
 
-/// What both ends know of each other.
+/// The flags that both ends share.
 struct Line {
     /// Whether the worker is to be woken.
     armed: AtomicBool,
@@ -27,12 +27,12 @@ pub(super) struct End {
 }
 
 impl End {
-    /// The next burst, and how many states had been given back when it was submitted.
+    /// Takes the next burst, and the number of deletions when it was submitted.
     pub(super) fn take(&mut self) -> Option<(u64, Box<CryptoBurst>)> {
         self.bursts.pop().ok()
     }
 
-    /// How many states had been given back when the next burst was submitted, where there is one.
+    /// The number of deletions when the next burst was submitted, if there is one.
     pub(super) fn next(&self) -> Option<u64> {
         self.bursts.peek().ok().map(|(given_back, _)| *given_back)
     }
@@ -50,7 +50,7 @@ impl End {
         self.line.over.load(Acquire)
     }
 
-    /// Goes, and tells the worker.
+    /// Closes the end, and wakes the worker.
     pub(super) fn leave(self) {
         let End { bursts, back, wake, .. } = self;
         drop((bursts, back));
@@ -101,7 +101,7 @@ impl Queue for Ring {
                 Polled::Burst(burst)
             }
             Err(_) if !self.back.is_abandoned() => Polled::Nothing,
-            // Something may have come between the two questions.
+            // A burst may have come back between the two looks.
             Err(_) => match self.back.pop() {
                 Ok(burst) => {
                     self.in_flight -= 1;

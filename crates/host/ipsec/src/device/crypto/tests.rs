@@ -43,7 +43,7 @@ impl Bench {
         Bench::over(core, Some(thread), counters)
     }
 
-    /// One whose thread is the test.
+    /// Makes one whose thread is the test.
     fn without_thread() -> Self {
         let counters = Arc::default();
         Bench::over(Core::new(None, Arc::clone(&counters)), None, counters)
@@ -81,7 +81,7 @@ impl Bench {
         burst
     }
 
-    /// Ends a burst: what may leave.
+    /// Ends a burst, and returns the packets that may leave.
     fn end(&self, mut burst: Box<CryptoBurst>) -> Vec<Vec<u8>> {
         let (jobs, done): (Jobs, Vec<Status>) = (burst.jobs.clone(), burst.done.to_vec());
         let mut packets: Vec<Outbound<'_>> =
@@ -210,7 +210,7 @@ fn a_state_that_is_given_back_seals_nothing_any_more() {
         assert!(queue.submit(burst).is_ok());
     }
     bench.half.state_del(NAME);
-    // What was in flight is sealed; what comes later is not.
+    // Bursts in flight are sealed; later ones are not.
     for _ in 0..DEPTH {
         let burst = next(&mut *queue).expect("the thread lives");
         let sent = bench.end(burst);
@@ -307,7 +307,7 @@ fn a_thread_that_dies_seals_nothing_and_is_noticed() {
     assert!(bench.end(burst).is_empty());
     assert!(woken.load(Acquire), "whoever waits is told");
     assert!(crypto.queue(Box::new(|| {})).is_none());
-    // Nor is there anything left for whoever takes its state back.
+    // Deleting its states finds nothing left, either.
     bench.half.state_del(NAME);
     assert!(bench.half.0.inbox.lock().is_empty());
 }

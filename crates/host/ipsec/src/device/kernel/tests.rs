@@ -56,7 +56,7 @@ impl Here {
         Here { netns, shared, mirror, device }
     }
 
-    /// What the engine says of a datagram, with what follows for the kernel's policies: errno and text.
+    /// The engine's answer to a datagram, after its effects on the kernel's policies: errno and text.
     fn call(&self, datagram: &[u8]) -> (i32, String) {
         let from = Sender { caller: Caller { privileged: true }, ack: ACK, ..Sender::default() };
         let replies = self.shared.xfrm().call(datagram, from, self.shared.now());
@@ -67,7 +67,7 @@ impl Here {
         (-i32::from_ne_bytes(*message.payload.first_chunk().expect("an errno")), text)
     }
 
-    /// A shell command in the namespace: what it prints.
+    /// Runs a shell command in the namespace, and returns its output.
     fn sh(&self, command: &str) -> String {
         sh(&self.netns, command)
     }
@@ -111,7 +111,7 @@ fn a_kernel_has_states_and_policies_of_ours() {
         policy(0, (inner[1], 32), (inner[0], 32), (ends.1, ends.0), TUNNEL),
     ];
 
-    // A pair of veths cannot do it, and the kernel says so.
+    // The kernel refuses, because a pair of veths cannot do it.
     let refused = here.call(&here.offloaded(&out, PACKET));
     assert_eq!(
         refused,
@@ -172,7 +172,7 @@ fn a_kernel_has_states_and_policies_of_ours() {
     assert!(here.shared.elsewhere.has(&esp(1, 0x2000)), "our own sockets leave it alone");
     assert!(!here.shared.elsewhere.has(&esp(1, 0x1000)) && !here.shared.elsewhere.has(&esp(2, 0x2000)));
 
-    // Its limits are the kernel's to tell.
+    // The kernel reports its limits.
     let mut limited = state(outer[0], outer[1], 0x4000, TUNNEL, false);
     // The soft and the hard limit of seconds since it was added, behind the header, in `struct xfrm_lifetime_cfg`.
     limited[16 + 96 + 32..][..8].copy_from_slice(&1u64.to_ne_bytes());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Relays of threads that have so many chunks each, and what wakes them.
+/// Relays of threads that have so many chunks each, and their wakers.
 fn relays(chunks: &[usize]) -> (Vec<Relay>, Vec<Arc<Waker>>) {
     let wakers: Vec<Arc<Waker>> = chunks.iter().map(|_| Arc::new(Waker::new().expect("a descriptor"))).collect();
     (Relay::between(&wakers, chunks), wakers)
@@ -37,7 +37,7 @@ fn packets_come_in_their_order_and_from_everybody() {
     }
     assert!(relays[0].pass(0, packet(&mut Frame::some(1), 0)).is_err(), "to itself");
     assert!(relays[0].pass(3, packet(&mut Frame::some(1), 0)).is_err(), "to nobody");
-    // Whoever is first may fill it; the other one is next then.
+    // The first ring may fill it; the other one is next then.
     let (mut all, _) = numbers::<4>(&mut relays[2]);
     all.extend(numbers::<4>(&mut relays[2]).0);
     assert!(all.iter().any(|n| *n < 10) && all.iter().any(|n| *n >= 10), "{all:?}");
@@ -81,7 +81,7 @@ fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
     relays[0].pass(1, packet(&mut chunks, 3)).unwrap();
     relays[0].tell();
     assert!(!is_woken(&wakers[1]), "it is on its way");
-    // Who is alone waits for nobody.
+    // A single thread waits for nobody.
     assert!(!Relay::between(&wakers[..1], &[8])[0].arm());
 }
 
@@ -97,7 +97,7 @@ fn nothing_is_lost_between_two_threads() {
             let mut one = Some(packet(&mut Frame::some(1), number));
             while let Some(packet) = one.take() {
                 one = a.pass(1, packet).err();
-                // Not told each time: at the end it has to have been, and while there is no room.
+                // The consumer is not woken each time, but it must be at the end, and when there is no room.
                 if one.is_some() || number % 7 == 0 || number + 1 == COUNT {
                     a.tell();
                 }
