@@ -1,4 +1,4 @@
-//! Every command and flag, defined once: help, man pages, completions and tests grow from here.
+//! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
 mod tcp_ao;
 mod xfrm;
@@ -14,17 +14,16 @@ use std::path::PathBuf;
 
 /// Linux's network cryptography, in user space.
 ///
-/// Sealane serves the kernel's crypto interfaces to unmodified programs: on kernels that do not have them, have turned
-/// them off, or serve them slowly.
+/// Sealane serves AF_ALG, TCP-AO and IPsec (NETLINK_XFRM) to unmodified programs, on kernels that lack these
+/// interfaces, have them disabled, or implement them slowly.
 #[derive(Debug, Parser)]
 #[command(
     name = "sealane",
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 done; 1 the answer is no (not found, a self-test failed); 2 the question could not be \
-                  asked (bad arguments, a file that cannot be read). 'sealane run' and 'sealane audit' exit with the \
-                  program's own status."
+    after_help = "Exit status: 0 success; 1 the answer is no (not found, a self-test failed); 2 an error (wrong arguments, \
+                  an unreadable file). 'sealane run' and 'sealane audit' exit with the status of the program they run."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -49,42 +48,46 @@ pub(crate) enum Command {
 
 /// Run a program with AF_ALG served from user space.
 ///
-/// The program, its threads and its children use socket(AF_ALG), NETLINK_CRYPTO and /proc/crypto as if the kernel had
-/// them. Dynamic programs are served inside their own process; static and Go programs through seccomp user notification.
-/// No configuration, no daemon and, where the kernel lets it, no root.
+/// The program, its threads and its children can use socket(AF_ALG), NETLINK_CRYPTO and /proc/crypto whether or not the
+/// kernel has them. Dynamic programs are served inside their own process, static and Go programs through seccomp user
+/// notification. No configuration and no daemon are needed, and no root privileges where the kernel allows it.
+///
+/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace, if there is one with
+/// [ipsec].
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- \
                   python3 probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n\n\
-                  Exit status: the program's own; 128 + n when signal n ended it; 126 it could not be executed; 127 it was \
-                  not found; 125 sealane itself failed."
+                  Exit status: that of the program; 128 + n if signal n killed it; 126 if it cannot be executed; 127 if it is \
+                  not found; 125 if sealane itself fails."
 )]
 pub(crate) struct Run {
-    /// Serve TCP-AO (RFC 5925) as well: its socket options, and its segments on the wire.
+    /// Serve TCP-AO (RFC 5925) as well: the socket options, and the segments on the wire.
     ///
-    /// Needs CAP_NET_ADMIN and CAP_NET_RAW. Segments of peers that have a key are signed and verified by the launcher; as long
-    /// as it is not there, they are dropped.
+    /// Needs CAP_NET_ADMIN and CAP_NET_RAW. The launcher signs and verifies the segments of every peer that has a key.
+    /// While the launcher is not running, these segments are dropped.
     #[arg(long)]
     pub(crate) tcp_ao: bool,
-    /// How segments get from the kernel to the launcher and back.
+    /// The path of segments between the kernel and the launcher.
     ///
-    /// Without this option SEALANE_TCP_AO_PATH says it, if it is set.
+    /// The default is the value of the environment variable SEALANE_TCP_AO_PATH, or 'auto' if it is not set.
     #[arg(long, value_enum, value_name = "PATH", requires = "tcp_ao")]
     pub(crate) tcp_ao_path: Option<TcpAoPath>,
     #[command(flatten)]
     pub(crate) launch: Launch,
 }
 
-/// What `run` and `audit` share.
+/// The arguments common to `run` and `audit`.
 #[derive(Debug, Args)]
 pub(crate) struct Launch {
-    /// The kernel to imitate: names, restrictions and answers.
+    /// The kernel to imitate: its algorithm names, restrictions and answers.
     ///
-    /// open: Linux 7.3's behaviour, nothing restricted, every algorithm of the core. linux-6.1, linux-6.12, linux-7.3: as
-    /// that kernel answers. linux-7.3-restricted: with af_alg_restrict at its default.
+    /// open: the behaviour of Linux 7.3 without restrictions, with every algorithm of the crypto core. linux-6.1,
+    /// linux-6.12, linux-7.3: the behaviour of that kernel. linux-7.3-restricted: the same with af_alg_restrict at its
+    /// default.
     #[arg(long, value_name = "PROFILE", default_value_t = Profile::Open)]
     pub(crate) profile: Profile,
-    /// How calls are intercepted.
+    /// The way in which system calls are intercepted.
     #[arg(long, value_enum, default_value_t = Intercept::Auto)]
     pub(crate) intercept: Intercept,
     /// The program and its arguments.
@@ -94,17 +97,17 @@ pub(crate) struct Launch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TcpAoPath {
-    /// Connections with many segments go past the kernel's queues, where kernel and device can do that.
+    /// Busy connections bypass the kernel's packet queues where the kernel and the device support it.
     Auto,
-    /// All segments go by the kernel's queues.
+    /// All segments pass through the kernel's packet queues.
     Queue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Intercept {
-    /// In process where the program is dynamic, by seccomp for everything that goes around.
+    /// In the process of a dynamic program, and by seccomp user notification for all calls that bypass libc.
     Auto,
-    /// In process only (LD_PRELOAD): static programs are not served, setuid children keep their privileges.
+    /// In the process only (LD_PRELOAD). Static programs are not served; setuid children keep their privileges.
     Preload,
     /// By seccomp user notification only.
     Seccomp,
@@ -112,9 +115,9 @@ pub(crate) enum Intercept {
 
 /// Run a program and report which algorithms of AF_ALG it used.
 ///
-/// For each algorithm: calls, bytes, errors, the driver that served it, and whether Linux 7.3's allowlist
-/// (af_alg_restrict) would admit it, privileged or not. The report follows the program's own output, on standard error
-/// unless --output names a file.
+/// The report lists for each algorithm the calls, bytes and errors, the driver that served it, and whether the
+/// allowlist of Linux 7.3 (af_alg_restrict) admits it for privileged and unprivileged callers. It is written when the
+/// program ends, to standard error or to the file named by --output.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  sealane audit -- cryptsetup benchmark")]
 pub(crate) struct Audit {
@@ -128,7 +131,7 @@ pub(crate) struct Audit {
     pub(crate) launch: Launch,
 }
 
-/// The crypto core: its algorithms, drivers, tests and measurements.
+/// Inspect, test and measure the drivers of the crypto core.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Crypto {
     List(CryptoList),
@@ -158,15 +161,15 @@ impl From<KindArg> for Kind {
     }
 }
 
-/// List every driver, in the format of /proc/crypto.
+/// List all drivers in the format of /proc/crypto.
 ///
-/// Each driver's self-test runs first, so that the 'selftest' line says what is true on this machine.
+/// The self-test of each driver is run first, so that the 'selftest' line holds its result on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct CryptoList {
-    /// Only drivers whose name or driver name contains this.
+    /// List only drivers whose algorithm name or driver name contains NAME.
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Only this type.
+    /// List only algorithms of this type.
     #[arg(long = "type", value_enum)]
     pub(crate) kind: Option<KindArg>,
     /// Print JSON.
@@ -174,10 +177,10 @@ pub(crate) struct CryptoList {
     pub(crate) json: bool,
 }
 
-/// Run the self-test of every driver and name those that fail.
+/// Run the self-test of every driver and report the failures.
 #[derive(Debug, Args)]
 pub(crate) struct CryptoTest {
-    /// Only drivers whose name or driver name contains this.
+    /// Test only drivers whose algorithm name or driver name contains NAME.
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Print JSON.
@@ -185,39 +188,40 @@ pub(crate) struct CryptoTest {
     pub(crate) json: bool,
 }
 
-/// Measure every driver on this machine and keep the table by which names are resolved.
+/// Measure every driver on this machine and store the table that selects the driver for each algorithm.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The table is text: one line for each algorithm, direction and driver, nanoseconds an operation by \
-                  length and burst. It is looked for in $SEALANE_CALIBRATION, ~/.config/sealane/calibration, \
-                  /etc/sealane/calibration, and else a table shipped for the CPU's family serves."
+    after_help = "The table is a text file with one line for each algorithm, direction and driver, which holds the nanoseconds \
+                  for each operation by length and burst. Sealane reads the first of $SEALANE_CALIBRATION, \
+                  ~/.config/sealane/calibration and /etc/sealane/calibration that exists, or else the table that it ships \
+                  for the CPU's family."
 )]
 pub(crate) struct Calibrate {
-    /// Only algorithms whose name contains this; the rest of an existing table is kept.
+    /// Measure only algorithms whose name contains NAME, and keep the rest of an existing table.
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
-    /// Milliseconds to spend on each cell (algorithm, driver, direction, length, burst).
+    /// Milliseconds to measure each combination of algorithm, driver, direction, length and burst.
     #[arg(long, value_name = "MS", default_value_t = 2)]
     pub(crate) cell_ms: u64,
-    /// Where to write the table; '-' for standard output. Default: this user's table for this CPU.
+    /// The file to write the table to; '-' is standard output. The default is the table of this user for this CPU.
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 }
 
-/// Say which driver serves an algorithm for a length and a burst, and why.
+/// Show which driver serves an algorithm for a given length and burst, and why.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  sealane crypto explain 'hmac(sha256)' --bytes 144 --burst 64")]
 pub(crate) struct Explain {
-    /// Generic name or driver name.
+    /// The generic name of an algorithm, or the name of a driver.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Message length in bytes.
+    /// The message length in bytes.
     #[arg(long, value_name = "N", default_value_t = 1420)]
     pub(crate) bytes: usize,
-    /// Operations in one call.
+    /// The number of operations in one call.
     #[arg(long, value_name = "B", default_value_t = 1)]
     pub(crate) burst: usize,
-    /// Decrypt or open instead of encrypt, seal, hash or sign.
+    /// Use the decrypting direction instead of the encrypting one.
     #[arg(long)]
     pub(crate) decrypt: bool,
     /// Print JSON.
@@ -225,18 +229,18 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
 }
 
-/// Measure an algorithm or a driver: time an operation, operations and bytes a second, cycles a byte.
+/// Measure an algorithm or a driver: time per operation, operations and bytes per second, cycles per byte.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sealane speed -c 'gcm(aes)' -b 64,1420,16384 -n 1\n  sealane speed -c 'hmac(sha1)' -b 144 -n 64 \
-                  --against openssl,aws-lc,ipsec-mb,rustcrypto\n\nRows are measured in turns, round by round, and each figure is the \
-                  median of the rounds: compare rows of one run, not runs."
+                  --against openssl,aws-lc,ipsec-mb,rustcrypto\n\nThe rows are measured in turns, and each figure is the median of all \
+                  rounds. Compare the rows of one run with each other, not with those of another run."
 )]
 pub(crate) struct Speed {
-    /// Algorithm or driver.
+    /// The algorithm or driver to measure.
     #[arg(short = 'c', long = "cipher", value_name = "NAME|DRIVER", required = true)]
     pub(crate) name: String,
-    /// Message lengths in bytes, separated by commas.
+    /// The message lengths in bytes, separated by commas.
     #[arg(
         short,
         long,
@@ -245,17 +249,17 @@ pub(crate) struct Speed {
         default_value = "16,64,144,256,576,1420,4096,16384"
     )]
     pub(crate) bytes: Vec<usize>,
-    /// Operations in one call.
+    /// The number of operations in one call.
     #[arg(short = 'n', long, value_name = "BURST", default_value_t = 1)]
     pub(crate) burst: usize,
-    /// Seconds for each row.
+    /// The seconds to measure each row.
     #[arg(short = 't', long, value_name = "SECONDS", default_value_t = 1.0)]
     pub(crate) seconds: f64,
-    /// Decrypt or open instead of encrypt, seal, hash or sign.
+    /// Measure the decrypting direction instead of the encrypting one.
     #[arg(long)]
     pub(crate) decrypt: bool,
-    /// Measure these beside it: openssl, aws-lc, ipsec-mb, rustcrypto, simd, kernel, null (what everything but
-    /// the crypto costs), or driver names.
+    /// Rivals to measure beside it: openssl, aws-lc, ipsec-mb, rustcrypto, simd, kernel, driver names, or null, which
+    /// shows the cost of everything except the cryptography.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) against: Vec<String>,
     /// Print JSON.
@@ -266,12 +270,12 @@ pub(crate) struct Speed {
 /// Write the man pages.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// Folder to write sealane.1, sealane-run.1, ... into.
+    /// The folder to write sealane.1, sealane-run.1, ... to.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
 }
 
-/// Write the completions of a shell to standard output.
+/// Write the completion script of a shell to standard output.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell.

@@ -1,4 +1,4 @@
-//! One file for each command.
+//! The commands, one file each.
 
 pub(crate) mod audit;
 pub(crate) mod calibrate;
@@ -21,13 +21,13 @@ use sealane_crypto::choice::Table;
 use sealane_drivers::{SystemEntropy, tables};
 use std::sync::Arc;
 
-/// The registry of this build, choosing by this machine's table.
+/// The registry of this build, with the driver table of this machine.
 pub(crate) fn registry() -> Result<Registry> {
     let (table, _) = tables::load()?;
     Ok(registry_with(table))
 }
 
-/// The registry of this build, choosing by `table`.
+/// The registry of this build, with the driver table `table`.
 pub(crate) fn registry_with(table: Table) -> Registry {
     sealane_drivers::registry(table, Arc::new(SystemEntropy))
 }

@@ -1,7 +1,7 @@
-//! `sealane`: the one executable.
+//! The executable `sealane`.
 //!
-//! Standard output is the answer, standard error is everything else. Exit status: 0 done, 1 the answer is no, 2 the
-//! question could not be asked; `run` and `audit` pass on the program's own.
+//! Answers go to standard output, everything else to standard error. The exit status is 0 for success, 1 if the answer
+//! is no, and 2 for an error; `run` and `audit` exit with the status of the program they run.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -13,12 +13,12 @@ use args::{Cli, Command, Crypto, TcpAo};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// The answer to a question that could be asked.
+/// The outcome of a command that ran without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
     No,
-    /// The status of a program that was run.
+    /// The exit status of a program, or of `ip` in the same case.
     Status(u8),
 }
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Ok(Answer::Status(status)) => ExitCode::from(status),
-        // Whoever closed the pipe has seen enough.
+        // The reader of the output has closed the pipe, which is no error.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("sealane: {e:#}");

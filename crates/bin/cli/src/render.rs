@@ -1,4 +1,4 @@
-//! Plain tables for eyes, JSON for programs. Renderers take a `Write`, so that tests read what they print.
+//! Output as plain tables and as JSON. Renderers take a `Write`, so that tests can read their output.
 
 use serde::Serialize;
 use std::io::Write;
@@ -10,14 +10,14 @@ pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> anyhow::Resu
     Ok(())
 }
 
-/// Which side of its column a cell keeps to.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Columns of text, two blanks between them, no lines drawn.
+/// A table of text columns, separated by two blanks.
 pub(crate) struct Table {
     heads: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,

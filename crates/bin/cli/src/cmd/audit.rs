@@ -1,4 +1,4 @@
-//! `sealane audit`: what a program used of AF_ALG, and whether Linux 7.3 would still admit it.
+//! `sealane audit`: reports the algorithms of AF_ALG that a program uses, and whether Linux 7.3 still admits them.
 
 use crate::Answer;
 use crate::args::Audit;
@@ -38,8 +38,9 @@ struct Algorithm {
     bytes: u64,
     bytes_received: u64,
     errors: u64,
-    /// Whether Linux 7.3's allowlist (`af_alg_restrict=1`) admits it without privilege, and with.
+    /// Whether the allowlist of Linux 7.3 (`af_alg_restrict=1`) admits it for unprivileged callers.
     allowed_unprivileged: bool,
+    /// The same for privileged callers.
     allowed_privileged: bool,
 }
 
@@ -67,14 +68,15 @@ impl From<Usage> for Algorithm {
 }
 
 pub(crate) fn audit(args: &Audit) -> Result<Answer> {
-    // The file is made first: a program must not run for an hour before its report turns out to have no place.
+    // The file is created before the program runs, so that a wrong path is found at once and not an hour later.
     let mut out: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
         None => Box::new(std::io::stderr()),
     };
     let options = super::run::options(&args.launch)?;
-    let (exit_status, usage) = sealane_launch::run::audit(&options).context("cannot make the counters")?;
-    // What did not start was told on standard error; "no use of AF_ALG" would be said of nothing.
+    let (exit_status, usage) = sealane_launch::run::audit(&options)
+        .context("cannot create the counters that the program shares with 'sealane audit'")?;
+    // The program did not start, which has been reported on standard error, so there is nothing to report on.
     let Some(usage) = usage else { return Ok(super::run::status(exit_status)) };
     let report = Report {
         program: args.launch.program.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_says_whom_linux_admits() {
+    fn the_report_shows_what_linux_admits() {
         let usage = |kind: &str, name: &str| Usage { kind: kind.into(), name: name.into(), ..Usage::default() };
         let report = Report {
             program: vec!["iwd".into()],

@@ -18,7 +18,7 @@ pub(crate) fn calibrate(args: &Calibrate, out: &mut impl Write) -> Result<Answer
         None => tables::user_path().context("neither XDG_CONFIG_HOME nor HOME is set: name a file with --output")?,
     };
     let to_stdout = path == Path::new("-");
-    // Measured from scratch unless only a part is asked for: then the rest of the file that is there stays.
+    // With --only the rest of an existing table is kept; otherwise the table is built from scratch.
     let base = match (&args.only, to_stdout) {
         (Some(_), false) if path.exists() => {
             let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -46,9 +46,9 @@ pub(crate) fn calibrate(args: &Calibrate, out: &mut impl Write) -> Result<Answer
         write!(out, "{table}")?;
     } else {
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot create the folder {}", dir.display()))?;
         }
-        // Written beside and renamed, so that no reader ever meets half a table.
+        // Writing a temporary file and renaming it keeps readers from seeing an incomplete table.
         let beside = path.with_extension("new");
         std::fs::write(&beside, table.to_string()).with_context(|| format!("cannot write {}", beside.display()))?;
         std::fs::rename(&beside, &path).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! What `sealane tcp-ao verify` and `sign` share: keys for an observer, and the segments of a capture.
+//! Functions common to `sealane tcp-ao verify` and `sign`: loading keys into an observer, and opening captures.
 
 use anyhow::{Context, Result, bail};
 use sealane_capture::Reader;
@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A key as answers show it.
+/// The description of a key in reports.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct KeyLabel {
-    /// The peer of the configuration, or the number of a single key.
+    /// The name of the peer in the configuration, or the number of the key in a file that contains only keys.
     pub(crate) peer: String,
     pub(crate) id: u64,
     pub(crate) send_id: u8,
@@ -24,13 +24,13 @@ pub(crate) struct KeyLabel {
     pub(crate) algorithm: &'static str,
 }
 
-/// An observer and what to call its keys.
+/// An observer, with the descriptions of its keys in the same order.
 pub(crate) struct Watch {
     pub(crate) observer: Observer,
     pub(crate) labels: Vec<KeyLabel>,
 }
 
-/// Prepares the keys of a file for watching.
+/// Loads the keys of a file into an observer, with the initial sequence numbers of `--isn`.
 pub(crate) fn watch(keys: &Path, isns: &[String]) -> Result<Watch> {
     let file = KeysFile::load(keys)?;
     let registry = super::registry()?;
@@ -40,7 +40,7 @@ pub(crate) fn watch(keys: &Path, isns: &[String]) -> Result<Watch> {
         add(peer, &algorithms, &mut list, &mut labels)?;
     }
     if list.is_empty() {
-        bail!("{}: there is no key in it", keys.display());
+        bail!("{}: the file contains no key", keys.display());
     }
     let mut observer = Observer::new(list, algorithms);
     let given = isns.iter().map(|text| known(text).with_context(|| format!("--isn '{text}'")));
@@ -54,7 +54,9 @@ pub(crate) fn watch(keys: &Path, isns: &[String]) -> Result<Watch> {
 fn add(peer: &Peer, algorithms: &Algorithms, list: &mut Vec<WatchKey>, labels: &mut Vec<KeyLabel>) -> Result<()> {
     for key in &peer.chain.keys {
         let name = || format!("peer '{}', key {}", peer.name, key.id);
-        let algorithm = algorithms.get(&key.algorithm).with_context(|| format!("{}: no {}", name(), key.algorithm))?;
+        let algorithm = algorithms
+            .get(&key.algorithm)
+            .with_context(|| format!("{}: algorithm {} is not available", name(), key.algorithm))?;
         for prefix in &peer.prefixes {
             let spec = MktSpec {
                 algorithm,
@@ -84,25 +86,25 @@ fn add(peer: &Peer, algorithms: &Algorithms, list: &mut Vec<WatchKey>, labels: &
     Ok(())
 }
 
-/// Reads `A,B=ISN,ISN`.
+/// Parses an argument of `--isn`: `A,B=ISN,ISN`.
 fn known(text: &str) -> Result<Known> {
-    let form = "write it as ADDRESS:PORT,ADDRESS:PORT=ISN,ISN";
+    let form = "expected ADDRESS:PORT,ADDRESS:PORT=ISN,ISN";
     let (ends, isns) = text.split_once('=').context(form)?;
     let pair = |text: &str| text.split_once(',').map(|(a, b)| [a.trim().to_owned(), b.trim().to_owned()]);
     let [a, b] = pair(ends).context(form)?;
-    let end = |text: &str| text.parse::<SocketAddr>().with_context(|| format!("'{text}' is no ADDRESS:PORT"));
+    let end = |text: &str| text.parse::<SocketAddr>().with_context(|| format!("'{text}' is not ADDRESS:PORT"));
     let [isn_a, isn_b] = pair(isns).context(form)?;
     let isn = |text: &str| {
         let parsed = match text.strip_prefix("0x") {
             Some(digits) => u32::from_str_radix(digits, 16),
             None => text.parse(),
         };
-        parsed.with_context(|| format!("'{text}' is no sequence number"))
+        parsed.with_context(|| format!("'{text}' is not a sequence number"))
     };
     Ok(Known { ends: [end(&a)?, end(&b)?], isns: [isn(&isn_a)?, isn(&isn_b)?] })
 }
 
-/// Opens a capture; `-` is standard input.
+/// Opens a capture file; `-` is standard input.
 pub(crate) fn open(path: &Path) -> Result<Reader<'static>> {
     let name = || path.display().to_string();
     let input: Box<dyn Read + Send> =

@@ -1,4 +1,4 @@
-//! `sealane check`: what a configuration means, or its mistakes.
+//! `sealane check`: explains a configuration, or lists its errors.
 
 use crate::Answer;
 use crate::args::Check;
@@ -15,7 +15,7 @@ struct Report {
     ok: bool,
     mistakes: Vec<JsonMistake>,
     warnings: Vec<String>,
-    /// The time for which the keys are told.
+    /// The time at which `preferred` and `accepted` of the keys apply.
     at: String,
     peers: Vec<PeerRow>,
     chains: Vec<ChainRow>,
@@ -55,7 +55,7 @@ struct KeyRow {
     key_len: usize,
     send: String,
     accept: String,
-    /// Whether new connections send with it, and ask their peer to.
+    /// Whether new connections send with it and ask the peer to use it.
     preferred: bool,
     accepted: bool,
 }
@@ -189,7 +189,7 @@ mod tests {
         PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../etc/sealane.toml"))
     }
 
-    /// A copy of `text` that only we can read: a checkout has whatever modes it has.
+    /// Writes `text` to a file that only its owner can read; the modes of files in a checkout are arbitrary.
     fn private(name: &str, text: &str) -> PathBuf {
         use std::os::unix::fs::OpenOptionsExt;
         let path = std::env::temp_dir().join(format!("sealane-check-{name}-{}.toml", std::process::id()));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_an_answer() {
+    fn mistakes_are_reported_as_the_answer_no() {
         let path = private("bad", "[[peer]]\nprefix = \"x\"\n");
         let name = path.display().to_string();
         let (answer, said) = run(path, "2026-01-01T00:00:00Z", false);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn an_unreadable_file_is_an_error() {
         let args = Check { config: "/nowhere/at.all".into(), at: None, json: false };
         assert!(check(&args, &mut Vec::new()).is_err());
         let args = Check { config: example(), at: Some("noon".into()), json: false };

@@ -1,4 +1,4 @@
-//! `sealane daemon` and `sealane tcp-ao clear`.
+//! `sealane daemon` and `sealane tcp-ao clear`: start the daemon, and remove the rules it leaves behind.
 
 use crate::Answer;
 use crate::args::{Clear, Daemon};

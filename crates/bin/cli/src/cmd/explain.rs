@@ -1,4 +1,4 @@
-//! `sealane crypto explain`: which driver serves, and by which measurements.
+//! `sealane crypto explain`: shows the driver that serves an algorithm, and the measurements behind that choice.
 
 use crate::Answer;
 use crate::args::Explain;
@@ -19,8 +19,9 @@ struct Explanation {
     direction: &'static str,
     driver: String,
     reason: String,
-    /// The measured point that stands for this length and burst.
+    /// The measured length that is used for this one, in bytes.
     measured_bytes: usize,
+    /// The measured burst size that is used for this one.
     measured_burst: usize,
     table: String,
     candidates: Vec<Candidate>,
@@ -36,7 +37,7 @@ struct Candidate {
 
 const KINDS: [Kind; 5] = [Kind::Hash, Kind::Skcipher, Kind::Aead, Kind::NonceMac, Kind::Rng];
 
-/// The algorithm of this name, whatever its type. `None`: no such name.
+/// Looks up an algorithm or driver by name in all types. `None` if there is none of this name.
 pub(crate) fn find(registry: &Registry, name: &str) -> Result<Option<Alg>> {
     for kind in KINDS {
         match registry.lookup(kind, name) {
@@ -51,7 +52,7 @@ pub(crate) fn find(registry: &Registry, name: &str) -> Result<Option<Alg>> {
 pub(crate) fn explain(args: &Explain, out: &mut impl Write) -> Result<Answer> {
     let registry = super::registry()?;
     let Some(alg) = find(&registry, &args.name)? else {
-        eprintln!("sealane: no algorithm or driver is called '{}'; see 'sealane crypto list'", args.name);
+        eprintln!("sealane: there is no algorithm or driver '{}'; see 'sealane crypto list'", args.name);
         return Ok(Answer::No);
     };
     let e = reason(&registry, &alg, args);
@@ -86,7 +87,7 @@ pub(crate) fn explain(args: &Explain, out: &mut impl Write) -> Result<Answer> {
 fn reason(registry: &Registry, alg: &Alg, args: &Explain) -> Explanation {
     let way = if args.decrypt { Way::Backward } else { Way::Forward };
     let info = alg.info();
-    // Hashes and MACs have one direction only.
+    // Hashes and MACs have only one direction.
     let way = if matches!(info.kind, Kind::Skcipher | Kind::Aead) { way } else { Way::Forward };
     let row = alg.row_for(way, args.bytes, args.burst);
     let (len, burst) = (len_class(args.bytes), burst_class(args.burst));
@@ -114,13 +115,13 @@ fn reason(registry: &Registry, alg: &Alg, args: &Explain) -> Explanation {
         key(a).total_cmp(&key(b)).then(b.priority.cmp(&a.priority))
     });
     let reason = if args.name == row.driver && info.name != row.driver {
-        "it was asked for by its driver name".to_owned()
+        "it was selected by its driver name".to_owned()
     } else if candidates.is_empty() {
-        format!("a template makes it from parts, each chosen by its own measurements: {}", row.driver)
+        format!("it is built by a template, whose parts are chosen by their own measurements: {}", row.driver)
     } else if ns_of(&row.driver).is_some() {
-        "it is the fastest measured for this length and burst".to_owned()
+        "it is the fastest one measured for this length and burst".to_owned()
     } else {
-        format!("nothing was measured for this algorithm and its priority, {}, is the highest", row.priority)
+        format!("there are no measurements of this algorithm, and its priority {} is the highest", row.priority)
     };
     Explanation {
         name: info.name.clone(),

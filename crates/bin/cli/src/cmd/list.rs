@@ -1,4 +1,4 @@
-//! `sealane crypto list`.
+//! `sealane crypto list`: lists the drivers.
 
 use crate::Answer;
 use crate::args::CryptoList;
@@ -39,7 +39,7 @@ pub(crate) fn state_name(state: TestState) -> &'static str {
     }
 }
 
-/// The rows whose name or driver name contains `part`.
+/// The rows whose algorithm name or driver name contains `part`.
 pub(crate) fn matching(registry: &Registry, part: Option<&str>) -> Vec<Arc<Row>> {
     let part = part.unwrap_or("");
     registry.rows().iter().filter(|r| r.info.name.contains(part) || r.driver.contains(part)).cloned().collect()
@@ -52,7 +52,7 @@ pub(crate) fn list(args: &CryptoList, out: &mut impl Write) -> Result<Answer> {
         rows.retain(|r| r.info.kind == kind.into());
     }
     for row in &rows {
-        // The state is what is listed; the reason of a failure is what `crypto test` prints.
+        // The list shows the result only; `crypto test` prints the reason of a failure.
         let _ = registry.self_test(row);
     }
     if args.json {

@@ -1,4 +1,4 @@
-//! `sealane run`.
+//! `sealane run`: runs a program under the launcher.
 
 use crate::Answer;
 use crate::args::{Intercept, Launch, Run, TcpAoPath};
@@ -10,12 +10,12 @@ pub(crate) fn run(args: &Run) -> Result<Answer> {
     let options = Options { tcp_ao: args.tcp_ao, data_path: data_path(args.tcp_ao_path)?, ..options(&args.launch)? };
     anyhow::ensure!(
         !(options.tcp_ao && options.intercept == run::Intercept::Preload),
-        "--tcp-ao with --intercept preload: socket options of TCP-AO are intercepted by seccomp only"
+        "--tcp-ao does not work with --intercept preload: the socket options of TCP-AO are intercepted by seccomp only"
     );
     Ok(status(run::run(&options)))
 }
 
-/// How segments may travel: as the option says, else as the environment does.
+/// The data path of TCP-AO from the option, or else from the environment.
 fn data_path(asked: Option<TcpAoPath>) -> Result<DataPath> {
     let named = match asked {
         Some(TcpAoPath::Auto) => return Ok(DataPath::Auto),
@@ -24,13 +24,13 @@ fn data_path(asked: Option<TcpAoPath>) -> Result<DataPath> {
     };
     match named.as_str() {
         "" => Ok(DataPath::default()),
-        name => DataPath::named(name).with_context(|| format!("SEALANE_TCP_AO_PATH={name}: auto or queue")),
+        name => DataPath::named(name).with_context(|| format!("SEALANE_TCP_AO_PATH={name}: must be 'auto' or 'queue'")),
     }
 }
 
-/// What the launcher is told.
+/// The options of the launcher that `run` and `audit` have in common.
 pub(crate) fn options(launch: &Launch) -> Result<Options> {
-    let (program, args) = launch.program.split_first().context("a program is required")?;
+    let (program, args) = launch.program.split_first().context("the program to run is missing")?;
     Ok(Options {
         program: program.clone(),
         args: args.to_vec(),
@@ -44,7 +44,7 @@ pub(crate) fn options(launch: &Launch) -> Result<Options> {
     })
 }
 
-/// A program's exit status as ours.
+/// The answer that passes on the exit status of a program.
 pub(crate) fn status(status: i32) -> Answer {
     Answer::Status(u8::try_from(status & 0xff).expect("eight bits"))
 }

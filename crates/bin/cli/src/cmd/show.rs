@@ -1,4 +1,4 @@
-//! `sealane tcp-ao show`.
+//! `sealane tcp-ao show`: shows the state of running instances.
 
 use crate::Answer;
 use crate::args::Show;
@@ -9,12 +9,12 @@ use sealane_admin::socket as admin;
 use sealane_config::{Prefix, rfc3339};
 use std::io::Write;
 
-/// Keys of a socket that are shown without being asked for.
+/// The number of keys that are shown for each socket without `--all`.
 const SHORT: usize = 16;
 
 pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
     let peer = args.peer.as_deref().map(Prefix::parse).transpose().map_err(anyhow::Error::msg)?;
-    let mut instances = admin::instances().context("cannot look for running instances")?;
+    let mut instances = admin::instances().context("cannot list the running instances")?;
     instances.retain(|i| args.pid.is_none_or(|pid| pid == i.pid));
     if args.metrics {
         return metrics(&instances, out);
@@ -59,11 +59,11 @@ fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer
             out.write_all(one.as_bytes())?;
             Ok(Answer::Yes)
         }
-        several => bail!("{} instances run: choose one with --pid", several.len()),
+        several => bail!("{} instances are running: select one with --pid", several.len()),
     }
 }
 
-/// Keeps the sockets that have to do with `peer`.
+/// Removes the sockets that have neither a peer in `peer` nor, for listeners, a key for one.
 fn only(snapshot: &mut Snapshot, peer: &Prefix) {
     for namespace in &mut snapshot.namespaces {
         namespace.sockets.retain(|socket| {

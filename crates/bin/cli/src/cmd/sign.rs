@@ -1,4 +1,4 @@
-//! `sealane tcp-ao sign`: a capture as it would be if its segments were signed.
+//! `sealane tcp-ao sign`: adds TCP-AO options to the segments of a capture.
 
 use super::capture::{self, Watch};
 use crate::Answer;
@@ -12,13 +12,13 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// What became of the frames.
+/// The number of frames by outcome.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
     signed: u64,
-    /// Written as they were, because no key is for them.
+    /// Copied, because they match no key.
     copied: u64,
-    /// Written as they were, although a key is for them.
+    /// Copied, because signing failed although they match a key.
     failed: u64,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn sign(args: &Sign, out: &mut impl Write) -> Result<Answer> {
         write_all(&mut reader, &mut watch, BufWriter::new(file)).with_context(name)?
     };
     eprintln!(
-        "sealane: {} segments signed, {} frames as they were, {} not signed",
+        "sealane: {} segments signed, {} frames copied, {} segments could not be signed",
         tally.signed, tally.copied, tally.failed
     );
     Ok(if tally.failed == 0 && tally.signed > 0 { Answer::Yes } else { Answer::No })
@@ -53,7 +53,7 @@ fn write_all(reader: &mut Reader<'_>, watch: &mut Watch, out: impl Write) -> Res
             }
         };
         if *link != frame.link {
-            bail!("frame {} has another link type than those before it; a pcap file has one", frame.number);
+            bail!("frame {} has another link type than those before it, which a pcap file cannot hold", frame.number);
         }
         match signed(&frame, watch, &mut packet) {
             Some(Ok(())) => {
@@ -71,14 +71,14 @@ fn write_all(reader: &mut Reader<'_>, watch: &mut Watch, out: impl Write) -> Res
     }
     match (writer, out) {
         (Some((writer, _)), _) => writer.finish()?,
-        // Without frames nobody knows the link; raw IP is as good as any.
+        // Without frames the link type is unknown; raw IP serves as well as any other.
         (None, Some(out)) => Writer::new(out, LinkType::RAW)?.finish()?,
-        (None, None) => unreachable!("whoever took it made a writer"),
+        (None, None) => unreachable!("`out` is taken only to make the writer"),
     }
     Ok(tally)
 }
 
-/// The frame with its segment signed, in `out`. `None`: nothing to sign.
+/// Writes the frame with its segment signed to `out`. `None` if there is nothing to sign.
 fn signed(frame: &Frame<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Option<Result<(), DropReason>> {
     let at = frame.ip_at().ok()?;
     let segment = match Segment::parse(&frame.data[at..]) {
@@ -97,7 +97,7 @@ fn signed(frame: &Frame<'_>, watch: &mut Watch, out: &mut Vec<u8>) -> Option<Res
     }
 }
 
-/// For tests: the capture `input` signed.
+/// Signs the capture `input`, for tests.
 #[cfg(test)]
 pub(crate) fn signed_capture(input: &[u8], watch: &mut Watch) -> Vec<u8> {
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! `sealane speed`: one algorithm, its drivers and its rivals side by side.
+//! `sealane speed`: measures an algorithm with its drivers and rivals side by side.
 
 use super::explain::find;
 use crate::Answer;
@@ -15,13 +15,13 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds for each length; the median is reported.
+/// The number of rounds for each length; the median is reported.
 const ROUNDS: u32 = 9;
 
 #[derive(Serialize)]
 struct Row {
     driver: String,
-    /// How it was asked for: the name given with -c, or a word of --against.
+    /// The argument that selected it: the name given with -c, or a word of --against.
     asked: String,
     algorithm: String,
     direction: &'static str,
@@ -32,27 +32,27 @@ struct Row {
     ops_per_s: f64,
     mb_per_s: f64,
     cycles_per_byte: f64,
-    /// Time of this row over the time of the first row for the same length.
+    /// The time of this row divided by that of the first row of the same length.
     against_first: f64,
 }
 
 pub(crate) fn speed(args: &Speed, out: &mut impl Write) -> Result<Answer> {
     if !(1..=MAX_BURST).contains(&args.burst) {
-        bail!("-n takes 1 to {MAX_BURST}");
+        bail!("-n must be between 1 and {MAX_BURST}");
     }
     if !(args.seconds > 0.0 && args.seconds.is_finite()) {
-        bail!("-t takes a positive number of seconds");
+        bail!("-t must be a positive number of seconds");
     }
     let registry = super::registry()?;
     let Some(alg) = find(&registry, &args.name)? else {
-        eprintln!("sealane: no algorithm or driver is called '{}'; see 'sealane crypto list'", args.name);
+        eprintln!("sealane: there is no algorithm or driver '{}'; see 'sealane crypto list'", args.name);
         return Ok(Answer::No);
     };
     let (name, kind) = (alg.info().name.clone(), alg.info().kind);
     let mut algs = vec![(args.name.clone(), alg)];
     for word in &args.against {
         if word == "null" && args.decrypt && kind == Kind::Aead {
-            bail!("--against null: a null driver never opens what an AEAD has sealed; measure sealing");
+            bail!("--against null does not work with --decrypt: a null driver rejects every AEAD ciphertext");
         }
         algs.extend(rivals(&registry, kind, &name, word)?.into_iter().map(|a| (word.clone(), a)));
     }
@@ -127,28 +127,30 @@ fn print(rows: &[Row], out: &mut impl Write) -> Result<()> {
         ]);
     }
     table.print(out)?;
-    writeln!(out, "\ncycles are of the time-stamp counter; 'time' is against the first row of the same length")?;
+    writeln!(out, "\ncycles are of the time-stamp counter; 'time' is relative to the first row of the same length")?;
     Ok(())
 }
 
-/// The algorithms that a word of `--against` means.
+/// The algorithms that a word of `--against` selects.
 fn rivals(registry: &Registry, kind: Kind, name: &str, word: &str) -> Result<Vec<Alg>> {
     let module = match word {
         "openssl" => {
             let version = sealane_crypto_openssl::version().map_err(anyhow::Error::msg).context("OpenSSL")?;
             eprintln!("sealane: rival: {version}");
             let row = sealane_crypto_openssl::rows().into_iter().find(|r| r.info.kind == kind && r.info.name == name);
-            let row = row.with_context(|| format!("OpenSSL is not measured for {name}"))?;
+            let row = row
+                .with_context(|| format!("--against openssl: no measurement of {name} with OpenSSL is implemented"))?;
             return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
         }
         "kernel" => {
             let row = sealane_drivers::kernel_rows().into_iter().find(|r| r.info.kind == kind && r.info.name == name);
-            let row = row.with_context(|| format!("this kernel does not offer {name} over AF_ALG"))?;
+            let row =
+                row.with_context(|| format!("--against kernel: this kernel does not offer {name} over AF_ALG"))?;
             return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
         }
         "null" => {
             let row = null::rows().into_iter().find(|r| r.info.kind == kind && r.info.name == name);
-            let row = row.with_context(|| format!("there is no null driver for {name}"))?;
+            let row = row.with_context(|| format!("--against null: there is no null driver for {name}"))?;
             return Ok(vec![Alg::of_row(&Arc::new(row), registry.entropy())]);
         }
         "aws-lc" => "awslc",
@@ -170,7 +172,7 @@ fn rivals(registry: &Registry, kind: Kind, name: &str, word: &str) -> Result<Vec
             .filter(|r| r.info.kind == kind && r.info.name == name)
             .map(|r| r.driver.as_str())
             .collect();
-        bail!("--against {word}: no such driver of {name}; there are: {}", have.join(", "));
+        bail!("--against {word}: {name} has no such driver, only: {}", have.join(", "));
     }
     for row in &rows {
         registry.self_test(row).map_err(anyhow::Error::msg).with_context(|| format!("driver {}", row.driver))?;

@@ -1,4 +1,4 @@
-//! `sealane crypto test`.
+//! `sealane crypto test`: runs the self-tests of the drivers.
 
 use super::list::{matching, state_name};
 use crate::Answer;
@@ -52,7 +52,7 @@ pub(crate) fn test(args: &CryptoTest, out: &mut impl Write) -> Result<Answer> {
             ]);
         }
         table.print(out)?;
-        writeln!(out, "\n{passed} passed, {failed} failed, {exempt} exempt (they compute nothing on purpose)")?;
+        writeln!(out, "\n{passed} passed, {failed} failed, {exempt} exempt (null drivers, which compute nothing)")?;
         for text in sealane_drivers::left_out() {
             eprintln!("sealane: {text}");
         }

@@ -1,4 +1,4 @@
-//! `sealane tcp-ao verify`: every segment of a capture, with a verdict.
+//! `sealane tcp-ao verify`: verifies every segment of a capture.
 
 use super::capture::{self, KeyLabel, Watch};
 use crate::Answer;
@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// What is said of one segment.
+/// The report of one segment.
 #[derive(Serialize)]
 struct Line<'a> {
     number: u64,
@@ -36,7 +36,7 @@ struct Line<'a> {
     key: Option<&'a KeyLabel>,
 }
 
-/// What the segment itself says.
+/// The header fields of a segment.
 #[derive(Serialize)]
 struct Facts {
     source: String,
@@ -53,17 +53,17 @@ struct Facts {
 
 #[derive(Default, Serialize)]
 struct Summary {
-    /// TCP segments.
+    /// All TCP segments.
     segments: u64,
     good: u64,
     bad: u64,
     unchecked: u64,
-    /// Without signature, and no key is for their ends.
+    /// Segments without TCP-AO that match no key.
     unprotected: u64,
-    /// Frames that hold something else.
+    /// Frames without a TCP segment.
     other_frames: u64,
     reasons: BTreeMap<&'static str, u64>,
-    /// Why the capture could not be read to its end.
+    /// The error that ended the capture early.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<String>,
 }
@@ -81,16 +81,16 @@ pub(crate) fn verify(args: &Verify, out: &mut impl Write) -> Result<Answer> {
         print_summary(&summary, out)?;
     }
     if let Some(ended) = &summary.ended {
-        anyhow::bail!("{}: {ended}; what came before it was looked at", args.capture.display());
+        anyhow::bail!("{}: {ended}; the frames before that were verified", args.capture.display());
     }
     let all_good = summary.bad == 0 && summary.unchecked == 0 && summary.good > 0;
     if summary.good + summary.bad + summary.unchecked == 0 {
-        eprintln!("sealane: no segment of this capture is signed, nor is one of a peer in the keys file");
+        eprintln!("sealane: no segment of this capture has a TCP-AO option or matches a key of the keys file");
     }
     Ok(if all_good { Answer::Yes } else { Answer::No })
 }
 
-/// Looks at every frame, and calls `tell` for each segment.
+/// Verifies every frame and calls `tell` for each segment.
 fn each(
     reader: &mut Reader<'_>,
     watch: &mut Watch,
@@ -149,7 +149,7 @@ const BAD: &str = "bad";
 const UNCHECKED: &str = "unchecked";
 const UNPROTECTED: &str = "unprotected";
 
-/// What is said of an IP packet. `None`: it is no TCP.
+/// The report of an IP packet. `None` if it is not TCP.
 fn line<'a>(frame: &Frame<'_>, packet: &[u8], watch: &'a mut Watch) -> Option<Line<'a>> {
     let time_s = frame.time_ns.div_euclid(1_000_000_000);
     let fraction = frame.time_ns.rem_euclid(1_000_000_000) / 1000;
@@ -170,7 +170,7 @@ fn line<'a>(frame: &Frame<'_>, packet: &[u8], watch: &'a mut Watch) -> Option<Li
         Err(NotTcp::Other) => return None,
         Err(NotTcp::Malformed) if frame.is_cut() => {
             line.reason = Some("cut");
-            line.help = Some("the capture has only the beginning of this frame: capture with a larger snapshot length");
+            line.help = Some("the capture contains only the beginning of this frame; use a larger snapshot length");
             return Some(line);
         }
         Err(e) => {
@@ -185,9 +185,11 @@ fn line<'a>(frame: &Frame<'_>, packet: &[u8], watch: &'a mut Watch) -> Option<Li
     line.facts = Some(facts(&segment, &seen));
     line.hint = seen.hint.map(|h| h.to_string());
     line.note = seen.note.map(|n| match n {
-        Note::IsnFound => "the handshake was not captured; the numbers just before this segment's fit".to_owned(),
-        Note::SneFound(n) => format!("the start was not captured; the sequence number had wrapped {n} times"),
-        Note::OutsideLifetime => "outside the key's lifetime".to_owned(),
+        Note::IsnFound => {
+            "the handshake was not captured; the sequence numbers just before those of this segment fit".to_owned()
+        }
+        Note::SneFound(n) => format!("the start was not captured; the sequence number had wrapped {n} times before"),
+        Note::OutsideLifetime => "the segment is outside the key's lifetime".to_owned(),
     });
     let (verdict, reason) = match seen.verdict {
         Verdict::Good(key) => {
@@ -203,9 +205,9 @@ fn line<'a>(frame: &Frame<'_>, packet: &[u8], watch: &'a mut Watch) -> Option<Li
     line.help = reason.map(DropReason::help);
     line.help = match seen.verdict {
         Verdict::Unchecked(DropReason::IsnUnknown) => {
-            Some("the handshake was not captured: give the initial sequence numbers with --isn")
+            Some("the handshake was not captured; give the initial sequence numbers with --isn")
         }
-        Verdict::Unchecked(DropReason::KeyNotFound) => Some("the keys file has no key for these ends"),
+        Verdict::Unchecked(DropReason::KeyNotFound) => Some("the keys file has no key for these addresses"),
         _ => line.help,
     };
     Some(line)
@@ -267,7 +269,7 @@ fn print_summary(s: &Summary, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-/// A capture can be larger than memory: segments are written as they are read, the summary after them.
+/// The segments of a capture, which are serialized as they are read because a capture can be larger than memory.
 struct Streamed<'x, 'r> {
     reader: RefCell<&'x mut Reader<'r>>,
     watch: RefCell<&'x mut Watch>,
@@ -288,7 +290,7 @@ impl Serialize for Streamed<'_, '_> {
                 }
                 list.serialize_element(line).map_err(|e| {
                     failed = Some(e);
-                    anyhow::anyhow!("cannot write")
+                    anyhow::anyhow!("cannot write the report")
                 })
             });
         match (failed, done) {

@@ -1,4 +1,4 @@
-//! `sealane xfrm monitor`.
+//! `sealane xfrm monitor`: prints the events of the daemon.
 
 use super::Session;
 use super::words::Words;
@@ -9,7 +9,7 @@ use sealane_abi::xfrm::{
     XFRMNLGRP_REPORT, XFRMNLGRP_SA, group_bit,
 };
 
-/// Objects that can be watched, and their groups.
+/// The objects to monitor, with their multicast groups.
 const OBJECTS: &[(&str, u32)] = &[
     ("acquire", XFRMNLGRP_ACQUIRE),
     ("expire", XFRMNLGRP_EXPIRE),
@@ -21,7 +21,7 @@ const OBJECTS: &[(&str, u32)] = &[
     ("mapping", XFRMNLGRP_MAPPING),
 ];
 
-/// Which groups the rest of a command wants, as a mask; and whether keys are to be left out.
+/// Parses the rest of the command: the multicast groups as a mask, and whether keys are hidden.
 pub(super) fn groups(words: &mut Words) -> Result<(u32, bool)> {
     let all = OBJECTS.iter().fold(0, |mask, (_, group)| mask | group_bit(*group));
     let (mut mask, mut nokeys) = (0, false);
@@ -31,21 +31,26 @@ pub(super) fn groups(words: &mut Words) -> Result<(u32, bool)> {
             "nokeys" => nokeys = true,
             _ => match OBJECTS.iter().find(|(name, _)| *name == word) {
                 Some((_, group)) => mask |= group_bit(*group),
-                None => bail!("'{word}' is nothing to watch"),
+                None => {
+                    let names: Vec<&str> = OBJECTS.iter().map(|(name, _)| *name).collect();
+                    bail!("unknown object '{word}', expected all, nokeys or one of {}", names.join(", "))
+                }
             },
         }
     }
     Ok((if mask == 0 { all } else { mask }, nokeys))
 }
 
-/// Prints events until it is ended.
+/// Prints events until the process is terminated.
 pub(super) fn run(session: &mut Session<'_>) -> Result<Answer> {
-    /// No room: events were lost.
+    /// The socket's buffer was full and events were lost.
     const ENOBUFS: i32 = 105;
     loop {
         let mut text = String::new();
         match session.client.event(|m| text.push_str(&session.printer.event(&m))) {
-            Err(e) if e.raw_os_error() == Some(ENOBUFS) => eprintln!("sealane: events were lost"),
+            Err(e) if e.raw_os_error() == Some(ENOBUFS) => {
+                eprintln!("sealane: events were lost: the receive buffer was full")
+            }
             done => done?,
         }
         session.out.write_all(text.as_bytes())?;

@@ -1,8 +1,8 @@
-//! Names of numbers, as `ip xfrm` writes them.
+//! The names of numbers in the notation of `ip xfrm`.
 
 use sealane_abi::xfrm as x;
 
-/// Protocols of states.
+/// Protocols of states and templates.
 pub(super) const PROTOS: &[(&str, u8)] =
     &[("esp", x::IPPROTO_ESP), ("ah", x::IPPROTO_AH), ("comp", x::IPPROTO_COMP), ("route2", 43), ("hao", 60)];
 
@@ -46,10 +46,10 @@ pub(super) const ACTIONS: &[(&str, u8)] = &[("allow", x::XFRM_POLICY_ALLOW), ("b
 /// Types of policies.
 pub(super) const PTYPES: &[(&str, u8)] = &[("main", x::XFRM_POLICY_TYPE_MAIN), ("sub", x::XFRM_POLICY_TYPE_SUB)];
 
-/// Whether a template may be left out.
+/// Levels of templates.
 pub(super) const LEVELS: &[(&str, u8)] = &[("required", 0), ("use", 1)];
 
-/// Sharing.
+/// Sharing modes.
 pub(super) const SHARES: &[(&str, u8)] = &[
     ("any", x::XFRM_SHARE_ANY),
     ("session", x::XFRM_SHARE_SESSION),
@@ -57,14 +57,14 @@ pub(super) const SHARES: &[(&str, u8)] = &[
     ("unique", x::XFRM_SHARE_UNIQUE),
 ];
 
-/// Encapsulations.
+/// Types of encapsulation.
 pub(super) const ENCAPS: &[(&str, u16)] = &[("espinudp-nonike", 1), ("espinudp", 2), ("espintcp", 7)];
 
-/// Defaults.
+/// Default actions for traffic without a policy.
 pub(super) const DEFAULTS: &[(&str, u8)] =
     &[("block", x::XFRM_USERPOLICY_BLOCK), ("accept", x::XFRM_USERPOLICY_ACCEPT)];
 
-/// Protocols of packets.
+/// Upper-layer protocols of selectors.
 pub(super) const UPPER: &[(&str, u8)] = &[
     ("ip", 0),
     ("icmp", 1),
@@ -84,13 +84,13 @@ pub(super) const UPPER: &[(&str, u8)] = &[
     ("udplite", 136),
 ];
 
-/// The name of a number; the number itself where there is none.
+/// The name of a number, or the number itself if it has no name.
 pub(super) fn of<T: Copy + PartialEq + Into<u64>>(table: &[(&str, T)], value: T) -> String {
     let found = table.iter().find(|(_, v)| *v == value);
     found.map_or_else(|| value.into().to_string(), |(name, _)| (*name).to_owned())
 }
 
-/// The names of the bits that are set, and the rest as a number.
+/// The names of the bits that are set, followed by the bits without a name as a number.
 pub(super) fn bits<T: Copy + Into<u64>>(table: &[(&str, T)], value: T) -> String {
     let mut left: u64 = value.into();
     let mut names = Vec::new();

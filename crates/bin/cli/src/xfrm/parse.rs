@@ -1,4 +1,4 @@
-//! What states and policies have in common: identity, selectors, limits, marks, templates.
+//! Parsers of the arguments that states and policies have in common: identities, selectors, limits, marks, templates.
 
 use super::Session;
 use super::names::{self, LEVELS, MODES, PROTOS, SHARES, UPPER};
@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::xfrm::{AF_INET, AF_INET6, Address, Id, LifetimeCfg, Mark, Selector, UserTmpl};
 use std::net::IpAddr;
 
-/// The family of an address.
+/// The family of `ip`.
 pub(super) fn family_of(ip: IpAddr) -> u16 {
     if ip.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
-/// Source and destination, protocol and SPI.
+/// The identity of a state: source, destination, protocol and SPI.
 #[derive(Default)]
 pub(super) struct Name {
     pub(super) id: Id,
@@ -22,12 +22,12 @@ pub(super) struct Name {
 
 impl Name {
     fn address(&mut self, ip: IpAddr) -> Result<Address> {
-        ensure!([0, family_of(ip)].contains(&self.family), "source and destination are of one family");
+        ensure!([0, family_of(ip)].contains(&self.family), "'{ip}': 'src' and 'dst' must be of the same family");
         self.family = family_of(ip);
         Ok(ip.into())
     }
 
-    /// Takes one part of it if it is next.
+    /// Parses the argument `word` and its value. `false` if it is not a part of an identity.
     pub(super) fn take(&mut self, word: &str, words: &mut Words) -> Result<bool> {
         match word {
             "src" => self.saddr = words.address(word).and_then(|ip| self.address(ip))?,
@@ -40,18 +40,18 @@ impl Name {
     }
 }
 
-/// A protocol above IP, by name or number.
+/// Parses the name or number of an upper-layer protocol.
 pub(super) fn upper(word: &str) -> Option<u8> {
     UPPER.iter().find(|(name, _)| *name == word).map(|(_, n)| *n).or_else(|| number(word)?.try_into().ok())
 }
 
-/// Takes one part of a selector if it is next.
+/// Parses the argument `word` and its value into `sel`. `false` if it is not a part of a selector.
 pub(super) fn selector(sel: &mut Selector, word: &str, words: &mut Words, session: &Session<'_>) -> Result<bool> {
     let port = |words: &mut Words| -> Result<_> { Ok((words.number::<u16>(word)?.into(), u16::MAX.into())) };
     match word {
         "src" | "dst" => {
             let (ip, len) = words.prefix(word)?;
-            ensure!([0, family_of(ip)].contains(&sel.family), "source and destination are of one family");
+            ensure!([0, family_of(ip)].contains(&sel.family), "'{ip}': 'src' and 'dst' must be of the same family");
             sel.family = family_of(ip);
             if word == "src" {
                 (sel.saddr, sel.prefixlen_s) = (ip.into(), len);
@@ -66,7 +66,7 @@ pub(super) fn selector(sel: &mut Selector, word: &str, words: &mut Words, sessio
         }
         "proto" => {
             let name = words.after(word)?;
-            sel.proto = upper(&name).with_context(|| format!("there is no protocol '{name}'"))?;
+            sel.proto = upper(&name).with_context(|| format!("unknown protocol '{name}'"))?;
         }
         "sport" | "type" => (sel.sport, sel.sport_mask) = port(words)?,
         "dport" | "code" => (sel.dport, sel.dport_mask) = port(words)?,
@@ -74,7 +74,7 @@ pub(super) fn selector(sel: &mut Selector, word: &str, words: &mut Words, sessio
             let text = words.after(word)?;
             let dotted = text.parse::<std::net::Ipv4Addr>().ok().map(u32::from);
             let key = dotted.or_else(|| number(&text)?.try_into().ok());
-            let key = key.with_context(|| format!("'{text}' is no key of GRE"))?;
+            let key = key.with_context(|| format!("'{text}' is not a GRE key"))?;
             (sel.sport, sel.sport_mask) = (((key >> 16) as u16).into(), u16::MAX.into());
             (sel.dport, sel.dport_mask) = ((key as u16).into(), u16::MAX.into());
         }
@@ -83,7 +83,7 @@ pub(super) fn selector(sel: &mut Selector, word: &str, words: &mut Words, sessio
     Ok(true)
 }
 
-/// What stands behind "limit".
+/// Parses the arguments of "limit".
 pub(super) fn limit(limits: &mut LifetimeCfg, words: &mut Words) -> Result<()> {
     let what = words.after("limit")?;
     let field = match what.as_str() {
@@ -95,26 +95,26 @@ pub(super) fn limit(limits: &mut LifetimeCfg, words: &mut Words) -> Result<()> {
         "byte-hard" => &mut limits.hard_byte_limit,
         "packet-soft" => &mut limits.soft_packet_limit,
         "packet-hard" => &mut limits.hard_packet_limit,
-        _ => bail!("there is no limit '{what}'"),
+        _ => bail!("unknown limit '{what}', expected time, time-use, byte or packet, each with -soft or -hard"),
     };
     *field = words.number(&what)?;
     Ok(())
 }
 
-/// What stands behind "mark" or "output-mark": a value, and a mask if there is one.
+/// Parses the arguments of "mark" or "output-mark": a value, optionally with a mask.
 pub(super) fn mark(what: &str, words: &mut Words) -> Result<(u32, Option<u32>)> {
     let value = words.number(what)?;
     let mask = if words.take("mask") { Some(words.number("mask")?) } else { None };
     Ok((value, mask))
 }
 
-/// The same as a mark with its mask, which is all ones where none is given.
+/// The same with a default mask of all ones.
 pub(super) fn masked(what: &str, words: &mut Words) -> Result<Mark> {
     let (v, m) = mark(what, words)?;
     Ok(Mark { v, m: m.unwrap_or(u32::MAX) })
 }
 
-/// What stands behind "tmpl".
+/// Parses the arguments of "tmpl".
 pub(super) fn template(words: &mut Words, default_family: u16) -> Result<UserTmpl> {
     let all = u32::MAX;
     let mut tmpl = UserTmpl { aalgos: all, ealgos: all, calgos: all, ..UserTmpl::default() };
@@ -137,35 +137,35 @@ pub(super) fn template(words: &mut Words, default_family: u16) -> Result<UserTmp
     Ok(tmpl)
 }
 
-/// The bits behind "flag": a name or a hexadecimal number.
+/// Parses the argument of "flag": the name of a bit, or a number.
 pub(super) fn flag<T: Copy + TryFrom<u64>>(words: &mut Words, table: &[(&str, T)]) -> Result<T> {
     let word = words.after("flag")?;
     let named = table.iter().find(|(name, _)| *name == word).map(|(_, bit)| *bit);
     let known = || table.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
     named
         .or_else(|| number(&word).and_then(|n| T::try_from(n).ok()))
-        .with_context(|| format!("there is no flag '{word}'; there are {}", known()))
+        .with_context(|| format!("unknown flag '{word}', expected one of {}", known()))
 }
 
 impl Session<'_> {
-    /// The index of an interface by its name.
+    /// The index of the interface `name`.
     pub(super) fn interface(&self, name: &str) -> Result<u32> {
         let found = self.printer.names.iter().find(|(_, n)| *n == name).map(|(index, _)| *index);
-        found.with_context(|| format!("there is no device '{name}'"))
+        found.with_context(|| format!("there is no interface '{name}' in this network namespace"))
     }
 
-    /// The family of what has none by itself.
+    /// The family of objects whose arguments do not imply one.
     pub(super) fn default_family(&self) -> u16 {
         self.family.unwrap_or(AF_INET)
     }
 }
 
-/// Whether an address of a state is in a prefix.
+/// Whether `address` is in `prefix`. Without a prefix every address is.
 pub(super) fn within(prefix: Option<(IpAddr, u8)>, address: &Address, family: u16) -> bool {
     prefix.is_none_or(|(ip, len)| family_of(ip) == family && address.matches(&ip.into(), len))
 }
 
-/// A name of a protocol of states, or its number.
+/// The name of the protocol of a state or template, or its number.
 pub(super) fn proto_name(proto: u8) -> String {
     names::of(PROTOS, proto)
 }

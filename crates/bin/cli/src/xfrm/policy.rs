@@ -1,8 +1,8 @@
-//! `sealane xfrm policy`.
+//! `sealane xfrm policy`: manages policies.
 
 use super::names::{ACTIONS, DEFAULTS, DIRS, POLICY_FLAGS, PTYPES};
 use super::parse::{flag, limit, masked, selector, template, within};
-use super::words::Words;
+use super::words::{Words, unexpected};
 use super::{Session, said};
 use crate::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -40,7 +40,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
             question(session, &Message::new(Body::GetDefault(UserpolicyDefault::default())))
         }
         _ => bail!(
-            "'{command}' is none of add, update, delete, get, list, deleteall, flush, count, set, setdefault, getdefault"
+            "unknown command 'policy {command}', expected one of add, update, delete, get, list, deleteall, flush, count, set, \
+             setdefault, getdefault"
         ),
     }
 }
@@ -80,7 +81,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
                 let ifindex = session.interface(&words.after("dev")?)? as i32;
                 attrs.push(Attribute::OffloadDev(UserOffload { ifindex, flags: x::XFRM_OFFLOAD_PACKET, pad: [0; 3] }));
             }
-            _ => ensure!(selector(&mut info.sel, &word, words, session)?, "'{word}' is not understood here"),
+            _ => ensure!(selector(&mut info.sel, &word, words, session)?, unexpected(&word)),
         }
     }
     info.dir = dir.context("'dir' is missing")?;
@@ -105,7 +106,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
             "ptype" => attrs.push(of_type(words.named("ptype", PTYPES)?)),
             "mark" => attrs.push(Attribute::Mark(masked("mark", words)?)),
             "if_id" => attrs.push(Attribute::IfId(words.number("if_id")?)),
-            _ => ensure!(selector(&mut id.sel, &word, words, session)?, "'{word}' is not understood here"),
+            _ => ensure!(selector(&mut id.sel, &word, words, session)?, unexpected(&word)),
         }
     }
     id.dir = dir.context("'dir' is missing")?;
@@ -119,7 +120,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
     }
 }
 
-/// Which policies a list is of.
+/// The conditions by which 'list' and 'deleteall' select policies.
 #[derive(Default)]
 struct Filter {
     sel: Selector,
@@ -141,7 +142,7 @@ impl Filter {
             _ => None,
         });
         let is = |wanted: u64, real: u64| wanted == 0 || wanted == real;
-        // Those of sockets have other numbers than these three.
+        // The directions of socket policies are not listed.
         info.dir < x::XFRM_POLICY_MAX
             && self.family.is_none_or(|f| f == info.sel.family)
             && within(self.src, &info.sel.saddr, info.sel.family)
@@ -163,7 +164,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
     let mut filter = Filter { family: session.family, ..Filter::default() };
     while let Some(word) = words.next() {
         match word.as_str() {
-            // There are none of sockets here.
+            // The daemon has no socket policies.
             "nosock" => {}
             "src" => filter.src = Some(words.prefix("src")?),
             "dst" => filter.dst = Some(words.prefix("dst")?),
@@ -173,7 +174,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             "action" => filter.action = Some(words.named("action", ACTIONS)?),
             "priority" => filter.priority = Some(words.number("priority")?),
             "flag" => filter.flags |= flag(words, POLICY_FLAGS)?,
-            _ => ensure!(selector(&mut filter.sel, &word, words, session)?, "'{word}' is not understood here"),
+            _ => ensure!(selector(&mut filter.sel, &word, words, session)?, unexpected(&word)),
         }
     }
     let policies = match session.all(&Message::new(Body::DumpPolicy))? {
@@ -205,13 +206,13 @@ fn thresholds(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
     while let Some(word) = words.next() {
         let mut bits = |most: u8| -> Result<Spdhthresh> {
             let (lbits, rbits) = (words.number(&word)?, words.number(&word)?);
-            ensure!(lbits <= most && rbits <= most, "'{word}' has {most} bits at most");
+            ensure!(lbits <= most && rbits <= most, "'{word}': a threshold must not exceed {most} bits");
             Ok(Spdhthresh { lbits, rbits })
         };
         request.attrs.push(match word.as_str() {
             "hthresh4" => Attribute::SpdIpv4Hthresh(bits(32)?),
             "hthresh6" => Attribute::SpdIpv6Hthresh(bits(128)?),
-            _ => bail!("'{word}' is neither hthresh4 nor hthresh6"),
+            _ => bail!("unexpected argument '{word}', expected hthresh4 or hthresh6"),
         });
     }
     session.done(&request, 0)
@@ -224,7 +225,7 @@ fn defaults(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
             "in" => &mut defaults.input,
             "fwd" => &mut defaults.fwd,
             "out" => &mut defaults.out,
-            _ => bail!("'{word}' is none of in, fwd, out"),
+            _ => bail!("unexpected argument '{word}', expected in, fwd or out"),
         };
         *field = words.named(&word, DEFAULTS)?;
     }

@@ -1,4 +1,4 @@
-//! Messages as `ip xfrm` prints them.
+//! Prints messages in the format of `ip xfrm`.
 
 use super::names::{
     self, ACTIONS, DEFAULTS, DIRS, ENCAPS, EXTRA_FLAGS, MODES, POLICY_FLAGS, PTYPES, SHARES, STATE_FLAGS, UPPER,
@@ -12,19 +12,19 @@ use sealane_abi::xfrm::{
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// How messages are printed.
+/// The settings of the output, and the names of the interfaces.
 pub(super) struct Printer {
-    /// More with each `-s`.
+    /// The number of `-s` options; each adds detail.
     pub(super) stats: u8,
-    /// `-o`: a backslash for each end of a line.
+    /// `-o`: newlines within an object are printed as backslashes.
     pub(super) oneline: bool,
-    /// No keys.
+    /// Keys are hidden.
     pub(super) nokeys: bool,
-    /// Interfaces by index.
+    /// The names of interfaces by index.
     pub(super) names: HashMap<u32, String>,
 }
 
-/// An address as text; zeros of no family as IPv4's.
+/// An address as text, or "-" if its family is unknown.
 fn ip(address: &Address, family: u16) -> String {
     address.ip(family).map_or_else(|| "-".into(), |ip| ip.to_string())
 }
@@ -34,7 +34,7 @@ fn find<'a, T>(attrs: &'a [Attribute], pick: impl Fn(&'a Attribute) -> Option<T>
     attrs.iter().find_map(pick)
 }
 
-/// Finds an attribute of one kind.
+/// The value of the first attribute of a kind.
 macro_rules! attr {
     ($attrs:expr, $kind:ident) => {
         find($attrs, |a| if let Attribute::$kind(value) = a { Some(value) } else { None })
@@ -42,12 +42,12 @@ macro_rules! attr {
 }
 
 impl Printer {
-    /// A message of an answer, behind `prefix`; empty for one that says nothing here.
+    /// A message as text after `prefix`; empty if it cannot be decoded.
     pub(super) fn message(&self, message: &netlink::Message<'_>, prefix: &str) -> String {
         Message::decode(message).map_or_else(|_| String::new(), |m| self.decoded(&m, prefix))
     }
 
-    /// An event.
+    /// An event as text.
     pub(super) fn event(&self, message: &netlink::Message<'_>) -> String {
         let prefix = match message.header.nlmsg_type {
             x::XFRM_MSG_UPDSA | x::XFRM_MSG_UPDPOLICY => "Updated ",
@@ -58,7 +58,7 @@ impl Printer {
         self.message(message, prefix)
     }
 
-    /// The same for one that has been read.
+    /// A decoded message as text after `prefix`.
     pub(super) fn decoded(&self, message: &Message, prefix: &str) -> String {
         let mut out = prefix.to_owned();
         // Writing to a string does not fail.
@@ -210,7 +210,7 @@ impl Printer {
         writeln!(out, "{title}src {} dst {}", ip(saddr, family), ip(&id.daddr, family))?;
         write!(out, "{indent}proto {} ", proto_name(id.proto))?;
         let spi = id.spi.get();
-        // A template without an SPI is of any.
+        // A template without an SPI matches any SPI.
         if title.is_empty() || self.stats > 0 || spi != 0 {
             write!(out, "spi 0x{spi:08x}")?;
             if self.stats > 0 {
@@ -414,7 +414,7 @@ impl Printer {
         writeln!(out)
     }
 
-    /// The name of an interface.
+    /// The name of an interface, or its index if it has no name.
     pub(super) fn device(&self, index: i32) -> String {
         self.names.get(&(index as u32)).cloned().unwrap_or_else(|| format!("if{index}"))
     }
@@ -442,7 +442,7 @@ impl Printer {
     }
 }
 
-/// A time of day in UTC.
+/// A time in UTC as text.
 fn time(seconds: u64) -> String {
     if seconds == 0 {
         return "-".into();

@@ -1,11 +1,11 @@
-//! `sealane xfrm show`: what `ip xfrm` cannot: rates, where the work is done, and why packets were dropped.
+//! `sealane xfrm show`: shows what `ip xfrm` does not: rates, offload devices, and the reasons of dropped packets.
 
 use super::names::{self, MODES};
 use super::parse::proto_name;
-use super::words::Words;
+use super::words::{Words, unexpected};
 use super::{Session, said};
 use crate::Answer;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use sealane_abi::xfrm::{Attribute, Body, Message, UsersaInfo, XFRM_OFFLOAD_PACKET};
 use sealane_net::ipsec::drop::Counter;
 use serde::Serialize;
@@ -28,9 +28,11 @@ struct State {
     packets: u64,
     bits_per_second: u64,
     packets_per_second: u64,
-    /// Packets refused: before the window, seen before, not authentic.
+    /// Packets dropped because they were behind the replay window.
     outside_window: u32,
+    /// Packets dropped because they were received before.
     replayed: u32,
+    /// Packets dropped because their ICV was wrong.
     not_authentic: u32,
 }
 
@@ -38,13 +40,13 @@ struct State {
 #[derive(Serialize)]
 struct Device {
     name: String,
-    /// `inline`, `crypto`, `packet` or `kernel`; `interface`; `gateway-` with `native` or `generic` XDP, `zero-copy` or `copied`, and
-    /// `gateway` for one that is not served.
+    /// `inline`, `crypto`, `packet` or `kernel`; `interface`; `gateway-` with `native` or `generic` XDP, `zero-copy` or
+    /// `copied`, and `gateway` for one that is not served.
     kind: String,
     up: bool,
-    /// How many of the states are offloaded to it.
+    /// The number of states that are offloaded to it.
     states: usize,
-    /// What it has counted, by name.
+    /// Its counters by name.
     counters: BTreeMap<String, u64>,
 }
 
@@ -60,12 +62,12 @@ struct Drop {
 struct Shown {
     states: Vec<State>,
     devices: Vec<Device>,
-    /// Packets between the daemon and the kernel, by what became of them.
+    /// The counters of packets between the daemon and the kernel, by name.
     path: BTreeMap<String, u64>,
     drops: Vec<Drop>,
 }
 
-/// What tells a state from others.
+/// The identity of a state.
 fn name(info: &UsersaInfo) -> (u32, [u8; 16], [u8; 16], u8) {
     (info.id.spi.get(), info.id.daddr.bytes, info.saddr.bytes, info.id.proto)
 }
@@ -75,7 +77,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     while let Some(word) = words.next() {
         match word.as_str() {
             "interval" => interval = words.number::<u16>("interval")?,
-            _ => bail!("'{word}' is not understood here"),
+            _ => return Err(unexpected(&word)),
         }
     }
     let request = Message::new(Body::DumpSa);
@@ -98,7 +100,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     let states = after.iter().filter_map(|message| {
         let Body::NewSa(info) = &message.body else { return None };
         let old = used.get(&name(info)).copied().unwrap_or_default();
-        // Without an interval there is nothing to divide.
+        // Without an interval there are no rates.
         let rate = |now: u64, then: u64| {
             if interval > 0 { (now.saturating_sub(then) as f64 / seconds).round() as u64 } else { 0 }
         };
@@ -146,7 +148,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     Ok(Answer::Yes)
 }
 
-/// The counters of a text of /proc/net/xfrm_stat that are not 0.
+/// The counters in the text of /proc/net/xfrm_stat that are not zero.
 fn drops(text: &str) -> Vec<Drop> {
     let row = |line: &str| {
         let mut words = line.split_whitespace();
@@ -155,7 +157,7 @@ fn drops(text: &str) -> Vec<Drop> {
         (packets > 0).then(|| Drop {
             counter: name.to_owned(),
             packets,
-            reason: counter.map_or("Unknown to this version.", |c| c.help()),
+            reason: counter.map_or("This version of Sealane does not know this counter.", |c| c.help()),
         })
     };
     text.lines().filter_map(row).collect()
@@ -216,6 +218,9 @@ mod tests {
         let found = drops("XfrmInNoStates          \t5\nXfrmInError             \t0\nXfrmInNew \t1\nx\n");
         let rows: Vec<_> = found.iter().map(|d| (d.counter.as_str(), d.packets, d.reason)).collect();
         let known = Counter::InNoStates.help();
-        assert_eq!(rows, [("XfrmInNoStates", 5, known), ("XfrmInNew", 1, "Unknown to this version.")]);
+        assert_eq!(
+            rows,
+            [("XfrmInNoStates", 5, known), ("XfrmInNew", 1, "This version of Sealane does not know this counter.")]
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! `sealane xfrm state`.
+//! `sealane xfrm state`: manages states.
 
 use super::names::{ENCAPS, EXTRA_FLAGS, MODES, PROTOS, STATE_FLAGS};
 use super::parse::{Name, flag, limit, mark, masked, selector, within};
-use super::words::Words;
+use super::words::{Words, unexpected};
 use super::{Session, said};
 use crate::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -38,11 +38,14 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
                 Err(refusal) => Ok(said(Err(refusal))),
             }
         }
-        _ => bail!("'{command}' is none of add, update, allocspi, delete, get, list, deleteall, flush, count"),
+        _ => bail!(
+            "unknown command 'state {command}', expected one of add, update, allocspi, delete, get, list, deleteall, flush, count"
+        ),
     }
 }
 
-/// A key: hexadecimal behind 0x, what is in a file behind @, or the bytes of the word. Its length in bits and itself.
+/// Parses a key and returns its length in bits with it. A key is hexadecimal digits after 0x, the bytes of a word, or
+/// @FILE for the content of a file in one of these forms.
 fn key(words: &mut Words, name: &str) -> Result<(u32, Key)> {
     let word = Zeroizing::new(words.after(name)?);
     let mut text = word;
@@ -55,12 +58,15 @@ fn key(words: &mut Words, name: &str) -> Result<(u32, Key)> {
     let bytes = match text.strip_prefix("0x") {
         None => Zeroizing::new(text.as_bytes().to_vec()),
         Some(hex) => {
-            // Of an odd number of digits the first is a byte of its own.
+            // If the number of digits is odd, the first digit is a byte.
             let mut bytes = Zeroizing::new(Vec::with_capacity(hex.len() / 2 + 1));
             let (first, rest) = hex.split_at_checked(hex.len() % 2).unwrap_or((hex, ""));
             let pairs = std::iter::once(first).filter(|f| !f.is_empty());
             for pair in pairs.chain((0..rest.len()).step_by(2).map(|i| rest.get(i..i + 2).unwrap_or("?"))) {
-                bytes.push(u8::from_str_radix(pair, 16).map_err(|_| anyhow::anyhow!("a key that is no number"))?);
+                bytes.push(
+                    u8::from_str_radix(pair, 16)
+                        .map_err(|_| anyhow::anyhow!("the key of '{name}' is not hexadecimal"))?,
+                );
             }
             bytes
         }
@@ -68,7 +74,7 @@ fn key(words: &mut Words, name: &str) -> Result<(u32, Key)> {
     Ok((bytes.len() as u32 * 8, Key::new(&bytes)))
 }
 
-/// What stands behind "offload": what, a device, a direction.
+/// Parses the arguments of "offload": the kind, a device and a direction.
 fn offload(session: &Session<'_>, words: &mut Words) -> Result<UserOffload> {
     let mut offload = UserOffload::default();
     if words.take("packet") {
@@ -136,17 +142,17 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
             }
             "enc" | "auth" | "auth-trunc" | "aead" | "comp" => attrs.push(algorithm(&word, words)?),
             _ if name.take(&word, words)? => {}
-            _ => bail!("'{word}' is not understood here"),
+            _ => return Err(unexpected(&word)),
         }
     }
     (info.id, info.saddr) = (name.id, name.saddr);
     info.family = if name.family == 0 { session.default_family() } else { name.family };
     let [seq, seq_hi, oseq, oseq_hi] = replay;
     let esn = info.flags & x::XFRM_STATE_ESN != 0;
-    ensure!(!esn || window > 0, "ESN needs a replay window");
+    ensure!(!esn || window > 0, "'flag esn' needs 'replay-window'");
     ensure!(
         window as usize <= x::XFRMA_REPLAY_ESN_MAX,
-        "a replay window has {} packets at most",
+        "'replay-window' must not exceed {} packets",
         x::XFRMA_REPLAY_ESN_MAX
     );
     if esn || window > 32 {
@@ -154,7 +160,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
         let (replay_window, bmp) = (window, vec![0; bmp_len as usize]);
         attrs.push(Attribute::ReplayEsnVal(ReplayStateEsn { bmp_len, oseq, seq, oseq_hi, seq_hi, replay_window, bmp }));
     } else {
-        ensure!(seq_hi == 0 && oseq_hi == 0, "the high half of a sequence number needs flag esn");
+        ensure!(seq_hi == 0 && oseq_hi == 0, "'replay-seq-hi' and 'replay-oseq-hi' need 'flag esn'");
         info.replay_window = window as u8;
         if replays {
             attrs.push(Attribute::ReplayVal(ReplayState { oseq, seq, bitmap: 0 }));
@@ -203,7 +209,7 @@ fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
             "min" => range.0 = Some(words.number("min")?),
             "max" => range.1 = Some(words.number("max")?),
             _ if name.take(&word, words)? => {}
-            _ => bail!("'{word}' is not understood here"),
+            _ => return Err(unexpected(&word)),
         }
     }
     (info.id, info.saddr) = (name.id, name.saddr);
@@ -212,7 +218,7 @@ fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
         (Some(min), Some(max)) => (min, max),
         (None, None) if info.id.proto == x::IPPROTO_COMP => (0x100, 0xffff),
         (None, None) => (0x100, 0x0fff_ffff),
-        _ => bail!("'min' and 'max' go together"),
+        _ => bail!("'min' and 'max' must be given together"),
     };
     match session.one(&Message { body: Body::AllocSpi(UserspiInfo { info, min, max }), attrs })? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
@@ -220,7 +226,7 @@ fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
     }
 }
 
-/// The name of a state in a request.
+/// The identity of a state in a request.
 fn id(name: &Name, default_family: u16) -> UsersaId {
     UsersaId {
         daddr: name.id.daddr,
@@ -239,7 +245,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
             "if_id" => attrs.push(Attribute::IfId(words.number("if_id")?)),
             _ => {
                 source |= word == "src";
-                ensure!(name.take(&word, words)?, "'{word}' is not understood here");
+                ensure!(name.take(&word, words)?, unexpected(&word));
             }
         }
     }
@@ -256,7 +262,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
     }
 }
 
-/// Which states a list is of.
+/// The conditions by which 'list' and 'deleteall' select states.
 #[derive(Default)]
 struct Filter {
     src: Option<(IpAddr, u8)>,
@@ -294,7 +300,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             "mode" => filter.mode = Some(words.named("mode", MODES)?),
             "reqid" => filter.reqid = Some(words.number("reqid")?),
             "flag" => filter.flags |= flag(words, STATE_FLAGS)?,
-            _ => bail!("'{word}' is not understood here"),
+            _ => return Err(unexpected(&word)),
         }
     }
     let mut request = Message::new(Body::DumpSa);
@@ -318,7 +324,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
         request
             .attrs
             .extend(message.attrs.iter().filter(|a| matches!(a, Attribute::Mark(_) | Attribute::IfId(_))).cloned());
-        // One that cannot be deleted (it waits for an acquire) keeps none of the others.
+        // A state that cannot be deleted because it is still being acquired does not prevent deleting the others.
         if let Err(refusal) = session.act(&request, 0)? {
             answer = said(Err(refusal));
         }

@@ -1,10 +1,10 @@
-//! The words of a command, one after another.
+//! A parser of the arguments of a command.
 
 use anyhow::{Context as _, Result, bail};
 use std::ffi::OsString;
 use std::net::IpAddr;
 
-/// What is left of a command.
+/// The arguments of a command, and the position in them.
 pub(super) struct Words {
     list: Vec<String>,
     at: usize,
@@ -12,85 +12,93 @@ pub(super) struct Words {
 
 impl Words {
     pub(super) fn new(list: &[OsString]) -> Result<Self> {
-        let text = |w: &OsString| w.clone().into_string().map_err(|w| anyhow::anyhow!("{}: not UTF-8", w.display()));
+        let text =
+            |w: &OsString| w.clone().into_string().map_err(|w| anyhow::anyhow!("'{}' is not UTF-8", w.display()));
         Ok(Words { list: list.iter().map(text).collect::<Result<_>>()?, at: 0 })
     }
 
-    /// The next word, if there is one.
+    /// Consumes and returns the next argument.
     pub(super) fn next(&mut self) -> Option<String> {
         let word = self.list.get(self.at).cloned();
         self.at += usize::from(word.is_some());
         word
     }
 
-    /// Puts the last word back.
+    /// Goes back by one argument.
     pub(super) fn back(&mut self) {
         self.at -= 1;
     }
 
-    /// The next word, which stays where it is.
+    /// The next argument, without consuming it.
     pub(super) fn peek(&self) -> Option<&str> {
         self.list.get(self.at).map(String::as_str)
     }
 
-    /// Takes the next word if it is this one.
+    /// Consumes the next argument if it is `word`.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let is = self.peek() == Some(word);
         self.at += usize::from(is);
         is
     }
 
-    /// The word behind `what`.
+    /// Consumes the value of the argument `what`.
     pub(super) fn after(&mut self, what: &str) -> Result<String> {
-        self.next().with_context(|| format!("there is nothing after '{what}'"))
+        self.next().with_context(|| format!("'{what}' needs a value"))
     }
 
-    /// The number behind `what`, decimal or hexadecimal.
+    /// Consumes a number, the value of the argument `what`.
     pub(super) fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Result<T> {
         let word = self.after(what)?;
         let number = number(&word).and_then(|n| T::try_from(n).ok());
-        number.with_context(|| format!("'{word}' after '{what}' is no number that fits"))
+        number.with_context(|| format!("'{word}' after '{what}' is not a number in its range"))
     }
 
-    /// The name behind `what`, as a number by this table.
+    /// Consumes a name in `table`, the value of the argument `what`.
     pub(super) fn named<T: Copy>(&mut self, what: &str, table: &[(&str, T)]) -> Result<T> {
         let word = self.after(what)?;
         let found = table.iter().find(|(name, _)| *name == word);
         found.map(|(_, value)| *value).with_context(|| {
             let names: Vec<&str> = table.iter().map(|(n, _)| *n).collect();
-            format!("'{word}' after '{what}' is none of {}", names.join(", "))
+            format!("unknown value '{word}' of '{what}', expected one of {}", names.join(", "))
         })
     }
 
-    /// The address behind `what`.
+    /// Consumes an address, the value of the argument `what`.
     pub(super) fn address(&mut self, what: &str) -> Result<IpAddr> {
         let word = self.after(what)?;
-        word.parse().with_context(|| format!("'{word}' after '{what}' is no address"))
+        word.parse().with_context(|| format!("'{word}' after '{what}' is not an address"))
     }
 
-    /// The address and prefix length behind `what`.
+    /// Consumes an address with an optional prefix length, the value of the argument `what`.
     pub(super) fn prefix(&mut self, what: &str) -> Result<(IpAddr, u8)> {
         let word = self.after(what)?;
         let (address, len) = word.split_once('/').unzip();
-        let ip: IpAddr =
-            address.unwrap_or(&word).parse().with_context(|| format!("'{word}' after '{what}' is no prefix"))?;
+        let ip: IpAddr = address
+            .unwrap_or(&word)
+            .parse()
+            .with_context(|| format!("'{word}' after '{what}' is not an address or prefix"))?;
         let most = if ip.is_ipv4() { 32 } else { 128 };
         match len.map_or(Some(most), |l| l.parse().ok()).filter(|l| *l <= most) {
             Some(len) => Ok((ip, len)),
-            None => bail!("'{word}' after '{what}' has no prefix length of {most} or less"),
+            None => bail!("'{word}' after '{what}' has no prefix length between 0 and {most}"),
         }
     }
 
-    /// Nothing is left, or it is said what.
+    /// Checks that no arguments are left.
     pub(super) fn end(&self) -> Result<()> {
         match self.peek() {
             None => Ok(()),
-            Some(word) => bail!("'{word}' is not understood here"),
+            Some(word) => Err(unexpected(word)),
         }
     }
 }
 
-/// A number, decimal, hexadecimal or octal, as strtoull reads it.
+/// The error for an argument that is not valid in its place.
+pub(super) fn unexpected(word: &str) -> anyhow::Error {
+    anyhow::anyhow!("unexpected argument '{word}'")
+}
+
+/// Parses a decimal, hexadecimal or octal number as strtoull does.
 pub(super) fn number(word: &str) -> Option<u64> {
     if let Some(hex) = word.strip_prefix("0x") {
         u64::from_str_radix(hex, 16).ok()

@@ -4,12 +4,12 @@ use serde_json::Value;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// Linux 7.3's own signatures (conformance/vectors/tcp_ao_capture.py).
+/// A capture of segments signed by Linux 7.3 (conformance/vectors/tcp_ao_capture.py).
 const KERNEL: &[u8] = include_bytes!("../../../../../../conformance/vectors/tcp-ao-linux.pcap");
 const KERNEL_KEYS: &str = include_str!("../../../../../../conformance/vectors/tcp-ao-linux.toml");
 const RFC_9235: &str = include_str!("../../../../../protocol/net/vectors/rfc9235.json");
 
-/// The keys of RFC 9235, which uses the same ids for all of them.
+/// The keys of RFC 9235, which all have the same ids.
 fn rfc_keys() -> String {
     let key = |algorithm, covered| {
         format!(
@@ -20,7 +20,7 @@ fn rfc_keys() -> String {
     ["hmac(sha1)", "cmac(aes128)"].iter().flat_map(|a| [key(a, true), key(a, false)]).collect()
 }
 
-/// The packets of RFC 9235 as a capture of raw IP, those with a payload of BGP also in pieces of pcap's other sort.
+/// The packets of RFC 9235 as a capture of raw IP.
 fn rfc_capture() -> Vec<u8> {
     let file: Value = serde_json::from_str(RFC_9235).unwrap();
     let mut out = Vec::new();
@@ -35,7 +35,7 @@ fn rfc_capture() -> Vec<u8> {
     out
 }
 
-/// A folder with a capture and its keys; gone when dropped.
+/// A folder with a capture and its keys, which is removed on drop.
 struct Files(PathBuf);
 
 impl Files {
@@ -89,7 +89,7 @@ fn the_segments_of_rfc_9235_are_good() {
 }
 
 #[test]
-fn a_kernel_s_segments_are_good_and_its_mistakes_explained() {
+fn segments_of_linux_are_good_and_wrong_ones_are_explained() {
     let files = Files::new("kernel", KERNEL, KERNEL_KEYS);
     let (answer, said) = run_json(&files.args(true));
     assert_eq!(answer, Answer::No, "four SYNs are wrong on purpose");
@@ -126,8 +126,8 @@ fn a_kernel_s_segments_are_good_and_its_mistakes_explained() {
 }
 
 #[test]
-fn without_the_handshake_numbers_are_given() {
-    // The last handshake of the capture's first connection: leave out its first three segments.
+fn initial_sequence_numbers_can_be_given() {
+    // The first connection of the capture without the three segments of its handshake.
     let mut reader = Reader::new(KERNEL).unwrap();
     let mut isns = Vec::new();
     let mut rest = Vec::new();
@@ -161,11 +161,11 @@ fn without_the_handshake_numbers_are_given() {
 }
 
 #[test]
-fn what_is_signed_verifies() {
+fn signed_captures_verify() {
     let files = Files::new("sign", KERNEL, KERNEL_KEYS);
     let mut watch = capture::watch(&files.args(false).keys, &[]).unwrap();
     let signed = signed_capture(KERNEL, &mut watch);
-    // What was right already, with the right ids, stays as it was but for the key of the rotation, where the last key signs.
+    // Correct segments stay unchanged, except that the last key of the rotation signs all of that connection.
     let files = Files::new("signed", &signed, KERNEL_KEYS);
     let (answer, said) = run_json(&files.args(true));
     assert_eq!(answer, Answer::Yes, "{}", said["summary"]);
@@ -175,7 +175,7 @@ fn what_is_signed_verifies() {
     assert!(same > 40, "a kernel and we sign alike: {same} frames are equal");
 }
 
-/// The frames without their TCP checksums, which loopback leaves to a device that is not there.
+/// The frames with their TCP checksums zeroed, because the loopback device does not compute them.
 fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
     let mut reader = Reader::new(capture).unwrap();
     let mut list = Vec::new();
@@ -189,7 +189,7 @@ fn frames(capture: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn captures_that_end_early_are_looked_at_as_far_as_they_go() {
+fn captures_that_end_early_are_verified_up_to_there() {
     let files = Files::new("cut", &KERNEL[..KERNEL.len() - 3], KERNEL_KEYS);
     let mut out = Vec::new();
     let error = verify(&files.args(true), &mut out).unwrap_err();
@@ -204,17 +204,17 @@ fn captures_that_end_early_are_looked_at_as_far_as_they_go() {
 }
 
 #[test]
-fn only_what_failed_and_what_is_not_ours() {
+fn failed_segments_only_and_foreign_connections() {
     let files = Files::new("failed", KERNEL, KERNEL_KEYS);
     let (_, said) = run(&Verify { failed: true, ..files.args(false) });
     assert_eq!(said.matches(" > ").count(), 4, "{said}");
     let (_, said) = run_json(&Verify { failed: true, ..files.args(true) });
     assert_eq!(said["segments"].as_array().unwrap().len(), 4);
-    // A key for nobody here: what is signed cannot be checked, what is not is not ours.
+    // The only key matches no connection: signed segments are unchecked, the others are unprotected.
     let keys = "[[key]]\nsend-id = 1\nrecv-id = 1\nalgorithm = \"hmac(md5)\"\nsecret = \"x\"\nprefix = \"192.0.2.1\"\n";
     let files = Files::new("others", KERNEL, keys);
     let (answer, said) = run_json(&files.args(true));
     assert_eq!(answer, Answer::No);
     assert_eq!((&said["summary"]["unchecked"], &said["summary"]["unprotected"]), (&68.into(), &1.into()));
-    assert_eq!(said["segments"][0]["help"], "the keys file has no key for these ends");
+    assert_eq!(said["segments"][0]["help"], "the keys file has no key for these addresses");
 }
