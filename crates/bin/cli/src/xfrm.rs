@@ -1,4 +1,4 @@
-//! `sealane xfrm`: the grammar of `ip xfrm`, spoken to the daemon of a network namespace.
+//! `sealane xfrm`: manages the daemon of a network namespace with the grammar of `ip xfrm`.
 
 mod monitor;
 mod names;
@@ -11,7 +11,7 @@ mod words;
 
 use crate::Answer;
 use crate::args::Xfrm;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use print::Printer;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_DUMP};
 use sealane_abi::xfrm::Message;
@@ -19,16 +19,42 @@ use sealane_admin::xfrm::{self as client, Client, Refusal};
 use std::io::Write;
 use words::Words;
 
-/// A command in the middle of its work.
+/// The first argument of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Object {
+    State,
+    Policy,
+    Monitor,
+    Show,
+}
+
+impl Object {
+    /// Parses the name of an object, which can be abbreviated.
+    fn parse(word: &str) -> Result<Object> {
+        const NAMES: [(&str, Object); 4] = [
+            ("state", Object::State),
+            ("policy", Object::Policy),
+            ("monitor", Object::Monitor),
+            ("show", Object::Show),
+        ];
+        let found = NAMES.iter().find(|(name, _)| name.starts_with(word));
+        let names = || NAMES.map(|(name, _)| name).join(", ");
+        found
+            .map(|(_, object)| *object)
+            .with_context(|| format!("unknown object '{word}', expected one of {}", names()))
+    }
+}
+
+/// The execution of a command.
 struct Session<'a> {
     client: Client,
     printer: Printer,
     out: &'a mut dyn Write,
-    /// Family that `-4` or `-6` asks for.
+    /// The address family selected by `-4` or `-6`.
     family: Option<u16>,
 }
 
-/// A refusal by the daemon, as `ip` tells it.
+/// A refusal of the daemon, in the words of `ip`.
 struct Refused(Refusal);
 
 impl std::fmt::Display for Refused {
@@ -45,7 +71,7 @@ impl std::fmt::Display for Refused {
 }
 
 impl Session<'_> {
-    /// Asks for something to be done.
+    /// Sends a request that is acknowledged, and prints the messages of the answer.
     fn act(&mut self, request: &Message, flags: u16) -> Result<Result<(), Refusal>> {
         let mut answers = Vec::new();
         let done = self.client.ask(request, flags | NLM_F_ACK, |m| answers.push(self.printer.message(m, "")))?;
@@ -55,26 +81,26 @@ impl Session<'_> {
         Ok(done)
     }
 
-    /// Asks for something to be done and says what was refused.
+    /// The same, and reports a refusal.
     fn done(&mut self, request: &Message, flags: u16) -> Result<Answer> {
         Ok(said(self.act(request, flags)?))
     }
 
-    /// Asks a question with one answer.
+    /// Sends a request that is answered by one message.
     fn one(&mut self, request: &Message) -> Result<Result<Message, Refusal>> {
         let mut answer = None;
         let done = self.client.ask(request, 0, |m| answer = Message::decode(m).ok())?;
         Ok(match done {
-            Ok(()) => Ok(answer.context("an answer that is no message of XFRM")?),
+            Ok(()) => Ok(answer.context("the daemon's answer is not a message of XFRM")?),
             Err(refusal) => Err(refusal),
         })
     }
 
-    /// All that a dump has.
+    /// The messages of a dump.
     fn all(&mut self, request: &Message) -> Result<Result<Vec<Message>, Refusal>> {
         let mut list = Vec::new();
         let done = self.client.ask(request, NLM_F_DUMP, |m| list.extend(Message::decode(m).ok()))?;
-        // Whether it was refused at once or ended early, there is no dump.
+        // A dump that is refused at once and one that ends early are the same failure.
         Ok(done.map(|()| list).map_err(|refusal| Refusal { dump: true, ..refusal }))
     }
 
@@ -84,7 +110,7 @@ impl Session<'_> {
     }
 }
 
-/// What a refusal becomes: a line on standard error, and the exit status of `ip`.
+/// Reports a refusal on standard error, with the exit status of `ip`.
 fn said(done: Result<(), Refusal>) -> Answer {
     match done {
         Ok(()) => Answer::Yes,
@@ -98,30 +124,34 @@ fn said(done: Result<(), Refusal>) -> Answer {
 
 pub(crate) fn xfrm(args: &Xfrm, out: &mut dyn Write) -> Result<Answer> {
     let mut words = Words::new(&args.words)?;
-    let object = words.next().context("one of state, policy, monitor, show is missing")?;
+    let object = Object::parse(&words.next().context("expected one of state, policy, monitor, show")?)?;
     let netns = args.netns.as_deref();
-    let names = client::interface_names(netns)?;
+    let names = client::interface_names(netns).with_context(|| match netns {
+        Some(name) => format!("network namespace '{name}'"),
+        None => "the interfaces of this network namespace".to_owned(),
+    })?;
     let printer = Printer { stats: args.statistics, oneline: args.oneline, nokeys: false, names };
     let family = match (args.v4, args.v6) {
         (true, _) => Some(sealane_abi::xfrm::AF_INET),
         (_, true) => Some(sealane_abi::xfrm::AF_INET6),
         _ => None,
     };
-    let is = |whole: &str| whole.starts_with(object.as_str());
-    let groups = if is("monitor") { monitor::groups(&mut words)? } else { (0, false) };
+    let groups = if object == Object::Monitor { monitor::groups(&mut words)? } else { (0, false) };
     let client = Client::connect(netns, groups.0).map_err(|e| match e.kind() {
         std::io::ErrorKind::ConnectionRefused => {
-            anyhow::anyhow!("no daemon with [ipsec] serves {}", netns.unwrap_or("this network namespace"))
+            anyhow::anyhow!(
+                "no 'sealane daemon' serves IPsec in {}: is it running, and is the namespace listed under [ipsec]?",
+                netns.unwrap_or("this network namespace")
+            )
         }
         _ => e.into(),
     })?;
     let mut session = Session { client, printer, out, family };
     session.printer.nokeys = groups.1;
-    match () {
-        () if is("state") => state::run(&mut session, &mut words),
-        () if is("policy") => policy::run(&mut session, &mut words),
-        () if is("monitor") => monitor::run(&mut session),
-        () if is("show") => show::run(&mut session, &mut words, args.json),
-        () => bail!("'{object}' is none of state, policy, monitor, show"),
+    match object {
+        Object::State => state::run(&mut session, &mut words),
+        Object::Policy => policy::run(&mut session, &mut words),
+        Object::Monitor => monitor::run(&mut session),
+        Object::Show => show::run(&mut session, &mut words, args.json),
     }
 }

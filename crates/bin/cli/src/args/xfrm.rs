@@ -1,51 +1,68 @@
-//! `sealane xfrm ...`.
+//! The arguments of `sealane xfrm ...`.
 
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 
-/// States and policies of IPsec, in the grammar of 'ip xfrm', asked of the daemon.
+/// The text below the options: the grammar, examples and the exit status. Its lines fit into 100 columns.
+const HELP: &str = "\
+Objects and their commands:
+  state    add, update, allocspi, delete, get, list, deleteall, flush, count
+  policy   add, update, delete, get, list, deleteall, flush, count, set, setdefault, getdefault
+  monitor  [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...
+  show     [interval SECONDS]: states with their rates and devices; offload devices, xfrm interfaces
+           and gateways with their counters; dropped packets by reason
+
+state add, state update:
+  src A dst B proto esp|ah|comp spi N [mode M] [reqid N] [seq N] [enc NAME KEY] [auth NAME KEY]
+  [auth-trunc NAME KEY BITS] [aead NAME KEY BITS] [comp NAME] [replay-window N] [replay-seq N]
+  [replay-oseq N] [flag F] [extra-flag F] [limit WHAT N] [sel SELECTOR]
+  [encap TYPE SPORT DPORT ADDR] [mark N [mask N]] [output-mark N [mask N]] [if_id N] [tfcpad N]
+  [dir in|out] [offload [crypto|packet] dev DEV dir in|out]
+
+policy add, policy update:
+  dir in|out|fwd SELECTOR [ptype T] [action A] [priority N] [flag F] [limit WHAT N]
+  [mark N [mask N]] [if_id N] [offload packet dev DEV]
+  [tmpl src A dst B proto P [spi N] [mode M] [reqid N] [level L]]...
+
+Examples:
+  sealane xfrm state add src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1000 reqid 1 mode tunnel \\
+      replay-window 128 aead 'rfc4106(gcm(aes))' @/etc/sealane/out.key 128
+  sealane xfrm monitor acquire expire
+  sealane xfrm show --json
+
+Exit status: 0 success; 1 the daemon refused a dump; 2 any other refusal or error.";
+
+/// Manage the IPsec states and policies of the daemon, with the grammar of 'ip xfrm'.
 ///
-/// Speaks to the daemon that serves IPsec in this network namespace, without a launcher and without iproute2. What it
-/// prints is what 'ip xfrm' prints; times are UTC. A key is hexadecimal behind 0x, the bytes of a word, or the content of a
-/// file behind @, which other users do not see in the list of processes. Needs CAP_NET_ADMIN.
+/// Talks to the daemon that serves IPsec in this network namespace; neither 'sealane run' nor iproute2 is needed. The
+/// output is that of 'ip xfrm', with times in UTC. A KEY is hexadecimal digits after 0x, the bytes of a word, or @FILE
+/// for the content of a file in one of these forms. Prefer @FILE: all users can see a key on the command line in the
+/// list of processes. Needs CAP_NET_ADMIN.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "state:   add, update  src A dst B proto esp|ah|comp spi N [mode M] [reqid N] [seq N] [enc NAME KEY] [auth NAME \
-                        KEY] [auth-trunc NAME KEY BITS] [aead NAME KEY BITS] [comp NAME] [replay-window N] [replay-seq N] \
-                        [replay-oseq N] [flag F] [extra-flag F] [limit WHAT N] [sel SELECTOR] [encap TYPE SPORT DPORT ADDR] [mark N \
-                        [mask N]] [output-mark N [mask N]] [if_id N] [tfcpad N] [dir in|out] [offload [crypto|packet] dev DEV dir in|out]\n\
-                        \x20        allocspi, delete, get, list, deleteall, flush, count\n\
-                        policy:  add, update  dir in|out|fwd SELECTOR [ptype T] [action A] [priority N] [flag F] [limit WHAT N] [mark N \
-                        [mask N]] [if_id N] [offload packet dev DEV] [tmpl src A dst B proto P [spi N] [mode M] [reqid N] [level L]]...\n\
-                        \x20        delete, get, list, deleteall, flush, count, set, setdefault, getdefault\n\
-                        monitor: [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...\n\
-                        show:    [interval SECONDS]: states with their rates and devices, the offload devices with what they\n\
-                        \x20        count, packets dropped with the reasons\n\n\
-                        Exit status: 0 done; 1 a list was refused; 2 refused otherwise, or not understood."
-)]
+#[command(after_help = HELP)]
 pub(crate) struct Xfrm {
-    /// Print more, twice more still: counters, limits, tables.
+    /// Print counters and limits; if given twice, hash tables as well.
     #[arg(short = 's', long, action = ArgAction::Count)]
     pub(crate) statistics: u8,
-    /// Taken for the sake of scripts.
+    /// Accepted for compatibility with 'ip'; has no effect.
     #[arg(short = 'd', long, hide = true)]
     pub(crate) details: bool,
     /// Print each object on one line.
     #[arg(short = 'o', long)]
     pub(crate) oneline: bool,
-    /// With 'show': print JSON.
+    /// Print JSON ('show' only).
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only IPv4.
+    /// Use IPv4 only.
     #[arg(short = '4', conflicts_with = "v6")]
     pub(crate) v4: bool,
-    /// Only IPv6.
+    /// Use IPv6 only.
     #[arg(short = '6')]
     pub(crate) v6: bool,
-    /// The network namespace, by name or path; without it the one of this process.
+    /// The network namespace, as a name in /run/netns or a path. The default is the current one.
     #[arg(short = 'n', long, value_name = "NETNS")]
     pub(crate) netns: Option<String>,
-    /// What to do: state, policy, monitor or show, and what follows.
+    /// The object (state, policy, monitor or show), the command and its arguments.
     #[arg(value_name = "WORD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }
