@@ -1,26 +1,25 @@
-//! What no kernel interface can say: the state of a running Sealane, asked for over a Unix socket.
+//! The status of a running Sealane, which is queried over a Unix socket. No kernel interface provides it.
 //!
-//! The client sends one [`Request`] as a line of JSON; the answer, a [`Snapshot`] as JSON or text for Prometheus, ends
-//! with the connection. Nothing here ever holds a key. Fields may be added within a version; readers skip those that they
-//! do not know.
+//! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus, ends
+//! with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown ones.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// The version of [`Snapshot`]: another one means that fields have changed their meaning.
+/// The version of [`Snapshot`]. It changes when fields change their meaning.
 pub const VERSION: u32 = 1;
 
-/// What a client may ask.
+/// A request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
-    /// A [`Snapshot`].
+    /// Asks for a [`Snapshot`].
     Snapshot,
-    /// The same in Prometheus' text format.
+    /// Asks for the same in Prometheus' text format.
     Metrics,
 }
 
-/// What hosts the engine.
+/// The kind of a running instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -30,129 +29,129 @@ pub enum Role {
     Daemon,
 }
 
-/// One running Sealane at one moment.
+/// The status of one running instance at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// [`VERSION`].
+    /// The version of this structure, [`VERSION`].
     pub version: u32,
-    /// Sealane's own version.
+    /// The version of Sealane.
     pub release: String,
-    /// What it is.
+    /// The kind of the instance.
     pub role: Role,
     /// Its process id.
     pub pid: u32,
-    /// The name of the program that it runs, without arguments; empty for a daemon.
+    /// The name of the program that it runs, without arguments. Empty for a daemon.
     #[serde(default)]
     pub program: String,
-    /// When it was started: seconds since 1970.
+    /// The time at which it was started, in seconds since 1970.
     pub started_s: i64,
-    /// When this was written: seconds since 1970.
+    /// The time of the snapshot, in seconds since 1970.
     pub taken_s: i64,
-    /// The network namespaces in which a key was ever added.
+    /// TCP-AO in the network namespaces in which a key was ever added.
     pub namespaces: Vec<Namespace>,
 }
 
-/// A network namespace.
+/// TCP-AO in one network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Namespace {
-    /// Its inode number, as `readlink /proc/PID/ns/net` shows it.
+    /// The inode number of the namespace, as shown by `readlink /proc/PID/ns/net`.
     pub inode: u64,
-    /// Its name in /run/netns, where it has one.
+    /// The name of the namespace in /run/netns, if it has one.
     #[serde(default)]
     pub name: Option<String>,
-    /// Its counters in /proc/net/netstat (TCPAOGood, TCPAOBad, TCPAOKeyNotFound, TCPAORequired, TCPAODroppedIcmps).
+    /// The counters in /proc/net/netstat: TCPAOGood, TCPAOBad, TCPAOKeyNotFound, TCPAORequired, TCPAODroppedIcmps.
     pub counters: Counters,
-    /// Segments dropped, by reason.
+    /// The number of dropped segments by reason.
     #[serde(default)]
     pub drops: Vec<DropCount>,
-    /// The segment that was dropped last of those that belong to no socket with keys.
+    /// The last dropped segment among those that belong to no socket with keys.
     #[serde(default)]
     pub last_drop: Option<Drop>,
-    /// How its segments get from the kernel to us and back.
+    /// The path of segments between the kernel and Sealane.
     #[serde(default)]
     pub path: Option<Path>,
-    /// Sockets that have keys.
+    /// The sockets that have keys.
     pub sockets: Vec<Socket>,
 }
 
-/// Which way segments may take between the kernel and us.
+/// The configured path of segments between the kernel and Sealane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataPath {
-    /// Connections that are worth it go past the kernel's queues, where the kernel and the device can do that.
+    /// Busy connections bypass the kernel's packet queues where the kernel and the device support it.
     #[default]
     Auto,
-    /// All segments go by the kernel's queues.
+    /// All segments pass through the kernel's packet queues.
     Queue,
 }
 
 impl DataPath {
-    /// All of them, and how they are written.
+    /// All values with their names.
     pub const ALL: [(DataPath, &'static str); 2] = [(DataPath::Auto, "auto"), (DataPath::Queue, "queue")];
 
-    /// The one that is written like this.
+    /// The value of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<DataPath> {
         DataPath::ALL.into_iter().find(|(_, n)| *n == name).map(|(path, _)| path)
     }
 }
 
-/// The way of a namespace's segments.
+/// The path of a namespace's segments, and its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Path {
-    /// What it may be.
+    /// The configured path.
     pub wanted: DataPath,
-    /// Connections that take the fast path now.
+    /// The number of connections that use the fast path at present.
     pub connections: u64,
-    /// Segments that came in by the fast path; the others came by the queue.
+    /// Segments received by the fast path. All others are received by a queue.
     pub fast_in: u64,
-    /// Segments that left by the fast path; the others left by the queue or a raw socket.
+    /// Segments sent by the fast path. All others are sent by a queue or a raw socket.
     pub fast_out: u64,
-    /// Segments that the kernel did not take from us: no route, no room.
+    /// Segments that the kernel did not accept, for want of a route or of buffer space.
     pub refused: u64,
-    /// Segments that did not fit into a device's ring.
+    /// Segments lost because the ring of a device was full.
     pub ring_drops: u64,
-    /// Packets that did not fit into a queue.
+    /// Packets lost because a queue was full.
     pub queue_drops: u64,
-    /// Devices that cannot have the fast path.
+    /// The devices that do not support the fast path.
     #[serde(default)]
     pub not_fast: Vec<NotFast>,
 }
 
-/// A device whose segments go by the queue.
+/// A device without the fast path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotFast {
-    /// Its name.
+    /// The name of the device.
     pub device: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// The counters of TCP-AO, in segments.
+/// The counters of received segments by the result of the TCP-AO check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
-    /// Verified.
+    /// The MAC is correct.
     pub good: u64,
-    /// Did not verify.
+    /// The MAC is wrong.
     pub bad: u64,
-    /// No key has the KeyID.
+    /// There is no key with the KeyID of the segment.
     pub key_not_found: u64,
-    /// Unsigned, although a signature is required.
+    /// The segment has no TCP-AO option, although one is required.
     pub required: u64,
-    /// ICMP errors that were ignored.
+    /// ICMP errors for protected connections, which were ignored.
     pub dropped_icmps: u64,
 }
 
-/// How often one reason has made us drop a segment.
+/// The number of segments or packets dropped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropCount {
-    /// The reason, one word.
+    /// The reason in one word.
     pub reason: String,
-    /// Segments.
+    /// The number of segments or packets.
     pub count: u64,
 }
 
-/// The state of a socket, as far as it matters here.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketState {
@@ -160,16 +159,16 @@ pub enum SocketState {
     Closed,
     /// Listening.
     Listen,
-    /// In the middle of the handshake.
+    /// The handshake is not complete.
     Handshake,
-    /// Connected, or on the way to be closed.
+    /// Connected, or about to be closed.
     Established,
-    /// Closed, waiting for what may still arrive.
+    /// Closed, in the state TIME-WAIT.
     TimeWait,
 }
 
 impl SocketState {
-    /// All of them.
+    /// All states.
     pub const ALL: [SocketState; 5] = [
         SocketState::Closed,
         SocketState::Listen,
@@ -178,7 +177,7 @@ impl SocketState {
         SocketState::TimeWait,
     ];
 
-    /// As it is written.
+    /// The name of the state.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -194,43 +193,43 @@ impl SocketState {
 /// A socket with keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Socket {
-    /// The kernel's cookie of it (SO_COOKIE).
+    /// The kernel's cookie of the socket (SO_COOKIE).
     pub cookie: u64,
-    /// Its state.
+    /// The state of the socket.
     pub state: SocketState,
-    /// Its inode, which /proc/PID/fd names; none when no program has it any more, or never had.
+    /// The inode of the socket, as in /proc/PID/fd. `None` if no program has the socket open.
     #[serde(default)]
     pub inode: Option<u64>,
-    /// A process that has it open. Who asks fills it in: an instance in a sandbox could not.
+    /// A process that has the socket open. The client fills this in, because an instance in a sandbox could not.
     #[serde(default)]
     pub pid: Option<u32>,
     /// The name of that process.
     #[serde(default)]
     pub program: Option<String>,
-    /// Our end.
+    /// The local address.
     #[serde(default)]
     pub local: Option<SocketAddr>,
-    /// The peer's end.
+    /// The peer's address.
     #[serde(default)]
     pub remote: Option<SocketAddr>,
-    /// The peer in the configuration whose keys it has; none when the program set them itself.
+    /// The peer of the configuration whose keys it has. `None` if the program sets the keys itself.
     #[serde(default)]
     pub configured: Option<String>,
-    /// Whether unsigned segments are dropped whatever the keys are (`ao_required`).
+    /// Whether segments without a TCP-AO option are dropped regardless of the keys (`ao_required`).
     pub ao_required: bool,
-    /// Whether ICMP errors are heeded.
+    /// Whether ICMP errors are accepted.
     pub accept_icmps: bool,
-    /// Its counters.
+    /// The counters of the socket.
     pub counters: Counters,
-    /// SendID of the key that it sends with.
+    /// The SendID of the key that signs sent segments.
     #[serde(default)]
     pub current: Option<u8>,
-    /// RecvID of the key that it asks the peer to send with.
+    /// The RecvID of the key that the peer is asked to use.
     #[serde(default)]
     pub rnext: Option<u8>,
-    /// Its keys, newest first.
+    /// The keys, newest first.
     pub keys: Vec<Key>,
-    /// The segment that was dropped last.
+    /// The last dropped segment.
     #[serde(default)]
     pub last_drop: Option<Drop>,
 }
@@ -238,48 +237,48 @@ pub struct Socket {
 /// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// The peers that it is for, as prefix.
+    /// The prefix of the peers that it applies to.
     pub peer: String,
-    /// The VRF that it is bound to: index of its device, 0 for none.
+    /// The interface index of the VRF that it is bound to, 0 for none.
     #[serde(default)]
     pub ifindex: Option<i32>,
-    /// KeyID of what we send with it.
+    /// The KeyID of segments sent with it.
     pub send_id: u8,
-    /// KeyID of what the peer sends with it.
+    /// The KeyID of segments that the peer sends with it.
     pub recv_id: u8,
-    /// Its algorithm, by the kernel's name.
+    /// The kernel's name of the algorithm.
     pub algorithm: String,
-    /// Length of the MAC in bytes.
+    /// The length of the MAC in bytes.
     pub mac_len: u8,
-    /// Whether TCP options other than TCP-AO are left out of the MAC.
+    /// Whether the MAC excludes TCP options other than TCP-AO.
     pub exclude_options: bool,
-    /// Whether it signs what we send.
+    /// Whether it signs sent segments.
     pub current: bool,
-    /// Whether we ask the peer to send with it.
+    /// Whether the peer is asked to use it.
     pub rnext: bool,
-    /// Segments that verified with it.
+    /// Received segments with a correct MAC of this key.
     pub good: u64,
-    /// Segments that did not.
+    /// Received segments with a wrong MAC.
     pub bad: u64,
 }
 
-/// A segment that was dropped, and why.
+/// A dropped segment, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drop {
-    /// When: milliseconds since 1970.
+    /// The time of the drop, in milliseconds since 1970.
     pub at_ms: i64,
-    /// Who sent it.
+    /// The source of the segment.
     pub source: SocketAddr,
-    /// To whom.
+    /// The destination of the segment.
     pub destination: SocketAddr,
-    /// Its KeyID, if it was signed.
+    /// The KeyID, if the segment had a TCP-AO option.
     #[serde(default)]
     pub key_id: Option<u8>,
-    /// The reason, one word.
+    /// The reason in one word.
     pub reason: String,
-    /// What the reason means.
+    /// The meaning of the reason.
     pub help: String,
-    /// What was found out by looking closer.
+    /// The probable cause, if one was found.
     #[serde(default)]
     pub hint: Option<String>,
 }
