@@ -76,6 +76,14 @@ pub fn is_left(packet: &Outbound<'_>) -> bool {
 }
 
 impl Databases {
+    /// What became of packets, with the traffic of the states.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        let mut stat = self.stat.clone();
+        stat.traffic = self.sad.traffic();
+        stat
+    }
+
     /// Empty ones. A stack's let everything pass, a device's nothing. `seed` gives numbers that strangers do not know.
     #[must_use]
     pub fn of(owner: Owner, mut seed: impl FnMut() -> u64) -> Self {

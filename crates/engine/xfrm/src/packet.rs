@@ -189,7 +189,7 @@ impl Device for PacketDevice {
     }
 
     fn stat(&self) -> Option<Stat> {
-        Some(self.core.lock().data.stat.clone())
+        Some(self.core.lock().data.stat())
     }
 }
 

@@ -53,12 +53,18 @@ impl Xfrm {
         &self.data.sad
     }
 
-    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`.
+    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`, and the traffic of all states.
     #[must_use]
     pub fn stat(&self) -> Stat {
-        let mut stat = self.data.stat.clone();
+        let mut stat = self.data.stat();
         self.add_device_stat(&mut stat);
         stat
+    }
+
+    /// The number of states, and of policies by direction: in, out, forward.
+    #[must_use]
+    pub fn sizes(&self) -> (usize, [u32; 3]) {
+        (self.states.len(), self.policies.counts())
     }
 
     /// From now on packets of states that are not known here are looked for elsewhere, and counted by

@@ -2,7 +2,7 @@
 
 use super::*;
 use sealane_engine_xfrm::data::{Paths, Run};
-use sealane_net::ipsec::drop::DropReason;
+use sealane_net::ipsec::drop::{Counter, DropReason};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
 use sealane_net::ipsec::sa::SaId;
@@ -162,12 +162,18 @@ fn an_xfrm_interface_has_its_own_policies_and_states() {
         // One that there is no interface of has the policies of none, as in Linux.
         assert_eq!(burst[0].if_id, out_of, "{if_id}");
     }
+    let (sent, received) = (left.stat().traffic, right.stat().traffic);
+    assert_eq!((sent.sealed_packets, received.opened_packets), (3, 3));
+    assert_eq!((sent.opened_packets, sent.opened_bytes), (0, 0));
+    assert!(sent.sealed_bytes > 0 && sent.sealed_bytes == received.opened_bytes);
     // What no policy with a template is for leaves by none of them, not in clear either, and is not counted.
     assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
     let allow = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::IfId(44));
     ok(&mut left, &allow, at(0));
     assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
-    assert_eq!(left.stat(), Stat::default());
+    let stat = left.stat();
+    assert!(Counter::ALL.iter().all(|counter| stat.value(*counter) == 0));
+    assert_eq!((stat.drops(DropReason::NoWay), DropReason::ALL.iter().map(|r| stat.drops(*r)).sum::<u64>()), (2, 2));
     // Of what came by an interface the policies are asked that are its own.
     let id = UserpolicyId { sel: policy(0).sel, index: 0, dir: XFRM_POLICY_IN, pad: [0; 3] };
     ok(&mut right, &with_id(Message::new(Body::DelPolicy(id)), 42), at(3));

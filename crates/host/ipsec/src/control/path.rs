@@ -8,7 +8,7 @@ use crate::device::mirror::Mirror;
 use parking_lot::Mutex;
 use sealane_config::DEVICE;
 use sealane_engine_xfrm::{Now, Xfrm};
-use sealane_net::ipsec::drop::{Counter, Stat};
+use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
@@ -202,12 +202,12 @@ impl DataPath {
         let mut stat = self.shared.xfrm().stat();
         let dropped = self.table.lock().dropped();
         for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
-            let counter = match why {
-                Refused::Template => Counter::InTmplMismatch,
-                Refused::Block => Counter::InPolBlock,
-                Refused::Rest => Counter::InNoPols,
+            let reason = match why {
+                Refused::Template => DropReason::Template,
+                Refused::Block => DropReason::InBlock,
+                Refused::Rest => DropReason::InNoPolicy,
             };
-            stat.count(counter, packets);
+            stat.count(reason, packets);
         }
         stat
     }

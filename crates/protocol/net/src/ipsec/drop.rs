@@ -71,38 +71,74 @@ impl Counter {
     }
 }
 
-/// The counters of a network namespace.
+/// The number of dropped packets of a network namespace or device by reason, and the traffic of its states.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stat([u64; Counter::ALL.len()]);
+pub struct Stat {
+    drops: [u64; DropReason::ALL.len()],
+    /// The traffic of the states, as far as the owner of this has taken it from them.
+    pub traffic: Traffic,
+}
+
+/// Packets and bytes of payload that states have protected. A packet that passes two states counts twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Packets sealed.
+    pub sealed_packets: u64,
+    /// Bytes of payload in them.
+    pub sealed_bytes: u64,
+    /// Packets opened.
+    pub opened_packets: u64,
+    /// Bytes of payload in them.
+    pub opened_bytes: u64,
+}
+
+impl Traffic {
+    /// Adds the traffic of other states.
+    pub fn add(&mut self, other: &Traffic) {
+        self.sealed_packets += other.sealed_packets;
+        self.sealed_bytes += other.sealed_bytes;
+        self.opened_packets += other.opened_packets;
+        self.opened_bytes += other.opened_bytes;
+    }
+}
 
 impl Default for Stat {
     fn default() -> Self {
-        Stat([0; Counter::ALL.len()])
+        Stat { drops: [0; DropReason::ALL.len()], traffic: Traffic::default() }
     }
 }
 
 impl Stat {
-    /// Adds one where `reason` has a counter.
+    /// Counts a dropped packet.
     pub fn dropped(&mut self, reason: DropReason) {
-        if let Some(counter) = reason.counter() {
-            self.0[counter as usize] += 1;
-        }
+        self.count(reason, 1);
     }
 
-    /// Adds packets of one counter that others have counted.
-    pub fn count(&mut self, counter: Counter, packets: u64) {
-        self.0[counter as usize] += packets;
+    /// Counts dropped packets.
+    pub fn count(&mut self, reason: DropReason, packets: u64) {
+        self.drops[reason as usize] += packets;
     }
 
-    /// Adds what others have counted.
-    pub fn add(&mut self, others: &Stat) {
-        self.0.iter_mut().zip(others.0).for_each(|(ours, theirs)| *ours += theirs);
+    /// Adds the counters of another owner.
+    pub fn add(&mut self, other: &Stat) {
+        self.drops.iter_mut().zip(other.drops).for_each(|(ours, theirs)| *ours += theirs);
+        self.traffic.add(&other.traffic);
     }
 
-    /// The value of one counter.
+    /// The value of a kernel's counter: the packets dropped for one of its reasons.
     #[must_use]
     pub fn value(&self, counter: Counter) -> u64 {
-        self.0[counter as usize]
+        DropReason::ALL
+            .iter()
+            .filter(|reason| reason.counter() == Some(counter))
+            .map(|reason| self.drops(*reason))
+            .sum()
+    }
+
+    /// The number of packets dropped for one reason.
+    #[must_use]
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
     }
 }
 
@@ -227,5 +263,6 @@ mod tests {
         stat.dropped(DropReason::Malformed);
         assert_eq!(stat.value(Counter::InStateProtoError), 2);
         assert_eq!(Counter::ALL.iter().map(|c| stat.value(*c)).sum::<u64>(), 2);
+        assert_eq!((stat.drops(DropReason::Icv), stat.drops(DropReason::Malformed)), (1, 1));
     }
 }

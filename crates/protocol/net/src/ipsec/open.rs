@@ -446,7 +446,10 @@ fn conclude(
     }
     sa.count(hot, payload.end - payload.at, now_s);
     unwrap(sa, packet, &payload, outer)?;
-    Ok(match sa.mode {
+    let mode = sa.mode;
+    sad.traffic.opened_packets += 1;
+    sad.traffic.opened_bytes += (payload.end - payload.at) as u64;
+    Ok(match mode {
         // There may be more layers.
         Mode::Transport => Opened::Waiting,
         Mode::Tunnel | Mode::Beet => Opened::Packet { ignore_checksum: false },

@@ -4,7 +4,7 @@
 //! A database has one owner; nothing in it is shared between threads.
 
 use crate::ipsec::burst::{BURST, Job, Key, Keys};
-use crate::ipsec::drop::DropReason;
+use crate::ipsec::drop::{DropReason, Traffic};
 use crate::ipsec::event::Event;
 use crate::ipsec::index::{Hash, Index};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
@@ -81,6 +81,7 @@ pub struct Sad {
     /// The number of associations that are not in tunnel mode.
     not_tunnels: usize,
     is_device: bool,
+    pub(crate) traffic: Traffic,
 }
 
 impl Sad {
@@ -100,6 +101,7 @@ impl Sad {
             acquiring: 0,
             not_tunnels: 0,
             is_device: false,
+            traffic: Traffic::default(),
         }
     }
 
@@ -113,6 +115,12 @@ impl Sad {
     /// Whether packets without a state cause a request for one.
     pub(crate) fn asks(&self) -> bool {
         !self.is_device
+    }
+
+    /// The traffic of all states, also of those that are gone.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// The number of associations.

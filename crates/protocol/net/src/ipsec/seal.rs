@@ -167,6 +167,8 @@ fn prepare(
         events.push(Event::Numbers(id));
     }
     sa.count(hot, payload_len, now_s);
+    sad.traffic.sealed_packets += 1;
+    sad.traffic.sealed_bytes += payload_len as u64;
     Ok(())
 }
 
