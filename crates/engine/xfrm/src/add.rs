@@ -71,7 +71,7 @@ impl Xfrm {
         now_s: u64,
     ) -> Result<Option<abi::Message>, Reject> {
         if update {
-            // What is told is what was asked for, even where an older state takes over only some of it.
+            // The event repeats the request, even if the existing state takes over only a part of it.
             let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
             return self.update_state(located, state, transform, now_s);
         }
@@ -152,7 +152,7 @@ impl Xfrm {
         Ok(serial)
     }
 
-    /// What packets need of a state; `None` where they cannot go through it.
+    /// The association that packets use; `None` if they cannot go through the state.
     pub(crate) fn packets_spec(&mut self, state: &State, transform: Transform) -> Option<SaSpec> {
         let info = &state.info;
         let (proto, mode) = (convert::proto(info.id.proto)?, convert::mode(info.mode)?);
@@ -238,7 +238,7 @@ impl Xfrm {
         }
         let event = self.upd_sa_message(&state);
         let lft = state.info.lft;
-        // What is offloaded is the old one, as it was: this one leaves its device again.
+        // The old state stays offloaded as it was; the new one leaves the device again.
         self.release(state.offload, state.device_key);
         self.states.change(located, now_s, |old| {
             old.encap = state.encap;
@@ -376,7 +376,7 @@ impl Xfrm {
         Ok(())
     }
 
-    /// What a protocol makes of a state (`__xfrm_init_state`).
+    /// Initialises a state for its protocol (`__xfrm_init_state`).
     pub(crate) fn init_state(&mut self, state: &State) -> Result<Option<Transform>, Reject> {
         let info = &state.info;
         // Route optimisation is IPv6's.

@@ -20,8 +20,8 @@ const TICK_NS: u64 = 1_000_000_000 / TICKS_S as u64;
 const NEVER: [u64; 2] = [u64::MAX; 2];
 
 impl Xfrm {
-    /// Where states say nothing: packets between two events of replay (`net.core.xfrm_aevent_rseqth`), and tenths of a second
-    /// between two (`net.core.xfrm_aevent_etime`). States that are there keep what they have.
+    /// Sets the defaults for new states: packets between two replay events (`net.core.xfrm_aevent_rseqth`), and tenths of a second
+    /// between two (`net.core.xfrm_aevent_etime`). Existing states keep theirs.
     pub fn set_aevent_defaults(&mut self, thresh: u32, tenths: u32) {
         (self.aevents.thresh, self.aevents.ticks) = (thresh, tenths.wrapping_mul(TICKS_S) / 10);
     }
@@ -77,7 +77,7 @@ impl Xfrm {
         }
     }
 
-    /// Says from which numbers on packets are to tell.
+    /// Sets the numbers from which packets cause an event.
     pub(crate) fn watch(&mut self, serial: Serial) {
         let Some(state) = self.states.get(serial) else { return };
         let from = match &state.told {
@@ -93,7 +93,7 @@ impl Xfrm {
         self.with_sad(serial, |sad, sa| sad.watch_numbers(sa, from));
     }
 
-    /// Packets have come to where they are to tell.
+    /// Handles packets that reached the number to be reported.
     pub(crate) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
         let state = self.states.get(serial).filter(|state| self.aevents.on && state.km == Km::Valid)?;
         let moved = self.replay(state);
@@ -126,7 +126,7 @@ impl Xfrm {
         Some(Notice::new(XFRMNLGRP_AEVENTS, &message, 0, 0))
     }
 
-    /// Timers that are due.
+    /// Handles timers that are due.
     pub(crate) fn aevents_timeout(&mut self, now: Now, notices: &mut Vec<Notice>) {
         while let Some((at, serial)) = self.aevents.timers.first().copied()
             && at <= now.monotonic_ns

@@ -5,7 +5,7 @@ use crate::serial::Serial;
 use crate::time::TICKS_S;
 use std::collections::BTreeSet;
 
-/// What was told of a state.
+/// The last replay event about a state, and its timer.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     /// Its numbers, where they are not those that it was made with.
@@ -19,15 +19,15 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// A key manager has said the numbers: it knows them.
+    /// A key manager has set the numbers and knows them.
     pub(crate) fn said_again(&mut self) {
         self.replay = None;
     }
 }
 
-/// Those of a namespace.
+/// The replay events of a namespace.
 pub(crate) struct Aevents {
-    /// Whether anybody listens (`xfrm_aevent_is_on`).
+    /// Whether there are listeners (`xfrm_aevent_is_on`).
     pub(crate) on: bool,
     /// Packets between two events where a state does not say (`net.core.xfrm_aevent_rseqth`).
     pub(crate) thresh: u32,

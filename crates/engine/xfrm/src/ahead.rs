@@ -1,5 +1,5 @@
-//! What the packets of a burst need of large tables, asked for before they are looked up one by one: each step is taken for all
-//! of them before the next, so that their cache misses overlap.
+//! Prefetches of the entries of large tables that the packets of a burst need. Each step is taken for the whole burst before the
+//! next one, so that the cache misses overlap.
 
 use crate::burst::{BURST, Paths, Run, direction};
 use crate::data::Tables;
@@ -23,7 +23,7 @@ impl Tables<'_> {
         flows >= FLOWS_FROM && (self.sad.is_large() || self.spd.is_large())
     }
 
-    /// How a flow leaves, as far as it is known without its policy.
+    /// The properties of a leaving flow that are known without its policy.
     pub(crate) fn leaving<'f>(&self, flow: &'f Flow) -> OutboundQuery<'f> {
         let local = match flow.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

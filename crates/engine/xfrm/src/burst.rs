@@ -10,7 +10,7 @@ pub const BURST: usize = 64;
 /// Packets of one flow, one behind another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// How many.
+    /// The number of packets.
     pub packets: usize,
     /// Their mark.
     pub mark: u32,
@@ -26,7 +26,7 @@ impl Run {
     }
 }
 
-/// What the routes say.
+/// Route lookups.
 pub trait Paths {
     /// The MTU of the path to an address, in bytes; 0 where it is not known.
     fn mtu(&mut self, to: IpAddr) -> u32;
@@ -36,7 +36,7 @@ pub trait Paths {
     fn is_local(&mut self, to: IpAddr) -> bool;
 }
 
-/// Which policies a packet's that has come in are.
+/// The direction of the policies that apply to an inbound packet.
 pub(crate) fn direction(flow: &Flow, paths: &mut impl Paths) -> Dir {
     if paths.is_local(flow.destination) { Dir::In } else { Dir::Fwd }
 }

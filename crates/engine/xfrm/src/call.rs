@@ -11,7 +11,7 @@ use sealane_abi::netlink::{self, Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST,
 use sealane_abi::xfrm::{Body, Request, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRM_MSG_MAX};
 use zeroize::Zeroizing;
 
-/// What a request has come to where it did not fail.
+/// The outcome of a request that did not fail.
 enum Outcome {
     /// Done: an acknowledgement where it was asked for.
     Done,
@@ -134,7 +134,7 @@ impl Xfrm {
         at.into_iter().chain(self.numbers_poll_timeout()).chain(aevent).min()
     }
 
-    /// What time has brought: events for those who listen.
+    /// Handles expired timers and returns the events for listeners.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<Notice> {
         let mut events = Vec::new();
         self.data.sad.handle_timeout(now.wall_s, &mut events);

@@ -69,7 +69,7 @@ pub(crate) fn limits(lft: &abi::LifetimeCfg) -> Limits {
     }
 }
 
-/// What has been used up.
+/// The used part of a lifetime.
 pub(crate) fn usage(cur: &abi::LifetimeCur) -> Usage {
     Usage { bytes: cur.bytes, packets: cur.packets, add_time_s: cur.add_time, use_time_s: cur.use_time }
 }

@@ -26,7 +26,7 @@ use sealane_net::ipsec::spd::check::{InboundQuery, judge};
 use sealane_net::ipsec::spd::resolve::{Decision, OutboundQuery, resolve_by, resolve_error};
 use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 
-/// How many flows the cache of outbound ways has room for.
+/// The number of flows that the cache of outbound flows holds.
 const CACHED_FLOWS: usize = 4096;
 
 /// States and policies as packets need them, with all that goes with them: those of a namespace's stack, or those that a
@@ -36,9 +36,9 @@ pub struct Databases {
     pub sad: Sad,
     /// Policies.
     pub spd: Spd,
-    /// What became of packets.
+    /// Counters of packets.
     pub stat: Stat,
-    /// What packets brought about, until it is told.
+    /// Events that packets caused and that have not been reported yet.
     pub events: Vec<Event>,
     pub(crate) owner: Owner,
     /// The interface ids that there are xfrm interfaces of.
@@ -51,7 +51,7 @@ pub struct Databases {
     scratch: Option<Box<Scratch>>,
 }
 
-/// Whose databases they are.
+/// The owner of databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// There are no others.
@@ -106,7 +106,7 @@ impl Databases {
         }
     }
 
-    /// What a burst is done with that is sent by a CPU at a time.
+    /// The tables for one burst on a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
         let Databases { sad, spd, cache, pieces, hints, scratch, stat, events, owner, interfaces } = self;
         let (owner, now_s, if_id) = (*owner, now.wall_s, 0);
@@ -114,14 +114,14 @@ impl Databases {
     }
 }
 
-/// Whose a packet is, among the workers of a stack.
+/// The worker of a stack that owns a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owned {
-    /// The first worker's.
+    /// The first worker.
     First,
-    /// That of a CPU (RFC 9611).
+    /// The worker of a CPU (RFC 9611).
     Cpu(u32),
-    /// One chosen by a number.
+    /// The worker that a number selects.
     Number(u32),
 }
 
@@ -153,7 +153,7 @@ impl Hints {
     }
 }
 
-/// What a burst is done with.
+/// The tables that process a burst.
 pub struct Tables<'a> {
     /// States.
     pub sad: &'a mut Sad,
@@ -163,12 +163,12 @@ pub struct Tables<'a> {
     pub cache: &'a mut FlowCache,
     /// Fragments that leave, and that came in.
     pub(crate) pieces: &'a mut [Pieces; 2],
-    /// What outbound policies ask for that packets do not tell.
+    /// Marks and interfaces that outbound policies match and packets do not carry.
     pub(crate) hints: &'a mut Hints,
     scratch: &'a mut Option<Box<Scratch>>,
-    /// What is counted.
+    /// Counters of packets.
     pub stat: &'a mut Stat,
-    /// What key managers must hear of.
+    /// Events for key managers.
     pub events: &'a mut Vec<Event>,
     /// Wall time in seconds.
     pub now_s: u64,
@@ -299,8 +299,8 @@ impl Tables<'_> {
         self.count_out(packets);
     }
 
-    /// Which number tells the workers of a stack apart whose packet this is: all packets that go through a state have the same one,
-    /// and so have those of the states that replace it. `None` where it does not matter.
+    /// The number by which a packet is assigned to a worker of a stack. All packets of a state, and of the states that replace it,
+    /// have the same number. `None` if any worker will do.
     pub fn owner(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Owned> {
         let flow = Flow::of(packet, run.mark, run.ifindex).ok()?;
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -334,7 +334,7 @@ impl Tables<'_> {
         counted.filter_map(|out| out.status.err()).for_each(|reason| self.stat.dropped(reason));
     }
 
-    /// What would not fit the path is not taken: a device cuts nothing.
+    /// Refuses packets that exceed the path's MTU: a device does not fragment.
     fn check_length(&self, packets: &mut [Outbound<'_>], sa: SaId, mtu: u32) {
         let Some(inner) = self.sad.inner_mtu(sa, mtu) else { return };
         for out in packets {

@@ -1,4 +1,4 @@
-//! What a namespace has once: defaults, thresholds, counts (`xfrm_set_default`, `xfrm_set_spdinfo`, `xfrm_get_sadinfo`).
+//! Defaults, thresholds and counts of a namespace (`xfrm_set_default`, `xfrm_set_spdinfo`, `xfrm_get_sadinfo`).
 
 use crate::namespace::Xfrm;
 use crate::reply::{Notice, Serving};
@@ -11,7 +11,7 @@ use sealane_abi::xfrm::{
 use sealane_net::ipsec::spd::{Action, Dir};
 
 impl Xfrm {
-    /// How long a key manager's answer is waited for from now on, in seconds (`net.core.xfrm_acq_expires`).
+    /// Sets how long a key manager's answer to an acquire is awaited, in seconds (`net.core.xfrm_acq_expires`).
     pub fn set_acquire_s(&mut self, seconds: u32) {
         self.settings.acquire_s = seconds.into();
     }

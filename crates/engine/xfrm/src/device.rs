@@ -1,11 +1,11 @@
-//! What an offload device is (`struct xfrmdev_ops`): it takes states and policies, counts, and tells of limits.
+//! Offload devices (`struct xfrmdev_ops`): a device takes states and policies, counts, and reports limits.
 //!
 //! In crypto offload the stack does all but the crypto, which a device does for it. In packet offload the device owns a state
 //! or policy: it adds and takes off headers, counts, and knows the limits; the stack hands it plain packets. How packets get
 //! there and back is between device and data path, not here.
 //!
-//! How bursts get to a device in crypto offload and back is [`crypto`]: whoever can take keys and compute over a buffer can be
-//! one, a thread on another core as well as a GPU.
+//! [`crypto`] moves bursts to a device in crypto offload and back. Anything that takes keys and computes over a buffer can be such
+//! a device, a thread on another core as well as a GPU.
 
 use core::net::IpAddr;
 use sealane_abi::Errno;
@@ -22,7 +22,7 @@ mod key;
 
 pub use key::{PolicyKey, StateKey};
 
-/// What a device does for a state.
+/// The kind of offload of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// The crypto (`XFRM_DEV_OFFLOAD_CRYPTO`).
@@ -31,7 +31,7 @@ pub enum Mode {
     Packet,
 }
 
-/// What a device can do.
+/// The capabilities of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caps {
     /// States at all (`xdo_dev_state_add`); which of them is up to [`Device::state_add`].
@@ -44,13 +44,13 @@ pub struct Caps {
 
 /// A state that a device is to take.
 pub struct Offered<'a> {
-    /// What the device is to call it.
+    /// Its key in the device.
     pub key: StateKey,
-    /// What is to be done for it.
+    /// The kind of offload.
     pub mode: Mode,
     /// Whether its packets come in.
     pub inbound: bool,
-    /// What packets need of it; `None` while there are no keys yet (an acquire).
+    /// The association that packets use; `None` while there are no keys yet (an acquire).
     pub spec: Option<SaSpec>,
     /// The state as a key manager would be told of it, keys included: for a device that is another kernel's.
     pub message: &'a Message,
@@ -59,19 +59,19 @@ pub struct Offered<'a> {
 /// Why a device does not take something. `EOPNOTSUPP` in crypto offload means that the stack goes on without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// What the caller gets.
+    /// The errno of the request.
     pub errno: Errno,
-    /// What an extended acknowledgement says.
+    /// The text of an extended acknowledgement.
     pub text: Option<&'static str>,
 }
 
 impl Refusal {
-    /// What is not crypto offload.
+    /// The refusal of anything but crypto offload.
     pub const CRYPTO_ONLY: Refusal =
         Refusal { errno: Errno::EINVAL, text: Some("The device does crypto offload only") };
 }
 
-/// What a device has to tell.
+/// An event of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// A state in packet offload has reached a soft limit.
@@ -93,7 +93,7 @@ pub enum DeviceEvent {
 
 /// An offload device.
 pub trait Device: Send {
-    /// What it can do.
+    /// Its capabilities.
     fn caps(&self) -> Caps;
 
     /// Whether the stack behind it is another one, to which packets of its states go past this one: a state in crypto offload
@@ -125,7 +125,7 @@ pub trait Device: Send {
     /// Gives a policy back.
     fn policy_del(&mut self, _key: PolicyKey) {}
 
-    /// What a state in packet offload has been used for, and what was wrong with its packets; `None` where the stack knows.
+    /// Usage and error counters of a state in packet offload; `None` if the stack keeps them.
     fn counters(&self, _key: StateKey) -> Option<(Usage, SaStat)> {
         None
     }
@@ -135,7 +135,7 @@ pub trait Device: Send {
         None
     }
 
-    /// What has happened since it was asked last.
+    /// Appends the events since the last call.
     fn events(&mut self, _events: &mut Vec<DeviceEvent>) {}
 
     /// Does something with the association of a state in packet offload, where the device keeps it in this process: numbers,
@@ -147,7 +147,7 @@ pub trait Device: Send {
         None
     }
 
-    /// What became of packets, where the device counts that by reasons.
+    /// The device's own counters of packets, if it counts by reason.
     fn stat(&self) -> Option<Stat> {
         None
     }

@@ -98,7 +98,7 @@ impl Xfrm {
         self.release(state.offload, state.device_key);
     }
 
-    /// What packets and time have brought about.
+    /// Handles events that packets and timers caused.
     pub(crate) fn handle_events(&mut self, events: Vec<Event>, now: Now, notices: &mut Vec<Notice>) {
         for event in events {
             match event {

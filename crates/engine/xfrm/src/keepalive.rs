@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 /// A datagram of one byte, 0xff (RFC 3948 section 2.3), that keeps a NAT from forgetting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Who sends it.
+    /// Source address.
     pub source: IpAddr,
-    /// Whom to.
+    /// Destination address.
     pub destination: IpAddr,
     /// Its source port.
     pub sport: u16,
@@ -17,7 +17,7 @@ pub struct Keepalive {
     pub dport: u16,
 }
 
-/// When a state is looked at.
+/// The times of a state's next checks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Looked {
     /// Next, in seconds of wall time.
@@ -26,7 +26,7 @@ pub(crate) struct Looked {
     pub(crate) not_before_s: u64,
 }
 
-/// States that are looked at, by when.
+/// States by the time of their next check.
 #[derive(Default)]
 pub(crate) struct Keepalives(pub(crate) BTreeSet<(u64, Serial)>);
 

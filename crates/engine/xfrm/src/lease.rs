@@ -16,10 +16,10 @@ use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seq::Lease;
 use zeroize::Zeroizing;
 
-/// How long it is waited until something that could not be written down is tried again.
+/// The pause before a failed write to stable storage is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What makes a series.
+/// The identity of a state's series: protocol, SPI, destination, mark, algorithms and keys.
 fn identity(state: &State) -> Zeroizing<Vec<u8>> {
     let info = &state.info;
     let mut bytes = Zeroizing::new(Vec::with_capacity(512));
@@ -51,7 +51,7 @@ fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased
 impl Xfrm {
     /// Leases the numbers of a state that is to be added, where it needs any.
     pub(crate) fn lease(&mut self, state: &mut State, spec: &mut SaSpec) -> Result<(), Reject> {
-        // What a device has in packet offload is not sent from here.
+        // A state in packet offload sends from its device.
         let none = state.dir == XFRM_SA_DIR_IN || packet_device(state.offload).is_some();
         let Some(numbers) = self.numbers.as_mut().filter(|_| !none) else { return Ok(()) };
         let leased = lease(&mut **numbers, &identity(state), spec.out_number)?;
@@ -60,7 +60,7 @@ impl Xfrm {
         Ok(())
     }
 
-    /// What a device is to have in packet offload has no numbers until it has its place ([`Self::lease_of_device`]).
+    /// Gives a state in packet offload an empty lease; it gets numbers once it is in the table ([`Self::lease_of_device`]).
     pub(crate) fn lease_later(&self, spec: &mut SaSpec) {
         if self.numbers.is_some() && spec.device.is_some() {
             spec.lease = Lease { end: spec.out_number, block: 0 };

@@ -20,7 +20,7 @@ use sealane_abi::xfrm::{
 use sealane_net::ipsec::sa::{SaError, UdpEncap};
 use sealane_net::ipsec::selector::Flow;
 
-/// What a state becomes.
+/// The new addresses and attributes of a migrated state.
 struct Moved {
     state: State,
     from: Serial,
@@ -136,7 +136,7 @@ impl Xfrm {
             return Ok(serial);
         }
         self.remove_state(serial);
-        // What it leases is leased anew.
+        // The new state leases numbers of its own.
         state.series = None;
         self.insert_state(state, transform, now_s)
     }
@@ -153,7 +153,7 @@ impl Xfrm {
     ) -> Result<Serial, Reject> {
         state.mark.v &= state.mark.m;
         self.release(state.offload.take(), state.device_key.take());
-        // What has been counted is told of the new one too; its time of addition is new.
+        // The new state inherits the counters; its time of addition is new.
         let used = self.states.get(from).map(|old| self.usage(old)).unwrap_or_default();
         let replay = self.states.get(from).map(|old| self.replay(old));
         let info = state.info;
@@ -343,7 +343,7 @@ fn host_to_host(state: &State, order: &UserMigrateState) -> Selector {
     }
 }
 
-/// What is asked of a list of migrations (`xfrm_migrate_check`).
+/// Checks a list of migrations (`xfrm_migrate_check`).
 fn check(moves: &[UserMigrate]) -> Result<(), Reject> {
     for (i, step) in moves.iter().enumerate() {
         let is_none = |a: &sealane_abi::xfrm::Address| match step.new_family {

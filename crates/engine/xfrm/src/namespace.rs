@@ -10,15 +10,15 @@ use std::sync::Arc;
 /// Fills a buffer with random bytes.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// What an [`Xfrm`] is made with.
+/// The parts from which an [`Xfrm`] is made.
 pub struct Setup {
     /// Algorithms.
     pub registry: Arc<Registry>,
-    /// Random bytes that nobody can foresee: SPIs, salts of IVs, seeds of hash tables.
+    /// Unpredictable random bytes: SPIs, salts of IVs, seeds of hash tables.
     pub random: Random,
-    /// How many CPUs there may be: the limit of `XFRMA_SA_PCPU`.
+    /// The number of possible CPUs: the limit of `XFRMA_SA_PCPU`.
     pub cpus: u32,
-    /// Where sequence numbers are leased; `None` for nowhere: a key that is added again begins anew.
+    /// Stable storage from which sequence numbers are leased. With `None`, a key that is added again starts at 0.
     pub numbers: Option<Box<dyn numbers::Numbers>>,
 }
 
@@ -26,9 +26,9 @@ pub struct Setup {
 pub struct Xfrm {
     /// States and policies as packets need them.
     pub(crate) data: data::Databases,
-    /// States as they were said.
+    /// States as key managers gave them.
     pub(crate) states: States,
-    /// Policies as they were said.
+    /// Policies as key managers gave them.
     pub(crate) policies: Policies,
     pub(crate) transforms: Transforms,
     pub(crate) random: Random,
@@ -43,7 +43,7 @@ pub struct Xfrm {
 }
 
 impl Xfrm {
-    /// An empty one, which lets everything pass.
+    /// An empty namespace, which lets all traffic pass.
     #[must_use]
     pub fn new(mut setup: Setup) -> Self {
         let mut seed = || {

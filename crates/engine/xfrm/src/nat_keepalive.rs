@@ -7,7 +7,7 @@ use crate::serial::Serial;
 use crate::time::Now;
 
 impl Xfrm {
-    /// A state is new: it is looked at now.
+    /// Starts the checks of a new state.
     pub(crate) fn start_keepalive(&mut self, serial: Serial, now_s: u64) {
         let Some(state) = self.states.get_mut(serial) else { return };
         state.keepalive = Looked::default();

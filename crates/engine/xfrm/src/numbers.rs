@@ -11,14 +11,14 @@ use sealane_net::ipsec::seq::Lease;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Series(pub [u8; 16]);
 
-/// What may be sent in a series.
+/// The sequence numbers that may be sent in a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leased {
     /// The series.
     pub series: Series,
     /// The last number that may have been used before.
     pub used: u64,
-    /// Which numbers behind it may be used.
+    /// The numbers after `used` that may be sent.
     pub lease: Lease,
 }
 

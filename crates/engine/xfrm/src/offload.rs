@@ -26,7 +26,7 @@ use sealane_net::ipsec::sa::{CryptoDevice, SaId, SaSpec, SaStat};
 use sealane_net::ipsec::sad::Sad;
 use std::sync::Arc;
 
-/// What a device has refused, as a request's refusal: `reason` unless it said more.
+/// Turns a device's refusal into the request's: with `reason`, unless the device gave a text.
 fn refused(refusal: Refusal, reason: Reason) -> Reject {
     match refusal.text {
         Some(text) => Reject::message(refusal.errno, text),
@@ -47,8 +47,8 @@ impl Xfrm {
 
     /// A device has gone down: its states and policies go with it, and nobody is told, as on Linux (`xfrm_dev_down`).
     ///
-    /// What its policies protected finds no state, or the next policy; it is up to the policies that traffic is not in clear
-    /// then.
+    /// Traffic of the removed policies finds no state, or matches the next policy; the remaining policies decide whether it may
+    /// leave in clear.
     pub fn device_down(&mut self, ifindex: i32) {
         let of = |offload: &Option<UserOffload>| offload.is_some_and(|offload| offload.ifindex == ifindex);
         let states: Vec<_> = self.states.iter().filter(|(_, s)| of(&s.offload)).map(|(serial, _)| serial).collect();
@@ -67,20 +67,20 @@ impl Xfrm {
         Some((offload.ifindex, mode, state.device_key?))
     }
 
-    /// What the devices have to tell.
+    /// Takes the pending events of all devices.
     pub fn take_device_events(&mut self) -> Vec<DeviceEvent> {
         let mut events = Vec::new();
         self.devices.devices.values_mut().for_each(|device| device.events(&mut events));
         events
     }
 
-    /// What the devices have to tell, done and told, see [`Self::tell_device_events`].
+    /// Takes and handles the pending events of all devices, see [`Self::tell_device_events`].
     pub fn device_events(&mut self) -> Vec<Notice> {
         let events = self.take_device_events();
         self.tell_device_events(events)
     }
 
-    /// What devices have told, as events: a soft limit is told, a hard one deletes its state too.
+    /// Handles events of devices and returns those for key managers: both limits are reported, and a hard one deletes its state.
     pub fn tell_device_events(&mut self, events: Vec<DeviceEvent>) -> Vec<Notice> {
         let mut notices = Vec::new();
         for event in events {
@@ -133,7 +133,7 @@ impl Xfrm {
         device.map(NonZeroI32::get)
     }
 
-    /// What does the crypto of a state in the stack's place.
+    /// The device that does the crypto of a state in crypto offload.
     pub(crate) fn crypto_of(&self, state: &State) -> Option<CryptoDevice> {
         let offload = state.offload.filter(|offload| !is_packet(offload))?;
         self.device_crypto(offload.ifindex)?;
@@ -148,7 +148,7 @@ impl Xfrm {
         offload.filter(owns).map(|offload| offload.ifindex as u32)
     }
 
-    /// What a device has counted for a state that is its own.
+    /// The device's counters of a state that it owns.
     pub(crate) fn device_counters(&self, state: &State) -> Option<(Usage, SaStat)> {
         let (device, key) = self.device_of(state)?;
         device.counters(key)
@@ -198,7 +198,7 @@ impl Xfrm {
         }
     }
 
-    /// What devices have counted.
+    /// Adds the counters of all devices to `stat`.
     pub(crate) fn add_device_stat(&self, stat: &mut Stat) {
         self.devices.devices.values().filter_map(|device| device.stat()).for_each(|more| stat.add(&more));
     }
@@ -226,7 +226,7 @@ impl Xfrm {
         }
         let caps = self.devices.devices.get(&wanted.ifindex).map(|device| device.caps()).unwrap_or_default();
         if !caps.states {
-            // What is only faster with a device goes without one.
+            // Crypto offload is only an optimisation: without it the stack does the work.
             return if packet { Err(plain(Errno::EINVAL)) } else { Ok(()) };
         }
         if !packet && state.info.flags & XFRM_STATE_ESN != 0 && !caps.esn {

@@ -4,8 +4,8 @@
 //! that the device has is in the stack's tables as well, where nothing is ever sealed or opened with it
 //! ([`State::Offloaded`](sealane_net::ipsec::sa::State)): numbers and counters have one owner.
 //!
-//! What the device does otherwise than the stack: it drops fragments and what does not fit the path, asks nobody for states
-//! (the stack does), and knows no traffic but that of its own policies.
+//! Unlike the stack, the device drops fragments and packets that exceed the path's MTU, raises no acquires (the stack does) and
+//! handles only the traffic of its own policies.
 
 use crate::data::{Databases, Owner, Paths, Run};
 use crate::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
@@ -23,7 +23,7 @@ use sealane_net::ipsec::spd::{Policy, PolicyId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What both ends share.
+/// The state that both ends share.
 struct Core {
     data: Databases,
     /// `None` for one whose name another has, as long as the two stand for one state that is updated.
@@ -32,7 +32,7 @@ struct Core {
     /// All of them, and which of two with one selector is in force: one that is about to take the other's place.
     policies: BTreeMap<PolicyKey, (Policy, Option<PolicyId>)>,
     told: Vec<DeviceEvent>,
-    /// How many states are inbound.
+    /// The number of inbound states.
     inbound: usize,
 }
 
@@ -62,7 +62,7 @@ impl PacketDevice {
         PacketDevice { core: PacketCore { core: Arc::new(Mutex::new(core)) } }
     }
 
-    /// What packets go by.
+    /// The data path's end.
     #[must_use]
     pub fn core(&self) -> PacketCore {
         self.core.clone()
@@ -70,7 +70,7 @@ impl PacketDevice {
 }
 
 impl Core {
-    /// What packets and time have brought about, by the names of the control plane.
+    /// Translates events of packets and timers into device events.
     fn tell(&mut self) {
         for event in self.data.events.drain(..) {
             let of = |sa: SaId| self.keys.get(&sa).copied();
@@ -222,7 +222,7 @@ impl PacketCore {
         !core.told.is_empty()
     }
 
-    /// What time has brought; whether there is something to tell.
+    /// Handles expired timers; returns whether there are device events.
     pub fn handle_timeout(&self, now: Now) -> bool {
         let mut core = self.lock();
         let Databases { sad, events, .. } = &mut core.data;

@@ -31,12 +31,12 @@ impl Xfrm {
         self.notices(now)
     }
 
-    /// What is to be done with a burst, in phases, and then [`Self::told`].
+    /// The tables for one burst, which is processed in phases and ends with [`Self::told`].
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
         self.data.tables(cpu, now)
     }
 
-    /// What key managers are to hear of what packets brought about.
+    /// The events for key managers that packets caused.
     pub fn told(&mut self, now: Now) -> Vec<Notice> {
         self.notices(now)
     }

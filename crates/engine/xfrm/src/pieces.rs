@@ -5,11 +5,10 @@ use sealane_net::ipsec::selector::Flow;
 use sealane_net::wire::ip::Family;
 use sealane_net::wire::walk::Walk;
 
-/// How many packets are remembered whose fragments are under way. They come one behind another, but for those of several
-/// CPUs.
+/// The most packets whose remaining fragments are expected. Fragments arrive one after another, except from several CPUs.
 const PACKETS: usize = 32;
 
-/// What names a packet to its fragments.
+/// The key that all fragments of a packet share.
 type Name = (IpAddr, IpAddr, u32);
 
 /// The first fragments seen last.
@@ -19,7 +18,7 @@ pub(crate) struct Pieces {
     next: usize,
 }
 
-/// What a packet is.
+/// The kind of a packet with respect to fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// A whole packet, or the first fragment of one.
@@ -41,7 +40,7 @@ pub(crate) fn is_fragment(packet: &[u8]) -> bool {
 }
 
 impl Pieces {
-    /// What a packet is, whose own flow is `flow`.
+    /// Classifies a packet whose own flow is `flow`.
     pub(crate) fn of(&mut self, packet: &[u8], flow: &Flow) -> Piece {
         let v4 = packet.first().is_some_and(|b| b >> 4 == 4);
         if v4 && packet.get(6..8).is_none_or(|f| f[0] & 0x3f == 0 && f[1] == 0) {

@@ -49,7 +49,7 @@ impl Policies {
         self.by_index.get(&index).copied()
     }
 
-    /// How many there are inbound, outbound and forwarded.
+    /// The numbers of inbound, outbound and forward policies.
     pub(crate) fn counts(&self) -> [u32; 3] {
         self.counts
     }
@@ -115,7 +115,7 @@ impl Policies {
         Some(serial)
     }
 
-    /// Looks at one again.
+    /// Schedules the next check of an entry.
     pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
         if let Some(policy) = self.policies.get_mut(&serial) {
             policy.look_at_s = Some(at);
@@ -124,8 +124,8 @@ impl Policies {
     }
 }
 
-/// How old a policy is, and when to ask again. What was never used counts from its addition; a soft limit is told again
-/// and again (`XFRM_KM_TIMEOUT`).
+/// The age of a policy and the time of the next check. The use time of an unused policy counts from its addition; a soft
+/// expiry is repeated (`XFRM_KM_TIMEOUT`).
 pub(crate) fn age(policy: &PolicyRecord, used: &LifetimeCur, now_s: u64) -> (Age, Option<u64>) {
     let mut used = convert::usage(used);
     if used.use_time_s == 0 {

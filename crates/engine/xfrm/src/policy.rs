@@ -20,7 +20,7 @@ pub(crate) struct PolicyRecord {
     pub(crate) if_id: u32,
     /// The device that has it.
     pub(crate) offload: Option<UserOffload>,
-    /// What it calls it.
+    /// Its key in the device.
     pub(crate) device_key: Option<PolicyKey>,
     /// The policy that packets find.
     pub(crate) id: Option<PolicyId>,

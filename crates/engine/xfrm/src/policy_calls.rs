@@ -30,7 +30,7 @@ pub(crate) fn verify_type(attrs: &Attributes<'_>) -> Result<(), Reject> {
     }
 }
 
-/// What is asked of a new policy (`verify_newpolicy_info`).
+/// Checks a new policy (`verify_newpolicy_info`).
 pub(crate) fn verify_new(p: &UserpolicyInfo) -> Result<(), Reject> {
     if p.share > XFRM_SHARE_UNIQUE {
         return Err(Reason::PolicyShare.into());
@@ -53,7 +53,7 @@ pub(crate) fn verify_new(p: &UserpolicyInfo) -> Result<(), Reject> {
     Ok(())
 }
 
-/// What is asked of templates (`validate_tmpl`); one without a family has the policy's.
+/// Checks templates (`validate_tmpl`); one without a family gets the policy's.
 pub(crate) fn verify_tmpls(tmpls: &mut [UserTmpl], family: u16, dir: u8) -> Result<(), Reject> {
     if tmpls.len() > XFRM_MAX_DEPTH {
         return Err(Reason::TmplCount.into());
@@ -209,7 +209,7 @@ impl Xfrm {
     /// Deletes all; an event says so unless there were none.
     pub(crate) fn flush_policies(&mut self, attrs: &Attributes<'_>, serving: &mut Serving<'_>) -> Result<(), Reject> {
         verify_type(attrs)?;
-        // That there is to be none is said also where there was none: rules may outlive their policies.
+        // An empty table is confirmed even if it was empty before: rules may have outlived their policies.
         self.data.spd.confirm();
         let gone: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
         if !gone.is_empty() {

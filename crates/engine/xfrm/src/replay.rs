@@ -5,7 +5,7 @@ use sealane_net::ipsec::replay::Window;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::sad::Sad;
 
-/// Sequence numbers and window as they were said.
+/// Sequence numbers and window as a key manager gave them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Replay {
     /// 32 bits.
@@ -14,7 +14,7 @@ pub(crate) enum Replay {
     Esn(ReplayStateEsn),
 }
 
-/// Where a state's numbers stand.
+/// The current sequence numbers of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     /// The last number sent.
@@ -55,7 +55,7 @@ pub(crate) fn seen(replay: &Replay, window_pkts: u32, top: u64) -> Vec<u64> {
     (0..window_pkts).filter(|back| is_set(*back)).filter_map(|back| top.checked_sub(back.into())).collect()
 }
 
-/// What a window is as a structure of the ABI, on the model of what was said.
+/// Converts a window to a structure of the ABI, of the same kind as `said`.
 pub(crate) fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
     let seen = |back: u32| at.top.checked_sub(back.into()).is_some_and(|n| n != 0 && window.is_seen(n));
     match said {
@@ -90,7 +90,7 @@ pub(crate) fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> R
     }
 }
 
-/// Where the numbers of an association stand.
+/// The current sequence numbers of an association.
 pub(crate) fn position(sad: &Sad, sa: SaId) -> Option<Position> {
     Some(Position { out: sad.out_number(sa)?, top: sad.get(sa)?.window().top(), packets: sad.usage(sa)?.packets })
 }

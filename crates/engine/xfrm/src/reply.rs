@@ -7,18 +7,18 @@ use sealane_abi::xfrm::Message;
 use sealane_abi::{Caller, Errno, netlink};
 use zeroize::Zeroizing;
 
-/// Who sends a datagram.
+/// The sender of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sender {
     /// The port of its socket.
     pub port: u32,
-    /// What it may do. Everything here needs CAP_NET_ADMIN; who knows its credentials has looked at them.
+    /// Its privileges, checked by the owner of the socket. Every request needs CAP_NET_ADMIN.
     pub caller: Caller,
-    /// What its socket asked of acknowledgements.
+    /// The options of its socket for acknowledgements.
     pub ack: AckOptions,
 }
 
-/// An event for who listens to a multicast group. It may hold keys and is wiped.
+/// An event for a multicast group. It may hold keys and is wiped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Notice {
     /// `XFRMNLGRP_...`.
@@ -34,7 +34,7 @@ impl Notice {
     }
 }
 
-/// What follows from a datagram. It may hold keys and is wiped.
+/// The answers and events that a datagram causes. They may hold keys and are wiped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Replies {
     /// Datagrams for the sender, in their order.
@@ -43,7 +43,7 @@ pub struct Replies {
     pub events: Vec<Notice>,
 }
 
-/// What serving one request needs.
+/// The context of one request.
 pub(crate) struct Serving<'a> {
     /// Header of the request.
     pub(crate) header: netlink::Nlmsghdr,
@@ -51,7 +51,7 @@ pub(crate) struct Serving<'a> {
     pub(crate) port: u32,
     /// The time.
     pub(crate) now: Now,
-    /// Where answers and events go.
+    /// Collects answers and events.
     pub(crate) replies: &'a mut Replies,
 }
 

@@ -8,14 +8,14 @@ use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::resolve::Bundle;
 use sealane_net::ipsec::spd::{Dir, PolicyId};
 
-/// What is known of the flow of a run's first packet.
+/// The flow of a run's first packet, looked up ahead.
 pub(crate) struct Ahead {
     pub(crate) flow: Result<Flow, DropReason>,
     /// Its policy, where that has been looked up.
     pub(crate) policy: Option<Option<PolicyId>>,
 }
 
-/// What a burst is thought about on. It lies beside the tables: it is large, and packets that come alone need little of it.
+/// Per-burst scratch space, boxed because it is large and single packets rarely need it.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) ways: Ways,
@@ -38,7 +38,7 @@ impl Scratch {
 pub(crate) struct Ways {
     /// The first of them, by run; [`SaId::NONE`] for none.
     first: ArrayVec<SaId, BURST>,
-    /// Where there are more: which run, and all of them.
+    /// Runs that go through several states, with all of them.
     deep: ArrayVec<(usize, Bundle), BURST>,
 }
 
@@ -59,7 +59,7 @@ impl Ways {
         }
     }
 
-    /// How many runs have been pushed.
+    /// The number of runs pushed.
     pub(crate) fn len(&self) -> usize {
         self.first.len()
     }
@@ -76,5 +76,5 @@ impl Ways {
     }
 }
 
-/// What is known of a packet that has come in, where its policy has been looked up.
+/// Flow, direction and policy of an inbound packet, looked up ahead.
 pub(crate) type Judged = Option<(Flow, Dir, Option<PolicyId>)>;

@@ -7,7 +7,7 @@ pub(crate) const HASH_MAX: u32 = 1 << 20;
 
 /// Settings of a namespace.
 pub(crate) struct Settings {
-    /// What becomes of packets without a policy.
+    /// The actions for packets without a policy.
     pub(crate) defaults: UserpolicyDefault,
     pub(crate) hthresh4: Spdhthresh,
     pub(crate) hthresh6: Spdhthresh,
@@ -33,8 +33,8 @@ impl Default for Settings {
     }
 }
 
-/// How many buckets the kernel's table would have: it doubles when there are more entries than buckets, never shrinks, and
-/// is a figure here that nothing depends on.
+/// The number of buckets that the kernel's hash table would have: it doubles when there are more entries than buckets and never
+/// shrinks. It is only reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buckets(u32);
 
@@ -52,7 +52,7 @@ impl Buckets {
         }
     }
 
-    /// How many there are.
+    /// The number of buckets.
     pub(crate) fn count(self) -> u32 {
         self.0
     }

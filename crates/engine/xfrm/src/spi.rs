@@ -16,10 +16,10 @@ use sealane_net::ipsec::sa::SaSpec;
 use sealane_net::ipsec::spd::resolve::MAX_ACQUIRING;
 use sealane_net::ipsec::transform::Transform;
 
-/// How often a random SPI is tried before a range is searched in order.
+/// Random SPIs tried before a range is searched in order.
 const TRIES: u32 = 64;
 
-/// What an acquire is looked for by.
+/// The properties by which an acquire is looked up.
 pub(crate) struct Wanted {
     pub(crate) info: UsersaInfo,
     pub(crate) mark: Mark,
@@ -102,7 +102,7 @@ impl Xfrm {
     /// Adds such a state; it lasts as long as an acquire is waited for.
     fn add_acquiring(&mut self, wanted: &Wanted, now_s: u64) -> Result<Serial, Reject> {
         let asked = &wanted.info;
-        // What nobody answers must not fill the memory.
+        // Unanswered acquires must not fill the memory.
         if self.states.acquiring() >= MAX_ACQUIRING {
             return Err(Reason::AcquireUnknown.into());
         }

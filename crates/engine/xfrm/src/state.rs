@@ -10,10 +10,10 @@ use sealane_abi::xfrm::{
 };
 use sealane_net::ipsec::sa::SaId;
 
-/// Where a state is in its life (`XFRM_STATE_...`).
+/// The phase of a state's life (`XFRM_STATE_...`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Km {
-    /// It stands for one that a key manager was asked for, or that it reserved the SPI of.
+    /// Requested from a key manager, or with an SPI that it has reserved.
     Acquiring,
     /// In use.
     Valid,
@@ -50,22 +50,22 @@ pub(crate) struct State {
     /// The device that has it, and how.
     pub(crate) offload: Option<UserOffload>,
     pub(crate) replay: Replay,
-    /// Numbers and packets when `replay` was said: as long as they stand, it does.
+    /// The position at which `replay` was set; `replay` is current as long as the position has not moved.
     pub(crate) replay_at: Option<Position>,
-    /// What was told of it.
+    /// The last replay event about it.
     pub(crate) told: Told,
-    /// What its device calls it.
+    /// Its key in the device.
     pub(crate) device_key: Option<StateKey>,
-    /// What its numbers are leased by.
+    /// The series from which its numbers are leased.
     pub(crate) series: Option<Series>,
-    /// When its limits are looked at, where no packets go through, in seconds of wall time.
+    /// The time of the next check of its limits, in seconds of wall time, if no packets go through it.
     pub(crate) look_at_s: Option<u64>,
-    /// Whether a soft limit was told, where no packets go through.
+    /// Whether a soft expiry was reported, if no packets go through it.
     pub(crate) dying: bool,
 }
 
 impl State {
-    /// A state of which nothing is said but this.
+    /// A state with nothing but its fixed part.
     pub(crate) fn new(info: UsersaInfo, km: Km) -> Self {
         State {
             info,
@@ -113,21 +113,21 @@ impl State {
         mark & self.mark.m == self.mark.v
     }
 
-    /// What names it.
+    /// Its id: destination, SPI, protocol.
     pub(crate) fn id(&self) -> UsersaId {
         let info = &self.info;
         UsersaId { daddr: info.id.daddr, spi: info.id.spi, family: info.family, proto: info.id.proto, pad: 0 }
     }
 }
 
-/// The attribute of an optional number that is told unless it is 0.
+/// Appends the attribute of an optional number unless it is 0.
 pub(crate) fn unless_zero(attrs: &mut Vec<Attribute>, value: u32, attribute: fn(u32) -> Attribute) {
     if value != 0 {
         attrs.push(attribute(value));
     }
 }
 
-/// The attribute of a mark, told unless all of it is 0.
+/// Appends the attribute of a mark unless all of it is 0.
 pub(crate) fn mark_attr(attrs: &mut Vec<Attribute>, mark: Mark) {
     if mark.v | mark.m != 0 {
         attrs.push(Attribute::Mark(mark));

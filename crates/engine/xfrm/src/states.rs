@@ -23,12 +23,12 @@ pub(crate) struct States {
     by_pair: BTreeSet<(Pair, Serial)>,
     by_seq: BTreeSet<(u32, Serial)>,
     by_sa: BTreeMap<SaId, Serial>,
-    /// When those that no packet goes through are to be looked at, in seconds of wall time.
+    /// The times of the next checks of states that no packet goes through, in seconds of wall time.
     timers: BTreeSet<(u64, Serial)>,
     last: Serial,
-    /// How many have no keys yet.
+    /// The number of states without keys yet.
     acquiring: usize,
-    /// Those that give marks to what leaves, and how often they have changed.
+    /// States with output marks, and a counter of their changes.
     marked: BTreeSet<Serial>,
     mark_changes: u64,
     buckets: Buckets,
@@ -49,7 +49,7 @@ impl States {
         self.states.len()
     }
 
-    /// How many have no keys yet.
+    /// The number of states without keys yet.
     pub(crate) fn acquiring(&self) -> usize {
         self.acquiring
     }
@@ -58,12 +58,12 @@ impl States {
         self.buckets
     }
 
-    /// Those that give marks to what leaves, the oldest first.
+    /// The states with output marks, the oldest first.
     pub(crate) fn marked(&self) -> impl Iterator<Item = &State> {
         self.marked.iter().filter_map(|serial| self.get(*serial))
     }
 
-    /// Counts changes of what [`Self::marked`] says.
+    /// Counts changes of [`Self::marked`].
     pub(crate) fn mark_changes(&self) -> u64 {
         self.mark_changes
     }
@@ -82,7 +82,7 @@ impl States {
         self.states.get(&serial).map(|state| &**state)
     }
 
-    /// To change what it is not found by.
+    /// A state to change, except in the properties by which it is found.
     pub(crate) fn get_mut(&mut self, serial: Serial) -> Option<&mut State> {
         self.states.get_mut(&serial).map(|state| &mut **state)
     }
@@ -144,7 +144,7 @@ impl States {
         Some(state)
     }
 
-    /// Changes one in a way that it may be found by.
+    /// Changes a state, including the properties by which it is found.
     pub(crate) fn change(&mut self, serial: Serial, now_s: u64, change: impl FnOnce(&mut State)) {
         if let Some(mut state) = self.remove(serial) {
             change(&mut state);
@@ -203,7 +203,7 @@ impl States {
         Some(serial)
     }
 
-    /// Looks at one again.
+    /// Schedules the next check of an entry.
     pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
         if let Some(state) = self.get_mut(serial) {
             state.look_at_s = Some(at);
@@ -212,7 +212,7 @@ impl States {
     }
 }
 
-/// When a state without a handle is to be looked at.
+/// The time of the next check of a state without a handle.
 fn next_look(state: &State, now_s: u64) -> Option<u64> {
     let limits = convert::limits(&state.info.lft);
     match limits.time(&convert::usage(&state.info.curlft), state.dying, now_s) {

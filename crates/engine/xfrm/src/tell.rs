@@ -11,7 +11,7 @@ use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::sad::Sad;
 
 impl Xfrm {
-    /// What a state has been used for.
+    /// The usage of a state.
     pub(crate) fn usage(&self, state: &State) -> Usage {
         if let Some((used, _)) = self.device_counters(state) {
             // The device does not know when it was added, and the clock is the stack's.
@@ -105,7 +105,7 @@ impl Xfrm {
         Notice::new(XFRMNLGRP_EXPIRE, &Message { body, attrs }, 0, port)
     }
 
-    /// Where the numbers of a state stand; `None` where no packets go through it.
+    /// The current sequence numbers of a state; `None` if no packets go through it.
     pub(crate) fn position(&self, state: &State) -> Option<Position> {
         self.see_sad(state, position).flatten()
     }

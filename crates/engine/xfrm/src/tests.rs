@@ -61,7 +61,7 @@ fn messages(datagrams: &[Vec<u8>]) -> Vec<Vec<u8>> {
 fn masked(mut message: Vec<u8>) -> Vec<u8> {
     without_type(&mut message);
     let type_ = u16::from_ne_bytes([message[4], message[5]]);
-    // Where a structure with lifetimes begins.
+    // Offsets of structures with lifetimes.
     let times: &[usize] = match type_ {
         XFRM_MSG_NEWSA | XFRM_MSG_UPDSA | XFRM_MSG_EXPIRE => &[16 + 160],
         XFRM_MSG_DELSA => &[44 + 160],
@@ -123,7 +123,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// The same of the record of 6.18.
 const ELSEWHERE_6_18: &[(&str, &str)] = &[("raw ext: state to migrate", "that kernel was built without ESP")];
 
-/// What packets did in a step that has no request.
+/// Repeats the effect of packets in a step without a request.
 fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
     let Some(told) = step.events.first().filter(|_| step.sent.is_empty()) else { return Vec::new() };
     let ip = |at: usize| core::net::IpAddr::from(<[u8; 4]>::try_from(&told[at..at + 4]).unwrap());

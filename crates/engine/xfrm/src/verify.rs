@@ -1,4 +1,4 @@
-//! What is asked of a new state before anything is made (`verify_newsa_info`), in the kernel's order.
+//! Checks of a new state before anything is created (`verify_newsa_info`), in the kernel's order.
 
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::*;
@@ -82,7 +82,7 @@ pub(crate) fn new_state(p: &UsersaInfo, attrs: &Attributes<'_>) -> Result<(), Re
     Ok(())
 }
 
-/// Which attributes go with a protocol.
+/// Checks the attributes that a protocol requires or excludes.
 fn protocol(p: &UsersaInfo, has: &dyn Fn(u16) -> bool) -> Result<(), Reject> {
     let any = |attrs: &[u16]| attrs.iter().any(|attr| has(*attr));
     let auth = [XFRMA_ALG_AUTH, XFRMA_ALG_AUTH_TRUNC];
@@ -139,7 +139,7 @@ fn replay(p: &UsersaInfo, attrs: &Attributes<'_>, dir: u8) -> Result<(), Reject>
     Err(reason.into())
 }
 
-/// What an output state may not have.
+/// Refuses attributes that an output state may not have.
 fn output(p: &UsersaInfo, attrs: &Attributes<'_>, has: &dyn Fn(u16) -> bool) -> Result<(), Reject> {
     let replay = attrs.replay_val()?.is_some_and(|r| r.seq != 0 || r.bitmap != 0);
     let reason = match p {
@@ -155,7 +155,7 @@ fn output(p: &UsersaInfo, attrs: &Attributes<'_>, has: &dyn Fn(u16) -> bool) -> 
     Err(reason.into())
 }
 
-/// What an input state may not have.
+/// Refuses attributes that an input state may not have.
 fn input(p: &UsersaInfo, attrs: &Attributes<'_>, has: &dyn Fn(u16) -> bool) -> Result<(), Reject> {
     let extra = attrs.sa_extra_flags()?.unwrap_or(0);
     let reason = match p {

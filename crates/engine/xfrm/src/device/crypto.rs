@@ -20,21 +20,21 @@ use sealane_net::ipsec::packet::Packet;
 /// The outcome of a packet's crypto.
 pub use sealane_crypto::Status;
 
-/// Where a packet lies.
+/// The place of a packet in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Where its part of the buffer starts.
+    /// Start of its part of the buffer.
     pub at: usize,
-    /// How long that part is in bytes.
+    /// Length of that part in bytes.
     pub len: usize,
-    /// Where the packet starts in it.
+    /// Start of the packet within its part.
     pub start: usize,
-    /// Where it ends in it.
+    /// End of the packet within its part.
     pub end: usize,
 }
 
 impl Slot {
-    /// That of a packet in `buffer[at..]`.
+    /// The slot of a packet in `buffer[at..]`.
     #[must_use]
     pub fn new(at: usize, packet: &Packet<'_>) -> Self {
         Slot { at, len: packet.room(), start: packet.start(), end: packet.end() }
@@ -43,17 +43,17 @@ impl Slot {
 
 /// A burst of packets with their jobs, all in one direction.
 pub struct CryptoBurst {
-    /// Where the packets lie.
+    /// The memory of the packets.
     pub buffer: Box<[u8]>,
-    /// Which way they go.
+    /// Their direction.
     pub dir: Direction,
-    /// Where each of them lies, in ascending order.
+    /// The place of each packet, in ascending order.
     pub slots: ArrayVec<Slot, BURST>,
-    /// What is to be computed.
+    /// The jobs to be run.
     pub jobs: Jobs,
-    /// What the device calls the state of each job; `None` for a job that is not for it.
+    /// The device's key of each job's state; `None` for a job of the stack.
     pub keys: ArrayVec<Option<StateKey>, BURST>,
-    /// What became of each job: a failure until it has run.
+    /// The status of each job: a failure until it has run.
     pub done: ArrayVec<Status, BURST>,
 }
 
@@ -143,7 +143,7 @@ fn packets<'b>(buffer: &'b mut [u8], slots: &[Slot]) -> ArrayVec<Packet<'b>, BUR
     packets
 }
 
-/// What a queue has.
+/// The result of polling a queue.
 pub enum Polled {
     /// The burst that was submitted first of those that are not back yet. What its device could not do is a failure.
     Burst(Box<CryptoBurst>),
@@ -155,7 +155,8 @@ pub enum Polled {
 
 /// A worker's way to a device. Bursts come back in the order in which they were submitted.
 pub trait Queue: Send {
-    /// How many bursts can be submitted now. It only grows until the next one is: who asks first need not fail.
+    /// The number of bursts that can be submitted now. It only grows until the next submission, so that a caller who asks first
+    /// does not fail.
     fn room(&self) -> usize;
 
     /// Hands a burst over.

@@ -24,7 +24,7 @@ fn peer(n: u32) -> IpAddr {
     Ipv4Addr::from(0xc612_0000 + n).into()
 }
 
-/// Whose hosts are a prefix of 28 bits.
+/// The address of host `n`; the hosts of one `of` share a prefix of 28 bits.
 fn host(n: u32, of: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a10_0000 + n * 16 + of % 16)
 }
@@ -111,7 +111,7 @@ fn datagram(source: Ipv4Addr, destination: Ipv4Addr, ports: [u8; 4], random: u64
     if random.is_multiple_of(41) { packet[..20].to_vec() } else { packet }
 }
 
-/// What became of packets, and what was told.
+/// The packets of a burst with their statuses, and the events.
 type Fate<S> = (Vec<(S, Vec<u8>)>, Vec<Event>);
 
 fn outbound(data: &mut Databases, runs: &[Run], packets: &[Vec<u8>]) -> Fate<(Result<(), DropReason>, bool, u32)> {
@@ -130,7 +130,7 @@ fn inbound(data: &mut Databases, packets: &[Vec<u8>]) -> Fate<Result<Opened, Dro
     let burst = bufs.iter_mut().zip(burst).map(|(buf, end)| Inbound::new(Packet::new(buf, HEADROOM, end)));
     let mut burst: Vec<Inbound<'_>> = burst.collect();
     data.tables(0, at(1)).inbound(&mut burst, &mut Local);
-    // What is dropped may have been overwritten.
+    // Dropped packets may have been overwritten.
     let bytes = |i: &Inbound<'_>| i.status.map_or_else(|_| Vec::new(), |_| i.packet.bytes().to_vec());
     let fates = burst.iter().map(|i| (i.status, bytes(i))).collect();
     (fates, core::mem::take(&mut data.events))
@@ -214,7 +214,7 @@ fn like_one_by_one() {
         opened += all.iter().filter(|(status, _)| matches!(status, Ok(Opened::Packet { .. }))).count();
         refused += all.iter().filter(|(status, _)| status.is_err()).count();
 
-        // What is known of flows is good no more.
+        // The flow cache becomes invalid.
         if step % 7 == 0 {
             let n = random() as u32 % PEERS;
             for data in [&mut together, &mut alone] {

@@ -159,7 +159,7 @@ fn a_device_seals_and_opens() {
         assert!(matches!(inn.status, Ok(Opened::Packet { .. })), "{:?}", inn.status);
         assert_eq!(inn.packet.bytes(), datagram());
     }
-    // What the device has opened is seen, whoever opens it next.
+    // A number that the device has opened counts as seen for everybody.
     assert_eq!(receive(&mut right, &wires[3], at(3)), Err(DropReason::Replayed));
     assert_eq!(right.sad().usage(packets[0].path[0]).unwrap().packets, 10);
 }

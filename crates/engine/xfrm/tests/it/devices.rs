@@ -77,7 +77,7 @@ fn offload(flags: u8) -> Attribute {
 /// Device, its refusal, request: errno, reason, whether it is offloaded.
 type Case = (Caps, Option<Errno>, Message, i32, Option<Reason>, bool);
 
-/// How many states and policies a device has.
+/// The numbers of states and policies in a device.
 fn held(seen: &Mutex<Seen>) -> (usize, usize) {
     let seen = seen.lock().unwrap();
     (seen.states.len(), seen.policies.len())

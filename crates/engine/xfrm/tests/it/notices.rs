@@ -1,4 +1,4 @@
-//! What packets and time tell of a state's numbers, and NAT keep-alives.
+//! Replay events caused by packets and timers, and NAT keep-alives.
 
 use super::packets::send;
 use super::*;
@@ -71,7 +71,7 @@ fn keepalives_of_states_that_are_idle() {
     assert_eq!(xfrm.poll_timeout(at(1)), Some(Duration::from_secs(19)));
     assert_eq!(xfrm.keepalives(at(19)), []);
     assert_eq!(xfrm.keepalives(at(20)).len(), 1);
-    // What was used needs none for as long.
+    // A state that was used needs no keep-alive for an interval.
     send(&mut xfrm, at(30)).0.unwrap();
     assert_eq!(xfrm.keepalives(at(40)), []);
     assert_eq!(xfrm.poll_timeout(at(40)), Some(Duration::from_secs(10)));

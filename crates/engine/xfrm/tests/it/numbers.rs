@@ -91,7 +91,7 @@ fn a_key_that_is_added_again_goes_on() {
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
     ok(&mut xfrm, &Message::new(Body::DelSa(id)), at(0));
     ok(&mut xfrm, &new_state(state(0x100)), at(0));
-    // What a key manager said is told until a packet has moved it.
+    // The key manager's numbers are reported until a packet has moved them.
     let said =
         |told: &Message, oseq| told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq, seq: 0, bitmap: 0 }));
     assert!(said(&asked(&mut xfrm, at(1)), 0));
@@ -117,7 +117,7 @@ fn what_cannot_be_written_down_is_not_sent() {
     policed(&mut xfrm);
     storage.disk().full = true;
     assert_eq!(answer(&call(&mut xfrm, &new_state(state(0x100)), at(0))).0, Errno::ENOSPC.number());
-    // What is for input only sends nothing.
+    // An input state sends nothing and leases nothing.
     ok(&mut xfrm, &new_state(state(0x200)).with(Attribute::SaDir(XFRM_SA_DIR_IN)), at(0));
     storage.disk().full = false;
     ok(&mut xfrm, &new_state(state(0x100)), at(0));

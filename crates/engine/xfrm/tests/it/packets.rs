@@ -1,4 +1,4 @@
-//! What packets do to states, told to key managers.
+//! Effects of packets on states, as key managers hear of them.
 
 use super::*;
 use sealane_engine_xfrm::data::{Paths, Run};
@@ -166,7 +166,7 @@ fn an_xfrm_interface_has_its_own_policies_and_states() {
     assert_eq!((sent.sealed_packets, received.opened_packets), (3, 3));
     assert_eq!((sent.opened_packets, sent.opened_bytes), (0, 0));
     assert!(sent.sealed_bytes > 0 && sent.sealed_bytes == received.opened_bytes);
-    // What no policy with a template is for leaves by none of them, not in clear either, and is not counted.
+    // Traffic without a policy with a template does not leave by the interface, not even in clear, and is not counted.
     assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
     let allow = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::IfId(44));
     ok(&mut left, &allow, at(0));
