@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 /// Sizes to try, in bytes. Address space only: memory is taken when touched.
 const SIZES: [usize; 4] = [16 << 30, 1 << 30, 256 << 20, 64 << 20];
 
-/// What stands at the start of the shared memory.
+/// The header of the shared memory.
 pub(crate) struct Arena {
     talc: talc::TalcLock<RawLock, Manual>,
     /// The processes that share this arena.
@@ -27,7 +27,7 @@ pub(crate) struct Arena {
     pub(crate) in_flight: Lock<std::collections::VecDeque<(u64, *mut Handle)>>,
     /// Payloads of `logon` keys that were added under our eyes: user space cannot read them back.
     pub(crate) logon: Lock<Vec<(i32, Zeroizing<Vec<u8>>)>>,
-    /// What serves every socket of this family of processes, once made.
+    /// The engine's system, shared by every socket of this family of processes; null before the first.
     pub(crate) system: AtomicPtr<sealane_engine_alg::System>,
     /// Held while the system is being made.
     pub(crate) making: Lock<()>,
@@ -79,7 +79,7 @@ fn make() -> Option<&'static Arena> {
     }
 }
 
-/// Where the arena lies, for recognising it in another process's map.
+/// The address of the arena, by which it is recognised in another process's map.
 pub(crate) fn address() -> usize {
     ARENA.load(Ordering::Relaxed) as usize
 }

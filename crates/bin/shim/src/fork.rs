@@ -7,8 +7,8 @@ use crate::table::{PROCESS, adopt, changing, copy, own};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use lock_api::RawMutex as _;
 
-/// The child's record, between the halves of a fork; guarded by `changing`. Not in the arena: parent and child each have
-/// their own to take it from, whichever runs first.
+/// The child's record, between the halves of a fork; guarded by `changing`. Not in the arena: parent and child each
+/// have their own to take it from, whichever runs first.
 static FORKING: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Makes this process's record if it has none.

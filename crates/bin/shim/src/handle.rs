@@ -14,11 +14,11 @@ pub(crate) struct Handle {
     pub(crate) object: UnsafeCell<Option<Object>>,
     /// O_NONBLOCK, which the kernel keeps with the open file too.
     pub(crate) nonblock: AtomicBool,
-    /// Whether somebody has polled it, so that the stand-in's native state must follow ours from now on.
+    /// Whether it has been polled, so that the stand-in's readiness must follow the engine's.
     pub(crate) polled: AtomicBool,
-    /// What the stand-in shows to poll.
+    /// The stand-in's readiness.
     pub(crate) standin: Lock<Standin>,
-    /// Where spliced bytes pass through.
+    /// A buffer for spliced bytes.
     pub(crate) bounce: Lock<Vec<u8>>,
 }
 
@@ -33,21 +33,21 @@ impl Handle {
 // is given back; everything else is atomic or locked.
 unsafe impl Sync for Handle {}
 
-/// Which of the two kinds it is, and what it shows.
+/// The kind and readiness of a stand-in.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Standin {
-    /// Whether it is ever ready: transforms, hash and rng operations never are (kernel: they have no poll).
+    /// Whether it can become ready: transforms, hash and rng operations cannot (the kernel has no poll for them).
     pub(crate) lively: bool,
-    /// Whether it has been set up to show anything at all.
+    /// Whether it has been set up to show readiness.
     pub(crate) prepared: bool,
-    /// What it shows now.
+    /// The events that it shows now.
     pub(crate) shown: u32,
-    /// How the messages begin that it takes; drawn by chance.
+    /// The random prefix of the messages that it accepts.
     pub(crate) cookie: [u8; 8],
 }
 
 impl Standin {
-    /// One that never becomes ready, or one that follows the engine.
+    /// A stand-in that never becomes ready, or one that follows the engine.
     pub(crate) fn new(lively: bool) -> Self {
         Standin { lively, ..Standin::default() }
     }

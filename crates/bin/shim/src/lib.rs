@@ -1,7 +1,7 @@
 //! AF_ALG inside an unmodified program.
 //!
-//! `sealane run` loads this library before libc (LD_PRELOAD). It interposes the functions by which a program reaches the
-//! kernel's crypto sockets and serves them from the engine in the program's own process. A call goes like this:
+//! `sealane run` loads this library before libc (LD_PRELOAD). It interposes the functions by which a program reaches
+//! the kernel's crypto sockets and serves them from the engine in the program's own process. A call goes like this:
 //!
 //! - [`hooks`] has the C functions; a glance at [`table`] tells whether a descriptor is ours, and if not libc's own
 //!   function is called;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Set in the word while somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
-/// How long a sleeper waits before it asks whether the owner still lives.
+/// The wait after which a sleeper checks whether the owner still lives.
 const SUSPICION_MS: u32 = 500;
 
 thread_local! {

@@ -2,7 +2,7 @@
 
 use crate::sys::{self, check, raw};
 
-/// Reads a small file of /proc into `buf`; the part that was read.
+/// Reads a small file of /proc into `buf` and returns the part that was read.
 pub(crate) fn slurp<'a>(
     path: &core::ffi::CStr,
     buf: &'a mut [u8],

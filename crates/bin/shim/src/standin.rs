@@ -1,8 +1,8 @@
 //! The kernel object behind each of our descriptors: a real socket, so that the number is the kernel's own, fstat says
 //! socket, close-on-exec and inheritance work, and poll, select and epoll answer by themselves.
 //!
-//! What it shows to poll follows the engine only from the first time that somebody polls it: programs that never poll
-//! pay for one system call, `socket`.
+//! Its readiness follows the engine's from the first poll on: programs that never poll pay for one system call,
+//! `socket`.
 
 use crate::sys::{check, raw};
 use crate::table::Borrow;
@@ -31,7 +31,7 @@ pub(crate) fn watch(fd: c_int, handle: &Borrow) {
     }
 }
 
-/// To be called after whatever may change readiness.
+/// Follows the engine's readiness after a call that may have changed it.
 #[inline]
 pub(crate) fn changed(fd: c_int, handle: &Borrow) {
     if handle.polled.load(Ordering::Relaxed) {

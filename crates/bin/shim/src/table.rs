@@ -1,4 +1,4 @@
-//! Which descriptors of this process are ours, and what each stands for.
+//! The table of this process's descriptors that belong to the library.
 //!
 //! A [`Handle`] is what the kernel calls an open file: one socket, shared by every descriptor that dup, fork or
 //! SCM_RIGHTS made from it. A [`Process`] holds one process's table. All of it lies in the arena.
@@ -20,7 +20,7 @@ use lock_api::RawMutex as _;
 pub(crate) struct Borrow(*mut Handle);
 
 impl Borrow {
-    /// What it stands for.
+    /// The object behind it.
     pub(crate) fn object(&self) -> &Object {
         // SAFETY: our count keeps the object in place; nobody writes it while the count is not zero.
         unsafe { (*self.object.get()).as_ref().expect("a counted handle has an object") }

@@ -132,8 +132,8 @@ impl<T> Pieces<T> {
     }
 }
 
-/// Reads an array of pieces; each is cut so that all together hold at most [`MAX_BYTES`]. `make` also says how many bytes
-/// are not there.
+/// Reads an array of pieces, cut so that all together hold at most [`MAX_BYTES`]. `make` also returns the number of
+/// absent bytes.
 ///
 /// # Errors
 /// `too_many` beyond 1,024 pieces, `EINVAL` for lengths beyond the address space, `EFAULT`.
@@ -170,7 +170,7 @@ unsafe fn pieces<T>(
     Ok(out)
 }
 
-/// What a gathered send reads.
+/// The buffers of a gathered send.
 ///
 /// # Errors
 /// As the kernel: `too_many`, `EINVAL`, `EFAULT`.
@@ -182,7 +182,7 @@ pub(crate) unsafe fn gather<'a>(iov: *const iovec, n: usize, too_many: i32) -> R
     unsafe { pieces(iov, n, too_many, || &[][..], |at, len| flat(at, len)) }
 }
 
-/// What a scattered receive writes.
+/// The buffers of a scattered receive.
 ///
 /// # Errors
 /// As the kernel: `too_many`, `EINVAL`, `EFAULT`.

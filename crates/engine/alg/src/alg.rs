@@ -1,11 +1,11 @@
 //! AF_ALG sockets.
 //!
-//! A socket is created, bound to an algorithm and given a key; accepting it yields operation sockets, which take data by
-//! sendmsg and give results by recvmsg (`Documentation/crypto/userspace-if.rst`). The two kinds are one type, as they
-//! are one kind of descriptor to their user.
+//! A socket is created, bound to an algorithm and given a key; accepting it yields operation sockets, which take data
+//! by sendmsg and give results by recvmsg (`Documentation/crypto/userspace-if.rst`). The two kinds are one type, as
+//! they are one kind of descriptor to their user.
 //!
-//! Every method takes `&self` and locks inside, so that one socket serves all threads and processes that have it. Dropping
-//! the last reference to an operation socket releases its hold on the socket that it was accepted from.
+//! Every method takes `&self` and locks inside, so that one socket serves all threads and processes that have it.
+//! Dropping the last reference to an operation socket releases its hold on the socket that it was accepted from.
 
 mod cipher;
 mod common;
@@ -250,8 +250,8 @@ impl<L: RawMutex> Socket<L> {
 
     /// Receives a result into the pieces of `data`.
     ///
-    /// A receive waits until all of `data` is filled or the text ends with the send buffer empty; `MSG_DONTWAIT` returns
-    /// what there is. The other flags are ignored, `MSG_PEEK` too.
+    /// A receive waits until all of `data` is filled or the text ends with the send buffer empty; `MSG_DONTWAIT`
+    /// returns what there is. The other flags are ignored, `MSG_PEEK` too.
     ///
     /// # Errors
     /// As the kernel's: [`Errno::ENOKEY`], [`Errno::EINVAL`], [`Errno::EBADMSG`], [`Errno::EAGAIN`], [`Errno::EINTR`],
@@ -286,7 +286,7 @@ impl<L: RawMutex> Socket<L> {
         Ok(Received { len, flags: 0 })
     }
 
-    /// What poll would report. Transforms, hashes and generators report nothing, ever.
+    /// The events that poll reports. Transforms, hashes and generators never report any.
     pub fn poll(&self) -> PollMask {
         match &self.body {
             Body::Tfm(_) => PollMask::none(),
@@ -324,7 +324,7 @@ impl<L: RawMutex> Socket<L> {
         }
     }
 
-    /// What connect, listen, shutdown, getsockname, getpeername, socketpair and mmap return.
+    /// The result of connect, listen, shutdown, getsockname, getpeername, socketpair and mmap.
     ///
     /// # Errors
     /// [`Errno::EOPNOTSUPP`], always.

@@ -1,4 +1,4 @@
-//! What `sealane audit` counts: a table of words that several processes may share.
+//! The counters of `sealane audit`: a table of words that several processes may share.
 //!
 //! One row for each (type, name, privileged). Rows are claimed by compare-exchange and never given back; everything in
 //! them is an atomic, so that a mapped file serves as the table.
@@ -10,7 +10,8 @@ use core::sync::atomic::{
 };
 use sealane_crypto::Kind;
 
-/// Rows in a table. What comes when all are taken is counted in the last one, under the name of its first user.
+/// Rows in a table. When all are taken, further algorithms are counted in the last one, under the name of its first
+/// user.
 pub const ROWS: usize = 512;
 /// Words in a row.
 const ROW: usize = 48;
@@ -32,7 +33,7 @@ const READY: u64 = 2;
 #[derive(Clone, Copy)]
 pub struct Counters<'a>(&'a [AtomicU64]);
 
-/// What was counted for one algorithm.
+/// The counters of one algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
     /// `hash`, `skcipher`, `aead`, `rng`, or `?` for a type that does not exist.
@@ -117,7 +118,7 @@ impl<'a> Counters<'a> {
         &self.0[WORDS - ROW..]
     }
 
-    /// What has been counted so far, by type and name.
+    /// The counters so far, by type and name.
     #[must_use]
     pub fn usage(&self) -> Vec<Usage> {
         let mut all: Vec<Usage> = Vec::new();

@@ -1,7 +1,7 @@
-//! What each kernel calls its algorithms, and which of them it lets out.
+//! The names of each kernel's algorithms, and the algorithms that it exposes.
 //!
-//! The names of a kernel are data, recorded from it by `profiles/record.py`: what binds, with which number the rest
-//! fails, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
+//! The names of a kernel are data, recorded from it by `profiles/record.py`: the names that bind, the errnos of the
+//! others, and the rows of its `/proc/crypto`. A name that was not tried there does not bind.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 use sealane_abi::{Caller, Errno, Profile};
@@ -203,7 +203,8 @@ impl Catalog {
         }
     }
 
-    /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next one.
+    /// Whether the kernel serves this cipher by an `lskcipher`, which forgets its key whatever is wrong with the next
+    /// one.
     pub(crate) fn is_lskcipher(&self, name: &str) -> bool {
         let of_name =
             self.rows.iter().filter(|r| r.kind() == Some(Kind::Skcipher) && (r.name == name || r.driver == name));
@@ -241,8 +242,8 @@ fn lookup(registry: &Registry, kind: Kind, name: &str) -> Result<Alg, Errno> {
     })
 }
 
-/// What the open profile makes of a name that the registry does not have: some kernel's driver name stands for its
-/// algorithm, and a name that Linux 7.3 refuses with a number of its own is refused with that.
+/// Resolves a name that the registry does not have, for the open profile: a driver name of any kernel stands for its
+/// algorithm, and a name that Linux 7.3 refuses with a special errno is refused with it.
 fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg, Errno>> {
     let kernels = [LINUX_7_3, LINUX_6_12, LINUX_6_1];
     let row = kernels
@@ -257,8 +258,8 @@ fn open_alias(registry: &Registry, kind: Kind, name: &str) -> Option<Result<Alg,
     bind.1.err().map(Err)
 }
 
-/// The template of a name with arguments, read as the kernel reads it (`crypto/algboss.c`): what follows the parenthesis
-/// that closes it is not looked at.
+/// The template of a name with arguments, read as the kernel reads it (`crypto/algboss.c`): what follows the
+/// parenthesis that closes it is not looked at.
 fn template_of(name: &str) -> Option<&str> {
     let word = |text: &str| text.bytes().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')).count();
     let head = word(name);

@@ -116,7 +116,8 @@ impl<L: RawMutex> CryptoUser<L> {
         self.state.lock().port
     }
 
-    /// Sends one datagram of requests; the replies are queued before it returns. Returns how many bytes were taken: all.
+    /// Sends one datagram of requests; the replies are queued before it returns. Returns how many bytes were taken:
+    /// all.
     ///
     /// # Errors
     /// [`Errno::EMSGSIZE`] for a datagram that is larger than the send buffer.
@@ -152,8 +153,8 @@ impl<L: RawMutex> CryptoUser<L> {
 
     /// Receives one datagram of replies into `buf`.
     ///
-    /// What does not fit is lost, and `MSG_TRUNC` is set in the flags. With `MSG_PEEK` the datagram stays; with `MSG_TRUNC`
-    /// its full length is returned.
+    /// Bytes that do not fit are lost, and `MSG_TRUNC` is set in the flags. With `MSG_PEEK` the datagram stays; with
+    /// `MSG_TRUNC` its full length is returned.
     ///
     /// # Errors
     /// [`Errno::EAGAIN`] with `MSG_DONTWAIT` when there is none, [`Errno::ENOBUFS`] when replies were lost,
@@ -189,7 +190,7 @@ impl<L: RawMutex> CryptoUser<L> {
         Ok(Received { len: if flags & MSG_TRUNC != 0 { full } else { len }, flags: truncated })
     }
 
-    /// What poll would report.
+    /// The events that poll reports.
     pub fn poll(&self) -> PollMask {
         let state = self.state.lock();
         let mut mask = PollMask::OUT | PollMask::WRNORM | PollMask::WRBAND;

@@ -1,11 +1,11 @@
-//! What the engine needs from outside, and what it tells.
+//! The engine's host, and its reports for an audit.
 
 use core::sync::atomic::AtomicU32;
 use sealane_abi::{Errno, Profile};
 use sealane_crypto::Kind;
 use zeroize::Zeroizing;
 
-/// What the engine needs from its host.
+/// The services that the engine needs from its host.
 pub trait Host: Send + Sync {
     /// Sleeps while `*word == seen`. It may return early; the engine looks again.
     ///
@@ -13,12 +13,12 @@ pub trait Host: Send + Sync {
     /// [`Errno::EINTR`] when a signal came. Whether the system call is then restarted (`ERESTARTSYS`, `SA_RESTART`) is the
     /// host's business.
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno>;
-    /// Wakes all who sleep on `word`.
+    /// Wakes all threads that sleep on `word`.
     fn wake(&self, word: &AtomicU32);
     /// The payload of the key with this serial number (types user, logon, encrypted, trusted).
     ///
     /// # Errors
-    /// What the kernel's `ALG_SET_KEY_BY_KEY_SERIAL` would return: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
+    /// The errors of the kernel's `ALG_SET_KEY_BY_KEY_SERIAL`: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
     /// `ENOPROTOOPT` for keys of other types.
     fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno>;
     /// Sizes of buffers.
@@ -43,8 +43,8 @@ pub struct NetDefaults {
 }
 
 impl NetDefaults {
-    /// The sizes of a profile's kernel. 6.1 as it comes has an `optmem_max` of 20,480, which distributions raise; here it has
-    /// that of the others, so that keys of the same length are taken.
+    /// The sizes of a profile's kernel. 6.1 as it comes has an `optmem_max` of 20,480, which distributions raise; here
+    /// it has that of the others, so that keys of the same length are taken.
     #[must_use]
     pub fn of(profile: Profile) -> Self {
         let limit = match profile {
@@ -67,13 +67,13 @@ impl Default for NetDefaults {
     }
 }
 
-/// Sees what happens, for an audit. It gets no key, no text and no digest.
+/// Observes calls for an audit. It gets no key, no text and no digest.
 pub trait Observer: Send + Sync {
     /// One call that has ended.
     fn event(&self, event: &Event<'_>);
 }
 
-/// What a call was.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
     /// bind of an AF_ALG socket.
@@ -91,7 +91,7 @@ pub enum Call {
 /// One call that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// What it was.
+    /// The kind of the call.
     pub call: Call,
     /// Type, where the socket is bound to one or the address names one.
     pub kind: Option<Kind>,

@@ -8,8 +8,9 @@
 //! - [`system`] and [`host`]: the state that all sockets share, and the services that they need from outside;
 //! - [`audit`]: counters of the algorithms that programs use.
 //!
-//! The crate opens nothing, reads no clock and sleeps only through its [`Host`]. Objects may live in memory that several
-//! processes share: locks are the caller's [`lock_api::RawMutex`], and everything else that changes is an atomic.
+//! The crate opens nothing, reads no clock and sleeps only through its [`Host`]. Objects may live in memory that
+//! several processes share: locks are the caller's [`lock_api::RawMutex`], and everything else that changes is an
+//! atomic.
 #![forbid(unsafe_code)]
 
 pub mod alg;

@@ -1,4 +1,4 @@
-//! SOL_SOCKET options, as `net/core/sock.c` keeps them for a socket that has no use for most of them.
+//! SOL_SOCKET options, as `net/core/sock.c` keeps them for sockets that ignore most of them.
 
 use crate::host::NetDefaults;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -46,10 +46,10 @@ const SWITCHES: [i32; 15] = [
     so::SO_SELECT_ERR_QUEUE,
 ];
 
-/// Options that read the same on every such socket, as Linux 7.3 answers: `SO_BSDCOMPAT`, `SO_PASSCRED`, `SO_PEERCRED` (no
-/// peer), `SO_BINDTODEVICE`, `SO_PEERNAME`, `SO_PEERSEC`, `SO_PASSSEC`, `SO_TIMESTAMPING`, `SO_PEEK_OFF`, `SO_MAX_PACING_RATE`
-/// (none), `SO_BPF_EXTENSIONS`, `SO_INCOMING_CPU`, `SO_INCOMING_NAPI_ID`, `SO_PEERGROUPS`, `SO_ZEROCOPY`,
-/// `SO_BINDTOIFINDEX`.
+/// Options that read the same on every such socket, as Linux 7.3 answers: `SO_BSDCOMPAT`, `SO_PASSCRED`, `SO_PEERCRED`
+/// (no peer), `SO_BINDTODEVICE`, `SO_PEERNAME`, `SO_PEERSEC`, `SO_PASSSEC`, `SO_TIMESTAMPING`, `SO_PEEK_OFF`,
+/// `SO_MAX_PACING_RATE` (none), `SO_BPF_EXTENSIONS`, `SO_INCOMING_CPU`, `SO_INCOMING_NAPI_ID`, `SO_PEERGROUPS`,
+/// `SO_ZEROCOPY`, `SO_BINDTOIFINDEX`.
 const ANSWERS: [(i32, Result<&[u8], Errno>); 16] = [
     (14, Ok(&[0; 4])),
     (16, Err(Errno::EOPNOTSUPP)),
@@ -101,12 +101,12 @@ impl Options {
         self.rcvbuf.load(Relaxed) as usize
     }
 
-    /// What AF_ALG lets a socket queue: the send buffer in whole pages, at least one.
+    /// The limit of queued bytes in AF_ALG: the send buffer in whole pages, at least one.
     pub(crate) fn snd_pages_len(&self) -> usize {
         (self.sndbuf() & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
     }
 
-    /// What AF_ALG lets one request return: the receive buffer in whole pages, at least one.
+    /// The limit of one request's result in AF_ALG: the receive buffer in whole pages, at least one.
     pub(crate) fn rcv_pages_len(&self) -> usize {
         (self.rcvbuf() & !(PAGE_SIZE - 1)).max(PAGE_SIZE)
     }

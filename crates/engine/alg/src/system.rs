@@ -1,4 +1,4 @@
-//! What all sockets share.
+//! The state that all sockets share.
 
 use crate::catalog::Catalog;
 use crate::host::{Host, Observer};
@@ -55,8 +55,8 @@ impl System {
         &self.catalog
     }
 
-    /// Our own rows as the open profile lists them: the latest instance of a template first, as in the kernel, and no type
-    /// that AF_ALG could not name. The well-known compositions are made if nobody has asked for them yet.
+    /// Our own rows as the open profile lists them: the latest instance of a template first, as in the kernel, and no
+    /// type that AF_ALG could not name. The well-known compositions are made if nobody has asked for them yet.
     pub(crate) fn own_rows(&self) -> Vec<&Arc<Row>> {
         for (kind, name) in sealane_crypto::templates::well_known() {
             // One that this build lacks is not listed.

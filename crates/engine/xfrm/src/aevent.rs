@@ -106,7 +106,8 @@ impl Xfrm {
         Ok(())
     }
 
-    /// Numbers and window go on from here. Back they do not go, other than Linux's: a number sent twice is an IV used twice.
+    /// Numbers and window go on from here. Back they do not go, other than Linux's: a number sent twice is an IV used
+    /// twice.
     fn set_numbers(&mut self, serial: Serial, replay: Replay) -> Result<(), Reject> {
         let Some(state) = self.states.get(serial) else { return Ok(()) };
         let window = state.window_pkts();

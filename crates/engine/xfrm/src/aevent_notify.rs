@@ -1,8 +1,9 @@
-//! Events of replay that packets and time bring (`xfrm_replay_notify` and `xfrm_replay_timer_handler`).
+//! Replay events caused by packets and timers (`xfrm_replay_notify` and `xfrm_replay_timer_handler`).
 //!
-//! A state is told when its numbers are so many packets ahead of what was told last (`XFRM_AE_CR`), and some time after it was
-//! told last if they have moved by then, or else with the next packet (`XFRM_AE_CE`). As in Linux nothing is told where nobody
-//! listens, and then neither packets nor timers cost anything: packets look for the number that [`Sad::watch_numbers`] sets.
+//! An event is sent when a state's numbers are a threshold ahead of the last event's (`XFRM_AE_CR`), and when a time
+//! has passed since the last event, if the numbers have moved by then, or else with the next packet (`XFRM_AE_CE`). As
+//! in Linux there are no events without listeners, and then neither packets nor timers cost anything: packets compare
+//! their number with the one that [`Sad::watch_numbers`] sets.
 //!
 //! [`Sad::watch_numbers`]: sealane_net::ipsec::sad::Sad::watch_numbers
 
@@ -20,8 +21,8 @@ const TICK_NS: u64 = 1_000_000_000 / TICKS_S as u64;
 const NEVER: [u64; 2] = [u64::MAX; 2];
 
 impl Xfrm {
-    /// Sets the defaults for new states: packets between two replay events (`net.core.xfrm_aevent_rseqth`), and tenths of a second
-    /// between two (`net.core.xfrm_aevent_etime`). Existing states keep theirs.
+    /// Sets the defaults for new states: packets between two replay events (`net.core.xfrm_aevent_rseqth`), and tenths
+    /// of a second between two (`net.core.xfrm_aevent_etime`). Existing states keep theirs.
     pub fn set_aevent_defaults(&mut self, thresh: u32, tenths: u32) {
         (self.aevents.thresh, self.aevents.ticks) = (thresh, tenths.wrapping_mul(TICKS_S) / 10);
     }

@@ -1,5 +1,5 @@
-//! Prefetches of the entries of large tables that the packets of a burst need. Each step is taken for the whole burst before the
-//! next one, so that the cache misses overlap.
+//! Prefetches of the entries of large tables that the packets of a burst need. Each step is taken for the whole burst
+//! before the next one, so that the cache misses overlap.
 
 use crate::burst::{BURST, Paths, Run, direction};
 use crate::data::Tables;
@@ -13,11 +13,11 @@ use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::Dir;
 use sealane_net::ipsec::spd::resolve::{self, OutboundQuery};
 
-/// From how many flows on there is enough to overlap.
+/// The number of flows from which on cache misses overlap enough.
 const FLOWS_FROM: usize = 8;
 
 impl Tables<'_> {
-    /// Whether so many flows have anything to ask for ahead.
+    /// Whether looking ahead pays for this number of flows.
     #[inline]
     pub(crate) fn looks_ahead(&self, flows: usize) -> bool {
         flows >= FLOWS_FROM && (self.sad.is_large() || self.spd.is_large())
@@ -32,7 +32,8 @@ impl Tables<'_> {
         OutboundQuery { flow, if_id: self.if_id, cpu: self.cpu, local, now_s: self.now_s }
     }
 
-    /// The flows of a burst's runs: their ways are asked for, or their policies and states where no way is known.
+    /// Parses the flows of a burst's runs and prefetches their cache entries, or the policies and states of flows that
+    /// are not cached.
     #[inline(never)]
     pub(crate) fn ahead(&mut self, runs: &[Run], packets: &[Outbound<'_>], all: &mut ArrayVec<Ahead, BURST>) {
         let mut rest = packets;
@@ -62,7 +63,7 @@ impl Tables<'_> {
         }
     }
 
-    /// The policies of a burst that was opened.
+    /// Looks up the policies of the packets of an opened burst.
     #[inline(never)]
     pub(crate) fn judged(&self, packets: &[Inbound<'_>], paths: &mut impl Paths, all: &mut ArrayVec<Judged, BURST>) {
         for arrived in packets.iter().take(BURST) {

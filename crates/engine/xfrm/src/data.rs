@@ -29,8 +29,8 @@ use sealane_net::ipsec::spd::{Action, Dir, Policy, PolicyId, Spd};
 /// The number of flows that the cache of outbound flows holds.
 const CACHED_FLOWS: usize = 4096;
 
-/// States and policies as packets need them, with all that goes with them: those of a namespace's stack, or those that a
-/// packet device has.
+/// States and policies as packets need them, with counters and caches: a namespace's stack has one, and each packet
+/// device has its own.
 pub struct Databases {
     /// States.
     pub sad: Sad,
@@ -58,8 +58,8 @@ pub enum Owner {
     Alone,
     /// A stack's beside which devices have theirs: packets that [`is_unknown`] speaks of are not counted.
     Stack,
-    /// A packet device's. What no policy or state is for is the stack's matter, and not counted; fragments and what does not
-    /// fit the path are dropped.
+    /// A packet device's. Packets without a policy or state are left to the stack and not counted; fragments and packets
+    /// that exceed the path's MTU are dropped.
     Device,
 }
 
@@ -76,7 +76,7 @@ pub fn is_left(packet: &Outbound<'_>) -> bool {
 }
 
 impl Databases {
-    /// What became of packets, with the traffic of the states.
+    /// Counters of packets, and the traffic of the states.
     #[must_use]
     pub fn stat(&self) -> Stat {
         let mut stat = self.stat.clone();
@@ -125,7 +125,8 @@ pub enum Owned {
     Number(u32),
 }
 
-/// The last phase of [`Tables::outbound`] without the tables: whether there are packets to be counted ([`Tables::count_out`]).
+/// The last phase of [`Tables::outbound`] without the tables: whether there are packets to be counted
+/// ([`Tables::count_out`]).
 pub fn sealed(packets: &mut [Outbound<'_>], jobs: &[Job], done: &[Status]) -> bool {
     seal::end(packets, jobs, done);
     packets.iter().any(|out| out.status.is_err())
@@ -181,8 +182,8 @@ pub struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The same for packets that leave by the xfrm interface with this id: policies and states with that id are theirs, and what
-    /// none of these protects is dropped ([`DropReason::NoWay`]).
+    /// The tables for packets that leave by the xfrm interface with this id: policies and states with that id apply to
+    /// them, and packets that none of these protects are dropped ([`DropReason::NoWay`]).
     #[must_use]
     pub fn of_interface(self, if_id: u32) -> Self {
         Tables { if_id, ..self }
@@ -190,17 +191,17 @@ impl Tables<'_> {
 
     /// Seals each packet that a policy protects. `runs` says which packets, one behind another, are of one flow.
     ///
-    /// A packet whose status is good and whose [`Outbound::sa`] is [`SaId::NONE`] may leave as it is, because a policy says
-    /// so or none says anything; with a state it is sealed. With [`DropReason::TooBig`] its sender is to be told.
+    /// A packet with a good status and [`SaId::NONE`] as its [`Outbound::sa`] may leave as it is, because a policy allows
+    /// it or none applies; with a state it is sealed. [`DropReason::TooBig`] must be reported to the sender.
     pub fn outbound(&mut self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths) {
         let mut jobs = Jobs::new();
         self.outbound_begin(runs, packets, paths, &mut jobs);
         self.outbound_finish(packets, &jobs);
     }
 
-    /// The first phase of [`Self::outbound`], for at most [`BURST`] packets: policies, states, numbers, headers. Each job is to be
-    /// run next, without the tables; what has none is judged already. Of packets that go through more than one state the
-    /// last one alone is left to the jobs.
+    /// The first phase of [`Self::outbound`], for at most [`BURST`] packets: policies, states, numbers, headers. The
+    /// jobs are run next, without the tables; packets without a job have their final status. For packets that go through
+    /// several states only the last state is left to a job.
     pub fn outbound_begin(
         &mut self,
         runs: &[Run],
@@ -299,8 +300,8 @@ impl Tables<'_> {
         self.count_out(packets);
     }
 
-    /// The number by which a packet is assigned to a worker of a stack. All packets of a state, and of the states that replace it,
-    /// have the same number. `None` if any worker will do.
+    /// The number by which a packet is assigned to a worker of a stack. All packets of a state, and of the states that
+    /// replace it, have the same number. `None` if any worker will do.
     pub fn owner(&mut self, packet: &[u8], run: &Run, paths: &mut impl Paths) -> Option<Owned> {
         let flow = Flow::of(packet, run.mark, run.ifindex).ok()?;
         let mut scratch = self.scratch.take().unwrap_or_default();
@@ -346,7 +347,8 @@ impl Tables<'_> {
         }
     }
 
-    /// Pushes the states that a packet goes through; none for one that may leave as it is. Its policy may be known already.
+    /// Pushes the states that a packet goes through; none for one that may leave as it is. Its policy may be known
+    /// already.
     fn way(
         &mut self,
         packet: &[u8],
@@ -444,13 +446,13 @@ impl Tables<'_> {
         self.judge_all(packets, paths);
     }
 
-    /// The first phase of [`Self::inbound`], for at most [`BURST`] packets: states, windows, limits. Each job is to be run next,
-    /// without the tables.
+    /// The first phase of [`Self::inbound`], for at most [`BURST`] packets: states, windows, limits. Each job is to be
+    /// run next, without the tables.
     pub fn inbound_begin(&mut self, packets: &mut [Inbound<'_>], jobs: &mut Jobs) {
         open::begin(self.sad, packets, self.now_s, self.events, jobs);
     }
 
-    /// The last phase of [`Self::inbound`]: `done` is what became of `jobs`. Layers within the first one are opened here and now.
+    /// The last phase of [`Self::inbound`]: `done` holds the statuses of `jobs`. Inner layers are opened at once.
     pub fn inbound_end(&mut self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, jobs: &[Job], done: &[Status]) {
         open::end(self.sad, packets, jobs, done, self.now_s, self.events);
         self.inbound(packets, paths);
@@ -507,8 +509,8 @@ impl Tables<'_> {
         last.map(|sa| sa.if_id).filter(|if_id| self.interfaces.contains(if_id)).unwrap_or(0)
     }
 
-    /// Whether a packet came the way that its policy asks for, which may be known already. The one before it often is of the same
-    /// flow.
+    /// Checks that a packet came through the states that its policy requires. The policy may be known already; the
+    /// packet before is often of the same flow.
     fn judge(
         &mut self,
         arrived: &Inbound<'_>,

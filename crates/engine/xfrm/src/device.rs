@@ -1,11 +1,11 @@
 //! Offload devices (`struct xfrmdev_ops`): a device takes states and policies, counts, and reports limits.
 //!
-//! In crypto offload the stack does all but the crypto, which a device does for it. In packet offload the device owns a state
-//! or policy: it adds and takes off headers, counts, and knows the limits; the stack hands it plain packets. How packets get
-//! there and back is between device and data path, not here.
+//! In crypto offload the device does only the crypto. In packet offload the device owns a state or policy: it adds and
+//! removes headers, counts, and enforces the limits; the stack hands it plaintext packets. The transport of packets
+//! between device and data path is not defined here.
 //!
-//! [`crypto`] moves bursts to a device in crypto offload and back. Anything that takes keys and computes over a buffer can be such
-//! a device, a thread on another core as well as a GPU.
+//! [`crypto`] moves bursts to a device in crypto offload and back. Anything that takes keys and computes over a buffer
+//! can be such a device, a thread on another core as well as a GPU.
 
 use core::net::IpAddr;
 use sealane_abi::Errno;
@@ -96,8 +96,8 @@ pub trait Device: Send {
     /// Its capabilities.
     fn caps(&self) -> Caps;
 
-    /// Whether the stack behind it is another one, to which packets of its states go past this one: a state in crypto offload
-    /// is the device's as one in packet offload is.
+    /// Whether another stack is behind the device, to which packets of its states go past this stack. Such a device
+    /// owns its states in crypto offload as well as those in packet offload.
     fn is_stack(&self) -> bool {
         false
     }
@@ -111,7 +111,8 @@ pub trait Device: Send {
     /// Gives a state back: no packet that is begun from now on goes through it. It does not wait for those from before.
     fn state_del(&mut self, key: StateKey);
 
-    /// The high half of the sequence numbers of a state in crypto offload has changed: for a device that does not see them.
+    /// The high half of the sequence numbers of a state in crypto offload has changed: for a device that does not see
+    /// them.
     fn advance_esn(&mut self, _key: StateKey, _high: u32) {}
 
     /// Takes a policy in packet offload. A device without that has nothing to say of policies.
@@ -138,8 +139,8 @@ pub trait Device: Send {
     /// Appends the events since the last call.
     fn events(&mut self, _events: &mut Vec<DeviceEvent>) {}
 
-    /// Does something with the association of a state in packet offload, where the device keeps it in this process: numbers,
-    /// window and counters are there, and limits that change are to be told there.
+    /// Calls `look` with the association of a state in packet offload, if the device keeps it in this process. The
+    /// association holds numbers, window and counters, and is told of changed limits.
     fn with_sad(&self, _key: StateKey, _look: &mut dyn FnMut(&mut Sad, SaId)) {}
 
     /// When a policy was used last, in seconds of wall time; `None` where the stack knows.

@@ -19,7 +19,7 @@ impl Devices {
         self.last
     }
 
-    /// A device's state has got its place among the states.
+    /// Notes that a device's state is in the table of states.
     pub(crate) fn placed(&mut self, key: Option<StateKey>, serial: Serial) {
         self.states.extend(key.map(|key| (key, serial)));
     }

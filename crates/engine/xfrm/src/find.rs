@@ -72,8 +72,8 @@ impl Xfrm {
         serving.tell(XFRMNLGRP_SA, &Message::new(Body::FlushSa(UsersaFlush { proto })));
     }
 
-    /// Tells `each` the ports of UDP that states have, at either end: whether it is IPv6's, and the port. It looks at so many states
-    /// `from` one on, 0 at first, and returns which is the next to be looked at.
+    /// Calls `each` with the UDP ports of states, at either end: whether the state is IPv6's, and the port. It visits
+    /// at most `most` states starting with number `from`, 0 at first, and returns the next number.
     pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
         let mut states = self.states.since(from);
         for (_, state) in states.by_ref().take(most) {

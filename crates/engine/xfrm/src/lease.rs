@@ -60,7 +60,8 @@ impl Xfrm {
         Ok(())
     }
 
-    /// Gives a state in packet offload an empty lease; it gets numbers once it is in the table ([`Self::lease_of_device`]).
+    /// Gives a state in packet offload an empty lease; it gets numbers once it is in the table
+    /// ([`Self::lease_of_device`]).
     pub(crate) fn lease_later(&self, spec: &mut SaSpec) {
         if self.numbers.is_some() && spec.device.is_some() {
             spec.lease = Lease { end: spec.out_number, block: 0 };

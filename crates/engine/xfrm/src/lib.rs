@@ -1,9 +1,10 @@
-//! NETLINK_XFRM as a state machine (`net/xfrm/xfrm_user.c`, `xfrm_state.c`, `xfrm_policy.c` of Linux 7.3): one [`Xfrm`] for
-//! each network namespace.
+//! NETLINK_XFRM as a state machine (`net/xfrm/xfrm_user.c`, `xfrm_state.c`, `xfrm_policy.c` of Linux 7.3): one [`Xfrm`]
+//! for each network namespace.
 //!
-//! The configuration of a key manager is kept as it was given ([`state`], [`policy`]) and reported back byte for byte; the data that
-//! packets need is in `sealane_net::ipsec`, under a handle. The two change together. A state that this version keeps but
-//! cannot use (IPComp, IP-TFS) has no handle: no packet ever finds it, and a policy that requires it blocks.
+//! The configuration of a key manager is kept as it was given ([`state`], [`policy`]) and reported back byte for byte;
+//! the data that packets need is in `sealane_net::ipsec`, under a handle. The two change together. A state that this
+//! version keeps but cannot use (IPComp, IP-TFS) has no handle: no packet ever finds it, and a policy that requires it
+//! blocks.
 //!
 //! [`Xfrm::call`] takes a datagram and gives the datagrams to answer with, and events for multicast groups;
 //! [`Xfrm::handle_timeout`] gives the events of time.

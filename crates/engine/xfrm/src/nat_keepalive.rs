@@ -17,8 +17,8 @@ impl Xfrm {
         }
     }
 
-    /// The keep-alives that are to be sent now: of states that nothing was sent through for as long as they say. How long it
-    /// is until there are more, [`Self::poll_timeout`] knows.
+    /// The keep-alives to be sent now, of states that were idle for their interval. [`Self::poll_timeout`] gives the
+    /// time of the next ones.
     pub fn keepalives(&mut self, now: Now) -> Vec<Keepalive> {
         let mut due = Vec::new();
         while let Some((at, serial)) = self.keepalives.0.first().copied()

@@ -1,9 +1,9 @@
-//! Sequence numbers that outlive this process: what has been leased is in stable storage before a packet uses it, so that no
-//! number is sent twice under one key, whoever adds the key again after a crash.
+//! Sequence numbers that outlive this process. A lease is in stable storage before a packet uses its numbers, so that
+//! no number is sent twice under one key, even if the key is added again after a crash.
 //!
-//! A series is the numbers of one key in one state: protocol, SPI, destination, mark, algorithms and keys name it. A state
-//! for input only has none. Where a series goes on from is not told before a packet has used it: until then a key manager
-//! hears the numbers that it said.
+//! A series is the numbers of one key in one state, identified by protocol, SPI, destination, mark, algorithms and
+//! keys. A state for input only has none. A key manager sees the numbers that it set until a packet has used the
+//! series.
 
 use sealane_net::ipsec::seq::Lease;
 
@@ -33,8 +33,8 @@ pub enum Unleased {
 
 /// Stable storage of sequence numbers.
 pub trait Numbers: Send {
-    /// Leases numbers of the series that `identity` makes, which holds keys, behind `used` and behind all that was leased
-    /// before.
+    /// Leases numbers of the series that `identity` makes, which holds keys, behind `used` and behind all that was
+    /// leased before.
     ///
     /// # Errors
     /// [`Unleased`].

@@ -35,7 +35,7 @@ fn refused(refusal: Refusal, reason: Reason) -> Reject {
 }
 
 impl Xfrm {
-    /// A device has come up: states and policies may name its interface from now on.
+    /// Adds a device: states and policies may name its interface from now on.
     pub fn add_device(&mut self, ifindex: i32, device: Box<dyn Device>) {
         self.devices.devices.insert(ifindex, device);
     }
@@ -45,10 +45,11 @@ impl Xfrm {
         self.devices.devices.get_mut(&ifindex).map(|device| &mut **device)
     }
 
-    /// A device has gone down: its states and policies go with it, and nobody is told, as on Linux (`xfrm_dev_down`).
+    /// Removes a device that has gone down, with its states and policies and without events, as on Linux
+    /// (`xfrm_dev_down`).
     ///
-    /// Traffic of the removed policies finds no state, or matches the next policy; the remaining policies decide whether it may
-    /// leave in clear.
+    /// Traffic of the removed policies finds no state, or matches the next policy; the remaining policies decide
+    /// whether it may leave in clear.
     pub fn device_down(&mut self, ifindex: i32) {
         let of = |offload: &Option<UserOffload>| offload.is_some_and(|offload| offload.ifindex == ifindex);
         let states: Vec<_> = self.states.iter().filter(|(_, s)| of(&s.offload)).map(|(serial, _)| serial).collect();
@@ -80,7 +81,8 @@ impl Xfrm {
         self.tell_device_events(events)
     }
 
-    /// Handles events of devices and returns those for key managers: both limits are reported, and a hard one deletes its state.
+    /// Handles events of devices and returns those for key managers: both limits are reported, and a hard one deletes
+    /// its state.
     pub fn tell_device_events(&mut self, events: Vec<DeviceEvent>) -> Vec<Notice> {
         let mut notices = Vec::new();
         for event in events {
@@ -118,9 +120,9 @@ impl Xfrm {
         jobs.chunk_by(|a, b| a.sa() == b.sa()).any(|run| self.data.sad.crypto_device(run[0].sa()).is_some())
     }
 
-    /// The device that is to run jobs, and what it calls their states, job for job. A burst goes to one device at most, that of
-    /// its first state that has one: the jobs of others are the stack's own, as on Linux those of a state are whose device the
-    /// packet does not leave by.
+    /// The device that is to run jobs, and its key of each job's state. A burst goes to at most one device, that of the
+    /// first state that has one; the stack runs the jobs of other devices, as Linux does for packets that leave by
+    /// another device.
     pub fn crypto_names(&self, jobs: &[Job], names: &mut ArrayVec<Option<StateKey>, BURST>) -> Option<i32> {
         let (mut device, mut last) = (None, (SaId::NONE, None));
         for job in jobs {
@@ -140,7 +142,7 @@ impl Xfrm {
         Some(CryptoDevice { ifindex: NonZeroI32::new(offload.ifindex)?, key: state.device_key?.0 })
     }
 
-    /// The device that a state's packets are the matter of, not the stack's.
+    /// The device that owns a state's packets in the stack's place.
     pub(crate) fn owner(&self, offload: Option<UserOffload>) -> Option<u32> {
         let owns = |offload: &UserOffload| {
             is_packet(offload) || self.devices.devices.get(&offload.ifindex).is_some_and(|device| device.is_stack())
@@ -154,8 +156,8 @@ impl Xfrm {
         device.counters(key)
     }
 
-    /// Does something with the association that has a state's numbers and counters: its device's, where that keeps it in this
-    /// process, or the stack's. `None` where there is none.
+    /// Calls `look` with the association that holds a state's numbers and counters: its device's, if the device keeps
+    /// it in this process, or the stack's. `None` if there is none.
     pub(crate) fn with_sad<R>(&mut self, serial: Serial, look: impl FnOnce(&mut Sad, SaId) -> R) -> Option<R> {
         let state = self.states.get(serial)?;
         let (sa, mut look) = (state.sa, Some(look));
@@ -163,14 +165,14 @@ impl Xfrm {
         found.flatten().or_else(|| Some(look.take()?(&mut self.data.sad, sa?)))
     }
 
-    /// The same, to look at it only.
+    /// [`Self::with_sad`] for reading.
     pub(crate) fn see_sad<R>(&self, state: &State, look: impl FnOnce(&Sad, SaId) -> R) -> Option<R> {
         let mut look = Some(look);
         let found = self.in_device(state, |sad, sa| look.take().map(|look| look(sad, sa)));
         found.flatten().or_else(|| Some(look.take()?(&self.data.sad, state.sa?)))
     }
 
-    /// The same with that of its device alone.
+    /// [`Self::with_sad`] for the device's association alone.
     pub(crate) fn in_device<R>(&self, state: &State, look: impl FnOnce(&mut Sad, SaId) -> R) -> Option<R> {
         let (device, key) = self.device_of(state)?;
         let (mut look, mut found) = (Some(look), None);
@@ -178,13 +180,13 @@ impl Xfrm {
         found
     }
 
-    /// The device of a state that is its own.
+    /// The device that owns a state.
     fn device_of(&self, state: &State) -> Option<(&dyn Device, StateKey)> {
         let ifindex = self.owner(state.offload)? as i32;
         Some((&**self.devices.devices.get(&ifindex)?, state.device_key?))
     }
 
-    /// Learns from the devices when their policies were used last.
+    /// Asks the devices for the last use of their policies.
     pub(crate) fn ask_when_used(&mut self) {
         if self.devices.devices.is_empty() {
             return;
@@ -203,7 +205,7 @@ impl Xfrm {
         self.devices.devices.values().filter_map(|device| device.stat()).for_each(|more| stat.add(&more));
     }
 
-    /// Gives a state to a device, or not (`xfrm_dev_state_add`). `spec` makes what the device needs of it.
+    /// Offers a state to a device (`xfrm_dev_state_add`). `spec` makes the association for the device.
     pub(crate) fn offload_state(
         &mut self,
         state: &mut State,
@@ -261,7 +263,7 @@ impl Xfrm {
         }
     }
 
-    /// Takes a state back.
+    /// Takes a state back from its device.
     pub(crate) fn release(&mut self, offload: Option<UserOffload>, key: Option<StateKey>) {
         if let (Some(offload), Some(key)) = (offload, key) {
             self.devices.states.remove(&key);
@@ -304,7 +306,7 @@ impl Xfrm {
         }
     }
 
-    /// Takes a policy back.
+    /// Takes a policy back from its device.
     pub(crate) fn unload_policy(&mut self, policy: &mut PolicyRecord) {
         if let (Some(offload), Some(key)) = (policy.offload.take(), policy.device_key.take())
             && let Some(device) = self.devices.devices.get_mut(&offload.ifindex)

@@ -1,11 +1,11 @@
-//! A device for packet offload, without its I/O: states and policies of its own, which the packets of its own thread go by.
+//! A device for packet offload, without its I/O: it has its own states and policies, used by packets of its own thread.
 //!
-//! [`PacketDevice`] is what the control plane sees, [`PacketCore`] what brings packets; both are the same databases. A state
-//! that the device has is in the stack's tables as well, where nothing is ever sealed or opened with it
+//! [`PacketDevice`] is the control plane's end and [`PacketCore`] the data path's; both share the same databases. A
+//! state of the device is in the stack's tables as well, where nothing is ever sealed or opened with it
 //! ([`State::Offloaded`](sealane_net::ipsec::sa::State)): numbers and counters have one owner.
 //!
-//! Unlike the stack, the device drops fragments and packets that exceed the path's MTU, raises no acquires (the stack does) and
-//! handles only the traffic of its own policies.
+//! Unlike the stack, the device drops fragments and packets that exceed the path's MTU, raises no acquires (the stack
+//! does) and handles only the traffic of its own policies.
 
 use crate::data::{Databases, Owner, Paths, Run};
 use crate::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
@@ -198,8 +198,8 @@ impl PacketCore {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seals packets by the device's policies and states, see [`Tables::outbound`](super::data::Tables::outbound); whether
-    /// there is something to tell.
+    /// Seals packets by the device's policies and states, see [`Tables::outbound`](super::data::Tables::outbound);
+    /// whether there is something to tell.
     ///
     /// A packet for which the device has no policy is left with [`DropReason::OutBlock`], one without a state with
     /// [`DropReason::OutNoState`], neither is counted: the stack is to be asked, whose matter both are.
@@ -213,8 +213,9 @@ impl PacketCore {
         !core.told.is_empty()
     }
 
-    /// Opens packets by the device's states and asks its policies, see [`Tables::inbound`](super::data::Tables::inbound);
-    /// whether there is something to tell. Packets for which [`is_unknown`](super::data::is_unknown) says so are not counted.
+    /// Opens packets by the device's states and asks its policies, see
+    /// [`Tables::inbound`](super::data::Tables::inbound); whether there is something to tell. Packets for which
+    /// [`is_unknown`](super::data::is_unknown) says so are not counted.
     pub fn inbound(&self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> bool {
         let mut core = self.lock();
         core.data.tables(0, now).inbound(packets, paths);

@@ -53,7 +53,7 @@ impl Xfrm {
         &self.data.sad
     }
 
-    /// What became of packets, those of devices too: `/proc/net/xfrm_stat`, and the traffic of all states.
+    /// The counters of `/proc/net/xfrm_stat`, devices included, and the traffic of all states.
     #[must_use]
     pub fn stat(&self) -> Stat {
         let mut stat = self.data.stat();
@@ -67,14 +67,13 @@ impl Xfrm {
         (self.states.len(), self.policies.counts())
     }
 
-    /// From now on packets of states that are not known here are looked for elsewhere, and counted by
-    /// [`Self::count_unknown`].
+    /// Leaves packets of unknown states to other tables from now on; [`Self::count_unknown`] counts them.
     pub fn look_elsewhere(&mut self) {
         self.data.owner = Owner::Stack;
     }
 
-    /// From now on there are xfrm interfaces with these interface ids: what comes through states with one of them comes out of its
-    /// interface ([`Inbound::if_id`]), and has the policies of that.
+    /// From now on there are xfrm interfaces with these interface ids: what comes through states with one of them comes
+    /// out of its interface ([`Inbound::if_id`]), and has the policies of that.
     pub fn set_interfaces(&mut self, mut if_ids: Vec<u32>) {
         if_ids.retain(|if_id| *if_id != 0);
         self.data.interfaces = if_ids;

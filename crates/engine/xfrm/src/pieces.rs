@@ -5,7 +5,8 @@ use sealane_net::ipsec::selector::Flow;
 use sealane_net::wire::ip::Family;
 use sealane_net::wire::walk::Walk;
 
-/// The most packets whose remaining fragments are expected. Fragments arrive one after another, except from several CPUs.
+/// The most packets whose remaining fragments are expected. Fragments arrive one after another, except from several
+/// CPUs.
 const PACKETS: usize = 32;
 
 /// The key that all fragments of a packet share.

@@ -124,8 +124,8 @@ impl Policies {
     }
 }
 
-/// The age of a policy and the time of the next check. The use time of an unused policy counts from its addition; a soft
-/// expiry is repeated (`XFRM_KM_TIMEOUT`).
+/// The age of a policy and the time of the next check. The use time of an unused policy counts from its addition; a
+/// soft expiry is repeated (`XFRM_KM_TIMEOUT`).
 pub(crate) fn age(policy: &PolicyRecord, used: &LifetimeCur, now_s: u64) -> (Age, Option<u64>) {
     let mut used = convert::usage(used);
     if used.use_time_s == 0 {

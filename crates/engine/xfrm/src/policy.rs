@@ -131,5 +131,6 @@ impl PolicyRecord {
     }
 }
 
-/// Whether messages carry `XFRMA_POLICY_TYPE`: kernels with `CONFIG_XFRM_SUB_POLICY` do, and the one imitated has it not.
+/// Whether messages carry `XFRMA_POLICY_TYPE`: kernels with `CONFIG_XFRM_SUB_POLICY` do, and the one imitated has it
+/// not.
 pub(crate) const TYPES_ARE_TOLD: bool = false;

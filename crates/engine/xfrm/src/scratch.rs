@@ -24,7 +24,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Forgets the last burst.
+    /// Empties the scratch space for the next burst.
     pub(crate) fn clear(&mut self) {
         self.ways.first.clear();
         self.ways.deep.clear();
@@ -43,7 +43,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Those of the next run.
+    /// Adds the states of the next run.
     pub(crate) fn push(&mut self, bundle: &[SaId]) {
         if bundle.len() > 1 {
             self.deep.push((self.first.len(), bundle.iter().copied().collect()));
@@ -51,7 +51,7 @@ impl Ways {
         self.first.push(bundle.first().copied().unwrap_or(SaId::NONE));
     }
 
-    /// Those of a run.
+    /// The states of a run.
     pub(crate) fn of(&self, run: usize) -> &[SaId] {
         match self.deep.iter().find(|(of, _)| *of == run) {
             Some((_, bundle)) => bundle,
@@ -69,7 +69,7 @@ impl Ways {
         self.first.iter().copied()
     }
 
-    /// The most that any run goes through.
+    /// The largest number of states that any run goes through.
     pub(crate) fn depth(&self) -> usize {
         let one = usize::from(self.first.iter().any(|first| *first != SaId::NONE));
         self.deep.iter().map(|(_, bundle)| bundle.len()).max().unwrap_or(one)

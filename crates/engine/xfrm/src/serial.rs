@@ -1,4 +1,5 @@
 //! Numbers of addition.
 
-/// The place of an entry in the order of additions to its table: the later one is the newer one. It never names another entry.
+/// The place of an entry in the order of additions to its table: the later one is the newer one. It never names another
+/// entry.
 pub(crate) type Serial = u64;

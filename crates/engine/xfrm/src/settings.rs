@@ -33,8 +33,8 @@ impl Default for Settings {
     }
 }
 
-/// The number of buckets that the kernel's hash table would have: it doubles when there are more entries than buckets and never
-/// shrinks. It is only reported.
+/// The number of buckets that the kernel's hash table would have: it doubles when there are more entries than buckets
+/// and never shrinks. It is only reported.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Buckets(u32);
 

@@ -224,8 +224,8 @@ fn a_record_of_migrations() {
     assert_eq!((played, unlike), (4, Vec::new()));
 }
 
-/// The record has each kind of request once: SPIs that a change is for are reserved first, and requests about states that
-/// packets went through, or about policies that were not made, are left out.
+/// The record has each kind of request once: SPIs that a change is for are reserved first, and requests about states
+/// that packets went through, or about policies that were not made, are left out.
 #[test]
 fn a_key_managers_record() {
     let (mut xfrm, next) = with_next_spi();

@@ -1,7 +1,7 @@
 //! Clocks.
 
-/// Ticks of the kernel's clock in a second, as on the machine of the recorded answers. Intervals of events are kept in them, and
-/// told in tenths of a second.
+/// Ticks of the kernel's clock in a second, as on the machine of the recorded answers. Intervals of events are kept in
+/// them, and told in tenths of a second.
 pub(crate) const TICKS_S: u32 = 100;
 
 /// The time, on two clocks.

@@ -1,4 +1,4 @@
-//! What a program and its children used of AF_ALG: `sealane audit`.
+//! AF_ALG's use by a program and its children: `sealane audit`.
 
 pub use sealane_engine_alg::audit::Usage;
 use sealane_engine_alg::audit::{Counters, WORDS};
@@ -17,7 +17,7 @@ impl Ledger {
         SharedWords::new(WORDS).map(Ledger)
     }
 
-    /// Where the program's processes find it.
+    /// Its path for the program's processes.
     pub(crate) fn path(&self) -> String {
         self.0.path()
     }
@@ -27,7 +27,7 @@ impl Ledger {
         self.0.words()
     }
 
-    /// What has been counted.
+    /// The counters so far.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         Counters::new(self.0.words()).usage()
     }

@@ -29,7 +29,7 @@ pub const NOT_EXECUTABLE: i32 = 126;
 /// Exit status when we failed before the program ran.
 pub const FAILED: i32 = 125;
 
-/// How calls are caught.
+/// The way in which calls are intercepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Intercept {
     /// A preloaded library where the program takes one, seccomp for the rest.
@@ -41,7 +41,7 @@ pub enum Intercept {
     Seccomp,
 }
 
-/// What to run, and how.
+/// A program to run, and the options for it.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The program: a path, or a name to be found in PATH.
@@ -50,11 +50,11 @@ pub struct Options {
     pub args: Vec<OsString>,
     /// The kernel to imitate.
     pub profile: Profile,
-    /// How calls are caught.
+    /// The way in which calls are intercepted.
     pub intercept: Intercept,
     /// Whether TCP-AO is served too.
     pub tcp_ao: bool,
-    /// How segments of TCP-AO may travel.
+    /// The data path of TCP-AO's segments.
     pub data_path: DataPath,
     /// The library to preload; none to look for it beside the executable, in `../lib/sealane`, or by SEALANE_SHIM.
     pub shim: Option<PathBuf>,

@@ -2,8 +2,8 @@
 //! calls.
 //!
 //! A seccomp filter hands us their `socket(AF_ALG)`. They get one end of a socket pair, placed in a range of descriptor
-//! numbers that the filter watches; it is recognised by its inode, so that fork and dup share it as they should. When all
-//! who had it are gone, our end tells.
+//! numbers that the filter watches; it is recognised by its inode, so that fork and dup share it as they should. Our
+//! end reports when the last descriptor of theirs is closed.
 //!
 //! NETLINK_XFRM is served by a daemon, if one serves the program's network namespace (`xfrm`).
 //!
@@ -29,9 +29,9 @@ use zeroize::Zeroizing;
 /// The object behind a stand-in.
 pub(crate) type Object = front::Object<RawMutex>;
 
-/// The most threads that wait in calls of the program; one more call fails with `ENOMEM`.
+/// The most threads that serve calls at the same time; a further call that waits fails with `ENOMEM`.
 const MAX_THREADS: usize = 256;
-/// How often a waiting thread looks whether its caller still waits.
+/// The interval at which a waiting thread checks that its caller still waits.
 const LOOK_MS: u32 = 10;
 
 /// One open socket of the program.
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     /// Our end of the pair.
     pub(crate) ours: OwnedFd,
     pub(crate) nonblock: AtomicBool,
-    /// Whether its maker was privileged: what the audit files its calls under.
+    /// Whether its creator was privileged, by which the audit files its calls.
     pub(crate) privileged: bool,
     /// Whether poll can ever find it ready, and what it shows: readable, writable.
     pub(crate) pollable: bool,
@@ -58,13 +58,13 @@ pub(crate) struct Server {
     pub(crate) numbers: Numbers,
     /// Sockets of NETLINK_XFRM.
     pub(crate) xfrm: xfrm::Sockets,
-    /// Where TCP-AO is served; none unless it was asked for.
+    /// The namespaces in which TCP-AO is served; none unless requested.
     pub(crate) tcp_ao: Option<Spaces>,
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
 
-/// Why a call was not answered with a result.
+/// The reason why a call is not answered with a result.
 pub(crate) enum Verdict {
     /// The kernel should do it itself.
     Pass,
@@ -220,12 +220,12 @@ impl Server {
     }
 }
 
-/// The interrupted call that this thread serves ends with `EINTR`, whatever the handler wants.
+/// Ends the interrupted call that this thread serves with `EINTR`, even if its handler has SA_RESTART.
 pub(crate) fn not_restarted() {
     INTERRUPTED.set(false);
 }
 
-/// Who calls, from a peer's capabilities.
+/// The privileges of a peer, from its capabilities.
 pub(crate) fn caller(peer: Peer) -> Caller {
     const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
     let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);

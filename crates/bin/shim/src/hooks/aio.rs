@@ -74,8 +74,8 @@ fn check_eventfd(fd: c_int) -> Result<(), i32> {
     }
 }
 
-/// Runs one operation on a descriptor of ours and queues its event. The checks and their order are `fs/aio.c`'s: what it
-/// returns fails io_submit, what comes later stands in the event.
+/// Runs one operation on a descriptor of ours and queues its event. The checks and their order are `fs/aio.c`'s: what
+/// it returns fails io_submit, what comes later stands in the event.
 unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32> {
     if iocb.reserved != 0 || iocb.len > isize::MAX as u64 {
         return Err(libc::EINVAL);

@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C-unwind" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buf, len, flags, addr, addr_len) }
 }
 
-/// What glibc does for a buffer that is too small.
+/// Aborts as glibc does for a buffer that is too small.
 fn overflow() -> ! {
     unsafe extern "C" {
         fn __chk_fail() -> !;

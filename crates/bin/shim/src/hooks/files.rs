@@ -20,7 +20,7 @@ enum Ours {
     XfrmStat(c_int),
 }
 
-/// Which of our files a path is.
+/// Identifies a path as one of the files that this library serves.
 ///
 /// # Safety
 /// The program's C string, or null.

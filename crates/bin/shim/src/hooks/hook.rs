@@ -2,7 +2,8 @@
 
 /// Interposes a libc function whose descriptor may be ours: `|here| result` when it is, libc's otherwise.
 ///
-/// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame then.
+/// `C-unwind`, because libc cancels threads by unwinding through us; nothing that needs dropping lives in the frame
+/// then.
 macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $fd:ident |$h:ident| $body:expr;)+) => {$(
         $(#[$doc])*

@@ -14,7 +14,7 @@ const SPLICE_F_MORE: c_uint = 4;
 /// The most that one pass moves: the pages that the kernel gathers for one send.
 const PASS: usize = 16 * 4096;
 
-/// How many bytes wait in a pipe.
+/// The number of bytes in a pipe.
 fn waiting(pipe: c_int) -> usize {
     let mut n: c_int = 0;
     // SAFETY: a valid pointer.

@@ -23,7 +23,7 @@ use zeroize::Zeroize;
 /// The longest IV of any algorithm, in bytes (XChaCha20 and Adiantum in the kernel: 32).
 const MAX_IV_LEN: usize = 64;
 
-/// What a cipher operation computes with.
+/// The key of a cipher operation.
 pub(super) enum CipherKey {
     Skcipher(SkcipherTfm),
     Aead { tfm: AeadTfm, tag_len: usize },
@@ -46,7 +46,8 @@ pub(super) struct CipherOp {
     write: bool,
     aead: bool,
     xts: bool,
-    /// The block, where the kernel computes whole blocks before it refuses the rest of a text (`lskcipher`); otherwise 1.
+    /// The block, where the kernel computes whole blocks before it refuses the rest of a text (`lskcipher`); otherwise
+    /// 1.
     lsk_block_len: usize,
 }
 
@@ -133,7 +134,7 @@ impl CipherOp {
         self.init && (!self.more || (min > 0 && self.tx.used() >= min))
     }
 
-    /// How much must be there of a message that goes on.
+    /// The least number of queued bytes that a receive can use while the message goes on; 0: none.
     fn min_len(&self) -> usize {
         if self.aead { 0 } else { self.chunk_len }
     }
@@ -325,7 +326,7 @@ pub(super) fn recv<L: RawMutex>(
     }
     common.change.tell(common.sys.host());
     match outcome {
-        // What has been received already counts more than an error, except a forged text.
+        // Bytes already received take precedence over an error, except for a forged text.
         Err(e) if total == 0 || (e == Errno::EBADMSG && state.op.aead) => Err(e),
         _ => Ok(total),
     }

@@ -10,7 +10,7 @@ use sealane_crypto::hash::{HashState, HashTfm};
 use sealane_crypto::mac::{MAX_TAG_LEN, MacTfm};
 use zeroize::Zeroize;
 
-/// What a hash operation computes with.
+/// The algorithm of a hash operation, with its key.
 #[derive(Clone)]
 pub(super) enum HashKey {
     Hash(HashTfm),
@@ -74,7 +74,7 @@ impl HashOp {
     pub(super) fn send(&mut self, data: &[&[u8]], more: bool) -> Result<usize, Errno> {
         let len: usize = data.iter().map(|d| d.len()).sum();
         if !self.more {
-            // A result that nobody has read is dropped; an empty send does no more than that.
+            // An unread result is dropped; an empty send does nothing else.
             self.ready = false;
             if len == 0 {
                 return Ok(0);

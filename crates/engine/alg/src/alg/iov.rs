@@ -45,7 +45,7 @@ pub(super) struct Sink<'a, 'b> {
     at: usize,
     /// Room left, in bytes, `unwritable` included.
     pub(super) left: usize,
-    /// How much at the end cannot be written.
+    /// The number of bytes at the end that cannot be written.
     unwritable: usize,
 }
 

@@ -1,11 +1,11 @@
 //! The arguments and results of sendmsg and recvmsg.
 
-/// What a sendmsg (send, write, splice, ...) carries.
+/// The arguments of a sendmsg (send, write, splice, ...).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SendMsg<'a> {
     /// The data, in pieces.
     pub data: &'a [&'a [u8]],
-    /// Bytes behind `data` that the caller wants sent too and that cannot be read: where they are come to, the send fails.
+    /// The number of bytes behind `data` that cannot be read. A send that reaches them fails.
     pub unreadable: usize,
     /// The bytes of `msg_control`.
     pub control: &'a [u8],
@@ -15,7 +15,7 @@ pub struct SendMsg<'a> {
     pub spliced: bool,
 }
 
-/// What a recvmsg gave.
+/// The result of a recvmsg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
     /// Bytes written.

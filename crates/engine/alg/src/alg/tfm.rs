@@ -1,4 +1,4 @@
-//! The transform side of a socket: what bind, setsockopt and accept work on.
+//! The transform side of a socket, for bind, setsockopt and accept.
 
 use super::cipher::{CipherKey, CipherOp};
 use super::error::key_errno;
@@ -24,14 +24,14 @@ pub(super) struct TfmSocket<L: RawMutex> {
     bound: Mutex<L, Option<Bound<L>>>,
 }
 
-/// What a socket is bound to, for an audit.
+/// The type and name of a socket's algorithm, for an audit.
 pub(super) struct Label {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) driver: String,
 }
 
-/// What a socket is bound to.
+/// The algorithm of a bound socket, with its key.
 pub(super) struct Bound<L: RawMutex> {
     pub(super) label: Arc<Label>,
     alg: Alg,
@@ -88,8 +88,8 @@ impl<L: RawMutex> TfmSocket<L> {
         self.nokey_refcnt.fetch_sub(1, Relaxed);
     }
 
-    /// Counts an operation that has gone. No lock: the order is the kernel's, in which a change made in between finds the
-    /// counters unequal and is refused.
+    /// Counts an operation that has gone. No lock: the order is the kernel's, in which a change made in between finds
+    /// the counters unequal and is refused.
     pub(super) fn release(&self, nokey: bool) {
         if nokey {
             self.nokey_refcnt.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! What has been sent to a cipher operation and not been received yet: the kernel's TX list (`crypto/af_alg.c`).
+//! Data sent to a cipher operation and not received yet: the kernel's TX list (`crypto/af_alg.c`).
 //!
 //! The kernel keeps it in pages, and what a sender is allowed depends on them: a page that has been begun is always
 //! filled, a new one is begun only while a whole page of the send buffer is free. Here it is one buffer, and only the
@@ -13,7 +13,7 @@ use zeroize::Zeroize;
 pub(super) struct Tx {
     bytes: Vec<u8>,
     head: usize,
-    /// How far the last page is filled; 0: the next byte begins a page.
+    /// The fill of the last page; 0: the next byte begins a page.
     last_page_len: usize,
 }
 
@@ -28,8 +28,8 @@ impl Tx {
         limit >= self.used() + PAGE_SIZE
     }
 
-    /// How many of `len` bytes are taken before the page that comes to the first one behind them: a page is copied as a
-    /// whole or not at all.
+    /// The number of bytes that are taken when only the first `len` can be read: a page is copied as a whole or not at
+    /// all.
     pub(super) fn before_fault(&self, len: usize) -> usize {
         let to_page_end = (PAGE_SIZE - self.last_page_len) % PAGE_SIZE;
         if len < to_page_end { 0 } else { to_page_end + (len - to_page_end) / PAGE_SIZE * PAGE_SIZE }
@@ -40,7 +40,7 @@ impl Tx {
         self.last_page_len != 0
     }
 
-    /// Takes from `source` what may be taken now; returns how many bytes.
+    /// Queues bytes of `source` as far as there is room; returns how many.
     pub(super) fn fill(&mut self, source: &mut Source<'_>, limit: usize, lend_pages: bool) -> usize {
         let mut room = 0;
         if self.last_page_len != 0 && !lend_pages {

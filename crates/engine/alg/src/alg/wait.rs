@@ -6,14 +6,14 @@ use core::sync::atomic::Ordering::SeqCst;
 use lock_api::{MutexGuard, RawMutex};
 use sealane_abi::Errno;
 
-/// A word that changes when the socket does and somebody watches.
+/// A word that changes with the socket while it is watched.
 pub(crate) struct Change {
     word: AtomicU32,
     watchers: AtomicU32,
 }
 
-/// Somebody who watches a socket. While it lives, every change of the socket changes [`Self::word`] and wakes who sleeps
-/// on it.
+/// A watch on a socket. While it lives, every change of the socket changes [`Self::word`] and wakes the threads that
+/// sleep on it.
 pub struct Watch<'a> {
     change: &'a Change,
     seen: u32,
@@ -51,8 +51,8 @@ impl Change {
 
     /// Tells the watchers; called with the socket locked, after its state has changed.
     ///
-    /// A watcher registers before it looks at the state under the same lock. So whoever changes the state later sees it
-    /// registered, and without watchers nothing but this load is paid.
+    /// A watcher registers before it looks at the state under the same lock, so that every later change finds it
+    /// registered. Without watchers the cost is this load.
     pub(crate) fn tell(&self, host: &dyn Host) {
         if self.watchers.load(SeqCst) != 0 {
             self.word.fetch_add(1, SeqCst);

@@ -1,4 +1,4 @@
-//! What a report says about an algorithm (`crypto_report_one` and the `report` function of each type).
+//! Reports about an algorithm (`crypto_report_one` and the `report` function of each type).
 
 use crate::catalog::KernelRow;
 use crate::system::System;

@@ -52,7 +52,8 @@ pub trait Memory {
     /// `EFAULT`.
     fn input<R>(&self, at: u64, len: usize, then: impl FnOnce(&[u8]) -> R) -> Result<R, Self::Failure>;
 
-    /// Passes the data of a send to `then`: the readable pieces, and the number of bytes behind them that cannot be read.
+    /// Passes the data of a send to `then`: the readable pieces, and the number of bytes behind them that cannot be
+    /// read.
     ///
     /// # Errors
     /// `EFAULT` and `EINVAL` for impossible buffers, `too_many`; the errors of `then`.
@@ -62,7 +63,8 @@ pub trait Memory {
         then: impl FnOnce(&[&[u8]], usize) -> Result<R, Self::Failure>,
     ) -> Result<R, Self::Failure>;
 
-    /// Lets `then` receive into the writable pieces; it also gets the number of bytes behind them that cannot be written.
+    /// Lets `then` receive into the writable pieces; it also gets the number of bytes behind them that cannot be
+    /// written.
     ///
     /// # Errors
     /// `EFAULT` and `EINVAL` for impossible buffers, `too_many`; the errors of `then`.

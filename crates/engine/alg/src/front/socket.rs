@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 /// The largest option value that getsockopt gives, in bytes.
 const MAX_OPTION: usize = 128;
 
-/// `socket(2)` with the family AF_ALG, or AF_NETLINK with NETLINK_CRYPTO. `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are left to the
-/// caller.
+/// `socket(2)` with the family AF_ALG, or AF_NETLINK with NETLINK_CRYPTO. `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are left
+/// to the caller.
 ///
 /// # Errors
 /// `EINVAL` for unknown flags, [`Socket::create`]'s, [`CryptoUser::create`]'s and those of `system`.
@@ -36,8 +36,8 @@ pub fn socket<L: RawMutex, F: From<Errno>>(
     })
 }
 
-/// `accept4(2)`. `with_address`: the program wants the peer's address. `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are left to the
-/// caller.
+/// `accept4(2)`. `with_address`: the program wants the peer's address. `SOCK_NONBLOCK` and `SOCK_CLOEXEC` are left to
+/// the caller.
 ///
 /// # Errors
 /// [`Socket::accept`]'s, `EOPNOTSUPP` for a netlink socket, `EINVAL` for unknown flags, `ECONNABORTED` with an address.
@@ -116,8 +116,8 @@ pub fn setsockopt<D: Descriptor>(d: &D, level: i32, name: i32, val: u64, len: u3
             Object::Netlink(socket) => socket.setsockopt(level, name, val, len, caller),
         })
     };
-    // AF_ALG gives meaning to a length without a value (ALG_SET_AEAD_AUTHSIZE); an option that needs the value fails when it
-    // looks at it, as in the kernel.
+    // AF_ALG gives meaning to a length without a value (ALG_SET_AEAD_AUTHSIZE); an option that needs the value fails
+    // when it looks at it, as in the kernel.
     let done = match val {
         0 => set(None),
         // A longer value is refused by its length alone.

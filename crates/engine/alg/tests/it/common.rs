@@ -20,14 +20,14 @@ pub(crate) struct ThreadHost {
     calls: Arc<Calls>,
 }
 
-/// What a host has been asked.
+/// Counters of a host's calls.
 #[derive(Default)]
 pub(crate) struct Calls {
     /// Sleeps that the alarm ended.
     pub(crate) interrupted: AtomicU32,
 }
 
-/// How long a call may sleep before the test's "alarm" interrupts it.
+/// The sleep of a call after which the test's "alarm" interrupts it.
 const ALARM: Duration = Duration::from_millis(60);
 
 impl Host for ThreadHost {

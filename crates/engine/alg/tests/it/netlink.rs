@@ -40,7 +40,7 @@ fn request(type_: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     [header.as_bytes(), payload].concat()
 }
 
-/// What came back: for each datagram its type, flags, length, and for errors the number.
+/// Sends requests and returns for each datagram of the answer its type, flags and length, and the errno of an error.
 fn ask(s: &CryptoUser, bytes: &[u8]) -> Vec<(u16, u16, usize, i32)> {
     assert_eq!(s.send(bytes, PRIVILEGED), Ok(bytes.len()));
     let mut answers = Vec::new();

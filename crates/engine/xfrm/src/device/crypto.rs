@@ -96,15 +96,16 @@ impl CryptoBurst {
         (packets(buffer, slots), jobs, done)
     }
 
-    /// Runs the jobs that are for the device. `key` is its copy of a state's key; a job whose state it does not have stays a
-    /// failure.
+    /// Runs the jobs that are for the device. `key` is its copy of a state's key; a job whose state it does not have
+    /// stays a failure.
     pub fn run<'k>(&mut self, key: impl Fn(StateKey) -> Option<&'k Key>) {
         let CryptoBurst { keys, .. } = self;
         let keys: ArrayVec<Option<&Key>, BURST> = keys.iter().map(|name| key((*name)?)).collect();
         self.run_with(|at, _| keys[at]);
     }
 
-    /// Runs the jobs that are not for a device, in the thread that calls, with the keys that [`Sad::keys`] gave for them.
+    /// Runs the jobs that are not for a device, in the thread that calls, with the keys that [`Sad::keys`] gave for
+    /// them.
     ///
     /// [`Sad::keys`]: sealane_net::ipsec::sad::Sad::keys
     pub fn run_here(&mut self, keys: &Keys) {
@@ -155,8 +156,8 @@ pub enum Polled {
 
 /// A worker's way to a device. Bursts come back in the order in which they were submitted.
 pub trait Queue: Send {
-    /// The number of bursts that can be submitted now. It only grows until the next submission, so that a caller who asks first
-    /// does not fail.
+    /// The number of bursts that can be submitted now. It only grows until the next submission, so that a caller who
+    /// asks first does not fail.
     fn room(&self) -> usize;
 
     /// Hands a burst over.
@@ -168,8 +169,8 @@ pub trait Queue: Send {
     /// Takes back the next burst that is done. It does not wait: the worker is woken for it.
     fn poll(&mut self) -> Polled;
 
-    /// The worker is about to wait: from now on it is woken when a burst is done. One that is done already is to be polled
-    /// for once more after this.
+    /// The worker is about to wait: from now on it is woken when a burst is done. One that is done already is to be
+    /// polled for once more after this.
     fn arm(&mut self);
 
     /// A burst had to wait because there was no room.

@@ -1,8 +1,8 @@
 //! TCP-AO for a served program: its socket options and its connect(), handed to the engine of the socket's network
 //! namespace.
 //!
-//! The socket stays the program's and the kernel's; we borrow it for the length of a call, to read what the engine wants
-//! to know of it.
+//! The socket stays the program's and the kernel's; we borrow it for the length of a call, to read what the engine
+//! wants to know of it.
 
 use super::{Server, Verdict, caller, calls};
 use sealane_abi::Errno;
@@ -108,7 +108,7 @@ impl Call<'_> {
         }
     }
 
-    /// What can be read of the program's `len` bytes at `at`, wiped when done with.
+    /// The readable part of the program's `len` bytes at `at`, wiped on drop.
     fn read(&self, at: u64, len: i32) -> Zeroizing<Vec<u8>> {
         let len = usize::try_from(len).unwrap_or(0).min(MAX_OPTION);
         let mut bytes = Zeroizing::new(vec![0; len]);

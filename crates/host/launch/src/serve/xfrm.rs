@@ -1,8 +1,10 @@
-//! NETLINK_XFRM for a served program: a socket of NETLINK_USERSOCK whose frames go to the daemon of its network namespace.
+//! NETLINK_XFRM for a served program: a socket of NETLINK_USERSOCK whose frames go to the daemon of its network
+//! namespace.
 //!
 //! The socket is a real one, and the program's. We keep nothing but its cookie, and borrow it for the length of a call.
-//! What the kernel can do on it alone it does: poll, close, dup, fork, groups, buffers that overrun. Sending and receiving
-//! come to us: a port number of the daemon's becomes the kernel's 0 on the way in, and what anybody else sent is dropped.
+//! The kernel serves poll, close, dup, fork, groups and overruns of buffers on it. Sending and receiving are
+//! intercepted: the daemon's port number becomes the kernel's 0 on the way in, and datagrams of other senders are
+//! dropped.
 
 mod link;
 mod receive;

@@ -1,4 +1,4 @@
-//! Which daemon a program's socket speaks to, if any; making sockets; options of other sockets that are for it.
+//! The daemon of a program's network namespace, new sockets, and options of other sockets that concern IPsec.
 
 use super::{Done, Entry};
 use crate::serve::{Server, Verdict, calls};
@@ -19,9 +19,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
-/// How long a daemon may take to say who it is.
+/// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
-/// How long one is trusted whose process we cannot watch, because it is outside our process namespace.
+/// The time for which a daemon is trusted whose process cannot be watched, because it is outside our process namespace.
 const UNSEEN: Duration = Duration::from_secs(1);
 
 /// A daemon that has shown who it is.
@@ -87,12 +87,13 @@ pub(super) fn settle(peer: Peer) {
     let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
 }
 
-/// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good order.
+/// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good
+/// order.
 pub(super) fn devices(cookie: u64) -> Option<Vec<String>> {
     presence::devices(&runtime::folders(), cookie)
 }
 
-/// What answers for NETLINK_XFRM in a namespace.
+/// The server of NETLINK_XFRM in a namespace.
 enum Served {
     /// A daemon.
     Daemon(Daemon),
@@ -102,7 +103,7 @@ enum Served {
     Kernel,
 }
 
-/// What answers in the calling thread's namespace.
+/// The server of NETLINK_XFRM in the calling thread's namespace.
 fn served() -> io::Result<Served> {
     match meet()? {
         Some(daemon) => Ok(Served::Daemon(daemon)),
@@ -202,7 +203,8 @@ impl Entry {
     }
 }
 
-/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an id.
+/// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an
+/// id.
 pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
     let of = match n.args[0] as i32 {
         pid if pid > 0 => Peer(pid as u32),
@@ -240,7 +242,8 @@ pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
     if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(peer, n, &fd, &netns) }
 }
 
-/// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there first.
+/// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there
+/// first.
 pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
     let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
     let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);

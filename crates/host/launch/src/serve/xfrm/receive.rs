@@ -15,11 +15,11 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zeroize::Zeroizing;
 
-/// What most frames fit into.
+/// A buffer size that is enough for most frames.
 const USUAL: usize = 32 << 10;
 const MSGHDR: usize = 56;
 
-/// What a program gets of a frame.
+/// The part of a frame that a program receives.
 struct Got {
     frame: Frame,
     bytes: Zeroizing<Vec<u8>>,

@@ -1,7 +1,7 @@
 //! Sending: a datagram goes to the daemon's port, whatever the program calls it.
 //!
-//! The kernel works on a request while `sendmsg` runs. So that a program which relies on it finds its answer when the call
-//! returns, we wait until the answer is there. A daemon that ends before it answers would leave it waiting for ever: we see that.
+//! The kernel serves a request while `sendmsg` runs, and programs rely on finding the answer when the call returns; so
+//! the call waits until the answer is there, or the daemon has ended.
 
 use super::{Call, Done};
 use crate::serve::Verdict;
@@ -19,11 +19,11 @@ use zeroize::Zeroizing;
 
 /// The longest datagram; the kernel's limit is the socket's send buffer, and it checks it.
 const MAX_REQUEST: usize = 16 << 20;
-/// How long a daemon may be so busy that its receive buffer is full.
+/// The longest time for which a daemon's receive buffer may stay full.
 const BUSY: Duration = Duration::from_secs(30);
-/// How long an answer is waited for, in milliseconds, until it is looked whether the daemon is still there.
+/// The wait for an answer, in milliseconds, between two checks that the daemon is still there.
 const ANSWER_MS: i32 = 200;
-/// Whom the daemon is told when the program may not do what it asks for: nobody.
+/// The user id that is passed on for an unprivileged program: nobody.
 const NOBODY: u32 = 65534;
 const MSGHDR: usize = 56;
 
@@ -111,8 +111,8 @@ impl Call<'_> {
         self.ensure_port()?;
         self.entry.meet(self.fd.as_fd())?;
         let may = self.may();
-        // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody may
-        // name another process.
+        // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
+        // may name another process.
         let mut sender = match may {
             true => rights::credentials(self.peer),
             false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
@@ -142,8 +142,8 @@ impl Call<'_> {
         if waits {
             self.await_answer()?;
         } else if !expects_answer(&data) {
-            // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it does the
-            // daemon see whose request it is.
+            // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it
+            // does the daemon see whose request it is.
             super::link::settle(self.peer);
         }
         Ok(len as i64)
@@ -171,8 +171,8 @@ impl Call<'_> {
         if gone && !readable(fd, 0) { Err(libc::ECONNREFUSED.into()) } else { Ok(()) }
     }
 
-    /// Gives the socket the port that it would get from the kernel when it sends before it is bound: that of the process, or
-    /// any.
+    /// Gives the socket the port that it would get from the kernel when it sends before it is bound: that of the
+    /// process, or any.
     pub(super) fn ensure_port(&self) -> Result<(), Verdict> {
         let fd = self.fd.as_fd();
         let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);

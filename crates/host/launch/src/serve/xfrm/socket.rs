@@ -1,4 +1,4 @@
-//! What else a program does with its socket: options, names, ioctls.
+//! Options, names and ioctls of a NETLINK_XFRM socket.
 
 use super::{Call, Done, link};
 use crate::serve::Verdict;
