@@ -16,7 +16,7 @@ const SINK_LEN: usize = 512;
 /// The running value of a CBC-MAC.
 pub(crate) type Chain = [u8; BLOCK_LEN];
 
-/// Takes whole blocks into a CBC-MAC.
+/// Absorbs whole blocks into a CBC-MAC.
 pub(crate) fn cbc_mac(key: &AesKey, chain: &mut Chain, blocks: &[u8]) {
     debug_assert_eq!(blocks.len() % BLOCK_LEN, 0);
     if blocks.len() == BLOCK_LEN {
@@ -33,7 +33,7 @@ pub(crate) fn cbc_mac(key: &AesKey, chain: &mut Chain, blocks: &[u8]) {
     zeroize::optimization_barrier(&sink);
 }
 
-/// Takes one block into a CBC-MAC.
+/// Absorbs one block into a CBC-MAC.
 #[inline]
 pub(crate) fn cbc_mac_block(key: &AesKey, chain: &mut Chain, block: &Chain) {
     *chain = (u128::from_ne_bytes(*chain) ^ u128::from_ne_bytes(*block)).to_ne_bytes();
@@ -73,7 +73,7 @@ impl CmacKey {
         (u128::from(high) << 64) | u128::from(low)
     }
 
-    /// Takes in the last 0 to 16 bytes and writes the first `out.len()` bytes of the tag.
+    /// Absorbs the last 0 to 16 bytes and writes the first `out.len()` bytes of the tag.
     #[inline]
     fn close(&self, chain: &mut Chain, last: &[u8], out: &mut [u8]) {
         let mut block = [0u8; BLOCK_LEN];

@@ -93,7 +93,7 @@ pub enum CipherMode {
     Cbc,
     /// Counter mode over the whole block: the IV on return is the next counter.
     Ctr,
-    /// XTS. Whether the tweak moves on with the text depends on the kernel's version.
+    /// XTS. In some versions of Linux the IV on return is the advanced tweak, in others it is unchanged.
     Xts,
     /// ChaCha20 as a stream cipher; the IV stays.
     ChaCha20,

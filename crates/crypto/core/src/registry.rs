@@ -61,7 +61,7 @@ impl Driver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TestState {
-    /// Its self-test has not run yet; it runs when the row is first wanted.
+    /// Its self-test has not run yet; it runs when the row is first looked up.
     Untested = 0,
     /// Passed.
     Passed = 1,

@@ -1,4 +1,4 @@
-//! The rows of AEADs. Compositions (`rfc4106`, `authenc`, ...) are templates over whatever drivers serve their parts.
+//! The rows of AEADs. Compositions (`rfc4106`, `authenc`, ...) are templates over the drivers of their parts.
 
 use super::block::{Aes, Family, Sm4};
 use super::ccm::Ccm;

@@ -69,7 +69,7 @@ pub(super) struct Alike<'a> {
     pub(super) len: usize,
     /// The number of words in an inner digest for HMAC; `None` for the hash.
     pub(super) words: Option<usize>,
-    /// Bytes wanted of each digest, at most the whole state.
+    /// Bytes of each digest that are written, at most the whole state.
     pub(super) out_len: usize,
 }
 
