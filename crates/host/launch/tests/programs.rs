@@ -1,7 +1,8 @@
 //! Real programs under the launcher: dynamic and static C, Python, Go, and what Debian ships.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// `target/PROFILE`, where this test was built.
@@ -162,9 +163,11 @@ fn status_and_signals() {
     assert_eq!(status(launch("open").arg("/etc/passwd")), Some(126));
     assert_eq!(status(launch("open").arg("true").env("SEALANE_SHIM", "/nonexistent")), Some(125));
     // A signal to the launcher reaches the program.
-    let mut child = launch("open").args(["sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done"]).spawn();
-    let child = child.as_mut().expect("the launcher runs");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child =
+        launch("open").args(["sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("the launcher runs");
+    let mut ready = [0; 6];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("its trap is set");
     assert!(Command::new("kill").arg(child.id().to_string()).status().expect("kill runs").success());
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
 }

@@ -5,7 +5,7 @@ use sealane_abi::if_alg::{
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
 use sealane_engine_alg::{Caller, Errno, Host, Profile, Received, SendMsg, System};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -25,6 +25,8 @@ pub(crate) struct ThreadHost {
 pub(crate) struct Calls {
     /// Sleeps that the alarm ended.
     pub(crate) interrupted: AtomicU32,
+    /// Whether every sleeper is woken by another thread, however late that runs.
+    pub(crate) woken: AtomicBool,
 }
 
 /// The sleep of a call after which the test's "alarm" interrupts it.
@@ -33,8 +35,9 @@ const ALARM: Duration = Duration::from_millis(60);
 impl Host for ThreadHost {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
         let guard = self.lock.lock().unwrap();
+        let alarm = if self.calls.woken.load(Ordering::SeqCst) { Duration::from_secs(60) } else { ALARM };
         let (_guard, timeout) =
-            self.changed.wait_timeout_while(guard, ALARM, |()| word.load(Ordering::SeqCst) == seen).unwrap();
+            self.changed.wait_timeout_while(guard, alarm, |()| word.load(Ordering::SeqCst) == seen).unwrap();
         if timeout.timed_out() {
             self.calls.interrupted.fetch_add(1, Ordering::SeqCst);
             return Err(Errno::EINTR);

@@ -2,10 +2,12 @@
 
 use crate::common::{
     DONTWAIT, MORE, PRIVILEGED, bound, control, keyed, recv, send, sendmsg, set_key, set_tag_len, system,
+    system_and_host,
 };
 use sealane_abi::if_alg::Address;
 use sealane_abi::socket::{SOL_ALG, SOL_SOCKET};
 use sealane_engine_alg::{Caller, Errno, Profile};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -70,7 +72,8 @@ fn a_refused_key_takes_the_old_one_away_unless_its_length_is_out_of_range() {
 
 #[test]
 fn a_receiver_sleeps_until_a_sender_ends_the_message() {
-    let sys = system(Profile::Linux7_3);
+    let (sys, calls) = system_and_host(Profile::Linux7_3);
+    calls.woken.store(true, Ordering::SeqCst);
     let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
     let receiver = thread::spawn({
         let o = o.clone();
@@ -85,7 +88,8 @@ fn a_receiver_sleeps_until_a_sender_ends_the_message() {
 
 #[test]
 fn a_second_sender_is_refused_while_the_first_sleeps() {
-    let sys = system(Profile::Linux7_3);
+    let (sys, calls) = system_and_host(Profile::Linux7_3);
+    calls.woken.store(true, Ordering::SeqCst);
     let o = keyed(&sys, "skcipher", "ctr(aes)", &[0; 16]).accept().unwrap();
     // Without MSG_MORE before, the kernel forgets that a message has begun as soon as the queue is empty, and so do we.
     send(&o, b"", MORE).unwrap();
