@@ -7,7 +7,7 @@ use super::super::super::{link, testing};
 use super::super::Marks;
 use super::*;
 use crate::shard::Shard;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SPI: u32 = 0x1001;
 const MARK: u32 = 0x5ea1_1a42;
@@ -51,6 +51,17 @@ fn socket_has(socket: &RawEsp, v6: bool) -> Vec<(u32, u32)> {
     numbers
 }
 
+/// Reads until there are `count` items, however late they arrive.
+fn arrived<T>(count: usize, mut read: impl FnMut() -> Vec<T>) -> Vec<T> {
+    let end = Instant::now() + Duration::from_secs(20);
+    let mut items = read();
+    while items.len() < count && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+        items.extend(read());
+    }
+    items
+}
+
 #[test]
 fn the_rules_take_what_the_ring_has_seen() {
     const TEST: &str = "transport::nft::ingress";
@@ -91,13 +102,13 @@ fn the_rules_take_what_the_ring_has_seen() {
         let all = [esp(v6, SPI, 2), esp(v6, SPI, 0x100), esp(v6, SPI + 1, 4), esp(v6, SPI, 5)];
         send(&all);
         let both = [2, 0x100, 4, 5];
-        assert_eq!(ring_has(&mut ring, v6), both);
-        assert_eq!(socket_has(&sockets[usize::from(v6)], v6), both.map(|n| (n, 0)));
+        assert_eq!(arrived(4, || ring_has(&mut ring, v6)), both);
+        assert_eq!(arrived(4, || socket_has(&sockets[usize::from(v6)], v6)), both.map(|n| (n, 0)));
         table.take(way, true).expect("taken");
         send(&all);
-        assert_eq!(ring_has(&mut ring, v6), both);
+        assert_eq!(arrived(4, || ring_has(&mut ring, v6)), both);
         assert_eq!(
-            socket_has(&sockets[usize::from(v6)], v6),
+            arrived(2, || socket_has(&sockets[usize::from(v6)], v6)),
             [(0x100, MARK), (4, 0)],
             "others, and one to show that it passes"
         );
@@ -110,19 +121,18 @@ fn the_rules_take_what_the_ring_has_seen() {
             options.splice(20..20, [1, 1, 1, 0]);
             send(&[fragment, options]);
             assert_eq!(ring_has(&mut ring, v6), [0; 0]);
-            let seen = socket_has(&sockets[0], v6);
+            let seen = arrived(1, || socket_has(&sockets[0], v6));
             assert_eq!(seen.len(), 1, "{seen:?}");
         }
         table.take(way, false).expect("left");
         send(&all[..1]);
-        assert_eq!(socket_has(&sockets[usize::from(v6)], v6), [(2, 0)]);
-        ring_has(&mut ring, v6);
+        assert_eq!(arrived(1, || socket_has(&sockets[usize::from(v6)], v6)), [(2, 0)]);
+        arrived(1, || ring_has(&mut ring, v6));
         table.take(way, true).expect("taken");
     }
     // It goes with its owner.
     drop(table);
     let packet = esp(false, SPI, 9);
     a.run(|| Ok(raw.send(&[&packet], 0, false))).expect("sent");
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(socket_has(&sockets[0], false), [(9, 0)]);
+    assert_eq!(arrived(1, || socket_has(&sockets[0], false)), [(9, 0)]);
 }
