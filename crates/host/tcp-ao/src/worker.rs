@@ -39,8 +39,6 @@ const SWEEPS: u32 = 32;
 const FDS: usize = 5 + MAX_DEVICES;
 /// The pause in which expected segments accumulate. A connection with that many segments has more latency anyway.
 const NAP: Duration = Duration::from_micros(30);
-/// The most batches of a queue that are read before other sources are served.
-const TURN: usize = 4;
 /// The most pauses before the worker checks everything else.
 const NAPS: u32 = 32;
 
@@ -198,14 +196,16 @@ impl Worker {
 
     /// Judges the packets of the sources that are ready, and returns whether more are expected.
     fn packets(&mut self, ready: Ready) -> Busy {
+        let mut full = false;
         if ready.output {
-            complain("packets that leave", self.outgoing());
+            full |= settled("packets that leave", self.outgoing()) == BATCH;
         }
         if ready.input {
-            complain("packets that come in", self.incoming());
+            full |= settled("packets that come in", self.incoming()) == BATCH;
         }
         let pass = if ready.rings { self.rings() } else { Pass::default() };
         match pass {
+            _ if full => Busy::Now,
             Pass { more: true, .. } => Busy::Now,
             Pass { open: true, .. } | Pass { frames: MANY.., .. } => Busy::Soon,
             _ => Busy::No,
@@ -216,17 +216,8 @@ impl Worker {
         self.fast.serve(&self.shared, &mut self.work.verify, &mut self.tables.sockets)
     }
 
-    fn outgoing(&mut self) -> io::Result<()> {
-        for _ in 0..TURN {
-            if self.outgoing_batch()? < BATCH {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Signs and sends one batch of packets, and returns their number.
-    fn outgoing_batch(&mut self) -> io::Result<usize> {
+    fn outgoing(&mut self) -> io::Result<usize> {
         let Worker { shared, receiver, transmitter, fast, tables, work, .. } = self;
         let count = receiver.output.receive()?;
         if count == 0 {
@@ -274,17 +265,18 @@ impl Worker {
         Ok(count)
     }
 
-    fn incoming(&mut self) -> io::Result<()> {
-        let mut turns = TURN;
+    /// Verifies and delivers one batch of packets, promotes busy connections, and returns the number of packets.
+    fn incoming(&mut self) -> io::Result<usize> {
+        let mut promoted = false;
         loop {
             let (count, worth) = self.incoming_batch()?;
-            turns = turns.saturating_sub(1);
             if worth.is_empty() {
-                if count < BATCH || turns == 0 {
-                    return Ok(());
+                if count < BATCH || !promoted {
+                    return Ok(count);
                 }
                 continue;
             }
+            promoted = true;
             while self.rings().more {}
             if let Some(table) = self.shared.table.lock().as_mut() {
                 for &(device, ends) in &worth {
@@ -293,7 +285,6 @@ impl Worker {
             }
             self.note();
             // Packets that still come by the queue are older than those in the ring, and are judged first.
-            turns = usize::MAX;
         }
     }
 
@@ -384,6 +375,17 @@ impl Worker {
             shared.engine.lock().doubt(now_ms);
         }
         complain("news of sockets that close", told);
+    }
+}
+
+/// The number of packets; 0 after an error, which is reported.
+fn settled(what: &str, done: io::Result<usize>) -> usize {
+    match done {
+        Ok(count) => count,
+        Err(e) => {
+            complain(what, Err(e));
+            0
+        }
     }
 }
 

@@ -17,9 +17,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The most bursts of a ring that are read before the queues and other rings are served.
-const TURN: usize = 4;
-
 /// Ring, way up and link headers of one device.
 pub(super) struct Device {
     pub(super) ring: Ring,
@@ -51,7 +48,7 @@ impl Device {
         }
     }
 
-    /// Judges at most [`TURN`] bursts of frames, of connections of the fast path.
+    /// Judges a burst of frames, of connections of the fast path.
     pub(super) fn serve(
         &mut self,
         shared: &Shared,
@@ -59,15 +56,8 @@ impl Device {
         kernel: &mut Sockets,
         ways: &mut HashMap<Way, Activity>,
     ) -> Pass {
-        let mut pass = Pass { more: true, ..Pass::default() };
-        for _ in 0..TURN {
-            let read = self.burst(shared, work, kernel, ways);
-            pass.frames += read;
-            pass.more = read == BURST;
-            if !pass.more {
-                break;
-            }
-        }
+        let frames = self.burst(shared, work, kernel, ways);
+        let mut pass = Pass { frames, open: false, more: frames == BURST };
         self.up.look(&self.ring, &shared.counters);
         self.release();
         pass.open = !self.up.is_empty();
