@@ -6,10 +6,11 @@ Two network namespaces over veth, sealane in both. In one of them a program make
 happens, then while a connection of another process sends as much as goes through. connect() has the whole handshake in
 it; "call" is a connect() that does not wait for it. Needs root.
 
-usage: ao_control.py [--rounds N] [--seconds S] [--csv FILE] [--kind ALGORITHM] [SEALANE...]
+usage: ao_control.py [--rounds N] [--seconds S] [--csv FILE] [--kind ALGORITHM] [--quiet-machine] [SEALANE...]
 
 SEALANE: files of sealane, which take turns; target/release/sealane without any. Each line of the result is the median of
-the rounds.
+the rounds. All of it runs under the real-time scheduler, so that other load of the machine takes nothing away;
+--quiet-machine leaves it at that of everybody.
 """
 import argparse, os, pathlib, socket, statistics, struct, subprocess, sys, time
 
@@ -116,9 +117,9 @@ def turn(args, sealane):
     """(state, call) -> (p50, p99, longest)."""
     up()
     def command(space, role):
-        # Other load of the machine is to take little away.
-        return ["nice", "-n", "-15", "ip", "netns", "exec", SPACES[space], sealane, "run", "--tcp-ao", "--", sys.executable, __file__, "--inside",
-                role, "--kind", args.kind, "--seconds", str(args.seconds), "--bin", str(args.bin)]
+        scheduler = [] if args.quiet_machine else ["chrt", "-r", "5"]
+        return [*scheduler, "ip", "netns", "exec", SPACES[space], sealane, "run", "--tcp-ao", "--", sys.executable, __file__,
+                "--inside", role, "--kind", args.kind, "--seconds", str(args.seconds), "--bin", str(args.bin)]
     server = subprocess.Popen(command(1, "server"))
     time.sleep(1)
     client = subprocess.run(command(0, "client"), stdout=subprocess.PIPE, text=True, timeout=3 * args.seconds + 60)
@@ -143,6 +144,7 @@ def main():
     parser.add_argument("--csv", type=pathlib.Path)
     parser.add_argument("--kind", default="cmac(aes128)")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "target/release")
+    parser.add_argument("--quiet-machine", action="store_true")
     parser.add_argument("--inside", choices=["client", "server"], help=argparse.SUPPRESS)
     parser.add_argument("sealane", nargs="*")
     args = parser.parse_args()
