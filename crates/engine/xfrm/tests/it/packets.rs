@@ -180,3 +180,54 @@ fn an_xfrm_interface_has_its_own_policies_and_states() {
     assert_eq!(receive(&mut right, &send_by(&mut left, 42).unwrap(), at(4)), Err(DropReason::InNoPolicy));
     assert!(receive(&mut right, &send_by(&mut left, 43).unwrap(), at(4)).is_ok());
 }
+
+#[test]
+fn of_several_layers_the_outermost_alone_leaves_by_a_socket() {
+    let (mut left, mut right) = (xfrm(), xfrm());
+    let encap = Attribute::Encap(EncapTmpl {
+        // UDP_ENCAP_ESPINUDP
+        encap_type: 2,
+        encap_sport: 4500.into(),
+        encap_dport: 4500.into(),
+        ..EncapTmpl::default()
+    });
+    let mut templates = Vec::new();
+    for (spi, reqid) in [(0x100, 7), (0x200, 8)] {
+        for end in [&mut left, &mut right] {
+            ok(end, &new_state(UsersaInfo { reqid, ..state(spi) }).with(encap.clone()), at(0));
+        }
+        let Attribute::Tmpl(of) = tmpl() else { panic!("no template") };
+        let of: Vec<_> = of.into_iter().map(|template| UserTmpl { reqid, ..template }).collect();
+        let mut info = policy(XFRM_POLICY_IN);
+        if reqid == 8 {
+            let (saddr, daddr) = (address("192.0.2.1"), address("192.0.2.2"));
+            info.sel = Selector { saddr, daddr, prefixlen_s: 32, prefixlen_d: 32, ..info.sel };
+        }
+        ok(&mut right, &Message::new(Body::NewPolicy(info)).with(Attribute::Tmpl(of.clone())), at(0));
+        templates.extend(of);
+    }
+    let order = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(templates));
+    ok(&mut left, &order, at(0));
+    let packet = datagram();
+    let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];
+    buffer[HEADROOM..HEADROOM + packet.len()].copy_from_slice(&packet);
+    let out = Outbound::new(SaId::NONE, Packet::new(&mut buffer, HEADROOM, HEADROOM + packet.len()));
+    let mut burst = [Outbound { by_socket: true, ..out }];
+    assert!(left.outbound(&[Run::new(1)], &mut burst, &mut Local, 0, at(1)).is_empty());
+    let [Outbound { status: Ok(()), outer: Some(outer), packet: sealed, .. }] = &burst else { panic!("it is sealed") };
+    assert_eq!((outer.ports, sealed.bytes()[..4].to_vec()), (Some((4500, 4500)), vec![0, 0, 2, 0]));
+    // Outer headers lie in the buffer between the layers.
+    let mut buffer = sealed.bytes().to_vec();
+    let end = buffer.len();
+    let mut burst = [Inbound::described(Packet::new(&mut buffer, 0, end), *outer)];
+    assert!(right.inbound(&mut burst, &mut Local, at(2)).is_empty());
+    assert!(matches!(burst[0].status, Ok(Opened::Packet { .. })), "{:?}", burst[0].status);
+    let inner = burst[0].packet.bytes();
+    assert_eq!((inner[9], &inner[20..24], &inner[28..32]), (17, &[0x11, 0x94, 0x11, 0x94][..], &[0, 0, 1, 0][..]));
+    let mut buffer = [&[0; HEADROOM][..], inner].concat();
+    let end = buffer.len();
+    let mut burst = [Inbound { udp_encap: true, ..Inbound::new(Packet::new(&mut buffer, HEADROOM, end)) }];
+    assert!(right.inbound(&mut burst, &mut Local, at(2)).is_empty());
+    assert!(matches!(burst[0].status, Ok(Opened::Packet { .. })), "{:?}", burst[0].status);
+    assert_eq!(burst[0].packet.bytes(), packet);
+}
