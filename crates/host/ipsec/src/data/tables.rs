@@ -163,7 +163,7 @@ impl Tables {
         let now = shared.now();
         let mut xfrm = shared.xfrm();
         xfrm.tables(0, now).outbound_end(packets, jobs, done);
-        Locked { shared: shared, xfrm, now }.tell();
+        Locked { shared, xfrm, now }.tell();
     }
 
     /// Counts packets that went away with a core.

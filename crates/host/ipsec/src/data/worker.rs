@@ -41,6 +41,17 @@ pub(crate) struct Worker {
     spin: Duration,
 }
 
+/// The differences between workers of the stack, packet cores and xfrm interfaces.
+struct Role {
+    scope: Scope,
+    /// The states whose packets it reads from rings, if it does.
+    shard: Option<Shard>,
+    /// Its rings to the other workers, if there are any.
+    lane: Option<Lane>,
+    /// Whether it shares UDP sockets of other ports with the stack's workers.
+    lends: bool,
+}
+
 /// A thread's waker, and the flag that ends it.
 #[derive(Clone)]
 pub(crate) struct Post {
@@ -62,7 +73,8 @@ impl Worker {
         each.map(|((lane, tun), ((waker, _), sockets))| {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
             let post = Post { waker: waker.clone(), stop: shared.stop.clone() };
-            Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), Scope::Stack, Some(shard), lane, true)
+            let role = Role { scope: Scope::Stack, shard: Some(shard), lane, lends: true };
+            Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), role)
         })
         .collect()
     }
@@ -75,7 +87,8 @@ impl Worker {
     pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
         let sockets = Sockets::all(&shared.sockets);
-        Worker::open(shared, tun, narrow, post, sockets, Scope::Stack, Some(Shard::ALL), None, false)
+        let role = Role { scope: Scope::Stack, shard: Some(Shard::ALL), lane: None, lends: false };
+        Worker::open(shared, tun, narrow, post, sockets, role)
     }
 
     /// Opens that of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound
@@ -86,7 +99,8 @@ impl Worker {
     pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
-        Worker::open(shared, tun, None, post, sockets, Scope::Interface(if_id), None, None, true)
+        let role = Role { scope: Scope::Interface(if_id), shard: None, lane: None, lends: true };
+        Worker::open(shared, tun, None, post, sockets, role)
     }
 
     fn open(
@@ -95,11 +109,9 @@ impl Worker {
         narrow: Option<Arc<Mutex<Narrow>>>,
         post: Post,
         sockets: Sockets,
-        scope: Scope,
-        shard: Option<Shard>,
-        lane: Option<Lane>,
-        lends: bool,
+        role: Role,
     ) -> io::Result<Self> {
+        let Role { scope, shard, lane, lends } = role;
         let exempt = shared.bits.exempt;
         let ports = Ports::new(sockets.udp.clone(), most_udp(sockets.raw.len()), lends);
         let fast_in = shard.and_then(|shard| FastIn::new(&sockets.raw, Marks::new(exempt).verified(), shard));
