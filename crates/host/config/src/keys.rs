@@ -5,9 +5,6 @@ use super::section::{At, Mistakes, Section, Span};
 use super::time::{self, Window};
 use zeroize::Zeroizing;
 
-/// The longest master key, in bytes (TCP_AO_MAXKEYLEN).
-pub const MAX_KEY_LEN: usize = 80;
-
 /// A key of a chain: an MKT of RFC 5925 with its windows of RFC 8177. Its secret is wiped on drop and never shown.
 pub struct Key {
     /// What the chain calls it: RFC 8177's key-id, by default its place in the chain, from 1.

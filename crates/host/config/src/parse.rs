@@ -5,7 +5,7 @@ use super::keys::{self, KeyChain};
 use super::peer::{self, Peer, Peers};
 use super::secret::{KeyFiles, ReadKeyFile};
 use super::section::{Mistake, Mistakes, Section, document};
-use super::{Config, Daemon};
+use super::settings::{Config, Daemon};
 use sealane_abi::admin::DataPath;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

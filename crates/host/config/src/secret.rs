@@ -1,6 +1,5 @@
 //! Where the secret of a key comes from: the configuration itself, or a file that only its owner can read.
 
-use super::keys::MAX_KEY_LEN;
 use super::section::{At, Mistakes, Section, Span, kind};
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
 use std::fs::File;
@@ -9,6 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 use zeroize::Zeroizing;
+
+/// The longest master key, in bytes (TCP_AO_MAXKEYLEN).
+pub const MAX_KEY_LEN: usize = 80;
 
 /// Reads key files. Takes a path as the configuration has it.
 pub type ReadKeyFile<'r> = &'r mut dyn FnMut(&Path) -> io::Result<Zeroizing<Vec<u8>>>;

@@ -1,5 +1,5 @@
 use super::*;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 
 const EXAMPLE: &str = include_str!("../../../../etc/sealane.toml");
