@@ -69,7 +69,8 @@ impl Memory for Here<'_> {
         Ok(then(unsafe { user::bytes(pointer(at), len) }?))
     }
 
-    #[inline]
+    // Each call is of one kind of buffers: its own copy of this has one branch.
+    #[inline(always)]
     fn gather<R>(&self, from: Buffers, then: impl FnOnce(&[&[u8]], usize) -> Result<R, i32>) -> Result<R, i32> {
         match from {
             Buffers::One { at, len } => {
@@ -86,7 +87,7 @@ impl Memory for Here<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn scatter(
         &self,
         to: Buffers,

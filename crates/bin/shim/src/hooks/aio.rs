@@ -120,7 +120,7 @@ unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32>
                 };
                 if seekable(data.len())? {
                     let unreadable = data.absent;
-                    front::give(here, &SendMsg { data: data.as_mut(), unreadable, ..SendMsg::default() })
+                    front::give(here, SendMsg { data: data.as_mut(), unreadable, ..SendMsg::default() })
                 } else {
                     Err(libc::ESPIPE)
                 }

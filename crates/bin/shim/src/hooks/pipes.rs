@@ -75,7 +75,7 @@ fn from_pipe(pipe: c_int, here: &Here<'_>, mut len: usize, flags: c_uint) -> Res
         let more = flags & SPLICE_F_MORE != 0 || (rest > 0 && waiting(pipe) > 0);
         let flags = if more { MSG_MORE } else { 0 };
         let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags, spliced: true, ..SendMsg::default() };
-        match front::give(here, &msg) {
+        match front::give(here, msg) {
             Ok(sent) if sent == n => {
                 done += n;
                 len = rest;
@@ -196,7 +196,7 @@ fn from_file(file: c_int, at: *mut i64, here: &Here<'_>, len: usize) -> Result<i
         };
         let more = if done + n < len { MSG_MORE } else { 0 };
         let msg = SendMsg { data: &[&bounce[..n]], control: &[], flags: more, spliced: true, ..SendMsg::default() };
-        let sent = match front::give(here, &msg) {
+        let sent = match front::give(here, msg) {
             Ok(sent) => sent,
             Err(errno) => {
                 unread(file, offset, n);

@@ -13,10 +13,10 @@ use zerocopy::IntoBytes;
 /// # Errors
 /// [`crate::Socket::sendmsg`]'s, [`crate::CryptoUser::send`]'s.
 #[inline]
-pub fn give<D: Descriptor>(d: &D, msg: &SendMsg<'_>) -> Result<usize, D::Failure> {
-    let flags = msg.flags | dontwait(d);
+pub fn give<D: Descriptor>(d: &D, mut msg: SendMsg<'_>) -> Result<usize, D::Failure> {
+    msg.flags |= dontwait(d);
     let sent = match d.object() {
-        Object::Alg(socket) => socket.sendmsg(&SendMsg { flags, ..*msg }),
+        Object::Alg(socket) => socket.sendmsg(&msg),
         Object::Netlink(socket) => {
             if socket.port() == 0 {
                 socket.set_port(d.own_port());
@@ -79,7 +79,7 @@ fn dontwait<D: Descriptor>(d: &D) -> u32 {
 pub fn send<D: Descriptor>(d: &D, at: u64, len: usize, flags: u32) -> Result<usize, D::Failure> {
     d.gather(Buffers::One { at, len }, |data, unreadable| {
         d.begin()?;
-        give(d, &SendMsg { data, unreadable, flags, ..SendMsg::default() })
+        give(d, SendMsg { data, unreadable, flags, ..SendMsg::default() })
     })
 }
 
@@ -112,7 +112,7 @@ pub fn writev<D: Descriptor>(d: &D, at: u64, count: u64) -> Result<usize, D::Fai
             return Ok(0);
         }
         d.begin()?;
-        give(d, &SendMsg { data, unreadable, ..SendMsg::default() })
+        give(d, SendMsg { data, unreadable, ..SendMsg::default() })
     })
 }
 
@@ -143,7 +143,7 @@ pub fn sendmsg<D: Descriptor>(d: &D, at: u64, flags: u32) -> Result<usize, D::Fa
         }
         d.input(msg.msg_control, control_len, |control| {
             d.begin()?;
-            give(d, &SendMsg { data, unreadable, control, flags, spliced: false })
+            give(d, SendMsg { data, unreadable, control, flags, spliced: false })
         })?
     })
 }

@@ -178,7 +178,7 @@ impl Call<'_> {
             };
             let more = if done + n < total { MSG_MORE } else { 0 };
             let msg = SendMsg { data: &[&data[..n]], flags: more, spliced: true, ..SendMsg::default() };
-            match front::give(d, &msg) {
+            match front::give(d, msg) {
                 Ok(sent) => {
                     done += sent;
                     offset = offset.map(|o| o + sent as i64);
@@ -219,7 +219,7 @@ impl Call<'_> {
         let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
         let flags = if more { MSG_MORE } else { 0 };
         let d = Theirs { call: self, entry: to, fd: self.n.arg(2) as u32 };
-        count(front::give(&d, &SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
+        count(front::give(&d, SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
     }
 
     fn splice_out(&self, d: &Theirs<'_>) -> Done {
