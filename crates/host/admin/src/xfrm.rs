@@ -1,5 +1,6 @@
 //! Asking the daemon of this network namespace, without a launcher.
 
+use sealane_abi::admin::ipsec::Status;
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::xfrm::Message as Request;
@@ -130,36 +131,17 @@ impl Client {
         }
     }
 
-    /// The counters of packets: the text of /proc/net/xfrm_stat.
+    /// The status of IPsec in the network namespace of the daemon.
     ///
     /// # Errors
-    /// Those of the system.
-    pub fn stat(&mut self) -> io::Result<String> {
-        self.question(Question::Stat)
-    }
-
-    /// The offload devices of the daemon.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn devices(&mut self) -> io::Result<Vec<DeviceState>> {
-        Ok(self.question(Question::Devices)?.lines().filter_map(DeviceState::parse).collect())
-    }
-
-    /// What became of packets between the daemon and the kernel, by name.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn path(&mut self) -> io::Result<Vec<(String, u64)>> {
-        let row = |line: &str| line.split_once(' ').and_then(|(name, n)| Some((name.to_owned(), n.parse().ok()?)));
-        Ok(self.question(Question::Path)?.lines().filter_map(row).collect())
-    }
-
-    fn question(&mut self, question: Question) -> io::Result<String> {
+    /// Those of the system; `InvalidData` if the answer is not a status.
+    pub fn status(&mut self) -> io::Result<Status> {
+        let question = Question::Status;
         let flags = sealane_abi::netlink::NLM_F_REQUEST;
         self.send(&sealane_abi::netlink::answer::message(question.kind(), flags, 0, 0, &[]))?;
         let answer = self.frame(Some(PATIENCE), |unicast| unicast)?;
-        question.text(&answer).map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the daemon does not answer with its status");
+        Ok(serde_json::from_str(question.text(&answer).ok_or_else(invalid)?)?)
     }
 
     /// Waits for the next event, and hands its messages to `each`.
@@ -170,31 +152,6 @@ impl Client {
         let frame = self.frame(None, |unicast| !unicast)?;
         Messages::new(&frame).for_each(each);
         Ok(())
-    }
-}
-
-/// An offload device, or an interface of a gateway, as the daemon tells of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceState {
-    /// The name of its interface.
-    pub name: String,
-    /// What it is made of, as the configuration says it; of an interface, how it is served.
-    pub kind: String,
-    /// Whether it is up.
-    pub up: bool,
-    /// What it has counted, by name.
-    pub counters: Vec<(String, u64)>,
-}
-
-impl DeviceState {
-    fn parse(line: &str) -> Option<DeviceState> {
-        let mut words = line.split(' ');
-        let (name, kind, up) = (words.next()?.to_owned(), words.next()?.to_owned(), words.next()? == "up");
-        let mut counters = Vec::new();
-        while let (Some(counter), Some(value)) = (words.next(), words.next()) {
-            counters.push((counter.to_owned(), value.parse().ok()?));
-        }
-        Some(DeviceState { name, kind, up, counters })
     }
 }
 

@@ -148,15 +148,19 @@ fn reload(path: &Path, host: &Mutex<Host>) {
 fn source(host: &Arc<Mutex<Host>>) -> Source {
     let host = host.clone();
     let started_s = wall_ms() / 1000;
-    Arc::new(move || Snapshot {
-        version: VERSION,
-        release: env!("CARGO_PKG_VERSION").to_owned(),
-        role: Role::Daemon,
-        pid: std::process::id(),
-        program: String::new(),
-        started_s,
-        taken_s: wall_ms() / 1000,
-        namespaces: host.lock().tcp_ao.describe(),
+    Arc::new(move || {
+        let host = host.lock();
+        Snapshot {
+            version: VERSION,
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            role: Role::Daemon,
+            pid: std::process::id(),
+            program: String::new(),
+            started_s,
+            taken_s: wall_ms() / 1000,
+            namespaces: host.tcp_ao.describe(),
+            ipsec: host.ipsec.status(),
+        }
     })
 }
 

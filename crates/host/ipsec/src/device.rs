@@ -20,6 +20,7 @@ mod running;
 use crate::control::path::DataPath;
 use crate::control::policies::Target;
 use running::{Place, Running};
+use sealane_abi::admin::ipsec as status;
 use sealane_config::{DeviceKind, OffloadDevice};
 use sealane_sys::link::{self, Links};
 use sealane_sys::netns::Netns;
@@ -193,18 +194,14 @@ impl Devices {
         ours.map(|e| e.config.name.clone()).collect()
     }
 
-    /// A line for each: its name, its kind, whether it is up, and its counters.
-    pub(crate) fn describe(&self) -> String {
-        let mut text = String::new();
-        for entry in &self.list {
-            let (name, kind) = (&entry.config.name, entry.config.kind.name());
-            text += &format!("{name} {kind} {}", if entry.up { "up" } else { "down" });
-            for (counter, value) in entry.running.counters() {
-                text += &format!(" {counter} {value}");
-            }
-            text.push('\n');
-        }
-        text
+    /// The status of each device.
+    pub(crate) fn status(&self) -> Vec<status::Device> {
+        let status = |entry: &Entry| status::Device {
+            name: entry.config.name.clone(),
+            up: entry.up,
+            kind: entry.running.status(),
+        };
+        self.list.iter().map(status).collect()
     }
 
     /// Ends all of them.

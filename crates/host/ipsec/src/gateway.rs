@@ -43,6 +43,7 @@ use common::{Common, GatewayCounts, Mailbox};
 use coordinator::Coordinator;
 use forwarder::Forwarder;
 use parking_lot::Mutex;
+use sealane_abi::admin::ipsec;
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -132,27 +133,26 @@ impl Gateway {
         &self.names
     }
 
-    /// A line for each interface: its name, its mode, whether it is up, and counters. The gateway's own counters stand
-    /// with the first one.
-    pub(crate) fn describe(&self) -> String {
+    /// The status of the gateway and of its interfaces.
+    pub(crate) fn status(&self) -> ipsec::Gateway {
         let shown = self.shown.lock();
-        let mut text = String::new();
-        for (i, name) in self.names.iter().enumerate() {
-            let state = shown.iter().enumerate().find(|(_, state)| state.name == *name);
-            let (how, up) = state.map_or(("gateway".to_owned(), "down"), |(_, state)| (state.how(), "up"));
-            text += &format!("{name} {how} {up}");
-            if let Some((device, state)) = state {
-                let lost = self.common.posts.iter().map(|post| post.lost(device));
-                let (full, dropped) = lost.fold((0, 0), |sum, lost| (sum.0 + lost.full, sum.1 + lost.dropped));
-                let (queues, threads) = (state.queues, state.threads);
-                text += &format!(" queues {queues} threads {threads} received_full {full} received_dropped {dropped}");
+        let xdp = |(device, state): (usize, &State)| {
+            let lost = self.common.posts.iter().map(|post| post.lost(device));
+            let (full, dropped) = lost.fold((0, 0), |sum, lost| (sum.0 + lost.full, sum.1 + lost.dropped));
+            ipsec::Xdp {
+                mode: state.mode,
+                memory: state.memory,
+                queues: state.queues.into(),
+                threads: state.threads as u64,
+                received_full: full,
+                received_dropped: dropped,
             }
-            if i == 0 {
-                self.common.counts.all().iter().for_each(|(name, count)| text += &format!(" {name} {count}"));
-            }
-            text.push('\n');
-        }
-        text
+        };
+        let interface = |name: &String| ipsec::GatewayInterface {
+            name: name.clone(),
+            xdp: shown.iter().enumerate().find(|(_, state)| state.name == *name).map(xdp),
+        };
+        ipsec::Gateway { counters: self.common.counts.status(), interfaces: self.names.iter().map(interface).collect() }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::data::gates::Gate;
 use crate::data::join::Unfinished;
 use crate::data::worker::{Post, Worker};
 use parking_lot::Mutex;
+use sealane_abi::admin::ipsec;
 use sealane_config::XfrmInterface;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -109,13 +110,14 @@ impl Interfaces {
         data.follow_interfaces()
     }
 
-    /// A line for each: its name, its kind, whether it is up, its interface id.
-    pub(super) fn describe(&self) -> String {
-        let line = |there: &Interface| {
-            let up = if there.is_running() { "up" } else { "down" };
-            format!("{} interface {up} if_id {}\n", there.config.name, there.config.if_id)
+    /// The status of each interface.
+    pub(super) fn status(&self) -> Vec<ipsec::Interface> {
+        let status = |there: &Interface| ipsec::Interface {
+            name: there.config.name.clone(),
+            up: there.is_running(),
+            if_id: there.config.if_id,
         };
-        self.list.iter().map(line).collect()
+        self.list.iter().map(status).collect()
     }
 
     /// Ends all of them.

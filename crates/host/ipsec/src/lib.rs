@@ -22,6 +22,7 @@ mod interface;
 
 pub use control::path::clear;
 use control::space::Space;
+use sealane_abi::admin::ipsec;
 use sealane_config::Ipsec;
 use sealane_crypto::Registry;
 use sealane_sys::netns::Netns;
@@ -78,6 +79,16 @@ impl Spaces {
             space.set_gateway(interfaces).map_err(|e| (format!("{}: the gateway", of(name)), e))?;
         }
         Ok(())
+    }
+
+    /// The status of each namespace.
+    pub fn status(&self) -> Vec<ipsec::Namespace> {
+        let status = |space: &Arc<Space>| {
+            let id = space.netns().id().ok();
+            let name = id.and_then(|id| id.name());
+            ipsec::Namespace { inode: id.map_or(0, |id| id.inode()), name, status: space.status() }
+        };
+        self.by_name.values().map(status).collect()
     }
 
     /// Ends all of them.

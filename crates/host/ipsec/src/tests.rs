@@ -178,7 +178,7 @@ impl Both {
     fn show(&self) {
         for path in &self.paths {
             let xfrm = path.shared().xfrm();
-            println!("{} {:?}", path.shared().describe(), xfrm.stat());
+            println!("{:?} {:?}", path.shared().path_status(), xfrm.stat());
         }
     }
 

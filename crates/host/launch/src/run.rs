@@ -169,6 +169,7 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
         started_s,
         taken_s: wall_ms() / 1000,
         namespaces: server.tcp_ao.as_ref().map(Spaces::describe).unwrap_or_default(),
+        ipsec: Vec::new(),
     };
     let started = admin::Server::start(&folder, Arc::new(source));
     started.inspect_err(|e| complain(format_args!("tcp-ao show will not find us: {}: {e}", folder.display()))).ok()

@@ -3,6 +3,8 @@
 //! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus, ends
 //! with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown ones.
 
+pub mod ipsec;
+
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -49,6 +51,9 @@ pub struct Snapshot {
     pub taken_s: i64,
     /// TCP-AO in the network namespaces in which a key was ever added.
     pub namespaces: Vec<Namespace>,
+    /// IPsec in the network namespaces of the configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ipsec: Vec<ipsec::Namespace>,
 }
 
 /// TCP-AO in one network namespace.

@@ -25,23 +25,20 @@ pub const XFRM_STAT_QUERY: (i32, i32) = (50, 0x5846);
 pub enum Question {
     /// Asks for the text of /proc/net/xfrm_stat.
     Stat,
-    /// Asks for the offload devices: one line each of name, kind, `up` or `down`, and counters by name and number.
-    Devices,
-    /// Asks for what became of packets between daemon and kernel: one line each of a name and a number.
-    Path,
+    /// Asks for the status of the namespace, an [`ipsec::Status`](crate::admin::ipsec::Status) as JSON.
+    Status,
 }
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 3] = [Question::Stat, Question::Devices, Question::Path];
+    pub const ALL: [Question; 2] = [Question::Stat, Question::Status];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
     pub fn kind(self) -> u16 {
         match self {
             Question::Stat => 0xff00,
-            Question::Devices => 0xff01,
-            Question::Path => 0xff02,
+            Question::Status => 0xff01,
         }
     }
 

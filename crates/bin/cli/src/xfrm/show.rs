@@ -6,8 +6,8 @@ use super::words::{Words, unexpected};
 use super::{Session, said};
 use crate::Answer;
 use anyhow::Result;
+use sealane_abi::admin::ipsec::{self, Status};
 use sealane_abi::xfrm::{Attribute, Body, Message, UsersaInfo, XFRM_OFFLOAD_PACKET};
-use sealane_net::ipsec::drop::Counter;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ struct Device {
 struct Drop {
     counter: String,
     packets: u64,
-    reason: &'static str,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -129,16 +129,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
         })
     });
     let states: Vec<State> = states.collect();
-    let devices = session.client.devices()?.into_iter().map(|d| Device {
-        states: states.iter().filter(|s| s.device.as_ref() == Some(&d.name)).count(),
-        name: d.name,
-        kind: d.kind,
-        up: d.up,
-        counters: d.counters.into_iter().collect(),
-    });
-    let devices = devices.collect();
-    let path = session.client.path()?.into_iter().collect();
-    let shown = Shown { devices, states, path, drops: drops(&session.client.stat()?) };
+    let status = session.client.status()?;
+    let shown =
+        Shown { devices: devices(&status, &states), states, path: path(&status), drops: drops(status.counters) };
     if json {
         serde_json::to_writer_pretty(&mut *session.out, &shown)?;
         writeln!(session.out)?;
@@ -148,19 +141,52 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     Ok(Answer::Yes)
 }
 
-/// The counters in the text of /proc/net/xfrm_stat that are not zero.
-fn drops(text: &str) -> Vec<Drop> {
-    let row = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (name, packets) = (words.next()?, words.next()?.parse().ok()?);
-        let counter = Counter::ALL.iter().find(|c| name.strip_prefix("Xfrm") == Some(c.name_suffix()));
-        (packets > 0).then(|| Drop {
-            counter: name.to_owned(),
-            packets,
-            reason: counter.map_or("This version of Sealane does not know this counter.", |c| c.help()),
-        })
+/// The offload devices, xfrm interfaces and interfaces of a gateway, in this order.
+fn devices(status: &Status, states: &[State]) -> Vec<Device> {
+    let device = |name: &str, kind: &str, up, rows: Vec<(&'static str, u64)>| Device {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        up,
+        states: states.iter().filter(|s| s.device.as_deref() == Some(name)).count(),
+        counters: rows.into_iter().map(|(counter, value)| (counter.to_owned(), value)).collect(),
     };
-    text.lines().filter_map(row).collect()
+    let offload = status.devices.iter().map(|d| device(&d.name, d.kind.name(), d.up, d.kind.rows()));
+    let interfaces =
+        status.interfaces.iter().map(|i| device(&i.name, "interface", i.up, vec![("if_id", i.if_id.into())]));
+    let gateway = status.gateway.iter().flat_map(|gateway| {
+        gateway.interfaces.iter().enumerate().map(|(at, interface)| {
+            let mut rows = interface.xdp.as_ref().map_or_else(Vec::new, xdp_rows);
+            // The counters of the whole gateway are shown with its first interface.
+            if at == 0 {
+                rows.extend(gateway.counters.rows());
+            }
+            device(&interface.name, &interface.kind(), interface.xdp.is_some(), rows)
+        })
+    });
+    offload.chain(interfaces).chain(gateway).collect()
+}
+
+fn xdp_rows(xdp: &ipsec::Xdp) -> Vec<(&'static str, u64)> {
+    vec![
+        ("queues", xdp.queues),
+        ("threads", xdp.threads),
+        ("received_full", xdp.received_full),
+        ("received_dropped", xdp.received_dropped),
+    ]
+}
+
+/// The counters of packets between the daemon and the kernel, with those of each worker if there are several.
+fn path(status: &Status) -> BTreeMap<String, u64> {
+    let workers = if status.workers.len() > 1 { &status.workers[..] } else { &[] };
+    let workers = (workers.iter().enumerate())
+        .flat_map(|(i, worker)| worker.rows().map(move |(name, value)| (format!("worker{i}_{name}"), value)));
+    status.path.rows().map(|(name, value)| (name.to_owned(), value)).chain(workers).collect()
+}
+
+/// The counters of /proc/net/xfrm_stat that are not zero.
+fn drops(counters: Vec<ipsec::Counter>) -> Vec<Drop> {
+    let drop = |c: ipsec::Counter| Drop { counter: c.name, packets: c.packets, reason: c.help };
+    counters.into_iter().filter(|c| c.packets > 0).map(drop).collect()
 }
 
 fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
@@ -212,15 +238,84 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ipsec::{
+        Counter, CryptoCore, DeviceKind, Gateway, GatewayCounters, GatewayInterface, Interface, Worker, Xdp, XdpMemory,
+        XdpMode,
+    };
+
+    fn status() -> Status {
+        let counter = |name: &str, packets| Counter { name: name.into(), packets, help: "Why.".into() };
+        let xdp = Xdp {
+            mode: XdpMode::Native,
+            memory: XdpMemory::ZeroCopy,
+            queues: 2,
+            threads: 1,
+            received_full: 3,
+            received_dropped: 0,
+        };
+        let core = CryptoCore { bursts: 7, busy_ns: 5, ..CryptoCore::default() };
+        Status {
+            path: ipsec::Path { sent: 9, tables_waited_for: 1, ..ipsec::Path::default() },
+            workers: vec![Worker { read: 4, full: 2, ..Worker::default() }; 2],
+            counters: vec![counter("XfrmInError", 0), counter("XfrmInNoStates", 5)],
+            devices: vec![ipsec::Device { name: "sealane0".into(), up: true, kind: DeviceKind::Crypto(core) }],
+            interfaces: vec![Interface { name: "ipsec0".into(), up: false, if_id: 42 }],
+            gateway: Some(Gateway {
+                counters: GatewayCounters { to_stack: 6, ..GatewayCounters::default() },
+                interfaces: vec![
+                    GatewayInterface { name: "lan".into(), xdp: Some(xdp) },
+                    GatewayInterface { name: "wan".into(), xdp: None },
+                ],
+            }),
+            ..Status::default()
+        }
+    }
 
     #[test]
-    fn only_what_was_dropped_is_shown() {
-        let found = drops("XfrmInNoStates          \t5\nXfrmInError             \t0\nXfrmInNew \t1\nx\n");
-        let rows: Vec<_> = found.iter().map(|d| (d.counter.as_str(), d.packets, d.reason)).collect();
-        let known = Counter::InNoStates.help();
+    fn only_counters_of_dropped_packets_are_shown() {
+        let rows: Vec<_> = drops(status().counters).into_iter().map(|d| (d.counter, d.packets, d.reason)).collect();
+        assert_eq!(rows, [("XfrmInNoStates".to_owned(), 5, "Why.".to_owned())]);
+    }
+
+    #[test]
+    fn devices_have_their_kind_and_counters() {
+        let devices = devices(&status(), &[]);
+        let heads: Vec<_> = devices.iter().map(|d| (&*d.name, &*d.kind, d.up)).collect();
         assert_eq!(
-            rows,
-            [("XfrmInNoStates", 5, known), ("XfrmInNew", 1, "This version of Sealane does not know this counter.")]
+            heads,
+            [
+                ("sealane0", "crypto", true),
+                ("ipsec0", "interface", false),
+                ("lan", "gateway-native-zero-copy", true),
+                ("wan", "gateway", false)
+            ]
         );
+        assert_eq!((devices[0].counters["bursts"], devices[0].counters["busy_ns"]), (7, 5));
+        assert_eq!(devices[1].counters["if_id"], 42);
+        let lan = &devices[2].counters;
+        assert_eq!((lan["queues"], lan["received_full"], lan["to_stack"]), (2, 3, 6));
+        assert!(devices[3].counters.is_empty());
+    }
+
+    #[test]
+    fn workers_are_shown_if_there_are_several() {
+        let mut status = status();
+        let several = path(&status);
+        assert_eq!((several["sent"], several["tables_waited_for"], several["worker1_full"]), (9, 1, 2));
+        status.workers.truncate(1);
+        assert_eq!(path(&status).len(), status.path.rows().count());
+    }
+
+    #[test]
+    fn json_keeps_its_keys() {
+        let status = status();
+        let (devices, path) = (devices(&status, &[]), path(&status));
+        let shown = Shown { states: Vec::new(), devices, path, drops: drops(status.counters) };
+        let json = serde_json::to_value(&shown).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&json), ["devices", "drops", "path", "states"]);
+        assert_eq!(keys(&json["devices"][0]), ["counters", "kind", "name", "states", "up"]);
+        assert_eq!(keys(&json["drops"][0]), ["counter", "packets", "reason"]);
+        assert_eq!((&json["path"]["not_given_to_stack"], &json["path"]["worker0_read"]), (&0.into(), &4.into()));
     }
 }

@@ -65,6 +65,7 @@ pub(crate) fn example() -> Snapshot {
             path: Some(Path { fast_in: 1, ..Path::default() }),
             sockets: vec![socket(11, SocketState::Listen, None), connection],
         }],
+        ipsec: Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::gateway::Gateway;
 use crate::interface::Interfaces;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
+use sealane_abi::admin::{DropCount, ipsec};
 use sealane_abi::netlink::answer::{ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
 use sealane_abi::sealane::Question;
@@ -19,6 +20,7 @@ use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_crypto::Registry;
 use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_net::ipsec::drop::{Counter, DropReason, Stat, Traffic};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::Presence;
@@ -126,12 +128,8 @@ impl Space {
                 self.devices.lock().update(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
                     Question::Stat => proc_xfrm_stat(&self.data.stat()),
-                    Question::Devices => {
-                        let gateway = self.gateway.lock().as_ref().map(Gateway::describe);
-                        let interfaces = self.interfaces.lock().describe();
-                        self.devices.lock().describe() + &interfaces + &gateway.unwrap_or_default()
-                    }
-                    Question::Path => self.data.shared().describe(),
+                    // Nothing in it can fail to become text.
+                    Question::Status => serde_json::to_string(&self.status()).unwrap_or_default(),
                 });
                 if let Some(answer) = answer {
                     return answer;
@@ -166,6 +164,28 @@ impl Space {
                 }
             }
         }
+    }
+
+    /// The status of IPsec in this namespace.
+    pub(crate) fn status(&self) -> ipsec::Status {
+        let stat = self.data.stat();
+        let (states, [input, output, forward]) = self.engine().sizes();
+        let shared = self.data.shared();
+        ipsec::Status {
+            states: states as u64,
+            policies: ipsec::Policies { input: input.into(), output: output.into(), forward: forward.into() },
+            path: shared.path_status(),
+            workers: shared.worker_status(),
+            devices: self.devices.lock().status(),
+            interfaces: self.interfaces.lock().status(),
+            gateway: self.gateway.lock().as_ref().map(Gateway::status),
+            ..judged(&stat)
+        }
+    }
+
+    /// The network namespace.
+    pub(crate) fn netns(&self) -> &Netns {
+        &self.netns
     }
 
     /// The engine. Policies are changed by [`DataPath::with`] only.
@@ -238,6 +258,23 @@ impl Space {
         self.devices.lock().stop(&self.data);
         self.data.stop();
         self.presence.remove();
+    }
+}
+
+/// The part of the status about drops and traffic.
+fn judged(stat: &Stat) -> ipsec::Status {
+    let counter = |counter: &Counter| ipsec::Counter {
+        name: format!("Xfrm{}", counter.name_suffix()),
+        packets: stat.value(*counter),
+        help: counter.help().to_owned(),
+    };
+    let reason = |reason: &DropReason| DropCount { reason: reason.name().to_owned(), count: stat.drops(*reason) };
+    let Traffic { sealed_packets, sealed_bytes, opened_packets, opened_bytes } = stat.traffic;
+    ipsec::Status {
+        counters: Counter::ALL.iter().map(counter).collect(),
+        drops: DropReason::ALL.iter().map(reason).collect(),
+        traffic: ipsec::Traffic { sealed_packets, sealed_bytes, opened_packets, opened_bytes },
+        ..ipsec::Status::default()
     }
 }
 

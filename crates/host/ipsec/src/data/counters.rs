@@ -1,6 +1,6 @@
 //! Counters of the data path, beside those of the engine.
 
-use std::fmt::Write;
+use sealane_abi::admin::ipsec;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,25 +30,20 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// One line for each, with a name and a number.
-    pub(crate) fn describe(&self) -> String {
-        let all = [
-            ("sent", &self.sent),
-            ("sent_past_stack", &self.fast_out),
-            ("not_sent", &self.refused),
-            ("received_past_stack", &self.fast_in),
-            ("ring_full", &self.ring_drops),
-            ("not_given_to_stack", &self.refused_in),
-            ("clear", &self.clear),
-            ("held", &self.held),
-            ("malformed", &self.malformed),
-            ("tables_waited_for", &self.lock_waits),
-        ];
-        let mut text = String::new();
-        for (name, counter) in all {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "{name} {}", counter.load(Relaxed));
+    /// The counters as the status shows them.
+    pub(crate) fn status(&self) -> ipsec::Path {
+        let value = |counter: &AtomicU64| counter.load(Relaxed);
+        ipsec::Path {
+            sent: value(&self.sent),
+            sent_past_stack: value(&self.fast_out),
+            not_sent: value(&self.refused),
+            received_past_stack: value(&self.fast_in),
+            ring_full: value(&self.ring_drops),
+            not_given_to_stack: value(&self.refused_in),
+            clear: value(&self.clear),
+            held: value(&self.held),
+            malformed: value(&self.malformed),
+            tables_waited_for: value(&self.lock_waits),
         }
-        text
     }
 }

@@ -17,6 +17,7 @@ use crate::data::doorbell::Doorbell;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use sealane_abi::admin::ipsec;
 use sealane_config::MAX_WORKERS;
 use sealane_net::wire::gso::Offload;
 use sealane_sys::poll::Waker;
@@ -93,6 +94,20 @@ pub(crate) struct WorkerCounts {
     pub(crate) taken_over: AtomicU64,
     /// The number of times that a ring was full.
     pub(crate) full: AtomicU64,
+}
+
+impl WorkerCounts {
+    /// The counters as the status shows them.
+    pub(crate) fn status(&self) -> ipsec::Worker {
+        let WorkerCounts { read, handed_over, taken_over, full } = self;
+        let value = |counter: &AtomicU64| counter.load(Relaxed);
+        ipsec::Worker {
+            read: value(read),
+            handed_over: value(handed_over),
+            taken_over: value(taken_over),
+            full: value(full),
+        }
+    }
 }
 
 /// A worker's end of the rings to another one.

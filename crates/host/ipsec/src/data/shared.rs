@@ -7,11 +7,11 @@ use super::gates::Gates;
 use super::lane::WorkerCounts;
 use super::sockets::{Lent, Sockets};
 use parking_lot::{Mutex, MutexGuard};
+use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::poll::Waker;
-use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,19 +148,14 @@ impl Shared {
         self.choose_reader();
     }
 
-    /// The counters of the data path, a line each with a name and a number.
-    pub(crate) fn describe(&self) -> String {
-        let mut text = self.counters.describe();
-        for (i, (_, counts)) in self.workers.iter().enumerate().filter(|_| self.has_several()) {
-            let WorkerCounts { read, handed_over, taken_over, full } = &**counts;
-            for (name, counter) in
-                [("read", read), ("handed_over", handed_over), ("taken_over", taken_over), ("full", full)]
-            {
-                // Writing to a string does not fail.
-                let _ = writeln!(text, "worker{i}_{name} {}", counter.load(Ordering::Relaxed));
-            }
-        }
-        text
+    /// The counters of packets between the daemon and the kernel.
+    pub(crate) fn path_status(&self) -> ipsec::Path {
+        self.counters.status()
+    }
+
+    /// The counters of each of the stack's workers.
+    pub(crate) fn worker_status(&self) -> Vec<ipsec::Worker> {
+        self.workers.iter().map(|(_, counts)| counts.status()).collect()
     }
 
     /// The current time.

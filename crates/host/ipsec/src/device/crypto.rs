@@ -18,6 +18,7 @@ mod signal;
 use super::running::{DEDICATED_SPIN, Place, Running};
 use parking_lot::Mutex;
 use ring::{End, Ring};
+use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_net::ipsec::burst::Key;
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -332,17 +333,17 @@ impl Running for CryptoCore {
         }
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn status(&self) -> DeviceKind {
         let CryptoCounters { bursts, packets, bytes, busy_ns, no_key, full } = &*self.counters;
-        let all = [
-            ("bursts", bursts),
-            ("packets", packets),
-            ("bytes", bytes),
-            ("busy_ns", busy_ns),
-            ("no_key", no_key),
-            ("full", full),
-        ];
-        all.map(|(name, count)| (name, count.load(Relaxed))).into()
+        let value = |counter: &AtomicU64| counter.load(Relaxed);
+        DeviceKind::Crypto(ipsec::CryptoCore {
+            bursts: value(bursts),
+            packets: value(packets),
+            bytes: value(bytes),
+            busy_ns: value(busy_ns),
+            no_key: value(no_key),
+            full: value(full),
+        })
     }
 }
 

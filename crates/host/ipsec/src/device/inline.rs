@@ -4,6 +4,7 @@
 //! has whole packets.
 
 use super::running::{Place, Running};
+use sealane_abi::admin::ipsec::DeviceKind;
 use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
 use sealane_sys::tun::Tun;
 use std::io;
@@ -30,6 +31,10 @@ impl Running for Inline {
 
     fn up(&mut self) -> io::Result<Box<dyn Device>> {
         Ok(Box::new(Half))
+    }
+
+    fn status(&self) -> DeviceKind {
+        DeviceKind::Inline
     }
 }
 

@@ -14,6 +14,7 @@ use super::running::{Place, Running};
 use crate::data::shared::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
+use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_abi::xfrm::{
     Attribute, Body, Message, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
 };
@@ -124,14 +125,14 @@ impl Running for Kernel {
         Ok(Box::new(Half { ifindex: self.ifindex, inner: self.inner.clone() }))
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn status(&self) -> DeviceKind {
         let inner = &self.inner;
         let policies = inner.policies.lock().len() + inner.mirror.len();
-        vec![
-            ("kernel_states", inner.states.lock().len() as u64),
-            ("kernel_policies", policies as u64),
-            ("refused", inner.refused.load(Ordering::Relaxed)),
-        ]
+        DeviceKind::Kernel(ipsec::Kernel {
+            kernel_states: inner.states.lock().len() as u64,
+            kernel_policies: policies as u64,
+            refused: inner.refused.load(Ordering::Relaxed),
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::data::cores::{CoreCounts, DeviceTables};
 use crate::data::shared::Shared;
 use crate::data::tables::Scope;
 use crate::data::worker::{Post, Worker};
+use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
 use sealane_sys::cpu;
@@ -22,7 +23,7 @@ use sealane_sys::random;
 use sealane_sys::tun::Tun;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// The interface, and the thread while it is up.
@@ -127,10 +128,15 @@ impl Running for Packet {
         self.halt();
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn status(&self) -> DeviceKind {
         let CoreCounts { sealed, opened, dropped, asked } = &*self.counts;
-        let all = [("sealed", sealed), ("opened", opened), ("dropped", dropped), ("asked", asked)];
-        all.map(|(name, count)| (name, count.load(Ordering::Relaxed))).into()
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DeviceKind::Packet(ipsec::PacketCore {
+            sealed: value(sealed),
+            opened: value(opened),
+            dropped: value(dropped),
+            asked: value(asked),
+        })
     }
 }
 

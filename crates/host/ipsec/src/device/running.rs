@@ -2,6 +2,7 @@
 
 use super::mirror::Mirror;
 use crate::data::shared::Shared;
+use sealane_abi::admin::ipsec::DeviceKind;
 use sealane_engine_xfrm::device as engine;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -41,8 +42,6 @@ pub(crate) trait Running: Send {
     /// Called when its interface is down and the engine has dropped its half.
     fn down(&mut self) {}
 
-    /// Its counters, each with a name of one word, in the order in which they are shown.
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
+    /// The kind of the device, with its counters.
+    fn status(&self) -> DeviceKind;
 }

@@ -3,6 +3,7 @@
 use super::opening::{Leaving, Part};
 use crate::data::shared::Shared;
 use parking_lot::{Condvar, Mutex};
+use sealane_abi::admin::ipsec;
 use sealane_sys::poll::Waker;
 use sealane_sys::xsk::Lost;
 use std::sync::Arc;
@@ -30,20 +31,20 @@ pub(super) struct GatewayCounts {
 }
 
 impl GatewayCounts {
-    /// All of them, with their names.
-    pub(super) fn all(&self) -> [(&'static str, u64); 8] {
+    /// The counters as the status shows them.
+    pub(super) fn status(&self) -> ipsec::GatewayCounters {
         let GatewayCounts { sealed, opened, sent, to_stack, dropped, full, handed_over, not_handed_over } = self;
-        let all = [
-            ("sealed", sealed),
-            ("opened", opened),
-            ("sent", sent),
-            ("to_stack", to_stack),
-            ("dropped", dropped),
-            ("not_sent_full", full),
-            ("handed_over", handed_over),
-            ("not_handed_over_full", not_handed_over),
-        ];
-        all.map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ipsec::GatewayCounters {
+            sealed: value(sealed),
+            opened: value(opened),
+            sent: value(sent),
+            to_stack: value(to_stack),
+            dropped: value(dropped),
+            not_sent_full: value(full),
+            handed_over: value(handed_over),
+            not_handed_over_full: value(not_handed_over),
+        }
     }
 }
 

@@ -347,8 +347,8 @@ mod tests {
             assert_eq!(fates[..6], [Stack, Stack, Drop, Drop, Tell, Drop]);
             let counts = GatewayCounts::default();
             count(&counts, &counts.sealed, &fates);
-            let counted = |name| counts.all().into_iter().find(|(of, _)| *of == name).map(|(_, count)| count);
-            assert_eq!([counted("sealed"), counted("to_stack"), counted("dropped")], [Some(3), Some(2), Some(4)]);
+            let counted = counts.status();
+            assert_eq!([counted.sealed, counted.to_stack, counted.dropped], [3, 2, 4]);
             assert_eq!(stretches(&fates).collect::<Vec<_>>(), [0..2, 4..5]);
         }
     }

@@ -4,6 +4,7 @@ use super::hops::{Egress, HopTable};
 use super::relay::Relay;
 use super::selection::{Rule, Selection};
 use super::state::State;
+use sealane_abi::admin::ipsec::{XdpMemory, XdpMode};
 use sealane_sys::link::{self, Facts};
 use sealane_sys::poll::Waker;
 use sealane_sys::xdp::{Attached, Mode, Tables};
@@ -133,8 +134,9 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
     let (taken, states) = (Selection::default(), HashSet::new());
     let program = Program { interfaces, tables, copying, taken, states };
     for state in program.states(threads) {
-        let (name, how, queues) = (&state.name, state.how(), state.queues);
-        eprintln!("sealane: xfrm: {name}: {how}, {queues} queues, {threads} threads");
+        let State { name, mode, memory, queues, .. } = &state;
+        let (mode, memory) = (mode.name(), memory.name());
+        eprintln!("sealane: xfrm: {name}: gateway-{mode}-{memory}, {queues} queues, {threads} threads");
     }
     Ok(Some((program, parts)))
 }
@@ -174,8 +176,15 @@ impl Program {
     /// The states of the interfaces, when served by so many threads.
     pub(super) fn states(&self, threads: usize) -> Vec<State> {
         let state = |(present, attached): &(Present, Attached)| {
-            let (native, zero_copy) = (attached.mode == Mode::Native, self.copying == Copying::Zero);
-            State { name: present.name.clone(), native, zero_copy, queues: present.queues, threads }
+            let mode = match attached.mode {
+                Mode::Native => XdpMode::Native,
+                Mode::Generic => XdpMode::Generic,
+            };
+            let memory = match self.copying {
+                Copying::Zero => XdpMemory::ZeroCopy,
+                Copying::Once => XdpMemory::Copied,
+            };
+            State { name: present.name.clone(), mode, memory, queues: present.queues, threads }
         };
         self.interfaces.iter().map(state).collect()
     }
