@@ -1,245 +1,36 @@
-//! A snapshot as metrics, in Prometheus' text format (version 0.0.4).
+//! Renders a snapshot as metrics in Prometheus' text format (version 0.0.4).
 //!
-//! Plain text: no client library keeps its own counters beside those of the engine. Keys of listeners get no series of
-//! their own, or 100,000 of them would be as many series at every scrape; connections have few.
+//! The text is written without a client library, which would keep counters of its own beside those of the engines.
 
+mod family;
 pub mod http;
+mod ipsec;
+mod tcp_ao;
 
-use sealane_abi::admin::{Counters, Namespace, Path, Snapshot, Socket, SocketState};
-use std::fmt::{self, Write};
-
-/// Pairs of a label's name and its value.
-type Labels<'a> = &'a [(&'a str, &'a str)];
-
-/// One metric: all of its samples stand together under one head.
-struct Family<'o> {
-    out: &'o mut String,
-    name: &'static str,
-}
-
-impl<'o> Family<'o> {
-    fn new(out: &'o mut String, name: &'static str, kind: &str, help: &str) -> Self {
-        // Writing to a string does not fail, here and below.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        Family { out, name }
-    }
-
-    fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) {
-        self.out.push_str(self.name);
-        for (i, (name, value)) in labels.iter().enumerate() {
-            let _ = write!(self.out, "{}{name}=\"", if i == 0 { '{' } else { ',' });
-            for c in value.chars() {
-                match c {
-                    '\\' => self.out.push_str("\\\\"),
-                    '"' => self.out.push_str("\\\""),
-                    '\n' => self.out.push_str("\\n"),
-                    c => self.out.push(c),
-                }
-            }
-            self.out.push('"');
-        }
-        let _ = writeln!(self.out, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-}
-
-fn results(c: &Counters) -> [(&'static str, u64); 5] {
-    [
-        ("good", c.good),
-        ("bad", c.bad),
-        ("key_not_found", c.key_not_found),
-        ("required", c.required),
-        ("dropped_icmp", c.dropped_icmps),
-    ]
-}
-
-/// A connection with what names it in labels.
-struct Connection<'s> {
-    netns: &'s str,
-    local: String,
-    remote: String,
-    socket: &'s Socket,
-}
-
-impl Connection<'_> {
-    fn labels<'a>(&'a self, more: Labels<'a>) -> Vec<(&'a str, &'a str)> {
-        let mut labels = vec![("netns", self.netns), ("local", &self.local), ("remote", &self.remote)];
-        labels.extend_from_slice(more);
-        labels
-    }
-}
-
-/// The connections of all namespaces, each name once: of sockets with the same ends (one of them in TIME_WAIT) the first.
-fn connections<'s>(namespaces: &[(String, &'s Namespace)], names: &'s [String]) -> Vec<Connection<'s>> {
-    let mut seen = std::collections::HashSet::new();
-    let mut list = Vec::new();
-    for ((_, namespace), name) in namespaces.iter().zip(names) {
-        let mut sockets: Vec<&Socket> = namespace.sockets.iter().collect();
-        sockets.sort_by_key(|s| s.state == SocketState::TimeWait);
-        for socket in sockets {
-            if let (Some(local), Some(remote)) = (socket.local, socket.remote)
-                && seen.insert((name, local, remote))
-            {
-                list.push(Connection { netns: name, local: local.to_string(), remote: remote.to_string(), socket });
-            }
-        }
-    }
-    list
-}
+use family::Family;
+use sealane_abi::admin::{Role, Snapshot};
 
 /// All metrics of `snapshot`.
 #[must_use]
 pub fn render(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     let out = &mut text;
-    let namespaces: Vec<(String, &Namespace)> =
-        snapshot.namespaces.iter().map(|n| (n.name.clone().unwrap_or_else(|| n.inode.to_string()), n)).collect();
     let role = match snapshot.role {
-        sealane_abi::admin::Role::Run => "run",
-        sealane_abi::admin::Role::Daemon => "daemon",
+        Role::Run => "run",
+        Role::Daemon => "daemon",
     };
-    Family::new(out, "sealane_info", "gauge", "What runs, always 1.")
+    Family::new(out, "sealane_info", "gauge", "The version and the kind of the instance. The value is 1.")
         .sample(&[("version", &snapshot.release), ("role", role), ("program", &snapshot.program)], 1);
-    Family::new(out, "sealane_start_time_seconds", "gauge", "When it was started, in seconds since 1970.")
-        .sample(&[], snapshot.started_s);
-    per_namespace(out, &namespaces);
-    let names: Vec<String> = namespaces.iter().map(|(name, _)| name.clone()).collect();
-    per_connection(out, &connections(&namespaces, &names));
+    Family::new(
+        out,
+        "sealane_start_time_seconds",
+        "gauge",
+        "The time at which the instance was started, in seconds since 1970.",
+    )
+    .sample(&[], snapshot.started_s);
+    tcp_ao::render(out, &snapshot.namespaces);
+    ipsec::render(out, &snapshot.ipsec);
     text
-}
-
-fn per_namespace(out: &mut String, namespaces: &[(String, &Namespace)]) {
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_segments_total",
-        "counter",
-        "Received segments by what became of their TCP-AO check, as the kernel counts them in /proc/net/netstat.",
-    );
-    for (name, namespace) in namespaces {
-        for (result, count) in results(&namespace.counters) {
-            family.sample(&[("netns", name), ("result", result)], count);
-        }
-    }
-    let mut family = Family::new(out, "sealane_tcp_ao_drops_total", "counter", "Segments dropped, by reason.");
-    for (name, namespace) in namespaces {
-        for drop in &namespace.drops {
-            family.sample(&[("netns", name), ("reason", &drop.reason)], drop.count);
-        }
-    }
-    per_path(out, namespaces);
-    let mut family = Family::new(out, "sealane_tcp_ao_sockets", "gauge", "Sockets with TCP-AO keys, by state.");
-    for (name, namespace) in namespaces {
-        for state in SocketState::ALL {
-            let count = namespace.sockets.iter().filter(|s| s.state == state).count();
-            family.sample(&[("netns", name), ("state", state.name())], count);
-        }
-    }
-    let mut family = Family::new(out, "sealane_tcp_ao_keys", "gauge", "TCP-AO keys on sockets, by the socket's state.");
-    for (name, namespace) in namespaces {
-        for state in SocketState::ALL {
-            let keys = namespace.sockets.iter().filter(|s| s.state == state).map(|s| s.keys.len());
-            family.sample(&[("netns", name), ("state", state.name())], keys.sum::<usize>());
-        }
-    }
-}
-
-/// The ways of segments between the kernel and us.
-fn per_path(out: &mut String, namespaces: &[(String, &Namespace)]) {
-    let paths: Vec<(&str, &Path)> =
-        namespaces.iter().filter_map(|(name, n)| Some((name.as_str(), n.path.as_ref()?))).collect();
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_fast_path_segments_total",
-        "counter",
-        "Segments that went past the kernel's queues, by direction.",
-    );
-    for (name, path) in &paths {
-        for (direction, count) in [("in", path.fast_in), ("out", path.fast_out)] {
-            family.sample(&[("netns", name), ("direction", direction)], count);
-        }
-    }
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_path_lost_total",
-        "counter",
-        "Segments lost between the kernel and us: no room in a queue, no room in a ring, refused by the kernel.",
-    );
-    for (name, path) in &paths {
-        for (at, count) in [("queue", path.queue_drops), ("ring", path.ring_drops), ("refused", path.refused)] {
-            family.sample(&[("netns", name), ("at", at)], count);
-        }
-    }
-    let mut family =
-        Family::new(out, "sealane_tcp_ao_fast_path_connections", "gauge", "Connections that take the fast path.");
-    for (name, path) in &paths {
-        family.sample(&[("netns", name)], path.connections);
-    }
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_fast_path_unable",
-        "gauge",
-        "Devices whose connections stay with the kernel's queues, with the reason; always 1.",
-    );
-    for (name, path) in &paths {
-        for device in &path.not_fast {
-            family.sample(&[("netns", name), ("device", &device.device), ("reason", &device.why)], 1);
-        }
-    }
-}
-
-fn per_connection(out: &mut String, connections: &[Connection<'_>]) {
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_connection_segments_total",
-        "counter",
-        "Received segments of a connection by what became of their TCP-AO check.",
-    );
-    for c in connections {
-        for (result, count) in results(&c.socket.counters) {
-            family.sample(&c.labels(&[("result", result)]), count);
-        }
-    }
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_connection_key_segments_total",
-        "counter",
-        "Received segments of a connection by key and by what became of their TCP-AO check.",
-    );
-    for c in connections {
-        for key in &c.socket.keys {
-            let (send_id, recv_id) = (key.send_id.to_string(), key.recv_id.to_string());
-            for (result, count) in [("good", key.good), ("bad", key.bad)] {
-                let labels = [("send_id", &*send_id), ("recv_id", &*recv_id), ("result", result)];
-                family.sample(&c.labels(&labels), count);
-            }
-        }
-    }
-    type Id = fn(&Socket) -> Option<u8>;
-    let ids: [(&str, &str, Id); 2] = [
-        ("sealane_tcp_ao_connection_current_send_id", "SendID of the key that signs what we send.", |s| s.current),
-        ("sealane_tcp_ao_connection_rnext_recv_id", "RecvID of the key that we ask the peer to send with.", |s| {
-            s.rnext
-        }),
-    ];
-    for (name, help, id) in ids {
-        let mut family = Family::new(out, name, "gauge", help);
-        for c in connections {
-            if let Some(id) = id(c.socket) {
-                family.sample(&c.labels(&[]), id);
-            }
-        }
-    }
-    let mut family = Family::new(
-        out,
-        "sealane_tcp_ao_connection_last_drop_timestamp_seconds",
-        "gauge",
-        "When the last segment of a connection was dropped, in seconds since 1970, with the reason.",
-    );
-    for c in connections {
-        if let Some(drop) = &c.socket.last_drop {
-            let seconds = format!("{}.{:03}", drop.at_ms.div_euclid(1000), drop.at_ms.rem_euclid(1000));
-            family.sample(&c.labels(&[("reason", &drop.reason)]), seconds);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 //! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus, ends
 //! with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown ones.
 
+mod drop_count;
 pub mod ipsec;
 
+pub use drop_count::DropCount;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -145,15 +147,6 @@ pub struct Counters {
     pub required: u64,
     /// ICMP errors for protected connections, which were ignored.
     pub dropped_icmps: u64,
-}
-
-/// The number of segments or packets dropped for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DropCount {
-    /// The reason in one word.
-    pub reason: String,
-    /// The number of segments or packets.
-    pub count: u64,
 }
 
 /// The state of a socket.

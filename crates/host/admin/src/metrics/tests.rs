@@ -1,5 +1,6 @@
 use super::*;
 use crate::socket::tests::example;
+use sealane_abi::admin::SocketState;
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -108,6 +109,80 @@ fn metrics_keep_to_the_format_and_say_what_the_snapshot_says() {
     assert_eq!(value(&samples, "sealane_tcp_ao_connection_key_segments_total", &key), 2.0);
     let dropped = "sealane_tcp_ao_connection_last_drop_timestamp_seconds";
     assert_eq!(value(&samples, dropped, &[("reason", "mac")]), 1_769_903_999.123);
+}
+
+#[test]
+fn ipsec_has_a_sample_for_each_of_its_numbers() {
+    let samples = parse(&render(&example()));
+    let netns = ("netns", "4026531841");
+    let is = |name: &str, labels: &[(&str, &str)], count: f64| {
+        let labels: Vec<_> = [netns].into_iter().chain(labels.iter().copied()).collect();
+        assert_eq!(value(&samples, &format!("sealane_ipsec_{name}"), &labels), count, "{name} {labels:?}");
+    };
+    is("states", &[], 1.0);
+    for (direction, count) in [("in", 2.0), ("out", 3.0), ("fwd", 4.0)] {
+        is("policies", &[("direction", direction)], count);
+    }
+    is("packets_total", &[("direction", "out")], 5.0);
+    is("bytes_total", &[("direction", "out")], 6.0);
+    is("packets_total", &[("direction", "in")], 7.0);
+    is("bytes_total", &[("direction", "in")], 8.0);
+    is("xfrm_stat_total", &[("counter", "XfrmInError")], 0.0);
+    is("xfrm_stat_total", &[("counter", "XfrmInNoStates")], 9.0);
+    is("drops_total", &[("reason", "no-state")], 9.0);
+    is("drops_total", &[("reason", "icv")], 0.0);
+    is("sent_packets_total", &[], 10.0);
+    is("fast_path_packets_total", &[("direction", "out")], 11.0);
+    is("fast_path_packets_total", &[("direction", "in")], 13.0);
+    is("path_lost_total", &[("at", "wire")], 12.0);
+    is("path_lost_total", &[("at", "ring")], 14.0);
+    is("path_lost_total", &[("at", "stack")], 15.0);
+    is("clear_packets_total", &[], 16.0);
+    is("held_packets_total", &[], 17.0);
+    is("malformed_frames_total", &[], 18.0);
+    is("lock_waits_total", &[], 19.0);
+    is("workers", &[], 2.0);
+    for (worker, counts) in [("0", [20.0, 21.0, 22.0, 23.0]), ("1", [24.0, 25.0, 26.0, 27.0])] {
+        let worker = ("worker", worker);
+        for (result, count) in ["read", "handed_over", "taken_over"].into_iter().zip(counts) {
+            is("worker_frames_total", &[worker, ("result", result)], count);
+        }
+        is("worker_waits_total", &[worker], counts[3]);
+    }
+    for (device, kind, up) in
+        [("inline0", "inline", 1.0), ("crypto0", "crypto", 1.0), ("packet0", "packet", 0.0), ("eth0", "kernel", 1.0)]
+    {
+        is("device_up", &[("device", device), ("kind", kind)], up);
+    }
+    let crypto = ("device", "crypto0");
+    is("device_bursts_total", &[crypto], 30.0);
+    is("device_packets_total", &[crypto, ("result", "processed")], 31.0);
+    is("device_bytes_total", &[crypto], 32.0);
+    is("device_busy_seconds_total", &[crypto], 33.000_000_001);
+    is("device_packets_total", &[crypto, ("result", "no_key")], 34.0);
+    is("device_waits_total", &[crypto], 35.0);
+    for (result, count) in [("sealed", 36.0), ("opened", 37.0), ("dropped", 38.0), ("asked", 39.0)] {
+        is("device_packets_total", &[("device", "packet0"), ("result", result)], count);
+    }
+    is("device_objects", &[("device", "eth0"), ("object", "states")], 40.0);
+    is("device_objects", &[("device", "eth0"), ("object", "policies")], 41.0);
+    is("device_refused_total", &[("device", "eth0")], 42.0);
+    is("interface_up", &[("interface", "ipsec0"), ("if_id", "43")], 1.0);
+    for (result, count) in example().ipsec[0].status.gateway.as_ref().unwrap().counters.rows() {
+        is("gateway_packets_total", &[("result", result)], count as f64);
+    }
+    is("gateway_interface_up", &[("interface", "lan"), ("xdp", "native"), ("memory", "copied")], 1.0);
+    is("gateway_interface_up", &[("interface", "wan"), ("xdp", "none")], 0.0);
+    is("gateway_queues", &[("interface", "lan")], 60.0);
+    is("gateway_threads", &[("interface", "lan")], 61.0);
+    is("gateway_lost_total", &[("interface", "lan"), ("at", "ring")], 62.0);
+    is("gateway_lost_total", &[("interface", "lan"), ("at", "kernel")], 63.0);
+}
+
+#[test]
+fn without_ipsec_there_is_no_metric_of_it() {
+    let snapshot = Snapshot { ipsec: Vec::new(), ..example() };
+    assert!(!render(&snapshot).contains("ipsec"));
 }
 
 #[test]

@@ -1,4 +1,7 @@
 use super::*;
+use sealane_abi::admin::ipsec::{
+    self, CryptoCore, DeviceKind, GatewayCounters, GatewayInterface, PacketCore, Xdp, XdpMemory, XdpMode,
+};
 use sealane_abi::admin::{
     Counters, Drop as Dropped, DropCount, Key, Namespace, Path, Role, Socket, SocketState, VERSION,
 };
@@ -65,8 +68,84 @@ pub(crate) fn example() -> Snapshot {
             path: Some(Path { fast_in: 1, ..Path::default() }),
             sockets: vec![socket(11, SocketState::Listen, None), connection],
         }],
-        ipsec: Vec::new(),
+        ipsec: vec![ipsec()],
     }
+}
+
+/// IPsec with a device of each kind, an xfrm interface and a gateway.
+fn ipsec() -> ipsec::Namespace {
+    let device = |name: &str, up, kind| ipsec::Device { name: name.into(), up, kind };
+    let xdp = Xdp {
+        mode: XdpMode::Native,
+        memory: XdpMemory::Copied,
+        queues: 60,
+        threads: 61,
+        received_full: 62,
+        received_dropped: 63,
+    };
+    let counter = |name: &str, packets| ipsec::Counter { name: name.into(), packets, help: "Why.".into() };
+    let status = ipsec::Status {
+        states: 1,
+        policies: ipsec::Policies { input: 2, output: 3, forward: 4 },
+        traffic: ipsec::Traffic { sealed_packets: 5, sealed_bytes: 6, opened_packets: 7, opened_bytes: 8 },
+        counters: vec![counter("XfrmInError", 0), counter("XfrmInNoStates", 9)],
+        drops: vec![DropCount { reason: "no-state".into(), count: 9 }, DropCount { reason: "icv".into(), count: 0 }],
+        path: ipsec::Path {
+            sent: 10,
+            sent_past_stack: 11,
+            not_sent: 12,
+            received_past_stack: 13,
+            ring_full: 14,
+            not_given_to_stack: 15,
+            clear: 16,
+            held: 17,
+            malformed: 18,
+            tables_waited_for: 19,
+        },
+        workers: vec![
+            ipsec::Worker { read: 20, handed_over: 21, taken_over: 22, full: 23 },
+            ipsec::Worker { read: 24, handed_over: 25, taken_over: 26, full: 27 },
+        ],
+        devices: vec![
+            device("inline0", true, DeviceKind::Inline),
+            device(
+                "crypto0",
+                true,
+                DeviceKind::Crypto(CryptoCore {
+                    bursts: 30,
+                    packets: 31,
+                    bytes: 32,
+                    busy_ns: 33_000_000_001,
+                    no_key: 34,
+                    full: 35,
+                }),
+            ),
+            device("packet0", false, DeviceKind::Packet(PacketCore { sealed: 36, opened: 37, dropped: 38, asked: 39 })),
+            device(
+                "eth0",
+                true,
+                DeviceKind::Kernel(ipsec::Kernel { kernel_states: 40, kernel_policies: 41, refused: 42 }),
+            ),
+        ],
+        interfaces: vec![ipsec::Interface { name: "ipsec0".into(), up: true, if_id: 43 }],
+        gateway: Some(ipsec::Gateway {
+            counters: GatewayCounters {
+                sealed: 50,
+                opened: 51,
+                sent: 52,
+                to_stack: 53,
+                dropped: 54,
+                not_sent_full: 55,
+                handed_over: 56,
+                not_handed_over_full: 57,
+            },
+            interfaces: vec![
+                GatewayInterface { name: "lan".into(), xdp: Some(xdp) },
+                GatewayInterface { name: "wan".into(), xdp: None },
+            ],
+        }),
+    };
+    ipsec::Namespace { inode: 4_026_531_841, name: None, status }
 }
 
 fn folder(name: &str) -> PathBuf {

@@ -283,3 +283,26 @@ fn refuse(datagram: &[u8], from: Sender) -> Replies {
     let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
     Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_has_every_counter_and_every_reason() {
+        let mut stat = Stat::default();
+        for (i, reason) in DropReason::ALL.iter().enumerate() {
+            stat.count(*reason, i as u64 + 1);
+        }
+        stat.traffic = Traffic { sealed_packets: 1, sealed_bytes: 2, opened_packets: 3, opened_bytes: 4 };
+        let status = judged(&stat);
+        let drops: Vec<(&str, u64)> = status.drops.iter().map(|d| (&*d.reason, d.count)).collect();
+        let wanted: Vec<(&str, u64)> = DropReason::ALL.iter().map(|r| r.name()).zip(1..).collect();
+        assert_eq!(drops, wanted);
+        let text: String = status.counters.iter().map(|c| format!("{:<24}\t{}\n", c.name, c.packets)).collect();
+        assert_eq!(text, proc_xfrm_stat(&stat));
+        let bytes = (status.traffic.sealed_bytes, status.traffic.opened_bytes);
+        assert_eq!(bytes, (2, 4));
+        assert_eq!(serde_json::from_str::<ipsec::Status>(&serde_json::to_string(&status).unwrap()).unwrap(), status);
+    }
+}

@@ -1,7 +1,7 @@
 //! The status of IPsec. It is a part of [`Snapshot`](super::Snapshot), and the answer to a question on the netlink port of the
 //! daemon, as JSON in both cases.
 
-use super::DropCount;
+use super::drop_count::DropCount;
 use serde::{Deserialize, Serialize};
 
 /// A structure of counters, which are also available as rows.
