@@ -4,23 +4,16 @@
 //! is no, and 2 for an error; `run` and `audit` exit with the status of the program they run.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod args;
 mod cmd;
 mod render;
 mod xfrm;
 
+use answer::Answer;
 use args::{Cli, Command, Crypto, TcpAo};
 use clap::Parser;
 use std::process::ExitCode;
-
-/// The outcome of a command that ran without an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Yes,
-    No,
-    /// The exit status of a program, or of `ip` in the same case.
-    Status(u8),
-}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();

@@ -5,17 +5,17 @@ mod names;
 mod parse;
 mod policy;
 mod print;
+mod session;
 mod show;
 mod state;
 mod words;
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Xfrm;
 use anyhow::{Context as _, Result};
 use print::Printer;
-use sealane_abi::netlink::{NLM_F_ACK, NLM_F_DUMP};
-use sealane_abi::xfrm::Message;
-use sealane_admin::xfrm::{self as client, Client, Refusal};
+use sealane_admin::xfrm::{self as client, Client};
+use session::Session;
 use std::io::Write;
 use words::Words;
 
@@ -42,83 +42,6 @@ impl Object {
         found
             .map(|(_, object)| *object)
             .with_context(|| format!("unknown object '{word}', expected one of {}", names()))
-    }
-}
-
-/// The execution of a command.
-struct Session<'a> {
-    client: Client,
-    printer: Printer,
-    out: &'a mut dyn Write,
-    /// The address family selected by `-4` or `-6`.
-    family: Option<u16>,
-}
-
-/// A refusal of the daemon, in the words of `ip`.
-struct Refused(Refusal);
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.0.text {
-            Some(text) => write!(f, "Error: {}{}", text, if text.ends_with('.') { "" } else { "." }),
-            None => {
-                let text = std::io::Error::from_raw_os_error(self.0.errno).to_string();
-                write!(f, "RTNETLINK answers: {}", text.split(" (os error").next().unwrap_or_default())
-            }
-        }?;
-        if self.0.dump { f.write_str("\nDump terminated") } else { Ok(()) }
-    }
-}
-
-impl Session<'_> {
-    /// Sends a request that is acknowledged, and prints the messages of the answer.
-    fn act(&mut self, request: &Message, flags: u16) -> Result<Result<(), Refusal>> {
-        let mut answers = Vec::new();
-        let done = self.client.ask(request, flags | NLM_F_ACK, |m| answers.push(self.printer.message(m, "")))?;
-        for text in answers {
-            self.out.write_all(text.as_bytes())?;
-        }
-        Ok(done)
-    }
-
-    /// The same, and reports a refusal.
-    fn done(&mut self, request: &Message, flags: u16) -> Result<Answer> {
-        Ok(said(self.act(request, flags)?))
-    }
-
-    /// Sends a request that is answered by one message.
-    fn one(&mut self, request: &Message) -> Result<Result<Message, Refusal>> {
-        let mut answer = None;
-        let done = self.client.ask(request, 0, |m| answer = Message::decode(m).ok())?;
-        Ok(match done {
-            Ok(()) => Ok(answer.context("the daemon's answer is not a message of XFRM")?),
-            Err(refusal) => Err(refusal),
-        })
-    }
-
-    /// The messages of a dump.
-    fn all(&mut self, request: &Message) -> Result<Result<Vec<Message>, Refusal>> {
-        let mut list = Vec::new();
-        let done = self.client.ask(request, NLM_F_DUMP, |m| list.extend(Message::decode(m).ok()))?;
-        // A dump that is refused at once and one that ends early are the same failure.
-        Ok(done.map(|()| list).map_err(|refusal| Refusal { dump: true, ..refusal }))
-    }
-
-    /// Prints a message.
-    fn print(&mut self, message: &Message) -> Result<()> {
-        Ok(self.out.write_all(self.printer.decoded(message, "").as_bytes())?)
-    }
-}
-
-/// Reports a refusal on standard error, with the exit status of `ip`.
-fn said(done: Result<(), Refusal>) -> Answer {
-    match done {
-        Ok(()) => Answer::Yes,
-        Err(refusal) => {
-            let status = if refusal.dump { 1 } else { 2 };
-            eprintln!("{}", Refused(refusal));
-            Answer::Status(status)
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `sealane audit`: reports the algorithms of AF_ALG that a program uses, and whether Linux 7.3 still admits them.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Audit;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
@@ -14,7 +14,7 @@ use std::io::Write;
 const KINDS: [Kind; 4] = [Kind::Hash, Kind::Skcipher, Kind::Aead, Kind::Rng];
 
 #[derive(Serialize)]
-struct Report {
+struct AuditReport {
     program: Vec<String>,
     profile: String,
     exit_status: i32,
@@ -78,7 +78,7 @@ pub(crate) fn audit(args: &Audit) -> Result<Answer> {
         .context("cannot create the counters that the program shares with 'sealane audit'")?;
     // The program did not start, which has been reported on standard error, so there is nothing to report on.
     let Some(usage) = usage else { return Ok(super::run::status(exit_status)) };
-    let report = Report {
+    let report = AuditReport {
         program: args.launch.program.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
         profile: args.launch.profile.to_string(),
         exit_status,
@@ -92,7 +92,7 @@ pub(crate) fn audit(args: &Audit) -> Result<Answer> {
     Ok(super::run::status(exit_status))
 }
 
-fn print(report: &Report, out: &mut impl Write) -> Result<()> {
+fn print(report: &AuditReport, out: &mut impl Write) -> Result<()> {
     if report.algorithms.is_empty() {
         writeln!(out, "{}: no use of AF_ALG", report.program.join(" "))?;
         return Ok(());
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_report_shows_what_linux_admits() {
         let usage = |kind: &str, name: &str| Usage { kind: kind.into(), name: name.into(), ..Usage::default() };
-        let report = Report {
+        let report = AuditReport {
             program: vec!["iwd".into()],
             profile: "open".into(),
             exit_status: 0,

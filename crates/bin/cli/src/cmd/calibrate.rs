@@ -1,6 +1,6 @@
 //! `sealane crypto calibrate`.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Calibrate;
 use anyhow::{Context, Result, bail};
 use sealane_crypto::choice::Table;

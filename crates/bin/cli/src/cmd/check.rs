@@ -1,6 +1,6 @@
 //! `sealane check`: explains a configuration, or lists its errors.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Check;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Serialize)]
-struct Report {
+struct CheckReport {
     file: String,
     ok: bool,
     mistakes: Vec<JsonMistake>,
@@ -79,9 +79,9 @@ pub(crate) fn check(args: &Check, out: &mut impl Write) -> Result<Answer> {
     Ok(if report.ok { Answer::Yes } else { Answer::No })
 }
 
-fn refused(file: String, list: &[Mistake], now_s: i64) -> Report {
+fn refused(file: String, list: &[Mistake], now_s: i64) -> CheckReport {
     let json = |m: &Mistake| JsonMistake { line: m.line, column: m.column, what: m.what.clone() };
-    Report {
+    CheckReport {
         file,
         ok: false,
         mistakes: list.iter().map(json).collect(),
@@ -92,13 +92,13 @@ fn refused(file: String, list: &[Mistake], now_s: i64) -> Report {
     }
 }
 
-fn report(file: String, config: &Config, now_s: i64) -> Report {
+fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
     let peer = |p: &sealane_config::Peer| PeerRow {
         name: p.name.clone(),
         prefixes: p.prefixes.iter().map(ToString::to_string).collect(),
         chain: p.chain.name.clone(),
     };
-    Report {
+    CheckReport {
         file,
         ok: true,
         mistakes: Vec::new(),
@@ -131,7 +131,7 @@ fn chain_row(chain: &KeyChain, now_s: i64) -> ChainRow {
     }
 }
 
-fn print(report: &Report, out: &mut impl Write) -> Result<()> {
+fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
     for mistake in &report.mistakes {
         writeln!(out, "{}:{}:{}: {}", report.file, mistake.line, mistake.column, mistake.what)?;
     }

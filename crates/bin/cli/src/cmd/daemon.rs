@@ -1,6 +1,6 @@
 //! `sealane daemon` and `sealane tcp-ao clear`: start the daemon, and remove the rules it leaves behind.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::{Clear, Daemon};
 use anyhow::Result;
 use sealane_daemon as host;

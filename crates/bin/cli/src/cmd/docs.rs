@@ -1,6 +1,6 @@
 //! `sealane man` and `sealane completions`: generated from the definitions in `args`.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::{Cli, Completions, Man};
 use anyhow::{Context, Result};
 use clap::CommandFactory;

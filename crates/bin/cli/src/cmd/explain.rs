@@ -1,6 +1,6 @@
 //! `sealane crypto explain`: shows the driver that serves an algorithm, and the measurements behind that choice.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Explain;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};

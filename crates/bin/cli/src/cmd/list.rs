@@ -1,6 +1,6 @@
 //! `sealane crypto list`: lists the drivers.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::CryptoList;
 use crate::render;
 use anyhow::Result;

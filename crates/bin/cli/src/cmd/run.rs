@@ -1,6 +1,6 @@
 //! `sealane run`: runs a program under the launcher.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::{Intercept, Launch, Run, TcpAoPath};
 use anyhow::{Context, Result};
 use sealane_abi::admin::DataPath;

@@ -1,6 +1,6 @@
 //! `sealane tcp-ao show`: shows the state of running instances.
 
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,7 @@
 //! `sealane tcp-ao sign`: adds TCP-AO options to the segments of a capture.
 
 use super::capture::{self, Watch};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Sign;
 use anyhow::{Context, Result, bail};
 use sealane_capture::{Frame, LinkType, Reader, Writer};

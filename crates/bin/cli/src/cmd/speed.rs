@@ -1,7 +1,7 @@
 //! `sealane speed`: measures an algorithm with its drivers and rivals side by side.
 
 use super::explain::find;
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Speed;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result, bail};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const ROUNDS: u32 = 9;
 
 #[derive(Serialize)]
-struct Row {
+struct SpeedRow {
     driver: String,
     /// The argument that selected it: the name given with -c, or a word of --against.
     asked: String,
@@ -84,8 +84,8 @@ pub(crate) fn speed(args: &Speed, out: &mut impl Write) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn row(alg: &Alg, asked: &str, shape: Shape, m: &Measured, first: &Measured) -> Row {
-    Row {
+fn row(alg: &Alg, asked: &str, shape: Shape, m: &Measured, first: &Measured) -> SpeedRow {
+    SpeedRow {
         driver: alg.row_for(shape.way, shape.bytes, shape.burst).driver.clone(),
         asked: asked.to_owned(),
         algorithm: alg.info().name.clone(),
@@ -101,7 +101,7 @@ fn row(alg: &Alg, asked: &str, shape: Shape, m: &Measured, first: &Measured) -> 
     }
 }
 
-fn print(rows: &[Row], out: &mut impl Write) -> Result<()> {
+fn print(rows: &[SpeedRow], out: &mut impl Write) -> Result<()> {
     let mut table = Table::new(&[
         ("bytes", Align::Right),
         ("burst", Align::Right),

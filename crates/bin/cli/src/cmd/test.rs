@@ -1,7 +1,7 @@
 //! `sealane crypto test`: runs the self-tests of the drivers.
 
 use super::list::{matching, state_name};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::CryptoTest;
 use crate::render::{self, Align, Table};
 use anyhow::Result;

@@ -1,7 +1,7 @@
 //! `sealane tcp-ao verify`: verifies every segment of a capture.
 
 use super::capture::{self, KeyLabel, Watch};
-use crate::Answer;
+use crate::answer::Answer;
 use crate::args::Verify;
 use anyhow::Result;
 use sealane_capture::{Frame, NotIp, Reader};

@@ -1,8 +1,8 @@
 //! `sealane xfrm monitor`: prints the events of the daemon.
 
-use super::Session;
+use super::session::Session;
 use super::words::Words;
-use crate::Answer;
+use crate::answer::Answer;
 use anyhow::{Result, bail};
 use sealane_abi::xfrm::{
     XFRMNLGRP_ACQUIRE, XFRMNLGRP_AEVENTS, XFRMNLGRP_EXPIRE, XFRMNLGRP_MAPPING, XFRMNLGRP_MIGRATE, XFRMNLGRP_POLICY,

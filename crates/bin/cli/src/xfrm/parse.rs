@@ -1,7 +1,7 @@
 //! Parsers of the arguments that states and policies have in common: identities, selectors, limits, marks, templates.
 
-use super::Session;
 use super::names::{self, LEVELS, MODES, PROTOS, SHARES, UPPER};
+use super::session::Session;
 use super::words::{Words, number};
 use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::xfrm::{AF_INET, AF_INET6, Address, Id, LifetimeCfg, Mark, Selector, UserTmpl};
@@ -14,13 +14,13 @@ pub(super) fn family_of(ip: IpAddr) -> u16 {
 
 /// The identity of a state: source, destination, protocol and SPI.
 #[derive(Default)]
-pub(super) struct Name {
+pub(super) struct Identity {
     pub(super) id: Id,
     pub(super) saddr: Address,
     pub(super) family: u16,
 }
 
-impl Name {
+impl Identity {
     fn address(&mut self, ip: IpAddr) -> Result<Address> {
         ensure!([0, family_of(ip)].contains(&self.family), "'{ip}': 'src' and 'dst' must be of the same family");
         self.family = family_of(ip);
@@ -118,7 +118,7 @@ pub(super) fn masked(what: &str, words: &mut Words) -> Result<Mark> {
 pub(super) fn template(words: &mut Words, default_family: u16) -> Result<UserTmpl> {
     let all = u32::MAX;
     let mut tmpl = UserTmpl { aalgos: all, ealgos: all, calgos: all, ..UserTmpl::default() };
-    let mut name = Name::default();
+    let mut name = Identity::default();
     while let Some(word) = words.peek().map(str::to_owned) {
         if !["src", "dst", "proto", "spi", "mode", "reqid", "level", "share"].contains(&word.as_str()) {
             break;
@@ -145,19 +145,6 @@ pub(super) fn flag<T: Copy + TryFrom<u64>>(words: &mut Words, table: &[(&str, T)
     named
         .or_else(|| number(&word).and_then(|n| T::try_from(n).ok()))
         .with_context(|| format!("unknown flag '{word}', expected one of {}", known()))
-}
-
-impl Session<'_> {
-    /// The index of the interface `name`.
-    pub(super) fn interface(&self, name: &str) -> Result<u32> {
-        let found = self.printer.names.iter().find(|(_, n)| *n == name).map(|(index, _)| *index);
-        found.with_context(|| format!("there is no interface '{name}' in this network namespace"))
-    }
-
-    /// The family of objects whose arguments do not imply one.
-    pub(super) fn default_family(&self) -> u16 {
-        self.family.unwrap_or(AF_INET)
-    }
 }
 
 /// Whether `address` is in `prefix`. Without a prefix every address is.

@@ -2,9 +2,9 @@
 
 use super::names::{ACTIONS, DEFAULTS, DIRS, POLICY_FLAGS, PTYPES};
 use super::parse::{flag, limit, masked, selector, template, within};
+use super::session::{Session, report};
 use super::words::{Words, unexpected};
-use super::{Session, said};
-use crate::Answer;
+use crate::answer::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
 use sealane_abi::xfrm::{
@@ -27,7 +27,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
             words.end()?;
             let mut request = Message::new(Body::FlushPolicy);
             request.attrs.extend(ptype.map(of_type));
-            session.done(&request, 0)
+            session.execute(&request, 0)
         }
         "count" => {
             words.end()?;
@@ -47,9 +47,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
 }
 
 fn question(session: &mut Session<'_>, request: &Message) -> Result<Answer> {
-    match session.one(request)? {
+    match session.get(request)? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
-        Err(refusal) => Ok(said(Err(refusal))),
+        Err(refusal) => Ok(report(Err(refusal))),
     }
 }
 
@@ -93,7 +93,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
     }
     let body = if update { Body::UpdPolicy(info) } else { Body::NewPolicy(info) };
     let flags = if update { 0x100 } else { NLM_F_CREATE | NLM_F_EXCL };
-    session.done(&Message { body, attrs }, flags)
+    session.execute(&Message { body, attrs }, flags)
 }
 
 fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<Answer> {
@@ -114,7 +114,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
         id.sel.family = session.default_family();
     }
     if delete {
-        session.done(&Message { body: Body::DelPolicy(id), attrs }, 0)
+        session.execute(&Message { body: Body::DelPolicy(id), attrs }, 0)
     } else {
         question(session, &Message { body: Body::GetPolicy(id), attrs })
     }
@@ -122,7 +122,7 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
 
 /// The conditions by which 'list' and 'deleteall' select policies.
 #[derive(Default)]
-struct Filter {
+struct PolicyFilter {
     sel: Selector,
     src: Option<(IpAddr, u8)>,
     dst: Option<(IpAddr, u8)>,
@@ -135,7 +135,7 @@ struct Filter {
     family: Option<u16>,
 }
 
-impl Filter {
+impl PolicyFilter {
     fn matches(&self, info: &UserpolicyInfo, attrs: &[Attribute]) -> bool {
         let type_ = attrs.iter().find_map(|a| match a {
             Attribute::PolicyType(t) => Some(t.type_),
@@ -161,7 +161,7 @@ impl Filter {
 }
 
 fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<Answer> {
-    let mut filter = Filter { family: session.family, ..Filter::default() };
+    let mut filter = PolicyFilter { family: session.family, ..PolicyFilter::default() };
     while let Some(word) = words.next() {
         match word.as_str() {
             // The daemon has no socket policies.
@@ -177,9 +177,9 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             _ => ensure!(selector(&mut filter.sel, &word, words, session)?, unexpected(&word)),
         }
     }
-    let policies = match session.all(&Message::new(Body::DumpPolicy))? {
+    let policies = match session.dump(&Message::new(Body::DumpPolicy))? {
         Ok(policies) => policies,
-        Err(refusal) => return Ok(said(Err(refusal))),
+        Err(refusal) => return Ok(report(Err(refusal))),
     };
     for message in &policies {
         let Body::NewPolicy(info) = &message.body else { continue };
@@ -194,8 +194,8 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
         let mut request = Message::new(Body::DelPolicy(id));
         let kept = |a: &&Attribute| matches!(a, Attribute::Mark(_) | Attribute::IfId(_) | Attribute::PolicyType(_));
         request.attrs.extend(message.attrs.iter().filter(kept).cloned());
-        if let Err(refusal) = session.act(&request, 0)? {
-            return Ok(said(Err(refusal)));
+        if let Err(refusal) = session.request(&request, 0)? {
+            return Ok(report(Err(refusal)));
         }
     }
     Ok(Answer::Yes)
@@ -215,7 +215,7 @@ fn thresholds(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
             _ => bail!("unexpected argument '{word}', expected hthresh4 or hthresh6"),
         });
     }
-    session.done(&request, 0)
+    session.execute(&request, 0)
 }
 
 fn defaults(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
@@ -229,5 +229,5 @@ fn defaults(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
         };
         *field = words.named(&word, DEFAULTS)?;
     }
-    session.done(&Message::new(Body::SetDefault(defaults)), 0)
+    session.execute(&Message::new(Body::SetDefault(defaults)), 0)
 }

@@ -2,9 +2,9 @@
 
 use super::names::{self, MODES};
 use super::parse::proto_name;
+use super::session::{Session, report};
 use super::words::{Words, unexpected};
-use super::{Session, said};
-use crate::Answer;
+use crate::answer::Answer;
 use anyhow::Result;
 use sealane_abi::admin::ipsec::{self, Status};
 use sealane_abi::xfrm::{Attribute, Body, Message, UsersaInfo, XFRM_OFFLOAD_PACKET};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A state.
 #[derive(Serialize)]
-struct State {
+struct StateRow {
     src: String,
     dst: String,
     proto: String,
@@ -38,7 +38,7 @@ struct State {
 
 /// An offload device, an xfrm interface, or an interface of a gateway.
 #[derive(Serialize)]
-struct Device {
+struct DeviceRow {
     name: String,
     /// `inline`, `crypto`, `packet` or `kernel`; `interface`; `gateway-` with `native` or `generic` XDP, `zero-copy` or
     /// `copied`, and `gateway` for one that is not served.
@@ -52,7 +52,7 @@ struct Device {
 
 /// Packets dropped for one reason.
 #[derive(Serialize)]
-struct Drop {
+struct DropRow {
     counter: String,
     packets: u64,
     reason: String,
@@ -60,11 +60,11 @@ struct Drop {
 
 #[derive(Serialize)]
 struct Shown {
-    states: Vec<State>,
-    devices: Vec<Device>,
+    states: Vec<StateRow>,
+    devices: Vec<DeviceRow>,
     /// The counters of packets between the daemon and the kernel, by name.
     path: BTreeMap<String, u64>,
-    drops: Vec<Drop>,
+    drops: Vec<DropRow>,
 }
 
 /// The identity of a state.
@@ -82,9 +82,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     }
     let request = Message::new(Body::DumpSa);
     let start = Instant::now();
-    let before = match session.all(&request)? {
+    let before = match session.dump(&request)? {
         Ok(list) => list,
-        Err(refusal) => return Ok(said(Err(refusal))),
+        Err(refusal) => return Ok(report(Err(refusal))),
     };
     let used: HashMap<_, _> = (before.iter())
         .filter_map(|m| if let Body::NewSa(info) = &m.body { Some((name(info), info.curlft)) } else { None })
@@ -92,9 +92,9 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
     if interval > 0 && !used.is_empty() {
         std::thread::sleep(Duration::from_secs(interval.into()));
     }
-    let after = match session.all(&request)? {
+    let after = match session.dump(&request)? {
         Ok(list) => list,
-        Err(refusal) => return Ok(said(Err(refusal))),
+        Err(refusal) => return Ok(report(Err(refusal))),
     };
     let seconds = start.elapsed().as_secs_f64();
     let states = after.iter().filter_map(|message| {
@@ -106,7 +106,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
         };
         let ip = |a: &sealane_abi::xfrm::Address| a.ip(info.family).map_or_else(String::new, |ip| ip.to_string());
         let offload = message.attrs.iter().find_map(|a| if let Attribute::OffloadDev(o) = a { Some(*o) } else { None });
-        Some(State {
+        Some(StateRow {
             src: ip(&info.saddr),
             dst: ip(&info.id.daddr),
             proto: proto_name(info.id.proto),
@@ -128,7 +128,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
             not_authentic: info.stats.integrity_failed,
         })
     });
-    let states: Vec<State> = states.collect();
+    let states: Vec<StateRow> = states.collect();
     let status = session.client.status()?;
     let shown =
         Shown { devices: devices(&status, &states), states, path: path(&status), drops: drops(status.counters) };
@@ -142,8 +142,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> R
 }
 
 /// The offload devices, xfrm interfaces and interfaces of a gateway, in this order.
-fn devices(status: &Status, states: &[State]) -> Vec<Device> {
-    let device = |name: &str, kind: &str, up, rows: Vec<(&'static str, u64)>| Device {
+fn devices(status: &Status, states: &[StateRow]) -> Vec<DeviceRow> {
+    let device = |name: &str, kind: &str, up, rows: Vec<(&'static str, u64)>| DeviceRow {
         name: name.to_owned(),
         kind: kind.to_owned(),
         up,
@@ -184,8 +184,8 @@ fn path(status: &Status) -> BTreeMap<String, u64> {
 }
 
 /// The counters of /proc/net/xfrm_stat that are not zero.
-fn drops(counters: Vec<ipsec::Counter>) -> Vec<Drop> {
-    let drop = |c: ipsec::Counter| Drop { counter: c.name, packets: c.packets, reason: c.help };
+fn drops(counters: Vec<ipsec::Counter>) -> Vec<DropRow> {
+    let drop = |c: ipsec::Counter| DropRow { counter: c.name, packets: c.packets, reason: c.help };
     counters.into_iter().filter(|c| c.packets > 0).map(drop).collect()
 }
 

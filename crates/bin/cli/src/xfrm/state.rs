@@ -1,10 +1,10 @@
 //! `sealane xfrm state`: manages states.
 
 use super::names::{ENCAPS, EXTRA_FLAGS, MODES, PROTOS, STATE_FLAGS};
-use super::parse::{Name, flag, limit, mark, masked, selector, within};
+use super::parse::{Identity, flag, limit, mark, masked, selector, within};
+use super::session::{Session, report};
 use super::words::{Words, unexpected};
-use super::{Session, said};
-use crate::Answer;
+use crate::answer::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
@@ -29,13 +29,13 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
         "flush" => {
             let proto = if words.take("proto") { words.named("proto", PROTOS)? } else { 0 };
             words.end()?;
-            session.done(&Message::new(Body::FlushSa(UsersaFlush { proto })), 0)
+            session.execute(&Message::new(Body::FlushSa(UsersaFlush { proto })), 0)
         }
         "count" => {
             words.end()?;
-            match session.one(&Message::new(Body::GetSadInfo(u32::MAX)))? {
+            match session.get(&Message::new(Body::GetSadInfo(u32::MAX)))? {
                 Ok(message) => session.print(&message).map(|()| Answer::Yes),
-                Err(refusal) => Ok(said(Err(refusal))),
+                Err(refusal) => Ok(report(Err(refusal))),
             }
         }
         _ => bail!(
@@ -92,7 +92,7 @@ fn offload(session: &Session<'_>, words: &mut Words) -> Result<UserOffload> {
 
 fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Answer> {
     let mut info = UsersaInfo { lft: LifetimeCfg::NONE, ..UsersaInfo::default() };
-    let mut name = Name::default();
+    let mut name = Identity::default();
     let mut attrs = Vec::new();
     let (mut window, mut replay, mut extra) = (0u32, [0u32; 4], 0u32);
     let mut output: Option<(u32, Option<u32>)> = None;
@@ -175,7 +175,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
     }
     let body = if update { Body::UpdSa(info) } else { Body::NewSa(info) };
     let flags = if update { 0x100 } else { NLM_F_CREATE | NLM_F_EXCL };
-    session.done(&Message { body, attrs }, flags)
+    session.execute(&Message { body, attrs }, flags)
 }
 
 fn algorithm(kind: &str, words: &mut Words) -> Result<Attribute> {
@@ -198,7 +198,7 @@ fn algorithm(kind: &str, words: &mut Words) -> Result<Attribute> {
 
 fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
     let mut info = UsersaInfo { lft: LifetimeCfg::NONE, ..UsersaInfo::default() };
-    let (mut name, mut attrs, mut range) = (Name::default(), Vec::new(), (None, None));
+    let (mut name, mut attrs, mut range) = (Identity::default(), Vec::new(), (None, None));
     while let Some(word) = words.next() {
         match word.as_str() {
             "mode" => info.mode = words.named("mode", MODES)?,
@@ -220,14 +220,14 @@ fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
         (None, None) => (0x100, 0x0fff_ffff),
         _ => bail!("'min' and 'max' must be given together"),
     };
-    match session.one(&Message { body: Body::AllocSpi(UserspiInfo { info, min, max }), attrs })? {
+    match session.get(&Message { body: Body::AllocSpi(UserspiInfo { info, min, max }), attrs })? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
-        Err(refusal) => Ok(said(Err(refusal))),
+        Err(refusal) => Ok(report(Err(refusal))),
     }
 }
 
 /// The identity of a state in a request.
-fn id(name: &Name, default_family: u16) -> UsersaId {
+fn id(name: &Identity, default_family: u16) -> UsersaId {
     UsersaId {
         daddr: name.id.daddr,
         spi: name.id.spi,
@@ -238,7 +238,7 @@ fn id(name: &Name, default_family: u16) -> UsersaId {
 }
 
 fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<Answer> {
-    let (mut name, mut attrs, mut source) = (Name::default(), Vec::new(), false);
+    let (mut name, mut attrs, mut source) = (Identity::default(), Vec::new(), false);
     while let Some(word) = words.next() {
         match word.as_str() {
             "mark" => attrs.push(Attribute::Mark(masked("mark", words)?)),
@@ -254,17 +254,17 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
     }
     let id = id(&name, session.default_family());
     if delete {
-        return session.done(&Message { body: Body::DelSa(id), attrs }, 0);
+        return session.execute(&Message { body: Body::DelSa(id), attrs }, 0);
     }
-    match session.one(&Message { body: Body::GetSa(id), attrs })? {
+    match session.get(&Message { body: Body::GetSa(id), attrs })? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
-        Err(refusal) => Ok(said(Err(refusal))),
+        Err(refusal) => Ok(report(Err(refusal))),
     }
 }
 
 /// The conditions by which 'list' and 'deleteall' select states.
 #[derive(Default)]
-struct Filter {
+struct StateFilter {
     src: Option<(IpAddr, u8)>,
     dst: Option<(IpAddr, u8)>,
     proto: Option<u8>,
@@ -275,7 +275,7 @@ struct Filter {
     family: Option<u16>,
 }
 
-impl Filter {
+impl StateFilter {
     fn matches(&self, info: &UsersaInfo) -> bool {
         self.family.is_none_or(|f| f == info.family)
             && within(self.src, &info.saddr, info.family)
@@ -289,7 +289,7 @@ impl Filter {
 }
 
 fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<Answer> {
-    let mut filter = Filter { family: session.family, ..Filter::default() };
+    let mut filter = StateFilter { family: session.family, ..StateFilter::default() };
     while let Some(word) = words.next() {
         match word.as_str() {
             "nokeys" => session.printer.nokeys = true,
@@ -305,9 +305,9 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
     }
     let mut request = Message::new(Body::DumpSa);
     request.attrs.extend(filter.proto.map(Attribute::Proto));
-    let states = match session.all(&request)? {
+    let states = match session.dump(&request)? {
         Ok(states) => states,
-        Err(refusal) => return Ok(said(Err(refusal))),
+        Err(refusal) => return Ok(report(Err(refusal))),
     };
     let mut answer = Answer::Yes;
     for message in &states {
@@ -319,14 +319,14 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             session.print(message)?;
             continue;
         }
-        let name = Name { id: info.id, saddr: info.saddr, family: info.family };
+        let name = Identity { id: info.id, saddr: info.saddr, family: info.family };
         let mut request = Message::new(Body::DelSa(id(&name, info.family))).with(Attribute::Srcaddr(info.saddr));
         request
             .attrs
             .extend(message.attrs.iter().filter(|a| matches!(a, Attribute::Mark(_) | Attribute::IfId(_))).cloned());
         // A state that cannot be deleted because it is still being acquired does not prevent deleting the others.
-        if let Err(refusal) = session.act(&request, 0)? {
-            answer = said(Err(refusal));
+        if let Err(refusal) = session.request(&request, 0)? {
+            answer = report(Err(refusal));
         }
     }
     Ok(answer)
@@ -360,7 +360,7 @@ mod tests {
     fn names_of_states() {
         let words = ["dst", "10.0.0.2", "proto", "esp", "spi", "0x10"].map(Into::into);
         let mut words = Words::new(&words).unwrap();
-        let mut name = Name::default();
+        let mut name = Identity::default();
         while let Some(word) = words.next() {
             assert!(name.take(&word, &mut words).unwrap());
         }
