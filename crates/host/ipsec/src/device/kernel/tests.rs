@@ -120,7 +120,7 @@ fn a_kernel_has_states_and_policies_of_ours() {
     );
     let refused = here.call(&here.offloaded(&policies[0], PACKET));
     assert_eq!(refused, (libc::EINVAL, "Policy offload is not supported".to_owned()));
-    let counted = ipsec::Kernel { kernel_states: 0, kernel_policies: 0, refused: 2 };
+    let counted = ipsec::KernelOffload { kernel_states: 0, kernel_policies: 0, refused: 2 };
     assert_eq!(here.device.status(), DeviceKind::Kernel(counted));
     assert_eq!(here.sh("ip xfrm state; ip xfrm policy"), "");
     // ESP in UDP goes on in software: the kernel is not asked.
