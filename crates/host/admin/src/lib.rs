@@ -1,8 +1,10 @@
-//! Status of running instances: the admin socket, metrics for Prometheus, and the client of the IPsec daemon.
+//! The status of running instances: the admin socket, metrics for Prometheus, and the client of the IPsec daemon.
 //!
-//! - [`socket`]: how `sealane tcp-ao show` asks a running launcher or daemon;
-//! - [`metrics`]: a snapshot as text for Prometheus;
-//! - [`xfrm`]: asking the IPsec daemon of a network namespace over its netlink port.
+//! - [`socket`] is the admin socket, over which `sealane tcp-ao show` queries launchers and daemons;
+//! - [`metrics`] renders a snapshot as text for Prometheus;
+//! - [`xfrm`] is the client of the netlink port of the IPsec daemon of a network namespace.
+//!
+//! The types of the status are in `sealane_abi::admin`, which needs no system calls.
 #![forbid(unsafe_code)]
 
 pub mod metrics;
@@ -12,5 +14,5 @@ pub mod xfrm;
 use sealane_abi::admin::Snapshot;
 use std::sync::Arc;
 
-/// Makes a snapshot whenever somebody asks.
+/// A function that makes a snapshot.
 pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;

@@ -1,7 +1,7 @@
-//! The admin socket: how `sealane tcp-ao show` asks a running launcher or daemon (`abi::admin`).
+//! The admin socket, over which `sealane tcp-ao show` queries running launchers and daemons (`abi::admin`).
 //!
-//! Each instance listens on `PID.sock` in the runtime folder, /run/sealane for root, $XDG_RUNTIME_DIR/sealane for others.
-//! Only root and the user whom the instance runs as are answered, whatever the file modes say.
+//! Each instance listens on `PID.sock` in the runtime folder, /run/sealane for root, $XDG_RUNTIME_DIR/sealane for
+//! others. It answers only root and the user that the instance runs as, regardless of file modes.
 
 use crate::{Source, metrics};
 use sealane_abi::admin::{Request, Snapshot, Socket};
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a client may take for each read or write.
+/// The time limit of each read and write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest request in bytes.
+/// The maximum length of a request in bytes.
 const MAX_REQUEST: u64 = 256;
 
-/// A listening admin socket. Its file goes when it is dropped.
+/// A listening admin socket. Its file is removed on drop.
 pub struct Server {
     path: PathBuf,
     stop: Arc<AtomicBool>,
@@ -31,14 +31,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers from `source` on `PID.sock` in `folder`, which is made if it is not there.
+    /// Listens on `PID.sock` in `folder`, which is created if necessary, and answers with snapshots of `source`.
     ///
     /// # Errors
-    /// When the folder belongs to somebody else or others could change it, or the socket cannot be made.
+    /// If the folder belongs to another user or is writable for others, or the socket cannot be created.
     pub fn start(folder: &Path, source: Source) -> io::Result<Server> {
         runtime::make_private(folder)?;
         let path = folder.join(format!("{}.sock", std::process::id()));
-        // What an earlier process with our id left behind.
+        // An earlier process with the same id may have left its socket behind.
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -53,9 +53,9 @@ impl Server {
                     return;
                 }
                 match stream {
-                    // What goes wrong with one client is that client's.
+                    // A failure with one client does not concern the others.
                     Ok(stream) => drop(answer(stream, &source)),
-                    // Out of descriptors, most likely: not a reason to spin.
+                    // The process is probably out of descriptors, which takes time to change.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -63,7 +63,7 @@ impl Server {
         Ok(Server { path, stop, thread: Some(thread) })
     }
 
-    /// The socket's file.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -73,7 +73,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // Wakes the thread. When that fails there is nobody to wake; then nobody is waited for either.
+        // Connecting wakes the thread. If it fails, the thread does not listen any more and is not waited for.
         if UnixStream::connect(&self.path).is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -99,19 +99,19 @@ fn answer(stream: UnixStream, source: &Source) -> io::Result<()> {
     (&stream).write_all(text.as_bytes())
 }
 
-/// A running instance that answered.
+/// A running instance.
 #[derive(Debug, Clone)]
 pub struct Instance {
-    /// Its socket.
+    /// The path of its admin socket.
     pub path: PathBuf,
     /// Its process id.
     pub pid: u32,
 }
 
-/// The sockets of instances that this user could ask, by process id. Some may have gone without removing theirs.
+/// The instances that this user may query, ordered by process id. Some may have ended without removing their socket.
 ///
 /// # Errors
-/// When a runtime folder is there and cannot be read.
+/// If a runtime folder exists and cannot be read.
 pub fn instances() -> io::Result<Vec<Instance>> {
     let mut folders: Vec<PathBuf> = runtime::folder().into_iter().collect();
     if std::env::var_os("SEALANE_RUNTIME_DIR").is_none() && process::effective_user() != 0 {
@@ -121,7 +121,7 @@ pub fn instances() -> io::Result<Vec<Instance>> {
     for folder in folders {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            // Root's folder is nobody else's business.
+            // Other users cannot read the folder of root.
             Err(e) if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&e.kind()) => continue,
             Err(e) => return Err(e),
         };
@@ -135,10 +135,10 @@ pub fn instances() -> io::Result<Vec<Instance>> {
     Ok(list)
 }
 
-/// Asks an instance. `None`: it has gone.
+/// Sends a request to an instance. `None` if it has ended.
 ///
 /// # Errors
-/// When it does not answer, or does not answer us.
+/// If it does not answer in time, or does not answer this user.
 pub fn ask(instance: &Instance, request: Request) -> io::Result<Option<String>> {
     let mut stream = match UnixStream::connect(&instance.path) {
         Ok(stream) => stream,
@@ -156,10 +156,10 @@ pub fn ask(instance: &Instance, request: Request) -> io::Result<Option<String>> 
     Ok(Some(text))
 }
 
-/// Asks an instance for its snapshot. `None`: it has gone.
+/// Requests the snapshot of an instance. `None` if it has ended.
 ///
 /// # Errors
-/// As [`ask`]; `InvalidData` when the answer is that of another version.
+/// As [`ask`]; `InvalidData` if the instance has another [`VERSION`](sealane_abi::admin::VERSION).
 pub fn snapshot(instance: &Instance) -> io::Result<Option<Snapshot>> {
     let Some(text) = ask(instance, Request::Snapshot)? else { return Ok(None) };
     let mut snapshot: Snapshot = serde_json::from_str(&text)?;
@@ -171,7 +171,7 @@ pub fn snapshot(instance: &Instance) -> io::Result<Option<Snapshot>> {
     Ok(Some(snapshot))
 }
 
-/// Finds the processes that have the sockets open, as far as the caller may look into them.
+/// Finds the processes that have the sockets open, as far as the caller is allowed to see them.
 fn name_programs(snapshot: &mut Snapshot) {
     let mut sockets: HashMap<u64, Vec<&mut Socket>> = HashMap::new();
     for socket in snapshot.namespaces.iter_mut().flat_map(|n| &mut n.sockets) {
@@ -189,7 +189,7 @@ fn name_programs(snapshot: &mut Snapshot) {
         for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let Ok(target) = fs::read_link(fd.path()) else { continue };
             let inode = target.to_str().and_then(|t| t.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
-            // Whoever forked the others has the lowest number, most of the time.
+            // The lowest process id is usually that of the process that forked the others.
             for socket in inode.and_then(|inode: u64| sockets.remove(&inode)).into_iter().flatten() {
                 let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok();
                 (socket.pid, socket.program) = (Some(pid), name.map(|n| n.trim_end().to_owned()));

@@ -1,4 +1,4 @@
-//! Asking the daemon of this network namespace, without a launcher.
+//! The client of the IPsec daemon of a network namespace, which uses its netlink port without a launcher.
 
 use sealane_abi::admin::ipsec::Status;
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
@@ -11,23 +11,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// How long the daemon may take to answer.
+/// The time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// No frame of the daemon's is longer.
+/// The maximum length of a frame of the daemon in bytes.
 const MAX_FRAME: usize = 4 << 20;
 
-/// A question that was refused.
+/// The refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The error number.
     pub errno: i32,
-    /// What the extended acknowledgement says.
+    /// The text of the extended acknowledgement.
     pub text: Option<String>,
-    /// Whether a dump ended with it.
+    /// Whether it ended a dump.
     pub dump: bool,
 }
 
-/// A socket at the daemon's port.
+/// A socket that is connected to the port of a daemon.
 #[derive(Debug)]
 pub struct Client {
     fd: OwnedFd,
@@ -35,11 +35,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// In the network namespace of this process, or in the one of this name or path. `groups` are those of XFRM whose events
-    /// it wants, as a mask.
+    /// Connects to the daemon of the current network namespace, or of the one with this name or path. `groups` is the
+    /// mask of the multicast groups of XFRM to receive events of.
     ///
     /// # Errors
-    /// `ConnectionRefused` when no daemon serves the namespace; otherwise the kernel's.
+    /// `ConnectionRefused` if no daemon serves the namespace; otherwise the kernel's.
     pub fn connect(netns: Option<&str>, groups: u32) -> io::Result<Client> {
         within(netns, || {
             let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
@@ -48,7 +48,7 @@ impl Client {
             usersock::bind(fd.as_fd(), 0, groups)?;
             usersock::connect(fd.as_fd(), XFRM_PORT)?;
             let mut client = Client { fd, seq: 0 };
-            // It has to say who it is before it is told a key.
+            // The daemon checks credentials before it sends keys; this message carries them.
             client.send(&sealane_abi::netlink::answer::message(
                 sealane_abi::netlink::NLMSG_NOOP,
                 sealane_abi::netlink::NLM_F_REQUEST | sealane_abi::netlink::NLM_F_ACK,
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    /// The next frame of the daemon's that is `wanted` (by whether it is for our port alone).
+    /// The next frame of the daemon that is `wanted`. The argument tells whether the frame is unicast.
     fn frame(&mut self, patience: Option<Duration>, wanted: impl Fn(bool) -> bool) -> io::Result<Zeroizing<Vec<u8>>> {
         let until = patience.map(|p| Instant::now() + p);
         let mut bytes = Zeroizing::new(vec![0; 32 << 10]);
@@ -103,11 +103,11 @@ impl Client {
         }
     }
 
-    /// Asks, and hands each message of the answer to `each`. `flags` are beside `NLM_F_REQUEST`; without `NLM_F_DUMP` and
-    /// `NLM_F_ACK` the answer is one message.
+    /// Sends a request and passes each message of the answer to `each`. `NLM_F_REQUEST` is added to `flags`. Without
+    /// `NLM_F_DUMP` and `NLM_F_ACK` the answer is one message.
     ///
     /// # Errors
-    /// Those of the system. What the daemon refuses is the inner result.
+    /// Those of the system. A refusal of the daemon is the inner result.
     pub fn ask(
         &mut self,
         request: &Request,
@@ -144,10 +144,10 @@ impl Client {
         Ok(serde_json::from_str(question.text(&answer).ok_or_else(invalid)?)?)
     }
 
-    /// Waits for the next event, and hands its messages to `each`.
+    /// Waits for the next event and passes its messages to `each`.
     ///
     /// # Errors
-    /// Those of the system; `ENOBUFS` when events were lost, after which there are more.
+    /// Those of the system; `ENOBUFS` if events were lost. More events can follow.
     pub fn event(&mut self, each: impl FnMut(Message<'_>)) -> io::Result<()> {
         let frame = self.frame(None, |unicast| !unicast)?;
         Messages::new(&frame).for_each(each);
@@ -155,7 +155,7 @@ impl Client {
     }
 }
 
-/// What an acknowledgement or the end of a dump says.
+/// The result in an acknowledgement or in the last message of a dump.
 fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = message.payload.first_chunk().map_or(0, |b| -i32::from_ne_bytes(*b));
     let text = || sealane_abi::netlink::answer::text(message).map(str::to_owned);
@@ -166,7 +166,7 @@ fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Runs something in a namespace: here, where it is our own, which takes no rights.
+/// Runs `f` in a namespace. The current one needs no privileges.
 fn within<T: Send>(netns: Option<&str>, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     match netns {
         None => f(),
@@ -174,15 +174,15 @@ fn within<T: Send>(netns: Option<&str>, f: impl FnOnce() -> io::Result<T> + Send
     }
 }
 
-/// The index of an interface of this network namespace.
+/// The index of an interface in a network namespace.
 ///
 /// # Errors
-/// The kernel's: `NotFound` when there is none of this name.
+/// The kernel's: `NotFound` if there is no interface of this name.
 pub fn interface_index(netns: Option<&str>, name: &str) -> io::Result<u32> {
     within(netns, || link::index(name))
 }
 
-/// The names of the interfaces of this network namespace by index.
+/// The names of the interfaces in a network namespace by index.
 ///
 /// # Errors
 /// The kernel's.

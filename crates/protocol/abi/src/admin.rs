@@ -1,7 +1,8 @@
 //! The status of a running Sealane, which is queried over a Unix socket. No kernel interface provides it.
 //!
-//! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus, ends
-//! with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown ones.
+//! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus,
+//! ends with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown
+//! ones.
 
 mod drop_count;
 pub mod ipsec;

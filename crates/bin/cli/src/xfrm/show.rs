@@ -239,8 +239,8 @@ fn print(session: &mut Session<'_>, shown: &Shown) -> Result<()> {
 mod tests {
     use super::*;
     use ipsec::{
-        Counter, CryptoCore, DeviceKind, Gateway, GatewayCounters, GatewayInterface, Interface, Worker, Xdp, XdpMemory,
-        XdpMode,
+        Counter, CryptoOffload, DeviceKind, Gateway, GatewayCounters, GatewayInterface, Interface, Worker, Xdp,
+        XdpMemory, XdpMode,
     };
 
     fn status() -> Status {
@@ -253,7 +253,7 @@ mod tests {
             received_full: 3,
             received_dropped: 0,
         };
-        let core = CryptoCore { bursts: 7, busy_ns: 5, ..CryptoCore::default() };
+        let core = CryptoOffload { bursts: 7, busy_ns: 5, ..CryptoOffload::default() };
         Status {
             path: ipsec::Path { sent: 9, tables_waited_for: 1, ..ipsec::Path::default() },
             workers: vec![Worker { read: 4, full: 2, ..Worker::default() }; 2],

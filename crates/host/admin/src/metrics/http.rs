@@ -1,32 +1,33 @@
-//! The one page that Prometheus asks for: `GET /metrics` over HTTP/1.1.
+//! The page that Prometheus reads: `GET /metrics` over HTTP/1.1.
 //!
-//! By hand: one method, one path, one answer, one connection at a time. An HTTP server crate would be a hundred times as
-//! much code to trust.
+//! The server knows one method and one path, and serves one connection at a time. A crate for HTTP servers would be a
+//! hundred times as much code to trust.
 
 use crate::Source;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A request with more header bytes is refused.
+/// The maximum length of the header of a request in bytes.
 const MAX_REQUEST: u64 = 8 << 10;
 
-/// How long a client may take for each read or write.
+/// The time limit of each read and write.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Serves the metrics of `source` on `addr` until the process ends. Returns the address, with its port if that was 0.
+/// Serves the metrics of `source` on `addr` until the process ends. Returns the address with the port, which may have
+/// been 0.
 ///
 /// # Errors
-/// When the address cannot be listened on, or no thread can be started.
+/// If the address cannot be listened on, or no thread can be started.
 pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
     std::thread::Builder::new().name("sealane-metrics".into()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
-                // What goes wrong with one client is that client's.
+                // A failure with one client does not concern the others.
                 Ok(stream) => drop(answer(&stream, &source)),
-                // Out of descriptors, most likely: not a reason to spin.
+                // The process is probably out of descriptors, which takes time to change.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
@@ -66,7 +67,7 @@ fn ends_header(request: &[u8]) -> bool {
 
 fn respond(request: &[u8], source: &Source) -> (&'static str, String) {
     if !ends_header(request) {
-        return ("400 Bad Request", "the request has no end\n".to_owned());
+        return ("400 Bad Request", "the header of the request is incomplete or too long\n".to_owned());
     }
     let line = request.split(|&b| b == b'\r' || b == b'\n').next().unwrap_or_default();
     let mut words = line.split(|&b| b == b' ');

@@ -170,8 +170,8 @@ fn devices(out: &mut String, list: &[Named<'_>]) {
         (
             "sealane_ipsec_device_packets_total",
             "counter",
-            "Packets of an offload device by result: processed by a crypto core, of those without a key; sealed, opened and \
-             dropped by a packet core, or passed to the stack for want of a policy or state (asked).",
+            "Packets of an offload device by result: processed by a crypto offload core, of those without a key; sealed, opened and \
+             dropped by a packet offload core, or passed to the stack for want of a policy or state (asked).",
             |kind| match kind {
                 DeviceKind::Crypto(c) => vec![("processed", c.packets), ("no_key", c.no_key)],
                 DeviceKind::Packet(c) => {
@@ -180,18 +180,28 @@ fn devices(out: &mut String, list: &[Named<'_>]) {
                 DeviceKind::Inline | DeviceKind::Kernel(_) => Vec::new(),
             },
         ),
-        ("sealane_ipsec_device_bytes_total", "counter", "Bytes processed by a crypto core.", |kind| match kind {
-            DeviceKind::Crypto(c) => vec![("", c.bytes)],
-            _ => Vec::new(),
-        }),
-        ("sealane_ipsec_device_bursts_total", "counter", "Bursts processed by a crypto core.", |kind| match kind {
-            DeviceKind::Crypto(c) => vec![("", c.bursts)],
-            _ => Vec::new(),
-        }),
+        (
+            "sealane_ipsec_device_bytes_total",
+            "counter",
+            "Bytes processed by a crypto offload core.",
+            |kind| match kind {
+                DeviceKind::Crypto(c) => vec![("", c.bytes)],
+                _ => Vec::new(),
+            },
+        ),
+        (
+            "sealane_ipsec_device_bursts_total",
+            "counter",
+            "Bursts processed by a crypto offload core.",
+            |kind| match kind {
+                DeviceKind::Crypto(c) => vec![("", c.bursts)],
+                _ => Vec::new(),
+            },
+        ),
         (
             "sealane_ipsec_device_waits_total",
             "counter",
-            "Bursts that waited because the ring of a crypto core was full.",
+            "Bursts that waited because the ring of a crypto offload core was full.",
             |kind| match kind {
                 DeviceKind::Crypto(c) => vec![("", c.full)],
                 _ => Vec::new(),
@@ -229,7 +239,7 @@ fn devices(out: &mut String, list: &[Named<'_>]) {
         out,
         "sealane_ipsec_device_busy_seconds_total",
         "counter",
-        "The time that the thread of a crypto core has worked, in seconds.",
+        "The time that the thread of a crypto offload core has worked, in seconds.",
     );
     for (netns, status) in list {
         for device in &status.devices {

@@ -1,7 +1,7 @@
 //! The metrics of TCP-AO.
 //!
-//! Keys of listeners have no series of their own, or 100,000 of them would be as many series at every scrape. Connections have
-//! few keys.
+//! Keys of listeners have no series of their own, or 100,000 of them would be as many series at every scrape.
+//! Connections have few keys.
 
 use super::family::{Family, Labels};
 use sealane_abi::admin::{Counters, Namespace, Path, Socket, SocketState};
@@ -41,8 +41,8 @@ impl Connection<'_> {
     }
 }
 
-/// The connections of all namespaces. Of sockets with the same addresses, of which one is in TIME-WAIT, only the first is
-/// listed.
+/// The connections of all namespaces. Of sockets with the same addresses, of which one is in TIME-WAIT, only the first
+/// is listed.
 fn connections<'s>(namespaces: &[(String, &'s Namespace)], names: &'s [String]) -> Vec<Connection<'s>> {
     let mut seen = std::collections::HashSet::new();
     let mut list = Vec::new();

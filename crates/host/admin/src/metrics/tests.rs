@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-/// One sample: name, labels, value.
+/// A sample: its name, labels and value.
 type Sample = (String, Vec<(String, String)>, f64);
 
 fn is_name(text: &str, colons: bool) -> bool {
@@ -14,7 +14,7 @@ fn is_name(text: &str, colons: bool) -> bool {
     text.chars().all(allowed) && text.starts_with(|c: char| !c.is_ascii_digit())
 }
 
-/// Reads the text format as its specification has it, strictly.
+/// Parses the text format strictly, by its specification.
 fn parse(text: &str) -> Vec<Sample> {
     assert!(text.ends_with('\n'));
     let mut samples: Vec<Sample> = Vec::new();

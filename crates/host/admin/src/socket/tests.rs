@@ -1,6 +1,6 @@
 use super::*;
 use sealane_abi::admin::ipsec::{
-    self, CryptoCore, DeviceKind, GatewayCounters, GatewayInterface, PacketCore, Xdp, XdpMemory, XdpMode,
+    self, CryptoOffload, DeviceKind, GatewayCounters, GatewayInterface, PacketOffload, Xdp, XdpMemory, XdpMode,
 };
 use sealane_abi::admin::{
     Counters, Drop as Dropped, DropCount, Key, Namespace, Path, Role, Socket, SocketState, VERSION,
@@ -111,7 +111,7 @@ fn ipsec() -> ipsec::Namespace {
             device(
                 "crypto0",
                 true,
-                DeviceKind::Crypto(CryptoCore {
+                DeviceKind::Crypto(CryptoOffload {
                     bursts: 30,
                     packets: 31,
                     bytes: 32,
@@ -120,11 +120,15 @@ fn ipsec() -> ipsec::Namespace {
                     full: 35,
                 }),
             ),
-            device("packet0", false, DeviceKind::Packet(PacketCore { sealed: 36, opened: 37, dropped: 38, asked: 39 })),
+            device(
+                "packet0",
+                false,
+                DeviceKind::Packet(PacketOffload { sealed: 36, opened: 37, dropped: 38, asked: 39 }),
+            ),
             device(
                 "eth0",
                 true,
-                DeviceKind::Kernel(ipsec::Kernel { kernel_states: 40, kernel_policies: 41, refused: 42 }),
+                DeviceKind::Kernel(ipsec::KernelOffload { kernel_states: 40, kernel_policies: 41, refused: 42 }),
             ),
         ],
         interfaces: vec![ipsec::Interface { name: "ipsec0".into(), up: true, if_id: 43 }],
@@ -162,7 +166,7 @@ fn an_instance_answers_what_it_was_asked() {
         assert_eq!(snapshot(&instance).unwrap(), Some(example()));
     }
     assert_eq!(ask(&instance, Request::Metrics).unwrap(), Some(metrics::render(&example())));
-    // Whoever talks nonsense, says too much or nothing gets no answer, and harms nobody.
+    // Requests that are malformed, too long or empty are not answered, and do no harm.
     for bytes in [&b"\"secrets\"\n"[..], b"\n", &[b'x'; 1000], b""] {
         let mut stream = UnixStream::connect(server.path()).unwrap();
         let _ = stream.write_all(bytes);
@@ -195,7 +199,7 @@ fn a_socket_that_nobody_listens_on_is_gone() {
     let path = folder.join("1.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert_eq!(snapshot(&Instance { path, pid: 1 }).unwrap(), None);
-    // One of our own number is replaced.
+    // A leftover socket with the id of this process is replaced.
     drop(UnixListener::bind(folder.join(format!("{}.sock", std::process::id()))).unwrap());
     drop(Server::start(&folder, Arc::new(example)).unwrap());
     fs::remove_dir_all(&folder).unwrap();

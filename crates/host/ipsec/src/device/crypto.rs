@@ -336,7 +336,7 @@ impl Running for CryptoCore {
     fn status(&self) -> DeviceKind {
         let CryptoCounters { bursts, packets, bytes, busy_ns, no_key, full } = &*self.counters;
         let value = |counter: &AtomicU64| counter.load(Relaxed);
-        DeviceKind::Crypto(ipsec::CryptoCore {
+        DeviceKind::Crypto(ipsec::CryptoOffload {
             bursts: value(bursts),
             packets: value(packets),
             bytes: value(bytes),

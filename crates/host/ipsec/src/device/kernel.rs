@@ -128,7 +128,7 @@ impl Running for Kernel {
     fn status(&self) -> DeviceKind {
         let inner = &self.inner;
         let policies = inner.policies.lock().len() + inner.mirror.len();
-        DeviceKind::Kernel(ipsec::Kernel {
+        DeviceKind::Kernel(ipsec::KernelOffload {
             kernel_states: inner.states.lock().len() as u64,
             kernel_policies: policies as u64,
             refused: inner.refused.load(Ordering::Relaxed),

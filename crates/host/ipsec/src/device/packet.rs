@@ -131,7 +131,7 @@ impl Running for Packet {
     fn status(&self) -> DeviceKind {
         let CoreCounts { sealed, opened, dropped, asked } = &*self.counts;
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DeviceKind::Packet(ipsec::PacketCore {
+        DeviceKind::Packet(ipsec::PacketOffload {
             sealed: value(sealed),
             opened: value(opened),
             dropped: value(dropped),

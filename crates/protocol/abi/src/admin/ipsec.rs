@@ -1,5 +1,5 @@
-//! The status of IPsec. It is a part of [`Snapshot`](super::Snapshot), and the answer to a question on the netlink port of the
-//! daemon, as JSON in both cases.
+//! The status of IPsec. It is a part of [`Snapshot`](super::Snapshot), and the answer to a question on the netlink port
+//! of the daemon, as JSON in both cases.
 
 use super::drop_count::DropCount;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,8 @@ counters! {
 }
 
 counters! {
-    /// The traffic of all states, including those of packet cores. A packet that passes two states counts twice.
+    /// The traffic of all states, including those of packet offload cores. A packet that passes two states counts
+    /// twice.
     Traffic {
         /// Packets sealed: encrypted, authenticated, or both.
         sealed_packets,
@@ -155,12 +156,12 @@ pub struct Device {
 pub enum DeviceKind {
     /// The stack's thread does the work.
     Inline,
-    /// A crypto core.
-    Crypto(CryptoCore),
-    /// A packet core.
-    Packet(PacketCore),
+    /// A crypto offload core.
+    Crypto(CryptoOffload),
+    /// A packet offload core.
+    Packet(PacketOffload),
     /// The kernel's own IPsec on an interface.
-    Kernel(Kernel),
+    Kernel(KernelOffload),
 }
 
 impl DeviceKind {
@@ -188,8 +189,8 @@ impl DeviceKind {
 }
 
 counters! {
-    /// The counters of a crypto core.
-    CryptoCore {
+    /// The counters of a crypto offload core.
+    CryptoOffload {
         /// Bursts processed.
         bursts,
         /// Packets processed.
@@ -206,8 +207,8 @@ counters! {
 }
 
 counters! {
-    /// The counters of a packet core.
-    PacketCore {
+    /// The counters of a packet offload core.
+    PacketOffload {
         /// Packets sealed.
         sealed,
         /// Packets opened and allowed by the policies.
@@ -221,7 +222,7 @@ counters! {
 
 counters! {
     /// The counters of the kernel's own IPsec as a device.
-    Kernel {
+    KernelOffload {
         /// States in the kernel.
         kernel_states,
         /// Policies in the kernel.
@@ -279,13 +280,14 @@ counters! {
 pub struct GatewayInterface {
     /// The name of the interface.
     pub name: String,
-    /// How the gateway serves it. `None` if it does not, and the stack does.
+    /// The service of the gateway. `None` if the stack serves the interface instead.
     #[serde(default)]
     pub xdp: Option<Xdp>,
 }
 
 impl GatewayInterface {
-    /// The kind of interface in one word: `gateway-native-zero-copy`, `gateway-generic-copied`, ...; `gateway` if it is not served.
+    /// The kind of interface in one word: `gateway-native-zero-copy`, `gateway-generic-copied`, ...; `gateway` if it is
+    /// not served.
     #[must_use]
     pub fn kind(&self) -> String {
         match &self.xdp {
