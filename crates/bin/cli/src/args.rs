@@ -200,7 +200,7 @@ pub(crate) struct Calibrate {
     /// Measure only algorithms whose name contains NAME, and keep the rest of an existing table.
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Option<String>,
-    /// Milliseconds to measure each combination of algorithm, driver, direction, length and burst.
+    /// The whole milliseconds to measure each combination of algorithm, driver, direction, length and burst.
     #[arg(long, value_name = "MS", default_value_t = 2)]
     pub(crate) cell_ms: u64,
     /// The file to write the table to; '-' is standard output. The default is the table of this user for this CPU.

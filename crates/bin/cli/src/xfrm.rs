@@ -11,8 +11,9 @@ mod state;
 mod words;
 
 use crate::answer::Answer;
-use crate::args::Xfrm;
+use crate::args::{Cli, Xfrm};
 use anyhow::{Context as _, Result};
+use clap::CommandFactory as _;
 use print::Printer;
 use sealane_admin::xfrm::{self as client, Client};
 use session::Session;
@@ -47,6 +48,13 @@ impl Object {
 
 pub(crate) fn xfrm(args: &Xfrm, out: &mut dyn Write) -> Result<Answer> {
     let mut words = Words::new(&args.words)?;
+    if words.asks_for_help() {
+        let mut cli = Cli::command();
+        cli.build();
+        let help = cli.find_subcommand_mut("xfrm").context("'xfrm' is a command")?.render_long_help();
+        write!(out, "{help}")?;
+        return Ok(Answer::Yes);
+    }
     let object = Object::parse(&words.next().context("expected one of state, policy, monitor, show")?)?;
     let netns = args.netns.as_deref();
     let names = client::interface_names(netns).with_context(|| match netns {

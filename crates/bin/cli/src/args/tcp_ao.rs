@@ -39,20 +39,22 @@ pub(crate) struct Show {
     pub(crate) metrics: bool,
 }
 
-/// Run the daemon: IPsec in place of the kernel's, and TCP-AO for programs that do not support it.
+/// Run the daemon: TCP-AO for programs that do not know it, and IPsec in place of the kernel's.
 ///
-/// IPsec: in every network namespace listed under [ipsec] the daemon takes the place of the kernel's XFRM. Key managers
-/// and 'ip xfrm' talk to it when they are started by 'sealane run'; 'sealane xfrm' talks to it directly. The daemon
-/// encrypts, decrypts and authenticates the packets. Offload devices, xfrm interfaces and gateways are made as the
-/// configuration says. Traffic covered by a policy is never sent unencrypted, even if the daemon crashes.
+/// TCP-AO: every segment to or from a configured peer is signed and verified, or dropped. This also holds while the daemon
+/// starts, after a crash and after it has been stopped, until 'sealane tcp-ao clear' removes the rules. Connections
+/// survive a restart of the daemon.
 ///
-/// TCP-AO: every segment to or from a configured peer is signed and verified, or dropped. This also holds while the
-/// daemon starts, after a crash and after it has been stopped, until 'sealane tcp-ao clear' removes the rules.
-/// Connections survive a restart of the daemon.
+/// IPsec: in every network namespace listed under [ipsec] the daemon takes the place of the kernel's XFRM. Key managers and
+/// 'ip xfrm' talk to it when they are started by 'sealane run'; 'sealane xfrm' talks to it directly. The daemon seals and
+/// opens the packets, and makes the offload devices, xfrm interfaces and gateways of the configuration. Traffic covered by
+/// a policy is not sent unencrypted while the daemon runs or after it was killed. An orderly stop removes the rules, the
+/// devices and the xfrm interfaces; docs/security.md lists the other exceptions.
 ///
-/// SIGHUP makes the daemon read its configuration again; if that contains errors, nothing changes. The daemon needs
-/// CAP_NET_ADMIN and CAP_NET_RAW, and CAP_SYS_ADMIN to serve other network namespaces. Metrics for Prometheus are
-/// served at the address that 'metrics' sets under [daemon].
+/// SIGHUP makes the daemon read its configuration again; if that contains errors, nothing changes. Metrics for Prometheus
+/// are served at the address that 'metrics' sets under [daemon]. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW,
+/// CAP_SYS_ADMIN for other network namespaces and for the fast path, and CAP_SYS_PTRACE with [ipsec] to check the programs
+/// that send requests.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \
                         /etc/sealane/sealane.toml\n\nExit status: 0 it ended on SIGTERM or SIGINT; 2 it could not start.")]
@@ -62,9 +64,10 @@ pub(crate) struct Daemon {
     pub(crate) config: PathBuf,
 }
 
-/// Remove the rules that a daemon has left behind; traffic that they protected then passes unprotected.
+/// Remove the rules that an ended instance of Sealane has left behind, those of TCP-AO and those of IPsec.
 ///
-/// This covers the rules of TCP-AO and of IPsec. It is refused while a running instance of Sealane owns the rules.
+/// Segments of protected peers then pass unsigned, and packets covered by policies pass unencrypted. The command is refused
+/// while a running instance owns the rules.
 #[derive(Debug, Args)]
 pub(crate) struct Clear {
     /// The network namespace, as a name in /run/netns or a path. The default is the current one.

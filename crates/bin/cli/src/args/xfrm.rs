@@ -5,12 +5,12 @@ use std::ffi::OsString;
 
 /// The text below the options: the grammar, examples and the exit status. Its lines fit into 100 columns.
 const HELP: &str = "\
-Objects and their commands:
+Options stand before the object. Objects and their commands:
   state    add, update, allocspi, delete, get, list, deleteall, flush, count
   policy   add, update, delete, get, list, deleteall, flush, count, set, setdefault, getdefault
   monitor  [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...
-  show     [interval SECONDS]: states with their rates and devices; offload devices, xfrm interfaces
-           and gateways with their counters; dropped packets by reason
+  show     [interval SECONDS] [--json]: states with their rates and devices; offload devices, xfrm
+           interfaces and gateways with their counters; dropped packets by reason
 
 state add, state update:
   src A dst B proto esp|ah|comp spi N [mode M] [reqid N] [seq N] [enc NAME KEY] [auth NAME KEY]
@@ -50,7 +50,7 @@ pub(crate) struct Xfrm {
     /// Print each object on one line.
     #[arg(short = 'o', long)]
     pub(crate) oneline: bool,
-    /// Print JSON ('show' only).
+    /// Print JSON ('show' only, where it may also follow).
     #[arg(long)]
     pub(crate) json: bool,
     /// Use IPv4 only.

@@ -19,6 +19,19 @@ struct CheckReport {
     at: String,
     peers: Vec<PeerRow>,
     chains: Vec<ChainRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ipsec: Option<IpsecRow>,
+}
+
+/// The section [ipsec].
+#[derive(Serialize)]
+struct IpsecRow {
+    /// The network namespaces; an empty name is the daemon's own.
+    netns: Vec<String>,
+    workers: u32,
+    devices: usize,
+    interfaces: usize,
+    gateways: usize,
 }
 
 #[derive(Serialize)]
@@ -89,6 +102,7 @@ fn refused(file: String, list: &[Mistake], now_s: i64) -> CheckReport {
         at: rfc3339(now_s),
         peers: Vec::new(),
         chains: Vec::new(),
+        ipsec: None,
     }
 }
 
@@ -106,6 +120,13 @@ fn report(file: String, config: &Config, now_s: i64) -> CheckReport {
         at: rfc3339(now_s),
         peers: config.peers().iter().map(peer).collect(),
         chains: config.chains.iter().map(|(chain, _)| chain_row(chain, now_s)).collect(),
+        ipsec: config.ipsec.as_ref().map(|ipsec| IpsecRow {
+            netns: ipsec.netns.iter().map(|name| name.clone().unwrap_or_default()).collect(),
+            workers: ipsec.workers,
+            devices: ipsec.devices.len(),
+            interfaces: ipsec.interfaces.len(),
+            gateways: ipsec.gateways.len(),
+        }),
     }
 }
 
@@ -144,6 +165,16 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<()> {
     let keys: usize = report.chains.iter().map(|c| c.keys.len()).sum();
     let (peers, chains) = (report.peers.len(), report.chains.len());
     writeln!(out, "{}: good: {peers} peers, {chains} key chains, {keys} keys", report.file)?;
+    if let Some(ipsec) = &report.ipsec {
+        let names = ipsec.netns.iter().map(|name| if name.is_empty() { "the daemon's own" } else { name });
+        let names = names.collect::<Vec<_>>().join(", ");
+        let IpsecRow { workers, devices, interfaces, gateways, .. } = ipsec;
+        writeln!(out, "\nIPsec in {} network namespaces: {names}", ipsec.netns.len())?;
+        writeln!(
+            out,
+            "  workers: {workers}, offload devices: {devices}, xfrm interfaces: {interfaces}, gateways: {gateways}"
+        )?;
+    }
     for peer in &report.peers {
         writeln!(out, "\npeer '{}', {}: key chain '{}'", peer.name, peer.prefixes.join(", "), peer.chain)?;
     }
@@ -217,6 +248,21 @@ mod tests {
         assert!(said.contains("at 2026-06-25T00:00:00Z, next change 2026-07-01T00:00:00Z"), "{said}");
         let rows: Vec<&str> = said.lines().filter(|l| l.contains("hmac(sha256)")).collect();
         assert!(rows[0].contains("accepted") && rows[1].contains("in use"), "{said}");
+    }
+
+    #[test]
+    fn ipsec_is_summed_up() {
+        let text = "[ipsec]\nnetns = [\"\", \"blue\"]\nworkers = 2\n\
+                    [[ipsec.device]]\nname = \"sealane0\"\nkind = \"inline\"\n";
+        let (answer, said) = run(private("ipsec", text), "2026-01-01T00:00:00Z", false);
+        assert_eq!(answer, Answer::Yes);
+        assert!(
+            said.contains("\nIPsec in 2 network namespaces: the daemon's own, blue\n  workers: 2, offload devices: 1,"),
+            "{said}"
+        );
+        let (_, said) = run(private("ipsec-json", text), "2026-01-01T00:00:00Z", true);
+        let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&value["ipsec"]["netns"][1], &value["ipsec"]["devices"]), (&"blue".into(), &1.into()));
     }
 
     #[test]

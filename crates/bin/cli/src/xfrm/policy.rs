@@ -40,8 +40,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
             question(session, &Message::new(Body::GetDefault(UserpolicyDefault::default())))
         }
         _ => bail!(
-            "unknown command 'policy {command}', expected one of add, update, delete, get, list, deleteall, flush, count, set, \
-             setdefault, getdefault"
+            "unknown command 'policy {command}', expected one of add, update, delete, get, list, deleteall, flush, count, \
+             set, setdefault, getdefault"
         ),
     }
 }

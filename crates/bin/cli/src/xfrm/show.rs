@@ -72,11 +72,12 @@ fn name(info: &UsersaInfo) -> (u32, [u8; 16], [u8; 16], u8) {
     (info.id.spi.get(), info.id.daddr.bytes, info.saddr.bytes, info.id.proto)
 }
 
-pub(super) fn run(session: &mut Session<'_>, words: &mut Words, json: bool) -> Result<Answer> {
+pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) -> Result<Answer> {
     let mut interval = 1;
     while let Some(word) = words.next() {
         match word.as_str() {
             "interval" => interval = words.number::<u16>("interval")?,
+            "--json" => json = true,
             _ => return Err(unexpected(&word)),
         }
     }

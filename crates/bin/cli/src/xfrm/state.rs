@@ -39,7 +39,8 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
             }
         }
         _ => bail!(
-            "unknown command 'state {command}', expected one of add, update, allocspi, delete, get, list, deleteall, flush, count"
+            "unknown command 'state {command}', expected one of add, update, allocspi, delete, get, list, deleteall, \
+             flush, count"
         ),
     }
 }

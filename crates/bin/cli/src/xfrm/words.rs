@@ -17,6 +17,12 @@ impl Words {
         Ok(Words { list: list.iter().map(text).collect::<Result<_>>()?, at: 0 })
     }
 
+    /// Whether the last argument is `-h` or `--help`, or `help` in place of an object or command.
+    pub(super) fn asks_for_help(&self) -> bool {
+        let last = self.list.last().map(String::as_str);
+        matches!(last, Some("-h" | "--help")) || (self.list.len() <= 2 && last == Some("help"))
+    }
+
     /// Consumes and returns the next argument.
     pub(super) fn next(&mut self) -> Option<String> {
         let word = self.list.get(self.at).cloned();
