@@ -106,3 +106,8 @@ pub(super) fn bits<T: Copy + Into<u64>>(table: &[(&str, T)], value: T) -> String
     }
     names.join(" ")
 }
+
+/// The name of the protocol of a state or template, or its number.
+pub(super) fn proto_name(proto: u8) -> String {
+    of(PROTOS, proto)
+}

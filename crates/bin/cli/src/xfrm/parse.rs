@@ -1,6 +1,6 @@
 //! Parsers of the arguments that states and policies have in common: identities, selectors, limits, marks, templates.
 
-use super::names::{self, LEVELS, MODES, PROTOS, SHARES, UPPER};
+use super::names::{LEVELS, MODES, PROTOS, SHARES, UPPER};
 use super::session::Session;
 use super::words::{Words, number};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -150,9 +150,4 @@ pub(super) fn flag<T: Copy + TryFrom<u64>>(words: &mut Words, table: &[(&str, T)
 /// Whether `address` is in `prefix`. Without a prefix every address is.
 pub(super) fn within(prefix: Option<(IpAddr, u8)>, address: &Address, family: u16) -> bool {
     prefix.is_none_or(|(ip, len)| family_of(ip) == family && address.matches(&ip.into(), len))
-}
-
-/// The name of the protocol of a state or template, or its number.
-pub(super) fn proto_name(proto: u8) -> String {
-    names::of(PROTOS, proto)
 }

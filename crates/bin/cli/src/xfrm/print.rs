@@ -3,7 +3,6 @@
 use super::names::{
     self, ACTIONS, DEFAULTS, DIRS, ENCAPS, EXTRA_FLAGS, MODES, POLICY_FLAGS, PTYPES, SHARES, STATE_FLAGS, UPPER,
 };
-use super::parse::proto_name;
 use sealane_abi::netlink;
 use sealane_abi::xfrm::{
     self as x, Address, Attribute, Body, Id, Key, LifetimeCfg, LifetimeCur, Message, Selector, UserTmpl,
@@ -89,7 +88,7 @@ impl Printer {
                 writeln!(out, "\thard {}", expire.hard)
             }
             Body::Acquire(acquire) => {
-                write!(out, "acquire proto {} ", proto_name(acquire.id.proto))?;
+                write!(out, "acquire proto {} ", names::proto_name(acquire.id.proto))?;
                 if self.stats > 0 || acquire.id.spi.get() != 0 {
                     write!(out, "spi 0x{:08x} ", acquire.id.spi.get())?;
                 }
@@ -97,7 +96,7 @@ impl Printer {
                 self.selector(out, &acquire.sel, "  sel ")?;
                 self.policy(out, &acquire.policy, attrs, "    ", "  policy ")
             }
-            Body::FlushSa(flush) => writeln!(out, "Flushed state proto {}", proto_name(flush.proto)),
+            Body::FlushSa(flush) => writeln!(out, "Flushed state proto {}", names::proto_name(flush.proto)),
             Body::FlushPolicy => {
                 let type_ = attr!(attrs, PolicyType).map_or_else(String::new, |t| names::of(PTYPES, t.type_));
                 writeln!(out, "Flushed policy {type_}")
@@ -142,7 +141,7 @@ impl Printer {
 
     fn event_of(&self, out: &mut String, id: &UsersaId, saddr: &Address, reqid: u32) -> std::fmt::Result {
         write!(out, "\t src {} dst {} ", ip(saddr, id.family), ip(&id.daddr, id.family))?;
-        writeln!(out, " reqid 0x{reqid:x} protocol {}  SPI 0x{:x}", proto_name(id.proto), id.spi.get())
+        writeln!(out, " reqid 0x{reqid:x} protocol {}  SPI 0x{:x}", names::proto_name(id.proto), id.spi.get())
     }
 
     fn policies(&self, out: &mut String, attrs: &[Attribute]) -> std::fmt::Result {
@@ -208,7 +207,7 @@ impl Printer {
         indent: &str,
     ) -> std::fmt::Result {
         writeln!(out, "{title}src {} dst {}", ip(saddr, family), ip(&id.daddr, family))?;
-        write!(out, "{indent}proto {} ", proto_name(id.proto))?;
+        write!(out, "{indent}proto {} ", names::proto_name(id.proto))?;
         let spi = id.spi.get();
         // A template without an SPI matches any SPI.
         if title.is_empty() || self.stats > 0 || spi != 0 {

@@ -1,7 +1,6 @@
 //! `sealane xfrm show`: shows what `ip xfrm` does not: rates, offload devices, and the reasons of dropped packets.
 
 use super::names::{self, MODES};
-use super::parse::proto_name;
 use super::session::{Session, report};
 use super::words::{Words, unexpected};
 use crate::answer::Answer;
@@ -110,7 +109,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
         Some(StateRow {
             src: ip(&info.saddr),
             dst: ip(&info.id.daddr),
-            proto: proto_name(info.id.proto),
+            proto: names::proto_name(info.id.proto),
             spi: info.id.spi.get(),
             reqid: info.reqid,
             mode: names::of(MODES, info.mode),
