@@ -52,8 +52,8 @@ pub(crate) enum Command {
 /// kernel has them. Dynamic programs are served inside their own process, static and Go programs through seccomp user
 /// notification. No configuration and no daemon are needed, and no root privileges where the kernel allows it.
 ///
-/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace, if there is one with
-/// [ipsec].
+/// NETLINK_XFRM of the program is served by the 'sealane daemon' of its network namespace, if there is one that serves
+/// IPsec.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- \

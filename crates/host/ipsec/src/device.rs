@@ -1,6 +1,6 @@
 //! The offload devices of a network namespace: opened by their kind, watched by their interface's state.
 //!
-//! A device has two halves. The engine has the one that takes states and policies ([`engine::Device`], Linux's
+//! A device has two halves. The engine has the one that takes states and policies ([`sealane_engine_xfrm::device::Device`], Linux's
 //! `xfrmdev_ops`), as long as the interface is up. The other one ([`Running`]) stays here as long as the device is
 //! configured: its interface, its threads, its counters.
 //!

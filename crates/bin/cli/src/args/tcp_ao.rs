@@ -45,15 +45,15 @@ pub(crate) struct Show {
 /// starts, after a crash and after it has been stopped, until 'sealane tcp-ao clear' removes the rules. Connections
 /// survive a restart of the daemon.
 ///
-/// IPsec: in every network namespace listed under [ipsec] the daemon takes the place of the kernel's XFRM. Key managers and
-/// 'ip xfrm' talk to it when they are started by 'sealane run'; 'sealane xfrm' talks to it directly. The daemon seals and
-/// opens the packets, and makes the offload devices, xfrm interfaces and gateways of the configuration. Traffic covered by
-/// a policy is not sent unencrypted while the daemon runs or after it was killed. An orderly stop removes the rules, the
-/// devices and the xfrm interfaces; docs/security.md lists the other exceptions.
+/// IPsec: in every network namespace listed in the section 'ipsec' the daemon takes the place of the kernel's XFRM. Key
+/// managers and 'ip xfrm' talk to it when they are started by 'sealane run'; 'sealane xfrm' talks to it directly. The
+/// daemon seals and opens the packets, and makes the offload devices, xfrm interfaces and gateways of the
+/// configuration. Traffic covered by a policy is not sent unencrypted while the daemon runs or after it was killed. An
+/// orderly stop removes the rules, the devices and the xfrm interfaces; docs/security.md lists the other exceptions.
 ///
 /// SIGHUP makes the daemon read its configuration again; if that contains errors, nothing changes. Metrics for Prometheus
-/// are served at the address that 'metrics' sets under [daemon]. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW,
-/// CAP_SYS_ADMIN for other network namespaces and for the fast path, and CAP_SYS_PTRACE with [ipsec] to check the programs
+/// are served at the address that 'metrics' sets in the section 'daemon'. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW,
+/// CAP_SYS_ADMIN for other network namespaces and for the fast path, and CAP_SYS_PTRACE for IPsec, to check the programs
 /// that send requests.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \

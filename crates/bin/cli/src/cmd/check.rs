@@ -23,7 +23,7 @@ struct CheckReport {
     ipsec: Option<IpsecRow>,
 }
 
-/// The section [ipsec].
+/// The section `[ipsec]`.
 #[derive(Serialize)]
 struct IpsecRow {
     /// The network namespaces; an empty name is the daemon's own.
