@@ -18,6 +18,10 @@ pub const RETRY: Duration = Duration::from_secs(60);
 /// A learnt link header is used for this long. Then the stack is asked again: its routes, neighbours and rules may have
 /// changed.
 pub const FRESH: Duration = Duration::from_millis(100);
+/// After this many packets in one look at a ring more are expected.
+pub const MANY: usize = 8;
+/// The most learnt link headers that one owner keeps.
+pub const MAX_LINKS: usize = 4096;
 
 /// The most flows counted within one window.
 const MAX_COUNTED: usize = 4096;

@@ -5,7 +5,7 @@
 //! (who may).
 //! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
 //! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
-//! `poll`, `promote` (what earns the fast path). IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
+//! `poll`, `fast_path` (the flows that earn it, and learnt link headers). IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
 //! device, addresses, paths), `nft::ipsec`, `nft::ingress` (what the stack leaves to a ring); gateways: `xdp` (which frames go
 //! past the stack), `xsk` (the sockets that they go to), `hops` (whereto from there).
 
@@ -30,7 +30,6 @@ pub mod peer;
 pub mod poll;
 pub mod presence;
 pub mod process;
-pub mod promote;
 pub mod random;
 pub mod raw;
 pub mod rights;

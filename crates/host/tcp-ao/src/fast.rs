@@ -21,9 +21,9 @@ use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine_ao::{Ends, VerifyBurst};
 use sealane_net::wire::tcp::Segment;
+use sealane_sys::fast_path::{Barred, Demand, Idle};
 use sealane_sys::link;
 use sealane_sys::nft::{Flow, Marks, Table};
-use sealane_sys::promote::{Counted, IDLE_TICKS, RETRY, WORTH};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -52,7 +52,7 @@ impl Way {
 struct Activity {
     /// Authentic segments since the last tick.
     segments: u32,
-    idle_ticks: u8,
+    idle: Idle,
     /// The highest sequence number and acknowledgment number so far.
     furthest: Option<[u32; 2]>,
     /// Whether either has advanced since the last tick.
@@ -83,24 +83,18 @@ impl Activity {
         self.lost = !further && (self.lost || len > 1);
     }
 
-    /// Evaluates the time since the last tick: whether the connection still is worth the fast path, and whether it is
+    /// Evaluates the time since the last tick: whether the connection has been idle for too long, and whether it is
     /// stuck.
     fn tick(&mut self) -> (bool, bool) {
-        self.idle_ticks = if self.segments < WORTH { self.idle_ticks + 1 } else { 0 };
+        let is_idle = self.idle.tick(self.segments);
         self.stuck_ticks = match (self.lost, self.advanced) {
             (true, _) => self.stuck_ticks + 1,
             (false, true) => 0,
             (false, false) => self.stuck_ticks,
         };
         (self.segments, self.advanced, self.lost) = (0, false, false);
-        (self.idle_ticks <= IDLE_TICKS, self.stuck_ticks >= STUCK_TICKS)
+        (is_idle, self.stuck_ticks >= STUCK_TICKS)
     }
-}
-
-/// The reason why a device cannot have the fast path, and the time until which it is not tried again.
-struct Unable {
-    why: String,
-    until: Instant,
 }
 
 /// The fast path of one worker.
@@ -109,10 +103,10 @@ pub(super) struct Fast {
     wanted: DataPath,
     /// Packets dropped by the rings of removed devices.
     drops: u64,
-    counted: Counted<Way>,
+    demand: Demand<Way>,
     devices: BTreeMap<u32, Device>,
     /// Devices that cannot have the fast path: no Ethernet, a feature missing in the kernel, or it did not work.
-    unable: BTreeMap<u32, Unable>,
+    unable: Barred<u32, String>,
     ways: HashMap<Way, Activity>,
 }
 
@@ -134,9 +128,9 @@ impl Fast {
             marks,
             wanted,
             drops: 0,
-            counted: Counted::new(Instant::now()),
+            demand: Demand::new(Instant::now()),
             devices: BTreeMap::new(),
-            unable: BTreeMap::new(),
+            unable: Barred::default(),
             ways: HashMap::new(),
         }
     }
@@ -149,11 +143,11 @@ impl Fast {
     /// Counts an authentic segment that came by the queue. Returns whether its connection should be promoted
     /// ([`Fast::promote`]).
     pub(super) fn count(&mut self, device: u32, ends: Ends) -> bool {
-        if self.wanted == DataPath::Queue || self.unable.contains_key(&device) {
+        if self.wanted == DataPath::Queue || self.unable.contains(&device) {
             return false;
         }
         let way = Way { device, ends };
-        self.counted.count(way, Instant::now()) == WORTH && !self.ways.contains_key(&way)
+        self.demand.count(way, Instant::now()) && !self.ways.contains_key(&way)
     }
 
     /// Notes an unsigned segment that came by the queue. If it belongs to a connection of the fast path, the fast path
@@ -168,7 +162,7 @@ impl Fast {
     /// judged right before. On failure all connections of the device stay with the queue.
     pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) {
         let way = Way { device, ends };
-        if self.unable.contains_key(&device) || self.ways.contains_key(&way) {
+        if self.unable.contains(&device) || self.ways.contains_key(&way) {
             return;
         }
         if !self.devices.contains_key(&device) {
@@ -190,7 +184,7 @@ impl Fast {
 
     /// Does not try a device again for a while.
     fn give_up(&mut self, device: u32, why: String) {
-        self.unable.insert(device, Unable { why, until: Instant::now() + RETRY });
+        self.unable.insert(device, why, Instant::now());
     }
 
     /// The link headers of a device with a ring.
@@ -218,16 +212,15 @@ impl Fast {
     pub(super) fn tick(&mut self, shared: &Shared) -> io::Result<()> {
         let mut table = shared.table.lock();
         let Some(table) = table.as_mut() else { return Ok(()) };
-        let now = Instant::now();
-        self.unable.retain(|_, unable| unable.until > now);
+        self.unable.expire(Instant::now());
         let engine = shared.engine.lock();
         let (mut leaving, mut stuck) = (Vec::new(), Vec::new());
         for (way, activity) in &mut self.ways {
-            let (worth, is_stuck) = activity.tick();
+            let (is_idle, is_stuck) = activity.tick();
             if is_stuck {
                 stuck.push(way.device);
             }
-            if !worth || !self.devices.contains_key(&way.device) || !engine.tracks(&way.ends) {
+            if is_idle || !self.devices.contains_key(&way.device) || !engine.tracks(&way.ends) {
                 leaving.push(*way);
             }
         }
@@ -274,10 +267,11 @@ impl Fast {
         self.ways.len()
     }
 
-    /// Devices that cannot have the fast path, with the reasons.
+    /// Devices that cannot have the fast path, with the reasons, in the order of their indices.
     pub(super) fn unable(&self) -> Vec<NotFast> {
         let name = |index: u32| link::name(index).unwrap_or_else(|_| format!("device {index}"));
-        self.unable.iter().map(|(&index, u)| NotFast { device: name(index), why: u.why.clone() }).collect()
+        let unable: BTreeMap<u32, &String> = self.unable.iter().map(|(&index, why)| (index, why)).collect();
+        unable.into_iter().map(|(index, why)| NotFast { device: name(index), why: why.clone() }).collect()
     }
 }
 

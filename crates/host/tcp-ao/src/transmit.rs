@@ -1,14 +1,15 @@
 //! The transmitter of signed packets.
 //!
-//! The stack finds the route and link header of a packet. For a busy connection it is asked every [`FRESH`]; the
-//! packets in between bypass the stack with the link header that was learnt.
+//! The stack finds the route and link header of a packet. For a busy connection it is asked every
+//! [`FRESH`](sealane_sys::fast_path::FRESH); the packets in between bypass the stack with the link header that was
+//! learnt.
 
 use super::counters::Counters;
 use sealane_engine_ao::Ends;
 use sealane_net::wire::ip::Family;
+use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
 use sealane_sys::frames::Frames;
 use sealane_sys::nft::Marks;
-use sealane_sys::promote::{FRESH, MAX_LINKS};
 use sealane_sys::raw::Raw;
 use sealane_sys::ring::LINK_HEADER_LEN;
 use std::collections::HashMap;
@@ -16,21 +17,13 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// The link header for a connection.
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    /// The link header, once it was seen.
-    header: Option<[u8; LINK_HEADER_LEN]>,
-    /// The time at which it was asked for.
-    asked: Instant,
-    /// Fields of the IP header that rules may change on the way out: traffic class and hop limit.
-    fields: [u8; 2],
-}
+/// The fields of an IP header that rules may change on the way out: traffic class and hop limit.
+type Changeable = [u8; 2];
 
 /// The link headers of one device, learnt from its ring.
 pub(super) struct Links {
     frames: Frames,
-    by_ends: HashMap<Ends, Link>,
+    by_ends: HashMap<Ends, LearntLink<Changeable, [u8; LINK_HEADER_LEN]>>,
 }
 
 impl Links {
@@ -47,15 +40,16 @@ impl Links {
     pub(super) fn learn(&mut self, packet: &[u8], header: [u8; LINK_HEADER_LEN]) {
         if let Some((ends, fields)) = outgoing(packet)
             && let Some(link) = self.by_ends.get_mut(&ends)
-            && link.fields == fields
+            && link.is_answered_by(&fields)
         {
-            link.header = Some(header);
+            link.learn(header);
         }
     }
 
     /// Forgets link headers that have not been used for a while.
     pub(super) fn forget(&mut self) {
-        self.by_ends.retain(|_, link| link.asked.elapsed() < FRESH);
+        let now = Instant::now();
+        self.by_ends.retain(|_, link| !link.is_stale(now));
     }
 }
 
@@ -83,9 +77,10 @@ impl Transmitter {
             refused(self.raw.send(packets, only, false).refused);
             return;
         };
+        let now = Instant::now();
         let link = links.by_ends.get(&ends);
-        if let Some(link) = link.filter(|l| l.asked.elapsed() < FRESH) {
-            let sent = match &link.header {
+        if let Some(link) = link.filter(|link| !link.is_stale(now)) {
+            let sent = match link.header() {
                 Some(header) => {
                     let sent = links.frames.send(header, packets);
                     counters.fast_out.fetch_add(sent.taken as u64, Relaxed);
@@ -98,15 +93,14 @@ impl Transmitter {
         }
         // The old header is not used any more while the new one is asked for.
         if links.by_ends.len() < MAX_LINKS || link.is_some() {
-            links.by_ends.insert(ends, Link { header: None, asked: Instant::now(), fields });
+            links.by_ends.insert(ends, LearntLink::new(Some(fields), now));
         }
         refused(self.raw.send(&[first], only, true).refused + self.raw.send(others, only, false).refused);
     }
 }
 
-/// The ends of an outbound packet, of which only the front may be given, and the fields of its IP header that rules may
-/// change.
-fn outgoing(packet: &[u8]) -> Option<(Ends, [u8; 2])> {
+/// The ends and changeable fields of an outbound packet, of which only the front may be given.
+fn outgoing(packet: &[u8]) -> Option<(Ends, Changeable)> {
     let (family, fields) = match packet.first()? >> 4 {
         4 => (Family::V4, [*packet.get(1)?, *packet.get(8)?]),
         6 => (Family::V6, [packet[0] << 4 | *packet.get(1)? >> 4, *packet.get(7)?]),

@@ -16,10 +16,10 @@ use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::BURST;
 use sealane_net::ao::segment::ChecksumState;
 use sealane_net::wire::ip;
+use sealane_sys::fast_path::{MANY, TICK};
 use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{ready, sleep_precisely};
-use sealane_sys::promote::MANY;
 use sealane_sys::sock_diag::Departures;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,8 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The interval of periodic work.
-const TICK: Duration = Duration::from_secs(1);
 /// The interval at which unused peers are removed.
 const TIDY: Duration = Duration::from_secs(60);
 

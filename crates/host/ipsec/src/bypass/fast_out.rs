@@ -7,7 +7,7 @@
 //! Ethernet, all go through the stack.
 
 use crate::data::counters::Counters;
-use sealane_sys::fast_path::LearntLink;
+use sealane_sys::fast_path::{LearntLink, MAX_LINKS};
 use sealane_sys::frames::Frames;
 use sealane_sys::link;
 use sealane_sys::nft::Marks;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// The stack is asked for a flow with at least this many packets within [`FRESH`](sealane_sys::fast_path::FRESH).
 const WORTH_ASKING: u32 = 16;
-/// The most flows that are remembered.
-const MAX_FLOWS: usize = 4096;
 /// Unused flows and sockets are looked for at this interval.
 const TIDY: Duration = Duration::from_secs(10);
 
@@ -136,7 +134,7 @@ impl FastOut {
     }
 
     fn send_flow(&mut self, flow: OuterFlow, raw: &Raw, packets: &[&[u8]], counters: &Counters, now: Instant) -> Sent {
-        if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&flow) {
+        if self.flows.len() >= MAX_LINKS && !self.flows.contains_key(&flow) {
             return raw.send(packets, 0, false);
         }
         let new = |asked| Known { packets: 0, link: LearntLink::new(asked, now) };

@@ -10,7 +10,7 @@ use sealane_engine_xfrm::device::crypto::Direction;
 use sealane_net::ipsec::burst::Jobs;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::Packet;
-use sealane_sys::fast_path::TICK;
+use sealane_sys::fast_path::{MANY, TICK};
 use sealane_sys::nft::ingress::EspFlow;
 use sealane_sys::poll::ready;
 use std::collections::HashSet;
@@ -18,8 +18,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// After this many packets in one look at a ring more are expected.
-const MANY: usize = 8;
 /// Bursts of a ring before others have their turn.
 const TURN: usize = 2;
 
