@@ -6,7 +6,7 @@
 //!
 //! Both directions change over as RFC 5925, section 6.1 has it: when a new key's time has come we ask for it (rnext), the
 //! peer follows at once, and we follow the peer's asking. Only when a key's send window ends do we leave it unasked. The
-//! engine does that with what is said here (`engine::tcp_ao::ConfiguredKey`).
+//! engine does that with what is said here (`engine_ao::ConfiguredKey`).
 
 use super::keys::{KeyChain, WhenExpired};
 use super::time::Window;

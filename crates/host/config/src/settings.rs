@@ -13,10 +13,9 @@ use std::sync::Arc;
 pub struct Daemon {
     /// Where Prometheus may ask for metrics over HTTP. `None`: nowhere.
     pub metrics: Option<SocketAddr>,
-    /// How segments may travel. It counts for a network namespace from the moment that it is served.
+    /// How segments may travel. Read at the start only.
     pub data_path: DataPath,
-    /// The number of threads that move the segments of TCP-AO in each network namespace. It counts from the moment that the
-    /// namespace is served.
+    /// The number of threads that move the segments of TCP-AO in each network namespace. Read at the start only.
     pub workers: u16,
 }
 
