@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn connections_that_ended_without_us_are_over() {
-        let Some(ns) = testing::namespace("transport::take_up") else { return };
+        let Some(ns) = testing::namespace("ao::configured::take_up") else { return };
         let spaces = Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto);
         let (client, listener) = ns
             .run(|| {

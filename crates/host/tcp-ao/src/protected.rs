@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_peer_without_keys_goes_out_of_the_rules_in_time() {
-        let Some(ns) = testing::namespace("transport::protected") else { return };
+        let Some(ns) = testing::namespace("ao::protected") else { return };
         let spaces = Spaces::new(Profile::Open, Algorithms::new(&sealane_drivers::system_registry().0), DataPath::Auto);
         let space = spaces.of(ns.try_clone().expect("a descriptor"), true).expect("it can be served").expect("made");
         let shared = space.shared();
