@@ -1,5 +1,5 @@
-//! What we load into the kernel. Here: at the ingress of our own device a packet is marked and handed to the ingress of another
-//! device, as if it had come in there. For gateways: [`super::xdp`].
+//! BPF programs and maps. This file redirects packets from our own device: a packet that arrives there is marked and
+//! handed to the ingress of another device, as if it had arrived there. The program of gateways is in [`super::xdp`].
 
 pub mod map;
 pub mod program;
@@ -24,8 +24,8 @@ fn redirect_program(device: u32, mark: u32) -> Vec<Insn> {
     program.assemble()
 }
 
-/// Hands every packet that comes in by device `from` to the ingress of device `to`, marked. For the calling thread's
-/// namespace and as long as `from` lives.
+/// Hands every packet that arrives at device `from` to the ingress of device `to`, with a mark. Applies in the calling
+/// thread's namespace for as long as `from` exists.
 ///
 /// # Errors
 /// The kernel's: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `ENOENT` or `EOPNOTSUPP` where it lacks classifiers.

@@ -1,13 +1,13 @@
-//! An assembler of classic BPF, which socket filters, `SO_ATTACH_REUSEPORT_CBPF` and seccomp are written in.
+//! An assembler of classic BPF, the language of socket filters, `SO_ATTACH_REUSEPORT_CBPF` and seccomp.
 //!
-//! Instructions are those of `linux/filter.h`; jumps go forward to named labels.
+//! The instructions are those of `linux/filter.h`; jumps go forward to named labels.
 
 use libc::{
     BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JA, BPF_JMP, BPF_K, BPF_LD, BPF_LDX, BPF_LEN, BPF_MEM,
     BPF_MISC, BPF_MSH, BPF_RET, BPF_ST, BPF_TAX, BPF_W, BPF_X,
 };
 
-/// Where a program finds what is not in the packet (`linux/filter.h`).
+/// The offset at which a program reads metadata of the packet (`linux/filter.h`).
 const SKF_AD_OFF: u32 = -0x1000i32 as u32;
 /// The EtherType.
 pub(crate) const SKF_AD_PROTOCOL: u32 = SKF_AD_OFF.wrapping_add(0);
@@ -17,18 +17,18 @@ pub(crate) const SKF_AD_PKTTYPE: u32 = SKF_AD_OFF.wrapping_add(4);
 pub(crate) const SKF_AD_MARK: u32 = SKF_AD_OFF.wrapping_add(20);
 /// Whether the packet has a VLAN tag.
 pub(crate) const SKF_AD_VLAN_TAG_PRESENT: u32 = SKF_AD_OFF.wrapping_add(48);
-/// Where the network header begins.
+/// The offset of the network header.
 const SKF_NET_OFF: u32 = -0x10_0000i32 as u32;
 
-/// The verdict of a socket filter that keeps all of a packet.
+/// The verdict of a socket filter that keeps the whole packet.
 pub(crate) const ALL: u32 = u32::MAX >> 1;
 
-/// The name of an instruction; [`NEXT`] is the one that follows.
+/// The name of an instruction; [`NEXT`] is the following one.
 pub(crate) type Label = &'static str;
-/// The instruction that follows.
+/// The following instruction.
 pub(crate) const NEXT: Label = "";
 
-/// The length of a value that is loaded.
+/// Width of a load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Size {
     /// One byte.
@@ -49,7 +49,7 @@ impl Size {
     }
 }
 
-/// One instruction, its jumps still labels.
+/// One instruction, with labels for its jumps.
 struct Insn {
     code: u32,
     k: u32,
@@ -57,7 +57,7 @@ struct Insn {
     no: Label,
 }
 
-/// A program that is being written. The accumulator is A, the index register X.
+/// A program under construction. The accumulator is A, the index register X.
 #[derive(Default)]
 pub(crate) struct Program {
     list: Vec<Insn>,
@@ -140,19 +140,19 @@ impl Program {
         self.put(BPF_ALU | op | BPF_X, 0)
     }
 
-    /// Goes on at `yes` if A compares so to `value`, else at `no`; `how` is one of `BPF_JEQ`, `BPF_JGE`, ...
+    /// Jumps to `yes` if A compares so to `value`, else to `no`; `how` is one of `BPF_JEQ`, `BPF_JGE`, ...
     pub(crate) fn jump(&mut self, how: u32, value: u32, yes: Label, no: Label) -> &mut Self {
         self.list.push(Insn { code: BPF_JMP | how | BPF_K, k: value, yes, no });
         self
     }
 
-    /// Goes on at a label.
+    /// Jumps to a label.
     pub(crate) fn goto(&mut self, to: Label) -> &mut Self {
         self.list.push(Insn { code: BPF_JMP | BPF_JA, k: 0, yes: to, no: to });
         self
     }
 
-    /// Gives the next instruction a name.
+    /// Labels the next instruction.
     pub(crate) fn label(&mut self, name: Label) -> &mut Self {
         self.labels.push((name, self.list.len()));
         self
@@ -171,7 +171,7 @@ impl Program {
     /// The instructions with distances in place of labels.
     ///
     /// # Panics
-    /// When a label is missing, or stands before a jump to it or too far behind.
+    /// When a label is missing, precedes a jump to it or is too far behind it.
     pub(crate) fn assemble(&self) -> Vec<libc::sock_filter> {
         let distance = |from: usize, to: Label| {
             let (_, place) = self.labels.iter().find(|(name, _)| *name == to).expect("every label is placed");

@@ -1,26 +1,26 @@
-//! Which CPU a thread runs on.
+//! CPU affinity and priority of threads.
 
 use std::io;
 
-/// Keeps the calling thread on a CPU.
+/// Pins the calling thread to a CPU.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` for one that there is not, or that the process may not use.
+/// The kernel's: `EINVAL` for a CPU that does not exist or that the process may not use.
 pub fn stay_on(cpu: u32) -> io::Result<()> {
-    // As many as the kernel may be built for.
+    // The largest set that a kernel may be built for.
     let mut set = [0u64; 8192 / BITS];
     let word = set.get_mut(cpu as usize / BITS).ok_or(io::ErrorKind::InvalidInput)?;
     *word = 1 << (cpu as usize % BITS);
-    // SAFETY: a set of the length told, which is only read.
+    // SAFETY: the set has this length and is only read.
     if unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
-/// Lets the calling thread go on where it would have to make way for a program that it has just given packets to, as the kernel's
-/// own IPsec does, so that the program finds more when it reads. Without `CAP_SYS_NICE` or a limit (`RLIMIT_NICE`) that allows it
-/// nothing changes.
+/// Raises the calling thread's priority so that a program to which it has just given packets does not preempt it. The
+/// program then finds more packets when it reads, as with the kernel's own IPsec. Has no effect without `CAP_SYS_NICE`
+/// or an `RLIMIT_NICE` that allows it.
 pub fn be_preferred() {
     const NICE: i32 = -5;
     // SAFETY: plain values; 0 is the calling thread.
@@ -36,7 +36,7 @@ const BITS: usize = u64::BITS as usize;
 /// The CPUs that the calling thread may run on.
 fn allowed() -> Option<[u64; 8192 / BITS]> {
     let mut set = [0u64; 8192 / BITS];
-    // SAFETY: a set of the length told, which is written to.
+    // SAFETY: the set has this length and is writable.
     let r = unsafe { libc::sched_getaffinity(0, size_of_val(&set), set.as_mut_ptr().cast()) };
     (r >= 0).then_some(set)
 }
@@ -45,14 +45,14 @@ fn is_in(set: &[u64], cpu: u32) -> bool {
     set.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 != 0)
 }
 
-/// Whether the calling thread may run elsewhere than on a CPU; without one, whether it may run on more than one.
+/// Whether the calling thread may run on a CPU other than `cpu`; without `cpu`, whether it may run on more than one.
 pub fn has_others(cpu: Option<u32>) -> bool {
     let Some(set) = allowed() else { return false };
     let all: u32 = set.iter().map(|word| word.count_ones()).sum();
     all > u32::from(cpu.is_none_or(|cpu| is_in(&set, cpu)))
 }
 
-/// Of the CPUs that the calling thread may run on, the one with this number, counted round and round.
+/// The CPU with this number among those that the calling thread may run on; numbers wrap around.
 pub fn nth(number: u32) -> Option<u32> {
     let set = allowed()?;
     let cpus = || (0..8192).filter(|cpu| is_in(&set, *cpu));

@@ -11,10 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes that may wait in a socket.
+/// Size of a socket's buffers in bytes.
 const BUFFER: i32 = 8 << 20;
 
-/// Datagrams of one superframe, as every kernel takes them (`UDP_MAX_SEGMENTS`).
+/// The most datagrams in one superframe that every kernel accepts (`UDP_MAX_SEGMENTS`).
 pub const MAX_SEGMENTS: usize = 64;
 
 /// `UDP_SEGMENT` and `UDP_GRO` of `linux/udp.h`.
@@ -22,50 +22,51 @@ const UDP_SEGMENT: i32 = 103;
 const UDP_GRO: i32 = 104;
 const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 
-/// Extension headers in front of what a socket of IPv6 gives (RFC 3542), with the option that asks for each.
+/// Control messages with the extension headers of a received IPv6 packet (RFC 3542). The option that asks for each is
+/// one less.
 const IPV6_HOPOPTS: i32 = 54;
 const IPV6_RTHDR: i32 = 57;
 const IPV6_DSTOPTS: i32 = 59;
-/// The longest that all of them may be, in bytes.
+/// The most bytes of extension headers that are kept.
 const MAX_EXTENSIONS: usize = 256;
 const AH: u8 = 51;
 
 const CONTROL_LEN: usize = 512;
 
-/// Room for control messages.
+/// A buffer for control messages.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
-/// What one read gave.
+/// The metadata of one read.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
-    /// Bytes.
+    /// Bytes read.
     pub len: usize,
-    /// Bytes of each datagram but the last.
+    /// Length of each datagram but the last.
     pub segment: usize,
-    /// The other port; 0 without UDP.
+    /// The peer's port; 0 without UDP.
     pub port: u16,
-    /// The headers in front, without ports.
+    /// The outer headers, without ports.
     pub outer: OuterHeader,
-    /// The type of the extension header that it begins with, of packets of AH over IPv6.
+    /// For AH over IPv6, the type of the first extension header.
     pub first: Option<u8>,
-    /// The device that it came by; 0 where that is not known.
+    /// The device that the packet arrived at; 0 if unknown.
     pub device: u32,
-    /// Its mark, where the socket was asked to tell ([`RawEsp::tell_marks`]).
+    /// The packet's mark, if the socket reports it ([`RawEsp::tell_marks`]).
     pub mark: u32,
 }
 
-/// A socket of a port.
+/// A socket for ESP in UDP, bound to a port.
 #[derive(Debug)]
 pub struct UdpEsp {
     fd: OwnedFd,
     v6: bool,
     port: u16,
-    /// Which of the sockets of the port is the first of ours; IKE's stands before them or behind them.
+    /// Index of our first socket among those of the port; the IKE daemon's is before or after ours.
     ours: Arc<AtomicU32>,
-    /// How many are ours.
+    /// The number of our sockets.
     count: u32,
-    /// What it does with what is too long, as long as somebody sends.
+    /// Whether datagrams longer than the path's MTU are fragmented. The lock is held while a thread sends.
     fragments: Mutex<bool>,
 }
 
@@ -73,7 +74,7 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     super::socket(family, kind | libc::SOCK_NONBLOCK, protocol)
 }
 
-/// What both kinds of sockets need to tell and to be spared.
+/// Sets the mark, the buffers and the reported header fields of either kind of socket.
 fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
     let set = |level, option, value: i32| super::set_option(fd, level, option, &value);
     super::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
@@ -91,8 +92,8 @@ fn prepare(fd: BorrowedFd<'_>, v6: bool, mark: u32) -> io::Result<()> {
 }
 
 pub(super) fn allow_fragments(fd: BorrowedFd<'_>, v6: bool, allow: bool) -> io::Result<()> {
-    // The engine knows what a path carries. What the kernel has learnt about it may be what we told it ourselves about
-    // packets before they are sealed, where these have the same destination.
+    // The engine tracks the path's MTU itself. The kernel's value for this destination may be one that we reported for
+    // packets before encryption, so it must not limit packets after encryption.
     let (level, option, value) = match (v6, allow) {
         (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
         (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
@@ -130,7 +131,7 @@ fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
     }
 }
 
-/// A UDP socket for a port on all addresses, which others may have, too, or not.
+/// Opens a UDP socket for a port on all addresses; with `shared`, others may bind the port too (`SO_REUSEPORT`).
 pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
     let fd = socket(if v6 { libc::AF_INET6 } else { libc::AF_INET }, libc::SOCK_DGRAM, 0)?;
     super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, &i32::from(shared))?;
@@ -147,25 +148,25 @@ pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
 }
 
 impl UdpEsp {
-    /// Opens one for a port, which it shares with an IKE daemon that lets it (`SO_REUSEPORT`).
+    /// Opens a socket for a port, which it shares with an IKE daemon that sets `SO_REUSEPORT`.
     ///
     /// # Errors
-    /// The kernel's; `EADDRINUSE` when another owns the port alone.
+    /// The kernel's; `EADDRINUSE` when another socket has the port without `SO_REUSEPORT`.
     pub fn open(v6: bool, port: u16, mark: u32) -> io::Result<Self> {
         UdpEsp::open_all(v6, port, mark, 1)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens several for a port, which share ESP by who sends it.
+    /// Opens several sockets for a port; ESP is distributed over them by its sender.
     ///
     /// # Errors
     /// As [`UdpEsp::open`].
     pub fn open_all(v6: bool, port: u16, mark: u32, count: u32) -> io::Result<Vec<Self>> {
-        // The kernel numbers the sockets of a port as they come.
+        // The kernel numbers a port's sockets in the order in which they were bound.
         let ours = Arc::new(AtomicU32::new(u32::from(bound(v6, port, false).is_err())));
         let open = |_| {
             let fd = bound(v6, port, true)?;
             prepare(fd.as_fd(), v6, mark)?;
-            // Without it packets come one by one.
+            // Without this option the kernel delivers packets one by one.
             let _ = super::set_option(fd.as_fd(), libc::IPPROTO_UDP, UDP_GRO, &1i32);
             allow_fragments(fd.as_fd(), v6, false)?;
             Ok(UdpEsp { fd, v6, port, ours: ours.clone(), count, fragments: Mutex::new(false) })
@@ -175,28 +176,29 @@ impl UdpEsp {
         Ok(sockets)
     }
 
-    /// Attaches the program that tells ESP from IKE by the marker (RFC 3948 section 2.2), and one peer's packets from another's. An
-    /// index that there is not means any.
+    /// Attaches the program that tells ESP from IKE by the non-ESP marker (RFC 3948 section 2.2) and distributes ESP by
+    /// peer. For an index without a socket, the kernel chooses one itself.
     ///
-    /// Not one state's from another's: the kernel puts datagrams of one peer together (GRO) before it looks at the first of them.
+    /// ESP cannot be distributed by SPI: the kernel merges datagrams of one peer (GRO) before it runs the program on
+    /// the first of them.
     fn steer(&self) -> io::Result<()> {
         let mut program = steering(self.v6, self.ours.load(Ordering::Relaxed), self.count);
         let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &filter)
     }
 
-    /// IKE came here: its daemon has ended and begun again, so that the order is the other one.
+    /// Handles an IKE message received here: the IKE daemon has restarted, which reverses the order of the sockets.
     pub fn steer_otherwise(&self) {
         self.ours.fetch_xor(1, Ordering::Relaxed);
         let _ = self.steer();
     }
 
-    /// Its port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it is one of IPv6.
+    /// Whether this is an IPv6 socket.
     pub fn is_v6(&self) -> bool {
         self.v6
     }
@@ -209,16 +211,16 @@ impl UdpEsp {
         receive(self.fd.as_fd(), buf)
     }
 
-    /// Sends datagrams of one length but the last, with these headers. The source port is the socket's own.
+    /// Sends datagrams, all of one length except the last, with these headers. The source port is the socket's own.
     ///
     /// # Errors
-    /// The kernel's: `EMSGSIZE` when they are longer than the path's MTU.
+    /// The kernel's: `EMSGSIZE` when a datagram is longer than the path's MTU.
     ///
     /// # Panics
     /// When there are more than [`MAX_SEGMENTS`].
     pub fn send(&self, outer: &OuterHeader, datagrams: &[&[u8]]) -> io::Result<()> {
         let fragments = !outer.dont_fragment;
-        // Several threads send by it.
+        // Several threads send through this socket.
         let mut now = self.fragments.lock();
         if *now != fragments {
             allow_fragments(self.fd.as_fd(), self.v6, fragments)?;
@@ -229,7 +231,7 @@ impl UdpEsp {
     }
 }
 
-/// The program of [`UdpEsp::steer`] for `count` sockets, the first of them the one with number `ours`.
+/// The program of [`UdpEsp::steer`] for `count` sockets, of which the first has index `ours`.
 fn steering(v6: bool, ours: u32, count: u32) -> Vec<libc::sock_filter> {
     let ike = if ours == 0 { count } else { 0 };
     let mut program = Program::new();
@@ -251,7 +253,7 @@ impl AsFd for UdpEsp {
     }
 }
 
-/// A socket that takes all packets of a protocol, after fragments are put together.
+/// A raw socket that receives all packets of a protocol, after reassembly.
 #[derive(Debug)]
 pub struct RawEsp {
     fd: OwnedFd,
@@ -260,7 +262,7 @@ pub struct RawEsp {
 }
 
 impl RawEsp {
-    /// Opens one, for the states of one of several workers.
+    /// Opens a socket for the states of one worker.
     ///
     /// # Errors
     /// The kernel's.
@@ -274,7 +276,7 @@ impl RawEsp {
         }
         prepare(fd.as_fd(), v6, mark)?;
         if v6 && protocol == AH {
-            // AH covers them.
+            // The ICV of AH covers these headers.
             for option in [IPV6_HOPOPTS, IPV6_RTHDR, IPV6_DSTOPTS] {
                 super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, option - 1, &1i32)?;
             }
@@ -282,17 +284,17 @@ impl RawEsp {
         Ok(RawEsp { fd, v6, protocol })
     }
 
-    /// Its protocol.
+    /// The protocol.
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
 
-    /// Whether it is one of IPv6, which gives no IP headers.
+    /// Whether this is an IPv6 socket, which does not return IP headers.
     pub fn is_v6(&self) -> bool {
         self.v6
     }
 
-    /// Tells the marks of packets from now on.
+    /// Reports the marks of packets from now on.
     ///
     /// # Errors
     /// The kernel's: `ENOPROTOOPT` before Linux 5.19.
@@ -301,7 +303,7 @@ impl RawEsp {
         super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, SO_RCVMARK, &1i32)
     }
 
-    /// Reads one packet: for IPv4 with its header.
+    /// Reads one packet; over IPv4 it includes the IP header.
     ///
     /// # Errors
     /// The kernel's.
@@ -309,7 +311,7 @@ impl RawEsp {
         receive(self.fd.as_fd(), buf)
     }
 
-    /// Sends what lies behind the IP header, in fragments if need be.
+    /// Sends an IP payload, in fragments if necessary.
     ///
     /// # Errors
     /// The kernel's.
@@ -328,9 +330,9 @@ impl AsFd for RawEsp {
 /// Appends a control message; returns the length so far.
 ///
 /// # Safety
-/// `control` has room for it behind `len`, which is what the messages before it take.
+/// `control` has room for the message after its first `len` bytes, which hold the messages before it.
 unsafe fn push<T: Copy>(control: &mut Control, len: usize, level: i32, kind: i32, value: T) -> usize {
-    // SAFETY: the caller's promise; the buffer is aligned as a header is, and messages are padded to that.
+    // SAFETY: the caller's promise; the buffer is aligned for a header, and messages are padded to that alignment.
     unsafe {
         let header = control.0.as_mut_ptr().add(len).cast::<libc::cmsghdr>();
         (*header).cmsg_level = level;
@@ -381,7 +383,7 @@ fn send(fd: BorrowedFd<'_>, outer: &OuterHeader, pieces: &[&[u8]], segment: Opti
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = len;
     loop {
-        // SAFETY: address, control messages and pieces live until here and are only read.
+        // SAFETY: address, control messages and pieces live until the call returns and are only read.
         if unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } >= 0 {
             return Ok(());
         }
@@ -404,7 +406,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>();
     let len = loop {
-        // SAFETY: all buffers live until here and are writable for the lengths told.
+        // SAFETY: all buffers live until the call returns and are writable for the stated lengths.
         let n = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
         if let Ok(n) = usize::try_from(n) {
             break n;
@@ -412,7 +414,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EAGAIN) => return Ok(None),
-            // An ICMP error about something sent before: what comes in does not mind.
+            // An ICMP error about an earlier packet, which does not affect receiving.
             Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EMSGSIZE) => {}
             _ => return Err(error),
         }
@@ -429,7 +431,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
     let (mut len, mut segment) = (len, len);
     let (mut first, mut extensions) = (None, ArrayVec::<u8, MAX_EXTENSIONS>::new());
     let (mut device, mut mark) = (0, 0);
-    // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
+    // SAFETY: the kernel wrote whole messages into the buffer and set its length; each is read according to its type.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
         while !at.is_null() {
@@ -458,7 +460,7 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
                         IPV6_RTHDR => libc::IPPROTO_ROUTING as u8,
                         _ => libc::IPPROTO_DSTOPTS as u8,
                     }));
-                    // Without what is too long the packet is not what its sender signed.
+                    // If the headers do not fit, the packet fails verification: its ICV covers them.
                     let _ = extensions.try_extend_from_slice(core::slice::from_raw_parts(data, len));
                 }
                 (libc::IPPROTO_UDP, UDP_GRO) => segment = data.cast::<i32>().read_unaligned() as usize,

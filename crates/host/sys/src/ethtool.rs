@@ -1,12 +1,12 @@
-//! The features of a device, as `ethtool -k` asks for them.
+//! Features of a device, as `ethtool -k` reads them.
 
 use super::link;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The ioctl of all of ethtool's commands.
+/// The ioctl of all ethtool commands.
 pub const SIOCETHTOOL: u32 = 0x8946;
-/// Command: which features a device has, and which are on.
+/// The command that reads which features a device has, and which are enabled.
 pub const GFEATURES: u32 = 0x3a;
 const GSSET_INFO: u32 = 0x37;
 const GSTRINGS: u32 = 0x1b;
@@ -30,7 +30,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(*bytes[at..].first_chunk().expect("inside the answer"))
 }
 
-/// Where a feature stands among those of this kernel.
+/// The bit of a feature in this kernel's list.
 fn position(fd: BorrowedFd<'_>, name: &[u8], feature: &str) -> Result<Option<usize>, i32> {
     // Command, reserved, mask of sets (64 bits), then the count of each.
     let mut info = words(&[GSSET_INFO, 0, 1 << SET_FEATURES, 0, 0]);
@@ -43,7 +43,7 @@ fn position(fd: BorrowedFd<'_>, name: &[u8], feature: &str) -> Result<Option<usi
     Ok(strings[12..].chunks_exact(STRING_LEN).position(is))
 }
 
-/// The answer to GFEATURES for `blocks` blocks of 32 features, with `feature` there and on.
+/// The answer to GFEATURES for `blocks` blocks of 32 features, with `feature` added as available and enabled.
 ///
 /// # Errors
 /// The kernel's errno.

@@ -1,5 +1,5 @@
-//! The decisions of a fast path past the stack, the same for TCP-AO and IPsec: which flows earn it, when they lose it
-//! again, how long a learnt link header is used.
+//! Decisions about a fast path past the stack, shared by TCP-AO and IPsec: which flows earn it, when they lose it, and
+//! how long a learnt link header is used.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// A flow earns the fast path by this many authentic packets within [`WINDOW`].
 pub const WORTH: u32 = 64;
-/// Packets are counted anew after this time.
+/// Counting starts again after this time.
 pub const WINDOW: Duration = Duration::from_millis(100);
 /// Owners of a fast path look at its flows and devices at this interval.
 pub const TICK: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl<K: Eq + Hash> Demand<K> {
     }
 }
 
-/// For how many ticks in a row a flow has had too few packets.
+/// The number of consecutive ticks in which a flow had too few packets.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Idle(u8);
 
@@ -78,12 +78,12 @@ impl<K, R> Default for Barred<K, R> {
 }
 
 impl<K: Eq + Hash, R> Barred<K, R> {
-    /// Bars one from now on.
+    /// Bars a flow or device from now on.
     pub fn insert(&mut self, key: K, reason: R, now: Instant) {
         self.0.insert(key, (reason, now));
     }
 
-    /// Whether one is barred.
+    /// Whether a flow or device is barred.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.0.contains_key(key)
@@ -94,7 +94,7 @@ impl<K: Eq + Hash, R> Barred<K, R> {
         self.0.retain(|_, (_, since)| now.duration_since(*since) < RETRY);
     }
 
-    /// Those that are barred, each with its reason.
+    /// The barred flows or devices, each with its reason.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &R)> {
         self.0.iter().map(|(key, (reason, _))| (key, reason))
     }
@@ -102,8 +102,8 @@ impl<K: Eq + Hash, R> Barred<K, R> {
 
 /// The link header of a flow, learnt from a packet that went through the stack.
 ///
-/// `F` is the front of a packet: the part that the stack must leave unchanged for its link header to hold for the
-/// packets that follow. `H` is the header, with the device where that is not known otherwise.
+/// `F` is the front of a packet: the part that the stack must leave unchanged for its link header to be valid for the
+/// following packets. `H` is the header, with the device if that is not known otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct LearntLink<F, H> {
     since: Instant,
@@ -112,19 +112,19 @@ pub struct LearntLink<F, H> {
 }
 
 impl<F: PartialEq, H> LearntLink<F, H> {
-    /// Starts without a header. With a front, a packet with that front is sent through the stack right now.
+    /// Starts without a header. `asked` is the front of a packet that is being sent through the stack right now.
     #[must_use]
     pub fn new(asked: Option<F>, now: Instant) -> Self {
         LearntLink { since: now, asked, header: None }
     }
 
-    /// Whether it is too old to be used: [`Self::new`] is to take its place.
+    /// Whether the header is too old to be used; [`Self::new`] then replaces it.
     #[must_use]
     pub fn is_stale(&self, now: Instant) -> bool {
         now.duration_since(self.since) > FRESH
     }
 
-    /// When it was made.
+    /// The time at which this was created.
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since
@@ -136,19 +136,19 @@ impl<F: PartialEq, H> LearntLink<F, H> {
         self.header.as_ref()
     }
 
-    /// Whether the packet with this front is the one that was sent through the stack, unchanged. Rules may translate or
-    /// mark packets, and then every packet has to pass them.
+    /// Whether the packet with this front is the one that was sent through the stack, unchanged. If rules translate or
+    /// mark packets, every packet must pass them.
     #[must_use]
     pub fn is_answered_by(&self, front: &F) -> bool {
         self.asked.as_ref() == Some(front)
     }
 
-    /// Notes the header of a packet that [`Self::is_answered_by`] confirms.
+    /// Stores the header of a packet that [`Self::is_answered_by`] confirmed.
     pub fn learn(&mut self, header: H) {
         self.header = Some(header);
     }
 
-    /// Forgets the header: the device may be gone, or carry less. The stack is asked again when the rest is stale.
+    /// Forgets the header: the device may be gone or its MTU smaller. The stack is asked again once this is stale.
     pub fn forget(&mut self) {
         self.header = None;
     }

@@ -1,7 +1,8 @@
 //! Sending whole IP packets past the stack: an `AF_PACKET` socket of one device, for packets whose link header is known.
 //!
-//! About half the cost of a raw socket: no route, no netfilter, no neighbour. The queueing discipline of the device
-//! still has its say (bypassing it gained nothing, and shaping is somebody's wish).
+//! This costs about half as much as a raw socket: no route lookup, no netfilter, no neighbour lookup. The queueing
+//! discipline of the device still applies: bypassing it gained nothing, and an administrator may shape traffic on
+//! purpose.
 
 use super::nft::Marks;
 use super::raw::{BURST, Sent};
@@ -9,17 +10,17 @@ use super::ring::LINK_HEADER_LEN;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes that may wait in the socket for the device; the kernel counts what it allocates.
+/// Bytes that may wait in the socket for the device; the kernel counts allocated memory.
 const SEND_BUFFER: i32 = 8 << 20;
 
-/// A socket of one device.
+/// A packet socket of one device.
 #[derive(Debug)]
 pub struct Frames {
     fd: OwnedFd,
 }
 
 impl Frames {
-    /// Opens one for a device of the calling thread's namespace.
+    /// Opens a socket for a device in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -36,7 +37,7 @@ impl Frames {
         Ok(Frames { fd })
     }
 
-    /// Sends packets behind this link header, in their order.
+    /// Sends packets in order, each after this link header.
     pub fn send(&self, link: &[u8; LINK_HEADER_LEN], packets: &[&[u8]]) -> Sent {
         let mut sent = Sent::default();
         for burst in packets.chunks(BURST) {

@@ -1,18 +1,18 @@
-//! Open files of programs, and when nobody has them any more, without holding them open.
+//! Detects when programs have closed a file, without holding it open.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Some open files, each with a name. The kernel forgets one as soon as nobody has a descriptor of it.
+/// A set of open files, each with a name. The kernel removes a file as soon as no process has a descriptor of it.
 ///
-/// It is an epoll set that nobody waits for: epoll holds no file open.
+/// This is an epoll set on which nobody waits: epoll does not hold files open.
 #[derive(Debug)]
 pub struct Watched(OwnedFd);
 
 impl Watched {
-    /// None yet.
+    /// An empty set.
     ///
     /// # Errors
     /// The kernel's.
@@ -24,7 +24,7 @@ impl Watched {
         }
     }
 
-    /// Adds the file behind `fd`. The descriptor itself has to be closed by the caller some time.
+    /// Adds the file of `fd`. The caller must close its descriptor eventually.
     ///
     /// # Errors
     /// The kernel's: `ENOSPC` when there are too many.
@@ -35,7 +35,7 @@ impl Watched {
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The names of files that somebody has.
+    /// The names of the files that are still open somewhere.
     ///
     /// # Errors
     /// When /proc is not there.

@@ -1,4 +1,4 @@
-//! Whereto a packet goes from here, by the kernel's routes and neighbours: asked over netlink, kept up to date by what it tells.
+//! Next hops by the kernel's routes and neighbours: asked over netlink, kept up to date by its notifications.
 
 use super::netlink::{Messages, RTA_ENCAP, RTA_VIA, RTAX_MTU, Socket, family, ip};
 use sealane_abi::netlink as nl;
@@ -6,45 +6,45 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// States in which a neighbour's address is good to use.
+/// States in which a neighbour's address is usable.
 const VALID: u16 = SURE | libc::NUD_STALE;
-/// Those in which the kernel is sure of it, or is finding out.
+/// States in which the kernel trusts the address or is verifying it.
 const SURE: u16 = libc::NUD_REACHABLE | libc::NUD_DELAY | libc::NUD_PROBE | libc::NUD_PERMANENT;
 
-/// A packet that looks for its way.
+/// A packet whose route is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Asked {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
-    /// The interface that it came by; 0 for one of this host's.
+    /// The interface that it arrived at; 0 for packets of this host.
     pub iif: u32,
-    /// Its mark.
+    /// Packet mark.
     pub mark: u32,
 }
 
-/// What the routes say.
+/// The result of a route lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The interface that it leaves by.
+    /// The outgoing interface.
     pub oif: u32,
-    /// Who gets it there.
+    /// The next hop.
     pub via: IpAddr,
-    /// The MTU that the route, or what was learnt of the path, says; 0 where nothing does.
+    /// The MTU of the route or the path MTU learnt so far; 0 if there is neither.
     pub mtu: u32,
 }
 
-/// What has changed.
+/// A change in the kernel's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Routes, rules, addresses or interfaces.
     Routes,
-    /// A neighbour: its interface, its address, its hardware address if it is known.
+    /// A neighbour: its interface, its address, and its hardware address if known.
     Neighbour(u32, IpAddr, Option<[u8; 6]>),
 }
 
-/// Asks the kernel, in the namespace of the thread that made it.
+/// Asks the kernel for routes and neighbours in the namespace of the thread that created it.
 #[derive(Debug)]
 pub struct Asker {
     ask: Socket,
@@ -56,7 +56,7 @@ fn word(bytes: &[u8]) -> Option<u32> {
 }
 
 impl Asker {
-    /// Begins to listen for changes.
+    /// Creates one, and subscribes to changes.
     ///
     /// # Errors
     /// The kernel's.
@@ -72,13 +72,13 @@ impl Asker {
             libc::RTNLGRP_IPV6_RULE,
         ];
         let told = Socket::open(libc::NETLINK_ROUTE)?;
-        // A kernel without IPv6 has its groups all the same.
+        // These groups exist even in a kernel without IPv6.
         GROUPS.iter().try_for_each(|group| told.join(*group))?;
         Ok(Asker { ask: Socket::open(libc::NETLINK_ROUTE)?, told })
     }
 
-    /// The way of a packet: as the stack would route it, filters of sources included. None for what is for this host or nobody,
-    /// or is put into something else on its way.
+    /// Looks up the route of a packet as the stack would, including reverse path filters. Returns `None` for a packet
+    /// that is local, has no route or would be encapsulated.
     pub fn route(&mut self, asked: &Asked) -> Option<Route> {
         let bits = if asked.destination.is_ipv4() { 32 } else { 128 };
         let mut messages = Messages::new();
@@ -101,7 +101,8 @@ impl Asker {
         done.ok().and(route)
     }
 
-    /// A neighbour's hardware address, if the kernel knows it; it is asked to make sure, or to find out.
+    /// A neighbour's hardware address, if the kernel knows it. Unless the kernel is sure of it, it is asked to resolve
+    /// it.
     pub fn neighbour(&mut self, ifindex: u32, to: IpAddr) -> Option<[u8; 6]> {
         let fixed = |state: u16, flags: u8| {
             // struct ndmsg: family, padding; index; state, flags, type.
@@ -124,13 +125,13 @@ impl Asker {
             let mut messages = Messages::new();
             let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_REPLACE as u16;
             messages.push(libc::RTM_NEWNEIGH, flags, &fixed(0, libc::NTF_USE), |a| a.ip(libc::NDA_DST, to));
-            // Who is not found out about is the stack's.
+            // On failure, the packet is left to the stack.
             let _ = self.ask.transact(&messages);
         }
         found.map(|(_, hardware)| hardware)
     }
 
-    /// Hands what has changed since the last time to `each`. Does not wait.
+    /// Hands the changes since the last call to `each`. Does not wait.
     ///
     /// # Errors
     /// `ENOBUFS` when some changes were lost.
@@ -175,7 +176,7 @@ fn read_route(payload: &[u8], destination: IpAddr) -> Option<Route> {
     (route.oif != 0).then_some(route)
 }
 
-/// Interface, address, state, and the hardware address where it may be used.
+/// The interface, address, state, and the hardware address if it is usable.
 fn read_neighbour(message: &nl::Message<'_>) -> Option<(u32, IpAddr, u16, Option<[u8; 6]>)> {
     let fixed = message.payload.get(..12)?;
     let ifindex = word(&fixed[4..])?;
@@ -210,7 +211,7 @@ mod tests {
                 let asked = Asked { source, destination, iif: 0, mark: 0 };
                 assert_eq!(asker.route(&asked), Some(Route { oif: index, via: destination, mtu: 0 }));
                 assert_eq!(asker.route(&Asked { destination: source, source, ..asked }), None, "this host's");
-                // It is not known, is asked for, and told.
+                // The address is unknown at first; the kernel resolves it and reports it.
                 let start = Instant::now();
                 while asker.neighbour(index, destination) != Some(hardware) {
                     assert!(start.elapsed() < Duration::from_secs(20), "no neighbour");

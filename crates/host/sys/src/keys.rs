@@ -3,7 +3,7 @@
 use std::io;
 use zeroize::Zeroizing;
 
-/// Keyctl operations that fill a buffer.
+/// Runs a keyctl operation that fills a buffer.
 fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     let mut buf = Zeroizing::new(Vec::<u8>::new());
     loop {
@@ -23,7 +23,7 @@ fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
 /// The payload of a key that the launcher may read. A `logon` key cannot be read by anyone in user space.
 ///
 /// # Errors
-/// `ENOPROTOOPT` for types that have none; what the kernel says of the key otherwise.
+/// `ENOPROTOOPT` for key types that user space cannot read; otherwise the kernel's error.
 pub fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     const DESCRIBE: i32 = 6;
     const READ: i32 = 11;

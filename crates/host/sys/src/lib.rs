@@ -1,13 +1,20 @@
-//! System calls, wrapped.
+//! Safe wrappers of the system calls that the daemon and the launcher make. Of their crates, only this one has unsafe
+//! code.
 //!
-//! Programs: `process`, `seccomp`, `peer`, `gone`, `mapping`, `keys`, `sleep`.
-//! Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs), `rights`
-//! (who may).
-//! Packets: `netlink` (messages), `nft` (rules), `nfqueue` (packets of the stack, and what becomes of them), `ring` (packets
-//! of a device), `raw` and `frames` (sending), `tap` and `bpf` (giving back to the stack), `netns` and `link` (where),
-//! `poll`, `fast_path` (the flows that earn it, and learnt link headers). IPsec: `tun` (plaintext), `esp` (sockets of ESP and AH, in UDP and without), `route` (which packets come to the TUN
-//! device, addresses, paths), `nft::ipsec`, `nft::ingress` (what the stack leaves to a ring); gateways: `xdp` (which frames go
-//! past the stack), `xsk` (the sockets that they go to), `hops` (whereto from there).
+//! - Served programs: `process` (start and wait), `seccomp` (the filter and its notifications), `peer` (a caller's
+//!   memory and descriptors), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
+//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `clock`, `random`.
+//! - Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs),
+//!   `unix`.
+//! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `route` (rules,
+//!   routes, addresses), `hops` (next hops and neighbours), `nft` (rules of TCP-AO, of IPsec policies, and of fast
+//!   paths).
+//! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
+//!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
+//!   (distribution over workers).
+//! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which
+//!   flows use them), and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
+//! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
 
 pub mod bpf;
 mod cbpf;
@@ -53,12 +60,12 @@ pub mod xsk;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The first `len` of 128 bits, all of them where that is more.
+/// A mask of the upper `len` of 128 bits; all bits if `len` is larger.
 fn mask(len: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
 }
 
-/// Opens a socket, which no program that we start gets. `kind` may have `SOCK_NONBLOCK` in it.
+/// Opens a socket, close-on-exec, so that programs we start do not inherit it. `kind` may include `SOCK_NONBLOCK`.
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: plain values; the descriptor is new and ours.
     unsafe {
@@ -67,14 +74,14 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Binds a socket to an address, which is the structure of its family.
+/// Binds a socket to `address`, the address structure of its family.
 fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     // SAFETY: the kernel reads this many bytes of a live value.
     let r = unsafe { libc::bind(fd.as_raw_fd(), (&raw const *address).cast(), size_of::<T>() as libc::socklen_t) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sets a socket option to a value of plain memory.
+/// Sets a socket option from a plain-data value.
 fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
     // SAFETY: the kernel reads this many bytes of a live value.
     let r = unsafe {
@@ -83,16 +90,16 @@ fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// An option of a socket that is an `i32`; `None` where the socket has no such option.
+/// Reads an `i32` socket option; `None` where the socket has no such option.
 fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
     let mut value: i32 = 0;
     let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: a local of the length that is told.
+    // SAFETY: the kernel writes at most `len` bytes of a local.
     let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     (r == 0).then_some(value)
 }
 
-/// Sends bytes over a socket, again after a signal.
+/// Sends bytes over a socket; repeats the call when a signal interrupts it.
 fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
     loop {
         // SAFETY: the kernel reads live bytes.
@@ -107,10 +114,10 @@ fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
     }
 }
 
-/// Sends messages, without waiting; one that the kernel refuses is left out.
+/// Sends messages without waiting; skips those that the kernel refuses.
 ///
 /// # Safety
-/// Every pointer in `headers` is to memory of the length beside it that lives until the call returns.
+/// Every pointer in `headers` points to memory of the length beside it that lives until the call returns.
 unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mut raw::Sent) {
     let mut rest = headers;
     while !rest.is_empty() {
@@ -123,7 +130,7 @@ unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mu
             if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
                 continue;
             }
-            // The first of them failed. When there is no room, there is none for the others either.
+            // The first message failed. A full buffer is full for the others too.
             sent.refused += 1;
             rest = &mut rest[1..];
         }

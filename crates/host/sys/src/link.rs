@@ -5,18 +5,18 @@ use sealane_abi::netlink as nl;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// What the data path asks of a device.
+/// Properties of a device that the data path needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// Whether its frames have an Ethernet header (`ARPHRD_ETHER`).
     pub ethernet: bool,
-    /// Its hardware address, if they have.
+    /// The hardware address; zero unless `ethernet`.
     pub address: [u8; 6],
     /// Its MTU in bytes.
     pub mtu: u32,
 }
 
-/// Any socket will do.
+/// A socket for ioctls; any kind will do.
 fn any_socket() -> io::Result<OwnedFd> {
     Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
 }
@@ -96,25 +96,25 @@ pub fn is_up(name: &str) -> io::Result<bool> {
     Ok(unsafe { request.ifr_ifru.ifru_flags } & libc::IFF_UP as libc::c_short != 0)
 }
 
-/// What has become of a device.
+/// A change of a device's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// Its index.
     pub ifindex: u32,
     /// Whether it is up.
     pub up: bool,
-    /// Whether it is there no more.
+    /// Whether it has been removed.
     pub gone: bool,
 }
 
-/// Tells of changes of devices.
+/// Reports changes of devices.
 #[derive(Debug)]
 pub struct Links {
     socket: Socket,
 }
 
 impl Links {
-    /// Of the calling thread's namespace.
+    /// Subscribes to changes in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -124,18 +124,18 @@ impl Links {
         Ok(Links { socket })
     }
 
-    /// Hands what has changed since the last time to `each`, one after another. Does not wait.
+    /// Hands the changes since the last call to `each`, in order. Does not wait.
     ///
     /// # Errors
-    /// `ENOBUFS` when some were lost.
+    /// `ENOBUFS` when some changes were lost.
     pub fn changes(&mut self, mut each: impl FnMut(Change)) -> io::Result<()> {
         self.socket.receive(|message| {
-            // `struct ifinfomsg`: family, padding, type; index, flags, which of them changed.
+            // `struct ifinfomsg`: family, padding, type; index; flags; mask of changed flags.
             let word = |at: usize| message.payload.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
             let (Some(ifindex), Some(flags)) = (word(4), word(8)) else { return };
             let gone = match message.header.nlmsg_type {
                 libc::RTM_NEWLINK => false,
-                // What leaves a bridge is told as that too, with the bridge's family.
+                // A device that leaves a bridge is reported like this too, with the bridge's family.
                 libc::RTM_DELLINK => message.payload.first() == Some(&0),
                 _ => return,
             };
@@ -143,7 +143,7 @@ impl Links {
         })
     }
 
-    /// A descriptor that is readable when something has changed.
+    /// A descriptor that is readable when there are changes.
     ///
     /// # Errors
     /// The kernel's.
@@ -152,14 +152,14 @@ impl Links {
     }
 }
 
-/// `struct ifinfomsg` of zeros, or of an index.
+/// `struct ifinfomsg` with this index and zeros otherwise.
 pub fn ifinfomsg(index: u32) -> [u8; 16] {
     let mut fixed = [0; 16];
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
     fixed
 }
 
-/// What somebody has written about a device (`ip link set DEVICE alias`).
+/// The alias of a device (`ip link set DEVICE alias`).
 ///
 /// # Errors
 /// The kernel's: `ENODEV` when there is none.
@@ -177,7 +177,7 @@ pub fn alias(name: &str) -> io::Result<Option<String>> {
     Ok(alias)
 }
 
-/// Writes something about a device.
+/// Sets the alias of a device.
 ///
 /// # Errors
 /// The kernel's.
@@ -197,7 +197,7 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     ioctl(&any_socket()?, libc::SIOCSIFMTU, &mut request)
 }
 
-/// What is known of the device with this index.
+/// The properties of the device with this index.
 ///
 /// # Errors
 /// `ENODEV` when there is none.
@@ -216,12 +216,12 @@ pub fn facts(index: u32) -> io::Result<Facts> {
     Ok(Facts { ethernet: hardware.sa_family == libc::ARPHRD_ETHER, address, mtu })
 }
 
-/// How many queues frames of a device come in by; 1 where it does not say.
+/// The number of receive queues of a device; 1 if it does not report one.
 ///
 /// # Errors
-/// The kernel's, when it cannot be asked.
+/// The kernel's, when the device cannot be queried.
 pub fn queues(name: &str) -> io::Result<u32> {
-    // ETHTOOL_GCHANNELS: the command; maxima of rx, tx, other, combined; what is in use of these.
+    // ETHTOOL_GCHANNELS: the command; maxima of rx, tx, other and combined channels; the numbers in use.
     let mut channels: [u32; 9] = [0x3c, 0, 0, 0, 0, 0, 0, 0, 0];
     let (fd, mut request) = (any_socket()?, request(name)?);
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();

@@ -1,4 +1,4 @@
-//! Memory that is shared: with the kernel, and with other processes.
+//! Memory mappings, shared with the kernel or with other processes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -6,19 +6,19 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Memory that goes with its value.
+/// A mapping that is unmapped when dropped.
 pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is memory, with no tie to a thread.
+// SAFETY: the memory is not tied to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: it only says where it is.
+// SAFETY: a shared reference gives only the address and the length.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps so many bytes of what the kernel shares by a descriptor, from an offset on.
+    /// Maps `len` bytes at `offset` of what the kernel shares through a descriptor.
     ///
     /// # Errors
     /// The kernel's.
@@ -26,7 +26,7 @@ impl Mapping {
         Mapping::map(fd.as_raw_fd(), offset, len, libc::MAP_SHARED)
     }
 
-    /// Maps so many bytes that nobody else has, of zero.
+    /// Maps `len` private bytes of zero.
     ///
     /// # Errors
     /// The kernel's.
@@ -44,12 +44,12 @@ impl Mapping {
         }
     }
 
-    /// Its first byte.
+    /// The address of the first byte.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -57,19 +57,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which what was made of it does not outlive.
+        // SAFETY: this is our own mapping, and nothing made from it outlives it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Words in a memory file of our own: nothing of it is left when we are gone, however we go.
+/// Words in a memory file, which vanishes when this process ends, even by a crash.
 pub struct SharedWords {
     file: File,
     words: &'static [AtomicU64],
 }
 
 impl SharedWords {
-    /// `n` words of zero.
+    /// Creates `n` words of zero.
     ///
     /// # Errors
     /// The kernel's.
@@ -92,7 +92,7 @@ impl SharedWords {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: page-aligned, zeroed, of this length, and never unmapped: a launcher makes one.
+        // SAFETY: page-aligned, zeroed, of this length, and never unmapped: a launcher creates only one.
         let words = unsafe { core::slice::from_raw_parts(at.cast::<AtomicU64>(), n) };
         Ok(SharedWords { file, words })
     }
@@ -102,7 +102,7 @@ impl SharedWords {
         self.words
     }
 
-    /// Where other processes of this user can open it while we live.
+    /// The path at which other processes of this user can open the file while this process lives.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }

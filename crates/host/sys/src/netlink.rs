@@ -1,7 +1,7 @@
 //! Netlink: messages written into one buffer, and a socket that sends them and reads the kernel's answers.
 //!
-//! The kernel works on a request while `sendmsg` runs, so when it returns all answers lie in the socket's buffer.
-//! Nothing here waits, except for [`Socket::receive`].
+//! The kernel handles a request while `sendmsg` runs, so that all answers are in the socket's buffer when it returns.
+//! Nothing here waits.
 
 use sealane_abi::netlink as nl;
 use std::io;
@@ -13,18 +13,18 @@ use zeroize::Zeroize;
 /// An attribute that contains others.
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// How often a dump is asked for that others interrupt by their changes.
+/// The number of times that a dump is tried when changes interrupt it.
 const DUMPS: u32 = 16;
 
-// What `libc` does not have of rtnetlink for every C library (`linux/rtnetlink.h`, `linux/if_addr.h`).
+// Constants of rtnetlink that `libc` lacks for some C libraries (`linux/rtnetlink.h`, `linux/if_addr.h`).
 pub(super) const RTA_VIA: u16 = 18;
 pub(super) const RTA_ENCAP: u16 = 22;
 pub(super) const RTAX_MTU: u16 = 2;
 pub(super) const IFA_ADDRESS: u16 = 1;
 pub(super) const IFA_LOCAL: u16 = 2;
 
-/// Bytes that one read may return: an NFQUEUE message with a packet of 64 KB is the longest one we read elsewhere;
-/// answers to requests are pages.
+/// The most bytes that one read returns. The longest message read is an NFQUEUE message with a packet of 64 KB; answers
+/// to requests have the size of a page.
 const ANSWER_LEN: usize = 64 << 10;
 
 /// Messages for one `send`.
@@ -35,12 +35,12 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// None yet.
+    /// An empty buffer.
     pub fn new() -> Self {
         Messages::default()
     }
 
-    /// Appends a message: its fixed header `fixed` (padded to 4 bytes), then what `attributes` writes.
+    /// Appends a message: its fixed header `fixed` (padded to 4 bytes), then the attributes that `attributes` writes.
     pub fn push(&mut self, type_: u16, flags: u16, fixed: &[u8], attributes: impl FnOnce(&mut Attributes<'_>)) {
         let start = self.buf.len();
         self.buf.resize(start + nl::NLMSG_HDRLEN, 0);
@@ -58,10 +58,10 @@ impl Messages {
         self.count += 1;
     }
 
-    /// Asks for an acknowledgement of the message that begins at a byte.
+    /// Requests an acknowledgement of the message that begins at byte `at`.
     ///
     /// # Panics
-    /// When there is none.
+    /// When no message begins there.
     pub fn acknowledge(&mut self, at: usize) {
         let flags = &mut self.buf[at + 6..at + 8];
         flags.copy_from_slice(&(u16::from_ne_bytes([flags[0], flags[1]]) | nl::NLM_F_ACK).to_ne_bytes());
@@ -72,51 +72,51 @@ impl Messages {
         &self.buf
     }
 
-    /// Whether there is no message.
+    /// Whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many there are.
+    /// The number of messages.
     pub fn len(&self) -> u32 {
         self.count
     }
 
-    /// Forgets all messages, keeps the memory.
+    /// Removes all messages but keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.count = 0;
     }
 }
 
-/// Writes attributes behind a message's header.
+/// Writes the attributes of a message.
 pub struct Attributes<'a> {
     buf: &'a mut Vec<u8>,
 }
 
 impl Attributes<'_> {
-    /// One attribute.
+    /// Writes one attribute.
     pub fn put(&mut self, type_: u16, payload: &[u8]) {
         nl::push_attr(self.buf, type_, payload);
     }
 
-    /// Bytes that are no attribute: some families nest a fixed header.
+    /// Writes bytes that are not an attribute: some families nest a fixed header.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
         self.buf.resize(nl::align(self.buf.len()), 0);
     }
 
-    /// A number in network byte order, as netfilter writes them.
+    /// Writes a number in network byte order, as in netfilter.
     pub fn be32(&mut self, type_: u16, value: u32) {
         self.put(type_, &value.to_be_bytes());
     }
 
-    /// A number in host byte order, as rtnetlink writes them.
+    /// Writes a number in host byte order, as in rtnetlink.
     pub fn u32(&mut self, type_: u16, value: u32) {
         self.put(type_, &value.to_ne_bytes());
     }
 
-    /// An address: 4 or 16 bytes.
+    /// Writes an address of 4 or 16 bytes.
     pub fn ip(&mut self, type_: u16, address: IpAddr) {
         match address {
             IpAddr::V4(v4) => self.put(type_, &v4.octets()),
@@ -124,20 +124,20 @@ impl Attributes<'_> {
         }
     }
 
-    /// A string with its zero.
+    /// Writes a string with its terminating zero.
     pub fn str(&mut self, type_: u16, value: &str) {
         let at = self.buf.len();
         self.put(type_, value.as_bytes());
-        // The zero counts in the length; it fits into the padding or makes a new word of it.
+        // The zero counts towards the length; it fits into the padding or takes another word.
         let len = nl::NLA_HDRLEN + value.len() + 1;
         self.buf.resize(at + nl::align(len), 0);
         self.buf[at..at + 2].copy_from_slice(&(len as u16).to_ne_bytes());
     }
 
-    /// An attribute made of what `inner` writes.
+    /// Writes an attribute that contains the attributes that `inner` writes.
     ///
     /// # Panics
-    /// When that is longer than 65,535 bytes.
+    /// When these are longer than 65,535 bytes.
     pub fn nest(&mut self, type_: u16, inner: impl FnOnce(&mut Attributes<'_>)) {
         let at = self.buf.len();
         self.put(type_ | NLA_F_NESTED, &[]);
@@ -147,24 +147,24 @@ impl Attributes<'_> {
     }
 }
 
-/// The address in an attribute; none where its length is that of no family.
+/// The address in an attribute; `None` if its length matches no family.
 pub(super) fn ip(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes).map(IpAddr::from).or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// The family of an address, as fixed headers say it.
+/// The family of an address, as in fixed headers.
 pub(super) fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
 }
 
-/// What the kernel said to a request that it refused.
+/// The kernel's refusal of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which message of the request, counted from 0.
+    /// The number of the refused message in the request, from 0.
     pub message: u32,
-    /// Its errno.
+    /// The errno.
     pub errno: i32,
-    /// Its explanation, often empty.
+    /// The kernel's explanation, often empty.
     pub hint: String,
 }
 
@@ -187,7 +187,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// The errno in an error of this module, or of a system call.
+/// The errno in an error of this module or of a system call.
 pub fn errno(error: &io::Error) -> Option<i32> {
     let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
     refusal.map(|r| r.errno).or_else(|| error.raw_os_error())
@@ -201,22 +201,23 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens and binds one.
+    /// Opens and binds a socket.
     ///
     /// # Errors
     /// The kernel's; `EPROTONOSUPPORT` where it lacks the protocol.
     pub fn open(protocol: i32) -> io::Result<Self> {
         let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
-        // Port 0: the kernel gives it one of its own.
+        // Port 0: the kernel assigns one.
         super::bind(
             fd.as_fd(),
             &nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 },
         )?;
         let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
-        // Explanations of errors, and acknowledgements without the request: both are niceties of newer kernels.
+        // Explanations of errors, and acknowledgements without the request: both are optional features of newer
+        // kernels.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
-        // The answers to a batch of thousands of elements wait in this buffer together.
+        // All answers to a batch of thousands of elements wait in this buffer.
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20)?;
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20)?;
         Ok(socket)
@@ -230,7 +231,7 @@ impl Socket {
         super::set_option(self.fd.as_fd(), level, option, &value)
     }
 
-    /// Listens to a multicast group.
+    /// Joins a multicast group.
     ///
     /// # Errors
     /// The kernel's.
@@ -238,7 +239,7 @@ impl Socket {
         self.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)
     }
 
-    /// The port that the kernel gave this socket: it stands in the header of what this socket caused.
+    /// The port that the kernel assigned to this socket; notifications carry it if this socket caused the change.
     ///
     /// # Errors
     /// The kernel's.
@@ -250,7 +251,7 @@ impl Socket {
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(address.nl_pid) }
     }
 
-    /// Sends messages whose answers nobody waits for.
+    /// Sends messages without reading answers.
     ///
     /// # Errors
     /// The kernel's.
@@ -258,26 +259,26 @@ impl Socket {
         super::send(self.fd.as_fd(), messages.bytes(), 0).map(drop)
     }
 
-    /// Sends messages of which the last one at least asks for an acknowledgement.
+    /// Sends messages, of which at least the last one requests an acknowledgement.
     ///
     /// # Errors
-    /// The first refusal, as a [`Refusal`]; `ENODATA` when the kernel said nothing at all.
+    /// The first refusal, as a [`Refusal`]; `ENODATA` when the kernel did not answer.
     pub fn transact(&mut self, messages: &Messages) -> io::Result<()> {
         self.request(messages, |_| {})
     }
 
-    /// Sends one request or dump and gives every message of the answer to `each`.
+    /// Sends one request or dump and hands every message of the answer to `each`.
     ///
     /// # Errors
-    /// As [`Socket::transact`], also where a dump ended early; `EINTR` when what is dumped changed meanwhile.
+    /// As [`Socket::transact`], also where a dump ended early; `EINTR` when the dumped data changed meanwhile.
     pub fn request(&mut self, messages: &Messages, each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
         if messages.is_empty() { Ok(()) } else { self.exchange(messages.bytes(), each) }
     }
 
-    /// Sends a dump whose messages `each` gathers: from the beginning where what is dumped changed meanwhile.
+    /// Sends a dump whose messages `each` collects; starts over when the dumped data changed meanwhile.
     ///
     /// # Errors
-    /// As [`Socket::request`], when it goes on changing.
+    /// As [`Socket::request`], when it keeps changing.
     pub fn dump<T: Default>(
         &mut self,
         messages: &Messages,
@@ -286,7 +287,7 @@ impl Socket {
         whole(|all| self.request(messages, |message| each(all, message)))
     }
 
-    /// [`Socket::request`] with messages that somebody else has written.
+    /// Like [`Socket::request`], for messages that somebody else encoded.
     ///
     /// # Errors
     /// As [`Socket::request`].
@@ -302,10 +303,10 @@ impl Socket {
         answer.outcome()
     }
 
-    /// Gives messages that came unasked, of groups, to `each`, until there are no more. Does not wait.
+    /// Hands pending multicast messages to `each`. Does not wait.
     ///
     /// # Errors
-    /// `ENOBUFS` when some were lost.
+    /// `ENOBUFS` when some messages were lost.
     pub fn receive(&mut self, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
         while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
             for message in nl::Messages::new(&self.buf[..n]) {
@@ -315,13 +316,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Forgets what was read: there may have been keys in it.
+    /// Wipes the buffer: it may contain keys.
     pub fn wipe(&mut self) {
-        // Of the slice: a vector would be empty then.
+        // On the slice: zeroizing a vector would empty it.
         self.buf[..].zeroize();
     }
 
-    /// Reads one datagram; none when there is none.
+    /// Reads one datagram; `None` when there is none.
     fn read(&mut self, flags: i32) -> io::Result<Option<usize>> {
         loop {
             // SAFETY: the buffer is writable for its length.
@@ -345,7 +346,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What a dump gathers that was not interrupted, of some.
+/// Repeats a dump until one is not interrupted, at most [`DUMPS`] times.
 fn whole<T: Default>(mut dump: impl FnMut(&mut T) -> io::Result<()>) -> io::Result<T> {
     let mut rest = DUMPS;
     loop {
@@ -358,20 +359,20 @@ fn whole<T: Default>(mut dump: impl FnMut(&mut T) -> io::Result<()>) -> io::Resu
     }
 }
 
-/// What has come of an answer.
+/// The state of an answer while it is read.
 #[derive(Debug, Default)]
 struct Answer {
     refused: Option<Refusal>,
-    /// Whether there was anything.
+    /// Whether any message has arrived.
     any: bool,
-    /// Whether what is dumped changed meanwhile.
+    /// Whether the dumped data changed meanwhile.
     interrupted: bool,
-    /// Whether a dump is at its end.
+    /// Whether a dump has ended.
     done: bool,
 }
 
 impl Answer {
-    /// Takes up a datagram of it, and gives what is no outcome to `each`.
+    /// Reads a datagram of the answer, and hands messages other than outcomes to `each`.
     fn read(&mut self, datagram: &[u8], mut each: impl FnMut(&nl::Message<'_>)) {
         for message in nl::Messages::new(datagram) {
             self.any = true;
@@ -400,11 +401,11 @@ impl Answer {
     }
 }
 
-/// The refusal in an `NLMSG_ERROR` or an `NLMSG_DONE`; none in an acknowledgement and at the end of a whole dump.
+/// The refusal in an `NLMSG_ERROR` or `NLMSG_DONE`; `None` for an acknowledgement and the end of a whole dump.
 fn refusal(message: &nl::Message<'_>) -> Option<Refusal> {
     let (code, rest) = message.payload.split_first_chunk::<4>()?;
     let errno = i32::from_ne_bytes(*code).checked_neg().filter(|&e| e > 0)?;
-    // An error has the header of the message that it is about.
+    // An error contains the header of the message that it refers to.
     let about = match message.header.nlmsg_type {
         nl::NLMSG_ERROR => <nl::Nlmsghdr as zerocopy::FromBytes>::read_from_prefix(rest).ok()?.0,
         _ => message.header,
@@ -447,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_which_message_and_why() {
-        // A link that is not there: rtnetlink answers everyone.
+        // A device that does not exist; rtnetlink answers unprivileged users too.
         let mut socket = Socket::open(libc::NETLINK_ROUTE).expect("a socket");
         let mut messages = Messages::new();
         let fixed = [0u8; 16];
@@ -470,12 +471,12 @@ mod tests {
         };
         assert_eq!(read(&[[item(), item()].concat(), end(0, Ok(()))]), (true, 2, Ok(())));
         assert_eq!(read(&[item()]), (false, 1, Ok(())), "more is to come");
-        // One that ended early, whatever came before.
+        // A dump that ended early, after some items.
         let (ended, items, outcome) = read(&[[item(), end(0, Err(Errno::ENOENT))].concat()]);
         let (number, text) = outcome.expect_err("the rest is missing");
         assert_eq!((ended, items, number), (true, 1, Some(libc::ENOENT)));
         assert!(text.ends_with(": why"), "{text}");
-        // One that was interrupted, whichever message says so.
+        // A dump that was interrupted, whichever message says so.
         let mut told = item();
         told[6] |= nl::NLM_F_DUMP_INTR as u8;
         for datagram in [[told, end(0, Ok(()))].concat(), end(nl::NLM_F_DUMP_INTR, Ok(()))] {

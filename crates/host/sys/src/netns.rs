@@ -1,4 +1,4 @@
-//! Network namespaces: which one a thread or a socket is in, and running there.
+//! Network namespaces: identifying those of threads and sockets, and running code in them.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ pub struct Netns {
     fd: OwnedFd,
 }
 
-/// What tells one namespace from another: device and inode of its file.
+/// The identity of a namespace: device and inode of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetnsId {
     dev: u64,
@@ -22,12 +22,12 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// As `readlink /proc/PID/ns/net` shows it.
+    /// The inode, as `readlink /proc/PID/ns/net` shows it.
     pub fn inode(self) -> u64 {
         self.ino
     }
 
-    /// Its name in /run/netns, where it has one.
+    /// Its name in /run/netns, if it has one.
     pub fn name(self) -> Option<String> {
         let entries = std::fs::read_dir("/run/netns").ok()?;
         let same = |e: &std::fs::DirEntry| {
@@ -38,7 +38,7 @@ impl NetnsId {
 }
 
 impl Netns {
-    /// That of the calling thread.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
     /// The kernel's.
@@ -46,7 +46,7 @@ impl Netns {
         Netns::open("/proc/thread-self/ns/net")
     }
 
-    /// That of a socket.
+    /// The namespace of a socket.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN` over that namespace.
@@ -58,10 +58,10 @@ impl Netns {
         }
     }
 
-    /// The one that `ip netns` knows by a name, or of a path; without a name that of the calling thread.
+    /// The namespace with a name of `ip netns` or with a path; without a name, that of the calling thread.
     ///
     /// # Errors
-    /// The kernel's: `NotFound` when there is none.
+    /// The kernel's: `NotFound` when it does not exist.
     pub fn named(name: Option<&str>) -> io::Result<Self> {
         match name {
             None => Netns::current(),
@@ -70,7 +70,7 @@ impl Netns {
         }
     }
 
-    /// The one whose file this is.
+    /// Opens a namespace by its file.
     ///
     /// # Errors
     /// The kernel's.
@@ -78,7 +78,7 @@ impl Netns {
         Ok(Netns { fd: File::open(path)?.into() })
     }
 
-    /// Another descriptor of it.
+    /// Duplicates the descriptor.
     ///
     /// # Errors
     /// The kernel's.
@@ -86,7 +86,7 @@ impl Netns {
         Ok(Netns { fd: self.fd.try_clone()? })
     }
 
-    /// What tells it from others.
+    /// The identity of the namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -95,7 +95,7 @@ impl Netns {
         Ok(NetnsId { dev: data.dev(), ino: data.ino() })
     }
 
-    /// The kernel's number for it, given to no other since boot.
+    /// The kernel's cookie for the namespace, unique since boot.
     ///
     /// # Errors
     /// The kernel's: `ENOPROTOOPT` before Linux 5.14.
@@ -103,18 +103,18 @@ impl Netns {
         self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, 0)?.as_fd()))
     }
 
-    /// Moves the calling thread into it, for good.
+    /// Moves the calling thread into the namespace, for good.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` there.
+    /// `EPERM` without `CAP_SYS_ADMIN` in it.
     pub fn enter(&self) -> io::Result<()> {
         // SAFETY: plain values.
         let r = unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) };
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Runs `f` in it, on a thread that ends with it, and returns what it returned. Descriptors that `f` opens stay
-    /// in the namespace wherever they are used.
+    /// Runs `f` in the namespace, on a thread of its own, and returns its result. Descriptors that `f` opens stay in
+    /// the namespace wherever they are used.
     ///
     /// # Errors
     /// Those of [`Netns::enter`] and of `f`.
@@ -140,7 +140,7 @@ pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
     let mut value = 0u64;
     let mut len = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: a local of the length that is told.
+    // SAFETY: the kernel writes at most `len` bytes of a local.
     let r = unsafe {
         let value = (&raw mut value).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, value, &mut len)

@@ -1,8 +1,8 @@
-//! NFQUEUE: packets of the stack, and what is to become of them (`linux/netfilter/nfnetlink_queue.h`).
+//! NFQUEUE: packets of the stack that wait for a verdict (`linux/netfilter/nfnetlink_queue.h`).
 //!
-//! Packets are read many at a time and judged together: verdicts that differ are collected into one message, and one
-//! verdict at its end drops all that have none. A superframe crosses once, before it is cut (`NFQA_CFG_F_GSO`). The
-//! kernel drops what does not fit into the queue or into the socket, and never lets it pass (no `FAIL_OPEN`).
+//! Packets are read and judged in batches: verdicts are collected into one message, and one verdict at its end drops
+//! all packets without one. A superframe is queued once, before segmentation (`NFQA_CFG_F_GSO`). The kernel drops
+//! packets that do not fit into the queue or the socket, and never lets them pass (no `FAIL_OPEN`).
 
 use super::netlink::{Messages, Socket, errno};
 use sealane_abi::netlink as nl;
@@ -10,22 +10,22 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use zerocopy::FromBytes;
 
-/// Packets that one call reads.
+/// The most packets that one call reads.
 pub const BATCH: usize = 16;
 
-/// Bytes for a message: the longest packet is 65,531 bytes, the rest of its attributes a few hundred.
+/// Size of a message buffer in bytes: the longest packet has 65,531 bytes, its other attributes a few hundred.
 const SLOT_LEN: usize = 66 << 10;
 
 /// The longest packet that fits into an attribute, in bytes.
 const MAX_PAYLOAD: usize = u16::MAX as usize - nl::NLA_HDRLEN;
 
-/// Packets that may wait for their verdict. Those of one connection are limited by the kernel (TSQ) to two superframes.
+/// The most packets that may wait for a verdict. The kernel limits those of one connection to two superframes (TSQ).
 const MAX_WAITING: u32 = 8192;
 
-/// Memory for messages that wait to be read, in bytes; the kernel counts what it allocates.
+/// Memory for messages that wait to be read, in bytes; the kernel counts allocated memory.
 const RECEIVE_BUFFER: i32 = 64 << 20;
 
-/// Numbers tried for a free queue.
+/// The number of queue numbers that are tried to find a free one.
 const TRIES: u16 = 64;
 
 const NF_DROP: u32 = 0;
@@ -34,39 +34,39 @@ const NF_ACCEPT: u32 = 1;
 /// A packet that waits for its verdict.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// Its number.
+    /// The packet's number in the queue.
     pub id: u32,
-    /// The device that it came in by; 0 for one that leaves.
+    /// The device that it arrived at; 0 for an outgoing packet.
     pub in_device: u32,
-    /// The device that it is going to leave by; 0 for one that came in.
+    /// The device that it will leave through; 0 for an incoming packet.
     pub out_device: u32,
-    /// Whether it is a superframe: the device was to cut it.
+    /// Whether this is a superframe, which the device would have segmented.
     pub superframe: bool,
     /// Whether its transport checksum holds only the sum of the pseudo-header.
     pub partial_checksum: bool,
-    /// From the IP header on. Shorter than the IP header says when the kernel could not hand all of it over.
+    /// The packet from its IP header on. Shorter than the IP header says if the kernel could not hand over all of it.
     pub bytes: &'a mut [u8],
 }
 
-/// What is to become of a packet.
+/// The verdict on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// It goes on as it is.
+    /// It passes unchanged.
     Accept,
-    /// It goes on with these bytes.
+    /// It passes with these bytes instead.
     Replace(&'a [u8]),
 }
 
-/// A queue of the namespace of the thread that opened it.
+/// A queue in the namespace of the thread that opened it.
 pub struct Queue {
     socket: Socket,
     number: u16,
     slots: Vec<u8>,
-    /// Length of the message in each slot of the batch that was read last.
+    /// Length of the message in each slot of the last batch.
     lens: [usize; BATCH],
     count: usize,
     verdicts: Messages,
-    /// Packets of the batch that have a verdict.
+    /// The number of packets of the batch that have a verdict.
     judged: usize,
     /// Number of the last packet read.
     last: Option<u32>,
@@ -74,10 +74,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens the first free queue at or after `first`; with `gso`, superframes are not cut before.
+    /// Opens the first free queue at or after `first`; with `gso`, superframes are queued without segmentation.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` where it lacks queues, `EBUSY` when none is free.
+    /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` where it lacks NFQUEUE, `EBUSY` when no queue is
+    /// free.
     pub fn open(first: u16, gso: bool) -> io::Result<Self> {
         let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
         let mut number = first;
@@ -103,7 +104,7 @@ impl Queue {
         });
         socket.transact(&messages)?;
         socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
-        // Losses are counted by packet numbers; an error in between would only delay what is there.
+        // Losses are counted by gaps in packet numbers; an error would only delay the packets that are there.
         socket.set(libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         let (slots, lens) = (vec![0; BATCH * SLOT_LEN], [0; BATCH]);
         Ok(Queue {
@@ -119,7 +120,7 @@ impl Queue {
         })
     }
 
-    /// Opens `count` free queues that follow one another, the first at or after `first`.
+    /// Opens `count` free queues with consecutive numbers, the first at or after `first`.
     ///
     /// # Errors
     /// As [`Queue::open`].
@@ -128,7 +129,7 @@ impl Queue {
         let mut next = first;
         while queues.len() < count {
             let queue = Queue::open(next, gso)?;
-            // One in between is somebody else's: those before it are too few.
+            // The number in between is taken: start over after it.
             if queues.last().is_some_and(|last| last.number() + 1 != queue.number()) {
                 queues.clear();
             }
@@ -138,17 +139,17 @@ impl Queue {
         Ok(queues)
     }
 
-    /// Its number, for the rules.
+    /// Its number, for rules.
     pub fn number(&self) -> u16 {
         self.number
     }
 
-    /// Packets that the kernel dropped because the socket was full.
+    /// The number of packets that the kernel dropped because the socket was full.
     pub fn overruns(&self) -> u64 {
         self.overruns
     }
 
-    /// Sets how much memory messages may take that wait to be read, in bytes.
+    /// Sets the memory for messages that wait to be read, in bytes.
     ///
     /// # Errors
     /// The kernel's.
@@ -157,8 +158,8 @@ impl Queue {
         self.socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, len)
     }
 
-    /// Reads what waits, at most [`BATCH`] packets, and says how many; does not wait. Those of the batch before must
-    /// have been judged.
+    /// Reads at most [`BATCH`] waiting packets and returns their number; does not wait. The previous batch must have
+    /// been judged.
     ///
     /// # Errors
     /// The kernel's.
@@ -190,7 +191,7 @@ impl Queue {
                 _ => Err(error),
             };
         };
-        // A message that is no packet is an error about a verdict that came too late: the packet is gone anyway.
+        // A message that is not a packet is an error about a late verdict: the packet is gone anyway.
         for (i, header) in headers.iter().enumerate().take(n) {
             let (start, len) = (i * SLOT_LEN, header.msg_len as usize);
             let Some(id) = packet_id(&self.slots[start..start + len.min(SLOT_LEN)]) else { continue };
@@ -205,7 +206,7 @@ impl Queue {
         Ok(self.count)
     }
 
-    /// The packets of the batch in their order, and where their verdicts are written.
+    /// The packets of the batch in order, and the collector of their verdicts.
     pub fn split(&mut self) -> (impl Iterator<Item = Packet<'_>>, Verdicts<'_>) {
         let slots = self.slots.chunks_exact_mut(SLOT_LEN).zip(self.lens).take(self.count);
         let verdicts = Verdicts {
@@ -217,14 +218,14 @@ impl Queue {
         (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
     }
 
-    /// Sends the verdicts, and drops all packets of the batch that have none.
+    /// Sends the verdicts, and drops all packets of the batch without one.
     ///
     /// # Errors
     /// The kernel's.
     pub fn finish(&mut self) -> io::Result<()> {
         let count = core::mem::take(&mut self.count);
         let Some(last) = self.last.filter(|_| count > 0) else { return Ok(()) };
-        // The kernel minds when there is none to drop.
+        // The kernel reports an error if there is nothing to drop.
         if self.judged < count {
             let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
             self.verdicts.push(type_, 0, &head(self.number), |a| {
@@ -253,7 +254,7 @@ impl std::fmt::Debug for Queue {
     }
 }
 
-/// Where verdicts of a batch are written while its packets are borrowed.
+/// Collects verdicts of a batch while its packets are borrowed.
 pub struct Verdicts<'a> {
     socket: &'a Socket,
     messages: &'a mut Messages,
@@ -262,7 +263,7 @@ pub struct Verdicts<'a> {
 }
 
 impl Verdicts<'_> {
-    /// Sends the verdicts so far: what is sent by other ways next comes behind them.
+    /// Sends the verdicts so far, so that packets sent in other ways next come after these.
     ///
     /// # Errors
     /// The kernel's.
@@ -275,10 +276,10 @@ impl Verdicts<'_> {
         sent
     }
 
-    /// Gives a packet of the batch its verdict, once. It takes effect with [`Queue::finish`], and then in the order in
-    /// which verdicts were given.
+    /// Sets the verdict of a packet of the batch, once. Verdicts take effect with [`Queue::finish`], in the order in
+    /// which they were given.
     pub fn judge(&mut self, id: u32, verdict: Verdict<'_>) {
-        // What does not fit into an attribute is lost like what does not fit into the queue.
+        // A packet that does not fit into an attribute is lost, like one that does not fit into the queue.
         if matches!(verdict, Verdict::Replace(bytes) if bytes.len() > MAX_PAYLOAD) {
             return;
         }
@@ -312,7 +313,7 @@ fn configure(messages: &mut Messages, number: u16, attributes: impl FnOnce(&mut 
     messages.push(type_, nl::NLM_F_ACK, &head(number), attributes);
 }
 
-/// Makes `number` ours.
+/// Binds the queue `number` to this socket.
 fn bind(socket: &mut Socket, number: u16) -> io::Result<()> {
     let mut messages = Messages::new();
     configure(&mut messages, number, |a| {
@@ -322,7 +323,7 @@ fn bind(socket: &mut Socket, number: u16) -> io::Result<()> {
     socket.transact(&messages)
 }
 
-/// The attributes of a packet's message: their types and where their payloads lie in it.
+/// The attributes of a packet's message: their types and the ranges of their payloads.
 fn attributes(message: &[u8]) -> impl Iterator<Item = (i32, core::ops::Range<usize>)> + use<'_> {
     let mut at = nl::NLMSG_HDRLEN + 4;
     core::iter::from_fn(move || {
@@ -336,7 +337,7 @@ fn attributes(message: &[u8]) -> impl Iterator<Item = (i32, core::ops::Range<usi
     })
 }
 
-/// The number of the packet in a message; none in another kind of message.
+/// The number of the packet in a message; `None` for other kinds of messages.
 fn packet_id(message: &[u8]) -> Option<u32> {
     let (header, _) = nl::Nlmsghdr::read_from_prefix(message).ok()?;
     if i32::from(header.nlmsg_type) != libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_PACKET {
@@ -350,7 +351,7 @@ fn be32(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
-/// Reads a packet's message.
+/// Parses a packet's message.
 fn packet(message: &mut [u8]) -> Option<Packet<'_>> {
     let id = packet_id(message)?;
     let (mut in_device, mut out_device, mut info, mut payload) = (0, 0, 0, 0..0);

@@ -9,18 +9,18 @@ const BPF_MAP_UPDATE_ELEM: i32 = 2;
 const BPF_MAP_DELETE_ELEM: i32 = 3;
 const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// What a map is (`enum bpf_map_type`).
+/// Map types (`enum bpf_map_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// By equal keys.
+    /// Lookup of equal keys.
     Hash = 1,
-    /// By the longest prefix: its length in bits (`u32`, host order), then the bytes.
+    /// Lookup of the longest matching prefix. A key is its length in bits (`u32`, host order), then the bytes.
     LpmTrie = 11,
-    /// `AF_XDP` sockets by the number of their queue.
+    /// `AF_XDP` sockets, by queue number.
     Xsk = 17,
 }
 
-/// A map.
+/// A BPF map.
 #[derive(Debug)]
 pub struct Map {
     fd: OwnedFd,
@@ -47,12 +47,12 @@ struct ElemAttr {
 }
 
 impl Map {
-    /// Makes an empty one; lengths are in bytes.
+    /// Creates an empty map; lengths are in bytes.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_BPF`, and for [`Kind::Xsk`] without `CAP_NET_ADMIN`.
     pub fn new(kind: Kind, key_len: usize, value_len: usize, max_entries: u32) -> io::Result<Self> {
-        // Room is taken as it is needed.
+        // Memory for elements is allocated on demand.
         let map_flags = if kind == Kind::Xsk { 0 } else { BPF_F_NO_PREALLOC };
         let (key_size, value_size) = (key_len as u32, value_len as u32);
         let attr = CreateAttr { map_type: kind as u32, key_size, value_size, max_entries, map_flags };
@@ -61,7 +61,7 @@ impl Map {
         Ok(Map { fd, key_len, value_len })
     }
 
-    /// Its descriptor, for programs.
+    /// The map's descriptor, which programs refer to.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
@@ -69,16 +69,16 @@ impl Map {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// The kernel's: `ENOSPC` or `E2BIG` when it is full.
+    /// The kernel's: `ENOSPC` or `E2BIG` when the map is full.
     ///
     /// # Panics
-    /// When the lengths are others than those it was made for.
+    /// When a length differs from the map's.
     pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert!(key.len() == self.key_len && value.len() == self.value_len, "as it was made");
         self.element(BPF_MAP_UPDATE_ELEM, key, value)
     }
 
-    /// Sets a queue's socket.
+    /// Sets the socket of a queue.
     ///
     /// # Errors
     /// The kernel's.
@@ -86,13 +86,13 @@ impl Map {
         self.set(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// Takes a key away; one that is not there is as good.
+    /// Removes a key; a missing key is no error.
     ///
     /// # Errors
     /// The kernel's.
     ///
     /// # Panics
-    /// When its length is another than that it was made for.
+    /// When its length differs from the map's.
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
         assert!(key.len() == self.key_len, "as it was made");
         match self.element(BPF_MAP_DELETE_ELEM, key, &[]) {
@@ -102,7 +102,7 @@ impl Map {
     }
 
     fn element(&self, command: i32, key: &[u8], value: &[u8]) -> io::Result<()> {
-        // What a command does not know has to be zero.
+        // Fields that a command does not use must be zero.
         let at = |bytes: &[u8]| if bytes.is_empty() { 0 } else { bytes.as_ptr().addr() as u64 };
         let attr = ElemAttr { map_fd: self.fd.as_raw_fd() as u32, pad: 0, key: at(key), value: at(value), flags: 0 };
         // SAFETY: an attribute of this size; key and value have the map's lengths and live until the call returns.

@@ -1,6 +1,7 @@
-//! Programs for the kernel's virtual machine: instructions with their jumps as labels, and bpf(2) to load them.
+//! Programs for the kernel's virtual machine: an assembler whose jumps are labels, and bpf(2) to load them.
 //!
-//! Ours are some dozens of instructions each. A compiler for them would have to be there wherever Sealane is built.
+//! Ours are a few dozen instructions each. Compiling them from C would require a BPF compiler wherever Sealane is
+//! built.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,7 +22,7 @@ pub struct Insn {
 /// A register.
 pub type Reg = u8;
 
-/// Length of what is loaded or stored (`BPF_SIZE`).
+/// Width of a load or store (`BPF_SIZE`).
 #[derive(Debug, Clone, Copy)]
 pub enum Size {
     /// One byte.
@@ -32,22 +33,22 @@ pub enum Size {
     Word = 0x00,
 }
 
-/// What a conditional jump compares (`BPF_OP` of 64-bit jumps).
+/// Conditions of 64-bit jumps (`BPF_OP`).
 #[derive(Debug, Clone, Copy)]
 pub enum If {
     /// Equal.
     Eq = 0x10,
-    /// Greater, without a sign.
+    /// Greater, unsigned.
     Gt = 0x20,
-    /// Some of these bits are set.
+    /// Any of these bits is set.
     Set = 0x40,
     /// Not equal.
     Ne = 0x50,
-    /// Less or equal, without a sign.
+    /// Less or equal, unsigned.
     Le = 0xb0,
 }
 
-/// A program that is being written.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub struct Program {
     insns: Vec<Insn>,
@@ -56,7 +57,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Without any instruction.
+    /// An empty program.
     pub fn new() -> Self {
         Program::default()
     }
@@ -71,12 +72,12 @@ impl Program {
         self.put(0xbf, to, from, 0, 0)
     }
 
-    /// `to = value`, with its sign.
+    /// `to = value`, sign-extended.
     pub fn set(&mut self, to: Reg, value: i32) -> &mut Self {
         self.put(0xb7, to, 0, 0, value)
     }
 
-    /// `to = value`, without a sign.
+    /// `to = value`, zero-extended.
     pub fn set_unsigned(&mut self, to: Reg, value: u32) -> &mut Self {
         self.put(0xb4, to, 0, 0, value as i32)
     }
@@ -106,56 +107,56 @@ impl Program {
         self.put(0x62 | size as u8, to, 0, off, value as i32)
     }
 
-    /// `to` is a map.
+    /// `to` = a reference to the map with this descriptor.
     pub fn map(&mut self, to: Reg, fd: &OwnedFd) -> &mut Self {
         const PSEUDO_MAP_FD: Reg = 1;
         self.put(0x18, to, PSEUDO_MAP_FD, 0, fd.as_raw_fd()).put(0, 0, 0, 0, 0)
     }
 
-    /// Calls a function of the kernel (`enum bpf_func_id`).
+    /// Calls a helper function of the kernel (`enum bpf_func_id`).
     pub fn call(&mut self, function: i32) -> &mut Self {
         self.put(0x85, 0, 0, 0, function)
     }
 
-    /// Ends.
+    /// Ends the program.
     pub fn exit(&mut self) -> &mut Self {
         self.put(0x95, 0, 0, 0, 0)
     }
 
-    /// Goes on at a label.
+    /// Jumps to a label.
     pub fn goto(&mut self, label: &'static str) -> &mut Self {
         self.jumps.push((label, self.insns.len()));
         self.put(0x05, 0, 0, 0, 0)
     }
 
-    /// Goes on at a label if `a` compares so to a value, whose sign counts.
+    /// Jumps to a label if `a` compares so to `value`, which is sign-extended.
     pub fn jump(&mut self, if_: If, a: Reg, value: i32, label: &'static str) -> &mut Self {
         self.jumps.push((label, self.insns.len()));
         self.put(0x05 | if_ as u8, a, 0, 0, value)
     }
 
-    /// Goes on at a label if the lower 32 bits of `a` are not a value.
+    /// Jumps to a label if the lower 32 bits of `a` differ from `value`.
     pub fn jump_unless_word(&mut self, a: Reg, value: u32, label: &'static str) -> &mut Self {
         self.jumps.push((label, self.insns.len()));
         self.put(0x06 | If::Ne as u8, a, 0, 0, value as i32)
     }
 
-    /// Goes on at a label if `a` compares so to `b`.
+    /// Jumps to a label if `a` compares so to `b`.
     pub fn jump_by(&mut self, if_: If, a: Reg, b: Reg, label: &'static str) -> &mut Self {
         self.jumps.push((label, self.insns.len()));
         self.put(0x0d | if_ as u8, a, b, 0, 0)
     }
 
-    /// The next instruction has this label.
+    /// Labels the next instruction.
     pub fn label(&mut self, label: &'static str) -> &mut Self {
         self.labels.push((label, self.insns.len()));
         self
     }
 
-    /// The instructions.
+    /// The finished instructions.
     ///
     /// # Panics
-    /// When there is a jump to a label that is not there.
+    /// When a jump's label is missing.
     pub fn assemble(&self) -> Vec<Insn> {
         let mut insns = self.insns.clone();
         for (label, at) in &self.jumps {
@@ -166,12 +167,12 @@ impl Program {
     }
 }
 
-/// What a program is for (`enum bpf_prog_type`).
+/// Program types (`enum bpf_prog_type`).
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// A classifier of traffic control.
+    /// A classifier of traffic control (tc).
     SchedCls = 3,
-    /// Frames as they come from the driver.
+    /// A program that sees frames as they come from the driver.
     Xdp = 6,
 }
 
@@ -193,7 +194,8 @@ struct LoadAttr {
 /// Loads a program.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EINVAL` or `EACCES` for what its verifier does not like.
+/// The kernel's: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EINVAL` or `EACCES` when its verifier rejects the
+/// program.
 pub fn load(kind: Kind, name: &str, program: &[Insn]) -> io::Result<OwnedFd> {
     let license = c"Apache-2.0 OR MIT";
     let mut attr = LoadAttr {
@@ -208,7 +210,7 @@ pub fn load(kind: Kind, name: &str, program: &[Insn]) -> io::Result<OwnedFd> {
         prog_flags: 0,
         prog_name: [0; 16],
     };
-    // The name has to end with a zero.
+    // The name must end with a zero byte.
     attr.prog_name[..15].iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
     // SAFETY: an attribute of this size; the program and the licence that it points to live until the call returns.
     unsafe { bpf(BPF_PROG_LOAD, &attr) }
@@ -220,7 +222,8 @@ pub fn load(kind: Kind, name: &str, program: &[Insn]) -> io::Result<OwnedFd> {
 /// The kernel's.
 ///
 /// # Safety
-/// The attribute begins as the command's part of `union bpf_attr` does, and what it points to is live and as long as it says.
+/// The attribute starts with the command's part of `union bpf_attr`; all memory that it points to is live and has the
+/// stated length.
 pub unsafe fn bpf<T>(command: i32, attr: &T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise; the descriptor is new and ours.
     unsafe {

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Two namespaces; packets between them pass two queues of the first, those that leave the first one.
+/// Two namespaces; packets between them pass two queues of the first: outgoing packets the first queue.
 fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
     let (a, b) = testing::pair(test)?;
     let made = a.run(|| {
@@ -29,7 +29,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
     }
 }
 
-/// Waits for packets, gives those of both queues to `judge`, until `done`.
+/// Waits for packets and hands those of both queues to `judge`, until `done`.
 fn serve(
     queues: &mut [Queue; 2],
     done: impl Fn() -> bool,
@@ -118,10 +118,10 @@ fn packets_change_in_length_and_those_without_a_verdict_are_dropped() {
                 |_, packet, verdicts| {
                     let syn = packet.bytes[33] & 0x12 == 2;
                     if syn && dropped == 0 {
-                        // The first SYN has no verdict: it is sent again a second later.
+                        // The first SYN gets no verdict: TCP sends it again a second later.
                         dropped += 1;
                     } else if syn {
-                        // An option that nobody knows, four bytes long, behind the others; the kernel does not mind.
+                        // Appends an unknown option of four bytes; the kernel ignores it.
                         let mut bytes = packet.bytes.to_vec();
                         bytes.extend_from_slice(&[253, 4, 0, 0]);
                         bytes[3] += 4;
@@ -166,7 +166,7 @@ fn checksums(packet: &mut [u8]) {
 fn losses_of_a_full_socket_are_counted() {
     let Some((a, _b, mut queues, _table)) = queued("transport::nfqueue::losses") else { return };
     queues[0].set_receive_buffer(4096).expect("a small buffer");
-    // A hundred SYNs that nobody reads in time; what is read later has gaps before it.
+    // A hundred SYNs that are not read in time; those read later show the gaps.
     let connect = |n: u16| {
         a.run(|| {
             let socket = std::net::SocketAddr::from(([10, 77, 0, 2], 7200 + n));
