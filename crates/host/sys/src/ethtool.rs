@@ -74,7 +74,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let fd = socket.as_fd();
         let Ok(Some(bit)) = position(fd, b"lo", "esp-hw-offload") else {
-            return super::super::testing::skip("transport::ethtool", "this kernel has no feature esp-hw-offload");
+            return super::super::testing::skip("sys::ethtool", "this kernel has no feature esp-hw-offload");
         };
         let plain = features(fd, b"lo", 4, "no such feature").unwrap();
         let with = features(fd, b"lo", 4, "esp-hw-offload").unwrap();

@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn ways_and_neighbours() {
-        let Some((a, b)) = testing::pair("transport::hops") else { return };
+        let Some((a, b)) = testing::pair("sys::hops") else { return };
         let hardware = b.run(|| Ok(link::facts(link::index("b")?)?.address)).expect("facts");
         a.run(|| {
             let index = link::index("a")?;

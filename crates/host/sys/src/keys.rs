@@ -23,7 +23,7 @@ fn fill(operation: i32, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
 /// The payload of a key that the launcher may read. A `logon` key cannot be read by anyone in user space.
 ///
 /// # Errors
-/// `ENOPROTOOPT` for key types that user space cannot read; otherwise the kernel's error.
+/// `EACCES` for a `logon` key, `ENOPROTOOPT` for other types without a usable payload; otherwise the kernel's.
 pub fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     const DESCRIBE: i32 = 6;
     const READ: i32 = 11;

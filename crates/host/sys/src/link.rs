@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 pub struct Facts {
     /// Whether its frames have an Ethernet header (`ARPHRD_ETHER`).
     pub ethernet: bool,
-    /// The hardware address; zero unless `ethernet`.
+    /// The hardware address, meaningful if `ethernet`.
     pub address: [u8; 6],
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn changes_are_told() {
-        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        let Some((a, _b)) = testing::pair("sys::link") else { return };
         a.run(|| {
             let (mut links, index) = (Links::new()?, index("a")?);
             let told = |links: &mut Links| {
@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(index(bad).expect_err("none").raw_os_error(), Some(libc::ENODEV), "{bad}");
         }
         assert!(name(u32::MAX >> 1).is_err());
-        let Some((a, _b)) = testing::pair("transport::link") else { return };
+        let Some((a, _b)) = testing::pair("sys::link") else { return };
         a.run(|| {
             let facts = facts(index("a")?)?;
             assert!(facts.ethernet);

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_namespace_of_a_socket() {
         let here = Netns::current().and_then(|n| n.id()).expect("our own");
-        let Some(other) = testing::namespace("transport::netns") else { return };
+        let Some(other) = testing::namespace("sys::netns") else { return };
         let id = other.id().expect("an id");
         assert_ne!(id, here);
         let (socket, inside) = other

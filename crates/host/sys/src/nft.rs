@@ -1,4 +1,4 @@
-//! The rules of one network namespace: a table of our own, made over netlink.
+//! The TCP-AO rules of one network namespace, in tables of our own that are written over netlink.
 //!
 //! ```text
 //! table inet sealane                                   table netdev sealane
@@ -14,9 +14,10 @@
 //!     ICMP errors about TCP to peers: queue
 //! ```
 //!
-//! A queue without a listener drops: nothing passes when we are gone. Where the kernel can (6.9), the table is owned by
-//! this socket and outlives it, so that nobody else's `nft flush ruleset` touches it, and a crash leaves it in place for
-//! the next daemon. On an older kernel a flush takes it away for as long as [`Watch`] and [`Table::restore`] need.
+//! A queue without a listener drops, so nothing passes while no daemon runs. On kernels that support it (6.9), the
+//! table is owned by this socket and persists without it: nobody else's `nft flush ruleset` affects it, and after a
+//! crash it stays in place for the next daemon. On older kernels a flush removes it until [`Watch`] and
+//! [`Table::restore`] have acted.
 
 mod cover;
 mod expr;
@@ -42,64 +43,65 @@ use write::{
 /// The name of our tables.
 const TABLE: &str = "sealane";
 
-/// Marks of packets (`SO_MARK`) that are ours.
+/// The marks (`SO_MARK`) of our packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks(u32);
 
 impl Marks {
-    /// Three marks from `base`, whose two lower bits do not count.
+    /// Three marks from `base`, whose two lower bits are ignored.
     pub const fn new(base: u32) -> Self {
         Marks(base & !3)
     }
 
-    /// Of signed packets that leave.
+    /// The mark of outgoing signed packets.
     pub const fn signed(self) -> u32 {
         self.0
     }
 
-    /// Of signed packets from whose frame the link header is learnt.
+    /// The mark of outgoing signed packets from whose frames the link header is learnt.
     pub const fn learn(self) -> u32 {
         self.0 | 1
     }
 
-    /// Of verified packets that come in.
+    /// The mark of incoming verified packets.
     pub const fn verified(self) -> u32 {
         self.0 | 2
     }
 }
 
 impl Default for Marks {
-    /// "sea lane", and rarely anybody else's.
+    /// Spells "sea lane", and is unlikely to be used by others.
     fn default() -> Self {
         Marks::new(0x5ea1_1a40)
     }
 }
 
-/// What the rules say.
+/// Parameters of the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Number of the first queue of packets that leave.
+    /// The number of the first queue for outgoing packets.
     pub output_queue: u16,
-    /// Number of the first queue of packets that come in.
+    /// The number of the first queue for incoming packets.
     pub input_queue: u16,
     /// The number of queues that follow one another in each direction. The kernel picks one by a hash of both addresses
     /// that is the same in both directions (`nfqueue_hash`).
     pub queues: u16,
-    /// Marks of what we send and give back.
+    /// The marks of packets that we send or return to the stack.
     pub marks: Marks,
-    /// Whether every TCP segment with option 29 is queued, whoever sent it. Not where a kernel that has TCP-AO serves
-    /// other programs.
+    /// Whether every TCP segment with option 29 is queued, whoever sent it. Must be off where a kernel with TCP-AO
+    /// serves other programs.
     pub any_option: bool,
 }
 
 /// A connection as its incoming segments show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The device that they come in by. A VLAN's segments pass its parent's hook first, and are not that one's.
+    /// The device at which they arrive. Segments of a VLAN pass the hook of its parent device first, but do not match
+    /// there.
     pub device: u32,
-    /// Who sends.
+    /// The sender's address.
     pub source: SocketAddr,
-    /// Our side.
+    /// Our address.
     pub destination: SocketAddr,
 }
 
@@ -109,21 +111,21 @@ pub struct Table {
     socket: Socket,
     options: Options,
     kind: QueueKind,
-    /// Table flags that this kernel takes.
+    /// Table flags that this kernel accepts.
     flags: u32,
     peers: [Peers; 2],
-    /// Devices with a chain, and their names.
+    /// The devices that have a chain, with their names.
     devices: BTreeMap<u32, String>,
     flows: HashSet<Flow>,
 }
 
-/// The families that have a table of ours.
+/// The families in which we have a table.
 const INET: u8 = libc::NFPROTO_INET as u8;
 const NETDEV: u8 = libc::NFPROTO_NETDEV as u8;
 
 impl Table {
-    /// Puts the rules in place for these peers. A table that a predecessor left is replaced in one step; the queues
-    /// should be open before, so that nothing is dropped that need not be.
+    /// Installs the rules for these peers. Replaces a predecessor's table in one step. The queues should be open
+    /// before, so that no packet is dropped needlessly.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` or `ENOENT` where it lacks nftables or queues.
@@ -145,7 +147,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Writes everything anew, in one transaction, over whatever is there.
+    /// Rewrites everything in one transaction, whatever is there.
     ///
     /// # Errors
     /// As [`Table::install`].
@@ -162,7 +164,7 @@ impl Table {
                 self.write_netdev(&mut batch);
             }
             match batch.commit(&mut self.socket) {
-                // Each kernel lacks something else; what is lacking shows in the errno alone.
+                // Each kernel may lack another feature, and only the errno tells which.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.kind == QueueKind::Native => {
                     self.kind = QueueKind::Compat;
                 }
@@ -176,13 +178,13 @@ impl Table {
         }
     }
 
-    /// Whether others cannot touch the table and it outlives us.
+    /// Whether the table is owned: others cannot change it, and it outlives this process.
     #[cfg(any(test, feature = "testing"))]
     pub fn owned(&self) -> bool {
         self.flags != 0
     }
 
-    /// The port that stands in the notifications of what this table caused.
+    /// The port in notifications of changes by this table.
     ///
     /// # Errors
     /// The kernel's.
@@ -190,10 +192,10 @@ impl Table {
         self.socket.port()
     }
 
-    /// Protects segments from and to these prefixes, once more each.
+    /// Adds a user to each of these prefixes; segments from and to them are protected.
     ///
     /// # Errors
-    /// The kernel's; nothing has changed then.
+    /// The kernel's; nothing has changed in that case.
     pub fn protect(&mut self, peers: &[(IpAddr, u8)]) -> io::Result<()> {
         self.change(peers, Peers::add).inspect_err(|_| {
             for &(address, len) in peers {
@@ -203,10 +205,10 @@ impl Table {
         })
     }
 
-    /// Protects these prefixes once less each; one that nobody asks for any more is in clear again.
+    /// Removes a user from each of these prefixes; those without users are no longer protected.
     ///
     /// # Errors
-    /// The kernel's. They stay protected then.
+    /// The kernel's. The prefixes stay protected in that case.
     pub fn unprotect(&mut self, peers: &[(IpAddr, u8)]) -> io::Result<()> {
         self.change(peers, Peers::remove).inspect_err(|_| {
             for &(address, len) in peers {
@@ -216,7 +218,7 @@ impl Table {
         })
     }
 
-    /// Does `step` for each of `peers` and writes the sum of it in one transaction.
+    /// Applies `step` to each of `peers` and writes the combined change in one transaction.
     fn change(&mut self, peers: &[(IpAddr, u8)], step: fn(&mut Peers, Bits) -> Change) -> io::Result<()> {
         let mut batch = Batch::new();
         for (family, known) in self.peers.iter_mut().enumerate() {
@@ -226,7 +228,8 @@ impl Table {
         batch.commit(&mut self.socket)
     }
 
-    /// Begins to take segments of [`Table::add_flow`] away from the stack at this device's ingress.
+    /// Starts to drop the segments of flows ([`Table::add_flow`]) at this device's ingress, where its ring has seen
+    /// them.
     ///
     /// # Errors
     /// The kernel's.
@@ -246,7 +249,7 @@ impl Table {
         })
     }
 
-    /// Forgets a device. Its chain goes with it when the device itself is gone.
+    /// Removes a device. Its chain disappears by itself when the device does.
     ///
     /// # Errors
     /// The kernel's.
@@ -262,7 +265,7 @@ impl Table {
         }
     }
 
-    /// Whether segments of a flow are taken away at this device's ingress.
+    /// Whether segments of any flow are dropped at this device's ingress.
     pub fn has_flows(&self, index: u32) -> bool {
         self.flows.iter().any(|flow| flow.device == index)
     }
@@ -272,7 +275,7 @@ impl Table {
         self.devices.contains_key(&index)
     }
 
-    /// Takes a flow's segments away from the stack, at the devices added so far and later.
+    /// Drops a flow's segments at ingress, on the devices added so far and later.
     ///
     /// # Errors
     /// The kernel's.
@@ -287,7 +290,7 @@ impl Table {
         })
     }
 
-    /// Leaves a flow's segments to the stack again, which gives them to the queue.
+    /// Leaves a flow's segments to the stack again, whose rules queue them.
     ///
     /// # Errors
     /// The kernel's.
@@ -300,7 +303,7 @@ impl Table {
         batch.commit(&mut self.socket)
     }
 
-    /// Takes all rules away: segments pass in clear. To be done last, and only at an orderly end.
+    /// Deletes all rules, so that segments pass unprotected. Must be the last step, and only of an orderly shutdown.
     ///
     /// # Errors
     /// The kernel's.
@@ -321,7 +324,7 @@ impl AsFd for Table {
     }
 }
 
-/// Tells when somebody else changed a table of our name.
+/// Notices when somebody else changes a table of our name.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
@@ -329,7 +332,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches over `table` in the calling thread's namespace.
+    /// Watches `table` in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -339,18 +342,18 @@ impl Watch {
         Ok(Watch { socket, ours: table.port()? })
     }
 
-    /// Whether something changed since the last time. Does not wait.
+    /// Whether anything has changed since the last call. Does not wait.
     pub fn changed(&mut self) -> bool {
         let (ours, mut changed) = (self.ours, false);
         let read = self.socket.receive(|message| {
-            // In every message about tables, chains, rules, sets and elements the table's name is attribute 1.
-            // A generation's message has a number there.
+            // Attribute 1 is the table's name in all messages about tables, chains, rules, sets and elements. In
+            // messages about generations it is a number.
             let attributes = nl::Attrs::new(message.payload.get(4..).unwrap_or_default());
             let named =
                 attributes.filter(|a| a.type_ == 1).any(|a| a.payload.strip_suffix(&[0]) == Some(TABLE.as_bytes()));
             changed |= named && message.header.nlmsg_pid != ours;
         });
-        // Lost messages may have been about us.
+        // Lost messages may have been about our table.
         changed | read.is_err()
     }
 }

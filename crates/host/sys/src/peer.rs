@@ -1,13 +1,13 @@
-//! The process that made a call: its memory, its descriptors, its state.
+//! The process that made a call: its memory, descriptors and state.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A thread of a program that we serve.
+/// A thread of a served program.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub u32);
 
-/// The most pieces of one call.
+/// The most pieces in one call.
 const MAX_PIECES: usize = 1024;
 
 /// A piece of a peer's memory.
@@ -24,18 +24,18 @@ fn last() -> i32 {
 }
 
 impl Peer {
-    /// Reads the pieces, one after another, into `buf`, which has their length.
+    /// Reads the pieces in order into `buf`, which has their total length.
     ///
     /// # Errors
-    /// `EFAULT` where any of it cannot be read.
+    /// `EFAULT` when any of it cannot be read.
     pub fn read(self, spans: &[Span], buf: &mut [u8]) -> Result<(), i32> {
         self.transfer(spans, buf.as_mut_ptr(), buf.len(), true)
     }
 
-    /// Writes `buf` over the pieces, one after another, as far as it goes.
+    /// Writes `buf` over the pieces in order, until it ends.
     ///
     /// # Errors
-    /// `EFAULT` where any of it cannot be written.
+    /// `EFAULT` when any of it cannot be written.
     pub fn write(self, spans: &[Span], buf: &[u8]) -> Result<(), i32> {
         self.transfer(spans, buf.as_ptr().cast_mut(), buf.len(), false)
     }
@@ -54,7 +54,8 @@ impl Peer {
         for part in remote.chunks(1024) {
             let want: usize = part.iter().map(|v| v.iov_len).sum();
             let local = libc::iovec { iov_base: at.wrapping_add(done).cast(), iov_len: want };
-            // SAFETY: `at` has `len` bytes, which the parts never exceed in all; they are written only when reading.
+            // SAFETY: `at` has `len` bytes, and the parts never exceed them in total; they are written only when
+            // reading.
             let n = unsafe {
                 let call = if reading { libc::process_vm_readv } else { libc::process_vm_writev };
                 call(self.0 as i32, &local, 1, part.as_ptr(), part.len() as u64, 0)
@@ -67,17 +68,17 @@ impl Peer {
         Ok(())
     }
 
-    /// Reads `N` bytes.
+    /// Reads `N` bytes at `at`.
     ///
     /// # Errors
-    /// `EFAULT`.
+    /// `EFAULT` when they cannot be read.
     pub fn bytes<const N: usize>(self, at: u64) -> Result<[u8; N], i32> {
         let mut buf = [0; N];
         self.read(&[Span { at, len: N }], &mut buf)?;
         Ok(buf)
     }
 
-    /// Its `n` descriptions of pieces (`struct iovec`) at `at`. More than 1,024 of them fail with `too_many`.
+    /// Reads the `n` descriptions of pieces (`struct iovec`) at `at`. Fails with `too_many` for more than 1,024.
     ///
     /// # Errors
     /// `EFAULT`, `EINVAL` for an impossible length.
@@ -90,7 +91,7 @@ impl Peer {
         if spans.iter().any(|s| s.len > isize::MAX as usize) { Err(libc::EINVAL) } else { Ok(spans) }
     }
 
-    /// The inode of its socket `fd`; none for other files.
+    /// The inode of its socket `fd`; `None` for other files.
     pub fn socket_inode(self, fd: u32) -> Option<u64> {
         let link = std::fs::read_link(format!("/proc/{}/fd/{fd}", self.0)).ok()?;
         link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
@@ -101,17 +102,17 @@ impl Peer {
         std::fs::symlink_metadata(format!("/proc/{}/fd/{fd}", self.0)).is_ok()
     }
 
-    /// A line of its /proc status.
+    /// The text of its /proc status.
     pub fn status(self) -> Option<String> {
         std::fs::read_to_string(format!("/proc/{}/status", self.0)).ok()
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn process(self) -> Option<u32> {
         self.status().as_deref().and_then(|s| field(s, "Tgid:")).and_then(|t| t.trim().parse().ok())
     }
 
-    /// Its process, by the number that the process itself knows.
+    /// The id of its process as the process itself sees it.
     pub fn process_in_its_own_namespace(self) -> Option<u32> {
         self.status()
             .as_deref()
@@ -119,10 +120,10 @@ impl Peer {
             .and_then(|t| t.split_whitespace().last()?.parse().ok())
     }
 
-    /// A descriptor of ours for its descriptor `fd`.
+    /// Duplicates its descriptor `fd` into this process.
     ///
     /// # Errors
-    /// `EBADF`, or what the kernel says.
+    /// `EBADF`, or the kernel's error.
     pub fn borrow(self, fd: u32) -> Result<OwnedFd, i32> {
         let tgid = self.process().ok_or(libc::ESRCH)?;
         // SAFETY: plain values; the descriptors are new and ours.
@@ -137,8 +138,8 @@ impl Peer {
         }
     }
 
-    /// Whether it runs with more privileges than its user has (AT_SECURE); such programs are not served. One that we may
-    /// not look into counts as such.
+    /// Whether it runs with more privileges than its user (AT_SECURE); such programs are not served. A process that we
+    /// may not inspect counts as one.
     pub fn secure(self) -> bool {
         const AT_SECURE: u64 = 23;
         let Ok(auxv) = std::fs::read(format!("/proc/{}/auxv", self.0)) else { return true };
@@ -146,7 +147,8 @@ impl Peer {
         words.as_chunks().0.iter().any(|&[kind, value]| kind == AT_SECURE && value != 0)
     }
 
-    /// Whether a signal waits that would interrupt its call: one for this thread for sure, or one for the process.
+    /// Whether a pending signal will interrupt its call. `Some(true)`: it is sent to this thread. `Some(false)`: it is
+    /// sent to the process, and another thread may take it.
     pub fn signalled(self) -> Option<bool> {
         let status = self.status()?;
         let mask = |name| field(&status, name).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
@@ -158,17 +160,17 @@ impl Peer {
     }
 }
 
-/// The rest of the line of a /proc status that starts with `name`.
+/// The rest of the line in a /proc status that starts with `name`.
 pub fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 
-/// The effective capabilities of a /proc status.
+/// The effective capabilities in a /proc status.
 pub fn capabilities(status: &str) -> u64 {
     field(status, "CapEff:").and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// A pair of connected sockets: ours, and one to be given away; with the inode of the latter.
+/// A pair of connected sockets: ours, one to hand out, and the inode of the latter.
 ///
 /// # Errors
 /// The kernel's.
@@ -191,7 +193,7 @@ pub fn pair(nonblock: bool) -> io::Result<(OwnedFd, OwnedFd, u64)> {
     }
 }
 
-/// Makes `theirs` show `readable` and `writable` to poll. `ours` is the other end.
+/// Makes poll report `theirs` as `readable` and `writable`. `ours` is the other end.
 pub fn show(ours: BorrowedFd<'_>, theirs: BorrowedFd<'_>, readable: bool, writable: bool) {
     let quiet = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let mut sink = [0u8; 4096];
@@ -204,7 +206,7 @@ pub fn show(ours: BorrowedFd<'_>, theirs: BorrowedFd<'_>, readable: bool, writab
         let (opt, len) = ((&raw const sndbuf).cast(), size_of::<i32>() as u32);
         libc::setsockopt(theirs.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, opt, len);
         if !writable {
-            // Bytes that nobody reads fill the send buffer.
+            // These unread bytes fill the send buffer.
             libc::send(theirs.as_raw_fd(), sink.as_ptr().cast(), 2000, quiet);
         }
         if readable {
@@ -213,7 +215,7 @@ pub fn show(ours: BorrowedFd<'_>, theirs: BorrowedFd<'_>, readable: bool, writab
     }
 }
 
-/// Whether the other end of `ours` has been closed by all who had it.
+/// Whether all descriptors of the other end of `ours` have been closed.
 pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
     let mut fds = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: one entry.
@@ -235,10 +237,10 @@ pub fn pull(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result
     if n < 0 { Err(last()) } else { Ok(n as usize) }
 }
 
-/// How many bytes a pipe can still take.
+/// The number of bytes that a pipe has room for.
 ///
 /// # Errors
-/// `EINVAL` for what is no pipe.
+/// `EINVAL` for a descriptor that is not a pipe.
 pub fn pipe_room(pipe: BorrowedFd<'_>) -> Result<usize, i32> {
     let mut held: i32 = 0;
     // SAFETY: plain values, and a pointer to a local.
@@ -259,7 +261,7 @@ pub fn push(pipe: BorrowedFd<'_>, buf: &[u8]) -> Result<usize, i32> {
     if n < 0 { Err(last()) } else { Ok(n as usize) }
 }
 
-/// Whether a pipe has bytes, or no writer any more, within `ms` milliseconds.
+/// Whether a pipe has data, or no writer any more, within `ms` milliseconds.
 pub fn readable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
     let mut fds = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry.

@@ -1,31 +1,32 @@
-//! Waiting for descriptors, and waking who waits.
+//! Waiting for descriptors, and waking waiting threads.
 
 use arrayvec::ArrayVec;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Which of `fds` can be read, after at most `timeout`. No more than `N` of them are looked at.
+/// Waits until a descriptor is readable, at most `timeout`, and tells for each whether it is. Looks at no more than `N`
+/// of them.
 pub fn ready<'a, const N: usize>(fds: impl Iterator<Item = BorrowedFd<'a>>, timeout: Duration) -> ArrayVec<bool, N> {
     let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut list: ArrayVec<libc::pollfd, N> = fds.map(entry).take(N).collect();
-    // SAFETY: as many entries as are told.
+    // SAFETY: the list has this many entries.
     let n = unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, timeout.as_millis() as i32) };
     list.iter().map(|p| n > 0 && p.revents != 0).collect()
 }
 
-/// Makes short sleeps of this thread short: the kernel lets them last 50 us longer otherwise.
+/// Makes short sleeps of this thread precise: by default the kernel extends them by 50 us.
 pub fn sleep_precisely() {
     // SAFETY: plain values.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000, 0, 0, 0) };
 }
 
-/// A descriptor that becomes readable when somebody wants it to.
+/// A descriptor that other threads can make readable, to wake its owner.
 #[derive(Debug)]
 pub struct Waker(OwnedFd);
 
 impl Waker {
-    /// Not readable yet.
+    /// Creates one that is not readable yet.
     ///
     /// # Errors
     /// The kernel's.
@@ -40,14 +41,14 @@ impl Waker {
     /// Makes it readable.
     pub fn wake(&self) {
         let one = 1u64;
-        // SAFETY: eight live bytes. It only fails when it is readable already.
+        // SAFETY: eight live bytes. The call fails only if the descriptor is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Makes it unreadable.
     pub fn drain(&self) {
         let mut count = 0u64;
-        // SAFETY: eight writable bytes. It only fails when there is nothing to read.
+        // SAFETY: eight writable bytes. The call fails only if there is nothing to read.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }

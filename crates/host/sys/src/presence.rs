@@ -1,7 +1,7 @@
-//! The file that says that a daemon serves IPsec in a network namespace.
+//! A file that shows that a daemon serves IPsec in a network namespace.
 //!
-//! It stays when the daemon dies: a launcher then refuses requests that would otherwise reach the kernel's own IPsec, which
-//! knows nothing of the SAs and policies in force.
+//! It remains when the daemon dies. A launcher then refuses requests that would otherwise reach the kernel's own IPsec,
+//! which does not have the SAs and policies in force.
 
 use super::netns::Netns;
 use std::fs;
@@ -14,28 +14,28 @@ pub struct Presence {
     path: PathBuf,
 }
 
-/// The file for a namespace, by its cookie: unlike inodes the kernel gives no cookie twice.
+/// The path of a namespace's file, by its cookie: unlike inodes, cookies are never reused.
 fn path(folder: &Path, cookie: u64) -> PathBuf {
     folder.join(format!("xfrm.{cookie}"))
 }
 
-/// This boot, by the kernel's name for it: cookies begin anew with each.
+/// The kernel's id of this boot: cookies start over with each boot.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 impl Presence {
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
-    /// The file system's, the kernel's.
+    /// The file system's or the kernel's.
     pub fn write(folder: &Path, netns: &Netns) -> io::Result<Presence> {
         let presence = Presence { path: path(folder, netns.cookie()?) };
         presence.set_devices(&[])?;
         Ok(presence)
     }
 
-    /// Writes it anew, with the names of devices that programs may ask for.
+    /// Rewrites the file with the names of the devices that programs may ask for.
     ///
     /// # Errors
     /// The file system's.
@@ -46,15 +46,15 @@ impl Presence {
         fs::rename(&new, &self.path)
     }
 
-    /// Takes it away: nothing of ours is in force any more.
+    /// Removes the file: none of our SAs and policies is in force any more.
     pub fn remove(&self) {
-        // A file that is gone is what is wanted.
+        // It is no error if the file is gone already.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// The devices of the daemon that serves, or served, a namespace, by its file in one of `folders`; none where there was no
-/// daemon, or it ended in good order.
+/// The devices of the daemon that serves, or served, a namespace, from its file in one of `folders`; `None` if there
+/// was no daemon, or it ended in good order.
 pub fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
     folders.iter().find_map(|folder| {
         let text = fs::read_to_string(path(folder, cookie)).ok()?;
@@ -63,7 +63,7 @@ pub fn devices(folders: &[PathBuf], cookie: u64) -> Option<Vec<String>> {
     })
 }
 
-/// Whether one of `folders` has such a file, of any namespace.
+/// Whether one of `folders` has a file of any namespace.
 pub fn any(folders: &[PathBuf]) -> bool {
     let ours = |e: fs::DirEntry| e.file_name().as_encoded_bytes().starts_with(b"xfrm.");
     folders.iter().any(|folder| fs::read_dir(folder).is_ok_and(|list| list.flatten().any(ours)))

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What happened to the program.
+/// A change of the program's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It exited with this status.
@@ -17,7 +17,7 @@ pub enum Change {
     Stopped,
 }
 
-/// The signals that are passed on to the program.
+/// Signals that are passed on to the program.
 const FORWARDED: [i32; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -31,25 +31,25 @@ const FORWARDED: [i32; 10] = [
     libc::SIGTSTP,
 ];
 
-/// The signals that the launcher takes while its program runs, blocked until it asks for them.
+/// The signals that the launcher handles while its program runs; they stay blocked until it waits for them.
 pub struct Signals {
     set: libc::sigset_t,
     before: libc::sigset_t,
 }
 
-/// What a signal was.
+/// A signal that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// The program changed its state.
+    /// The program's state has changed.
     Child,
-    /// A process sent this one, which the program should get.
+    /// A process sent this signal; it must be passed on to the program.
     Sent(i32),
-    /// The terminal sent it to the whole group: the program has it already.
+    /// The terminal sent it to the whole process group, so the program has received it too.
     Terminal,
 }
 
 impl Signals {
-    /// Blocks them in this thread and those that it starts.
+    /// Blocks them in this thread and in those that it starts.
     pub fn block() -> Self {
         // SAFETY: all-zero sets are valid, and are then filled in by libc.
         unsafe {
@@ -63,7 +63,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub fn wait(&self) -> Signal {
         loop {
             // SAFETY: a valid set, and a zeroed siginfo to be filled in.
@@ -75,14 +75,14 @@ impl Signals {
                 libc::SIGCHLD => return Signal::Child,
                 s if s > 0 && info.si_code <= 0 => return Signal::Sent(s),
                 s if s > 0 => return Signal::Terminal,
-                // EINTR: a signal that is not ours.
+                // EINTR: another signal.
                 _ => {}
             }
         }
     }
 }
 
-/// Ends the process's own use of the terminal's stop: stops it as the program was stopped, until it is continued.
+/// Stops this process, as its program was stopped, until it is continued.
 pub fn stop_self() {
     // SAFETY: plain values.
     unsafe { libc::raise(libc::SIGSTOP) };
@@ -90,18 +90,18 @@ pub fn stop_self() {
 
 /// Sends a signal.
 pub fn kill(pid: u32, signal: i32) {
-    // SAFETY: plain values; a process that is gone is no error worth telling.
+    // SAFETY: plain values. It is no error if the process is gone.
     unsafe { libc::kill(pid as i32, signal) };
 }
 
-/// Keeps keys out of core dumps: the launcher holds those of programs that it serves itself. To be called when
-/// the program runs already, because it would inherit the filter.
+/// Excludes all memory from core dumps of this process: the launcher holds keys of programs that it serves. Must be
+/// called after the program has started, because it would inherit the filter.
 pub fn no_core_for_us() {
-    // Without /proc there is no filter to set, and nothing else that would be worse for it.
+    // Without /proc the filter cannot be set; that is acceptable.
     let _ = std::fs::write("/proc/self/coredump_filter", "0");
 }
 
-/// Tells the service manager, if there is one (`sd_notify(3)`).
+/// Reports a state to the service manager, if there is one (`sd_notify(3)`).
 pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { return };
@@ -111,11 +111,11 @@ pub fn notify(state: &str) {
         Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name),
         None => std::os::unix::net::SocketAddr::from_pathname(&path),
     };
-    // A manager that does not listen is no reason to fail.
+    // It is no error if the manager does not listen.
     let _ = address.and_then(|a| socket.send_to_addr(state.as_bytes(), &a));
 }
 
-/// Whether a file has capabilities of its own.
+/// Whether a file has file capabilities.
 pub fn has_capabilities(file: &std::path::Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(path) = std::ffi::CString::new(file.as_os_str().as_bytes()) else { return false };
@@ -123,18 +123,18 @@ pub fn has_capabilities(file: &std::path::Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), core::ptr::null_mut(), 0) > 0 }
 }
 
-/// Makes orphans of the program our children, where Yama lets a process look only into its own descendants.
+/// Makes the program's orphans our children: under Yama, a process may only inspect its own descendants.
 pub fn become_subreaper() {
     // SAFETY: plain values.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// A process of somebody else's, told apart from a later one with its id.
+/// A process that is not our child, safe against reuse of its id.
 #[derive(Debug)]
 pub struct Watch(OwnedFd);
 
 impl Watch {
-    /// The process `pid`, if there is one now.
+    /// Watches the process `pid`, if it exists.
     pub fn new(pid: u32) -> Option<Self> {
         // SAFETY: plain values; the descriptor is new and ours.
         unsafe {
@@ -143,13 +143,13 @@ impl Watch {
         }
     }
 
-    /// Whether it has not ended.
+    /// Whether the process has not ended.
     pub fn lives(&self) -> bool {
         !super::peer::readable(std::os::fd::AsFd::as_fd(&self.0), 0)
     }
 }
 
-/// The user as whom we act.
+/// The effective user.
 pub fn effective_user() -> u32 {
     // SAFETY: takes nothing and cannot fail.
     unsafe { libc::geteuid() }
@@ -163,7 +163,7 @@ pub fn descriptor_limit() -> u32 {
     limit.rlim_cur.min(1 << 20) as u32
 }
 
-/// Waits for a change of `pid`, or of any child, without blocking: its id and the change.
+/// The change of state of `pid`, if there is one. Does not wait.
 pub fn changed(pid: u32) -> Option<Change> {
     loop {
         let mut status = 0;
@@ -185,10 +185,10 @@ pub fn changed(pid: u32) -> Option<Change> {
     }
 }
 
-/// Starts `command` under `filter`, if any. Returns its id, and the filter's listener.
+/// Starts `command` under `filter`, if any. Returns its id and the filter's listener.
 ///
 /// # Errors
-/// What exec says; what the kernel says of the filter is told by a listener that is missing.
+/// Those of exec. If the kernel refuses the filter, the listener is missing.
 pub fn spawn(
     mut command: Command,
     signals: &Signals,
@@ -206,7 +206,7 @@ pub fn spawn(
             if dies_with_us {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 if libc::getppid() != parent {
-                    // We are gone already.
+                    // The parent has died already.
                     libc::_exit(1);
                 }
             }
@@ -246,7 +246,7 @@ fn send_fd(socket: RawFd, fd: RawFd) {
     }
 }
 
-/// Receives the descriptor, if one was sent.
+/// Receives a descriptor, if one was sent.
 fn recv_fd(socket: RawFd) -> Option<OwnedFd> {
     let mut byte = 0u8;
     let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

@@ -1,12 +1,12 @@
-//! The system's random bytes.
+//! Random bytes from the kernel.
 
-/// Fills a buffer, waiting for the kernel's generator to be seeded once after the boot.
+/// Fills a buffer. Waits for the kernel's generator to be seeded, which happens once after boot.
 ///
 /// # Panics
-/// Where the kernel has no getrandom(2), as only kernels before 3.17.
+/// When the kernel lacks getrandom(2), which exists since 3.17.
 pub fn fill(mut bytes: &mut [u8]) {
     while !bytes.is_empty() {
-        // SAFETY: the kernel writes no more than this many bytes of a live buffer.
+        // SAFETY: the kernel writes at most this many bytes of a live buffer.
         let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
         match usize::try_from(n) {
             Ok(n) => bytes = &mut bytes[n..],

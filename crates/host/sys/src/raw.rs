@@ -1,40 +1,40 @@
-//! Sending whole IP packets through the stack: raw sockets.
+//! Sends whole IP packets through the stack, over raw sockets.
 //!
-//! The stack finds the route and the link header of each packet, whatever the device. What does not fit into a socket's
-//! buffer is dropped, like what does not fit into a queue of the device: TCP sends it again and slows down.
+//! The stack finds the route and the link header of each packet, on any device. Packets that do not fit into the
+//! socket's buffer are dropped, as if a device's queue were full: TCP retransmits them and slows down.
 
 use super::nft::Marks;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// Packets of one call.
+/// Packets per system call.
 pub const BURST: usize = 64;
 
-/// Bytes that may wait in a socket for the device; the kernel counts what it allocates.
+/// Bytes that may wait in a socket for the device; the kernel counts allocated memory.
 const SEND_BUFFER: i32 = 8 << 20;
 
-/// Sockets of the namespace of the thread that opened them.
+/// The sockets, in the namespace of the thread that opened them.
 #[derive(Debug)]
 pub struct Raw {
     /// v4 and v6, for packets with mark [`Marks::signed`].
     signed: [Option<OwnedFd>; 2],
-    /// The same with [`Marks::learn`].
+    /// v4 and v6, for packets with mark [`Marks::learn`].
     learn: [Option<OwnedFd>; 2],
 }
 
-/// What became of a burst.
+/// The result of sending a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
     /// Packets that the kernel took.
     pub taken: usize,
-    /// Packets that it refused: no route, too long for the device, no room.
+    /// Packets that it refused: no route, too long for the device, or no room.
     pub refused: usize,
 }
 
-/// Opens a raw socket of a family; none where the kernel lacks it.
+/// Opens a raw socket of a family; `None` where the kernel lacks the family.
 fn open(family: i32, mark: u32) -> io::Result<Option<OwnedFd>> {
-    // IPPROTO_RAW says that headers come with the packets, and that nothing is received.
+    // With IPPROTO_RAW, packets include their headers and nothing is received.
     let fd = match super::socket(family, libc::SOCK_RAW, libc::IPPROTO_RAW) {
         Err(e) if e.raw_os_error() == Some(libc::EAFNOSUPPORT) => return Ok(None),
         fd => fd?,
@@ -45,7 +45,7 @@ fn open(family: i32, mark: u32) -> io::Result<Option<OwnedFd>> {
 }
 
 impl Raw {
-    /// Opens them.
+    /// Opens the sockets.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_RAW` and `CAP_NET_ADMIN`.
@@ -56,7 +56,7 @@ impl Raw {
         Ok(Raw { signed: families(marks.signed())?, learn: families(marks.learn())? })
     }
 
-    /// Lets packets be as long as the device carries, whatever was learnt about their paths.
+    /// Allows packets up to the device's MTU, whatever has been learnt about their paths.
     ///
     /// # Errors
     /// The kernel's.
@@ -69,11 +69,12 @@ impl Raw {
         Ok(())
     }
 
-    /// Keeps the frames of packets sent with `learn` for [`Raw::frames`], as the stack hands them to their device: a copy
-    /// that the kernel makes for time stamps (`Documentation/networking/timestamping.rst`), and no packet of others is touched.
+    /// Keeps the frames of packets sent with `learn` for [`Raw::frames`], as the stack hands them to their device. They
+    /// are the copies that the kernel makes for time stamps (`Documentation/networking/timestamping.rst`); no other
+    /// packet is affected.
     ///
     /// # Errors
-    /// The kernel's, where it is too old (4.13).
+    /// The kernel's, when it is too old (before 4.13).
     pub fn keep_frames(&self) -> io::Result<()> {
         for (v6, socket) in [false, true].into_iter().zip(&self.learn) {
             if let Some(socket) = socket {
@@ -90,8 +91,8 @@ impl Raw {
         Ok(())
     }
 
-    /// Hands kept frames of one family to `each`: the device's index, and the frame's front. One whose neighbour was not
-    /// known comes when it is.
+    /// Hands kept frames of one family to `each`: the device's index, and the start of the frame. A frame whose
+    /// neighbour was unknown appears once it is resolved.
     pub fn frames(&self, v6: bool, mut each: impl FnMut(u32, &[u8])) {
         let Some(socket) = &self.learn[usize::from(v6)] else { return };
         while let Some((device, len, frame)) = kept_frame(socket) {
@@ -99,8 +100,8 @@ impl Raw {
         }
     }
 
-    /// Sends packets of one family in their order. `device` limits where they may leave, if it is not 0. With `learn`
-    /// their frames pass the device's ring, or are kept for [`Raw::frames`].
+    /// Sends packets of one family in order. Unless it is 0, `device` limits the device that they may leave through.
+    /// With `learn` their frames pass the device's ring, or are kept for [`Raw::frames`].
     pub fn send(&self, packets: &[&[u8]], device: u32, learn: bool) -> Sent {
         let mut sent = Sent::default();
         for burst in packets.chunks(BURST) {
@@ -115,7 +116,7 @@ impl Raw {
     }
 }
 
-/// Room for one control message with the device.
+/// Room for one control message, which names the device.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 40]);
@@ -144,14 +145,14 @@ fn send_burst(socket: &OwnedFd, packets: &[&[u8]], device: u32, sent: &mut Sent)
             header.msg_controllen = control_len;
         }
     }
-    // SAFETY: the addresses, vectors, packets and the control message live until here.
+    // SAFETY: the addresses, vectors, packets and the control message live until the call returns.
     unsafe { super::send_many(socket.as_fd(), &mut headers[..packets.len()], sent) };
 }
 
-/// Bytes of a kept frame that are read: a link header, and the front of its packet.
+/// Bytes that are read of a kept frame: a link header, and the start of its packet.
 const FRONT_LEN: usize = 128;
 
-/// Reads one frame from a socket's error queue; its device is 0 where the kernel does not say.
+/// Reads one frame from a socket's error queue; its device is 0 if the kernel does not report it.
 fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
     let mut frame = [0u8; FRONT_LEN];
     let mut control = [0u64; 64];
@@ -163,10 +164,11 @@ fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of_val(&control);
-    // SAFETY: the buffers live until here and are writable for the lengths told; the control buffer is aligned for its headers.
+    // SAFETY: the buffers live until the call returns and are writable for these lengths; the control buffer is aligned
+    // for its headers.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
     let len = usize::try_from(n).ok()?.min(FRONT_LEN);
-    // SAFETY: the kernel wrote whole messages into the buffer, whose length it told; each is read as what its type says.
+    // SAFETY: the kernel wrote whole messages into the buffer and set its length; each is read according to its type.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);
         while !at.is_null() {
@@ -186,14 +188,15 @@ fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
     Some((device, len, frame))
 }
 
-/// Writes where a packet goes; returns the address's length. One that is no packet has none, and is refused.
+/// Writes the destination of a packet; returns the address's length. That is 0 for an invalid packet, which the kernel
+/// then refuses.
 fn write_address(address: &mut libc::sockaddr_in6, packet: &[u8], device: u32) -> libc::socklen_t {
     if let (Some(4), Some(to)) = (packet.first().map(|b| b >> 4), packet.get(16..20).and_then(<[u8]>::first_chunk)) {
         // SAFETY: all-zero is valid.
         let mut v4: libc::sockaddr_in = unsafe { core::mem::zeroed() };
         v4.sin_family = libc::AF_INET as u16;
         v4.sin_addr.s_addr = u32::from_ne_bytes(*to);
-        // SAFETY: the shorter address fits into the longer one, and is as aligned.
+        // SAFETY: the shorter address fits into the longer one, which has at least its alignment.
         unsafe { (&raw mut *address).cast::<libc::sockaddr_in>().write(v4) };
         return size_of::<libc::sockaddr_in>() as libc::socklen_t;
     }

@@ -1,4 +1,4 @@
-//! Who may administer a network namespace: the kernel's rule, looked up in /proc.
+//! The right to administer a network namespace, by the kernel's rule and from /proc.
 
 use super::peer::{self, Peer, field};
 use super::process::Watch;
@@ -37,8 +37,8 @@ fn owner(namespace: &File) -> Option<u32> {
     (r >= 0).then_some(uid)
 }
 
-/// Whether a thread has CAP_NET_ADMIN over the network namespace `netns` (`ns_capable`): in the user namespace that owns it
-/// or in one above, or as the user who made one of these from the namespace that the thread is in.
+/// Whether a thread has CAP_NET_ADMIN over the network namespace `netns` (`ns_capable`): in the user namespace that
+/// owns it or in an ancestor, or as the user who created one of these from the thread's own user namespace.
 pub fn net_admin(peer: Peer, netns: BorrowedFd<'_>) -> bool {
     peer.status().is_some_and(|status| net_admin_by(peer, &status, netns).unwrap_or(false))
 }
@@ -51,7 +51,7 @@ fn net_admin_by(peer: Peer, status: &str, netns: BorrowedFd<'_>) -> Option<bool>
         if id(&namespace)? == theirs {
             return Some(peer::capabilities(status) & CAP_NET_ADMIN != 0);
         }
-        // At the end of those that we see.
+        // Fails at the last ancestor that is visible to us.
         let above = related(std::os::fd::AsFd::as_fd(&namespace), NS_GET_PARENT)?;
         if id(&above)? == theirs && owner(&namespace) == Some(euid) {
             return Some(true);
@@ -60,29 +60,30 @@ fn net_admin_by(peer: Peer, status: &str, netns: BorrowedFd<'_>) -> Option<bool>
     }
 }
 
-/// Real and effective user of a /proc status.
+/// The real and effective user in a /proc status.
 fn users(status: &str) -> Option<(u32, u32)> {
     let mut ids = field(status, "Uid:")?.split_whitespace().map(str::parse);
     Some((ids.next()?.ok()?, ids.next()?.ok()?))
 }
 
-/// What the kernel would say of what a thread's process sends.
+/// The credentials that the kernel would attach to messages of a thread's process.
 pub fn credentials(peer: Peer) -> Option<Credentials> {
     let status = peer.status()?;
     Some(Credentials { pid: field(&status, "Tgid:")?.trim().parse().ok()?, uid: users(&status)?.0 })
 }
 
-/// A process that sends to us, told apart from a later one with its id.
+/// A process that sends to us, safe against reuse of its id.
 #[derive(Debug)]
 pub struct Sender {
     process: Watch,
     pid: u32,
-    /// Who made the socket that it sends with.
+    /// The user who created its socket.
     maker: u32,
 }
 
 impl Sender {
-    /// The process `pid`, which has the socket of `inode` open. None: it has ended, and another may have its id.
+    /// Finds the process `pid`, which must have the socket of `inode` open. `None`: it has ended, and another may have
+    /// its id.
     pub fn find(pid: u32, inode: u64) -> Option<Sender> {
         let process = Watch::new(pid)?;
         let name = format!("socket:[{inode}]");
@@ -95,15 +96,15 @@ impl Sender {
         sender.lives().then_some(sender)
     }
 
-    /// Whether it has not ended.
+    /// Whether the process has not ended.
     pub fn lives(&self) -> bool {
         self.process.lives()
     }
 
-    /// Whether what it sends now, with these credentials, may change `netns`.
+    /// Whether a message that it sends now, with these credentials, may change `netns`.
     ///
-    /// The kernel wants the right of whoever made a socket, too, lest a program with more rights be made to write into one
-    /// that it was given. Of the maker we only know the user.
+    /// The kernel also requires the right of the socket's creator, so that nobody can trick a more privileged program
+    /// into writing to a socket that it was given. We know only the creator's user.
     pub fn may_administer(&self, credentials: Credentials, netns: BorrowedFd<'_>) -> bool {
         let peer = Peer(self.pid);
         let Some(status) = peer.status() else { return false };
@@ -116,7 +117,7 @@ impl Sender {
     }
 }
 
-/// The inodes of the sockets of NETLINK_USERSOCK by their ports, in the calling thread's network namespace or, with `of`, in
+/// The inodes of NETLINK_USERSOCK sockets by their ports, in the calling thread's network namespace or, with `of`, in
 /// that of a thread.
 ///
 /// # Errors
@@ -129,7 +130,7 @@ pub fn ports(of: Option<Peer>) -> io::Result<Vec<(u32, u64)>> {
     Ok(text.lines().filter_map(row).collect())
 }
 
-/// Port and inode of a line of /proc/net/netlink, if it is one of NETLINK_USERSOCK.
+/// Port and inode in a line of /proc/net/netlink, if it is about NETLINK_USERSOCK.
 fn row(line: &str) -> Option<(u32, u64)> {
     let mut words = line.split_whitespace();
     let protocol: i32 = words.nth(1)?.parse().ok()?;
@@ -155,7 +156,7 @@ mod tests {
         assert!(sender.lives());
         assert!(Sender::find(std::process::id(), inode + 1_000_000_000).is_none(), "a socket that we do not have");
         assert!(Sender::find(1, inode).is_none(), "a process that does not have it");
-        let Some(netns) = testing::namespace("transport::rights") else { return };
+        let Some(netns) = testing::namespace("sys::rights") else { return };
         let uid = super::super::process::effective_user();
         let own = Credentials { pid: std::process::id(), uid };
         assert!(sender.may_administer(own, netns.as_fd()));
@@ -165,13 +166,13 @@ mod tests {
 
     #[test]
     fn only_who_has_the_capability_administers() {
-        let Some(netns) = testing::namespace("transport::rights") else { return };
+        let Some(netns) = testing::namespace("sys::rights") else { return };
         assert!(net_admin(Peer(std::process::id()), netns.as_fd()));
         let mut nobody = std::process::Command::new("setpriv")
             .args(["--reuid", "65534", "--clear-groups", "--bounding-set", "-all", "sleep", "60"])
             .spawn()
             .expect("setpriv");
-        // It is the one it will be when it has become what it runs.
+        // The process has its final identity only after exec.
         let comm = format!("/proc/{}/comm", nobody.id());
         while fs::read_to_string(&comm).is_ok_and(|c| c.trim() != "sleep") {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,8 +1,8 @@
-//! Packets of one device, as they come in: an `AF_PACKET` ring that the kernel fills and we read without a call.
+//! Incoming packets of one device: an `AF_PACKET` ring that the kernel fills and that is read without system calls.
 //!
-//! Version 2 of the ring, because it wakes its reader at every packet; version 3 waits for a block to fill or for a
-//! timer of a jiffy (4 ms), which no request-response survives. The ring is filled before the `ingress` hook of the
-//! device is run, so a rule there ([`super::nft`]) can drop what the ring has seen.
+//! Version 2 of the ring wakes its reader at every packet. Version 3 waits for a full block or for a timer of a jiffy
+//! (4 ms), which is too slow for request-response traffic. The kernel fills the ring before it runs the device's
+//! `ingress` hook, so that a rule there ([`super::nft`]) can drop packets that the ring has seen.
 
 use super::cbpf::Size::{Byte, Half, Word};
 use super::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOCOL, SKF_AD_VLAN_TAG_PRESENT};
@@ -13,24 +13,24 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Frames of a ring: 10 ms of full segments at 5 Gbit/s.
+/// Frames in a ring: 10 ms of full segments at 5 Gbit/s.
 const FRAMES: u32 = 4096;
-/// The most memory of a ring in bytes: with jumbo frames there are fewer of them.
+/// The most memory of a ring in bytes: with jumbo frames it has fewer of them.
 const MAX_RING: u32 = 16 << 20;
 
-/// Bytes before the packet in a frame: `tpacket2_hdr`, `sockaddr_ll` and the link header, aligned, with room to spare.
+/// Bytes before the packet in a frame: `tpacket2_hdr`, `sockaddr_ll` and the link header, aligned, with some reserve.
 const OVERHEAD: u32 = 128;
 
-/// `tpacket2_hdr` without padding: what lies behind it is read once, and free then.
+/// `tpacket2_hdr` without padding: the fields after it are read once and may then be overwritten.
 const HEADER_LEN: usize = 32;
 
-/// Bytes in front of a packet of a ring that may be written to: `sockaddr_ll` and the link header lie there.
+/// Writable bytes in front of a packet in a ring, where `sockaddr_ll` and the link header are.
 pub const ROOM: usize = 40;
 
-/// Ethernet's header.
+/// Length of an Ethernet header.
 pub const LINK_HEADER_LEN: usize = 14;
 
-/// Bytes that are kept of a packet of ours that leaves: enough for its headers.
+/// Bytes kept of an outgoing packet of ours: enough for its headers.
 const LEARN_LEN: u32 = 160;
 
 /// `struct tpacket_req`.
@@ -43,7 +43,7 @@ struct TpacketReq {
     frame_nr: u32,
 }
 
-/// `struct tpacket2_hdr`, behind its status.
+/// `struct tpacket2_hdr`, after its status.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Tpacket2Hdr {
@@ -76,33 +76,33 @@ const PACKET_OUTGOING: u32 = 4;
 /// A packet in the ring.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// Its place, for [`Ring::bytes`]; counts up without end.
+    /// Its position, for [`Ring::bytes`]; increases without end.
     pub number: u64,
-    /// Whether it is one of ours that leaves, with mark [`Marks::learn`]: the first bytes of it.
+    /// Whether this is the start of an outgoing packet of ours, with mark [`Marks::learn`].
     pub leaves: bool,
     /// Whether its transport checksum holds only the sum of the pseudo-header.
     pub partial_checksum: bool,
-    /// Whether the frame was too long for the ring, and is cut off.
+    /// Whether the frame was too long for the ring and is cut off.
     pub truncated: bool,
-    /// Its link header.
+    /// The link header.
     pub link: [u8; LINK_HEADER_LEN],
-    /// What may be written to: the packet, and [`ROOM`] bytes in front of it at least.
+    /// The writable memory: the packet, and at least [`ROOM`] bytes in front of it.
     buffer: &'a mut [u8],
     packet: core::ops::Range<usize>,
 }
 
 impl<'a> Frame<'a> {
-    /// From the IP header on.
+    /// The packet from its IP header on.
     pub fn packet(&self) -> &[u8] {
         &self.buffer[self.packet.clone()]
     }
 
-    /// From the IP header on.
+    /// The packet from its IP header on.
     pub fn into_packet(self) -> &'a mut [u8] {
         &mut self.buffer[self.packet]
     }
 
-    /// The packet with what lies around it, and where it is in that.
+    /// The packet with the writable memory around it, and its range in that.
     pub fn into_buffer(self) -> (&'a mut [u8], core::ops::Range<usize>) {
         (self.buffer, self.packet)
     }
@@ -114,17 +114,17 @@ pub struct Ring {
     device: u32,
     map: Mapping,
     frame_len: usize,
-    /// The next frame to be read.
+    /// The next frame to read.
     next: u64,
-    /// The first frame that has not been given back.
+    /// The oldest frame that has not been released.
     held: u64,
     drops: u64,
 }
 
 impl Ring {
-    /// Opens the ring of an Ethernet device of the calling thread's namespace, for packets up to `mtu` bytes: TCP
-    /// segments whose first option is TCP-AO's, that are no fragments, and are for this host or ours with mark
-    /// [`Marks::learn`].
+    /// Opens the ring of an Ethernet device in the calling thread's namespace, for packets up to `mtu` bytes. It
+    /// receives unfragmented TCP segments whose first option is TCP-AO's, if they are for this host or are outgoing
+    /// ones of ours with mark [`Marks::learn`].
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_RAW`, `ENOMEM`, `ENODEV`.
@@ -132,8 +132,8 @@ impl Ring {
         Ring::filtered(device, mtu, &filter(marks.learn()), false)
     }
 
-    /// Opens the ring of an Ethernet device for ESP packets up to `mtu` bytes for this host, without IP options or extension
-    /// headers, that are no fragments, of the states of one of several workers.
+    /// Opens the ring of an Ethernet device for ESP packets to this host, of up to `mtu` bytes, unfragmented and
+    /// without IP options or extension headers, for the states of one worker.
     ///
     /// # Errors
     /// As [`Ring::open`]; `ENOPROTOOPT` before Linux 4.20.
@@ -141,9 +141,9 @@ impl Ring {
         Ring::filtered(device, mtu, &esp_filter(shard), true)
     }
 
-    /// Opens one; `only_in`: what leaves is not even looked at.
+    /// Opens a ring; with `only_in`, outgoing packets are not even filtered.
     fn filtered(device: u32, mtu: u32, filter: &[libc::sock_filter], only_in: bool) -> io::Result<Self> {
-        // With protocol 0 it receives nothing yet.
+        // With protocol 0 the socket does not receive yet.
         let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
         super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_VERSION, &TPACKET_V2)?;
         if only_in {
@@ -171,22 +171,22 @@ impl Ring {
         Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
     }
 
-    /// The index of its device.
+    /// The index of the device.
     pub fn device(&self) -> u32 {
         self.device
     }
 
-    /// The longest packet in bytes that fits into a frame.
+    /// The longest packet that fits into a frame, in bytes.
     pub fn max_packet(&self) -> u32 {
         self.frame_len as u32 - OVERHEAD
     }
 
-    /// Length of a frame with all that is in front of its packet, in bytes.
+    /// Length of a frame including everything before the packet, in bytes.
     pub fn frame_len(&self) -> usize {
         self.frame_len
     }
 
-    /// Hands the next packets to `each`, at most `max`, and says how many there were. Their frames stay ours until
+    /// Hands the next packets, at most `max`, to `each` and returns their number. Their frames stay ours until
     /// [`Ring::release`]. Does not wait.
     pub fn read<'a>(&'a mut self, max: usize, mut each: impl FnMut(Frame<'a>)) -> usize {
         let frames = (self.map.len() / self.frame_len) as u64;
@@ -199,7 +199,7 @@ impl Ring {
             if status & TP_STATUS_USER == 0 {
                 break;
             }
-            // SAFETY: as above. The kernel has given the frame to us and does not touch it before it is given back, and
+            // SAFETY: as above. The kernel has handed this frame to us and does not touch it before it is released, and
             // each frame is handed out once until then: the slices do not overlap, and live no longer than the mapping.
             let frame: &'a mut [u8] =
                 unsafe { core::slice::from_raw_parts_mut(self.map.start().as_ptr().add(at), self.frame_len) };
@@ -212,21 +212,21 @@ impl Ring {
         count
     }
 
-    /// Bytes of a packet that has been read and not given back.
+    /// Bytes of a packet that has been read and not released.
     ///
     /// # Panics
-    /// When it has been given back, or is not that long.
+    /// When it has been released, or is shorter.
     pub fn bytes(&self, number: u64, range: core::ops::Range<usize>) -> &[u8] {
         assert!((self.held..self.next).contains(&number), "the frame is ours");
         let frames = (self.map.len() / self.frame_len) as u64;
         let at = (number % frames) as usize * self.frame_len;
-        // SAFETY: the frame is ours until it is given back, which needs `&mut self`.
+        // SAFETY: the frame is ours until it is released, which needs `&mut self`.
         let frame = unsafe { core::slice::from_raw_parts(self.map.start().as_ptr().add(at), self.frame_len) };
         let net = usize::from(u16::from_ne_bytes([frame[14], frame[15]]));
         &frame[net..][range]
     }
 
-    /// Gives the frames before `number` back to the kernel; those of [`Ring::read`] that come later stay ours.
+    /// Releases the frames before `number` to the kernel; later ones of [`Ring::read`] stay ours.
     ///
     /// # Panics
     /// When `number` has not been read.
@@ -242,12 +242,12 @@ impl Ring {
         }
     }
 
-    /// The number that the next packet will have.
+    /// The number of the next packet.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Packets that did not fit into the ring, since it was opened.
+    /// The number of packets that did not fit into the ring since it was opened.
     pub fn drops(&mut self) -> u64 {
         let mut stats = TpacketStats { packets: 0, drops: 0 };
         let mut len = size_of_val(&stats) as libc::socklen_t;
@@ -260,7 +260,7 @@ impl Ring {
         self.drops
     }
 
-    /// Whether the device is gone or down: the socket says so once.
+    /// Whether the device is gone or down. The socket reports that only once.
     pub fn failed(&self) -> bool {
         let mut error = 0i32;
         let mut len = size_of_val(&error) as libc::socklen_t;
@@ -279,7 +279,7 @@ impl AsFd for Ring {
     }
 }
 
-/// Reads a frame; none of one that is no packet.
+/// Parses a frame; `None` if it does not hold a packet.
 fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
     // SAFETY: plain numbers, at the front of a frame that is longer.
     let header = unsafe { frame.as_ptr().cast::<Tpacket2Hdr>().read() };
@@ -304,11 +304,11 @@ fn parse(number: u64, status: u32, frame: &mut [u8]) -> Option<Frame<'_>> {
     })
 }
 
-/// The filter of a ring of TCP: the conditions of [`super::nft`]'s chain for a device, and those of our own packets that are
-/// looked at.
+/// The filter of a TCP ring: the conditions of a device's chain in [`super::nft`], and those for outgoing packets of
+/// ours.
 fn filter(learn: u32) -> Vec<libc::sock_filter> {
     use libc::{BPF_AND, BPF_JEQ, BPF_JGE, BPF_JSET, BPF_LSH};
-    /// The scratch word that holds how much of the packet is kept.
+    /// The scratch word for the number of bytes kept of the packet.
     const KEPT: u32 = 0;
     let mut program = Program::new();
     program.set(ALL).store(KEPT);
@@ -316,13 +316,13 @@ fn filter(learn: u32) -> Vec<libc::sock_filter> {
     program.jump(BPF_JEQ, PACKET_HOST, "tagged", NEXT).jump(BPF_JEQ, PACKET_OUTGOING, NEXT, "no");
     program.load(Word, SKF_AD_MARK).jump(BPF_JEQ, learn, NEXT, "no");
     program.set(LEARN_LEN).store(KEPT);
-    // A packet with a VLAN tag belongs to another device, which sees it without.
+    // A packet with a VLAN tag belongs to another device, which sees it without the tag.
     program.label("tagged").load(Word, SKF_AD_VLAN_TAG_PRESENT).jump(BPF_JEQ, 0, NEXT, "no");
     program.load(Word, SKF_AD_PROTOCOL).jump(BPF_JEQ, libc::ETH_P_IP as u32, NEXT, "v6");
     program.load_net(Half, 6).jump(BPF_JSET, 0x3fff, "no", NEXT);
     program.load_net(Byte, 9).jump(BPF_JEQ, libc::IPPROTO_TCP as u32, NEXT, "no");
     program.load_net(Byte, 0).alu(BPF_AND, 0xf).alu(BPF_LSH, 2).copy_to_x();
-    // The length of a header is not 0.
+    // Always jumps: the length of a header is not 0.
     program.jump(BPF_JEQ, 0, "no", "tcp");
     program.label("v6").jump(BPF_JEQ, libc::ETH_P_IPV6 as u32, NEXT, "no");
     program.load_net(Byte, 6).jump(BPF_JEQ, libc::IPPROTO_TCP as u32, NEXT, "no").set_x(40);
@@ -333,7 +333,7 @@ fn filter(learn: u32) -> Vec<libc::sock_filter> {
     program.assemble()
 }
 
-/// The filter of a ring of ESP: the conditions of [`super::nft::ingress`] about packets, whatever their addresses.
+/// The filter of an ESP ring: the packet conditions of [`super::nft::ingress`], for any address.
 fn esp_filter(shard: Shard) -> Vec<libc::sock_filter> {
     use libc::{BPF_JEQ, BPF_JSET};
     let mut program = Program::new();

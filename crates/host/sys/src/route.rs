@@ -1,4 +1,4 @@
-//! Routes: what leads marked packets to the TUN device, which addresses are ours, and what a path carries.
+//! Routing: rules that lead marked packets to TUN devices, the addresses of this host, and path MTUs.
 
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
@@ -10,16 +10,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// The number of our table; those of offload devices follow it.
+/// The number of our routing table; those of offload devices follow it.
 const TABLE: u32 = 0x5ea1;
-/// Where the rule stands among others: behind the local table, before all that people usually write. Those of offload
-/// devices, which look at more of the mark, stand before it.
+/// The priority of our rule: after the local table, before the rules that people usually write. The rules of offload
+/// devices, which compare more bits of the mark, precede it.
 const PRIORITY: u32 = 97;
 
-/// Where the rules of [`PrefixRules`] stand.
+/// The priority of the rules of [`PrefixRules`].
 const PREFIX_PRIORITY: u32 = 95;
 
-// What `libc` does not have of `linux/fib_rules.h`.
+// Constants of `linux/fib_rules.h` that `libc` lacks.
 const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
 const FRA_PRIORITY: u16 = 6;
@@ -30,7 +30,7 @@ const FR_ACT_TO_TBL: u8 = 1;
 
 const FAMILIES: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
 
-/// Sends a message for each family; one that the kernel lacks is left out.
+/// Sends a message for each family; skips families that the kernel lacks.
 fn both(mut each: impl FnMut(u8) -> Messages) -> io::Result<()> {
     let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
     for family in FAMILIES {
@@ -47,7 +47,8 @@ fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages 
     let mut messages = Messages::new();
     let fixed = [family, 0, 0, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
     messages.push(type_, nl::NLM_F_ACK | flags, &fixed, |a| {
-        // What has no device's rule is the stack's, which drops what is not for it.
+        // Packets of a device without a rule of its own reach the stack's TUN device, which drops packets that are not
+        // for it.
         let (priority, mask) =
             if number == 0 { (PRIORITY, bits.protect) } else { (PRIORITY - 1, bits.protect | bits.device) };
         a.u32(FRA_PRIORITY, priority);
@@ -58,7 +59,7 @@ fn rule(type_: u16, flags: u16, family: u8, bits: Bits, number: u8) -> Messages 
     messages
 }
 
-/// The table that leads to the TUN device of a number.
+/// The number of the table that leads to the TUN device with this number.
 fn table(number: u8) -> u32 {
     TABLE + u32::from(number)
 }
@@ -82,7 +83,7 @@ fn route(type_: u16, flags: u16, family: u8, number: u8, device: Option<u32>) ->
     messages
 }
 
-/// Leads what is marked with a number to a device, and nowhere when that is gone. What is in place already stays.
+/// Routes packets marked with a number to a device, and to nowhere if that is gone. Existing rules and routes stay.
 ///
 /// # Errors
 /// The kernel's.
@@ -94,7 +95,7 @@ pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))
 }
 
-/// Takes rules and routes away.
+/// Removes our rules and routes.
 ///
 /// # Errors
 /// The kernel's.
@@ -110,19 +111,20 @@ pub fn remove_all(bits: Bits) -> io::Result<()> {
     Ok(())
 }
 
-/// Packets that the first look at the routes already leads to a device: from and to, prefixes of one family.
+/// Packets that are routed to a device at once, without being marked first: a source and a destination prefix of one
+/// family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrefixRule {
     /// Source prefix.
     pub source: (IpAddr, u8),
     /// Destination prefix.
     pub destination: (IpAddr, u8),
-    /// The number of its device.
+    /// The number of the device.
     pub number: u8,
 }
 
 impl PrefixRule {
-    /// A rule for packets without a mark: ours have one.
+    /// A rule for packets without a mark: our own packets have one.
     fn rule(&self, type_: u16, flags: u16) -> Messages {
         let fixed = [family(self.source.0), self.destination.1, self.source.1, 0, 0, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];
         let mut messages = Messages::new();
@@ -141,21 +143,21 @@ impl PrefixRule {
     }
 }
 
-/// Rules that lead packets to devices before a mark does, which spares them a second look at the routes. They may be missing:
-/// what they do not lead, marks do.
+/// Rules that route packets to devices directly, which saves the second route lookup after marking. They are optional:
+/// marks handle all other packets.
 #[derive(Debug, Default)]
 pub struct PrefixRules(BTreeSet<PrefixRule>);
 
 impl PrefixRules {
-    /// Whether it has these and no others.
+    /// Whether exactly these rules are installed.
     pub fn are(&self, wanted: &BTreeSet<PrefixRule>) -> bool {
         self.0 == *wanted
     }
 
-    /// Has these and no others.
+    /// Installs exactly these rules.
     ///
     /// # Errors
-    /// The kernel's; which there are is not known then.
+    /// The kernel's; it is then unknown which rules are installed.
     pub fn set(&mut self, wanted: BTreeSet<PrefixRule>) -> io::Result<()> {
         let mut socket = Socket::open(libc::NETLINK_ROUTE)?;
         for gone in self.0.difference(&wanted) {
@@ -168,7 +170,7 @@ impl PrefixRules {
         Ok(())
     }
 
-    /// Takes all of them away, those of a daemon before this one too; rules of others stand.
+    /// Removes all of these rules, including those of an earlier daemon; rules of others stay.
     ///
     /// # Errors
     /// The kernel's.
@@ -182,22 +184,22 @@ impl PrefixRules {
                 a.u32(FRA_PRIORITY, PREFIX_PRIORITY);
                 a.u32(FRA_TABLE, table(number));
             });
-            // One goes at a time.
+            // Each message deletes one rule.
             while socket.transact(&messages).is_ok() {}
         }
         Ok(())
     }
 }
 
-/// How long a narrow path is believed to be one, as the kernel does it (`mtu_expires`).
+/// The time for which a smaller path MTU is believed, as in the kernel (`mtu_expires`).
 const NARROW_FOR: Duration = Duration::from_secs(600);
-/// How many are remembered.
+/// The most destinations that are remembered.
 const MAX_NARROW: usize = 4096;
-/// How many are forgotten at a time: whoever has another one waits for it.
+/// The most that are forgotten at a time, because callers with a new one wait for it.
 const FORGET: usize = 64;
 
-/// Destinations whose packets the kernel has to cut before they come to the TUN device: the sender's stack has not heard of
-/// it, or forgets it when its packet is led here.
+/// Destinations to which the kernel must fragment packets before they reach the TUN device: the sender's stack does not
+/// know of the smaller path MTU, or forgets it when the packet is rerouted to this device.
 #[derive(Debug)]
 pub struct Narrow {
     number: u8,
@@ -207,7 +209,7 @@ pub struct Narrow {
 }
 
 impl Narrow {
-    /// None yet, of the TUN device with this number and this index.
+    /// No destinations, for the TUN device with this number and index.
     ///
     /// # Errors
     /// The kernel's.
@@ -215,7 +217,7 @@ impl Narrow {
         Ok(Narrow { number, device, socket: Socket::open(libc::NETLINK_ROUTE)?, known: HashMap::new() })
     }
 
-    /// Packets to an address may have this many bytes.
+    /// Limits packets to an address to `mtu` bytes.
     ///
     /// # Errors
     /// The kernel's.
@@ -233,7 +235,7 @@ impl Narrow {
         self.socket.transact(&messages)
     }
 
-    /// Forgets some of what is old; whether there is no more of it.
+    /// Forgets some expired destinations. Returns whether none are left.
     pub fn tidy(&mut self, now: Instant) -> bool {
         let old = self.known.extract_if(|_, known| now.duration_since(known.1) > NARROW_FOR);
         let old: ArrayVec<(IpAddr, (u32, Instant)), FORGET> = old.take(FORGET).collect();
@@ -245,7 +247,7 @@ impl Narrow {
         }
         if !old.is_empty() {
             messages.acknowledge(last);
-            // Gone already is as good.
+            // It is no error if a route is gone already.
             let _ = self.socket.transact(&messages);
         }
         !old.is_full()
@@ -273,7 +275,7 @@ pub struct Locals {
 }
 
 impl Locals {
-    /// Those of the calling thread's namespace.
+    /// The addresses in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -289,7 +291,7 @@ impl Locals {
     fn dump(&mut self) -> io::Result<()> {
         let mut messages = Messages::new();
         messages.push(libc::RTM_GETADDR, libc::NLM_F_DUMP as u16, &[0; 8], |_| {});
-        // A socket of its own: notifications and answers do not mix.
+        // On a socket of its own, because notifications and answers must not mix.
         self.known = Socket::open(libc::NETLINK_ROUTE)?.dump(&messages, |known: &mut HashSet<_>, message| {
             let attributes = nl::Attrs::new(message.payload.get(8..).unwrap_or_default());
             let (mut local, mut address) = (None, None);
@@ -305,21 +307,21 @@ impl Locals {
         Ok(())
     }
 
-    /// Takes up changes.
+    /// Applies the changes since the last call.
     ///
     /// # Errors
     /// The kernel's.
     pub fn refresh(&mut self) -> io::Result<()> {
-        // What was lost is in the dump too.
+        // The dump includes changes whose notifications were lost.
         let _ = self.socket.receive(|_| {});
         match self.dump() {
-            // What goes on changing is told again.
+            // If addresses keep changing, another notification follows.
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
             done => done,
         }
     }
 
-    /// All of them.
+    /// All addresses.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
         self.known.iter().copied()
     }
@@ -336,17 +338,17 @@ impl AsFd for Locals {
     }
 }
 
-/// How long an answer of the routes is believed.
+/// The time for which a route lookup is reused.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// How many answers are kept.
+/// The most lookups that are kept.
 const MAX_PATHS: usize = 65_536;
 
-/// A path.
+/// The path to a destination.
 #[derive(Debug, Clone, Copy)]
 pub struct Path {
-    /// What it carries, in bytes; 0 where it is not known.
+    /// The path MTU in bytes; 0 if unknown.
     pub mtu: u32,
-    /// The address that leaves on it.
+    /// The source address of packets on this path.
     pub source: IpAddr,
     asked: Instant,
 }
@@ -356,18 +358,19 @@ pub struct Path {
 pub struct PathTable {
     mark: u32,
     known: HashMap<IpAddr, Path>,
-    /// What senders were told about packets to these addresses, and what the path carried then. The kernel believes it about
-    /// sealed packets too where they have the same destination.
+    /// By destination, the MTU that senders were told, and the path MTU at that time. The kernel applies the former
+    /// also to encrypted packets with the same destination.
     told: HashMap<IpAddr, (u32, u32)>,
 }
 
 impl PathTable {
-    /// None known yet. `mark` is that of the packets that take them.
+    /// No paths. `mark` is that of the packets on them.
     pub fn new(mark: u32) -> Self {
         PathTable { mark, known: HashMap::new(), told: HashMap::new() }
     }
 
-    /// The path to an address. The kernel finds it for a socket that is connected there, by routes and by what ICMP said.
+    /// The path to an address. The kernel determines it for a socket connected there, from its routes and from ICMP
+    /// errors.
     pub fn to(&mut self, to: IpAddr, now: Instant) -> Path {
         if let Some(path) = self.known.get(&to)
             && now.duration_since(path.asked) < BELIEVED
@@ -389,7 +392,7 @@ impl PathTable {
     fn beyond_told(&mut self, to: IpAddr, mtu: u32) -> u32 {
         match self.told.get(&to) {
             Some((told, carried)) if *told == mtu => *carried,
-            // Somebody on the path says less, or it is forgotten.
+            // A router has reported a smaller MTU, or the kernel has forgotten the value.
             Some(_) => {
                 self.told.remove(&to);
                 mtu
@@ -398,7 +401,7 @@ impl PathTable {
         }
     }
 
-    /// A sender was told that packets to an address may have `mtu` bytes before they are sealed.
+    /// Notes that a sender was told to limit its packets to an address to `mtu` bytes before encryption.
     pub fn tell(&mut self, to: IpAddr, mtu: u32, now: Instant) {
         if self.told.len() >= MAX_PATHS {
             self.told.clear();
@@ -407,7 +410,7 @@ impl PathTable {
         self.told.insert(to, (mtu, carried));
     }
 
-    /// What was said about an address is not so any more.
+    /// Forgets the path to an address, so that it is looked up again.
     pub fn forget(&mut self, to: IpAddr) {
         self.known.remove(&to);
     }
@@ -433,7 +436,7 @@ mod tests {
     use super::*;
     use crate::{link, testing};
 
-    /// How many routes the tables of devices have.
+    /// The number of routes in the tables of devices.
     fn routes() -> io::Result<usize> {
         let mut messages = Messages::new();
         messages.push(libc::RTM_GETROUTE, libc::NLM_F_DUMP as u16, &[0; 12], |_| {});
@@ -446,7 +449,7 @@ mod tests {
 
     #[test]
     fn narrow_paths_are_forgotten_some_at_a_time() {
-        let Some((a, _b)) = testing::pair("transport::route::narrow") else { return };
+        let Some((a, _b)) = testing::pair("sys::route::narrow") else { return };
         a.run(|| {
             let mut narrow = Narrow::new(1, link::index("a")?)?;
             let (start, more) = (Instant::now(), FORGET as u8 + 10);
@@ -459,7 +462,7 @@ mod tests {
             let old = start + NARROW_FOR + Duration::from_secs(1);
             assert_eq!((narrow.tidy(old), routes()?), (false, 11));
             assert_eq!((narrow.tidy(old), routes()?, narrow.known.len()), (true, 1, 1));
-            // One that was forgotten is set anew.
+            // A forgotten destination is added again.
             narrow.set([192, 0, 2, 1].into(), 1300, old)?;
             assert_eq!(routes()?, 2);
             Ok(())

@@ -1,4 +1,4 @@
-//! The folder in which running instances keep sockets and state: /run/sealane for root, $XDG_RUNTIME_DIR/sealane for others.
+//! The folder for sockets and state of running instances: /run/sealane for root, $XDG_RUNTIME_DIR/sealane for others.
 
 use super::process;
 use std::fs::{self, DirBuilder};
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The runtime folder of this user. `None`: there is no place for one.
+/// The runtime folder of this user; `None` if there is no place for one.
 #[must_use]
 pub fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("SEALANE_RUNTIME_DIR") {
@@ -19,15 +19,15 @@ pub fn folder() -> Option<PathBuf> {
     Some(Path::new(&base).join("sealane"))
 }
 
-/// The folders in which a daemon may have said that it serves: this user's and root's.
+/// The folders in which a daemon may have registered: this user's and root's.
 pub fn folders() -> Vec<PathBuf> {
     folder().into_iter().chain([PathBuf::from("/run/sealane")]).collect()
 }
 
-/// Makes a folder, unless it is there, that nobody but this user can change.
+/// Creates a folder that only this user can change, unless it exists.
 ///
 /// # Errors
-/// `PermissionDenied` when it is somebody else's or others can change it; otherwise the file system's.
+/// `PermissionDenied` when it belongs to another user or others can change it; otherwise the file system's.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),

@@ -1,4 +1,4 @@
-//! Seccomp user notification: the kernel hands us the calls that a filter picks, while their caller waits.
+//! Seccomp user notification: the kernel hands us the calls that a filter selects, while their caller waits.
 
 use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
@@ -13,7 +13,7 @@ const AF_NETLINK: u32 = 16;
 const NETLINK_XFRM: u32 = 6;
 const NETLINK_CRYPTO: u32 = 21;
 
-/// Options of other sockets that concern the IPsec daemon: level and name.
+/// Options of other sockets that the IPsec daemon handles: level and name.
 pub const XFRM_OPTIONS: [(i32, i32); 3] =
     [(libc::IPPROTO_UDP, UDP_ENCAP), (libc::IPPROTO_IP, IP_XFRM_POLICY), (libc::IPPROTO_IPV6, IPV6_XFRM_POLICY)];
 
@@ -22,7 +22,7 @@ const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
 
-/// Calls that concern us when their first argument is a stand-in.
+/// Calls that are ours if their first argument is a stand-in.
 #[rustfmt::skip]
 const BY_FIRST: &[i64] = &[
     libc::SYS_accept, libc::SYS_accept4, libc::SYS_setsockopt, libc::SYS_getsockopt, libc::SYS_getsockname,
@@ -34,17 +34,17 @@ const BY_FIRST: &[i64] = &[
     libc::SYS_dup2,
 ];
 
-/// The descriptor numbers that stand-ins get.
+/// The descriptor numbers for stand-ins.
 #[derive(Debug, Clone)]
 pub struct Numbers {
-    /// Where there is room for thousands, and the program's own seldom come.
+    /// A range with room for thousands, which the program itself seldom reaches.
     pub high: core::ops::Range<u32>,
-    /// A few that `select` can have, which ends at 1,024; empty where the others do, too.
+    /// A few numbers for `select`, which is limited to 1,024; empty if `high` is below that too.
     pub low: core::ops::Range<u32>,
 }
 
 impl Numbers {
-    /// The top quarter below a soft limit of descriptors, 4,096 at most, and 64 below 1,024.
+    /// The top quarter below a soft limit of descriptors, at most 4,096, and 64 below 1,024.
     pub fn below(limit: u32) -> Self {
         let count = (limit / 4).clamp(1, 4096);
         let high = limit.saturating_sub(count)..limit.saturating_sub(count) + count;
@@ -52,14 +52,14 @@ impl Numbers {
         Numbers { high, low }
     }
 
-    /// Whether calls on this number come to us.
+    /// Whether calls on this number are ours.
     pub fn contains(&self, fd: u32) -> bool {
         self.high.contains(&fd) || self.low.contains(&fd)
     }
 }
 
-/// A filter that asks us about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets that have
-/// to do with IPsec, and about calls on descriptors in a range of numbers.
+/// A filter that selects calls about sockets of AF_ALG, NETLINK_CRYPTO and NETLINK_XFRM, about options of other sockets
+/// that concern IPsec, and about descriptors in a range of numbers.
 pub struct Filter {
     code: Vec<libc::sock_filter>,
     /// Whether the caller may install it without giving up set-user-id programs for good.
@@ -67,11 +67,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// One for stand-ins of these numbers; with the calls of TCP-AO or without.
+    /// Creates a filter for stand-ins with these numbers, optionally with the calls of TCP-AO.
     pub fn new(numbers: &Numbers, tcp_ao: bool) -> Self {
         use libc::{BPF_JEQ, BPF_JGE, BPF_JGT};
-        // Offsets in `struct seccomp_data`. Of an argument its low half: descriptors and numbers are ints, and the kernel looks
-        // at no more.
+        // Offsets in `struct seccomp_data`. Only the low half of an argument is compared: descriptors and numbers are
+        // ints, and the kernel ignores the rest.
         const NR: u32 = 0;
         const ARCH_AT: u32 = 4;
         let arg = |n: u32| 16 + 8 * n;
@@ -85,7 +85,7 @@ impl Filter {
         }
         c.jump(BPF_JEQ, libc::SYS_getsockopt as u32, "getsockopt", NEXT);
         c.jump(BPF_JEQ, libc::SYS_setsockopt as u32, "setsockopt", NEXT);
-        // The port is in the caller's memory, where a filter cannot look.
+        // The port is in the caller's memory, which a filter cannot read.
         c.jump(BPF_JEQ, libc::SYS_bind as u32, "ask", NEXT);
         for (i, &nr) in BY_FIRST.iter().enumerate() {
             let last = i + 1 == BY_FIRST.len();
@@ -110,7 +110,7 @@ impl Filter {
             c.label("TCP");
             c.load(Word, arg(1)).jump(BPF_JEQ, tcp::IPPROTO_TCP as u32, NEXT, "first");
             c.load(Word, arg(2));
-            // TCP-AO has to get along with TCP-MD5.
+            // TCP-AO must coexist with TCP-MD5.
             for name in [tcp::TCP_MD5SIG, tcp::TCP_MD5SIG_EXT, NETSTAT_QUERY] {
                 c.jump(BPF_JEQ, name as u32, "ask", NEXT);
             }
@@ -131,10 +131,10 @@ impl Filter {
         Filter { code: c.assemble(), privileged: effective_sys_admin() }
     }
 
-    /// Puts the calling process and its future children under the filter: the listener. Async-signal-safe.
+    /// Puts the calling process and its future children under the filter, and returns the listener. Async-signal-safe.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` without seccomp, `EBUSY` under another listener.
+    /// The kernel's: `EINVAL` without seccomp, `EBUSY` if another listener exists.
     pub fn install(&self) -> io::Result<RawFd> {
         const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
         let program = libc::sock_fprog { len: self.code.len() as u16, filter: self.code.as_ptr().cast_mut() };
@@ -144,7 +144,7 @@ impl Filter {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
             let mut r = -1;
-            // With the first flag a signal does not take a call away from us while we serve it (Linux 5.19).
+            // With the first set of flags, signals cannot interrupt a call while we serve it (Linux 5.19).
             for flags in
                 [libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER]
             {
@@ -158,7 +158,7 @@ impl Filter {
     }
 }
 
-/// Whether we may install filters without PR_SET_NO_NEW_PRIVS.
+/// Whether this process may install filters without PR_SET_NO_NEW_PRIVS.
 fn effective_sys_admin() -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
     super::peer::capabilities(&status) & 1 << 21 != 0
@@ -167,29 +167,29 @@ fn effective_sys_admin() -> bool {
 /// A call that waits for our answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Notification {
-    /// Its cookie.
+    /// The notification's id.
     pub id: u64,
     /// The thread that made it.
     pub tid: u32,
-    /// Its number.
+    /// The system call's number.
     pub nr: i64,
-    /// Its arguments.
+    /// The arguments.
     pub args: [u64; 6],
 }
 
 impl Notification {
-    /// An argument, as it is.
+    /// An argument, unchanged.
     pub fn arg(&self, i: usize) -> u64 {
         self.args[i]
     }
 
-    /// An argument that is an `int`.
+    /// An argument of type `int`.
     pub fn int(&self, i: usize) -> i32 {
         self.args[i] as i32
     }
 }
 
-/// The end at which calls arrive.
+/// The descriptor from which notifications are read.
 pub struct Listener(OwnedFd);
 
 const fn iowr(nr: u64, size: usize, direction: u64) -> libc::Ioctl {
@@ -206,15 +206,15 @@ struct AddFd {
 }
 
 impl Listener {
-    /// From the descriptor that installing gave.
+    /// Wraps the descriptor that installing the filter returned.
     pub fn new(fd: OwnedFd) -> Self {
         Listener(fd)
     }
 
-    /// The next call; none when nobody is under the filter any more.
+    /// The next call; `None` when no process is under the filter any more.
     ///
     /// # Errors
-    /// The kernel's, when the listener is of no use any more.
+    /// The kernel's, when the listener can no longer be used.
     pub fn next(&self) -> io::Result<Option<Notification>> {
         loop {
             let mut fds = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -223,7 +223,7 @@ impl Listener {
             if ready > 0 && fds.revents & libc::POLLIN == 0 {
                 return Ok(None);
             }
-            // SAFETY: the kernel wants it zeroed, and fills it in.
+            // SAFETY: the kernel requires it to be zeroed, and fills it in.
             let (r, n) = unsafe {
                 let mut n: libc::seccomp_notif = core::mem::zeroed();
                 let recv = iowr(0, size_of::<libc::seccomp_notif>(), 3);
@@ -233,7 +233,7 @@ impl Listener {
                 return Ok(Some(Notification { id: n.id, tid: n.pid, nr: i64::from(n.data.nr), args: n.data.args }));
             }
             match io::Error::last_os_error() {
-                // The caller was killed in between, or another thread of ours has taken it.
+                // The caller was killed in between, or another of our threads has taken the call.
                 e if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ENOENT)) => {}
                 e => return Err(e),
             }
@@ -248,11 +248,11 @@ impl Listener {
 
     fn respond(&self, response: &libc::seccomp_notif_resp) {
         let send = iowr(1, size_of::<libc::seccomp_notif_resp>(), 3);
-        // SAFETY: a valid response. A caller that is gone needs none.
+        // SAFETY: a valid response. If the caller is gone, none is needed.
         unsafe { libc::ioctl(self.0.as_raw_fd(), send, core::ptr::from_ref(response)) };
     }
 
-    /// Answers: the call's result, or its errno.
+    /// Answers a call with its result or errno.
     pub fn answer(&self, id: u64, result: Result<i64, i32>) {
         let (val, error) = match result {
             Ok(val) => (val, 0),
@@ -261,13 +261,13 @@ impl Listener {
         self.respond(&libc::seccomp_notif_resp { id, val, error, flags: 0 });
     }
 
-    /// Lets the kernel do the call itself.
+    /// Lets the kernel perform the call itself.
     pub fn pass(&self, id: u64) {
         let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
         self.respond(&libc::seccomp_notif_resp { id, val: 0, error: 0, flags });
     }
 
-    /// Gives the caller a copy of `fd` under the number `new`, which is also the call's result.
+    /// Installs a copy of `fd` in the caller under the number `new`, which also becomes the call's result.
     ///
     /// # Errors
     /// The kernel's.

@@ -1,8 +1,8 @@
-//! Which of several workers opens the packets of a state: reckoned by the kernel with a classic program, from the SPI, or for ESP in
-//! UDP from the peer.
+//! Distribution of a state's packets over workers. The kernel computes the worker with a classic BPF program, from the
+//! SPI, or from the peer for ESP in UDP.
 //!
-//! Multiplied by the golden ratio, numbers that follow one another, or are a fixed distance apart, spread evenly over the workers;
-//! numbers that were drawn do so anyway.
+//! Multiplying by the golden ratio spreads consecutive numbers, or numbers at a fixed distance, evenly over the
+//! workers; random numbers are spread evenly anyway.
 
 use super::cbpf::Size::{Byte, Half, Word};
 use super::cbpf::{ALL, NEXT, Program};
@@ -14,28 +14,28 @@ const HALF: u32 = 16;
 /// One of several workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
-    /// Which.
+    /// Its index.
     pub index: u32,
-    /// How many there are.
+    /// The number of workers.
     pub of: u32,
 }
 
-/// The worker of a number, of so many (at most 65,536).
+/// The worker of a number, out of `of` (at most 65,536).
 pub fn shard(number: u32, of: u32) -> u32 {
     ((number.wrapping_mul(GOLDEN) >> HALF) * of) >> HALF
 }
 
-/// Writes [`shard`] of A into A.
+/// Computes [`shard`] of A into A.
 pub(crate) fn reckon(program: &mut Program, of: u32) {
     program.alu(BPF_MUL, GOLDEN).alu(BPF_RSH, HALF).alu(BPF_MUL, of).alu(BPF_RSH, HALF);
 }
 
-/// Writes a number of a datagram's sender into A: the words of its address and its port, added up.
+/// Computes a number for a datagram's sender into A: the sum of the words of its address and its port.
 pub(crate) fn peer(program: &mut Program, v6: bool) {
     /// The scratch word that holds the sum.
     const SUM: u32 = 0;
     const UDP: u32 = libc::IPPROTO_UDP as u32;
-    // Behind options and extension headers the port is not looked for.
+    // With options or extension headers, the port is left out.
     let (words, plain, port) = match v6 {
         false => (12..16, (0, 0x45), 20),
         true => (8..24, (6, UDP), 40),
@@ -50,18 +50,19 @@ pub(crate) fn peer(program: &mut Program, v6: bool) {
 }
 
 impl Shard {
-    /// That of who is alone.
+    /// A single worker.
     pub const ALL: Shard = Shard { index: 0, of: 1 };
 
-    /// Ends a filter that has the SPI in A: keeps the whole packet if its state is this worker's, and drops it otherwise.
+    /// Ends a filter that has the SPI in A: keeps the whole packet if its state belongs to this worker, and drops it
+    /// otherwise.
     pub(crate) fn keep(self, program: &mut Program) {
         reckon(program, self.of);
         program.jump(BPF_JEQ, self.index, NEXT, "another's").ret(ALL);
         program.label("another's").ret(0);
     }
 
-    /// The filter of a raw socket: the packets of this worker's states; the first worker's also those too short to have an
-    /// SPI. `spi_at` is where the SPI stands behind the IP header, which a socket of IPv6 does not give.
+    /// The filter of a raw socket for the packets of this worker's states; the first worker also gets packets too short
+    /// for an SPI. `spi_at` is the offset of the SPI after the IP header, which an IPv6 socket does not deliver.
     pub fn filter(self, v6: bool, spi_at: u32) -> Vec<libc::sock_filter> {
         const SPI_LEN: u32 = 4;
         let mut program = Program::new();
@@ -95,7 +96,7 @@ mod tests {
         assert!((0..1000u32).all(|n| shard(n.wrapping_mul(0x0101_1021), 1) == 0));
     }
 
-    /// A packet of a peer, or of an SPI, arrives at the socket of its worker, and at no other.
+    /// A packet arrives at the socket of its peer's or SPI's worker, and at no other.
     #[test]
     fn the_kernel_reckons_as_we_do() {
         use crate::esp::{self, RawEsp, UdpEsp};
@@ -104,7 +105,7 @@ mod tests {
         use std::net::{IpAddr, SocketAddr, UdpSocket};
         const OF: u32 = 3;
         const PORT: u16 = 4500;
-        let Some(netns) = testing::namespace("transport::shard") else { return };
+        let Some(netns) = testing::namespace("sys::shard") else { return };
         let mut buf = [0; 2048];
         let of_peer = |from: SocketAddr| {
             let address = match from.ip() {
@@ -119,7 +120,7 @@ mod tests {
             .run(|| {
                 for (v6, host) in [(false, "127.0.0.1"), (true, "::1")] {
                     let host: IpAddr = host.parse().expect("an address");
-                    // IKE's socket before ours, behind ours, and none.
+                    // The IKE daemon's socket before ours, after ours, and missing.
                     for ike in [Some(true), Some(false), None] {
                         let reuse = || Ok::<_, std::io::Error>(UdpSocket::from(esp::bound(v6, PORT, true)?));
                         let before = if ike == Some(true) { Some(reuse()?) } else { None };

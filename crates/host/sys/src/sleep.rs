@@ -1,12 +1,12 @@
-//! Sleeping on a word.
+//! Sleeping until another thread changes a word (futex).
 
 use core::sync::atomic::AtomicU32;
 use std::io;
 
-/// Sleeps while `*word == seen`, for `ms` milliseconds at most.
+/// Sleeps while `*word == seen`, for at most `ms` milliseconds.
 ///
 /// # Errors
-/// `ETIMEDOUT`, `EAGAIN` when the word had changed, `EINTR`.
+/// `ETIMEDOUT`, `EAGAIN` when the word has changed already, `EINTR`.
 pub fn wait(word: &AtomicU32, seen: u32, ms: u32) -> io::Result<()> {
     let time = libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 };
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -15,7 +15,7 @@ pub fn wait(word: &AtomicU32, seen: u32, ms: u32) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all threads that sleep on `word`.
 pub fn wake(word: &AtomicU32) {
     // SAFETY: the word outlives the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };

@@ -1,4 +1,5 @@
-//! The kernel's sockets: which one a segment belongs to, and which ones go (`linux/inet_diag.h`, `linux/sock_diag.h`).
+//! The kernel's sockets: lookup by segment, closing, and notification of closed ones (`linux/inet_diag.h`,
+//! `linux/sock_diag.h`).
 
 use super::netlink::{Messages, Socket, errno, family};
 use sealane_abi::netlink as nl;
@@ -8,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Closes a socket as if its peer had reset it.
+/// Closes a socket as if its peer had reset the connection.
 const SOCK_DESTROY: u16 = 21;
 /// Groups of `enum sknetlink_groups`.
 const SKNLGRP_INET_TCP_DESTROY: u32 = 1;
 const SKNLGRP_INET6_TCP_DESTROY: u32 = 3;
-/// `struct inet_diag_msg` up to its sockid, and the whole of it.
+/// `struct inet_diag_msg` up to the end of its sockid, and all of it.
 const MSG_LEN: usize = 72;
 const NO_COOKIE: u64 = u64::MAX;
 
@@ -22,30 +23,30 @@ const NO_COOKIE: u64 = u64::MAX;
 pub struct Entry {
     /// `SO_COOKIE`.
     pub cookie: u64,
-    /// Its state.
+    /// The TCP state.
     pub state: State,
-    /// Its own end; unspecified where it has none.
+    /// The local address; unspecified if it has none.
     pub local: SocketAddr,
-    /// Its peer; unspecified where it has none.
+    /// The peer's address; unspecified if it has none.
     pub remote: SocketAddr,
-    /// The device that it is bound to, 0 for none.
+    /// The device that it is bound to; 0 if none.
     pub ifindex: u32,
-    /// Its inode, 0 when no program has it.
+    /// The inode; 0 if no program has the socket open.
     pub inode: u32,
 }
 
-/// Which socket a question is about.
+/// The socket that a request is about.
 struct Asked {
     local: SocketAddr,
     remote: SocketAddr,
-    /// The device that its segments pass: sockets that are bound to another are not found.
+    /// The device of its segments: sockets bound to another one are not found.
     device: u32,
     cookie: u64,
-    /// Bits of the states that count, in a dump.
+    /// In a dump, the bits of the wanted states.
     states: u32,
 }
 
-/// Asks about sockets of the namespace of the thread that opened it.
+/// Queries sockets in the namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct SockDiag {
     socket: Socket,
@@ -53,7 +54,7 @@ pub struct SockDiag {
 }
 
 impl SockDiag {
-    /// Opens one.
+    /// Opens a netlink socket for queries.
     ///
     /// # Errors
     /// The kernel's: `EPROTONOSUPPORT` where it lacks sock_diag.
@@ -61,8 +62,8 @@ impl SockDiag {
         Ok(SockDiag { socket: Socket::open(libc::NETLINK_SOCK_DIAG)?, request: Messages::new() })
     }
 
-    /// The TCP socket that the kernel would hand a segment from `remote` to `local` to, which came in by `device`: a connection, else a listener.
-    /// The cookie of a half-open connection is its own, not its listener's.
+    /// The TCP socket that the kernel would deliver a segment to that arrived at `device` from `remote` for `local`: a
+    /// connection, else a listener. A half-open connection has a cookie of its own, different from its listener's.
     ///
     /// # Errors
     /// The kernel's: `ENOENT` for an address family that it lacks.
@@ -77,7 +78,7 @@ impl SockDiag {
         }
     }
 
-    /// The listener for segments to `local`, whatever half-open connections it has.
+    /// The listener for segments to `local`, ignoring its half-open connections.
     ///
     /// # Errors
     /// As [`SockDiag::find`].
@@ -86,7 +87,7 @@ impl SockDiag {
         self.find(local, SocketAddr::new(remote.ip(), 0), device)
     }
 
-    /// Gives every listening TCP socket to `each`.
+    /// Hands every listening TCP socket to `each`.
     ///
     /// # Errors
     /// The kernel's.
@@ -94,7 +95,7 @@ impl SockDiag {
         self.dump(1 << State::Listen as u32, each)
     }
 
-    /// Gives every TCP connection to `each`, in whatever state and whether or not a program still has it.
+    /// Hands every TCP connection to `each`, in any state and even if no program has it open.
     ///
     /// # Errors
     /// The kernel's.
@@ -108,7 +109,7 @@ impl SockDiag {
             let any = SocketAddr::new(any, 0);
             let asked = Asked { local: any, remote: any, device: 0, cookie: NO_COOKIE, states };
             match self.ask(SOCK_DIAG_BY_FAMILY, nl::NLM_F_DUMP, &asked, &mut each) {
-                // A family that the kernel lacks has no sockets.
+                // An address family that the kernel lacks has no sockets.
                 Err(e) if errno(&e) != Some(libc::ENOENT) => return Err(e),
                 _ => {}
             }
@@ -116,10 +117,10 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Closes a socket: its program finds `ECONNABORTED`, its peer gets an RST.
+    /// Closes a socket: its program gets `ECONNABORTED`, its peer an RST.
     ///
     /// # Errors
-    /// The kernel's: `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`, `ENOENT` when it is gone.
+    /// The kernel's: `EOPNOTSUPP` without `CONFIG_INET_DIAG_DESTROY`, `ENOENT` when the socket is gone.
     pub fn destroy(&mut self, entry: &Entry) -> io::Result<()> {
         let Entry { local, remote, ifindex, cookie, .. } = *entry;
         self.ask(
@@ -157,14 +158,14 @@ impl SockDiag {
     }
 }
 
-/// Tells which TCP sockets are gone.
+/// Reports closed TCP sockets.
 #[derive(Debug)]
 pub struct Departures {
     socket: Socket,
 }
 
 impl Departures {
-    /// Listens in the calling thread's namespace.
+    /// Subscribes in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN`.
@@ -175,10 +176,10 @@ impl Departures {
         Ok(Departures { socket })
     }
 
-    /// Gives those that went since the last time to `each`. Does not wait.
+    /// Hands the sockets closed since the last call to `each`. Does not wait.
     ///
     /// # Errors
-    /// `ENOBUFS` when some were lost.
+    /// `ENOBUFS` when some notifications were lost.
     pub fn each(&mut self, mut each: impl FnMut(Entry)) -> io::Result<()> {
         self.socket.receive(|message| {
             if let Some(entry) = entry(message.payload) {
@@ -194,7 +195,7 @@ impl AsFd for Departures {
     }
 }
 
-/// Reads a `struct inet_diag_msg`.
+/// Parses a `struct inet_diag_msg`.
 fn entry(bytes: &[u8]) -> Option<Entry> {
     let bytes = bytes.get(..MSG_LEN)?;
     let ip = |at: usize| -> Option<IpAddr> {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn sockets_are_found_and_their_end_is_told() {
-        let Some(ns) = testing::namespace("transport::sock_diag") else { return };
+        let Some(ns) = testing::namespace("sys::sock_diag") else { return };
         ns.run(|| {
             super::super::link::set_up("lo", true)?;
             let mut gone = Departures::open()?;
@@ -249,7 +250,7 @@ mod tests {
             expected.sort();
             assert_eq!(listeners, expected);
             drop(listener);
-            // The announcement is the work of a kernel thread.
+            // A kernel thread sends the notification later.
             let mut seen = false;
             for _ in 0..200 {
                 gone.each(|e| seen |= e.cookie == entry.cookie)?;

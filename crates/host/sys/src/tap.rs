@@ -1,8 +1,9 @@
-//! Giving packets back to the stack as if they had come in by a device: a TAP device of our own whose packets go to that
-//! device's ingress ([`super::bpf`]).
+//! Returns packets to the stack as if they had arrived at a device: a TAP device of our own redirects its packets to
+//! that device's ingress ([`super::bpf`]).
 //!
-//! So rules about devices, sockets bound to one, VRFs and link-local addresses see the device that the packet really
-//! came by. A superframe crosses once (`IFF_VNET_HDR`), and the stack takes it as one that the device had put together.
+//! Rules about devices, sockets bound to one, VRFs and link-local addresses therefore see the device at which the
+//! packet really arrived. A superframe crosses once (`IFF_VNET_HDR`), and the stack handles it like one that the device
+//! had merged.
 
 use super::bpf;
 use super::link::{self, Facts};
@@ -21,41 +22,41 @@ pub const MAX_PIECES: usize = 130;
 /// Length of `struct virtio_net_hdr` in bytes.
 pub(super) const VNET_HEADER_LEN: usize = 10;
 
-/// What crosses a device undone: checksums, superframes of TCP.
+/// Offloads of a device: packets may cross it as TCP superframes and without finished checksums.
 pub(super) const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
 /// A packet's headers, without its link header.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers<'a> {
-    /// From the IP header to the end of the TCP header.
+    /// The bytes from the IP header to the end of the TCP header.
     pub bytes: &'a [u8],
-    /// Where the TCP header starts.
+    /// The offset of the TCP header.
     pub tcp_at: usize,
     /// Whether the TCP checksum holds only the sum of the pseudo-header.
     pub partial_checksum: bool,
-    /// Of a superframe: payload of each of its segments but the last, in bytes.
+    /// For a superframe, the payload of each of its segments but the last, in bytes.
     pub gso_size: Option<u16>,
 }
 
-/// A TAP device whose packets come in by another one. It goes with this value.
+/// A TAP device whose packets arrive at another device. It is removed with this value.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
-    /// The link header: from us to the device.
+    /// The link header, with the device as its destination.
     link: [u8; LINK_HEADER_LEN],
 }
 
 impl Tap {
-    /// Makes one whose packets come in by `device`, which has these `facts`, with mark [`Marks::verified`].
+    /// Creates a device whose packets arrive at `device`, which has these `facts`, with mark [`Marks::verified`].
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN` or `CAP_BPF`, and what
-    /// [`bpf::redirect`] says.
+    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN` or `CAP_BPF`, and those of
+    /// [`bpf::redirect`].
     pub fn open(device: u32, facts: &Facts, marks: Marks) -> io::Result<Self> {
         // `sealane0` and the like are names that people give to IPsec devices.
         let (file, name) = open_device("sealane-ao%d", libc::IFF_TAP, &[OFFLOADS])?;
         let index = link::index(&name)?;
-        // Without an address of its own it says nothing by itself. A kernel without IPv6 has nothing to be told.
+        // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
         let _ = no_addresses(index);
         link::set_mtu(&name, facts.mtu.min(65_521))?;
         bpf::redirect(index, device, marks.verified())?;
@@ -65,7 +66,7 @@ impl Tap {
         Ok(Tap { file, link })
     }
 
-    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
+    /// Passes a packet to the stack: its headers, then the pieces of its payload, at most [`MAX_PIECES`] less two.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for headers that contradict each other.
@@ -83,12 +84,13 @@ impl Tap {
     }
 }
 
-/// Opens a queue of a device of this name, made with its first queue, whose frames have vnet headers and which takes the first of
-/// `offloads` that it knows; and the name, in which the kernel has put a number for `%d`.
+/// Opens a queue of the device with this name, which is created with its first queue. Its frames have vnet headers, and
+/// it gets the first of `offloads` that the kernel supports. Returns the name too, in which the kernel replaces `%d` by
+/// a number.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this name;
-/// `ENODEV` for a name that is too long.
+/// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when a device of this name
+/// exists; `ENODEV` for a name that is too long.
 pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> io::Result<(File, String)> {
     let file = OpenOptions::new()
         .read(true)
@@ -109,7 +111,7 @@ pub(super) fn open_device(name: &str, flags: i32, offloads: &[libc::c_uint]) -> 
     Ok((file, link::name_in(&request)))
 }
 
-/// Writes one frame: what stands in front of its headers, these, and the pieces of its payload.
+/// Writes one frame: `front`, the headers, and the pieces of the payload.
 ///
 /// # Errors
 /// The kernel's.
@@ -136,7 +138,7 @@ pub(super) fn write<'a>(
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// `struct virtio_net_hdr` for what lies behind a link header.
+/// `struct virtio_net_hdr` for a packet that follows a link header.
 pub(super) fn vnet_header(headers: &Headers<'_>, link_len: usize) -> [u8; VNET_HEADER_LEN] {
     const NEEDS_CSUM: u8 = 1;
     const GSO_TCPV4: u8 = 1;
@@ -160,7 +162,7 @@ pub(super) fn vnet_header(headers: &Headers<'_>, link_len: usize) -> [u8; VNET_H
     out
 }
 
-/// Keeps the kernel from giving a device an IPv6 address.
+/// Prevents the kernel from assigning an IPv6 address to a device.
 pub(super) fn no_addresses(index: u32) -> io::Result<()> {
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
     const IN6_ADDR_GEN_MODE_NONE: u8 = 1;

@@ -1,7 +1,7 @@
-//! A TCP socket of a served program, borrowed for one call: what the kernel says of it.
+//! A TCP socket of a served program, borrowed for one call: queries about its state.
 //!
-//! The descriptor is a duplicate of the program's; it is dropped before the call is answered, because a duplicate that
-//! lived on would keep the connection open when the program closes its own.
+//! The descriptor is a duplicate of the program's. It is dropped before the call is answered, because a longer-lived
+//! duplicate would keep the connection open after the program closes its own.
 
 use super::int_option as int;
 use std::io;
@@ -14,57 +14,57 @@ const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
 const TCP_QUEUE_SEQ: i32 = 21;
 
-/// Address family; protocol; both `None` for what is no socket.
+/// Address family and protocol; `None` for descriptors that are not sockets.
 #[must_use]
 pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
     Some((int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?, int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)?))
 }
 
-/// The kernel's cookie: unique for each socket since boot, never used again.
+/// The kernel's cookie of the socket: unique since boot and never reused.
 ///
 /// # Errors
 /// `ENOTSOCK`.
 pub fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut value: u64 = 0;
     let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: a local of the length that is told.
+    // SAFETY: the kernel writes at most `len` bytes of a local.
     let r =
         unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_COOKIE, (&raw mut value).cast(), &raw mut len) };
     if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The kernel's number for its TCP state (`TCP_ESTABLISHED` is 1, ..., `TCP_LISTEN` 10): the first byte of `tcp_info`.
+/// The kernel's number of its TCP state (`TCP_ESTABLISHED` is 1, ..., `TCP_LISTEN` 10): the first byte of `tcp_info`.
 #[must_use]
 pub fn state(fd: BorrowedFd<'_>) -> Option<u8> {
     let mut info = [0u8; 8];
     let mut len = info.len() as libc::socklen_t;
-    // SAFETY: a local of the length that is told.
+    // SAFETY: the kernel writes at most `len` bytes of a local.
     let r = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
     };
     (r == 0 && len > 0).then_some(info[0])
 }
 
-/// Index of the device that it is bound to, 0 for none.
+/// The index of the device that it is bound to; 0 if none.
 #[must_use]
 pub fn bound_ifindex(fd: BorrowedFd<'_>) -> i32 {
     int(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0)
 }
 
-/// Whether an IPv6 socket takes no IPv4.
+/// Whether an IPv6 socket refuses IPv4.
 #[must_use]
 pub fn v6_only(fd: BorrowedFd<'_>) -> bool {
     int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1)
 }
 
-/// In repair mode the sequence numbers of its queues, sending and receiving; `None` otherwise.
+/// In repair mode, the sequence numbers of its send and receive queues; `None` otherwise.
 #[must_use]
 pub fn repair_seqs(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
     const RECV_QUEUE: i32 = 1;
     const SEND_QUEUE: i32 = 2;
     let tcp = libc::IPPROTO_TCP;
     int(fd, tcp, TCP_REPAIR).filter(|on| *on > 0)?;
-    // One queue at a time can be asked; the program's choice is put back.
+    // Only one queue can be read at a time; the program's choice is restored.
     let chosen = int(fd, tcp, TCP_REPAIR_QUEUE)?;
     let seq = |queue: i32| {
         set(fd, tcp, TCP_REPAIR_QUEUE, &queue.to_ne_bytes()).ok()?;
@@ -86,14 +86,14 @@ pub fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Resul
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Its own address; `None` before it has one.
+/// The local address; `None` before it has one.
 #[must_use]
 pub fn local(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     // SAFETY: `name` is called with room for any address.
     name(|at, len| unsafe { libc::getsockname(fd.as_raw_fd(), at, len) })
 }
 
-/// Its peer's address; `None` while it has none.
+/// The peer's address; `None` while it has none.
 #[must_use]
 pub fn peer(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
     // SAFETY: as above.
@@ -109,7 +109,7 @@ fn name(call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32) -> 
     decode(bytes.get(..len as usize)?)
 }
 
-/// A `sockaddr_in` or `sockaddr_in6`; `None` for anything else, or what is too short.
+/// Decodes a `sockaddr_in` or `sockaddr_in6`; `None` for other families and truncated addresses.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));

@@ -1,4 +1,4 @@
-//! Namespaces and devices for tests, which need root; without it they are skipped, and say so.
+//! Namespaces and devices for tests. They need root; without it, tests are reported as skipped.
 
 use super::link;
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, Socket, errno, family};
@@ -10,21 +10,22 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-/// How long it is waited for what the kernel does in threads of its own.
+/// The time to wait for work of the kernel's own threads.
 const ROUTE_WAIT: Duration = Duration::from_millis(500);
 
-/// Says that `test` is skipped, past the capture of `cargo test`.
+/// Reports that `test` is skipped, bypassing the output capture of `cargo test`.
 pub fn skip(test: &str, reason: &str) {
     let _ = io::stderr().write_all(format!("\nSKIPPED {test}: {reason}\n").as_bytes());
 }
 
-/// A new network namespace with `lo` up. Without the right to make one it says that the test is skipped, and returns none.
+/// A new network namespace with `lo` up. Without the right to create one, reports the test as skipped and returns
+/// `None`.
 ///
 /// # Panics
 /// When a thread cannot be started.
 pub fn namespace(test: &str) -> Option<Netns> {
     let made = std::thread::spawn(|| {
-        // SAFETY: it moves only this thread, which ends at once.
+        // SAFETY: affects only this thread, which ends soon.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -40,7 +41,8 @@ pub fn namespace(test: &str) -> Option<Netns> {
     }
 }
 
-/// Two namespaces joined by a veth pair; none as [`namespace`]. `a` has 10.77.0.1 and fd77::1, `b` has 10.77.0.2 and fd77::2.
+/// Two namespaces joined by a veth pair; `None` as for [`namespace`]. `a` has 10.77.0.1 and fd77::1, `b` has 10.77.0.2
+/// and fd77::2.
 ///
 /// # Panics
 /// When the kernel refuses the pair or its addresses.
@@ -61,7 +63,7 @@ pub fn pair(test: &str) -> Option<(Netns, Netns)> {
 
 const CREATE: u16 = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16 | libc::NLM_F_EXCL as u16;
 
-/// Makes a veth pair, one end here, the other in `there`.
+/// Creates a veth pair, one end here, the other in `there`.
 fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
     const VETH_INFO_PEER: u16 = 1;
     let mut messages = Messages::new();
@@ -81,7 +83,7 @@ fn veth(here: &str, name: &str, there: &Netns) -> io::Result<()> {
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
-/// Gives a device an address, without duplicate address detection. Packets to it arrive when this returns.
+/// Gives a device an address, without duplicate address detection. Packets to it are received once this returns.
 ///
 /// # Errors
 /// The kernel's.
@@ -97,7 +99,7 @@ pub fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
         a.ip(IFA_ADDRESS, address);
     });
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)?;
-    // Of IPv6 the kernel makes the local route later, in a thread of its own.
+    // For IPv6 the kernel creates the local route later, in a thread of its own.
     let until = Instant::now() + ROUTE_WAIT;
     let IpAddr::V6(v6) = address else { return Ok(()) };
     let named: String = v6.octets().iter().map(|b| format!("{b:02x}")).collect();
@@ -114,7 +116,7 @@ pub fn address(name: &str, address: IpAddr, prefix_len: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `error` says that the kernel lacks something, and tells which test is skipped for it.
+/// Whether `error` means that the kernel lacks a feature; if so, reports the test as skipped.
 pub fn missing(test: &str, error: &io::Error) -> bool {
     let lacks = matches!(
         errno(error),

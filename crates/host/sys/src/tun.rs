@@ -1,6 +1,6 @@
-//! A TUN device: packets of the stack that are to be protected come out of it, those that were go into it.
+//! A TUN device: it takes packets of the stack that need protection, and returns those that were protected.
 //!
-//! With vnet headers (`IFF_VNET_HDR`) superframes cross whole, both ways.
+//! With vnet headers (`IFF_VNET_HDR`), superframes cross it unsplit in both directions.
 
 use super::link;
 use super::netlink::{IFA_LOCAL, Messages, Socket};
@@ -11,25 +11,25 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// The longest frame: a packet of 64 KB and its vnet header.
+/// Length of the longest frame: a packet of 64 KB and its vnet header.
 pub const FRAME_LEN: usize = VNET_HEADER_LEN + 65_536;
 
-/// The MTU: what a path carries is the data path's to say, which tells each sender.
+/// The device's MTU, the largest there is: the data path tells senders the MTU of each path.
 const MTU: u32 = 65_535;
 
-/// Superframes of UDP (6.2).
+/// Superframes of UDP (Linux 6.2).
 const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// The dummy address of IPv4 (RFC 7600 section 4.8).
 const DUMMY: [u8; 4] = [192, 0, 0, 8];
 
-/// What stands at devices that outlive us (`ip link show`), so that they are known again.
+/// The alias of devices that outlive the daemon (`ip link show`), by which they are recognized.
 const KEPT: &str = "sealane: an xfrm interface";
 
-/// The MTU of an xfrm interface, as the kernel makes it (`xfrmi_dev_setup`).
+/// The MTU of an xfrm interface, as in the kernel (`xfrmi_dev_setup`).
 const KEPT_MTU: u32 = 1500;
 
-/// The device. It goes with this value.
+/// The device. It is removed with this value.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -37,22 +37,22 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes one in the calling thread's namespace and puts it up.
+    /// Creates a device in the calling thread's namespace and sets it up.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when there is one of this
-    /// name.
+    /// The kernel's: `ENOENT` without `/dev/net/tun`, `EPERM` without `CAP_NET_ADMIN`, `EBUSY` when a device of this
+    /// name exists.
     pub fn open(name: &str) -> io::Result<Self> {
         let file = queue(name, 0)?;
         let index = prepare(name, MTU)?;
         Ok(Tun { file, index })
     }
 
-    /// The same with a device that stays when we die, and drops then what is routed to it; after that it is taken up again as it is.
-    /// It goes with this value after [`Self::let_go`].
+    /// Like [`Tun::open`], but the device remains if the daemon dies, and then drops packets routed to it. A later call
+    /// adopts it unchanged. After [`Self::let_go`] it is removed with this value.
     ///
     /// # Errors
-    /// As [`Tun::open`]; `EEXIST` when there is another interface of this name.
+    /// As [`Tun::open`]; `EEXIST` when another interface has this name.
     pub fn open_kept(name: &str) -> io::Result<Self> {
         let there = link::index(name).is_ok();
         if there && link::alias(name)?.as_deref() != Some(KEPT) {
@@ -68,7 +68,7 @@ impl Tun {
         Ok(tun)
     }
 
-    /// The device goes with the last value of it.
+    /// Makes the kernel remove the device with the last value of it.
     ///
     /// # Errors
     /// The kernel's.
@@ -82,16 +82,16 @@ impl Tun {
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The same with several queues, a value for each: the stack spreads flows over them, and leads what belongs to a flow that
-    /// came in by one of them there.
+    /// Like [`Tun::open`], with several queues, a value for each. The stack distributes flows over them, and sends a
+    /// flow's packets to the queue at which its packets in the other direction arrived.
     ///
     /// # Errors
-    /// As [`Tun::open`]; `EEXIST` when there is one of this name.
+    /// As [`Tun::open`]; `EEXIST` when a device of this name exists.
     pub fn open_queues(name: &str, count: usize) -> io::Result<Vec<Self>> {
         if count == 1 {
             return Ok(vec![Tun::open(name)?]);
         }
-        // The kernel would give us queues of another's device.
+        // Otherwise the kernel would add queues to somebody else's device.
         if link::index(name).is_ok() {
             return Err(io::Error::from_raw_os_error(libc::EEXIST));
         }
@@ -100,7 +100,7 @@ impl Tun {
         Ok(files.into_iter().map(|file| Tun { file, index }).collect())
     }
 
-    /// The same device for another thread.
+    /// Duplicates the descriptor, for another thread.
     ///
     /// # Errors
     /// The kernel's.
@@ -108,12 +108,13 @@ impl Tun {
         Ok(Tun { file: self.file.try_clone()?, index: self.index })
     }
 
-    /// Its index.
+    /// The device's index.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Reads a frame: where its packet lies in `buf`, and what is left to do for it. `None` when there is none.
+    /// Reads a frame. Returns the range of its packet in `buf` and the offloads that are left to do; `None` when there
+    /// is no frame.
     ///
     /// # Errors
     /// The kernel's.
@@ -131,7 +132,7 @@ impl Tun {
         }
     }
 
-    /// Gives a packet to the stack: its headers, then the pieces of its payload, at most [`tap::MAX_PIECES`] less two.
+    /// Passes a packet to the stack: its headers, then the pieces of its payload, at most [`tap::MAX_PIECES`] less two.
     ///
     /// # Errors
     /// The kernel's; `EINVAL` for headers that contradict each other.
@@ -143,18 +144,18 @@ impl Tun {
     }
 }
 
-/// Opens a queue of a device, which is made with the first of them.
+/// Opens a queue of a device, which is created with its first queue.
 fn queue(name: &str, more: i32) -> io::Result<File> {
     Ok(tap::open_device(name, libc::IFF_TUN | more, &[tap::OFFLOADS | USO, tap::OFFLOADS])?.0)
 }
 
-/// Makes a device ready and puts it up; its index.
+/// Configures a device and sets it up; returns its index.
 fn prepare(name: &str, mtu: u32) -> io::Result<u32> {
     let index = link::index(name)?;
-    // It says nothing by itself. A kernel without IPv6 has nothing to be told.
+    // Without an address it sends nothing by itself. This fails on a kernel without IPv6, which needs nothing.
     let _ = tap::no_addresses(index);
     link::set_mtu(name, mtu)?;
-    // What comes out of a tunnel may come from anywhere; strict filters of all devices are loosened for this one.
+    // Packets from a tunnel may have any source. This loose mode overrides a strict setting for all devices.
     let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "2");
     address(index)?;
     link::set_up(name, true)?;
@@ -167,18 +168,18 @@ impl AsFd for Tun {
     }
 }
 
-/// Gives a device an address that is nobody's: even the loosest filter drops what comes in by a device without any.
+/// Gives a device an address that nobody uses: even loose filters drop packets that arrive at a device without one.
 fn address(index: u32) -> io::Result<()> {
     let [a, b, c, d] = index.to_ne_bytes();
     let mut messages = Messages::new();
     let flags = nl::NLM_F_ACK | libc::NLM_F_CREATE as u16;
-    // Of the host alone, so that nothing is ever sent from it.
+    // With host scope, so that it is never used as a source address.
     let fixed = [libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d];
     messages.push(libc::RTM_NEWADDR, flags, &fixed, |to| to.put(IFA_LOCAL, &DUMMY));
     Socket::open(libc::NETLINK_ROUTE)?.transact(&messages)
 }
 
-/// What a vnet header says.
+/// Decodes a vnet header.
 fn offload(header: &[u8]) -> Offload {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     Offload {

@@ -1,46 +1,46 @@
-//! NETLINK_USERSOCK: netlink between programs of a network namespace, which stands in for NETLINK_XFRM.
+//! NETLINK_USERSOCK: netlink between programs in a network namespace, used in place of NETLINK_XFRM.
 //!
-//! It is the one protocol that has everything of netlink (ports, groups, receive buffers that overrun) and no kernel behind
-//! it. Anybody may send there: what arrives is judged by its port and by the credentials that the kernel adds.
+//! It is the one protocol that has all features of netlink (ports, groups, receive buffers that overrun) but no kernel
+//! side. Anybody may send to it, so messages are checked by their port and by the credentials that the kernel adds.
 
 use super::{int_option, set_option};
 use sealane_abi::netlink::{NETLINK_USERSOCK, SockaddrNl};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Option of netlink: a control message with the group of what is received.
+/// Netlink option: received messages come with a control message that contains the group.
 pub const NETLINK_PKTINFO: i32 = 3;
 
-/// Who sent something, as the kernel says (`struct ucred`).
+/// The sender of a message, as the kernel reports it (`struct ucred`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// Its process; 0 for one that our process namespace does not see.
+    /// The process; 0 if it is outside our process namespace.
     pub pid: u32,
-    /// Its real user.
+    /// The real user.
     pub uid: u32,
 }
 
-/// What was received.
+/// The metadata of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Its whole length in bytes, however much of it there was room for.
+    /// The full length in bytes, even if it did not fit.
     pub len: usize,
-    /// The port that it came from.
+    /// The sender's port.
     pub port: u32,
-    /// The group that it was sent to, as a mask; 0 for our port.
+    /// The groups that it was sent to, as a mask; 0 if it was sent to our port.
     pub groups: u32,
-    /// Who sent it; none on a socket without SO_PASSCRED.
+    /// The sender; `None` on a socket without SO_PASSCRED.
     pub sender: Option<Credentials>,
     /// The group's number, on a socket with NETLINK_PKTINFO.
     pub group: Option<u32>,
 }
 
-/// The address of a port, or of groups.
+/// The address of a port or of groups.
 pub fn address(port: u32, groups: u32) -> SockaddrNl {
     SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: port, nl_groups: groups }
 }
 
-/// A socket in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
+/// Opens a socket in the calling thread's network namespace. `flags` is SOCK_NONBLOCK or 0.
 ///
 /// # Errors
 /// The kernel's.
@@ -48,15 +48,15 @@ pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
     super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
 }
 
-/// Gives a socket its port.
+/// Binds a socket to a port and groups.
 ///
 /// # Errors
-/// `AddrInUse` when somebody has it.
+/// `AddrInUse` when the port is taken.
 pub fn bind(fd: BorrowedFd<'_>, port: u32, groups: u32) -> io::Result<()> {
     super::bind(fd, &address(port, groups))
 }
 
-/// Lets a socket receive from one port only (as far as it is not sent to its groups).
+/// Limits a socket to messages from one port, except for those to its groups.
 ///
 /// # Errors
 /// The kernel's.
@@ -67,7 +67,7 @@ pub fn connect(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A socket's port; 0 when it has none yet.
+/// A socket's port; 0 if it has none yet.
 ///
 /// # Errors
 /// The kernel's.
@@ -79,7 +79,7 @@ pub fn port(fd: BorrowedFd<'_>) -> io::Result<u32> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(name.nl_pid) }
 }
 
-/// Makes received frames come with credentials.
+/// Makes received messages come with credentials.
 ///
 /// # Errors
 /// The kernel's.
@@ -87,7 +87,7 @@ pub fn pass_credentials(fd: BorrowedFd<'_>) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, &1i32)
 }
 
-/// Makes a receive buffer as large as `bytes`, whatever the system's limit.
+/// Sets the receive buffer to `bytes`, beyond the system's limit if allowed.
 ///
 /// # Errors
 /// The kernel's.
@@ -96,7 +96,7 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
         .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
 
-/// Makes a send buffer as large as `bytes`, whatever the system's limit: no message is longer than it.
+/// Sets the send buffer to `bytes`, beyond the system's limit if allowed; it limits the length of messages.
 ///
 /// # Errors
 /// The kernel's.
@@ -105,7 +105,7 @@ pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
         .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
 }
 
-/// A flag of netlink's own (`SOL_NETLINK`).
+/// Whether a boolean netlink option (`SOL_NETLINK`) is set.
 pub fn flag(fd: BorrowedFd<'_>, option: i32) -> bool {
     int_option(fd, libc::SOL_NETLINK, option).is_some_and(|v| v != 0)
 }
@@ -116,14 +116,14 @@ pub fn is_one(fd: BorrowedFd<'_>) -> bool {
         && int_option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(NETLINK_USERSOCK)
 }
 
-/// Whether calls on it do not wait (`O_NONBLOCK`).
+/// Whether the descriptor is nonblocking (`O_NONBLOCK`).
 pub fn nonblocking(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: plain values.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// How long a receive waits at most (`SO_RCVTIMEO`); none for as long as it takes.
+/// The timeout of receiving (`SO_RCVTIMEO`); `None` if it is unlimited.
 pub fn receive_timeout(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
     let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
     let mut len = size_of_val(&time) as libc::socklen_t;
@@ -136,16 +136,16 @@ pub fn receive_timeout(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
     (r == 0 && !whole.is_zero()).then_some(whole)
 }
 
-/// Receives one frame into `buf`, without waiting. `flags` may be MSG_PEEK.
+/// Receives one message into `buf`, without waiting. `flags` may be MSG_PEEK.
 ///
 /// # Errors
-/// `WouldBlock` when there is none; `ENOBUFS` once after frames were lost.
+/// `WouldBlock` when there is none; `ENOBUFS` once after messages were lost.
 pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Result<Frame> {
     let mut from = address(0, 0);
     let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     let mut control = [0u64; 16];
-    // SAFETY: every pointer is to a live local, or to `buf`, with its length beside it; what is read of the control messages
-    // is where the kernel put it, as long as it says.
+    // SAFETY: every pointer is to a live local or to `buf`, with its length beside it; control messages are read where
+    // the kernel put them, within the length that it set.
     unsafe {
         let mut msg: libc::msghdr = core::mem::zeroed();
         msg.msg_name = (&raw mut from).cast();
@@ -175,21 +175,23 @@ pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Result<Fra
     }
 }
 
-/// Sends one frame to a port, without waiting.
+/// Sends one message to a port, without waiting.
 ///
-/// With `sender` the kernel tells the receiver that this process and user had sent it, where we may say so.
+/// With `sender`, the kernel reports that process and user to the receiver as the sender, if we have the right to name
+/// them.
 ///
 /// # Errors
-/// `ConnectionRefused` when nobody has the port, `WouldBlock` when its buffer is full, `EPERM` for a sender that we may not
-/// name, `EMSGSIZE` for more than our send buffer.
+/// `ConnectionRefused` when the port has no owner, `WouldBlock` when its buffer is full, `EPERM` for a sender that we
+/// may not name, `EMSGSIZE` for a message longer than our send buffer.
 pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
     transmit(fd, address(port, 0), bytes, sender)
 }
 
-/// Sends one frame to all who listen to a group.
+/// Sends one message to all listeners of a group.
 ///
 /// # Errors
-/// The kernel's. That nobody has port 0, which it tells after delivering, is none; nor that nobody listens.
+/// The kernel's, except for the error that port 0 has no owner, which it reports after delivery, and for a group
+/// without listeners.
 pub fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Result<()> {
     let to = address(0, sealane_abi::xfrm::group_bit(group));
     match transmit(fd, to, bytes, None) {
@@ -201,8 +203,8 @@ pub fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Result<()> {
 fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
     let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut control = [0u64; 4];
-    // SAFETY: every pointer is to a live local, or to `bytes`, which is only read, with its length beside it; the control
-    // message fits into its aligned buffer.
+    // SAFETY: every pointer is to a live local, or to `bytes`, which is only read, with its length beside it; the
+    // control message fits into its aligned buffer.
     unsafe {
         let mut msg: libc::msghdr = core::mem::zeroed();
         msg.msg_name = (&raw mut to).cast();
@@ -232,7 +234,7 @@ fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], sender: Option
     }
 }
 
-/// Lets others bind to the port of a socket, of the same user (`SO_REUSEPORT`), also when it is bound already.
+/// Lets other sockets of the same user bind to a socket's port (`SO_REUSEPORT`), even if it is already bound.
 ///
 /// # Errors
 /// The kernel's.

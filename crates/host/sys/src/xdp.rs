@@ -1,7 +1,7 @@
-//! What decides, in the driver, which frames of a gateway's interface go past the stack: a program for XDP.
+//! The XDP program that decides in the driver which frames of a gateway's interface bypass the stack.
 //!
-//! Only what is sure to be ours, so that everything else (ARP, neighbours, IKE, fragments, options, what is for this host) goes
-//! on to the stack as if we were not there:
+//! Only frames that are certainly ours do. Everything else (ARP, neighbour discovery, IKE, fragments, options, packets
+//! for this host) goes to the stack as if the program were not there:
 //!
 //! ```text
 //!  to our hardware address, IPv4 without options or IPv6 without extension headers, no fragment
@@ -10,10 +10,10 @@
 //!  else                                                               ─▶ the stack
 //! ```
 //!
-//! Prefixes are kept so that two lookups decide: `to` gives the longest destination prefix of any policy a number, and `from`
-//! says for this number and the longest prefix of the source whether the first policy that is for both protects
-//! (the gateway of the crate `ipsec`). Program and sockets go with their descriptors: when we die the stack has all frames again, and
-//! its rules.
+//! Prefixes are stored so that two lookups decide. `to` maps the longest destination prefix of any policy to a number.
+//! `from` tells for this number and the longest source prefix whether the first policy that matches both protects (the
+//! gateway of the crate `ipsec`). Program and sockets go with their descriptors: if the daemon dies, the stack and its
+//! rules get all frames again.
 
 mod prefix;
 
@@ -25,13 +25,13 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The longest frame that is taken, in bytes: more than an MTU of 3,000, less than a chunk of memory less its room.
+/// The longest frame that is accepted, in bytes: more than an MTU of 3,000, less than a chunk without its headroom.
 pub const MAX_FRAME: usize = 3200;
-/// The most states and prefixes.
+/// The most states; the same limit applies to prefixes.
 pub const MAX_STATES: u32 = 131_072;
 const MAX_PREFIXES: u32 = 131_072;
 
-/// What the programs of a namespace's interfaces look things up in.
+/// The lookup tables of the programs on a namespace's interfaces.
 #[derive(Debug)]
 pub struct Tables {
     states: Map,
@@ -62,7 +62,7 @@ fn state_key(destination: IpAddr, spi: u32) -> [u8; 20] {
 }
 
 impl Tables {
-    /// Empty ones: nothing is taken.
+    /// Empty tables, with which the program takes no frames.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`.
@@ -74,7 +74,7 @@ impl Tables {
         })
     }
 
-    /// Takes an inbound state's packets from now on, or no more.
+    /// Starts or stops to take an inbound state's packets.
     ///
     /// # Errors
     /// The kernel's.
@@ -83,7 +83,7 @@ impl Tables {
         if taken { self.states.set(&key, &[1]) } else { self.states.remove(&key) }
     }
 
-    /// Gives a prefix of destinations a number; 0 for one whose packets are the stack's, none to forget it.
+    /// Maps a destination prefix to a number; 0 leaves its packets to the stack, `None` removes the prefix.
     ///
     /// # Errors
     /// The kernel's.
@@ -95,7 +95,8 @@ impl Tables {
         }
     }
 
-    /// Says whether packets from a prefix to that of a number are taken; none to forget it.
+    /// Sets whether packets from a source prefix to the destination prefix with this number are taken; `None` removes
+    /// the entry.
     ///
     /// # Errors
     /// The kernel's.
@@ -108,31 +109,31 @@ impl Tables {
     }
 }
 
-/// How a program is attached.
+/// The way in which a program is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver (`XDP_FLAGS_DRV_MODE`).
     Native = 1 << 2,
-    /// Before the stack, for drivers that know nothing of it (`XDP_FLAGS_SKB_MODE`).
+    /// Before the stack, for drivers without XDP support (`XDP_FLAGS_SKB_MODE`).
     Generic = 1 << 1,
 }
 
-/// The program on an interface, with the map of its sockets. It goes with this value.
+/// The program on an interface, with the map of its sockets. It is detached with this value.
 #[derive(Debug)]
 pub struct Attached {
     sockets: Map,
-    /// How it is attached.
+    /// The way in which it is attached.
     pub mode: Mode,
     _link: OwnedFd,
 }
 
 impl Attached {
-    /// Attaches it to an interface of the calling thread's namespace with this hardware address. Queues without a socket leave
-    /// everything to the stack.
+    /// Attaches the program to an interface of the calling thread's namespace with this hardware address. Queues
+    /// without a socket leave everything to the stack.
     ///
     /// # Errors
-    /// The kernel's: `EBUSY` where there is another program, `EOPNOTSUPP` or `EINVAL` where the driver cannot do it in this mode,
-    /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`.
+    /// The kernel's: `EBUSY` where another program is attached, `EOPNOTSUPP` or `EINVAL` where the driver does not
+    /// support this mode, `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`.
     pub fn new(ifindex: u32, address: [u8; 6], queues: u32, tables: &Tables, mode: Mode) -> io::Result<Self> {
         #[repr(C)]
         struct LinkAttr {
@@ -153,7 +154,7 @@ impl Attached {
         Ok(Attached { sockets, mode, _link: link })
     }
 
-    /// From now on a queue's frames go to this socket.
+    /// Delivers a queue's frames to this socket from now on.
     ///
     /// # Errors
     /// The kernel's.
@@ -162,29 +163,29 @@ impl Attached {
     }
 }
 
-/// The program for an interface.
+/// Assembles the program for an interface.
 fn program(address: [u8; 6], tables: &Tables, sockets: &Map) -> Vec<Insn> {
     const CTX: u8 = 6;
     const DATA: u8 = 7;
     const END: u8 = 8;
-    /// The hop limit.
+    /// The register for the hop limit.
     const HOPS: u8 = 9;
     const FP: u8 = 10;
     const XDP_PASS: i32 = 2;
     const LOOKUP: i32 = 1;
     const REDIRECT_MAP: i32 = 51;
-    // Members of `struct xdp_md`.
+    // Fields of `struct xdp_md`.
     const MD_DATA: i16 = 0;
     const MD_END: i16 = 4;
     const MD_QUEUE: i16 = 16;
-    // The stack: keys of `to` (20 bytes), `from` (24), `states` (20).
+    // Offsets on the program's stack: keys of `to` (20 bytes), `from` (24), `states` (20).
     const TO: i16 = -24;
     const FROM: i16 = -48;
     const STATE: i16 = -72;
     const ETH: i16 = 14;
     let be16 = |value: u16| i32::from(value.to_be());
     let mut p = Program::new();
-    // Whether `n` bytes are there.
+    // Jumps to "pass" unless the frame has `n` bytes.
     let have = |p: &mut Program, n: i16| {
         p.copy(2, DATA).add(2, i32::from(n)).jump_by(If::Gt, 2, END, "pass");
     };
@@ -199,7 +200,7 @@ fn program(address: [u8; 6], tables: &Tables, sockets: &Map) -> Vec<Insn> {
     p.load(Size::Half, 2, DATA, 4).jump(If::Ne, 2, i32::from(u16::from_ne_bytes([address[4], address[5]])), "pass");
     p.load(Size::Half, 2, DATA, 12).jump(If::Eq, 2, be16(0x86dd), "v6").jump(If::Ne, 2, be16(0x0800), "pass");
 
-    // IPv4: no options, no fragment.
+    // IPv4: no options, not a fragment.
     p.load(Size::Byte, 2, DATA, ETH).jump(If::Ne, 2, 0x45, "pass");
     p.load(Size::Half, 2, DATA, ETH + 6).jump(If::Set, 2, be16(0x3fff), "pass");
     p.load(Size::Byte, HOPS, DATA, ETH + 8);
@@ -214,7 +215,7 @@ fn program(address: [u8; 6], tables: &Tables, sockets: &Map) -> Vec<Insn> {
     p.load(Size::Word, 4, DATA, ETH + 28).goto("state");
     p.label("esp4").load(Size::Word, 4, DATA, ETH + 20).goto("state");
 
-    // IPv6: no extension headers that somebody on the way has to look at, or that make fragments.
+    // IPv6: no extension headers that routers must process or that mean fragments.
     p.label("v6");
     have(&mut p, ETH + 40 + 8);
     p.load(Size::Byte, 2, DATA, ETH).and(2, 0xf0).jump(If::Ne, 2, 0x60, "pass");
@@ -234,14 +235,14 @@ fn program(address: [u8; 6], tables: &Tables, sockets: &Map) -> Vec<Insn> {
     p.load(Size::Word, 4, DATA, ETH + 48).goto("state");
     p.label("esp6").load(Size::Word, 4, DATA, ETH + 40);
 
-    // Is it a state of ours?
+    // Look up the state.
     p.label("state").store(Size::Word, FP, STATE + 16, 4);
     for word in [0, 4, 8, 12] {
         p.load(Size::Word, 2, FP, TO + 4 + word).store(Size::Word, FP, STATE + word, 2);
     }
     p.map(1, tables.states.fd()).copy(2, FP).add(2, i32::from(STATE)).call(LOOKUP).jump(If::Ne, 0, 0, "take");
 
-    // Is it for the other end of a tunnel? What dies here is the stack's to tell.
+    // Look up the destination. Packets whose hop limit ends here are left to the stack, which reports them.
     p.label("forward").jump(If::Le, HOPS, 1, "pass");
     p.store_value(Size::Word, FP, TO, 128);
     p.map(1, tables.to.fd()).copy(2, FP).add(2, i32::from(TO)).call(LOOKUP).jump(If::Eq, 0, 0, "pass");

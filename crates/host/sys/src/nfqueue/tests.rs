@@ -73,7 +73,7 @@ fn transfer(a: &Netns, b: &Netns, address: &str, len: usize) -> io::Result<Vec<u
 
 #[test]
 fn superframes_cross_once_and_come_through() {
-    let Some((a, b, mut queues, _table)) = queued("transport::nfqueue::superframes") else { return };
+    let Some((a, b, mut queues, _table)) = queued("sys::nfqueue::superframes") else { return };
     for address in ["10.77.0.2:7101", "[fd77::2]:7101"] {
         let (done, longest) = (AtomicBool::new(false), AtomicUsize::new(0));
         let bytes = std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn superframes_cross_once_and_come_through() {
 
 #[test]
 fn packets_change_in_length_and_those_without_a_verdict_are_dropped() {
-    let Some((a, b, mut queues, _table)) = queued("transport::nfqueue::changes") else { return };
+    let Some((a, b, mut queues, _table)) = queued("sys::nfqueue::changes") else { return };
     let done = AtomicBool::new(false);
     let (mut dropped, mut changed) = (0, 0);
     let bytes = std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn checksums(packet: &mut [u8]) {
 
 #[test]
 fn losses_of_a_full_socket_are_counted() {
-    let Some((a, _b, mut queues, _table)) = queued("transport::nfqueue::losses") else { return };
+    let Some((a, _b, mut queues, _table)) = queued("sys::nfqueue::losses") else { return };
     queues[0].set_receive_buffer(4096).expect("a small buffer");
     // A hundred SYNs that are not read in time; those read later show the gaps.
     let connect = |n: u16| {
@@ -187,7 +187,7 @@ fn losses_of_a_full_socket_are_counted() {
 
 #[test]
 fn a_taken_queue_is_passed_over() {
-    let Some(a) = testing::namespace("transport::nfqueue::taken") else { return };
+    let Some(a) = testing::namespace("sys::nfqueue::taken") else { return };
     a.run(|| {
         let (one, two) = (Queue::open(7, false)?, Queue::open(7, false)?);
         assert_eq!((one.number(), two.number()), (7, 8));

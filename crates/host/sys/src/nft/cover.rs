@@ -1,17 +1,18 @@
-//! The peers of one family: hosts, and prefixes that overlap, for a set that must not.
+//! The peers of one family. They may overlap, but the elements of an interval set must not.
 //!
 //! Keys may name 10.0.0.0/8 and 10.1.0.0/16, several times each; an interval set of nftables refuses overlaps. The set
-//! gets the prefixes that no other one contains, and a change of prefixes becomes the change of the set.
+//! therefore holds only the prefixes that no other one contains, and changes of the peers are translated into changes
+//! of the set.
 
 use crate::mask;
 use std::collections::BTreeMap;
 
-/// A prefix of either family: its address in the upper bits, 32 or 128 of them.
+/// A prefix of either family: the address is in the upper 32 or all 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Bits {
     /// The address; bits beyond the prefix are zero.
     pub(super) first: u128,
-    /// Length in bits.
+    /// The prefix length in bits.
     pub(super) len: u8,
 }
 
@@ -21,7 +22,7 @@ impl Bits {
         Bits { first: address & mask(len), len }
     }
 
-    /// The last address in it, all lower bits set.
+    /// The last address of the prefix, with all lower bits set.
     pub(super) fn last(self) -> u128 {
         self.first | !mask(self.len)
     }
@@ -36,17 +37,17 @@ impl Bits {
     }
 }
 
-/// What becomes of the set.
+/// A change of the set.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Prefixes that leave it, to be done first.
+    /// Prefixes to remove, before the others are added.
     pub(super) remove: Vec<Bits>,
-    /// Prefixes that come in.
+    /// Prefixes to add.
     pub(super) add: Vec<Bits>,
 }
 
 impl Change {
-    /// The change that has the effect of all of `changes`, one after another.
+    /// The combined effect of `changes`, one after another.
     pub(super) fn all(changes: impl Iterator<Item = Change>) -> Change {
         let mut net = BTreeMap::<Bits, i32>::new();
         for change in changes {
@@ -58,22 +59,22 @@ impl Change {
     }
 }
 
-/// Peers of one family and how often each was asked for.
+/// The peers of one family, with the number of users of each.
 #[derive(Debug)]
 pub(super) struct Peers {
     family: usize,
-    /// Single addresses. They have a set of their own, whatever prefixes there are.
+    /// Single addresses. They have a set of their own, independent of the prefixes.
     hosts: BTreeMap<Bits, u32>,
     nets: Cover,
 }
 
 impl Peers {
-    /// None yet, of family 0 or 1.
+    /// No peers, of family 0 or 1.
     pub(super) fn new(family: usize) -> Self {
         Peers { family, hosts: BTreeMap::new(), nets: Cover::default() }
     }
 
-    /// One more user of `prefix`.
+    /// Adds a user of `prefix`.
     pub(super) fn add(&mut self, prefix: Bits) -> Change {
         if !prefix.is_host(self.family) {
             return self.nets.add(prefix);
@@ -83,7 +84,7 @@ impl Peers {
         Change { remove: vec![], add: if *users == 1 { vec![prefix] } else { vec![] } }
     }
 
-    /// One user of `prefix` less. Nothing happens when there is none.
+    /// Removes a user of `prefix`. Does nothing if there is none.
     pub(super) fn remove(&mut self, prefix: Bits) -> Change {
         if !prefix.is_host(self.family) {
             return self.nets.remove(prefix);
@@ -99,7 +100,7 @@ impl Peers {
         Change { remove: vec![prefix], add: vec![] }
     }
 
-    /// What is in the sets.
+    /// The elements of the sets.
     pub(super) fn all(&self) -> Vec<Bits> {
         let mut all = self.nets.all();
         all.extend(self.hosts.keys());
@@ -107,14 +108,14 @@ impl Peers {
     }
 }
 
-/// Prefixes of one family and how often each was asked for.
+/// The prefixes of one family, with the number of users of each.
 #[derive(Debug, Default)]
 struct Cover {
     wanted: BTreeMap<Bits, u32>,
 }
 
 impl Cover {
-    /// One more user of `prefix`.
+    /// Adds a user of `prefix`.
     fn add(&mut self, prefix: Bits) -> Change {
         let users = self.wanted.entry(prefix).or_insert(0);
         *users += 1;
@@ -124,7 +125,7 @@ impl Cover {
         Change { remove: self.below(prefix), add: vec![prefix] }
     }
 
-    /// One user of `prefix` less. Nothing happens when there is none.
+    /// Removes a user of `prefix`. Does nothing if there is none.
     fn remove(&mut self, prefix: Bits) -> Change {
         match self.wanted.get_mut(&prefix) {
             None => return Change::default(),
@@ -140,7 +141,7 @@ impl Cover {
         Change { remove: vec![prefix], add: self.below(prefix) }
     }
 
-    /// What is in the set.
+    /// The elements of the set.
     fn all(&self) -> Vec<Bits> {
         maximal(self.wanted.keys().copied())
     }
@@ -150,14 +151,14 @@ impl Cover {
         (0..prefix.len).any(|len| self.wanted.contains_key(&Bits::new(prefix.first, len)))
     }
 
-    /// Those within `prefix`, itself not among them, that no other one within it contains.
+    /// The prefixes strictly within `prefix` that no other one within it contains.
     fn below(&self, prefix: Bits) -> Vec<Bits> {
         let range = prefix..=Bits { first: prefix.last(), len: 128 };
         maximal(self.wanted.range(range).map(|(&p, _)| p).filter(|p| *p != prefix))
     }
 }
 
-/// Of prefixes in ascending order, those that no other one contains.
+/// The prefixes that no other one contains; `prefixes` must be in ascending order.
 fn maximal(prefixes: impl Iterator<Item = Bits>) -> Vec<Bits> {
     let mut out: Vec<Bits> = Vec::new();
     for prefix in prefixes {

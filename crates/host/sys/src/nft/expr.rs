@@ -11,16 +11,16 @@ const NFTA_DATA_VERDICT: u16 = 2;
 const NFTA_VERDICT_CODE: u16 = 1;
 const NFTA_VERDICT_CHAIN: u16 = 2;
 
-/// A packet goes on.
+/// The packet passes.
 const NF_ACCEPT: u32 = 1;
-/// A packet is gone.
+/// The packet is dropped.
 const NF_DROP: u32 = 0;
 
 const COUNTER: &str = "counter";
 const NFTA_COUNTER_BYTES: u16 = 1;
 const NFTA_COUNTER_PACKETS: u16 = 2;
 
-/// The packets that an expression has counted, if it is one that counts.
+/// The number of packets that an expression has counted, if it is a counter.
 pub(super) fn counted(expression: &[u8]) -> Option<u64> {
     let of = |bytes, type_| Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
     let name = of(expression, NFTA_EXPR_NAME)?.strip_suffix(&[0])?;
@@ -28,7 +28,7 @@ pub(super) fn counted(expression: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(packets.try_into().ok()?))
 }
 
-/// How a rule hands packets to a queue.
+/// The way in which a rule hands packets to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueKind {
     /// nftables' own expression (`CONFIG_NFT_QUEUE`).
@@ -51,7 +51,7 @@ impl Rule<'_, '_> {
         self
     }
 
-    /// Loads a property of the packet.
+    /// Loads a metadata field of the packet.
     pub(super) fn meta(&mut self, key: i32, register: i32) -> &mut Self {
         self.expr("meta", |a| {
             a.be32(2, key as u32);
@@ -69,7 +69,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Loads 1 if the TCP option is there, 0 if not; ends the rule at a malformed list.
+    /// Loads 1 if the TCP option is present, else 0; the rule does not match if the option list is malformed.
     pub(super) fn tcp_option_exists(&mut self, kind: u8, register: i32) -> &mut Self {
         const NFT_EXTHDR_F_PRESENT: u32 = 1;
         const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
@@ -83,7 +83,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Goes on only if the register compares with `value` as `op` says.
+    /// Continues only if the register compares with `value` as `op` says.
     pub(super) fn cmp(&mut self, register: i32, op: i32, value: &[u8]) -> &mut Self {
         self.expr("cmp", |a| {
             a.be32(1, register as u32);
@@ -92,7 +92,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Masks a register.
+    /// Applies a mask to a register.
     pub(super) fn and(&mut self, register: i32, mask: &[u8]) -> &mut Self {
         self.expr("bitwise", |a| {
             a.be32(1, register as u32);
@@ -103,7 +103,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Sets bits of a register of four bytes.
+    /// Sets bits in a four-byte register.
     pub(super) fn or(&mut self, register: i32, bits: u32) -> &mut Self {
         self.expr("bitwise", |a| {
             a.be32(1, register as u32);
@@ -114,7 +114,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Makes a register the packet's mark.
+    /// Sets the packet's mark from a register.
     pub(super) fn set_mark(&mut self, register: i32) -> &mut Self {
         self.expr("meta", |a| {
             a.be32(2, libc::NFT_META_MARK as u32);
@@ -122,7 +122,8 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Loads the fragment offset and flags of IPv6 (RFC 8200 section 4.5); ends the rule where there are none.
+    /// Loads the fragment offset and flags of IPv6 (RFC 8200 section 4.5); the rule does not match packets without
+    /// them.
     pub(super) fn v6_fragment(&mut self, register: i32) -> &mut Self {
         self.expr("exthdr", |a| {
             a.be32(1, register as u32);
@@ -132,7 +133,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Loads the mark of the socket that a packet is for; ends the rule where there is none.
+    /// Loads the mark of the socket that a packet is for; the rule does not match if there is none.
     pub(super) fn socket_mark(&mut self, register: i32) -> &mut Self {
         const NFT_SOCKET_MARK: u32 = 1;
         self.expr("socket", |a| {
@@ -141,7 +142,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Goes on in another chain and comes back.
+    /// Calls another chain.
     pub(super) fn jump(&mut self, chain: &str) {
         self.expr("immediate", |a| {
             a.be32(1, libc::NFT_REG_VERDICT as u32);
@@ -154,7 +155,7 @@ impl Rule<'_, '_> {
         });
     }
 
-    /// Goes on only if the set contains what starts in the register.
+    /// Continues only if the set contains the key that starts in the register.
     pub(super) fn lookup(&mut self, set: &str, register: i32) -> &mut Self {
         self.expr("lookup", |a| {
             a.str(1, set);
@@ -162,7 +163,7 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Ends with a verdict.
+    /// Ends the rule with a verdict.
     fn verdict(&mut self, code: u32) {
         self.expr("immediate", |a| {
             a.be32(1, libc::NFT_REG_VERDICT as u32);
@@ -170,17 +171,17 @@ impl Rule<'_, '_> {
         });
     }
 
-    /// Ends here: the packet is no business of ours.
+    /// Ends the rule: the packet passes.
     pub(super) fn accept(&mut self) {
         self.verdict(NF_ACCEPT);
     }
 
-    /// Ends here: the packet is dropped.
+    /// Ends the rule: the packet is dropped.
     pub(super) fn drop(&mut self) {
         self.verdict(NF_DROP);
     }
 
-    /// Counts the packets that get here, from a number on.
+    /// Counts the packets that get here, starting at `packets`.
     pub(super) fn counter(&mut self, packets: u64) -> &mut Self {
         self.expr(COUNTER, |a| {
             a.put(NFTA_COUNTER_BYTES, &0u64.to_be_bytes());
@@ -188,8 +189,8 @@ impl Rule<'_, '_> {
         })
     }
 
-    /// Ends in one of `total` queues that follow one another from `number` on. Without a listener the packet is dropped: never
-    /// `bypass`.
+    /// Ends the rule in one of `total` consecutive queues from `number` on. `bypass` is never set: without a listener
+    /// the packet is dropped.
     pub(super) fn queue(&mut self, kind: QueueKind, number: u16, total: u16) {
         match kind {
             QueueKind::Native => self.expr("queue", |a| {

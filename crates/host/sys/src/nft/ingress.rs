@@ -1,4 +1,4 @@
-//! The rules that keep the stack from packets which a device's ring has seen: ESP of single states, at the `ingress` hook.
+//! Rules at the `ingress` hook that drop packets which a device's ring has already seen: the ESP of chosen states.
 //!
 //! ```text
 //! table netdev sealane-ipsec
@@ -6,13 +6,13 @@
 //!   chain in<ifindex>     hook ingress of one device, behind those of others
 //!     ESP for this host, no fragment, no VLAN tag, in the set: jump taken
 //!   chain taken
-//!     last byte of the sequence number 0: mark it, accept (the ring's copy counts, this one shows that filters let it pass)
+//!     last byte of the sequence number 0: mark it, accept (the ring's copy counts; this shows that filters pass it)
 //!     drop
 //! ```
 //!
-//! The conditions are those of [`crate::ring::Ring::open_esp`]: what is dropped here has been seen there. The table is
-//! owned by its socket and goes with it, so that nothing is dropped which nobody reads; a kernel that knows no owners (before
-//! 5.12) gets none.
+//! The conditions match those of [`crate::ring::Ring::open_esp`]: every packet dropped here has been seen there. The
+//! table is owned by its socket and removed with it, so that no packet is dropped which nobody reads. A kernel without
+//! table owners (before 5.12) gets no such table.
 
 use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, chain, delete_chain, delete_table, push_address, write_chain, write_elements,
@@ -23,14 +23,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-/// The name of the first worker's table; others put their number behind it.
+/// The name of the first worker's table; those of others end with the worker's number.
 const TABLE: &str = "sealane-ipsec";
-/// Its chain of packets that are not for the stack.
+/// The chain of packets that the ring handles.
 const TAKEN: &str = "taken";
-/// As late as it can be: what rules of others drop here is gone before.
+/// As late as possible: packets that other rules drop never get here.
 const PRIORITY: i32 = 250;
 
-/// ESP of one state, as it comes in.
+/// The incoming ESP packets of one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EspFlow {
     /// Index of the device.
@@ -41,7 +41,7 @@ pub struct EspFlow {
     pub spi: u32,
 }
 
-/// `nft`'s numbers of data types: `device . address . mark`.
+/// Key types as `nft` numbers them: `device . address . mark`.
 const TYPES: [u32; 2] = [20 << 12 | 7 << 6 | 19, 20 << 12 | 8 << 6 | 19];
 const SETS: [(&str, u32); 2] = [("esp4", 12), ("esp6", 24)];
 
@@ -50,14 +50,14 @@ const SETS: [(&str, u32); 2] = [("esp4", 12), ("esp6", 24)];
 pub struct IngressTable {
     socket: Socket,
     name: String,
-    /// The mark of what passes so that it can be seen to pass.
+    /// The mark of packets that pass to show that filters allow them.
     mark: u32,
-    /// Devices with a chain.
+    /// The devices that have a chain.
     devices: BTreeMap<u32, String>,
 }
 
 impl IngressTable {
-    /// That of a worker, without any device yet: each socket owns its own.
+    /// The table of a worker, without devices; each socket owns its own.
     ///
     /// # Errors
     /// The kernel's.
@@ -66,7 +66,7 @@ impl IngressTable {
         Ok(IngressTable { socket: Socket::open(libc::NETLINK_NETFILTER)?, name, mark, devices: BTreeMap::new() })
     }
 
-    /// Begins to look at what comes in by a device.
+    /// Installs the rules for a device.
     ///
     /// # Errors
     /// The kernel's.
@@ -81,7 +81,7 @@ impl IngressTable {
         Ok(())
     }
 
-    /// Forgets a device, whose chain may have gone with it; with the last one the table goes.
+    /// Removes a device, whose chain may already be gone; the table is removed with the last one.
     ///
     /// # Errors
     /// The kernel's.
@@ -101,7 +101,7 @@ impl IngressTable {
         }
     }
 
-    /// Keeps a state's packets from the stack, or leaves them to it again.
+    /// Starts to drop a state's packets at ingress, or leaves them to the stack again.
     ///
     /// # Errors
     /// The kernel's.
@@ -145,7 +145,7 @@ fn write_device(batch: &mut Batch, table: &str, index: u32, device: &str) {
             let (protocol_at, destination_at, words) = if v6 { (6, 24, 4) } else { (9, 16, 1) };
             r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, protocol_at, 1, R1);
             r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ESP as u8]);
-            // Here a VLAN's tag stands, whoever took it off.
+            // For frames with a VLAN tag this is the tag's EtherType, even if the device has stripped the tag.
             r.payload(libc::NFT_PAYLOAD_LL_HEADER, 12, 2, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             r.meta(libc::NFT_META_PKTTYPE, R1).cmp(R1, libc::NFT_CMP_EQ, &[PACKET_HOST]);
             if !v6 {

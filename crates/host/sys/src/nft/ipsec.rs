@@ -1,4 +1,4 @@
-//! The rules that make packets meet their policies: a table of our own.
+//! The rules that apply IPsec policies to packets, in a table of our own.
 //!
 //! ```text
 //! table inet sealane-ipsec
@@ -14,11 +14,13 @@
 //!   chain refused-template, refused-block, refused-rest      counter, drop
 //! ```
 //!
-//! What is marked is routed to the TUN device, or nowhere when that is gone ([`crate::route`]). What a policy in packet
-//! offload protects has its device's number in the mark and goes to the TUN device of that. The engine judges it there again, so
-//! that a rule may mark more than its policy says, never less. A policy that the kernel itself has, for a card, is not marked.
-//! Rules change in one transaction, and outlive us. Where nobody else can touch the table, chains stay that are to have the rules
-//! which they have, and those that count go on counting.
+//! Marked packets are routed to the TUN device, or to an unreachable route if that is gone ([`crate::route`]). For
+//! policies in packet offload, the mark contains the device's number and leads to the TUN device of that offload
+//! device. The engine checks the policies again there, so that a rule may match more than its policy, but never less.
+//! Packets of a policy that the kernel itself applies, for an offload card, are not marked.
+//!
+//! Rules change in one transaction and stay in place without the daemon. If the table is owned, only chains whose rules
+//! change are rewritten, and counters continue.
 
 use super::expr::{self, Rule};
 use super::write::{
@@ -35,14 +37,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The name of the table.
 const TABLE: &str = "sealane-ipsec";
 
-/// Bits of marks of packets.
+/// Bits of packet marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
-    /// Packets that are to go to a TUN device.
+    /// Set in packets that must go to a TUN device.
     pub protect: u32,
-    /// Which one, by its number; 0 is the stack's.
+    /// The number of that TUN device; 0 is the one of the stack's path.
     pub device: u32,
-    /// The mark of packets that no policy concerns; its two lower bits do not count.
+    /// The mark of packets that no policy applies to; its two lower bits are ignored.
     pub exempt: u32,
 }
 
@@ -53,21 +55,21 @@ impl Default for Bits {
 }
 
 impl Bits {
-    /// The highest number of a device.
+    /// The highest device number.
     pub fn last_device(self) -> u8 {
         (self.device >> self.device.trailing_zeros()) as u8
     }
 
-    /// The bits that lead to a device.
+    /// The mark bits that lead to a device.
     pub fn to_device(self, number: u8) -> u32 {
         self.protect | (u32::from(number) << self.device.trailing_zeros()) & self.device
     }
 }
 
-/// Which packets.
+/// A packet selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Match {
-    /// Source prefix, whose family is the packets'.
+    /// Source prefix; its family is that of the packets.
     pub source: (IpAddr, u8),
     /// Destination prefix.
     pub destination: (IpAddr, u8),
@@ -81,21 +83,22 @@ pub struct Match {
     pub mark: (u32, u32),
 }
 
-/// What becomes of them.
+/// The treatment of matching packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// They pass as they are, or as the kernel's own policy says.
+    /// They pass unchanged, or the kernel's own policy applies.
     Pass,
-    /// They must not: outbound they go to the TUN device of this number, where the engine decides; inbound they are dropped.
+    /// They require protection: outgoing packets go to the TUN device with this number, where the engine decides;
+    /// incoming unprotected ones are dropped.
     Protect(u8),
-    /// Inbound: they are dropped, whichever way they came.
+    /// Incoming packets are dropped, even if they were protected.
     Block,
 }
 
-/// Why packets that come in in clear are dropped by the rules.
+/// Reasons for which the rules drop incoming unprotected packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// A policy asks for states.
+    /// A policy requires protection.
     Template,
     /// A policy blocks.
     Block,
@@ -104,10 +107,10 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Refused; 3] = [Refused::Template, Refused::Block, Refused::Rest];
 
-    /// The chain of what is for this host: ESP in UDP, by a port that is no IKE daemon's, is not dropped.
+    /// The chain for packets to this host. It exempts ESP in UDP on ports other than the IKE daemon's.
     fn input(self) -> &'static str {
         match self {
             Refused::Template => "input-template",
@@ -116,7 +119,7 @@ impl Refused {
         }
     }
 
-    /// The chain that counts and drops them.
+    /// The chain that counts and drops packets.
     fn chain(self) -> &'static str {
         match self {
             Refused::Template => "refused-template",
@@ -129,35 +132,36 @@ impl Refused {
 /// The rules of one direction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// In the policies' order.
+    /// In the order of the policies.
     pub list: Vec<(Match, Then)>,
-    /// Whether the rest is blocked.
+    /// Whether packets without a policy are blocked.
     pub block_rest: bool,
 }
 
-/// The rules of all directions: in, out, fwd.
+/// The rules of all directions, with the devices and states that they depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// What comes in for this host.
+    /// Packets for this host.
     pub input: Rules,
-    /// What leaves.
+    /// Outgoing packets.
     pub output: Rules,
-    /// What is forwarded.
+    /// Forwarded packets.
     pub forward: Rules,
-    /// The TUN devices of packet offload: what comes out of them was protected, as with the stack's.
+    /// The TUN devices of packet offload. Packets from them were protected, like those from the TUN device of the
+    /// stack's path.
     pub devices: Vec<String>,
-    /// Xfrm interfaces: what comes out of them was judged, by policies of theirs; what is sealed does not enter them again.
+    /// Xfrm interfaces. Packets from them have passed their policies; encrypted packets must not enter them again.
     pub interfaces: Vec<String>,
-    /// States whose sealed packets get a mark, by which they are routed anew.
+    /// States whose encrypted packets get a mark, by which they are rerouted.
     pub marks: Vec<StateMark>,
 }
 
-/// The mark that sealed packets of a state get (`XFRMA_SET_MARK`), by which they are routed.
+/// The mark for encrypted packets of a state (`XFRMA_SET_MARK`), by which they are routed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateMark {
     /// The state's destination.
     pub destination: IpAddr,
-    /// The protocol that follows the IP header: ESP, AH, or UDP where ESP is inside it.
+    /// The protocol after the IP header: ESP, AH, or UDP for ESP in UDP.
     pub proto: u8,
     /// The state's SPI.
     pub spi: u32,
@@ -173,19 +177,19 @@ pub struct PolicyTable {
     bits: Bits,
     flags: u32,
     there: bool,
-    /// Whether this kernel's rules can tell sockets, and can count.
+    /// Whether this kernel's rules support socket lookups and counters.
     sockets: bool,
     counts: bool,
-    /// Whether the table is one that we have written, and what its rules had dropped when we looked last, in the order of
-    /// [`Refused::ALL`].
+    /// Whether this process has written the table, and the numbers of packets that its rules had dropped at the last
+    /// look, in the order of [`Refused::ALL`].
     ours: bool,
     dropped: [u64; 3],
-    /// What its rules say, where it is ours.
+    /// The rules in the table, if this process has written it.
     written: Wanted,
 }
 
 const R1: i32 = libc::NFT_REG_1;
-/// The chains whose rules follow policies, states and devices, and their hooks.
+/// The chains whose rules depend on policies, states and devices, with their hooks.
 const CHANGING: [(&str, Option<(&str, i32)>); 5] = [
     ("leaving", None),
     ("output", Some(("route", libc::NF_INET_LOCAL_OUT))),
@@ -193,15 +197,15 @@ const CHANGING: [(&str, Option<(&str, i32)>); 5] = [
     ("input", Some(("filter", libc::NF_INET_LOCAL_IN))),
     ("forward", Some(("filter", libc::NF_INET_FORWARD))),
 ];
-/// Before filters of others, and before NAT.
+/// Before the filters of others, and before NAT.
 const PRIORITY: i32 = -150;
-/// Types of neighbour discovery (RFC 4861).
+/// ICMPv6 types of neighbour discovery (RFC 4861).
 const ND_FIRST: u8 = 133;
 const ND_LAST: u8 = 137;
 const IKE_PORTS: [u16; 2] = [500, 4500];
 
 impl PolicyTable {
-    /// A table that is written with the first rules. `device` is the TUN device's name.
+    /// Creates a table, which the first rules write. `device` is the TUN device's name.
     ///
     /// # Errors
     /// The kernel's.
@@ -222,13 +226,13 @@ impl PolicyTable {
         Ok(table)
     }
 
-    /// Whether there is a table, of ours or of a predecessor that died.
+    /// Whether a table exists, ours or that of a predecessor that died.
     pub fn is_there(&self) -> bool {
         self.there
     }
 
-    /// How many packets the rules have dropped since this table was made, in the order of [`Refused::ALL`]; what was known last
-    /// where the kernel does not say.
+    /// The number of packets that the rules have dropped since this table was created, in the order of
+    /// [`Refused::ALL`]; the last known numbers if the kernel does not answer.
     pub fn dropped(&mut self) -> [u64; 3] {
         if self.ours && self.counts {
             for (at, why) in Refused::ALL.into_iter().enumerate() {
@@ -240,7 +244,7 @@ impl PolicyTable {
         self.dropped
     }
 
-    /// The packets that the rule of a chain has counted.
+    /// The number of packets that a chain's rule has counted.
     fn counted(&mut self, chain: &str) -> io::Result<Option<u64>> {
         let mut messages = Messages::new();
         let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETRULE) as u16;
@@ -252,7 +256,7 @@ impl PolicyTable {
         self.socket.request(&messages, |message| {
             let of = |bytes, type_| nl::Attrs::new(bytes).find(|a| a.type_ == type_).map(|a| a.payload);
             let attributes = message.payload.get(4..).unwrap_or_default();
-            // Older kernels filter nothing.
+            // Older kernels do not filter by chain.
             let is_it =
                 of(attributes, NFTA_RULE_CHAIN).and_then(|name| name.strip_suffix(&[0])) == Some(chain.as_bytes());
             if let (true, Some(list)) = (is_it, of(attributes, NFTA_RULE_EXPRESSIONS)) {
@@ -262,12 +266,12 @@ impl PolicyTable {
         Ok(packets)
     }
 
-    /// Makes the rules say this, in one transaction.
+    /// Writes these rules in one transaction.
     ///
     /// # Errors
-    /// The kernel's; nothing has changed then.
+    /// The kernel's; nothing has changed in that case.
     pub fn write(&mut self, wanted: Wanted) -> io::Result<()> {
-        // A table without an owner may not be what it was.
+        // A table without an owner may have been changed by others.
         if self.ours && self.flags != 0 {
             let mut batch = Batch::new();
             let stale: ArrayVec<&str, 5> = self.written.differ(&wanted).collect();
@@ -279,7 +283,7 @@ impl PolicyTable {
             }
             self.there = exists(&mut self.socket, INET, TABLE)?;
         }
-        // The new rules go on counting where those of before are; what these drop meanwhile is not counted.
+        // The new counters continue from the old ones; packets dropped in between are not counted.
         self.dropped();
         loop {
             let mut batch = Batch::new();
@@ -288,7 +292,7 @@ impl PolicyTable {
             }
             self.write_all(&mut batch, &wanted);
             match batch.commit(&mut self.socket) {
-                // Of the first one: later it is not that.
+                // This kernel does not support table owners. Only the first write can show that.
                 Err(e)
                     if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE))
                         && self.flags != 0
@@ -308,7 +312,7 @@ impl PolicyTable {
         }
     }
 
-    /// Takes all rules away.
+    /// Deletes all rules.
     ///
     /// # Errors
     /// The kernel's.
@@ -340,7 +344,8 @@ impl PolicyTable {
                     r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
                 });
             }
-            // IPv6's are put together behind this hook: of no use without the first one, which is judged.
+            // IPv6 fragments are reassembled after this hook. Later fragments are useless without the first one, which
+            // is checked.
             write_rule(batch, (INET, TABLE), why.input(), |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::NFPROTO_IPV6 as u8]);
                 r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]).accept();
@@ -351,12 +356,12 @@ impl PolicyTable {
         self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
     }
 
-    /// The rules of chains that follow policies, states and devices.
+    /// Writes the rules that depend on policies, states and devices.
     fn write_rules(&self, to: &mut Chains<'_>, wanted: &Wanted) {
         for of in &wanted.marks {
             to.rule("output", |r| self.write_mark(r, of));
         }
-        // Where the route to the peer goes through its own tunnel it would be sealed again and again.
+        // If the route to the peer led through its own tunnel, packets would be encrypted endlessly.
         for of in &wanted.interfaces {
             to.rule("output", |r| {
                 r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of));
@@ -379,7 +384,7 @@ impl PolicyTable {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
                 });
             }
-            // Where it is judged anyway.
+            // The engine checks these packets there.
             to.rule("output", |r| {
                 r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
             });
@@ -396,8 +401,8 @@ impl PolicyTable {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
             });
         }
-        // Neighbours find one another on the link, whatever policies say of hosts: what came out of the TUN device is of no
-        // use for that.
+        // Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device
+        // would be useless for it.
         for name in ["input", "output"] {
             to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
@@ -405,7 +410,7 @@ impl PolicyTable {
                 r.cmp(R1, libc::NFT_CMP_GTE, &[ND_FIRST]).cmp(R1, libc::NFT_CMP_LTE, &[ND_LAST]).accept();
             });
         }
-        // An IKE daemon makes the policies: none of them is for its own messages.
+        // An IKE daemon creates the policies, so none applies to its own messages.
         for port in IKE_PORTS {
             to.rule("input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
@@ -423,7 +428,7 @@ impl PolicyTable {
             to.rule(name, |r| r.jump("leaving"));
         }
         let protect = |r: &mut Rule<'_, '_>, number: u8| {
-            // A program's own mark must not lead to another device.
+            // A mark set by a program must not lead to another device.
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!self.bits.device).to_ne_bytes());
             r.or(R1, self.bits.to_device(number)).set_mark(R1).accept();
         };
@@ -437,13 +442,13 @@ impl PolicyTable {
         }
     }
 
-    /// Goes on with what has our own mark alone, or a key manager's.
+    /// Continues only for packets with our own mark or a key manager's.
     fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
         r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
         r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())
     }
 
-    /// What we send through a state gets its mark, but for the bits that lead to our devices.
+    /// Sets a state's mark on packets that we send through it, except for the bits that select our devices.
     fn write_mark(&self, r: &mut Rule<'_, '_>, of: &StateMark) {
         self.ours(r);
         let any = match of.destination {
@@ -496,7 +501,7 @@ impl PolicyTable {
     }
 }
 
-/// An interface's name as rules compare it.
+/// An interface's name, padded as rules compare it.
 fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
     let mut padded = [0; libc::IFNAMSIZ];
     for (to, from) in padded[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
@@ -541,7 +546,7 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
     for ((port, mask), at) in [(of.sport, 0), (of.dport, 2)] {
         if mask == 0 {
         } else if icmp && mask == u16::MAX {
-            // Type and code, a byte each.
+            // Type and code are one byte each.
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, at / 2, 1, R1);
             r.cmp(R1, libc::NFT_CMP_EQ, &[port as u8]);
         } else if PORTS.contains(&i32::from(of.proto)) {
@@ -552,7 +557,7 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
 }
 
 impl Match {
-    /// Whether a rule says exactly this. Ports of other protocols are left to the engine.
+    /// Whether a rule can express this exactly. Ports of other protocols are left to the engine.
     pub fn is_exact(&self) -> bool {
         let ports = self.sport.1 != 0 || self.dport.1 != 0;
         let whole = [self.sport.1, self.dport.1].iter().all(|mask| [0, u16::MAX].contains(mask));
@@ -571,7 +576,7 @@ fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
     write_chain(batch, (INET, TABLE), name, base);
 }
 
-/// Chains that are written. The rules of others are those that they have.
+/// The chains that are written; all others keep their rules.
 struct Chains<'a> {
     batch: &'a mut Batch,
     names: &'a [&'a str],
@@ -586,7 +591,7 @@ impl Chains<'_> {
 }
 
 impl Wanted {
-    /// The chains whose rules are others than with `that`.
+    /// The chains whose rules differ from those of `that`.
     fn differ<'a>(&'a self, that: &'a Wanted) -> impl Iterator<Item = &'static str> + 'a {
         let devices = self.devices != that.devices || self.interfaces != that.interfaces;
         CHANGING.into_iter().map(|(name, _)| name).filter(move |name| match *name {
@@ -594,7 +599,7 @@ impl Wanted {
             "output" => devices || self.marks != that.marks,
             "input" => devices || self.input != that.input,
             "forward" => devices || self.forward != that.forward,
-            // Always the same.
+            // These chains never change.
             _ => false,
         })
     }

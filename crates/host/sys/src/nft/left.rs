@@ -1,4 +1,4 @@
-//! What a predecessor left: the peers of a table whose owner died.
+//! Peers that a predecessor left protected: those in a table whose owner died.
 
 use super::write::{NFTA_LIST_ELEM, NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_LIST_ELEMENTS};
 use super::write::{NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_TABLE, PEERS};
@@ -32,8 +32,8 @@ pub fn left() -> io::Result<Vec<(IpAddr, u8)>> {
     Ok(peers)
 }
 
-/// An element of a set: an address in the upper bits, and whether it ends an interval (and does not belong to it).
-/// Sorted, an end comes before the beginning at the same address.
+/// An element of a set: an address in the upper bits, and whether it ends an interval (which it is not part of). In
+/// sort order, an end precedes a beginning at the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Element {
     first: u128,
@@ -62,7 +62,8 @@ fn elements_of(socket: &mut Socket, set: &str) -> io::Result<Vec<Element>> {
     })
 }
 
-/// Intervals as prefixes: as we write them, each is one. Of another, all that could be meant is covered.
+/// Converts intervals to prefixes. Each interval that we write is one prefix; others are covered by the prefixes that
+/// they touch.
 fn prefixes(mut elements: Vec<Element>) -> Vec<(u128, u8)> {
     elements.sort();
     let mut out = Vec::new();
@@ -86,7 +87,7 @@ mod tests {
     fn intervals_become_prefixes() {
         let v4 = |a: u8, b: u8, c: u8, d: u8| u128::from(u32::from_be_bytes([a, b, c, d])) << 96;
         let [begin, end] = [true, false].map(|begins| move |first| Element { first, begins });
-        // As a dump gives them: from the end.
+        // In descending order, as in a dump.
         let list = vec![
             begin(v4(224, 0, 0, 0)),
             end(v4(10, 3, 0, 0)),
@@ -95,7 +96,7 @@ mod tests {
             begin(v4(10, 0, 0, 0)),
             end(0),
         ];
-        // Two prefixes side by side, and one that ends with the last address.
+        // Two adjacent prefixes, and one that ends with the last address.
         assert_eq!(prefixes(list), [(v4(10, 0, 0, 0), 15), (v4(10, 2, 0, 0), 16), (v4(224, 0, 0, 0), 3)]);
         assert_eq!(prefixes(vec![begin(0)]), [(0, 0)], "everything");
         assert_eq!(prefixes(vec![end(0)]), []);

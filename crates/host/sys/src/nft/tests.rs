@@ -1,4 +1,4 @@
-//! Tests of the rules by what they do to packets. They need root.
+//! Tests of the rules by their effect on packets. They need root.
 
 use super::super::{link, netns::Netns, testing};
 use super::*;
@@ -8,7 +8,7 @@ use std::time::Duration;
 const OPTIONS: Options =
     Options { output_queue: 1, input_queue: 2, queues: 1, marks: Marks::new(0x5ea1_1a40), any_option: true };
 
-/// Installs a table in `namespace`; none, and said so, where the kernel lacks something.
+/// Installs a table in `namespace`; reports a skip and returns `None` where the kernel lacks a feature.
 fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
     match namespace.run(|| Table::install(OPTIONS, peers)) {
         Ok(table) => Some(table),
@@ -17,12 +17,12 @@ fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Tabl
     }
 }
 
-/// Whether a connection to `address` is made, however long it takes on a busy machine.
+/// Whether a connection to `address` succeeds, even slowly on a busy machine.
 fn connects(namespace: &Netns, address: &str) -> bool {
     connects_in(namespace, address, Duration::from_secs(10))
 }
 
-/// Whether none is, in a time in which it would be.
+/// Whether no connection succeeds, within a time in which it normally would.
 fn stops(namespace: &Netns, address: &str) -> bool {
     !connects_in(namespace, address, Duration::from_millis(300))
 }
@@ -39,25 +39,25 @@ fn listen(namespace: &Netns, port: u16) -> TcpListener {
 
 #[test]
 fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
-    let Some((a, b)) = testing::pair("transport::nft::segments_stop") else { return };
+    let Some((a, b)) = testing::pair("sys::nft::segments_stop") else { return };
     let _listener = listen(&b, 7001);
-    let Some(mut table) = install("transport::nft::segments_stop", &a, &[]) else { return };
+    let Some(mut table) = install("sys::nft::segments_stop", &a, &[]) else { return };
     assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"), "no peers yet");
     table.protect(&[("10.77.0.2".parse().expect("v4"), 32)]).expect("a peer");
     assert!(stops(&a, "10.77.0.2:7001"));
     assert!(connects(&a, "[fd77::2]:7001"), "the other family");
     table.protect(&[("fd77::".parse().expect("v6"), 64), ("10.0.0.0".parse().expect("v4"), 8)]).expect("peers");
     assert!(stops(&a, "[fd77::2]:7001"));
-    // Only TCP is meant.
+    // The rules apply to TCP only.
     let sent = a.run(|| UdpSocket::bind("10.77.0.1:0")?.send_to(b"x", "10.77.0.2:9")).expect("a datagram");
     assert_eq!(sent, 1);
-    // The host stays protected when the network that covered it goes.
+    // The host stays protected when the prefix that covers it is removed.
     table.unprotect(&[("10.0.0.0".parse().expect("v4"), 8)]).expect("one less");
     assert!(stops(&a, "10.77.0.2:7001"));
     table.unprotect(&[("10.77.0.2".parse().expect("v4"), 32), ("fd77::".parse().expect("v6"), 64)]).expect("none");
     assert!(connects(&a, "10.77.0.2:7001") && connects(&a, "[fd77::2]:7001"));
-    // On the other side it is the incoming ones that stop.
-    let mut other = install("transport::nft::segments_stop", &b, &[("0.0.0.0".parse().expect("v4"), 0)]).expect("too");
+    // On the other side, incoming segments are dropped.
+    let mut other = install("sys::nft::segments_stop", &b, &[("0.0.0.0".parse().expect("v4"), 0)]).expect("too");
     assert!(stops(&a, "10.77.0.2:7001"));
     other.protect(&[("::".parse().expect("v6"), 0)]).expect("all of v6");
     assert!(stops(&a, "[fd77::2]:7001"));
@@ -67,19 +67,19 @@ fn segments_of_peers_stop_where_nobody_listens_to_the_queue() {
 
 #[test]
 fn a_crash_leaves_the_rules_and_a_successor_replaces_them() {
-    let Some((a, b)) = testing::pair("transport::nft::a_crash") else { return };
+    let Some((a, b)) = testing::pair("sys::nft::a_crash") else { return };
     let _listener = listen(&b, 7002);
     let peer = ("10.77.0.2".parse().expect("v4"), 32);
-    let Some(table) = install("transport::nft::a_crash", &a, &[peer]) else { return };
+    let Some(table) = install("sys::nft::a_crash", &a, &[peer]) else { return };
     drop(table);
     assert!(stops(&a, "10.77.0.2:7002"), "nobody deleted it");
-    let table = install("transport::nft::a_crash", &a, &[peer]).expect("a successor");
+    let table = install("sys::nft::a_crash", &a, &[peer]).expect("a successor");
     assert!(stops(&a, "10.77.0.2:7002"));
     table.delete().expect("an orderly end");
     assert!(connects(&a, "10.77.0.2:7002"));
 }
 
-/// What `nft flush ruleset` does: deletes every table of every family.
+/// Deletes every table of every family, like `nft flush ruleset`.
 fn flush() -> io::Result<()> {
     let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
     let mut batch = Batch::new();
@@ -89,10 +89,10 @@ fn flush() -> io::Result<()> {
 
 #[test]
 fn a_flush_by_others_is_refused_or_noticed() {
-    let Some((a, b)) = testing::pair("transport::nft::a_flush") else { return };
+    let Some((a, b)) = testing::pair("sys::nft::a_flush") else { return };
     let _listener = listen(&b, 7003);
     let peer = ("10.77.0.2".parse().expect("v4"), 32);
-    let Some(mut table) = install("transport::nft::a_flush", &a, &[peer]) else { return };
+    let Some(mut table) = install("sys::nft::a_flush", &a, &[peer]) else { return };
     let mut watch = a.run(|| Watch::new(&table)).expect("a watch");
     table.protect(&[("10.99.0.0".parse().expect("v4"), 16)]).expect("a change of our own");
     assert!(!watch.changed());
@@ -105,9 +105,9 @@ fn a_flush_by_others_is_refused_or_noticed() {
         table.restore().expect("restored");
         assert!(stops(&a, "10.77.0.2:7003"));
     }
-    // The same as on a kernel without owners of tables.
+    // The same as on a kernel without table owners.
     table.delete().expect("an orderly end");
-    let mut table = install("transport::nft::a_flush", &a, &[]).expect("a table");
+    let mut table = install("sys::nft::a_flush", &a, &[]).expect("a table");
     table.flags = 0;
     table.restore().map_or_else(|e| assert_eq!(errno(&e), Some(libc::EOPNOTSUPP)), |()| {});
     table.delete().expect("gone");
@@ -134,8 +134,8 @@ fn a_flush_by_others_is_refused_or_noticed() {
 
 #[test]
 fn flows_of_a_device_come_and_go() {
-    let Some((a, _b)) = testing::pair("transport::nft::flows") else { return };
-    let Some(mut table) = install("transport::nft::flows", &a, &[]) else { return };
+    let Some((a, _b)) = testing::pair("sys::nft::flows") else { return };
+    let Some(mut table) = install("sys::nft::flows", &a, &[]) else { return };
     let device = a.run(|| link::index("a")).expect("a device");
     let flow = |last: u16| Flow {
         device,
@@ -163,9 +163,9 @@ fn flows_of_a_device_come_and_go() {
 
 #[test]
 fn a_hundred_thousand_peers() {
-    let Some(a) = testing::namespace("transport::nft::many") else { return };
+    let Some(a) = testing::namespace("sys::nft::many") else { return };
     let peers: Vec<(IpAddr, u8)> = (0..100_000u32).map(|i| ((0x0a00_0000 + i * 7).to_be_bytes().into(), 32)).collect();
-    let Some(mut table) = install("transport::nft::many", &a, &peers) else { return };
+    let Some(mut table) = install("sys::nft::many", &a, &peers) else { return };
     table.protect(&[("11.0.0.1".parse().expect("v4"), 32)]).expect("one more");
     table.unprotect(&peers).expect("none of them");
     table.delete().expect("an orderly end");

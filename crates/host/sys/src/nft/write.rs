@@ -8,11 +8,11 @@ use sealane_abi::netlink as nl;
 use std::io;
 use std::net::IpAddr;
 
-/// Option 29 of TCP (RFC 5925, section 2.2).
+/// The TCP option of TCP-AO (RFC 5925, section 2.2).
 const TCPOPT_AO: u8 = 29;
 
-/// Behind the filters (0), security modules (50) and source NAT (100) of others: what they drop never comes to us, and
-/// what we drop they have not seen twice.
+/// After the filters (0), security modules (50) and source NAT (100) of others: packets that they drop never reach us,
+/// and they do not see packets twice that we drop.
 const PRIORITY: i32 = 250;
 
 pub(super) const NFTA_LIST_ELEM: u16 = 1;
@@ -43,37 +43,37 @@ pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub(super) const NFTA_DATA_VALUE: u16 = 1;
 
-/// Elements in one message: its list must stay below 64 KB.
+/// Elements per message: a message's list must stay below 64 KB.
 const ELEMENTS: usize = 500;
 
-/// `nft`'s numbers of data types, so that `nft list ruleset` prints our sets.
+/// The numbers that `nft` uses for data types, so that `nft list ruleset` prints our sets.
 const TYPE_IPADDR: u32 = 7;
 const TYPE_IP6ADDR: u32 = 8;
 const TYPE_INET_SERVICE: u32 = 13;
 const TYPE_IFINDEX: u32 = 20;
 
-/// Names, key length in bytes and type of the sets of peers, v4 and v6: hosts, and prefixes. An element comes and goes in
-/// the time of a lookup where it is hashed; among 100,000 intervals one more takes 12 ms.
+/// Names, key length in bytes and type of the sets of peers, v4 and v6: hosts, and prefixes. Adding or removing an
+/// element of a hashed set takes as long as a lookup; adding one to 100,000 intervals takes 12 ms.
 pub(super) const PEERS: [([&str; 2], u32, u32); 2] =
     [(["hosts4", "nets4"], 4, TYPE_IPADDR), (["hosts6", "nets6"], 16, TYPE_IP6ADDR)];
 /// Name and key length in bytes of the sets of flows: device, source, port, destination, port, each padded to 4 bytes.
 const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];
 
-/// The number of `device . address . service . address . service`.
+/// The type number of `device . address . service . address . service`.
 const fn flow_type(address: u32) -> u32 {
     TYPE_IFINDEX << 24 | address << 18 | TYPE_INET_SERVICE << 12 | address << 6 | TYPE_INET_SERVICE
 }
 
-/// The chain of a device.
+/// The name of a device's chain.
 pub(super) fn chain(index: u32) -> String {
     format!("in{index}")
 }
 
-/// The family of a prefix, 0 or 1, and its bits.
+/// The family of a prefix (0 or 1) and its bits.
 pub(super) fn bits(address: IpAddr, len: u8) -> (usize, Bits) {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
-            // A mapped address has its prefix counted in the v6 address.
+            // The prefix length of an IPv4-mapped address counts from the start of the v6 address.
             let len = if address.is_ipv6() { len.saturating_sub(96) } else { len };
             (0, Bits::new(u128::from(v4.to_bits()) << 96, len))
         }
@@ -81,10 +81,10 @@ pub(super) fn bits(address: IpAddr, len: u8) -> (usize, Bits) {
     }
 }
 
-/// A transaction: messages between a begin and an end. The kernel tells what it refuses, and that the last one was fine.
+/// A transaction: messages between a begin and an end. The kernel reports refusals, and acknowledges the last message.
 pub(super) struct Batch {
     messages: Messages,
-    /// Where the last message begins.
+    /// The offset of the last message.
     last: usize,
 }
 
@@ -101,7 +101,7 @@ impl Batch {
         self.messages.push(type_, flags as u16, &[family, 0, 0, 0], attributes);
     }
 
-    /// The messages; none when nothing is to be done.
+    /// The messages; `None` when there is nothing to do.
     fn finish(mut self) -> Option<Messages> {
         if self.messages.len() == 1 {
             return None;
@@ -111,10 +111,10 @@ impl Batch {
         Some(self.messages)
     }
 
-    /// Does all of it, or nothing.
+    /// Applies all of it, or nothing.
     ///
     /// # Errors
-    /// The kernel's; nothing has changed then.
+    /// The kernel's; nothing has changed in that case.
     pub(super) fn commit(self, socket: &mut Socket) -> io::Result<()> {
         self.finish().map_or(Ok(()), |messages| socket.transact(&messages))
     }
@@ -126,7 +126,7 @@ fn batch_header() -> [u8; 4] {
     [libc::AF_UNSPEC as u8, 0, high, low]
 }
 
-/// Whether there is a table of a name.
+/// Whether a table of this name exists.
 ///
 /// # Errors
 /// The kernel's.
@@ -141,12 +141,12 @@ pub(super) fn exists(socket: &mut Socket, family: u8, table: &str) -> io::Result
     }
 }
 
-/// Takes a table away, with all that is in it.
+/// Deletes a table with its contents.
 pub(super) fn delete_table(batch: &mut Batch, family: u8, table: &str) {
     batch.push(family, libc::NFT_MSG_DELTABLE, 0, |a| a.str(NFTA_TABLE_NAME, table));
 }
 
-/// Makes an empty table.
+/// Creates an empty table.
 pub(super) fn write_table(batch: &mut Batch, family: u8, table: &str, flags: u32) {
     batch.push(family, libc::NFT_MSG_NEWTABLE, libc::NLM_F_CREATE, |a| {
         a.str(NFTA_TABLE_NAME, table);
@@ -203,11 +203,11 @@ impl Table {
         }
     }
 
-    /// Queues the ICMP errors that RFC 5925, section 7.8, wants ignored: v4 type 3, codes 2 to 4; v6 type 1, codes 1
-    /// and 4; about a TCP segment that went to a peer.
+    /// Queues the ICMP errors about segments to a peer that RFC 5925, section 7.8, requires to be ignored: v4 type 3,
+    /// codes 2 to 4; v6 type 1, codes 1 and 4.
     fn write_icmp(&self, batch: &mut Batch, family: usize) {
         const R1: i32 = libc::NFT_REG_1;
-        // Behind 8 bytes of ICMP lies the header of the packet that it is about.
+        // The header of the packet in error follows 8 bytes of ICMP.
         const INNER: u32 = 8;
         let (sets, len, _) = PEERS[family];
         let (protocol, icmp) =
@@ -239,7 +239,7 @@ impl Table {
     }
 }
 
-/// Makes an empty set in a table. `key_type` is `nft`'s number, `key_len` in bytes.
+/// Creates an empty set in a table. `key_type` is a number of `nft`; `key_len` is in bytes.
 pub(super) fn write_set(
     batch: &mut Batch,
     (family, table): (u8, &str),
@@ -258,17 +258,17 @@ pub(super) fn write_set(
     });
 }
 
-/// Where a chain stands in the way of packets.
+/// The hook of a base chain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base<'a> {
     pub(super) kind: &'a str,
     pub(super) hook: i32,
     pub(super) priority: i32,
-    /// Of a hook that each device has.
+    /// For hooks of a single device.
     pub(super) device: Option<&'a str>,
 }
 
-/// Makes an empty chain in a table, at a hook or for others to jump to.
+/// Creates an empty chain in a table, at a hook or for others to jump to.
 pub(super) fn write_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str, base: Option<Base<'_>>) {
     batch.push(family, libc::NFT_MSG_NEWCHAIN, libc::NLM_F_CREATE, |a| {
         a.str(NFTA_CHAIN_TABLE, table);
@@ -285,7 +285,7 @@ pub(super) fn write_chain(batch: &mut Batch, (family, table): (u8, &str), name: 
     });
 }
 
-/// Takes a chain away.
+/// Deletes a chain.
 pub(super) fn delete_chain(batch: &mut Batch, (family, table): (u8, &str), name: &str) {
     batch.push(family, libc::NFT_MSG_DELCHAIN, 0, |a| {
         a.str(NFTA_CHAIN_TABLE, table);
@@ -293,7 +293,7 @@ pub(super) fn delete_chain(batch: &mut Batch, (family, table): (u8, &str), name:
     });
 }
 
-/// Takes all rules out of a chain of a table.
+/// Deletes all rules in a chain of a table.
 pub(super) fn delete_rules(batch: &mut Batch, (family, table): (u8, &str), chain: &str) {
     batch.push(family, libc::NFT_MSG_DELRULE, 0, |a| {
         a.str(NFTA_RULE_TABLE, table);
@@ -315,7 +315,7 @@ pub(super) fn write_rule(
     });
 }
 
-/// Elements of a set: keys and their flags.
+/// Adds or removes elements of a set: keys and their flags.
 pub(super) fn write_elements(
     batch: &mut Batch,
     (family, table): (u8, &str),
@@ -341,8 +341,8 @@ pub(super) fn write_elements(
     }
 }
 
-/// A change of peers. An interval is its first address, and the first one behind it with a flag. The interval that ends
-/// with the last address has no end.
+/// Writes a change of peers. An interval is its first address, and the first one after it with a flag. The interval
+/// that ends with the last address has no end.
 pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
     let (sets, len, _) = PEERS[family];
     let host_bits = [96, 0][family];
@@ -390,8 +390,8 @@ fn flow_key(flow: &Flow) -> Vec<u8> {
     key
 }
 
-/// The chain of a device. Its conditions are those of the ring's filter ([`crate::ring`]): what is dropped here has been
-/// seen there.
+/// Writes the chain of a device. Its conditions match those of the ring's filter ([`crate::ring`]): every segment
+/// dropped here has been seen there.
 pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
     const R1: i32 = libc::NFT_REG_1;
     let name = chain(index);
@@ -403,7 +403,7 @@ pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
         write_rule(batch, (NETDEV, TABLE), &name, |r| {
             r.meta(libc::NFT_META_PROTOCOL, R1).cmp(R1, libc::NFT_CMP_EQ, &protocol.to_be_bytes());
             if family == 0 {
-                // No fragment: neither MF nor an offset.
+                // Not a fragment: neither MF nor an offset is set.
                 r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 6, 2, R1).and(R1, &[0x3f, 0xff]);
                 r.cmp(R1, libc::NFT_CMP_EQ, &[0, 0]);
                 r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 9, 1, R1);
@@ -411,7 +411,8 @@ pub(super) fn write_device(batch: &mut Batch, index: u32, device: &str) {
                 r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 6, 1, R1);
             }
             r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-            // There are options, and the first is ours. Behind us the option is gone, and so this rule lets it pass.
+            // There are options, and the first is TCP-AO's. It is removed from segments that we return, so this rule
+            // lets them pass.
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 12, 1, R1).cmp(R1, libc::NFT_CMP_GTE, &[0x60]);
             r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 20, 1, R1).cmp(R1, libc::NFT_CMP_EQ, &[TCPOPT_AO]);
             r.meta(libc::NFT_META_IIF, libc::NFT_REG32_00);

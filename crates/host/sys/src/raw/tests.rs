@@ -1,4 +1,4 @@
-//! Packets from one namespace to another. They need root.
+//! Tests with packets from one namespace to another. They need root.
 
 use super::super::{link, testing};
 use super::*;
@@ -26,7 +26,7 @@ fn datagram(v6: bool, text: &[u8]) -> Vec<u8> {
     packet.extend_from_slice(&[0, 0]);
     packet.extend_from_slice(text);
     if v6 {
-        // Here a checksum is a must.
+        // IPv6 requires a UDP checksum.
         let mut sum = u32::from(udp_len) + 17;
         for pair in packet[8..].chunks(2) {
             sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
@@ -41,7 +41,7 @@ fn datagram(v6: bool, text: &[u8]) -> Vec<u8> {
 
 #[test]
 fn bursts_arrive_in_their_order() {
-    let Some((a, b)) = testing::pair("transport::raw") else { return };
+    let Some((a, b)) = testing::pair("sys::raw") else { return };
     let (raw, device) = a.run(|| Ok((Raw::open(Marks::default())?, link::index("a")?))).expect("sockets");
     for (v6, address) in [(false, "10.77.0.2:7000"), (true, "[fd77::2]:7000")] {
         let receiver = b.run(|| UdpSocket::bind(address)).expect("a receiver");
@@ -57,7 +57,7 @@ fn bursts_arrive_in_their_order() {
             }
         }
     }
-    // Too long for the device, to nowhere, and no packets at all.
+    // A packet that is too long for the device, one without a route, and no packets at all.
     let long = datagram(false, &[0; 1600]);
     let mut nowhere = datagram(false, b"x");
     nowhere[16..20].copy_from_slice(&[192, 0, 2, 1]);

@@ -1,4 +1,5 @@
-//! Segments between two namespaces, seen by rings, sent by frames and given back by TAP devices. They need root.
+//! Tests with segments between two namespaces: received by rings, sent as frames and returned by TAP devices. They need
+//! root.
 
 use super::super::frames::Frames;
 use super::super::netns::Netns;
@@ -9,7 +10,7 @@ use super::*;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A TCP segment from 10.77.0.1 or fd77::1 to the .2 of it, with these options. Its checksum is wrong.
+/// A TCP segment from 10.77.0.1 to 10.77.0.2, or from fd77::1 to fd77::2, with these options and a wrong checksum.
 fn segment(v6: bool, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let tcp_len = 20 + options.len() + payload.len();
     let mut packet = if v6 {
@@ -36,7 +37,7 @@ fn ring(namespace: &Netns, name: &str) -> io::Result<(Ring, u32)> {
     })
 }
 
-/// What arrives in a ring within a moment: whether it leaves, and the packet.
+/// The packets that arrive in a ring within a moment, each with whether it is outgoing.
 fn arrived(ring: &mut Ring, at_least: usize) -> Vec<(bool, Vec<u8>)> {
     let mut out = Vec::new();
     let end = Instant::now() + Duration::from_millis(if at_least == 0 { 50 } else { 20_000 });
@@ -61,7 +62,7 @@ fn until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether the kernel has filled a frame that was not read yet.
+/// Whether the kernel has filled a frame that has not been read yet.
 fn is_filled(ring: &Ring, number: u64) -> bool {
     let at = number as usize * ring.frame_len;
     // SAFETY: a frame within the mapping, as in `Ring::read`.
@@ -71,7 +72,7 @@ fn is_filled(ring: &Ring, number: u64) -> bool {
 
 #[test]
 fn only_segments_with_the_option_are_seen() {
-    let Some((a, b)) = testing::pair("transport::ring::only") else { return };
+    let Some((a, b)) = testing::pair("sys::ring::only") else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
     let (mut ring, _) = ring(&b, "b").expect("a ring");
     for v6 in [false, true] {
@@ -109,7 +110,7 @@ fn only_segments_with_the_option_are_seen() {
 
 #[test]
 fn a_learnt_link_header_sends_past_the_stack() {
-    let Some((a, b)) = testing::pair("transport::ring::learnt") else { return };
+    let Some((a, b)) = testing::pair("sys::ring::learnt") else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
     let (mut here, device) = ring(&a, "a").expect("a ring");
     let (mut there, _) = ring(&b, "b").expect("a ring");
@@ -141,11 +142,11 @@ fn a_learnt_link_header_sends_past_the_stack() {
 
 #[test]
 fn a_full_ring_drops_and_goes_on() {
-    let Some((a, b)) = testing::pair("transport::ring::full") else { return };
+    let Some((a, b)) = testing::pair("sys::ring::full") else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
     let (mut ring, _) = ring(&b, "b").expect("a ring");
     let packets: Vec<Vec<u8>> = (0..5000u16).map(|i| segment(false, &AO, &i.to_be_bytes())).collect();
-    // Fewer at a time than wait for a CPU that is busy (`net.core.netdev_max_backlog`).
+    // Fewer at a time than may wait for a busy CPU (`net.core.netdev_max_backlog`).
     for (i, part) in packets.chunks(100).enumerate() {
         part.iter().for_each(|packet| _ = raw.send(&[packet], 0, false));
         let sent = (i + 1) as u64 * 100;
@@ -159,7 +160,7 @@ fn a_full_ring_drops_and_goes_on() {
         seen += 1;
     }) > 0
     {
-        // The first two stay ours.
+        // The first two are not released.
         let next = ring.next();
         assert_eq!(ring.bytes(1, 56..58), [0, 1]);
         assert_eq!(ring.bytes(next - 1, 56..58), ((next - 1) as u16).to_be_bytes());
@@ -179,7 +180,7 @@ fn a_full_ring_drops_and_goes_on() {
 
 #[test]
 fn a_dead_device_is_noticed() {
-    let Some((_a, b)) = testing::pair("transport::ring::dead") else { return };
+    let Some((_a, b)) = testing::pair("sys::ring::dead") else { return };
     let (ring, _) = ring(&b, "b").expect("a ring");
     assert!(!ring.failed());
     b.run(|| link::set_up("b", false)).expect("down");
@@ -188,10 +189,10 @@ fn a_dead_device_is_noticed() {
     assert!(!ring.failed());
 }
 
-/// What the rules drop on the wire comes back by a TAP device, to a socket that is bound to the real one.
+/// A packet that the rules drop on the wire comes back through a TAP device, to a socket bound to the real device.
 #[test]
 fn what_is_given_back_comes_in_by_the_device() {
-    let Some((a, b)) = testing::pair("transport::ring::given_back") else { return };
+    let Some((a, b)) = testing::pair("sys::ring::given_back") else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
     let marks = Marks::default();
     let made = b.run(|| {
@@ -203,7 +204,7 @@ fn what_is_given_back_comes_in_by_the_device() {
     });
     let (device, mut ring, mut tap, mut table) = match made {
         Ok(made) => made,
-        Err(error) if testing::missing("transport::ring::given_back", &error) => return,
+        Err(error) if testing::missing("sys::ring::given_back", &error) => return,
         Err(error) => panic!("{error}"),
     };
     table.add_device(device, "b").expect("a chain");
@@ -211,13 +212,13 @@ fn what_is_given_back_comes_in_by_the_device() {
         let address = |text: &str| -> IpAddr { text.parse().expect("an address") };
         let flow = nft::Flow { device, source: (address(peer), 7000).into(), destination: (address(own), 7000).into() };
         table.add_flow(flow).expect("a flow");
-        // A raw TCP socket sees what reaches the stack behind the input hook.
+        // A raw TCP socket sees packets that have passed the input hook.
         let sniffer = b.run(|| sniffer(v6, "b")).expect("a raw socket");
         let signed = segment(v6, &AO, &[5; 100]);
         raw.send(&[&signed], 0, false);
         assert_eq!(arrived(&mut ring, 1).len(), 1);
         assert_eq!(read(&sniffer, 50), None, "the rule dropped it");
-        // Two segments' worth of payload, as one, without the option.
+        // Two segments' payload in one superframe, without the option.
         let plain = segment(v6, &[], &[]);
         let tcp_at = if v6 { 40 } else { 20 };
         let mut headers = plain.clone();
@@ -230,7 +231,7 @@ fn what_is_given_back_comes_in_by_the_device() {
         assert_eq!(got.len() - if v6 { 0 } else { 20 }, 20 + 200, "one superframe");
         assert!(got.ends_with(&payload));
         assert_eq!(arrived(&mut ring, 0), [], "and the ring has not seen it again");
-        // Alone, with its own checksum.
+        // A single segment with a complete checksum.
         let mut alone = plain.clone();
         alone.extend_from_slice(&payload[..100]);
         fix(&mut alone, 0);
@@ -238,7 +239,7 @@ fn what_is_given_back_comes_in_by_the_device() {
         let given = Headers { bytes: &alone[..tcp_at + 20], tcp_at, partial_checksum: false, gso_size: None };
         tap.give(given, [&payload[..100]].into_iter()).expect("given");
         assert!(read(&sniffer, 5000).expect("it came in").ends_with(&payload[..100]));
-        // Without the rule about the flow the wire's segment reaches the queue, where nobody listens.
+        // Without the rule for the flow, the segment from the wire reaches the queue, which has no listener.
         table.remove_flow(flow).expect("no flow");
         raw.send(&[&signed], 0, false);
         assert_eq!(read(&sniffer, 50), None);
@@ -246,7 +247,7 @@ fn what_is_given_back_comes_in_by_the_device() {
     }
 }
 
-/// Lengths and checksums for headers behind which `payload_len` bytes will come; TCP's is the pseudo-header's sum.
+/// Sets lengths and checksums in headers before `payload_len` bytes of payload; TCP's is the sum of the pseudo-header.
 fn fix(headers: &mut [u8], payload_len: usize) {
     let v6 = headers[0] >> 4 == 6;
     let ip_len = if v6 { 40 } else { 20 };
@@ -279,7 +280,7 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-/// A raw socket that receives TCP of one device.
+/// A raw socket that receives the TCP segments of one device.
 fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     let fd = crate::socket(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
@@ -291,7 +292,7 @@ fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The next packet of a raw socket within `ms` milliseconds, without our own answers to it.
+/// The next packet of a raw socket within `ms` milliseconds, ignoring our own answers.
 fn read(socket: &OwnedFd, ms: i32) -> Option<Vec<u8>> {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut bytes = vec![0u8; 70_000];

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A packet with a hop limit and a payload, of a protocol.
+/// A packet of a protocol with this hop limit and payload.
 fn packet(from: &str, to: &str, hops: u8, proto: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = match (from.parse().unwrap(), to.parse().unwrap()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -42,7 +42,7 @@ fn udp(port: u16, more: &[u8]) -> Vec<u8> {
     udp
 }
 
-/// The interface `a`, its program and sockets, and what can send to it from `b`.
+/// The interface `a` with its program and sockets, and a sender in `b`.
 struct Rig {
     a: Netns,
     b: Netns,
@@ -81,7 +81,7 @@ impl Rig {
         assert_eq!(self.frames.send(&self.link, &[packet]).taken, 1);
     }
 
-    /// What comes next, without its link header.
+    /// The next packet, without its link header.
     fn next(&mut self) -> Vec<u8> {
         let start = Instant::now();
         let memory = self.sockets.memory();
@@ -105,7 +105,7 @@ impl Rig {
 #[test]
 fn only_what_is_ours_is_taken() {
     for mode in [Mode::Native, Mode::Generic] {
-        let Some(mut rig) = Rig::new("transport::xdp", mode) else { return };
+        let Some(mut rig) = Rig::new("sys::xdp", mode) else { return };
         let prefix = |text: &str, len| Prefix::new(text.parse().unwrap(), len);
         let t = &rig.tables;
         t.to(prefix("10.99.0.0", 16), Some(1)).unwrap();
@@ -149,7 +149,7 @@ fn only_what_is_ours_is_taken() {
                 left.push(packet(b[1], far[1], 64, 44, &[17, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]));
                 left.push(packet(b[1], far[1], 64, 0, &[17, 0, 5, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
             }
-            // Each that is left to the stack is followed by one that is not: nothing else comes before that.
+            // Each packet for the stack is followed by one that is not: nothing else may arrive before that.
             for (i, packet) in left.iter().enumerate() {
                 rig.send(packet);
                 rig.send(&taken[0]);
@@ -160,7 +160,7 @@ fn only_what_is_ours_is_taken() {
                 assert_eq!(&rig.next(), packet, "{mode:?} {family}: packet {i}");
             }
         }
-        // Another's hardware address, and what is forgotten.
+        // A frame to another hardware address, and entries that were removed.
         let (one, other) = (packet(b[0], a[0], 64, 50, &esp(0x1001)), packet(b[1], far[1], 64, 6, &[9; 60]));
         rig.link[5] ^= 1;
         rig.send(&one);
@@ -180,16 +180,16 @@ fn only_what_is_ours_is_taken() {
 
 #[test]
 fn a_chunk_is_known_by_its_share() {
-    let Some((a, _b)) = testing::pair("transport::xsk") else { return };
+    let Some((a, _b)) = testing::pair("sys::xsk") else { return };
     let made = a.run(|| Sockets::open(&[vec![], vec![(link::index("a")?, 0)], vec![]], Copying::Once));
     let mut all = match made {
-        Err(e) if testing::missing("transport::xsk", &e) => return,
+        Err(e) if testing::missing("sys::xsk", &e) => return,
         made => made.expect("sockets"),
     };
     let [first, second, third] = &mut all[..] else { unreachable!("three shares") };
     assert_eq!([0, 1, 2].map(|share| first.chunks(share)), [0, second.chunks(1), 0]);
     assert!(second.chunks(1) >= 2048 && !second.is_short());
-    // What is not in the fill ring, by way of another share.
+    // Chunks that are not in the fill ring travel through another share.
     let mut frames = second.all_free();
     assert!(frames.len() >= 1024, "{}", frames.len());
     assert!(!second.is_short(), "the kernel has a ring of them");
@@ -209,14 +209,14 @@ fn a_chunk_is_known_by_its_share() {
 
 #[test]
 fn frames_leave_and_rings_go_round() {
-    let Some(mut rig) = Rig::new("transport::xdp", Mode::Native) else { return };
+    let Some(mut rig) = Rig::new("sys::xdp", Mode::Native) else { return };
     let mut ring = rig.b.run(|| Ring::open_esp(link::index("b")?, 1500, Shard::ALL)).expect("a ring");
     let address = rig.b.run(|| Ok(link::facts(link::index("b")?)?.address)).unwrap();
     let a = rig.a.run(|| link::index("a")).unwrap();
     assert_ne!(a, 0);
     rig.tables.state("10.77.0.1".parse().unwrap(), 7, true).unwrap();
     let memory = rig.sockets.memory();
-    // More than any ring has entries: each comes in, and leaves again with its addresses turned round.
+    // More frames than any ring has entries: each arrives, and leaves again with its addresses swapped.
     const COUNT: u32 = 5000;
     let mut seen = 0;
     for number in 0..COUNT {
@@ -255,7 +255,7 @@ fn frames_leave_and_rings_go_round() {
 
 #[test]
 fn an_interface_has_one_program() {
-    let Some(rig) = Rig::new("transport::xdp", Mode::Native) else { return };
+    let Some(rig) = Rig::new("sys::xdp", Mode::Native) else { return };
     let again = rig.a.run(|| Attached::new(link::index("a")?, [0; 6], 1, &rig.tables, Mode::Native).map(|_| ()));
     assert_eq!(again.expect_err("there is one").raw_os_error(), Some(libc::EBUSY));
 }

@@ -1,4 +1,5 @@
-//! What the rules take, the ring has seen, and what they leave comes to a raw socket. They need root.
+//! Tests that the ring has seen the packets that the rules drop, and that a raw socket receives all others. They need
+//! root.
 
 use super::super::super::esp::RawEsp;
 use super::super::super::raw::Raw;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 const SPI: u32 = 0x1001;
 const MARK: u32 = 0x5ea1_1a42;
 
-/// An ESP packet from 10.77.0.1 or fd77::1 to the .2 of it.
+/// An ESP packet from 10.77.0.1 to 10.77.0.2, or from fd77::1 to fd77::2.
 fn esp(v6: bool, spi: u32, number: u32) -> Vec<u8> {
     let mut packet = if v6 {
         let mut ip = vec![0x60, 0, 0, 0, 0, 24, 50, 64];
@@ -28,7 +29,7 @@ fn esp(v6: bool, spi: u32, number: u32) -> Vec<u8> {
     packet
 }
 
-/// Numbers that a ring has.
+/// The sequence numbers of packets in a ring.
 fn ring_has(ring: &mut Ring, v6: bool) -> Vec<u32> {
     let mut numbers = Vec::new();
     ring.read(64, |frame| {
@@ -40,7 +41,7 @@ fn ring_has(ring: &mut Ring, v6: bool) -> Vec<u32> {
     numbers
 }
 
-/// Numbers and marks that a raw socket has.
+/// The sequence numbers and marks of packets in a raw socket.
 fn socket_has(socket: &RawEsp, v6: bool) -> Vec<(u32, u32)> {
     let mut numbers = Vec::new();
     let mut buf = [0; 2048];
@@ -51,7 +52,7 @@ fn socket_has(socket: &RawEsp, v6: bool) -> Vec<(u32, u32)> {
     numbers
 }
 
-/// Reads until there are `count` items, however late they arrive.
+/// Reads until there are `count` items, even if they arrive late.
 fn arrived<T>(count: usize, mut read: impl FnMut() -> Vec<T>) -> Vec<T> {
     let end = Instant::now() + Duration::from_secs(20);
     let mut items = read();
@@ -64,7 +65,7 @@ fn arrived<T>(count: usize, mut read: impl FnMut() -> Vec<T>) -> Vec<T> {
 
 #[test]
 fn the_rules_take_what_the_ring_has_seen() {
-    const TEST: &str = "transport::nft::ingress";
+    const TEST: &str = "sys::nft::ingress";
     let Some((a, b)) = testing::pair(TEST) else { return };
     let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
     let sockets = b
@@ -89,7 +90,7 @@ fn the_rules_take_what_the_ring_has_seen() {
             a.run(|| Ok(raw.send(&packets, 0, false))).expect("sent");
             std::thread::sleep(Duration::from_millis(50));
         };
-        // The neighbour is looked for, which takes IPv6 a while on a new device.
+        // Neighbour discovery takes a while for IPv6 on a new device.
         let found = (0..100).any(|_| {
             send(&[esp(v6, SPI, 1)]);
             !ring_has(&mut ring, v6).is_empty()
@@ -113,7 +114,7 @@ fn the_rules_take_what_the_ring_has_seen() {
             "others, and one to show that it passes"
         );
         if !v6 {
-            // A fragment: neither sees it. With options: the stack does.
+            // A fragment reaches neither; a packet with options reaches the stack.
             fragment[6] = 0x20;
             let mut options = esp(v6, SPI, 7);
             options[0] = 0x46;
@@ -130,7 +131,7 @@ fn the_rules_take_what_the_ring_has_seen() {
         arrived(1, || ring_has(&mut ring, v6));
         table.take(way, true).expect("taken");
     }
-    // It goes with its owner.
+    // The table is removed with its owner.
     drop(table);
     let packet = esp(false, SPI, 9);
     a.run(|| Ok(raw.send(&[&packet], 0, false))).expect("sent");

@@ -1,4 +1,4 @@
-//! Tests of the rules by what they do to packets, and of what a change of them leaves alone. They need root but for one.
+//! Tests of the rules by their effect on packets, and of the parts that a change leaves alone. All but one need root.
 
 use super::*;
 use crate::netns::Netns;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What comes from `b` to a port of UDP.
+/// Matches packets from `b` to a UDP port.
 fn to_port(port: u16) -> Match {
     let [from, to] = [2, 1].map(|last| (IpAddr::from([10, 77, 0, last]), 32));
     let proto = libc::IPPROTO_UDP as u8;
@@ -37,7 +37,7 @@ fn only_chains_that_say_something_else_are_written() {
 struct Scene {
     b: Netns,
     table: PolicyTable,
-    /// At port 7001.
+    /// Bound to port 7001.
     here: UdpSocket,
 }
 
@@ -58,7 +58,7 @@ impl Scene {
         (0..packets).for_each(|_| assert_eq!(socket.send_to(b"x", ("10.77.0.1", port)).expect("it leaves"), 1));
     }
 
-    /// Waits until so many have been dropped, by a policy that blocks.
+    /// Waits until a blocking policy has dropped this many packets.
     fn dropped(&mut self, packets: u64) {
         let start = Instant::now();
         while self.table.dropped() != [0, packets, 0] {
@@ -67,7 +67,7 @@ impl Scene {
         }
     }
 
-    /// What comes passes.
+    /// Checks that packets pass.
     fn passes(&self) {
         self.send(7001, 1);
         self.here.recv(&mut [0; 8]).expect("it comes");
@@ -76,14 +76,14 @@ impl Scene {
 
 #[test]
 fn what_is_counted_stays_when_rules_change() {
-    let Some(mut scene) = Scene::new("transport::nft::ipsec::counted") else { return };
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::counted") else { return };
     scene.passes();
     let block = Wanted { input: rules(&[(to_port(7002), Then::Block)]), ..Wanted::default() };
     scene.table.write(block.clone()).expect("rules");
     scene.passes();
     scene.send(7002, 3);
     scene.dropped(3);
-    // What leaves is another chain's matter, and the same again is nothing.
+    // Changes of other chains, and writing the same rules again, leave the counters alone.
     let [output, forward] = [Then::Protect(0), Then::Block].map(|then| rules(&[(to_port(9), then)]));
     let both = Wanted { output, forward, ..block.clone() };
     scene.table.write(both.clone()).expect("rules");
@@ -93,7 +93,7 @@ fn what_is_counted_stays_when_rules_change() {
     scene.table.write(Wanted { input: rules(&[(to_port(7001), Then::Block)]), ..both }).expect("rules");
     scene.send(7001, 1);
     scene.dropped(6);
-    // Somebody has taken the table away.
+    // Somebody has deleted the table.
     let mut batch = Batch::new();
     delete_table(&mut batch, INET, TABLE);
     batch.commit(&mut scene.table.socket).expect("it is gone");
@@ -101,7 +101,7 @@ fn what_is_counted_stays_when_rules_change() {
     scene.table.write(block.clone()).expect("rules");
     scene.send(7002, 1);
     scene.dropped(7);
-    // A kernel without owners of tables: all of it is written anew, and goes on counting.
+    // On a kernel without table owners, everything is rewritten and the counters continue.
     scene.table.delete().expect("no rules");
     scene.passes();
     scene.table.flags = 0;
