@@ -198,12 +198,12 @@ pub(crate) fn rows() -> Vec<Row> {
     let chacha = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), NONCE_LEN, Lens::Of(&[16]));
     let gmac = AlgInfo::nonce_mac("gmac(aes)", TAG_LEN, KEY_LENS, NONCE_LEN);
     vec![
-        crate::row(gcm, "gcm-aes", Driver::Aead(Arc::new(Aead { prepare: Ctx::aes_gcm }))),
-        crate::row(
+        crate::row::row(gcm, "gcm-aes", Driver::Aead(Arc::new(Aead { prepare: Ctx::aes_gcm }))),
+        crate::row::row(
             chacha,
             "rfc7539-chacha20-poly1305",
             Driver::Aead(Arc::new(Aead { prepare: Ctx::chacha20_poly1305 })),
         ),
-        crate::row(gmac, "gmac-aes", Driver::NonceMac(Arc::new(Gmac))),
+        crate::row::row(gmac, "gmac-aes", Driver::NonceMac(Arc::new(Gmac))),
     ]
 }

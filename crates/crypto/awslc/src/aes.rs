@@ -136,7 +136,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let cbc = AlgInfo::skcipher("cbc(aes)", 16, KEY_LENS, 16).mode(CipherMode::Cbc);
     let ctr = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher("ctr(aes)", 1, KEY_LENS, 16).mode(CipherMode::Ctr) };
     vec![
-        crate::row(cbc, "cbc-aes", Driver::Skcipher(Arc::new(Cbc))),
-        crate::row(ctr, "ctr-aes", Driver::Skcipher(Arc::new(Ctr))),
+        crate::row::row(cbc, "cbc-aes", Driver::Skcipher(Arc::new(Cbc))),
+        crate::row::row(ctr, "ctr-aes", Driver::Skcipher(Arc::new(Ctr))),
     ]
 }

@@ -147,5 +147,5 @@ impl AeadDriver for Ccm {
 pub(crate) fn rows() -> Vec<Row> {
     let info = AlgInfo::aead("ccm(aes)", 1, KEY_LENS, 16, Lens::Of(&[4, 6, 8, 10, 12, 14, 16]));
     let info = info.mode(CipherMode::Ccm);
-    vec![crate::row(info, "ccm-aes", Driver::Aead(Arc::new(Ccm)))]
+    vec![crate::row::row(info, "ccm-aes", Driver::Aead(Arc::new(Ccm)))]
 }

@@ -75,7 +75,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let chacha = AlgInfo { chunk_len: 64, ..chacha };
     let poly = AlgInfo::nonce_mac("poly1305", 16, Lens::Of(&[32]), 0);
     vec![
-        crate::row(chacha, "chacha20", Driver::Skcipher(Arc::new(ChaCha20))),
-        crate::row(poly, "poly1305", Driver::NonceMac(Arc::new(Poly1305))),
+        crate::row::row(chacha, "chacha20", Driver::Skcipher(Arc::new(ChaCha20))),
+        crate::row::row(poly, "poly1305", Driver::NonceMac(Arc::new(Poly1305))),
     ]
 }

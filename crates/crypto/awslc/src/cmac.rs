@@ -187,5 +187,5 @@ impl HashState for CmacState {
 
 pub(crate) fn rows() -> Vec<Row> {
     let info = AlgInfo::mac("cmac(aes)", BLOCK_LEN, BLOCK_LEN, KEY_LENS);
-    vec![crate::row(info, "cmac-aes", Driver::Mac(Arc::new(Cmac)))]
+    vec![crate::row::row(info, "cmac-aes", Driver::Mac(Arc::new(Cmac)))]
 }

@@ -96,7 +96,7 @@ pub(crate) fn rows() -> Vec<Row> {
             let (mode, iv_len) = if cbc { (CipherMode::Cbc, BLOCK_LEN) } else { (CipherMode::Ecb, 0) };
             let info = AlgInfo::skcipher(&format!("{name}({cipher})"), BLOCK_LEN, key_lens, iv_len).mode(mode).legacy();
             let driver = Driver::Skcipher(Arc::new(Des { triple, cbc }));
-            rows.push(crate::row(info, &format!("{name}-{cipher}"), driver));
+            rows.push(crate::row::row(info, &format!("{name}-{cipher}"), driver));
         }
     }
     rows

@@ -118,7 +118,7 @@ impl<H: Md> HashState for HmacState<H> {
 fn row<H: Md>(legacy: bool) -> Row {
     let name = format!("hmac({})", H::NAME);
     let info = AlgInfo { legacy, ..AlgInfo::mac(&name, H::BLOCK_LEN, H::DIGEST_LEN, Lens::Range(0, usize::MAX)) };
-    crate::row(info, &format!("hmac-{}", H::FLAT), Driver::Mac(Arc::new(HmacDriver::<H>(PhantomData))))
+    crate::row::row(info, &format!("hmac-{}", H::FLAT), Driver::Mac(Arc::new(HmacDriver::<H>(PhantomData))))
 }
 
 pub(crate) fn rows() -> Vec<Row> {

@@ -17,15 +17,12 @@ mod des;
 mod gather;
 mod hmac;
 mod md;
+mod row;
 mod wipe;
 
 use sealane_crypto::Row;
 
-/// The module name of these rows.
-pub const MODULE: &str = "awslc";
-
-/// Preference where nothing was measured.
-pub const PRIORITY: u32 = 300;
+pub use row::{MODULE, PRIORITY};
 
 /// A row for each algorithm that AWS-LC computes without its heap.
 #[must_use]
@@ -39,9 +36,4 @@ pub fn rows() -> Vec<Row> {
     rows.extend(aead::rows());
     rows.extend(ccm::rows());
     rows
-}
-
-/// A row of this module; the driver is `<flat>-awslc`.
-fn row(info: sealane_crypto::AlgInfo, flat: &str, imp: sealane_crypto::registry::Driver) -> Row {
-    Row::new(info, &format!("{flat}-{MODULE}"), MODULE, PRIORITY, imp)
 }

@@ -314,7 +314,7 @@ impl<H: Md> HashState for MdState<H> {
 
 fn row<H: Md>(legacy: bool) -> Row {
     let info = AlgInfo { legacy, ..AlgInfo::hash(H::NAME, H::BLOCK_LEN, H::DIGEST_LEN) };
-    crate::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H>(PhantomData))))
+    crate::row::row(info, H::FLAT, Driver::Hash(Arc::new(MdDriver::<H>(PhantomData))))
 }
 
 pub(crate) fn rows() -> Vec<Row> {
