@@ -1,9 +1,10 @@
 //! GCM, CCM and ChaCha20-Poly1305.
 
 use crate::batch::{Batch, Entry};
-use crate::fallback::{Portable, row};
+use crate::fallback::Portable;
 use crate::ffi::{self, GCM_KEY_LEN, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
 use crate::manager::{self, Manager};
+use crate::row::row;
 use arrayvec::ArrayVec;
 use sealane_crypto::aead::{AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
 use sealane_crypto::data::Data;

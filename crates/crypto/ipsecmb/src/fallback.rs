@@ -1,7 +1,7 @@
 //! The portable rows, for operations that the library cannot do.
 
-use sealane_crypto::registry::{Alg, Driver};
-use sealane_crypto::{AlgInfo, Kind, Registry, Row, templates};
+use sealane_crypto::registry::Alg;
+use sealane_crypto::{Kind, Registry, templates};
 use sealane_crypto_portable as portable;
 
 /// All portable rows, by name.
@@ -18,10 +18,4 @@ impl Portable {
     pub(crate) fn alg(&self, kind: Kind, name: &str) -> Option<Alg> {
         self.0.lookup(kind, name).ok()
     }
-}
-
-/// A row of this crate for the algorithm that `info` describes.
-pub(crate) fn row(info: &AlgInfo, driver: Driver) -> Row {
-    let flat = info.name.replace(['(', ','], "-").replace(')', "");
-    Row::new(info.clone(), &format!("{flat}-{}", crate::MODULE), crate::MODULE, crate::PRIORITY, driver)
 }

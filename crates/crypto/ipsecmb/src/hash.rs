@@ -1,8 +1,9 @@
 //! SHA-1 and SHA-2: multi-buffer.
 
 use crate::batch::{Digester, Entry};
-use crate::fallback::{Portable, row};
+use crate::fallback::Portable;
 use crate::ffi::{MbAlg, Op};
+use crate::row::row;
 use sealane_crypto::hash::{HashDriver, HashOp, HashState, HashTfm};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{Kind, Row};

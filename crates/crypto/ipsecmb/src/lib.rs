@@ -5,6 +5,7 @@
 //! - [`manager`]: the library's scheduler and a buffer to join pieces in, one of each per thread;
 //! - [`batch`]: collects up to 64 operations, joins their pieces, runs them longest first;
 //! - [`hash`], [`mac`], [`nonce_mac`], [`skcipher`], [`aead`]: the rows;
+//! - [`row`]: their common facts;
 //! - [`fallback`]: the portable rows, which run the operations that the library cannot do (an AES-192 CMAC, an empty
 //!   HMAC, a message over 64 KiB, a message that arrives piece by piece), so each row is complete.
 //!
@@ -27,16 +28,13 @@ mod mac;
 mod manager;
 #[cfg(ipsec_mb)]
 mod nonce_mac;
+mod row;
 #[cfg(ipsec_mb)]
 mod skcipher;
 
 use sealane_crypto::Row;
 
-/// The module name of these rows.
-pub const MODULE: &str = "ipsecmb";
-
-/// Preference where nothing was measured.
-pub const PRIORITY: u32 = 200;
+pub use row::{MODULE, PRIORITY};
 
 #[cfg(not(ipsec_mb))]
 const NOT_BUILT: &str = "built without intel-ipsec-mb: install libipsec-mb-dev and build again (x86-64 only)";

@@ -1,9 +1,10 @@
 //! HMAC, CMAC and XCBC.
 
 use crate::batch::{Digester, Entry};
-use crate::fallback::{Portable, row};
+use crate::fallback::Portable;
 use crate::ffi::{self, MbAlg, Op};
 use crate::manager;
+use crate::row::row;
 use core::any::Any;
 use sealane_crypto::hash::{HashState, HashTfm};
 use sealane_crypto::key::PreparedKey;

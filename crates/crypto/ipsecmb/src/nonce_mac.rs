@@ -2,8 +2,9 @@
 
 use crate::aead::GcmKey;
 use crate::batch::{Digester, Entry};
-use crate::fallback::{Portable, row};
+use crate::fallback::Portable;
 use crate::ffi::{MbAlg, Op};
+use crate::row::row;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp, NonceMacTfm};
 use sealane_crypto::registry::{Alg, Driver};

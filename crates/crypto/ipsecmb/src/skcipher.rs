@@ -2,9 +2,10 @@
 
 use crate::aead::AesKey;
 use crate::batch::{Batch, Entry};
-use crate::fallback::{Portable, row};
+use crate::fallback::Portable;
 use crate::ffi::{self, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
 use crate::manager::{self, Manager};
+use crate::row::row;
 use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::key::PreparedKey;
