@@ -1,12 +1,13 @@
 //! AES keys, and the drivers of ECB, CBC, CTR and XTS over the kernels of an instruction set.
 
-use super::{PRIORITY, wipe};
+use super::priority::PRIORITY;
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
 use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
+use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, CipherMode, Lens};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! CMAC and XCBC over AES: single messages with little overhead, and many messages as parallel chains.
 
 use super::aes::{BLOCK, Rounds, double};
-use super::{PRIORITY, wipe};
+use super::priority::PRIORITY;
 use core::any::Any;
 use core::arch::x86_64::*;
 use core::cmp::Reverse;
@@ -12,6 +12,7 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 

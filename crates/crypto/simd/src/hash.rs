@@ -2,7 +2,7 @@
 
 use super::lanes::{self, Job, Kernel};
 use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
-use super::{PRIORITY, wipe};
+use super::priority::PRIORITY;
 use core::any::Any;
 use core::marker::PhantomData;
 use sealane_crypto::error::KeyError;
@@ -10,6 +10,7 @@ use sealane_crypto::hash::{HashDriver, HashOp, HashState};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::wipe::wipe;
 use sealane_crypto::{AlgInfo, Lens};
 use std::sync::Arc;
 

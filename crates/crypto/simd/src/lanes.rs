@@ -5,8 +5,8 @@
 //! padded end of a message where the instruction set has no masked loads, is first assembled on the stack.
 
 use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
-use super::wipe;
 use core::array::from_fn;
+use sealane_crypto::wipe::wipe;
 
 /// The most lanes of any kernel.
 pub(super) const MAX_LANES: usize = 32;

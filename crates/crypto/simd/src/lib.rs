@@ -25,15 +25,13 @@ mod kernels;
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod md;
+mod priority;
 #[cfg(target_arch = "x86_64")]
 mod vaes;
 
 use sealane_crypto::Row;
-#[cfg(target_arch = "x86_64")]
-use sealane_crypto::wipe::wipe;
 
-/// Preference where nothing was measured.
-pub const PRIORITY: u32 = 250;
+pub use priority::PRIORITY;
 
 /// The rows that this CPU can run.
 #[must_use]

@@ -1,6 +1,6 @@
 //! The Merkle-Damgard hashes: their constants, the words of their states, HMAC keys.
 
-use super::wipe;
+use sealane_crypto::wipe::wipe;
 use zeroize::DefaultIsZeroes;
 
 /// The longest block, SHA-512's, in bytes.
