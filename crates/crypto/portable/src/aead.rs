@@ -4,7 +4,7 @@ use super::block::{Aes, Family, Sm4};
 use super::ccm::Ccm;
 use super::chachapoly::ChaChaPoly;
 use super::gcm::Gcm;
-use super::{MODULE, PRIORITY};
+use super::row::{MODULE, PRIORITY};
 use cipher::consts::U16;
 use sealane_crypto::aead::AeadDriver;
 use sealane_crypto::registry::{Driver, Row};

@@ -1,6 +1,6 @@
 //! Plain hashes.
 
-use super::{MODULE, PRIORITY};
+use super::row::{MODULE, PRIORITY};
 use digest::block_api::BlockSizeUser;
 use digest::{Digest, FixedOutputReset, Output};
 use sealane_crypto::AlgInfo;

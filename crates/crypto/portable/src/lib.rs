@@ -17,15 +17,12 @@ mod mac;
 mod modes;
 mod nonce_mac;
 mod rng;
+mod row;
 mod skcipher;
 
 use sealane_crypto::{Alg, Registry, Row, selftest, templates};
 
-/// The module name of these rows.
-pub const MODULE: &str = "portable";
-
-/// Preference where nothing was measured: below every faster driver.
-pub const PRIORITY: u32 = 100;
+pub use row::{MODULE, PRIORITY};
 
 /// A row for each algorithm.
 #[must_use]

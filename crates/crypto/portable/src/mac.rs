@@ -4,97 +4,12 @@ mod beyond;
 mod blake2;
 mod cbc_mac;
 mod checksum;
+mod driver;
 mod hmac;
 
-use super::{MODULE, PRIORITY};
-use sealane_crypto::AlgInfo;
-use sealane_crypto::error::{KeyError, OpError};
-use sealane_crypto::hash::HashState;
-use sealane_crypto::key::{PreparedKey, as_prepared};
-use sealane_crypto::mac::{MAX_TAG_LEN, MacDriver, MacOp};
-use sealane_crypto::registry::{Driver, Row};
-use std::marker::PhantomData;
-use std::sync::Arc;
+use sealane_crypto::registry::Row;
 
 pub(super) use hmac::Key as HmacKey;
-
-/// A MAC, as the modules below implement it; [`Adapter`] makes a driver of it. Keys and states are wiped on drop.
-trait Mac: 'static {
-    /// The prepared key.
-    type Key: Send + Sync + 'static;
-    /// The state of a message.
-    type Running: Clone + Send + Sync + 'static;
-
-    fn prepare(key: &[u8]) -> Result<Self::Key, KeyError>;
-    fn begin(key: &Self::Key) -> Self::Running;
-    fn update(key: &Self::Key, running: &mut Self::Running, data: &[u8]);
-    /// Writes the full tag to the front of `tag`.
-    fn end(key: &Self::Key, running: Self::Running, tag: &mut [u8; MAX_TAG_LEN]);
-}
-
-struct Adapter<M>(PhantomData<fn() -> M>, usize);
-
-struct State<M: Mac> {
-    // Shared and not borrowed, because a state may outlive the transform that started it.
-    key: Arc<M::Key>,
-    running: M::Running,
-}
-
-impl<M: Mac> HashState for State<M> {
-    fn update(&mut self, data: &[u8]) {
-        M::update(&self.key, &mut self.running, data);
-    }
-
-    fn finish(&mut self, out: &mut [u8]) {
-        let mut tag = [0; MAX_TAG_LEN];
-        M::end(&self.key, std::mem::replace(&mut self.running, M::begin(&self.key)), &mut tag);
-        out.copy_from_slice(&tag[..out.len()]);
-    }
-
-    fn reset(&mut self) {
-        self.running = M::begin(&self.key);
-    }
-
-    fn fork(&self) -> Box<dyn HashState> {
-        Box::new(State::<M> { key: self.key.clone(), running: self.running.clone() })
-    }
-}
-
-impl<M: Mac> MacDriver for Adapter<M> {
-    fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(Arc::new(M::prepare(key)?)))
-    }
-
-    fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
-        let key: &Arc<M::Key> = as_prepared(key);
-        Box::new(State::<M> { key: key.clone(), running: M::begin(key) })
-    }
-
-    fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
-        for op in ops {
-            if op.tag.len() > self.1 {
-                op.status = Err(OpError::TagLen);
-                continue;
-            }
-            let key: &Arc<M::Key> = op.tfm.key(slot);
-            let mut running = M::begin(key);
-            for piece in op.data {
-                M::update(key, &mut running, piece);
-            }
-            let mut tag = [0; MAX_TAG_LEN];
-            M::end(key, running, &mut tag);
-            op.tag.copy_from_slice(&tag[..op.tag.len()]);
-            op.status = Ok(());
-        }
-    }
-}
-
-/// A row for `M`. The driver's name is the algorithm's without parentheses, and the module's.
-fn row<M: Mac>(info: AlgInfo) -> Row {
-    let driver = format!("{}-{MODULE}", info.name.replace('(', "-").replace(')', ""));
-    let adapter = Adapter::<M>(PhantomData, info.digest_len);
-    Row::new(info, &driver, MODULE, PRIORITY, Driver::Mac(Arc::new(adapter)))
-}
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = hmac::rows();

@@ -1,7 +1,7 @@
 //! MACs that need a nonce: GMAC (SP 800-38D) and Poly1305 (RFC 8439).
 
 use super::block::{Aes, Cipher, Family, Visit};
-use super::{MODULE, PRIORITY};
+use super::row::{MODULE, PRIORITY};
 use cipher::consts::U16;
 use ghash::GHash;
 use poly1305::Poly1305;

@@ -7,11 +7,11 @@ mod ctr;
 mod drbg;
 mod hash;
 mod hmac;
+mod row;
 
-use super::{MODULE, PRIORITY};
-use sealane_crypto::AlgInfo;
+use row::row;
 use sealane_crypto::error::{KeyError, OpError};
-use sealane_crypto::registry::{Driver, Row};
+use sealane_crypto::registry::Row;
 use sealane_crypto::rng::{Entropy, RngDriver, RngState};
 use std::sync::Arc;
 
@@ -43,11 +43,6 @@ impl RngState for HostState {
     fn generate(&mut self, _: &[u8], out: &mut [u8]) -> Result<(), OpError> {
         self.0.fill(out)
     }
-}
-
-/// Makes a row under the kernel's own driver name, because programs bind to it.
-fn row(name: &str, driver: &str, imp: impl RngDriver + 'static) -> Row {
-    Row::new(AlgInfo::rng(name), driver, MODULE, PRIORITY, Driver::Rng(Arc::new(imp)))
 }
 
 /// The generators of Linux 6.12, in its order of preference: the preferred one is last. Linux 7.3 has only that one.

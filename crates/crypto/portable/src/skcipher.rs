@@ -3,7 +3,8 @@
 use super::adiantum::{self, Adiantum};
 use super::block::{Aes, Aria, Camellia, Cipher, Des, Des3, EncryptBlock, Family, Serpent, Sm4, Twofish, Visit};
 use super::hctr2::{self, Hctr2};
-use super::{MODULE, PRIORITY, chacha, modes};
+use super::row::{MODULE, PRIORITY};
+use super::{chacha, modes};
 use chacha20::{R12, R20, Rounds};
 use cipher::consts::U16;
 use cipher::typenum::Unsigned;

@@ -1,6 +1,6 @@
 //! MACs that Linux does not offer: keyed BLAKE3, SipHash-2-4 and KMAC256 of three output lengths.
 
-use super::Mac;
+use super::driver::{self, Mac};
 use core::hash::Hasher;
 use keccak::Keccak;
 use sealane_crypto::error::KeyError;
@@ -226,8 +226,8 @@ impl<P: Kmac> Mac for Kmac256<P> {
 
 pub(super) fn rows() -> Vec<Row> {
     vec![
-        super::row::<Blake3>(AlgInfo::mac("blake3", 64, 32, Lens::Of(&[32]))),
-        super::row::<SipHash24>(AlgInfo::mac("siphash24", 8, 8, Lens::Of(&[16]))),
+        driver::row::<Blake3>(AlgInfo::mac("blake3", 64, 32, Lens::Of(&[32]))),
+        driver::row::<SipHash24>(AlgInfo::mac("siphash24", 8, 8, Lens::Of(&[16]))),
         kmac_row::<Full>("kmac256"),
         kmac_row::<Bits128>("kmac256-128"),
         kmac_row::<Derivation>("kmac256-kdf"),
@@ -235,5 +235,5 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 fn kmac_row<P: Kmac>(name: &str) -> Row {
-    super::row::<Kmac256<P>>(AlgInfo::mac(name, RATE, P::LEN, Lens::Range(0, usize::MAX)))
+    driver::row::<Kmac256<P>>(AlgInfo::mac(name, RATE, P::LEN, Lens::Range(0, usize::MAX)))
 }

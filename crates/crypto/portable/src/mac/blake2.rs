@@ -1,6 +1,6 @@
 //! BLAKE2b and BLAKE2s (RFC 7693): hashes whose key is optional.
 
-use super::Mac;
+use super::driver::{self, Mac};
 use blake2::{Blake2bMac, Blake2sMac};
 use digest::typenum::{U16, U20, U28, U32, U48, U64};
 use digest::{FixedOutput, OutputSizeUser, Update};
@@ -67,7 +67,7 @@ impl<D: Blake2> Mac for Keyed<D> {
 fn row<D: Blake2>(name: &str) -> Row {
     let keys = Lens::Range(1, D::MAX_KEY_LEN);
     let info = AlgInfo::mac(name, 2 * D::MAX_KEY_LEN, <D as OutputSizeUser>::output_size(), keys);
-    super::row::<Keyed<D>>(AlgInfo { key_use: KeyUse::Optional, empty_key: D::EMPTY_KEY, ..info })
+    driver::row::<Keyed<D>>(AlgInfo { key_use: KeyUse::Optional, empty_key: D::EMPTY_KEY, ..info })
 }
 
 pub(super) fn rows() -> Vec<Row> {

@@ -1,6 +1,6 @@
 //! MACs from CBC: CMAC (RFC 4493, SP 800-38B), XCBC (RFC 3566), and the kernel's plain CBC-MAC.
 
-use super::Mac;
+use super::driver::{self, Mac};
 use crate::block::{Aes, Camellia, Cipher, Des, Des3, Family, Sm4, Visit};
 use cipher::array::{Array, ArraySize};
 use cipher::typenum::Unsigned;
@@ -197,7 +197,7 @@ impl<F: Family, L: Last<F>> Mac for CbcMac<F, L> {
 
 fn row<F: Family, L: Last<F>>(mode: &str, key_lens: Lens) -> Row {
     let info = AlgInfo::mac(&format!("{mode}({})", F::NAME), F::Block::USIZE, F::Block::USIZE, key_lens);
-    super::row::<CbcMac<F, L>>(AlgInfo { legacy: F::LEGACY, ..info })
+    driver::row::<CbcMac<F, L>>(AlgInfo { legacy: F::LEGACY, ..info })
 }
 
 fn cmac<F: Family>() -> Row {

@@ -1,6 +1,6 @@
 //! Checksums that Linux offers as hashes: CRC-32C, CRC-32 and XXH64. Their optional key is the seed.
 
-use super::Mac;
+use super::driver::{self, Mac};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
@@ -93,7 +93,7 @@ impl Mac for Xxhash64 {
 }
 
 fn row<M: Mac>(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Row {
-    super::row::<M>(AlgInfo { key_use: KeyUse::Optional, ..AlgInfo::mac(name, block_len, digest_len, key_lens) })
+    driver::row::<M>(AlgInfo { key_use: KeyUse::Optional, ..AlgInfo::mac(name, block_len, digest_len, key_lens) })
 }
 
 pub(super) fn rows() -> Vec<Row> {

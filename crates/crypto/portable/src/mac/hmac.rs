@@ -1,6 +1,6 @@
 //! HMAC (RFC 2104) over any hash, with the two padded key blocks absorbed once.
 
-use super::Mac;
+use super::driver::{self, Mac};
 use crate::hash::{Hash, each_hash};
 use digest::block_api::{Block, BlockSizeUser};
 use digest::typenum::{U20, U32, U48, U64};
@@ -86,7 +86,7 @@ impl<D: Hash> Mac for Hmac<D> {
 fn row<D: Hash>(hash: &str, legacy: bool) -> Row {
     let (block_len, digest_len) = (<D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
     let info = AlgInfo::mac(&format!("hmac({hash})"), block_len, digest_len, Lens::Range(0, usize::MAX));
-    super::row::<Hmac<D>>(AlgInfo { legacy, ..info })
+    driver::row::<Hmac<D>>(AlgInfo { legacy, ..info })
 }
 
 pub(super) fn rows() -> Vec<Row> {

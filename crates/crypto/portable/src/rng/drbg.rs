@@ -134,5 +134,5 @@ impl<M: Mechanism> RngState for State<M> {
 
 /// A row of `stdrng`.
 pub(super) fn row<M: Mechanism>(driver: &str, resist: bool) -> Row {
-    super::row("stdrng", driver, Drbg::<M> { resist, mechanism: PhantomData })
+    super::row::row("stdrng", driver, Drbg::<M> { resist, mechanism: PhantomData })
 }
