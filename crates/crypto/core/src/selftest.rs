@@ -4,6 +4,7 @@
 //! A registry runs it when a row is first looked up. It takes about 2 ms at most.
 
 mod compare;
+mod report;
 pub mod vectors;
 
 use crate::data::Data;
@@ -12,6 +13,7 @@ use crate::info::{KeyUse, Kind};
 use crate::registry::Alg;
 use crate::skcipher::Direction;
 use inout::InOutBuf;
+use report::{equal, key, op};
 use vectors::Vector;
 
 /// Tests the only row of `alg`: all vectors of its name, then at awkward lengths the same results as `reference`, in
@@ -105,23 +107,4 @@ fn check_rng(alg: &Alg, vector: &Vector<'_>) -> Result<(), String> {
         rng.generate(&vector.bytes(addtl)?, &mut out).map_err(op)?;
     }
     equal("random bytes", &out, &vector.bytes("out")?)
-}
-
-fn op(e: OpError) -> String {
-    e.to_string()
-}
-
-fn key(e: crate::KeyError) -> String {
-    e.to_string()
-}
-
-/// Compares two public results. The error names the first byte that differs and never a whole value.
-fn equal(what: &str, got: &[u8], want: &[u8]) -> Result<(), String> {
-    if got.len() != want.len() {
-        return Err(format!("{what} has {} bytes, expected {}", got.len(), want.len()));
-    }
-    match got.iter().zip(want).position(|(a, b)| a != b) {
-        None => Ok(()),
-        Some(at) => Err(format!("{what} differs from byte {at} of {}", got.len())),
-    }
 }

@@ -1,6 +1,6 @@
 //! The second half of a self-test: one driver against another, and pieces, bursts and forks against single texts.
 
-use super::equal;
+use super::report::{self, equal};
 use crate::KeyError;
 use crate::aead::{self, AeadOp, AeadTfm};
 use crate::data::{Data, Scratch};
@@ -136,14 +136,14 @@ fn hash(alg: &Alg, reference: &Alg) -> Result<(), String> {
     let full = alg.info().digest_len;
     let result = |text: &[u8]| -> Result<Vec<u8>, String> {
         let mut want = vec![0; full];
-        reference.one(&[text], &mut want).map_err(super::op)?;
+        reference.one(&[text], &mut want).map_err(report::op)?;
         Ok(want)
     };
     for len in LENS {
         let text = bytes(len, 1);
         let (want, mut got) = (result(&text)?, vec![0; full]);
         let pieces = text.split_at(len / 3);
-        tfm.one(&[pieces.0, pieces.1], &mut got).map_err(super::op)?;
+        tfm.one(&[pieces.0, pieces.1], &mut got).map_err(report::op)?;
         equal(&format!("digest of {len} bytes"), &got, &want)?;
     }
     for len in [0, 65, 257] {
@@ -158,7 +158,7 @@ fn hash(alg: &Alg, reference: &Alg) -> Result<(), String> {
         let mut ops: Vec<HashOp<'_>> = data.iter().zip(&mut out).map(|(d, out)| HashOp::new(d, out)).collect();
         tfm.burst(&mut ops);
         for (op, text) in ops.iter().zip(&texts) {
-            op.status.map_err(super::op)?;
+            op.status.map_err(report::op)?;
             equal(&format!("digest in a burst of {burst}"), op.digest, &result(text)?[..op.digest.len()])?;
         }
     }
@@ -169,7 +169,7 @@ fn mac(keyed: &[(MacTfm, MacTfm)], info: &AlgInfo) -> Result<(), String> {
     let full = info.digest_len;
     let result = |reference: &MacTfm, text: &[u8]| -> Result<Vec<u8>, String> {
         let mut want = vec![0; full];
-        reference.sign(&[text], &mut want).map_err(super::op)?;
+        reference.sign(&[text], &mut want).map_err(report::op)?;
         Ok(want)
     };
     for (at, (tfm, reference)) in keyed.iter().enumerate() {
@@ -178,9 +178,9 @@ fn mac(keyed: &[(MacTfm, MacTfm)], info: &AlgInfo) -> Result<(), String> {
             let text = bytes(len, 3);
             let (want, mut got) = (result(reference, &text)?, vec![0; full]);
             let pieces = text.split_at(len / 3);
-            tfm.sign(&[pieces.0, pieces.1], &mut got).map_err(super::op)?;
+            tfm.sign(&[pieces.0, pieces.1], &mut got).map_err(report::op)?;
             equal(&format!("tag of {len} bytes"), &got, &want)?;
-            tfm.verify(&[&text], &want).map_err(super::op)?;
+            tfm.verify(&[&text], &want).map_err(report::op)?;
         }
         let text = bytes(129, 4);
         let want = result(reference, &text)?;
@@ -200,7 +200,7 @@ fn mac(keyed: &[(MacTfm, MacTfm)], info: &AlgInfo) -> Result<(), String> {
             data.iter().zip(&mut out).zip(&keys).map(|((d, out), k)| MacOp::new(&k.0, d, out)).collect();
         mac::sign(&mut ops);
         for ((op, text), key) in ops.iter().zip(&texts).zip(&keys) {
-            op.status.map_err(super::op)?;
+            op.status.map_err(report::op)?;
             equal(&format!("tag in a burst of {burst}"), op.tag, &result(&key.1, text)?[..op.tag.len()])?;
         }
     }
@@ -211,7 +211,7 @@ fn nonce_mac(keyed: &[(NonceMacTfm, NonceMacTfm)], info: &AlgInfo) -> Result<(),
     let (full, nonce) = (info.digest_len, bytes(info.iv_len, 5));
     let result = |reference: &NonceMacTfm, text: &[u8]| -> Result<Vec<u8>, String> {
         let mut want = vec![0; full];
-        reference.sign(&nonce, &[text], &mut want).map_err(super::op)?;
+        reference.sign(&nonce, &[text], &mut want).map_err(report::op)?;
         Ok(want)
     };
     for (tfm, reference) in keyed {
@@ -219,7 +219,7 @@ fn nonce_mac(keyed: &[(NonceMacTfm, NonceMacTfm)], info: &AlgInfo) -> Result<(),
             let text = bytes(len, 6);
             let (want, mut got) = (result(reference, &text)?, vec![0; full]);
             let pieces = text.split_at(len / 3);
-            tfm.sign(&nonce, &[pieces.0, pieces.1], &mut got).map_err(super::op)?;
+            tfm.sign(&nonce, &[pieces.0, pieces.1], &mut got).map_err(report::op)?;
             equal(&format!("tag of {len} bytes"), &got, &want)?;
         }
     }
@@ -236,7 +236,7 @@ fn nonce_mac(keyed: &[(NonceMacTfm, NonceMacTfm)], info: &AlgInfo) -> Result<(),
             .collect();
         mac::nonce_sign(&mut ops);
         for ((op, text), key) in ops.iter().zip(&texts).zip(&keys) {
-            op.status.map_err(super::op)?;
+            op.status.map_err(report::op)?;
             equal(&format!("tag in a burst of {burst}"), op.tag, &result(&key.1, text)?[..op.tag.len()])?;
         }
     }
@@ -306,7 +306,7 @@ fn scattered(tfm: &SkcipherTfm, dir: Direction, iv: &[u8], text: &[u8], want: &[
     let (head, tail) = text.split_at(text.len() / 3);
     let (out_head, out_tail) = out.split_at_mut(text.len() / 5);
     let data = Data::Scattered { src: &[head, tail], dst: &mut [out_head, out_tail], scratch: &mut scratch };
-    tfm.one(dir, &mut iv, data).map_err(super::op)?;
+    tfm.one(dir, &mut iv, data).map_err(report::op)?;
     equal("scattered text", &out, want)
 }
 
@@ -340,11 +340,11 @@ fn aead(keyed: &[(AeadTfm, AeadTfm)], info: &AlgInfo) -> Result<(), String> {
             let (mut apart, mut tag) = (vec![0; len], vec![0; tag_len]);
             let pieces = aad.split_at(aad.len() / 3);
             let data = InOutBuf::new(&text, &mut apart).map_err(|_| "lengths differ".to_owned())?;
-            tfm.seal(&nonce, &[pieces.0, pieces.1], Data::Flat(data), &mut tag).map_err(super::op)?;
+            tfm.seal(&nonce, &[pieces.0, pieces.1], Data::Flat(data), &mut tag).map_err(report::op)?;
             equal(&format!("sealing {what} apart"), &apart, &want)?;
             equal(&format!("tag of {what} apart"), &tag, &want_tag)?;
             let mut back = want.clone();
-            tfm.open(&nonce, &[&aad], (&mut back[..]).into(), &tag).map_err(super::op)?;
+            tfm.open(&nonce, &[&aad], (&mut back[..]).into(), &tag).map_err(report::op)?;
             equal(&format!("opening {what}"), &back, &text)?;
             if let Some(last) = tag.last_mut() {
                 *last ^= 0x80;
@@ -409,7 +409,7 @@ fn rng(alg: &Alg) -> Result<(), String> {
         };
     }
     for out in &mut out {
-        rng.generate(&[], out).map_err(super::op)?;
+        rng.generate(&[], out).map_err(report::op)?;
     }
     if out[0] == out[1] { Err("the same bytes twice".to_owned()) } else { Ok(()) }
 }

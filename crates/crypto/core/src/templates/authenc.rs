@@ -2,7 +2,7 @@
 //! associated data starts with SPI, high half and low half of the number, and the MAC takes the high half last.
 
 use super::gather::{self, Gather};
-use super::{CHUNK, MAX_IV_LEN, part, row};
+use super::part::{CHUNK, MAX_IV_LEN, part, row};
 use crate::aead::{AeadDriver, AeadOp, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};

@@ -1,7 +1,7 @@
 //! `cts(cbc(X))`: CBC with ciphertext stealing, variant CS3 (SP 800-38A addendum, RFC 3962). The last two blocks are
 //! always swapped, even when no byte is stolen.
 
-use super::{only_part, row};
+use super::part::{only_part, row};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::{AlgInfo, CipherMode, Kind};

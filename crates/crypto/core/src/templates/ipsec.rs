@@ -2,7 +2,7 @@
 //! end of the associated data (`assoclen` counts it, as in Linux).
 
 use super::gather::{self, Gather};
-use super::{CHUNK, only_part, part, row, salted};
+use super::part::{CHUNK, only_part, part, row, salted};
 use crate::aead::{self, AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};

@@ -1,6 +1,6 @@
 //! `rfc3686(ctr(X))`: CTR for IPsec. The key ends with a nonce of 4 bytes; the counter block is nonce, IV, 1.
 
-use super::{CHUNK, only_part, row, salted};
+use super::part::{CHUNK, only_part, row, salted};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::{AlgInfo, Kind};
