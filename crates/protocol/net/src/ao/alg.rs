@@ -1,10 +1,24 @@
 //! The algorithms of TCP-AO, resolved once against the registry of the crypto core.
 
-use crate::ao::kdf::Kdf;
-use crate::ao::mkt::DEFAULT_MAC_LEN;
 use sealane_crypto::choice::Way;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
+
+/// The usual length of a MAC in bytes (RFC 5926 section 3.2: 96 bits).
+pub const DEFAULT_MAC_LEN: usize = 12;
+
+/// A key derivation function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kdf {
+    /// `KDF_HMAC_SHA1` (RFC 5926 section 3.1.1.1) with any HMAC: one block of NIST SP 800-108 in counter mode.
+    Counter,
+    /// `KDF_AES_128_CMAC` (RFC 5926 section 3.1.1.2): the same with CMAC, whose key is first brought to 16 bytes.
+    CounterExtracted,
+    /// HKDF-SHA256 (RFC 5869) with a salt of 32 zeros (draft section 3.1.1).
+    Hkdf,
+    /// One step of NIST SP 800-56C with KMAC256 and a salt of 132 zeros (draft section 3.1.2).
+    Kmac,
+}
 
 /// An algorithm: a MAC with the KDF that belongs to it.
 pub struct Algorithm {

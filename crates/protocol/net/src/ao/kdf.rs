@@ -1,24 +1,10 @@
 //! Key derivation: the traffic key of one direction from a master key and a connection (RFC 5926 section 3.1).
 
-use crate::ao::alg::{Algorithm, MAX_TRAFFIC_KEY_LEN};
-use crate::ao::mkt::Mkt;
+use crate::ao::alg::{Algorithm, Kdf, MAX_TRAFFIC_KEY_LEN};
 use core::net::{IpAddr, SocketAddr};
 use sealane_crypto::KeyError;
 use sealane_crypto::mac::MacTfm;
 use zeroize::Zeroizing;
-
-/// A key derivation function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kdf {
-    /// `KDF_HMAC_SHA1` (RFC 5926 section 3.1.1.1) with any HMAC: one block of NIST SP 800-108 in counter mode.
-    Counter,
-    /// `KDF_AES_128_CMAC` (RFC 5926 section 3.1.1.2): the same with CMAC, whose key is first brought to 16 bytes.
-    CounterExtracted,
-    /// HKDF-SHA256 (RFC 5869) with a salt of 32 zeros (draft section 3.1.1).
-    Hkdf,
-    /// One step of NIST SP 800-56C with KMAC256 and a salt of 132 zeros (draft section 3.1.2).
-    Kmac,
-}
 
 /// The key length of AES-128 in bytes.
 const AES_KEY_LEN: usize = 16;
@@ -110,34 +96,26 @@ impl TrafficKey {
     }
 }
 
-impl Mkt {
-    /// Derives the traffic key of one direction.
+impl Master {
+    /// Derives the traffic key of one direction by the KDF of `algorithm`, for which this was prepared.
     ///
     /// # Errors
     /// [`KeyError::Driver`] when the driver fails; software drivers do not.
-    pub fn traffic_key(&self, context: &Context) -> Result<TrafficKey, KeyError> {
+    pub(crate) fn traffic_key(&self, algorithm: &Algorithm, context: &Context) -> Result<TrafficKey, KeyError> {
         let mut buf = [0; Context::MAX_LEN];
         let context = context.encode(&mut buf);
-        let len = self.algorithm.traffic_key_len;
+        let len = algorithm.traffic_key_len;
         let mut key = TrafficKey { bytes: Zeroizing::new([0; MAX_TRAFFIC_KEY_LEN]), len };
         let out = &mut key.bytes[..len];
         let out_bits = (len as u16 * 8).to_be_bytes();
-        let tfm = &self.master.tfm;
-        match self.algorithm.kdf {
+        let tfm = &self.tfm;
+        match algorithm.kdf {
             // i || Label || Context || Output_Length; one block of the PRF is enough.
             Kdf::Counter | Kdf::CounterExtracted => tfm.sign(&[&[1], b"TCP-AO", context, &out_bits], out),
             Kdf::Hkdf => tfm.sign(&[context, &[1]], out),
-            Kdf::Kmac => tfm.sign(&[&1u32.to_be_bytes(), &self.master.kept, context], out),
+            Kdf::Kmac => tfm.sign(&[&1u32.to_be_bytes(), &self.kept, context], out),
         }
         .map_err(|_| KeyError::Driver)?;
         Ok(key)
-    }
-
-    /// Derives the traffic key of one direction and prepares the MAC under it.
-    ///
-    /// # Errors
-    /// [`KeyError`] when the driver fails; software drivers do not.
-    pub fn traffic_mac(&self, context: &Context) -> Result<MacTfm, KeyError> {
-        self.algorithm.mac.mac(self.traffic_key(context)?.as_bytes())
     }
 }

@@ -1,17 +1,15 @@
 //! Master key tuples (RFC 5925 section 3.1).
 
 use crate::ao::alg::Algorithm;
-use crate::ao::kdf::Master;
+use crate::ao::kdf::{Context, Master, TrafficKey};
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_crypto::KeyError;
+use sealane_crypto::mac::MacTfm;
 use std::sync::Arc;
 
 /// The longest master key in bytes (`TCP_AO_MAXKEYLEN`).
 pub const MAX_KEY_LEN: usize = 80;
-
-/// The usual length of a MAC in bytes (RFC 5926 section 3.2: 96 bits).
-pub const DEFAULT_MAC_LEN: usize = 12;
 
 /// The option's bytes before the MAC: kind, length, KeyID, RNextKeyID.
 pub const OPTION_HEADER_LEN: usize = 4;
@@ -200,6 +198,22 @@ impl Mkt {
     #[must_use]
     pub fn option_len(&self) -> usize {
         option_len(self.mac_len)
+    }
+
+    /// Derives the traffic key of one direction.
+    ///
+    /// # Errors
+    /// [`KeyError::Driver`] when the driver fails; software drivers do not.
+    pub fn traffic_key(&self, context: &Context) -> Result<TrafficKey, KeyError> {
+        self.master.traffic_key(&self.algorithm, context)
+    }
+
+    /// Derives the traffic key of one direction and prepares the MAC under it.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the driver fails; software drivers do not.
+    pub fn traffic_mac(&self, context: &Context) -> Result<MacTfm, KeyError> {
+        self.algorithm.mac.mac(self.traffic_key(context)?.as_bytes())
     }
 }
 

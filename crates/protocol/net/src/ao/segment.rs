@@ -6,19 +6,16 @@
 
 pub mod cut;
 pub mod join;
+mod options;
 
 use crate::ao::drop::DropReason;
 use crate::ao::mkt::OPTION_HEADER_LEN;
 use crate::ao::output::OptionFields;
-use crate::wire::ip::{self, Layout, MAX_TCP_HEADER_LEN, TCP_HEADER_LEN, be16};
+use crate::wire::ip::{self, Layout, TCP_HEADER_LEN, be16};
 use crate::wire::tcp::{AoOption, Options, Segment, kind};
-use arrayvec::ArrayVec;
+use options::{set_header_len, withdraw_sack};
 
-/// Room for options in a TCP header, in bytes.
-pub const MAX_OPTIONS_LEN: usize = MAX_TCP_HEADER_LEN - TCP_HEADER_LEN;
-
-/// The options of a signed segment.
-pub type OptionBytes = ArrayVec<u8, MAX_OPTIONS_LEN>;
+pub use options::{MAX_OPTIONS_LEN, OptionBytes, options_with};
 
 /// The content of a packet's TCP checksum field, which decides how it is adjusted when the packet is edited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,89 +25,6 @@ pub enum ChecksumState {
     Complete,
     /// The sum of the pseudo-header, which a device completes (a packet that has never been on a wire).
     Partial,
-}
-
-/// Builds the options of a signed segment: TCP-AO first, with its MAC zeroed and padded with NOPs to whole words as in
-/// Linux, then those of the segment. SACK blocks that do not fit are left out, the last ones first. A SYN does not
-/// offer SACK when the connection will have no room for a block.
-///
-/// # Errors
-/// [`DropReason::NoRoom`] when they do not fit even without SACK blocks; [`DropReason::BadHeader`] when they do not fit
-/// and are malformed.
-pub fn options_with(fields: &OptionFields, options: &[u8]) -> Result<OptionBytes, DropReason> {
-    let mut out = OptionBytes::new();
-    let padded = fields.padded_len();
-    if padded > MAX_OPTIONS_LEN {
-        return Err(DropReason::NoRoom);
-    }
-    let len = OPTION_HEADER_LEN + fields.mac_len;
-    out.extend([kind::AO, len as u8, fields.key_id, fields.rnext_key_id]);
-    out.extend(core::iter::repeat_n(0, fields.mac_len));
-    out.extend(core::iter::repeat_n(kind::NOP, padded - len));
-    let room = MAX_OPTIONS_LEN - padded;
-    if options.len() <= room {
-        out.extend(options.iter().copied());
-        withdraw_sack(&mut out[padded..], padded);
-        return Ok(out);
-    }
-    // The padding between options is dropped, and SACK gets the room that all others leave.
-    let parsed = || Options::new(options).map(|o| o.map_err(|_| DropReason::BadHeader));
-    let mut others = 0;
-    for option in parsed() {
-        let option = option?;
-        others += if matches!(option.kind(), kind::NOP | kind::SACK) { 0 } else { aligned_len(option.bytes) };
-    }
-    let mut sack_room = room.checked_sub(others).ok_or(DropReason::NoRoom)?;
-    for option in parsed().filter_map(Result::ok).filter(|o| o.kind() != kind::NOP) {
-        let bytes = if option.kind() == kind::SACK {
-            let blocks = (option.bytes.len() - 2) / 8;
-            let fitting = blocks.min(sack_room.saturating_sub(4) / 8);
-            if fitting == 0 {
-                continue;
-            }
-            sack_room -= 4 + 8 * fitting;
-            &option.bytes[..2 + 8 * fitting]
-        } else {
-            option.bytes
-        };
-        out.extend(core::iter::repeat_n(kind::NOP, aligned_len(bytes) - bytes.len()));
-        let start = out.len();
-        out.extend(bytes.iter().copied());
-        out[start + 1] = bytes.len() as u8;
-    }
-    Ok(out)
-}
-
-/// Length of an option with NOPs in front of it up to whole words.
-fn aligned_len(option: &[u8]) -> usize {
-    option.len().next_multiple_of(4)
-}
-
-/// Lengths in the header of timestamps and of one SACK block, with the NOPs that Linux puts in front of them.
-const TIMESTAMPS_LEN: usize = 12;
-const SACK_BLOCK_LEN: usize = 12;
-
-/// Takes SACK-permitted out of the options of a SYN with timestamps when a signature of `option_len` bytes leaves no
-/// room for one SACK block: MACs longer than 12 bytes. Only a SYN has that option (RFC 2018 section 2).
-///
-/// A sender that negotiated SACK does not count duplicate acknowledgments without SACK blocks, so that it repeats a
-/// lost segment only when its timer expires, after 200 ms or more. Without SACK it counts them (RFC 6582). Linux's own
-/// TCP-AO offers SACK nevertheless.
-fn withdraw_sack(options: &mut [u8], option_len: usize) {
-    if option_len + TIMESTAMPS_LEN + SACK_BLOCK_LEN <= MAX_OPTIONS_LEN {
-        return;
-    }
-    let (mut permitted, mut timestamps) = (None, false);
-    for option in Options::new(options).map_while(Result::ok) {
-        match option.kind() {
-            kind::SACK_PERMITTED => permitted = Some(option.at..option.at + option.bytes.len()),
-            kind::TIMESTAMPS => timestamps = true,
-            _ => {}
-        }
-    }
-    if let Some(permitted) = permitted.filter(|_| timestamps) {
-        options[permitted].fill(kind::NOP);
-    }
 }
 
 /// The largest payload of a signed segment in bytes when the whole packet may have `mtu` bytes; 0 when not even the
@@ -204,12 +118,6 @@ fn after_edit(packet: &mut [u8], at: &Layout, checksum: ChecksumState, old: &Old
     let field = at.tcp_at + 16;
     let checksum = u64::from(!be16(packet, field)) + u64::from(ip::finish(old.0)) + new;
     packet[field..field + 2].copy_from_slice(&ip::finish(checksum).to_be_bytes());
-}
-
-fn set_header_len(packet: &mut [u8], at: &Layout) {
-    let words = (at.tcp_header_len() / 4) as u8;
-    let byte = &mut packet[at.tcp_at + 12];
-    *byte = words << 4 | *byte & 0x0f;
 }
 
 /// Inserts the option into one segment, as [`cut::Cut`] does for a segment that is not cut.

@@ -1,8 +1,8 @@
 //! Cutting superframes into segments (GSO), each with the option.
 
+use super::options::{OptionBytes, options_with, set_header_len};
 use crate::ao::drop::DropReason;
 use crate::ao::output::OptionFields;
-use crate::ao::segment::{OptionBytes, options_with, set_header_len};
 use crate::wire::ip::{self, Family, Layout, TCP_HEADER_LEN, be16};
 use crate::wire::tcp::{Flags, Segment};
 
