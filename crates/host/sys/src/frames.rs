@@ -1,4 +1,4 @@
-//! Sending whole IP packets past the stack: an `AF_PACKET` socket of one device, for packets whose link header is known.
+//! Sends whole IP packets past the stack: an `AF_PACKET` socket of one device, for packets whose link header is known.
 //!
 //! This costs about half as much as a raw socket: no route lookup, no netfilter, no neighbour lookup. The queueing
 //! discipline of the device still applies: bypassing it gained nothing, and an administrator may shape traffic on

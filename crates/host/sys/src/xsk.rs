@@ -1,11 +1,11 @@
-//! Frames past the stack: sockets of `AF_XDP`, which share one piece of memory with the drivers of several interfaces.
+//! Frames past the stack: `AF_XDP` sockets that share one region of memory with the drivers of several interfaces.
 //!
 //! ```text
-//!  fill ring: chunks for what comes ─▶ driver ─▶ receive ring ─▶ us: opened or sealed in its chunk ─▶ transmit ring of any of the
-//!  sockets ─▶ driver ─▶ completion ring ─▶ free chunks
+//!  fill ring: chunks for incoming frames ─▶ driver ─▶ receive ring ─▶ us: decrypted or encrypted in place
+//!    ─▶ transmit ring of any of the sockets ─▶ driver ─▶ completion ring ─▶ free chunks
 //! ```
 //!
-//! Each chunk is somebody's at any time: the kernel's, or ours as a [`Frame`], of which there is one for each chunk.
+//! Each chunk always has one owner: the kernel, or us through a [`Frame`], of which there is one per chunk.
 
 use super::mapping::Mapping;
 use std::io;
@@ -16,46 +16,46 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Length of a chunk in bytes.
 pub const CHUNK: usize = 4096;
-/// Room that is left in front of a frame beside the kernel's own (256 bytes).
+/// Headroom before a frame, in addition to the kernel's own (256 bytes).
 const HEADROOM: u32 = 128;
-/// Entries of each ring.
+/// Entries in each ring.
 const ENTRIES: u32 = 1024;
-/// Chunks for each socket: what waits to be filled, and as much underway.
+/// Chunks per socket: those in the fill ring, and as many in flight.
 const CHUNKS: usize = 3 * ENTRIES as usize;
-/// Bytes that may wait for the interface where the kernel copies; it counts what it allocates.
+/// Bytes that may wait for the interface in copy mode; the kernel counts allocated memory.
 const SEND_BUFFER: i32 = 8 << 20;
-/// How often the kernel is asked to send what is in a ring before others have their turn: each time it sends up to 32 frames.
+/// The number of times in a row that the kernel is asked to send from a ring; each time it sends up to 32 frames.
 const KICKS: usize = 64;
 
-/// A chunk of memory that is ours: there is no other value for the same one.
+/// A chunk of memory that we own: no other value exists for it.
 #[derive(Debug)]
 pub struct Frame(NonNull<u8>);
 
-// SAFETY: it stands for memory, with no tie to a thread.
+// SAFETY: it stands for memory that is not tied to a thread.
 unsafe impl Send for Frame {}
 
 #[cfg(any(test, feature = "testing"))]
 impl Frame {
-    /// So many of no memory, to be passed round.
+    /// Frames without memory, for tests that only pass them around.
     pub fn some(count: usize) -> Vec<Frame> {
         (0..count).map(|_| Frame(NonNull::dangling())).collect()
     }
 }
 
-/// The memory that frames lie in (`UMEM`).
+/// The memory of the frames (`UMEM`).
 #[derive(Clone)]
 pub struct Memory(Arc<Mapping>);
 
 impl Memory {
-    /// All of a chunk.
+    /// The whole chunk.
     ///
     /// # Panics
-    /// When it is one of another memory.
+    /// When the chunk belongs to another memory.
     pub fn bytes<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
         let at = frame.0.as_ptr().addr().wrapping_sub(self.0.start().as_ptr().addr());
         assert!(at < self.0.len(), "a frame of this memory");
-        // SAFETY: a whole chunk of this memory, which lives as long as the slice; the kernel does not touch it as long as its
-        // only `Frame` is here, and that is borrowed.
+        // SAFETY: a whole chunk of this memory, which lives as long as the slice; the kernel does not touch it while
+        // its only `Frame` is here, and that is borrowed.
         unsafe { core::slice::from_raw_parts_mut(frame.0.as_ptr(), CHUNK) }
     }
 
@@ -63,10 +63,10 @@ impl Memory {
         (frame.0.as_ptr().addr() - self.0.start().as_ptr().addr()) as u64
     }
 
-    /// The chunk that an address of the kernel's is in.
+    /// The chunk at an address given by the kernel.
     ///
     /// # Safety
-    /// The kernel has just given it back.
+    /// The kernel has just returned it.
     unsafe fn frame(&self, address: u64) -> Frame {
         let at = address as usize / CHUNK * CHUNK;
         assert!(at + CHUNK <= self.0.len(), "the kernel gives back what it was given");
@@ -82,19 +82,19 @@ struct Ring<T> {
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
-    /// What we have written or read, and what the other side had when we last looked.
+    /// Our position, and the other side's position when it was last read.
     ours: u32,
     theirs: u32,
 }
 
-// SAFETY: memory that is shared with the kernel, with no tie to a thread.
+// SAFETY: memory shared with the kernel, not tied to a thread.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
     fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &libc::xdp_ring_offset) -> io::Result<Self> {
         super::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
         let map = Mapping::of(fd, at as libc::off_t, offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
-        // SAFETY: the kernel's offsets into its own mapping, aligned for what they are of.
+        // SAFETY: the kernel's offsets into its own mapping, aligned for the entries.
         unsafe {
             Ok(Ring {
                 producer: map.start().add(offsets.producer as usize).cast(),
@@ -118,12 +118,12 @@ impl<T: Copy> Ring<T> {
         unsafe { self.entries.add((at % ENTRIES) as usize) }
     }
 
-    /// Whether the kernel has to be called to go on.
+    /// Whether the kernel must be called to continue.
     fn needs_wakeup(&self) -> bool {
         self.word(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// How many more can be written, of a ring that we write to.
+    /// The number of free entries in a ring that we write to.
     fn room(&mut self) -> u32 {
         if self.ours.wrapping_sub(self.theirs) >= ENTRIES {
             self.theirs = self.word(self.consumer).load(Ordering::Acquire);
@@ -131,7 +131,7 @@ impl<T: Copy> Ring<T> {
         ENTRIES - self.ours.wrapping_sub(self.theirs)
     }
 
-    /// Writes one where there is [`Self::room`]; the kernel sees it with [`Self::publish`].
+    /// Writes an entry if there is [`Self::room`]; the kernel sees it after [`Self::publish`].
     fn write(&mut self, value: T) {
         // SAFETY: an entry that the kernel has read.
         unsafe { self.entry(self.ours).write(value) };
@@ -142,12 +142,12 @@ impl<T: Copy> Ring<T> {
         self.word(self.producer).store(self.ours, Ordering::Release);
     }
 
-    /// Whether the kernel has not taken all of it.
+    /// Whether the kernel has not yet taken all entries.
     fn is_pending(&self) -> bool {
         self.word(self.consumer).load(Ordering::Acquire) != self.ours
     }
 
-    /// Reads one, of a ring that we read from.
+    /// Reads an entry of a ring that we read from.
     fn read(&mut self) -> Option<T> {
         if self.ours == self.theirs {
             self.theirs = self.word(self.producer).load(Ordering::Acquire);
@@ -155,79 +155,80 @@ impl<T: Copy> Ring<T> {
                 return None;
             }
         }
-        // SAFETY: an entry that the kernel has written, and does not touch before it is given back.
+        // SAFETY: an entry that the kernel has written and does not touch before it is released.
         let value = unsafe { self.entry(self.ours).read() };
         self.ours = self.ours.wrapping_add(1);
         Some(value)
     }
 
-    /// Gives back what was read.
+    /// Releases the entries that were read.
     fn release(&self) {
         self.word(self.consumer).store(self.ours, Ordering::Release);
     }
 }
 
-/// A frame that came, and where in its chunk it lies.
+/// A received frame and its position in its chunk.
 #[derive(Debug)]
 pub struct Received {
-    /// Its chunk.
+    /// The chunk.
     pub frame: Frame,
-    /// Where its link header starts.
+    /// The offset of the link header.
     pub start: usize,
-    /// Where it ends.
+    /// The end of the frame.
     pub end: usize,
 }
 
-/// How frames get from the driver into the memory.
+/// The way in which frames get from the driver into the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copying {
-    /// By the card itself.
+    /// The card writes them directly.
     Zero,
-    /// By the kernel.
+    /// The kernel copies them.
     Once,
 }
 
-/// What a socket could not take or send, by the kernel's count.
+/// The number of frames that a socket lost, as counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
-    /// Frames that came when nobody had room for them.
+    /// Frames that arrived when there was no room.
     pub full: u64,
-    /// Frames that it could not take for other reasons.
+    /// Frames that were dropped for other reasons.
     pub dropped: u64,
 }
 
-/// A socket of one queue of an interface.
+/// A socket for one queue of an interface.
 struct Socket {
     fd: OwnedFd,
     rx: Ring<libc::xdp_desc>,
     tx: Ring<libc::xdp_desc>,
     fill: Ring<u64>,
     completion: Ring<u64>,
-    /// Whether there is something in `tx` that the kernel was not told of.
+    /// Whether `tx` has entries that the kernel has not been told of.
     unsent: bool,
 }
 
-/// One thread's share of the sockets that have their memory in common, and of its chunks. A chunk may go over to another thread,
-/// leave or be given back there, and is that thread's [`Self::stray`] then.
+/// One thread's share of the sockets that have a common memory, and of its chunks. A chunk may move to another thread
+/// to be sent or freed there; it is that thread's [`Self::stray`] then.
 pub struct Sockets {
     list: Vec<Socket>,
     memory: Memory,
     free: Vec<Frame>,
-    /// Where the chunks of each share end, in bytes, and which share this one is.
+    /// The ends of the shares' chunks in bytes, and the index of this share.
     ends: Arc<[usize]>,
     share: usize,
     strays: Vec<Frame>,
 }
 
-/// A queue of an interface: its index, its number.
+/// A queue of an interface: the interface's index and the queue's number.
 pub type Queue = (u32, u32);
 
 impl Sockets {
-    /// Opens a socket for each queue of each share, of interfaces of the calling thread's namespace, all of them in the same way.
+    /// Opens a socket for each queue of each share, on interfaces in the calling thread's namespace, all in the same
+    /// mode.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without `AF_XDP`, `EOPNOTSUPP` and others where a driver cannot
-    /// do it, `ENOBUFS` where memory may not be locked.
+    /// The kernel's: `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without `AF_XDP`, `EOPNOTSUPP` and others where a
+    /// driver does not support it, `ENOBUFS` where memory may not be locked.
     pub fn open(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Self>> {
         let mut end = 0;
         let ends: Arc<[usize]> = shares
@@ -247,7 +248,7 @@ impl Sockets {
                 list.push(socket);
             }
             let start = if share == 0 { 0 } else { ends[share - 1] };
-            // SAFETY: within the mapping. Nobody else has a chunk yet.
+            // SAFETY: within the mapping. All chunks are still free.
             let free =
                 (start..ends[share]).step_by(CHUNK).map(|at| Frame(unsafe { memory.0.start().add(at) })).collect();
             all.push(Sockets { list, memory: memory.clone(), free, ends: ends.clone(), share, strays: Vec::new() });
@@ -258,24 +259,24 @@ impl Sockets {
         Ok(all)
     }
 
-    /// The memory that the frames lie in.
+    /// The memory of the frames.
     pub fn memory(&self) -> Memory {
         self.memory.clone()
     }
 
-    /// The socket of a queue, in the order in which they were opened.
+    /// The socket of a queue, by the order of opening.
     pub fn fd(&self, i: usize) -> BorrowedFd<'_> {
         self.list[i].fd.as_fd()
     }
 
-    /// Frames that came by a socket, as many as there are and `most` at most; how many.
+    /// Hands the frames received by a socket, at most `most`, to `each`. Returns their number.
     pub fn receive(&mut self, i: usize, most: usize, mut each: impl FnMut(Received)) -> usize {
         let rx = &mut self.list[i].rx;
         let mut count = 0;
         while count < most
             && let Some(desc) = rx.read()
         {
-            // SAFETY: the kernel has given it to us.
+            // SAFETY: the kernel has just handed it to us.
             let frame = unsafe { self.memory.frame(desc.addr) };
             let start = desc.addr as usize % CHUNK;
             let end = (start + desc.len as usize).min(CHUNK);
@@ -286,8 +287,8 @@ impl Sockets {
         count
     }
 
-    /// Queues what lies in `start..end` of a chunk for a socket's interface; whether there was room. It leaves with
-    /// [`Self::flush`].
+    /// Queues `start..end` of a chunk for a socket's interface; returns whether there was room. [`Self::flush`] sends
+    /// it.
     pub fn send(&mut self, i: usize, frame: Frame, start: usize, end: usize) -> bool {
         if self.list[i].tx.room() == 0 {
             self.flush();
@@ -301,44 +302,44 @@ impl Sockets {
             tx.write(desc);
             tx.publish();
             *unsent = true;
-            // From here on it is the kernel's.
+            // From here on the chunk is the kernel's.
         } else {
             self.put(frame);
         }
         room
     }
 
-    /// Takes a chunk back that is not needed.
+    /// Takes back a chunk that is no longer needed.
     pub fn put(&mut self, frame: Frame) {
         let of = if self.home(&frame) == self.share { &mut self.free } else { &mut self.strays };
         of.push(frame);
     }
 
-    /// Which share a chunk is of.
+    /// The share that a chunk belongs to.
     fn home(&self, frame: &Frame) -> usize {
         let at = self.memory.offset(frame) as usize;
         self.ends.partition_point(|end| *end <= at)
     }
 
-    /// A chunk that came from another share, and which: it is missing there.
+    /// A chunk of another share, and that share's index: it is missing there.
     pub fn stray(&mut self) -> Option<(usize, Frame)> {
         let frame = self.strays.pop()?;
         Some((self.home(&frame), frame))
     }
 
-    /// How many chunks a share has.
+    /// The number of chunks of a share.
     pub fn chunks(&self, share: usize) -> usize {
         let before = if share == 0 { 0 } else { self.ends[share - 1] };
         (self.ends[share] - before) / CHUNK
     }
 
-    /// Takes all chunks that nobody has.
+    /// Takes all free chunks.
     #[cfg(any(test, feature = "testing"))]
     pub fn all_free(&mut self) -> Vec<Frame> {
         core::mem::take(&mut self.free)
     }
 
-    /// Whether a socket will soon have no room for what comes.
+    /// Whether a socket will soon have no room for incoming frames.
     pub fn is_short(&self) -> bool {
         let low = |fill: &Ring<u64>| {
             let left = fill.ours.wrapping_sub(fill.word(fill.consumer).load(Ordering::Relaxed));
@@ -347,17 +348,17 @@ impl Sockets {
         self.free.is_empty() && self.list.iter().any(|socket| low(&socket.fill))
     }
 
-    /// Sends what was queued, takes back what was sent, and gives the kernel room for what comes.
+    /// Sends queued frames, takes back sent ones, and gives the kernel room for incoming ones.
     pub fn flush(&mut self) {
         for i in 0..self.list.len() {
             let socket = &mut self.list[i];
             if core::mem::take(&mut socket.unsent) && socket.tx.needs_wakeup() {
                 socket.kick();
-                // The next time, when there is no room now.
+                // Frames that have no room now are sent the next time.
                 socket.unsent = socket.tx.is_pending();
             }
             while let Some(address) = self.list[i].completion.read() {
-                // SAFETY: the kernel has sent it and gives it back.
+                // SAFETY: the kernel has sent it and returns it.
                 let frame = unsafe { self.memory.frame(address) };
                 self.put(frame);
             }
@@ -366,7 +367,7 @@ impl Sockets {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// Whether frames wait to be sent.
     pub fn is_sending(&self) -> bool {
         self.list.iter().any(|socket| socket.unsent)
     }
@@ -375,7 +376,7 @@ impl Sockets {
         let Sockets { list, memory, free, .. } = self;
         let fill = &mut list[i].fill;
         let mut any = false;
-        // So much that each look at the other side is worth it.
+        // Enough is missing to justify a look at the other side.
         if fill.ours.wrapping_sub(fill.theirs) > ENTRIES - ENTRIES / 8 {
             fill.theirs = fill.word(fill.consumer).load(Ordering::Acquire);
         }
@@ -390,7 +391,7 @@ impl Sockets {
         }
     }
 
-    /// What a socket has lost so far.
+    /// The number of frames that a socket has lost so far.
     pub fn lost(&self, i: usize) -> Lost {
         // SAFETY: all-zero is valid.
         let mut stats: libc::xdp_statistics = unsafe { core::mem::zeroed() };
@@ -425,7 +426,7 @@ impl Socket {
         let rx = Ring::new(&fd, libc::XDP_RX_RING, rx_at, &offsets.rx)?;
         let tx = Ring::new(&fd, libc::XDP_TX_RING, tx_at, &offsets.tx)?;
         let flags = match (first, copying) {
-            // It does as the first one does.
+            // It takes the mode of the first socket.
             (Some(_), _) => libc::XDP_SHARED_UMEM,
             (None, Copying::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
             (None, Copying::Once) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
@@ -441,7 +442,7 @@ impl Socket {
         Ok(Socket { fd, rx, tx, fill, completion, unsent: false })
     }
 
-    /// Has the kernel send what is in the ring.
+    /// Makes the kernel send the entries of the ring.
     fn kick(&self) {
         for _ in 0..KICKS {
             // SAFETY: nothing is read or written.
@@ -449,7 +450,7 @@ impl Socket {
                 let fd = self.fd.as_raw_fd();
                 libc::sendto(fd, core::ptr::null(), 0, libc::MSG_DONTWAIT, core::ptr::null(), 0)
             };
-            // EAGAIN says that there is more, or no room.
+            // EAGAIN means that there are more frames, or no room.
             let again = r < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
             let refused = r < 0 && !again;
             if refused || !self.tx.is_pending() {
@@ -459,7 +460,7 @@ impl Socket {
     }
 }
 
-/// Where the parts of a socket's rings are.
+/// The offsets of a socket's rings.
 fn offsets(fd: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
     // SAFETY: all-zero is valid.
     let mut offsets: libc::xdp_mmap_offsets = unsafe { core::mem::zeroed() };
@@ -472,7 +473,7 @@ fn offsets(fd: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
         return Err(io::Error::last_os_error());
     }
     if (len as usize) < size_of_val(&offsets) {
-        // Without flags, before 5.4.
+        // Without flags: before Linux 5.4.
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     Ok(offsets)
