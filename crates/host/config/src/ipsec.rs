@@ -1,73 +1,74 @@
-//! `[ipsec]`: where the daemon stands for the kernel's IPsec, `[[ipsec.device]]`: its offload devices there, and
-//! `[[ipsec.gateway]]`: the interfaces whose packets go past the stack.
+//! The sections `[ipsec]`: the network namespaces in which the daemon replaces the kernel's IPsec; `[[ipsec.device]]`:
+//! its offload devices there; and `[[ipsec.gateway]]`: interfaces whose packets bypass the stack.
 
 use super::section::{At, Mistakes, Section, kind, near};
 
-/// The most threads that move packets of one network namespace.
+/// The most threads that process packets of one network namespace.
 pub const MAX_WORKERS: u32 = 16;
-/// The interface by which packets go from the stack to the daemon and back.
+/// The interface through which packets pass between the stack and the daemon.
 pub const DEVICE: &str = "sealane-ipsec";
 
-/// What `[ipsec]` says.
+/// The settings of `[ipsec]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ipsec {
-    /// The network namespaces to serve, without repetition; `None` is the daemon's own.
+    /// The network namespaces to serve, without duplicates; `None` is the daemon's own.
     pub netns: Vec<Option<String>>,
-    /// The offload devices, each in one of these namespaces, with a name that no other has there.
+    /// The offload devices, each in one of these namespaces, with a name that is unique there.
     pub devices: Vec<OffloadDevice>,
-    /// The xfrm interfaces, each in one of these namespaces, with a name and an interface id that no other has there.
+    /// The xfrm interfaces, each in one of these namespaces, with a name and an interface id that are unique there.
     pub interfaces: Vec<XfrmInterface>,
-    /// The gateways, each in one of these namespaces, where no other is.
+    /// The gateways, each in one of these namespaces, at most one in each.
     pub gateways: Vec<Gateway>,
-    /// How many threads move the packets of each namespace's stack, and of its gateway, where its interfaces have so many queues.
+    /// The number of threads that process the packets of each namespace's stack, and of its gateway if its interfaces
+    /// have as many queues.
     pub workers: u32,
 }
 
 impl Default for Ipsec {
-    /// Nowhere.
+    /// No IPsec.
     fn default() -> Self {
         Ipsec { netns: Vec::new(), devices: Vec::new(), interfaces: Vec::new(), gateways: Vec::new(), workers: 1 }
     }
 }
 
-/// An xfrm interface: what is routed to it goes through the states with its interface id.
+/// An xfrm interface: packets routed to it use the states with its interface id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XfrmInterface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
     /// The interface id of its policies and states, not 0.
     pub if_id: u32,
-    /// Where it is: one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Ipsec::netns`].
     pub netns: Option<String>,
 }
 
-/// A gateway past the stack.
+/// A gateway whose packets bypass the stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gateway {
-    /// The names of its interfaces, without repetition.
+    /// The names of its interfaces, without duplicates.
     pub interfaces: Vec<String>,
-    /// Where they are: one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Ipsec::netns`].
     pub netns: Option<String>,
 }
 
-/// What an offload device is made of.
+/// The implementation of an offload device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// The thread of the stack, as without a device.
+    /// The thread that serves the stack, as without a device.
     Inline,
-    /// A thread that does the crypto (crypto offload).
+    /// A thread that does the cryptography (crypto offload).
     Crypto,
-    /// A thread that does all of it (packet offload).
+    /// A thread that does all of IPsec (packet offload).
     Packet,
-    /// An interface that is there: its card, by the kernel's own IPsec.
+    /// An existing interface, whose card is used through the kernel's own IPsec.
     Kernel,
 }
 
 impl DeviceKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [DeviceKind; 4] = [DeviceKind::Inline, DeviceKind::Crypto, DeviceKind::Packet, DeviceKind::Kernel];
 
-    /// As the configuration says it.
+    /// The name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,19 +83,19 @@ impl DeviceKind {
 /// An offload device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffloadDevice {
-    /// The name of its interface.
+    /// The interface's name.
     pub name: String,
-    /// What it is made of.
+    /// The implementation.
     pub kind: DeviceKind,
-    /// Where it is: one of [`Ipsec::netns`].
+    /// The network namespace, one of [`Ipsec::netns`].
     pub netns: Option<String>,
-    /// The CPU that its thread stays on, if it has a thread.
+    /// The CPU that its thread is pinned to, for kinds with a thread.
     pub cpu: Option<u32>,
 }
 
-/// The longest name of an interface (`IFNAMSIZ` less its zero).
+/// The longest interface name (`IFNAMSIZ` without the terminating zero).
 const MAX_NAME: usize = 15;
-/// Numbers of CPUs end before it (`CONFIG_NR_CPUS` at most).
+/// The highest CPU number (`CONFIG_NR_CPUS` is at most one more).
 const MAX_CPU: i64 = 8191;
 
 /// Reads the section, if there is one.
@@ -154,7 +155,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     Some(Ipsec { netns, devices, interfaces, gateways, workers })
 }
 
-/// Reads `[[ipsec.interface]]`; none where it has mistakes.
+/// Reads `[[ipsec.interface]]`; `None` if it has mistakes.
 fn interface(
     mut section: Section<'_>,
     served: &[Option<String>],
@@ -178,7 +179,7 @@ fn interface(
     Some(XfrmInterface { name: name?.value.to_owned(), if_id: if_id?.value, netns: netns? })
 }
 
-/// Reads `[[ipsec.gateway]]`; none where it has mistakes.
+/// Reads `[[ipsec.gateway]]`; `None` if it has mistakes.
 fn gateway(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<Gateway> {
     let mut interfaces: Vec<String> = Vec::new();
     let mut wrong = false;
@@ -207,7 +208,7 @@ fn gateway(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut M
     (!wrong && !interfaces.is_empty()).then_some(Gateway { interfaces, netns: netns? })
 }
 
-/// The namespace that something is in.
+/// The network namespace that a device, interface or gateway is in.
 fn place(
     named: Option<At<&str>>,
     what: &str,
@@ -232,12 +233,12 @@ fn place(
     }
 }
 
-/// The empty name is that of the namespace that needs none.
+/// Converts a name; the empty one stands for the daemon's own namespace.
 fn namespace(name: &str) -> Option<String> {
     Some(name.to_owned()).filter(|n| !n.is_empty())
 }
 
-/// Reads `[[ipsec.device]]`; none where it has mistakes.
+/// Reads `[[ipsec.device]]`; `None` if it has mistakes.
 fn device(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mistakes<'_>) -> Option<OffloadDevice> {
     let name = section.string("name", mistakes);
     let named = section.string("kind", mistakes);
@@ -273,7 +274,7 @@ fn device(mut section: Section<'_>, served: &[Option<String>], mistakes: &mut Mi
     Some(OffloadDevice { name, kind, netns, cpu: cpu.map(|at| at.value) })
 }
 
-/// What is wrong with the name of an interface (`dev_valid_name`).
+/// Checks the name of an interface (`dev_valid_name`); describes the mistake, if any.
 fn wrong_name(name: &str, kind: Option<DeviceKind>) -> Option<String> {
     let made = kind != Some(DeviceKind::Kernel);
     match name {
@@ -284,7 +285,7 @@ fn wrong_name(name: &str, kind: Option<DeviceKind>) -> Option<String> {
         _ if name.contains(|c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace()) => {
             Some("'name' has a character that names of interfaces do not have".to_owned())
         }
-        // The kernel would put a number there.
+        // The kernel would replace it by a number.
         _ if made && name.contains('%') => Some("'name' has a %, which no interface that is made has".to_owned()),
         DEVICE => Some(format!("'{name}' is the daemon's own interface")),
         "lo" if made => Some("'lo' is there already; a device is an interface of its own".to_owned()),

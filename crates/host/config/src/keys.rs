@@ -1,4 +1,4 @@
-//! Keys and key chains of a configuration.
+//! Keys and key chains.
 
 use super::secret::{self, KeyFiles};
 use super::section::{At, Mistakes, Section, Span};
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 /// A key of a chain: an MKT of RFC 5925 with its windows of RFC 8177. Its secret is wiped on drop and never shown.
 pub struct Key {
-    /// What the chain calls it: RFC 8177's key-id, by default its place in the chain, from 1.
+    /// The id in the chain: RFC 8177's key-id, by default the position in the chain, from 1.
     pub id: u64,
     /// The algorithm, by its Linux name.
     pub algorithm: String,
@@ -21,37 +21,37 @@ pub struct Key {
     pub mac_len: u8,
     /// Whether TCP options other than TCP-AO are left out of the MAC.
     pub exclude_options: bool,
-    /// When it may be sent with.
+    /// The time in which it may be used for sending.
     pub send: Window,
-    /// When it is accepted, tolerance included. Covers `send`.
+    /// The time in which it is accepted, including the tolerance. Covers `send`.
     pub accept: Window,
 }
 
-/// What happens when the last key of a chain has expired.
+/// The behaviour after the last key of a chain has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenExpired {
-    /// Nothing is sent or accepted any more.
+    /// Segments are neither sent nor accepted any more.
     #[default]
     Stop,
     /// The last key stays in use, with a warning.
     KeepLast,
 }
 
-/// Keys that follow one another.
+/// Keys that succeed one another.
 #[derive(Default)]
 pub struct KeyChain {
-    /// Its name; for the keys of a single peer, the peer's.
+    /// The name; for the keys of a single peer, the peer's name.
     pub name: String,
-    /// What it is for.
+    /// A description for humans.
     pub description: String,
-    /// Its keys, in the order of the file.
+    /// The keys, in the order of the file.
     pub keys: Vec<Key>,
-    /// After the last one.
+    /// The behaviour after the last key has expired.
     pub when_expired: WhenExpired,
 }
 
-/// The algorithms by their Linux names, drafts by ours: length of the whole MAC and of the one that is sent when nothing
-/// else is said, in bytes. The draft's have 128 bits.
+/// The algorithms by their Linux names, or our names for drafts: length in bytes of the whole MAC, and of the MAC that
+/// is sent by default. Those of the draft have 128 bits.
 pub(super) const ALGORITHMS: [(&str, usize, u8); 10] = [
     ("hmac(md5)", 16, 12),
     ("hmac(sha1)", 20, 12),
@@ -65,7 +65,7 @@ pub(super) const ALGORITHMS: [(&str, usize, u8); 10] = [
     ("kmac256-128", 16, 16),
 ];
 
-/// Reads a chain's settings and keys. `name` is what it is called.
+/// Reads a chain's settings and keys. `name` is the chain's name.
 pub(super) fn chain(
     section: &mut Section<'_>,
     name: String,
@@ -94,8 +94,8 @@ pub(super) fn chain(
     KeyChain { name, description, keys: keys.into_iter().map(|(k, _)| k).collect(), when_expired }
 }
 
-/// Two keys that are accepted at the same time cannot share an id, or nobody could tell them apart. A key that may be
-/// kept for want of another is accepted for nobody knows how long.
+/// Two keys that are accepted at the same time must not share an id, because segments could not be attributed to one of
+/// them. A key that `keep-last` may keep in use is accepted without limit.
 fn unambiguous(keys: &[(Key, Span)], when_expired: WhenExpired, mistakes: &mut Mistakes<'_>) {
     for (i, (key, span)) in keys.iter().enumerate() {
         for (other, _) in &keys[..i] {
@@ -118,7 +118,7 @@ fn unambiguous(keys: &[(Key, Span)], when_expired: WhenExpired, mistakes: &mut M
     }
 }
 
-/// Reads one key. `None` when it has mistakes that leave nothing to work with.
+/// Reads one key; `None` if it has mistakes that prevent its use.
 pub(super) fn key(
     section: &mut Section<'_>,
     place: u64,
@@ -174,7 +174,7 @@ fn algorithm(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Option<(
     found.map(|&(name, len, mac_len)| (name.to_owned(), len, mac_len))
 }
 
-/// When a key may be sent with, and when it is accepted.
+/// The times in which a key may be used for sending, and in which it is accepted.
 fn windows(section: &mut Section<'_>, tolerance_s: i64, mistakes: &mut Mistakes<'_>) -> (Window, Window) {
     let both = window(section, "lifetime", mistakes);
     let send = window(section, "send-lifetime", mistakes);
@@ -195,7 +195,7 @@ fn windows(section: &mut Section<'_>, tolerance_s: i64, mistakes: &mut Mistakes<
     (send_window, accept_window)
 }
 
-/// `{ start, end }` or `{ start, duration }`, each optional. `None` when it is not given.
+/// Reads `{ start, end }` or `{ start, duration }`, each optional; `None` if the setting is missing.
 fn window(section: &mut Section<'_>, name: &'static str, mistakes: &mut Mistakes<'_>) -> Option<At<Window>> {
     let mut inner = section.section(name, mistakes)?;
     let start = inner.value("start").and_then(|at| time::time(&at, mistakes));

@@ -1,6 +1,6 @@
-//! Keys for looking at captures: `sealane tcp-ao verify --keys FILE`.
+//! Keys for the analysis of captures: `sealane tcp-ao verify --keys FILE`.
 //!
-//! The daemon's own configuration serves, and so does a file with nothing but `[[key]]`s. `[[connection]]` gives the
+//! The file is the daemon's own configuration, or one with only `[[key]]` sections. `[[connection]]` sections give the
 //! initial sequence numbers of connections whose handshake was not captured.
 
 use super::keys::{self, Key, KeyChain};
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Initial sequence numbers of a connection.
+/// The initial sequence numbers of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
     /// Both ends.
@@ -22,16 +22,16 @@ pub struct Known {
     pub isns: [u32; 2],
 }
 
-/// What a keys file says.
+/// The contents of a keys file.
 pub struct KeysFile {
-    /// Whose keys: peers of the configuration, then single keys (as peers with any port).
+    /// The owners of the keys: peers of the configuration, then single keys (as peers with any port).
     pub peers: Vec<Peer>,
-    /// Connections whose numbers are known.
+    /// Connections whose initial sequence numbers are known.
     pub known: Vec<Known>,
 }
 
 impl KeysFile {
-    /// Reads the keys file `path`, which only its owner may be able to read if a secret is in it.
+    /// Reads the keys file `path`. If it contains a secret, only its owner may be able to read it.
     ///
     /// # Errors
     /// As for a configuration.
@@ -39,7 +39,7 @@ impl KeysFile {
         load(path, parse)
     }
 
-    /// The meaning of `text`.
+    /// Parses `text`.
     ///
     /// # Errors
     /// Every mistake, in the order of the text.
@@ -50,7 +50,7 @@ impl KeysFile {
 
 fn parse(text: &str, read: ReadKeyFile<'_>) -> Result<(KeysFile, Option<usize>), Vec<Mistake>> {
     with_root(text, read, |root, files, mistakes| {
-        // Settings of the daemon are no business of ours.
+        // The daemon's settings are ignored here.
         root.value("daemon");
         let mut peers = Common::read(root, files, mistakes).peers.into_list();
         for (place, mut section) in (1..).zip(root.sections("key", mistakes)) {
@@ -70,7 +70,7 @@ fn parse(text: &str, read: ReadKeyFile<'_>) -> Result<(KeysFile, Option<usize>),
     })
 }
 
-/// A key that belongs to no peer, as a peer with any port.
+/// Turns a key without a peer into a peer with any port.
 fn lone(place: u64, prefixes: Vec<super::Prefix>, key: Key) -> Peer {
     let name = format!("key {place}");
     let chain = Arc::new(KeyChain { name: name.clone(), keys: vec![key], ..KeyChain::default() });

@@ -1,7 +1,9 @@
-//! The configuration of `sealane daemon`: whom it protects with TCP-AO, and with which keys when; where it serves IPsec.
+//! The configuration of `sealane daemon`: the peers that it protects with TCP-AO, their keys and the validity of these;
+//! and the network namespaces in which it serves IPsec.
 //!
-//! `etc/sealane.toml` is the commented example. [`Config::parse`] is pure but for the key files, which it reads through a
-//! function that it is given; [`Config::load`] reads the real ones. Which key of a chain is used when says [`schedule`].
+//! `etc/sealane.toml` is a commented example. [`Config::parse`] is pure except for reading key files, which goes
+//! through a function argument; [`Config::load`] reads real files. The module [`schedule`] selects the key of a chain
+//! for a given time.
 #![forbid(unsafe_code)]
 
 mod ipsec;
@@ -30,15 +32,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-/// No configuration is longer: 100,000 keys need about 20 MiB.
+/// The longest configuration in bytes: 100,000 keys need about 20 MiB.
 const MAX_LEN: u64 = 64 << 20;
 
-/// Why a configuration cannot be used.
+/// The reason why a configuration cannot be used.
 #[derive(Debug)]
 pub enum LoadError {
-    /// The file cannot be read, or should not be.
+    /// The file cannot be read, or must not be used.
     Read(PathBuf, io::Error),
-    /// It has mistakes, in the order of the text.
+    /// The configuration has mistakes, listed in the order of the text.
     Mistakes(PathBuf, Vec<Mistake>),
 }
 
@@ -70,12 +72,12 @@ impl Config {
     /// Reads the configuration in `path` and its key files. Relative key files are relative to its folder.
     ///
     /// # Errors
-    /// [`LoadError`]. A file with a secret in it that others can read is an error.
+    /// [`LoadError`]. A file that contains a secret and that others can read is an error.
     pub fn load(path: &Path) -> Result<Config, LoadError> {
         load(path, parse::config)
     }
 
-    /// The meaning of `text`. Key files are read with `read`.
+    /// Parses `text`. Key files are read with `read`.
     ///
     /// # Errors
     /// Every mistake, in the order of the text.
@@ -84,7 +86,7 @@ impl Config {
     }
 }
 
-/// Reads a document with its key files, and holds it to the rules for secrets when it has one itself.
+/// Reads a document and its key files. If it contains a secret itself, its file must be private.
 fn load<T>(
     path: &Path,
     parse: impl FnOnce(&str, ReadKeyFile<'_>) -> Result<(T, Option<usize>), Vec<Mistake>>,
@@ -106,7 +108,8 @@ fn load<T>(
 
 fn text(file: &mut File) -> io::Result<Zeroizing<String>> {
     use std::io::Read;
-    // A file's length is known; anything else (a pipe) grows, in steps that leave few copies behind.
+    // The length of a file is known. Anything else (a pipe) makes the buffer grow, in steps that leave few copies of
+    // secrets behind.
     let len = file.metadata()?.len().min(MAX_LEN);
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(len).unwrap_or(0) + (64 << 10)));
     file.take(MAX_LEN + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! From the text of a configuration to its meaning.
+//! Conversion of a document into a configuration.
 
 use super::ipsec::{self, MAX_WORKERS};
 use super::keys::{self, KeyChain};
@@ -10,7 +10,7 @@ use sealane_abi::admin::DataPath;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The chains of a document by name, and whether a peer uses them.
+/// The key chains of a document by name, with whether a peer uses them.
 pub(super) struct Chains {
     by_name: HashMap<String, (Arc<KeyChain>, bool)>,
     order: Vec<String>,
@@ -44,7 +44,7 @@ impl Chains {
         chains
     }
 
-    /// The chain of a peer: by name, or the keys that the peer has itself.
+    /// The chain of a peer: a named one, or the peer's own keys.
     fn of_peer(
         &mut self,
         section: &mut Section<'_>,
@@ -80,7 +80,7 @@ impl Chains {
     }
 }
 
-/// What a document has in common with a keys file.
+/// The sections that a configuration and a keys file have in common.
 pub(super) struct Common {
     pub(super) peers: Peers,
     pub(super) chains: Chains,
@@ -103,7 +103,7 @@ impl Common {
         Common { peers, chains }
     }
 
-    /// Every chain, those of single peers last, and whether it is used.
+    /// All chains, those of single peers last, with whether they are used.
     pub(super) fn all_chains(&self) -> impl Iterator<Item = (&Arc<KeyChain>, bool)> {
         let named = self.chains.order.iter().map(|name| &self.chains.by_name[name]).map(|(c, used)| (c, *used));
         let by_name: HashSet<*const KeyChain> = self.chains.by_name.values().map(|(c, _)| Arc::as_ptr(c)).collect();
@@ -145,7 +145,7 @@ fn peer(
     };
     let (netns, vrf) = (non_empty("netns"), non_empty("vrf"));
     let accept_icmps = section.boolean("accept-icmp-errors", mistakes).unwrap_or(false);
-    // The chain's own settings, for a peer that has its keys itself, are read there.
+    // For a peer with keys of its own, this also reads the settings of its chain.
     let chain = chains.of_peer(section, &name, files, mistakes)?;
     Some(Peer { name, prefixes, ports, netns, vrf, accept_icmps, chain })
 }
@@ -171,7 +171,7 @@ fn daemon(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Daemon {
     Daemon { metrics, data_path: data_path.unwrap_or_default(), workers }
 }
 
-/// The meaning of `text`, and where a secret stands in it, if any (line).
+/// Parses `text`. Returns the configuration, and the line of a secret in it, if any.
 ///
 /// # Errors
 /// Every mistake, in the order of the text.
@@ -191,7 +191,7 @@ pub(super) fn config(text: &str, read: ReadKeyFile<'_>) -> Result<(Config, Optio
     })
 }
 
-/// Reads a document with `read_root`; anything that is left over is a mistake.
+/// Reads a document with `read_root`; settings that it does not read are mistakes.
 pub(super) fn with_root<T>(
     text: &str,
     read: ReadKeyFile<'_>,

@@ -1,4 +1,4 @@
-//! Peers of a configuration: whom a chain of keys protects.
+//! Peers: the connections that a key chain protects.
 
 use super::keys::KeyChain;
 use super::section::{At, Mistakes, Section, as_integer};
@@ -14,12 +14,12 @@ use toml::de::DeValue;
 pub struct Prefix {
     /// The first address; its other bits are zero.
     pub addr: IpAddr,
-    /// Bits, 0 to 32 or 128.
+    /// Length in bits, up to 32 or 128.
     pub len: u8,
 }
 
 impl Prefix {
-    /// Whether `addr`, which is never an IPv4 address in IPv6's clothes, has this prefix.
+    /// Whether `addr`, which must not be an IPv4-mapped address, has this prefix.
     #[must_use]
     pub fn contains(&self, addr: IpAddr) -> bool {
         match (self.addr, addr) {
@@ -33,13 +33,13 @@ impl Prefix {
         }
     }
 
-    /// Whether they share an address: one of them contains the other.
+    /// Whether the two share an address, which means that one contains the other.
     #[must_use]
     pub fn overlaps(&self, other: &Prefix) -> bool {
         self.contains(other.addr) || other.contains(self.addr)
     }
 
-    /// The prefix of this length that `addr` has.
+    /// The prefix of `addr` with this length.
     fn of(addr: IpAddr, len: u8) -> Prefix {
         let addr = match addr {
             IpAddr::V4(a) => IpAddr::V4((a.to_bits() & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)).into()),
@@ -53,7 +53,7 @@ impl Prefix {
     /// Reads `ADDRESS` or `ADDRESS/LENGTH`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the mistake.
     pub fn parse(text: &str) -> Result<Prefix, String> {
         let (addr, len) = match text.split_once('/') {
             Some((addr, len)) => (addr, Some(len)),
@@ -89,18 +89,18 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The ports of connections: pairs of ranges, local and remote. No pair: every connection.
+/// The ports of connections: pairs of ranges, local and remote. Without any pair, all connections match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ports(pub Vec<(RangeInclusive<u16>, RangeInclusive<u16>)>);
 
 impl Ports {
-    /// Whether a connection between these ports is meant.
+    /// Whether a connection between these ports matches.
     #[must_use]
     pub fn contains(&self, local: u16, remote: u16) -> bool {
         self.0.is_empty() || self.0.iter().any(|(l, r)| l.contains(&local) && r.contains(&remote))
     }
 
-    /// Whether some connection is meant by both.
+    /// Whether some connection matches both.
     fn overlaps(&self, other: &Ports) -> bool {
         let share = |a: &RangeInclusive<u16>, b: &RangeInclusive<u16>| a.start() <= b.end() && b.start() <= a.end();
         let pair = |a: &(_, _), b: &(_, _)| share(&a.0, &b.0) && share(&a.1, &b.1);
@@ -108,43 +108,43 @@ impl Ports {
     }
 }
 
-/// Peers whose connections are protected, although the program knows nothing of it.
+/// Remote systems whose connections are protected, without the help of the program.
 pub struct Peer {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: String,
-    /// Its addresses.
+    /// The addresses.
     pub prefixes: Vec<Prefix>,
-    /// Its connections.
+    /// The ports of its connections.
     pub ports: Ports,
-    /// The network namespace, by its name in /run/netns or its path. `None`: the daemon's own.
+    /// The network namespace, by its name in /run/netns or its path; `None` is the daemon's own.
     pub netns: Option<String>,
     /// The VRF, by its device's name.
     pub vrf: Option<String>,
-    /// Whether ICMP errors may end its connections (RFC 5925, section 7.8: by default they are ignored).
+    /// Whether ICMP errors may end its connections; RFC 5925, section 7.8, requires to ignore them by default.
     pub accept_icmps: bool,
-    /// Its keys.
+    /// The keys.
     pub chain: Arc<KeyChain>,
 }
 
-/// Who asks for a connection's keys.
+/// A connection whose keys are looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow<'a> {
-    /// Network namespace and VRF, as a [`Peer`] names them.
+    /// The network namespace, as in [`Peer`].
     pub netns: Option<&'a str>,
-    /// The VRF's device.
+    /// The VRF's device, as in [`Peer`].
     pub vrf: Option<&'a str>,
-    /// Our end.
+    /// The local end.
     pub local: SocketAddr,
-    /// The peer's.
+    /// The peer's end.
     pub remote: SocketAddr,
 }
 
-/// Peers with an index by prefix: 100,000 of them are no slower to search than a few.
+/// Peers with an index by prefix, so that a search in 100,000 of them is as fast as in a few.
 #[derive(Default)]
 pub(super) struct Peers {
     list: Vec<Peer>,
     by_prefix: HashMap<Prefix, Vec<usize>>,
-    /// Lengths of prefixes that there are, longest first: of IPv4, of IPv6.
+    /// The prefix lengths in use, longest first, for IPv4 and IPv6.
     lens: [Vec<u8>; 2],
 }
 
@@ -157,8 +157,8 @@ impl Peers {
         self.list
     }
 
-    /// Adds a peer. Returns a prefix that another peer has for the same connections, with that peer: nobody could say
-    /// whose keys they use.
+    /// Adds a peer. If another peer has one of its prefixes for the same connections, returns that prefix and peer: the
+    /// keys would be ambiguous.
     pub(super) fn add(&mut self, peer: Peer) -> Option<(Prefix, &Peer)> {
         let index = self.list.len();
         let mut conflict = None;
@@ -179,7 +179,7 @@ impl Peers {
         conflict.map(|(prefix, i)| (prefix, &self.list[i]))
     }
 
-    /// The peer whose prefix is the longest that holds the flow.
+    /// The peer with the longest prefix that matches the flow.
     pub(super) fn lookup(&self, flow: &Flow<'_>) -> Option<&Peer> {
         let addr = flow.remote.ip().to_canonical();
         let meant = |p: &&Peer| {
@@ -193,7 +193,7 @@ impl Peers {
     }
 }
 
-/// Reads the addresses of a peer: text or an array of texts.
+/// Reads the addresses of a peer: a string or an array of strings.
 pub(super) fn prefixes(section: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Vec<Prefix> {
     let given = section.one_or_many("prefix");
     if section.value("prefix").is_none() {

@@ -1,24 +1,24 @@
-//! Which key of a chain is used when: pure functions of the chain and the time of day.
+//! The schedule of a key chain: pure functions of the chain and the time of day that select keys.
 //!
-//! RFC 8177 gives each key a window for sending and one for accepting. The one that is sent with is the one whose send
-//! window began last; among equals, the one listed last. Keys are installed while they are accepted, so that changing
-//! over loses nothing: both ends accept the new key before either sends with it, and the old one until both have stopped.
+//! RFC 8177 gives each key a window for sending and one for accepting. The key for sending is the one whose send window
+//! began last; among equals, the one listed last. Keys are installed while they are accepted, so that a change of keys
+//! loses no segment: both ends accept the new key before either sends with it, and the old one until both have stopped.
 //!
-//! Both directions change over as RFC 5925, section 6.1 has it: when a new key's time has come we ask for it (rnext), the
-//! peer follows at once, and we follow the peer's asking. Only when a key's send window ends do we leave it unasked. The
-//! engine does that with what is said here (`engine_ao::ConfiguredKey`).
+//! Both directions change keys as in RFC 5925, section 6.1. When a new key becomes valid we request it (RNextKeyID) and
+//! the peer switches at once; we switch when the peer requests it. Only when the send window of our key ends do we
+//! switch unasked. The engine does this with the answers of this module (`engine_ao::ConfiguredKey`).
 
 use super::keys::{KeyChain, WhenExpired};
 use super::time::Window;
 
 impl KeyChain {
-    /// The key to send with at `now_s` when nothing was agreed on before. `None`: nothing may be sent.
+    /// The key to send with at `now_s` on a new connection; `None` if nothing may be sent.
     #[must_use]
     pub fn preferred(&self, now_s: i64) -> Option<usize> {
         let latest = |(i, w): &(usize, Window)| (w.start_s, *i);
         let windows = self.keys.iter().map(|k| k.send).enumerate();
         windows.clone().filter(|(_, w)| w.contains(now_s)).max_by_key(latest).map(|(i, _)| i).or_else(|| {
-            // The last key never expires, for those who rather keep their sessions (as OSPF does, RFC 2328, D.3).
+            // With `keep-last` the last key never expires, which keeps sessions up (as OSPF does, RFC 2328, D.3).
             let ended = windows.filter(|(_, w)| w.end_s <= now_s);
             ended
                 .max_by_key(|(i, w)| (w.end_s, w.start_s, *i))
@@ -27,27 +27,27 @@ impl KeyChain {
         })
     }
 
-    /// Whether segments signed with this key are accepted at `now_s`. Exactly then it is installed.
+    /// Whether segments signed with this key are accepted at `now_s`. It is installed exactly in that time.
     #[must_use]
     pub fn accepts(&self, key: usize, now_s: i64) -> bool {
         self.keys[key].accept.contains(now_s) || self.preferred(now_s) == Some(key)
     }
 
-    /// The keys that are accepted at `now_s`, in the order of the chain.
+    /// The keys accepted at `now_s`, in the order of the chain.
     #[must_use]
     pub fn accepted(&self, now_s: i64) -> Vec<usize> {
         let preferred = self.preferred(now_s);
         (0..self.keys.len()).filter(|&k| self.keys[k].accept.contains(now_s) || preferred == Some(k)).collect()
     }
 
-    /// The next moment at which any answer of this chain changes. `None`: never again.
+    /// The next time at which any answer for this chain changes; `None` if it never does.
     #[must_use]
     pub fn next_change_s(&self, now_s: i64) -> Option<i64> {
         let edges = self.keys.iter().flat_map(|k| [k.send.start_s, k.send.end_s, k.accept.start_s, k.accept.end_s]);
         edges.filter(|&t| t > now_s && t != i64::MAX).min()
     }
 
-    /// Times between the first key's start and the last key's end with no key to send with.
+    /// The times without a key to send with, between the first key's start and the last key's end.
     #[must_use]
     pub fn gaps(&self) -> Vec<Window> {
         let mut windows: Vec<Window> = self.keys.iter().map(|k| k.send).collect();
@@ -66,14 +66,15 @@ impl KeyChain {
         gaps
     }
 
-    /// The moment from which on there is no key to send with. `None`: never.
+    /// The time from which on there is no key to send with; `None` if there is none.
     #[must_use]
     pub fn end_s(&self) -> Option<i64> {
         self.keys.iter().map(|k| k.send.end_s).max().filter(|&end| end != i64::MAX)
     }
 
-    /// Whether a connection that sends with this key may go on with it at `now_s`: its send window has not ended. A peer
-    /// whose clock is ahead of ours may ask for a key before our own window begins; by then we accept it, so we follow.
+    /// Whether a connection that sends with this key may continue to do so at `now_s`, because its send window has not
+    /// ended. A peer whose clock is ahead of ours may request a key before our own window begins; we already accept it
+    /// then, so we switch.
     #[must_use]
     pub fn may_send(&self, key: usize, now_s: i64) -> bool {
         let send = self.keys[key].send;
@@ -89,7 +90,8 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    /// Three keys of 30 days; each begins 2 days before the one before it ends. Accepted an hour longer at both ends.
+    /// Three keys of 30 days, each of which begins 2 days before its predecessor ends. They are accepted an hour longer
+    /// at both ends.
     fn rolling() -> KeyChain {
         let window = |n: i64| Window { start_s: n * 28 * DAY, end_s: (n * 28 + 30) * DAY };
         chain((0..3u8).map(|n| key(n, window(n.into()), window(n.into()).widened(3600))).collect())
@@ -128,7 +130,7 @@ mod tests {
         let chain = rolling();
         let may = |now_s| (0..3).filter(|&k| chain.may_send(k, now_s)).collect::<Vec<_>>();
         assert_eq!(may(28 * DAY - 3601), [0]);
-        // An hour before its start the next key is accepted, and the peer may ask for it.
+        // An hour before its start, the next key is accepted and the peer may request it.
         assert_eq!(may(28 * DAY - 3600), [0, 1]);
         assert_eq!(may(30 * DAY - 1), [0, 1]);
         assert_eq!(may(30 * DAY), [1], "the old one is accepted still, but not sent with");
@@ -154,8 +156,8 @@ mod tests {
         assert_eq!(chain.gaps(), [window(20, 30), window(40, 50)]);
     }
 
-    /// Whatever the windows: what is preferred may be sent with, what may be sent with is accepted, and nothing changes but
-    /// at the moments that are told before.
+    /// For any windows, the preferred key may be used for sending, keys used for sending are accepted, and answers
+    /// change only at the announced times.
     #[test]
     fn answers_agree_for_any_windows() {
         let mut seed = 1u64;

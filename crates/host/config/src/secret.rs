@@ -1,4 +1,4 @@
-//! Where the secret of a key comes from: the configuration itself, or a file that only its owner can read.
+//! Secrets of keys, from the configuration itself or from a file that only its owner can read.
 
 use super::section::{At, Mistakes, Section, Span, kind};
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER_PERMISSIVE};
@@ -12,27 +12,27 @@ use zeroize::Zeroizing;
 /// The longest master key, in bytes (TCP_AO_MAXKEYLEN).
 pub const MAX_KEY_LEN: usize = 80;
 
-/// Reads key files. Takes a path as the configuration has it.
+/// A function that reads key files. It gets the path as written in the configuration.
 pub type ReadKeyFile<'r> = &'r mut dyn FnMut(&Path) -> io::Result<Zeroizing<Vec<u8>>>;
 
-/// How key files are read, and where a secret was found that stands in the configuration itself.
+/// The reader of key files, and the position of a secret in the configuration itself, if any.
 pub(super) struct KeyFiles<'r> {
     pub(super) read: ReadKeyFile<'r>,
     pub(super) inline: Option<Span>,
 }
 
-/// No secret needs more: 80 bytes as hexadecimal digits, with white space.
+/// The longest key file in bytes; a secret of 80 bytes as hexadecimal digits with white space fits easily.
 const MAX_FILE_LEN: u64 = 4096;
 
-/// Reads a file that only its owner, who is us or root, can read. Pipes and other things without a mode are taken as
-/// they are: who made them decided.
+/// Reads a file that only its owner can read; the owner must be this user or root. Pipes and other files without
+/// meaningful permissions are accepted: they are the responsibility of whoever created them.
 ///
 /// # Errors
 /// The kernel's; `PermissionDenied` when others could read or change the file; `InvalidData` when it is over `max` bytes.
 pub fn read_private(path: &Path, max: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     check_private(&file)?;
-    // Room for all of it at once: a vector that grows leaves copies behind.
+    // Allocated at full size: a vector that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(max).unwrap_or(usize::MAX).min(1 << 16) + 1));
     let mut limited = file.take(max + 1);
     let mut chunk = Zeroizing::new([0u8; 4096]);
@@ -56,10 +56,10 @@ pub fn read_private(path: &Path, max: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Checks that nobody but its owner, who is us or root, can read or change `file`.
+/// Checks that nobody but the owner, who must be this user or root, can read or change `file`.
 ///
 /// # Errors
-/// `PermissionDenied`, saying who could; the kernel's.
+/// `PermissionDenied`, with the reason; the kernel's.
 pub(super) fn check_private(file: &File) -> io::Result<()> {
     let meta = file.metadata()?;
     if !meta.is_file() {
@@ -74,7 +74,7 @@ pub(super) fn check_private(file: &File) -> io::Result<()> {
     }
 }
 
-/// Reads the key file `path`, which is relative to `folder`.
+/// Reads the key file `path`, relative to `folder`.
 ///
 /// # Errors
 /// As [`read_private`].
@@ -82,7 +82,7 @@ pub(super) fn key_file(folder: &Path, path: &Path) -> io::Result<Zeroizing<Vec<u
     read_private(&folder.join(path), MAX_FILE_LEN)
 }
 
-/// Reads the setting `secret`: text, or `{ text | hex | base64 = ... }`, or `{ file = ..., encoding = ... }`.
+/// Reads the setting `secret`: a string, `{ text | hex | base64 = ... }`, or `{ file = ..., encoding = ... }`.
 pub(super) fn read(
     section: &mut Section<'_>,
     files: &mut KeyFiles<'_>,
@@ -147,7 +147,7 @@ fn from_table(
     decode(bytes, encoding, *form == "file").map_err(|what| mistakes.at(&at.span, what)).ok()
 }
 
-/// Turns what was written into the key. A text file may end with a new line, which is not part of the key.
+/// Decodes a secret into the key. A text file may end with a newline, which is not part of the key.
 fn decode(written: Zeroizing<Vec<u8>>, encoding: &str, is_file: bool) -> Result<Zeroizing<Vec<u8>>, String> {
     let mut compact = Zeroizing::new(Vec::with_capacity(written.len()));
     compact.extend(written.iter().filter(|b| !b.is_ascii_whitespace()));

@@ -1,21 +1,21 @@
-//! Walking a TOML document: typed values, and every mistake with its place.
+//! Access to a TOML document: typed values, and mistakes with their positions.
 //!
-//! By hand and not by serde, for three reasons: all mistakes of a file are told at once, each knows its line, and no
-//! message ever repeats a value that might be a secret.
+//! Written by hand rather than with serde for three reasons: all mistakes of a file are reported at once, each with its
+//! line, and no message ever contains a value that might be a secret.
 
 use std::fmt;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Something in a configuration that cannot be meant.
+/// A mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
-    /// Line, counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Column in characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong, without any value that might be a secret.
+    /// A description, which never contains a value that might be a secret.
     pub what: String,
 }
 
@@ -25,10 +25,10 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// The place in the document that a value came from, in bytes.
+/// The byte range of a value in the document.
 pub(super) type Span = Range<usize>;
 
-/// So many mistakes are enough to go on with.
+/// The most mistakes that are reported.
 const MAX_MISTAKES: usize = 1000;
 
 /// The mistakes found so far.
@@ -42,7 +42,7 @@ impl<'t> Mistakes<'t> {
         Mistakes { text, list: Vec::new() }
     }
 
-    /// Notes a mistake at the beginning of `span`.
+    /// Adds a mistake at the start of `span`.
     pub(super) fn at(&mut self, span: &Span, what: impl Into<String>) {
         if self.list.len() == MAX_MISTAKES {
             return;
@@ -66,14 +66,14 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     (line, String::from_utf8_lossy(&before[start..]).chars().count() + 1)
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct At<T> {
     pub(super) value: T,
     pub(super) span: Span,
 }
 
-/// A table of the document. What nobody asked for by the time of [`finish`](Section::finish) is a mistake.
+/// A table of the document. Settings that have not been read by [`finish`](Section::finish) are mistakes.
 pub(super) struct Section<'a> {
     table: &'a DeTable<'a>,
     pub(super) span: Span,
@@ -85,7 +85,7 @@ impl<'a> Section<'a> {
         Section { table, span, known: Vec::new() }
     }
 
-    /// The value called `name`, whatever its type.
+    /// The value named `name`, of any type.
     pub(super) fn value(&mut self, name: &'static str) -> Option<At<&'a DeValue<'a>>> {
         self.known.push(name);
         self.table.get(name).map(|v| At { value: v.get_ref(), span: v.span() })
@@ -102,7 +102,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A whole number from `range`.
+    /// A whole number in `range`.
     pub(super) fn integer<T: TryFrom<i64>>(
         &mut self,
         name: &'static str,
@@ -128,7 +128,7 @@ impl<'a> Section<'a> {
         value.as_bool()
     }
 
-    /// One value or an array of them.
+    /// A single value or the values of an array.
     pub(super) fn one_or_many(&mut self, name: &'static str) -> Vec<At<&'a DeValue<'a>>> {
         match self.value(name) {
             None => Vec::new(),
@@ -139,7 +139,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The table called `name`.
+    /// The table named `name`.
     pub(super) fn section(&mut self, name: &'static str, mistakes: &mut Mistakes<'_>) -> Option<Section<'a>> {
         let at = self.value(name)?;
         match at.value.as_table() {
@@ -152,7 +152,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The tables called `name`: `[[name]]`, each with its own place.
+    /// The tables named `name` (`[[name]]`), each with its position.
     pub(super) fn sections(&mut self, name: &'static str, mistakes: &mut Mistakes<'_>) -> Vec<Section<'a>> {
         let Some(at) = self.value(name) else { return Vec::new() };
         let Some(list) = at.value.as_array() else {
@@ -169,12 +169,12 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// Says that `name` is missing, at the head of the section.
+    /// Reports that `name` is missing, at the head of the section.
     pub(super) fn missing(&self, name: &str, mistakes: &mut Mistakes<'_>) {
         mistakes.at(&self.span, format!("'{name}' is missing"));
     }
 
-    /// Complains about every setting that nobody asked for.
+    /// Reports every setting that has not been read.
     pub(super) fn finish(self, mistakes: &mut Mistakes<'_>) {
         for name in self.table.keys().filter(|k| !self.known.contains(&k.get_ref().as_ref())) {
             let hint = match near(self.known.iter().copied(), name.get_ref()) {
@@ -187,13 +187,13 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The one of `known` that somebody may have meant who wrote `name`.
+/// The one of `known` that `name` is probably a misspelling of.
 pub(super) fn near<'k>(known: impl Iterator<Item = &'k str>, name: &str) -> Option<&'k str> {
     let nearest = known.map(|k| (strsim::osa_distance(k, name), k)).min()?;
     (nearest.0 <= 2).then_some(nearest.1)
 }
 
-/// What a value is, for messages. Never the value itself.
+/// The type of a value, for messages, which must not contain the value itself.
 pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -206,12 +206,12 @@ pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A value as a whole number, decimal or with the prefixes 0x, 0o and 0b.
+/// The value of a whole number, decimal or with the prefix 0x, 0o or 0b.
 pub(super) fn as_integer(value: &DeValue<'_>) -> Option<i64> {
     value.as_integer().and_then(|n| i64::from_str_radix(n.as_str(), n.radix()).ok())
 }
 
-/// The document's own table, with its syntax errors as mistakes.
+/// Parses the document's root table; syntax errors become mistakes.
 pub(super) fn document<'t>(text: &'t str, mistakes: &mut Mistakes<'_>) -> Spanned<DeTable<'t>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {

@@ -1,4 +1,4 @@
-//! A configuration, as it is used.
+//! The parsed configuration.
 
 use super::ipsec::Ipsec;
 use super::keys::{KeyChain, WhenExpired};
@@ -8,14 +8,14 @@ use sealane_abi::admin::DataPath;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What the daemon itself is told.
+/// Settings of the daemon itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
-    /// Where Prometheus may ask for metrics over HTTP. `None`: nowhere.
+    /// The address at which metrics are served to Prometheus over HTTP; `None` if they are not.
     pub metrics: Option<SocketAddr>,
-    /// How segments may travel. Read at the start only.
+    /// The data path of segments. Read only at the start of the daemon.
     pub data_path: DataPath,
-    /// The number of threads that move the segments of TCP-AO in each network namespace. Read at the start only.
+    /// The number of threads that process TCP-AO segments in each network namespace. Read only at the start of the daemon.
     pub workers: u16,
 }
 
@@ -25,31 +25,31 @@ impl Default for Daemon {
     }
 }
 
-/// A configuration without mistakes.
+/// A valid configuration.
 pub struct Config {
     /// Settings of the daemon itself.
     pub daemon: Daemon,
-    /// Where IPsec is served. `None`: nowhere.
+    /// The settings of IPsec; `None` if it is not served.
     pub ipsec: Option<Ipsec>,
     pub(super) peers: Peers,
-    /// Every chain, those of single peers last, and whether a peer uses it.
+    /// All chains, those of single peers last, with whether a peer uses them.
     pub chains: Vec<(Arc<KeyChain>, bool)>,
 }
 
 impl Config {
-    /// Peers to protect, in the order of the file.
+    /// The peers to protect, in the order of the file.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         self.peers.list()
     }
 
-    /// The peer whose keys a connection has: the one with the longest prefix.
+    /// The peer whose keys a connection uses: the one with the longest matching prefix.
     #[must_use]
     pub fn peer_of(&self, flow: &Flow<'_>) -> Option<&Peer> {
         self.peers.lookup(flow)
     }
 
-    /// What can be meant, but seldom is, at `now_s`.
+    /// Warnings about settings that are valid but probably not intended, at `now_s`.
     #[must_use]
     pub fn warnings(&self, now_s: i64) -> Vec<String> {
         let mut warnings = Vec::new();
