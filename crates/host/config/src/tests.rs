@@ -12,13 +12,13 @@ fn parse(text: &str) -> Result<Config, Vec<Mistake>> {
     Config::parse(text, &mut no_files)
 }
 
-/// The mistakes of a text, as `line: what`.
+/// The mistakes in a text, as `line: what`.
 fn mistakes(text: &str) -> Vec<String> {
     let Err(list) = parse(text) else { panic!("no mistake found in:\n{text}") };
     list.iter().map(|m| format!("{}: {}", m.line, m.what)).collect()
 }
 
-/// A peer with one key, whose settings are `key`, after `peer`.
+/// A configuration with `peer`, which has one key with the settings `key`.
 fn with_key(peer: &str, key: &str) -> String {
     format!("[[peer]]\n{peer}\n[[peer.key]]\n{key}\n")
 }
@@ -356,6 +356,6 @@ fn many_peers_are_no_trouble() {
         let flow = Flow { netns: None, vrf: None, local: SocketAddr::from((Ipv4Addr::LOCALHOST, 5)), remote };
         assert_eq!(config.peer_of(&flow).unwrap().name, remote.ip().to_string());
     }
-    // A mistake in every line ends early.
+    // With a mistake in every line, parsing ends early.
     assert_eq!(mistakes(&"x\n".repeat(100_000)).len(), 1000);
 }

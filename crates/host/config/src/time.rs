@@ -1,42 +1,42 @@
-//! Wall time in configurations: instants, durations and windows, in whole seconds since 1970 (UTC).
+//! Times in configurations: instants, durations and windows, in whole seconds since 1970 (UTC).
 
 use super::section::{At, Mistakes, as_integer, kind};
 use std::fmt;
 use toml::de::DeValue;
 use toml::value::{Datetime, Offset};
 
-/// A span of wall time: from `start_s` on, until before `end_s`. Seconds since 1970; the extremes mean "always".
+/// A period from `start_s` up to, but not including, `end_s`. Seconds since 1970; the extreme values mean no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// The first second.
+    /// The first second in it.
     pub start_s: i64,
-    /// The second after the last.
+    /// The first second after it.
     pub end_s: i64,
 }
 
 impl Window {
-    /// All of time.
+    /// All times.
     pub const ALWAYS: Window = Window { start_s: i64::MIN, end_s: i64::MAX };
 
-    /// Whether `now_s` lies within.
+    /// Whether `now_s` is in the window.
     #[must_use]
     pub fn contains(&self, now_s: i64) -> bool {
         self.start_s <= now_s && (now_s < self.end_s || self.end_s == i64::MAX)
     }
 
-    /// Whether every instant of `other` lies within.
+    /// Whether all of `other` is in this window.
     #[must_use]
     pub fn covers(&self, other: &Window) -> bool {
         self.start_s <= other.start_s && other.end_s <= self.end_s
     }
 
-    /// Whether they share an instant.
+    /// Whether the two share an instant.
     #[must_use]
     pub fn overlaps(&self, other: &Window) -> bool {
         self.start_s < other.end_s && other.start_s < self.end_s
     }
 
-    /// The same window, this much longer at both ends.
+    /// The window extended by this much at both ends; an end without limit stays so.
     #[must_use]
     pub fn widened(&self, by_s: i64) -> Window {
         let widen = |t: i64, by: i64| if t == i64::MIN || t == i64::MAX { t } else { t.saturating_add(by) };
@@ -55,8 +55,8 @@ impl fmt::Display for Window {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, which repeats every 400 years of 146,097 days. Years are
-/// counted from March, so that the leap day is the last of its year.
+/// Days from 1970-01-01 to a date of the Gregorian calendar, which repeats every 400 years of 146,097 days. Years begin
+/// in March here, so that the leap day is the last day of its year.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -80,10 +80,10 @@ pub fn rfc3339(time_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
-/// Seconds since 1970 of a date and time with its offset.
+/// Converts a date and time with its offset to seconds since 1970.
 ///
 /// # Errors
-/// What is missing.
+/// A description of the missing part.
 pub(super) fn unix_seconds(at: &Datetime) -> Result<i64, &'static str> {
     let (Some(date), Some(time)) = (at.date, at.time) else {
         return Err("a time has to have date and time of day, as in 2026-01-31T00:00:00Z");
@@ -98,16 +98,16 @@ pub(super) fn unix_seconds(at: &Datetime) -> Result<i64, &'static str> {
     Ok(days * 86_400 + minutes * 60 + i64::from(time.second.unwrap_or(0)))
 }
 
-/// Seconds since 1970 of a text as [`rfc3339`] writes it, any offset.
+/// Converts text in the format of [`rfc3339`], with any offset, to seconds since 1970.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the mistake.
 pub fn parse_time(text: &str) -> Result<i64, String> {
     let at: Datetime = text.parse().map_err(|_| format!("'{text}' is no time; write 2026-01-31T00:00:00Z"))?;
     unix_seconds(&at).map_err(str::to_owned)
 }
 
-/// A time in the document.
+/// Reads a time in the document.
 pub(super) fn time(at: &At<&DeValue<'_>>, mistakes: &mut Mistakes<'_>) -> Option<i64> {
     let parsed = match at.value {
         DeValue::Datetime(t) => unix_seconds(t).map_err(str::to_owned),
@@ -116,10 +116,10 @@ pub(super) fn time(at: &At<&DeValue<'_>>, mistakes: &mut Mistakes<'_>) -> Option
     parsed.map_err(|what| mistakes.at(&at.span, what)).ok()
 }
 
-/// The longest duration, 100 years: sums of times stay far from overflow.
+/// The longest duration, 100 years, so that sums of times cannot overflow.
 const MAX_DURATION_S: i64 = 36_525 * 86_400;
 
-/// A duration in the document: seconds, or text such as "90s", "15m", "12h", "30d", "2w", "1d12h".
+/// Reads a duration in the document: seconds, or text such as "90s", "15m", "12h", "30d", "2w", "1d12h".
 pub(super) fn duration(at: &At<&DeValue<'_>>, mistakes: &mut Mistakes<'_>) -> Option<i64> {
     let parsed = match at.value {
         DeValue::Integer(_) => as_integer(at.value),
