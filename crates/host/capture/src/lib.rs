@@ -1,4 +1,4 @@
-//! Captures: pcap and pcapng files read frame by frame, pcap written, and the IP packet found in a frame.
+//! Packet captures: reading pcap and pcapng files frame by frame, writing pcap, and locating the IP packet in a frame.
 #![forbid(unsafe_code)]
 
 mod link;
@@ -10,22 +10,22 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError};
 use std::fmt;
 use std::io::{self, Read, Write};
 
-/// What is read at once; blocks that are longer make it grow.
+/// Initial size of the read buffer, which grows for longer blocks.
 const BUFFER: usize = 1 << 16;
 
-/// No block is longer: 64 KiB of packet, and pcapng's blocks of names and secrets.
+/// The longest block: 64 KiB of packet, or pcapng's blocks of names and secrets.
 const MAX_BLOCK: usize = 16 << 20;
 
-/// Why a capture cannot be read on.
+/// The reason why a capture cannot be read further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureError {
     /// Reading failed.
     Read,
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     NotACapture,
-    /// It ends in the middle of a frame, as when whoever captured was killed.
+    /// The file ends in the middle of a frame, for example because the capturing program was killed.
     CutShort,
-    /// A frame or block that cannot be, this many bytes into the file.
+    /// A frame or block is invalid, this many bytes into the file.
     Malformed(u64),
 }
 
@@ -47,20 +47,20 @@ impl std::error::Error for CaptureError {}
 /// A captured frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Its place in the capture, from 1.
+    /// Its number in the capture, from 1.
     pub number: u64,
-    /// When it was captured: nanoseconds since 1970; 0 where the capture does not say.
+    /// The capture time in nanoseconds since 1970; 0 if unknown.
     pub time_ns: i64,
-    /// What it starts with.
+    /// The type of its link header.
     pub link: LinkType,
-    /// Its bytes, as many as were captured.
+    /// The captured bytes.
     pub data: &'a [u8],
-    /// Length of the frame on the link in bytes.
+    /// The frame's length on the link in bytes.
     pub len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// Where the IP packet starts in `data`.
+    /// The offset of the IP packet in `data`.
     ///
     /// # Errors
     /// [`NotIp`].
@@ -68,7 +68,7 @@ impl<'a> Frame<'a> {
         self.link.ip_at(self.data)
     }
 
-    /// Whether the end of the frame was not captured.
+    /// Whether the frame was captured only partly.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.data.len() < self.len
@@ -78,29 +78,29 @@ impl<'a> Frame<'a> {
 /// An interface of a pcapng section.
 struct Interface {
     link: LinkType,
-    /// Time stamps count these parts of a second.
+    /// The unit of time stamps: this many per second.
     ticks_per_s: u128,
-    /// Seconds to be added.
+    /// Seconds to add to time stamps.
     offset_s: i64,
 }
 
-/// What is known of the section at hand; a pcap file is one, with one interface.
+/// The state of the current section. A pcap file is a section with one interface.
 #[derive(Default)]
 struct Section {
     interfaces: Vec<Interface>,
-    /// Byte order of a pcapng section. `None` in a pcap file.
+    /// Byte order of a pcapng section; `None` in a pcap file.
     big_endian: Option<bool>,
 }
 
-/// The type of pcapng's section header, the same in both byte orders.
+/// The type of a pcapng section header block, the same in both byte orders.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Type, length and length once more: no block of pcapng is shorter.
+/// The shortest block of pcapng: type, length and length again.
 const MIN_BLOCK_LEN: u32 = 12;
 
 impl Section {
-    /// Whether a block that starts with `data` may be given to the parser: pcap-parser 0.17 computes with the length of
-    /// a block of unknown type before it looks whether that is possible.
+    /// Whether a block that starts with `data` is safe to parse: pcap-parser 0.17 computes with the length of a block
+    /// of unknown type before it checks it.
     fn may_start(&self, data: &[u8]) -> bool {
         let (Some(big_endian), Some(head)) = (self.big_endian, data.first_chunk::<8>()) else { return true };
         let len = [head[4], head[5], head[6], head[7]];
@@ -109,7 +109,7 @@ impl Section {
     }
 }
 
-/// Reads a capture.
+/// Reads a capture, frame by frame.
 pub struct Reader<'r> {
     inner: Box<dyn PcapReaderIterator + Send + 'r>,
     capacity: usize,
@@ -118,7 +118,7 @@ pub struct Reader<'r> {
     frame: Vec<u8>,
 }
 
-/// Reads as much as there is room for: a pipe gives it in pieces.
+/// Fills the buffer on each read: a pipe returns data in pieces.
 struct Full<R>(R);
 
 impl<R: Read> Read for Full<R> {
@@ -136,7 +136,7 @@ impl<R: Read> Read for Full<R> {
     }
 }
 
-/// What a block meant.
+/// The result of parsing a block with a frame.
 struct Found {
     time_ns: i64,
     link: LinkType,
@@ -144,7 +144,7 @@ struct Found {
 }
 
 impl<'r> Reader<'r> {
-    /// Reads a pcap or pcapng file, whichever it is.
+    /// Opens a pcap or pcapng file; detects which of them it is.
     ///
     /// # Errors
     /// [`CaptureError`].
@@ -157,10 +157,10 @@ impl<'r> Reader<'r> {
         Ok(Reader { inner, capacity: BUFFER, section: Section::default(), number: 0, frame: Vec::new() })
     }
 
-    /// The next frame. `None`: that was the last one.
+    /// The next frame; `None` after the last one.
     ///
     /// # Errors
-    /// [`CaptureError`]; there is nothing to be read after it.
+    /// [`CaptureError`]; nothing can be read after it.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         loop {
             let at = self.inner.consumed() as u64;
@@ -190,7 +190,7 @@ impl<'r> Reader<'r> {
     fn refill(&mut self, at: u64) -> Result<(), CaptureError> {
         let before = self.inner.data().len();
         self.inner.refill().map_err(|_| CaptureError::Read)?;
-        // A block that wants more than there is room for, without saying how much.
+        // The parser needs more than fits into the buffer, without saying how much.
         if self.inner.data().len() == before && !self.inner.reader_exhausted() { self.grow(at) } else { Ok(()) }
     }
 
@@ -203,7 +203,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Copies a frame out of its block. `Some(None)`: the block is something else. `None`: it makes no sense.
+/// Copies a frame out of its block. `Some(None)`: the block is of another kind. `None`: the block is invalid.
 #[expect(clippy::option_option, reason = "nothing, a frame, or nonsense")]
 fn take(block: PcapBlockOwned<'_>, section: &mut Section, frame: &mut Vec<u8>) -> Option<Option<Found>> {
     frame.clear();
@@ -211,7 +211,7 @@ fn take(block: PcapBlockOwned<'_>, section: &mut Section, frame: &mut Vec<u8>) -
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_s = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            // The upper bits tell of frame check sequences.
+            // The upper bits describe frame check sequences.
             let link = LinkType(header.network.0 as u16);
             interfaces.push(Interface { link, ticks_per_s, offset_s: 0 });
             Some(None)
@@ -250,7 +250,7 @@ fn take(block: PcapBlockOwned<'_>, section: &mut Section, frame: &mut Vec<u8>) -
     }
 }
 
-/// Parts of a second that pcapng's `if_tsresol` stands for: a power of ten, or with the highest bit of two.
+/// The units per second that pcapng's `if_tsresol` means: a power of ten, or of two if the highest bit is set.
 fn resolution(code: u8) -> Option<u128> {
     let power = u32::from(code & 0x7f);
     if code & 0x80 == 0 { 10u128.checked_pow(power) } else { 1u128.checked_shl(power) }.filter(|&r| r <= 1 << 64)
@@ -264,19 +264,19 @@ impl Interface {
     }
 }
 
-/// Writes a pcap file with time stamps in nanoseconds.
+/// Writes a pcap file with nanosecond time stamps.
 pub struct Writer<W>(W);
 
-/// Frames are never cut when they are written.
+/// The snapshot length in the header; frames are never truncated.
 const SNAP_LEN: u32 = 1 << 18;
 
 impl<W: Write> Writer<W> {
-    /// Writes the head of a file whose frames all start with `link`.
+    /// Writes the header of a file whose frames all have the link type `link`.
     ///
     /// # Errors
     /// Those of `out`.
     pub fn new(mut out: W, link: LinkType) -> io::Result<Self> {
-        // Magic, version 2.4, time zone and accuracy (unused), length, link type.
+        // Magic number, version 2.4, time zone and accuracy (unused), snapshot length, link type.
         let mut head = Vec::with_capacity(24);
         head.extend(0xa1b2_3c4du32.to_le_bytes());
         head.extend([2, 0, 4, 0]);
@@ -290,11 +290,11 @@ impl<W: Write> Writer<W> {
     /// Writes a frame.
     ///
     /// # Errors
-    /// Those of the file; `InvalidInput` for a frame of over 256 KiB.
+    /// Those of the file; `InvalidInput` for a frame longer than 256 KiB.
     pub fn write(&mut self, time_ns: i64, data: &[u8]) -> io::Result<()> {
         let len = u32::try_from(data.len()).ok().filter(|&len| len <= SNAP_LEN);
         let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a frame of over 256 KiB"))?;
-        // A time outside of the format's 32 bits is no time.
+        // A time that does not fit into the format's 32 bits is written as 0.
         let seconds = u32::try_from(time_ns.div_euclid(1_000_000_000)).unwrap_or(0);
         let ns = time_ns.rem_euclid(1_000_000_000) as u32;
         for field in [seconds, ns, len, len] {
@@ -303,7 +303,7 @@ impl<W: Write> Writer<W> {
         self.0.write_all(data)
     }
 
-    /// Writes what is still in buffers.
+    /// Flushes the writer.
     ///
     /// # Errors
     /// Those of the file.

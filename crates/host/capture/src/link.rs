@@ -1,37 +1,37 @@
-//! Link types of captures, and the IP packet behind the link's header.
+//! Link types of captures, and the position of the IP packet after the link header.
 
 use std::fmt;
 
-/// What frames start with: a LINKTYPE_ number of pcap and pcapng.
+/// The type of the link header of frames: a LINKTYPE_ number of pcap and pcapng.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
 impl LinkType {
-    /// BSD loopback: a family in the byte order of the machine that captured.
+    /// BSD loopback: an address family in the byte order of the capturing machine.
     pub const NULL: LinkType = LinkType(0);
     /// Ethernet.
     pub const ETHERNET: LinkType = LinkType(1);
-    /// IP without any header; so write files of old, with the numbers that the systems themselves have for it.
+    /// IP without a link header. Old files use the systems' own numbers for it.
     pub const RAW: LinkType = LinkType(101);
     const RAW_OLD: [LinkType; 2] = [LinkType(12), LinkType(14)];
-    /// OpenBSD's loopback: a family in network byte order.
+    /// OpenBSD loopback: an address family in network byte order.
     pub const LOOP: LinkType = LinkType(108);
     /// Linux's "cooked" capture of any device, version 1.
     pub const LINUX_SLL: LinkType = LinkType(113);
-    /// IPv4 without any header.
+    /// IPv4 without a link header.
     pub const IPV4: LinkType = LinkType(228);
-    /// IPv6 without any header.
+    /// IPv6 without a link header.
     pub const IPV6: LinkType = LinkType(229);
     /// Linux's "cooked" capture of any device, version 2.
     pub const LINUX_SLL2: LinkType = LinkType(276);
 }
 
-/// Why there is no IP packet in a frame.
+/// The reason why a frame has no IP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotIp {
-    /// Another protocol, or a frame that is cut within the link's header.
+    /// It has another protocol, or is cut off within the link header.
     Other,
-    /// Frames of this link type are not understood.
+    /// Its link type is not supported.
     Link(LinkType),
 }
 
@@ -46,10 +46,10 @@ impl fmt::Display for NotIp {
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and what went before it.
+/// 802.1Q, 802.1ad, and the latter's predecessor.
 const ETHERTYPE_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// VLAN tags that are followed into each other.
+/// The most nested VLAN tags.
 const MAX_TAGS: usize = 4;
 
 fn be16(data: &[u8], at: usize) -> Option<u16> {
@@ -57,7 +57,7 @@ fn be16(data: &[u8], at: usize) -> Option<u16> {
 }
 
 impl LinkType {
-    /// Where the IP packet starts in a frame.
+    /// The offset of the IP packet in a frame.
     ///
     /// # Errors
     /// [`NotIp`].
@@ -66,7 +66,7 @@ impl LinkType {
             LinkType::ETHERNET => behind_tags(frame, 12, 14),
             LinkType::LINUX_SLL => behind_tags(frame, 14, 16),
             LinkType::LINUX_SLL2 => behind_tags(frame, 0, 20),
-            // The families' numbers differ between systems; the IP version says enough.
+            // The numbers of the families differ between systems; the IP version is sufficient.
             LinkType::NULL | LinkType::LOOP => Some(4),
             LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => Some(0),
             _ if LinkType::RAW_OLD.contains(&self) => Some(0),
@@ -77,14 +77,14 @@ impl LinkType {
     }
 }
 
-/// Follows VLAN tags from the protocol number at `protocol_at`, whose payload starts at `at`.
+/// Skips VLAN tags: the protocol number is at `protocol_at`, its payload at `at`.
 fn behind_tags(frame: &[u8], protocol_at: usize, at: usize) -> Option<usize> {
     let (mut protocol, mut at) = (be16(frame, protocol_at)?, at);
     for _ in 0..MAX_TAGS {
         if !ETHERTYPE_VLAN.contains(&protocol) {
             break;
         }
-        // Two bytes of tag, then the protocol number of what is behind it.
+        // Two bytes of tag, then the protocol number of its payload.
         protocol = be16(frame, at + 2)?;
         at += 4;
     }

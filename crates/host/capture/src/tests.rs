@@ -2,7 +2,7 @@ use super::*;
 
 type Seen = (i64, u16, Vec<u8>, usize);
 
-/// All frames, and how it ended.
+/// All frames, and the result at the end.
 fn read(bytes: &[u8]) -> (Vec<Seen>, Option<CaptureError>) {
     let mut frames = Vec::new();
     let mut reader = match Reader::new(bytes) {
@@ -88,7 +88,7 @@ fn pcapng_in_all_its_forms() {
             block(big, 0x0bad, b"something else"),
             enhanced(big, 2, 5 * 1024 + 512, b"sll", 3),
             block(big, 3, &[&(if big { 5u32.to_be_bytes() } else { 5u32.to_le_bytes() })[..], b"plain"].concat()),
-            // Another section has interfaces of its own.
+            // A new section has interfaces of its own.
             section(!big),
             interface(!big, 228, None),
             enhanced(!big, 0, 1, b"ip", 2),
@@ -125,7 +125,7 @@ fn what_is_no_capture_is_said_so() {
     let at = good.len() as u64;
     let (frames, error) = read(&[good.clone(), enhanced(false, 9, 0, b"x", 1)].concat());
     assert_eq!((frames.len(), error), (1, Some(CaptureError::Malformed(at))));
-    // A block that is shorter than its own head (fuzzing found it).
+    // A block shorter than its own header (found by fuzzing).
     for len in 0..12 {
         let short = [&0x0bad_u32.to_le_bytes()[..], &[len, 0, 0, 0], &[0; 40]].concat();
         assert_eq!(read(&[good.clone(), short].concat()).1, Some(CaptureError::Malformed(at)), "{len}");

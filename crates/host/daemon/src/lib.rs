@@ -1,7 +1,7 @@
-//! `sealane daemon`: TCP-AO for programs that know nothing of it, and IPsec for those that speak NETLINK_XFRM, from a
-//! configuration.
+//! `sealane daemon`: TCP-AO for programs that do not support it, and IPsec for programs that use NETLINK_XFRM,
+//! according to a configuration.
 //!
-//! This crate puts the data paths together; it handles signals and reloads, and owns neither packets nor keys.
+//! This crate composes the data paths and handles signals and reloads; it owns neither packets nor keys.
 #![forbid(unsafe_code)]
 
 use parking_lot::Mutex;
@@ -22,14 +22,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why the daemon does not start.
+/// The reason why the daemon does not start.
 #[derive(Debug)]
 pub enum Error {
-    /// The configuration.
+    /// The configuration cannot be used.
     Config(LoadError),
-    /// A peer of the configuration, which cannot be served here.
+    /// A peer of the configuration cannot be served here.
     TcpAo(sealane_tcp_ao::Error),
-    /// The system, and what was wanted of it.
+    /// A system call failed; with what it was for.
     System(String, io::Error),
 }
 
@@ -50,30 +50,30 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |e| Error::System(what, e)
 }
 
-/// How often the time of day is compared with key chains.
+/// The interval at which key chains are checked against the time of day.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the daemon serves.
+/// The data paths that the daemon runs.
 struct Host {
     tcp_ao: Configured,
     ipsec: sealane_ipsec::Spaces,
 }
 
 impl Host {
-    /// Makes a configuration the one in force.
+    /// Puts a configuration into force.
     fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
         self.tcp_ao.apply(config).map_err(Error::TcpAo)?;
         self.ipsec.serve(config.ipsec.as_ref()).map_err(|(what, e)| Error::System(what, e))
     }
 }
 
-/// Runs until it is told to end. `ready` is called when all peers are protected.
+/// Runs until a signal ends it. Calls `ready` when all peers are protected.
 ///
-/// When it ends, whether told or not, the rules stay: what was protected is dropped until the daemon is back or
+/// The rules stay in place when it ends, for whatever reason: protected traffic is dropped until the daemon is back or
 /// [`clear`] is called.
 ///
 /// # Errors
-/// Why it does not start.
+/// [`Error`], if it cannot start.
 pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     let config = Arc::new(Config::load(path).map_err(Error::Config)?);
     process::no_core_for_us();
@@ -134,7 +134,7 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the configuration again; a wrong one changes nothing.
+/// Rereads the configuration; an invalid one changes nothing.
 fn reload(path: &Path, host: &Mutex<Host>) {
     process::notify("RELOADING=1");
     let done = Config::load(path).map_err(Error::Config).and_then(|config| host.lock().apply(&Arc::new(config)));
@@ -164,10 +164,10 @@ fn source(host: &Arc<Mutex<Host>>) -> Source {
     })
 }
 
-/// Takes the rules of a network namespace away, those of a daemon that has ended: what was protected passes in clear.
+/// Deletes the rules that an ended daemon left in a network namespace, so that traffic passes unprotected.
 ///
 /// # Errors
-/// When a running instance owns them, or the kernel's.
+/// Those of the kernel, or that a running instance owns the rules.
 pub fn clear(netns: Option<&str>) -> Result<(), Error> {
     let ns = Netns::named(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
     ns.run(sealane_tcp_ao::clear).and_then(|()| ns.run(sealane_ipsec::clear)).map_err(system("the rules"))
