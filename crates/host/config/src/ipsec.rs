@@ -105,7 +105,7 @@ pub(super) fn ipsec(root: &mut Section<'_>, mistakes: &mut Mistakes<'_>) -> Opti
     for at in section.one_or_many("netns") {
         match at.value.as_str() {
             None => mistakes.at(&at.span, format!("'netns' has to be a string, not {}", kind(at.value))),
-            Some(name) if name.contains('\0') => mistakes.at(&at.span, "'netns' is the name of none"),
+            Some(name) if name.contains('\0') => mistakes.at(&at.span, "'netns' is not a valid name"),
             Some(name) => {
                 let name = namespace(name);
                 if netns.contains(&name) {
@@ -280,15 +280,17 @@ fn wrong_name(name: &str, kind: Option<DeviceKind>) -> Option<String> {
     match name {
         "" | "." | ".." => Some("'name' is the name of no interface".to_owned()),
         _ if name.len() > MAX_NAME => {
-            Some(format!("'name' is longer than {MAX_NAME} bytes, the longest of an interface"))
+            Some(format!("'name' is longer than {MAX_NAME} bytes, the longest interface name"))
         }
         _ if name.contains(|c: char| c == '/' || c == ':' || c == '\0' || c.is_whitespace()) => {
-            Some("'name' has a character that names of interfaces do not have".to_owned())
+            Some("'name' has a character that interface names cannot contain".to_owned())
         }
         // The kernel would replace it by a number.
-        _ if made && name.contains('%') => Some("'name' has a %, which no interface that is made has".to_owned()),
+        _ if made && name.contains('%') => {
+            Some("'name' has a %, which the kernel would replace by a number".to_owned())
+        }
         DEVICE => Some(format!("'{name}' is the daemon's own interface")),
-        "lo" if made => Some("'lo' is there already; a device is an interface of its own".to_owned()),
+        "lo" if made => Some("'lo' is there already; a device needs an interface of its own".to_owned()),
         _ => None,
     }
 }

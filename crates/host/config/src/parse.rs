@@ -139,7 +139,7 @@ fn peer(
     let mut non_empty = |field| {
         let at = section.string(field, mistakes)?;
         if at.value.is_empty() || at.value.contains('\0') {
-            mistakes.at(&at.span, format!("'{field}' is the name of none"));
+            mistakes.at(&at.span, format!("'{field}' is not a valid name"));
         }
         Some(at.value.to_owned())
     };

@@ -59,7 +59,8 @@ impl Prefix {
             Some((addr, len)) => (addr, Some(len)),
             None => (text, None),
         };
-        let invalid = || format!("'{}' is no address or prefix, as 192.0.2.1 or 2001:db8::/32", text.escape_debug());
+        let invalid =
+            || format!("'{}' is no address or prefix such as 192.0.2.1 or 2001:db8::/32", text.escape_debug());
         let addr: IpAddr = addr.parse().map_err(|_| invalid())?;
         if let IpAddr::V6(v6) = addr
             && let Some(v4) = v6.to_ipv4_mapped()
