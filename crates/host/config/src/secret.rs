@@ -28,7 +28,8 @@ const MAX_FILE_LEN: u64 = 4096;
 /// meaningful permissions are accepted: they are the responsibility of whoever created them.
 ///
 /// # Errors
-/// The kernel's; `PermissionDenied` when others could read or change the file; `InvalidData` when it is over `max` bytes.
+/// The kernel's; `PermissionDenied` when others could read or change the file; `InvalidData` when it is over `max`
+/// bytes.
 pub fn read_private(path: &Path, max: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let file = File::open(path)?;
     check_private(&file)?;
