@@ -1,4 +1,4 @@
-//! What the rows of this crate have in common.
+//! The module name, the default priority and the constructor of the rows of this crate.
 
 use sealane_crypto::registry::Driver;
 use sealane_crypto::{AlgInfo, Row};

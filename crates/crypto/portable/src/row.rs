@@ -1,4 +1,4 @@
-//! What the rows of this crate have in common.
+//! The module name and the default priority of the rows of this crate.
 
 /// The module name of these rows.
 pub const MODULE: &str = "portable";

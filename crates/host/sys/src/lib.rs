@@ -12,8 +12,8 @@
 //! - Packets through the stack: `nfqueue` (queued packets and their verdicts), `raw` (sending), `tun` (plaintext of
 //!   IPsec), `tap` and `bpf` (returning packets to the stack), `esp` (ESP and AH, plain and in UDP), `shard`
 //!   (distribution over workers).
-//! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which
-//!   flows use them), and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
+//! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which flows use them),
+//!   and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
 //! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
 
 pub mod bpf;
