@@ -3,7 +3,7 @@
 //! A successor takes over the rules with all their peers and ends those connections. The new engine knows no keys for
 //! them, so it would let their segments leave unsigned.
 
-use super::path::FIRST_QUEUE;
+use super::start::FIRST_QUEUE;
 use super::state;
 use sealane_abi::tcp::State;
 use sealane_net::ao::mkt::Prefix;

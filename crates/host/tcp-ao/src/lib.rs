@@ -1,19 +1,22 @@
 //! TCP-AO on this host: an engine and a data path for each network namespace in which a key was ever added.
 #![forbid(unsafe_code)]
 
+mod burst;
 mod configured;
 mod counters;
+mod covered;
 mod fast;
 mod leftover;
 mod path;
 mod protected;
 mod space;
+mod start;
 mod state;
 mod tables;
 mod transmit;
 mod worker;
 
 pub use configured::{Configured, Error};
-pub use path::clear;
 pub use protected::Held;
 pub use space::{Space, Spaces};
+pub use start::clear;

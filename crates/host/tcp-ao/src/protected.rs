@@ -1,10 +1,11 @@
 //! The protected peers of a namespace. The rules cover a peer before its first key is set, and until long after its
 //! last key is gone.
 
+use super::covered::Protected;
 use super::path::Shared;
 use parking_lot::MutexGuard;
 use sealane_net::ao::mkt::Prefix;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -13,26 +14,6 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(180);
 /// The most prefixes that are removed at a time, which takes about 12 ms.
 const MAX_GOING: usize = 4096;
-
-/// The prefixes that the rules cover.
-#[derive(Debug, Default)]
-pub(super) struct Protected {
-    /// Prefixes that are never removed: those of the configuration or of a predecessor.
-    fixed: HashSet<Prefix>,
-    /// Prefixes for which programs have set keys, and the time since which they are unused.
-    by_keys: HashMap<Prefix, Option<Instant>>,
-}
-
-impl Protected {
-    /// The prefixes that the rules cover from the beginning.
-    pub(super) fn new(fixed: impl Iterator<Item = Prefix>) -> Self {
-        Protected { fixed: fixed.collect(), by_keys: HashMap::new() }
-    }
-
-    fn has(&self, prefix: &Prefix) -> bool {
-        self.fixed.contains(prefix) || self.by_keys.contains_key(prefix)
-    }
-}
 
 /// A guard while which no prefix is removed, so that a key can be set under the rule.
 pub struct Held<'a>(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'a, Protected>);

@@ -1,8 +1,9 @@
 //! The network namespaces in which TCP-AO is served.
 
 use super::leftover;
-use super::path::{self, Shared, Wanted};
+use super::path::{Shared, complain};
 use super::protected::Held;
+use super::start::{self, Wanted};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
@@ -153,7 +154,7 @@ impl Spaces {
                 let copied = space.shared.delivered().snapshot(space.shared.start_wall_ms);
                 let path = Some(space.shared.counters.describe(self.wanted.data_path));
                 let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
-                path::complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
+                complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
                 namespace
             })
             .collect();
@@ -202,7 +203,7 @@ impl Space {
         wanted: Wanted,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let (shared, threads) = path::start(&netns, engine, peers, wanted, prepare)?;
+        let (shared, threads) = start::start(&netns, engine, peers, wanted, prepare)?;
         Ok(Arc::new(Space { netns, shared, threads: Mutex::new(threads) }))
     }
 
@@ -278,11 +279,11 @@ impl Space {
 
     /// Closes the space: first the connections, then the workers, last the rules.
     fn stop(&self) {
-        path::complain("connections that are to end", path::end_connections(&self.netns, &self.shared));
+        complain("connections that are to end", start::end_connections(&self.netns, &self.shared));
         std::thread::sleep(LAST_WORDS);
-        path::halt(&self.shared, core::mem::take(&mut *self.threads.lock()));
+        start::halt(&self.shared, core::mem::take(&mut *self.threads.lock()));
         if let Some(table) = self.shared.table.lock().take() {
-            path::complain("taking the rules away", table.delete());
+            complain("taking the rules away", table.delete());
         }
     }
 }

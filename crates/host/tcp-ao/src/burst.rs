@@ -1,0 +1,44 @@
+//! Judging of bursts: what of it needs the lock of the engine, and what does not.
+
+use super::path::Shared;
+use super::tables::Sockets;
+use sealane_engine_ao::{Inbound, Outbound, SignBurst, VerifyBurst};
+
+impl Shared {
+    /// Judges inbound packets and removes the option from authentic ones. Changed connections are saved when this
+    /// returns, that is, before the segment that completes a handshake is delivered.
+    pub(super) fn verify(&self, work: &mut VerifyBurst, packets: &mut [Inbound<'_>], kernel: &mut Sockets) {
+        let mut dirty = false;
+        let mut rest = packets;
+        while !rest.is_empty() {
+            let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_input(work, rest, kernel));
+            let (now, later) = rest.split_at_mut(count);
+            work.run(now);
+            let mut engine = self.engine.lock();
+            engine.end_input(work, now, kernel, self.now_ms());
+            dirty |= engine.dirty();
+            drop(engine);
+            work.finish(now);
+            rest = later;
+        }
+        if dirty {
+            self.save();
+        }
+    }
+
+    /// Judges and signs the first of `packets`, which are outbound. Returns their number; their pieces may leave then.
+    pub(super) fn sign(&self, work: &mut SignBurst, packets: &mut [Outbound<'_>], kernel: &mut Sockets) -> usize {
+        let now_ms = self.now_ms();
+        let count = kernel.ask_unlocked(|kernel| self.engine.lock().begin_output(work, packets, kernel, now_ms));
+        let now = &mut packets[..count];
+        work.run(now);
+        let mut engine = self.engine.lock();
+        engine.end_output(work, now, kernel, now_ms);
+        let dirty = engine.dirty();
+        drop(engine);
+        if dirty {
+            self.save();
+        }
+        count
+    }
+}

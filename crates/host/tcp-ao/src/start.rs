@@ -1,0 +1,139 @@
+//! The start and the end of the data path of one network namespace.
+
+use super::counters::Counters;
+use super::covered::Protected;
+use super::path::{Post, Shared};
+use super::worker::Worker;
+use parking_lot::{Mutex, RwLock};
+use sealane_abi::admin::DataPath;
+use sealane_abi::tcp::State;
+use sealane_engine_ao::{Ends, Namespace};
+use sealane_net::ao::mkt::Prefix;
+use sealane_sys::clock::wall_ms;
+use sealane_sys::netns::Netns;
+use sealane_sys::nfqueue::Queue;
+use sealane_sys::nft::{Marks, Options, Table, Watch};
+use sealane_sys::poll::Waker;
+use sealane_sys::sock_diag::{Departures, SockDiag};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// The first queue number that is tried.
+pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
+
+/// Settings of a data path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) data_path: DataPath,
+    pub(super) workers: u16,
+}
+
+/// Opens queues and rules in `netns` and starts the workers. `prepare` is called when the rules for `peers` are in
+/// place and before the first packet is judged.
+///
+/// # Errors
+/// The kernel's, with the object that could not be opened.
+pub(super) fn start(
+    netns: &Netns,
+    engine: Namespace,
+    peers: &[Prefix],
+    wanted: Wanted,
+    prepare: impl FnOnce(&Shared),
+) -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
+    let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
+    let (workers, shared) = netns.run(|| {
+        let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let count = usize::from(wanted.workers.max(1));
+        let output = Queue::open_many(FIRST_QUEUE, count, true).map_err(say("a queue for packets that leave"))?;
+        let first = |queues: &[Queue]| queues.first().map_or(FIRST_QUEUE, Queue::number);
+        let input = Queue::open_many(first(&output) + wanted.workers.max(1), count, false)
+            .map_err(say("a queue for packets that come in"))?;
+        let marks = Marks::default();
+        let options = Options {
+            output_queue: first(&output),
+            input_queue: first(&input),
+            queues: wanted.workers.max(1),
+            marks,
+            any_option: true,
+        };
+        let table = Table::install(options, &list).map_err(say("nftables rules"))?;
+        let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
+        let post = |_| Ok(Post { waker: Waker::new()?, delivering: Mutex::default() });
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(engine),
+            table: Mutex::new(Some(table)),
+            protected: Mutex::new(Protected::new(peers.iter().copied())),
+            posts: (0..count).map(post).collect::<io::Result<_>>()?,
+            stop: AtomicBool::new(false),
+            policy: RwLock::new(None),
+            keep: OnceLock::new(),
+            keeping: Mutex::default(),
+            counters: Counters::new(count),
+            start: Instant::now(),
+            start_wall_ms: wall_ms(),
+        });
+        let departures = Departures::open().map_err(say("news of sockets that close"))?;
+        let mut watches = Some((watch, departures));
+        let make = |(index, (output, input))| {
+            Worker::open(&shared, index, (output, input), marks, wanted.data_path, watches.take())
+        };
+        let workers: Vec<Worker> =
+            output.into_iter().zip(input).enumerate().map(make).collect::<io::Result<_>>().map_err(say("sockets"))?;
+        Ok((workers, shared))
+    })?;
+    prepare(&shared);
+    let mut threads = Vec::new();
+    for mut worker in workers {
+        let netns = netns.try_clone()?;
+        threads.push(std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
+            if let Err(e) = netns.enter() {
+                eprintln!("sealane: cannot enter a network namespace: {e}");
+                return;
+            }
+            worker.run();
+        })?);
+    }
+    Ok((shared, threads))
+}
+
+/// Stops the workers of a data path.
+pub(super) fn halt(shared: &Shared, threads: Vec<JoinHandle<()>>) {
+    shared.stop.store(true, Ordering::Release);
+    shared.posts.iter().for_each(|post| post.waker.wake());
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+/// Ends all connections. Their peers get a signed RST.
+///
+/// # Errors
+/// The kernel's.
+pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> {
+    let ends: Vec<Ends> = shared.engine.lock().connections().map(|(ends, _)| ends).collect();
+    if ends.is_empty() {
+        return Ok(());
+    }
+    netns.run(|| {
+        let mut diag = SockDiag::open()?;
+        for ends in ends {
+            if let Some(entry) = diag.find(ends.local, ends.remote, 0)?.filter(|e| e.state != State::Listen) {
+                diag.destroy(&entry)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Removes the rules of the calling thread's namespace, whoever left them.
+///
+/// # Errors
+/// The kernel's; `EPERM` while a process owns them.
+pub fn clear() -> io::Result<()> {
+    let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
+    let options = Options { output_queue, input_queue, queues, marks: Marks::default(), any_option: false };
+    Table::install(options, &[])?.delete()
+}
