@@ -4,7 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
-use crate::serve::{Counting, Server};
+use crate::serve::{self, Counting, Server};
 use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
@@ -149,7 +149,7 @@ fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option
     let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
     let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));
     let make = move |host| System::new(registry.clone(), profile, host, observer.clone());
-    let server = Server::new(listener, numbers, spaces, make);
+    let server = serve::server(listener, numbers, spaces, make);
     server.start();
     server
 }

@@ -1,6 +1,7 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::{Entry, Object, PRIVILEGED, Server, Verdict, caller, tcp_ao, xfrm};
+use super::server::{Done, Entry, LOOK_MS, Object, PRIVILEGED, Server, Verdict, caller};
+use super::{tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
@@ -14,8 +15,6 @@ use zeroize::Zeroizing;
 
 /// The most bytes that one call moves: a longer one is served in part, which the interface allows.
 const MAX_BYTES: usize = 16 << 20;
-
-type Done = Result<i64, Verdict>;
 
 /// A call in the hands of one thread.
 struct Call<'a> {
@@ -50,17 +49,6 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
         return Err(Verdict::Pass);
     };
     call.on(&entry, fd)
-}
-
-/// Answers a `getsockopt` of the preloaded library, which asks for a text so.
-pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
-    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
-    if text.len() > room {
-        return Err(libc::ENOBUFS.into());
-    }
-    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
-    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
-    Ok(0)
 }
 
 /// A count of bytes or messages as a call returns it.
@@ -212,7 +200,7 @@ impl Call<'_> {
                 return Err(libc::EAGAIN.into());
             }
         } else {
-            self.server.wait_until(|| peer::readable(pipe.as_fd(), super::LOOK_MS as i32))?;
+            self.server.wait_until(|| peer::readable(pipe.as_fd(), LOOK_MS as i32))?;
         }
         let mut data = Zeroizing::new(vec![0; total]);
         let n = peer::pull(pipe.as_fd(), &mut data, None)?;
@@ -368,37 +356,6 @@ impl Descriptor for Theirs<'_> {
 
     fn ends_call(failure: &Verdict) -> bool {
         !matches!(failure, Verdict::Fail(_))
-    }
-}
-
-impl Server {
-    /// Whether the caller still waits, before anything is changed for good.
-    pub(super) fn still(&self, n: &Notification) -> Result<(), Verdict> {
-        if self.listener.valid(n.id) { Ok(()) } else { Err(Verdict::Answered) }
-    }
-
-    /// Puts `fd` at the first free of these numbers, and answers the call with it.
-    pub(super) fn place(
-        &self,
-        n: &Notification,
-        fd: std::os::fd::BorrowedFd<'_>,
-        cloexec: bool,
-        mut numbers: impl Iterator<Item = u32>,
-    ) -> Done {
-        let _placing = self.placing.lock();
-        let peer = Peer(n.tid);
-        let new = numbers.find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
-        match self.listener.hand_over(n.id, fd, new, cloexec) {
-            Ok(()) => Err(Verdict::Answered),
-            // The program lowered its limit below our range.
-            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(libc::EMFILE.into()),
-            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO).into()),
-        }
-    }
-
-    /// Whether calls on this number come to us.
-    pub(super) fn watches(&self, fd: u32) -> bool {
-        self.numbers.contains(fd)
     }
 }
 

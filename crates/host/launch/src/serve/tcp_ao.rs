@@ -4,7 +4,7 @@
 //! The socket stays the program's and the kernel's; we borrow it for the length of a call, to read what the engine
 //! wants to know of it.
 
-use super::{Server, Verdict, caller, calls};
+use super::server::{Done, Server, Verdict, caller, tell_text};
 use sealane_abi::Errno;
 use sealane_abi::sealane::NETSTAT_QUERY;
 use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
@@ -20,8 +20,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
-
-type Done = Result<i64, Verdict>;
 
 /// More than any of the options takes: what follows only has to be looked at for zeros.
 const MAX_OPTION: usize = 1 << 16;
@@ -258,5 +256,5 @@ fn counters(spaces: &Spaces, peer: Peer, n: &Notification) -> Done {
     let Ok(Some(space)) = space else { return Err(libc::ENOENT.into()) };
     let text = std::fs::read_to_string(format!("{of}/net/netstat")).map_err(|_| libc::ENOENT)?;
     let text = netstat::render(&text, space.delivered().netstat());
-    calls::tell_text(peer, n, &text)
+    tell_text(peer, n, &text)
 }

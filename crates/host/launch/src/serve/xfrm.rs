@@ -10,77 +10,16 @@ mod link;
 mod receive;
 mod send;
 mod socket;
+pub(super) mod sockets;
 
-use super::{Server, Verdict};
-use parking_lot::Mutex;
+use super::server::{Done, Server, Verdict};
 use sealane_abi::netlink::NETLINK_XFRM;
 use sealane_abi::sealane::XFRM_STAT_QUERY;
-use sealane_sys::gone::Watched;
 use sealane_sys::peer::Peer;
 use sealane_sys::seccomp::{Notification, XFRM_OPTIONS};
-use sealane_sys::{tcp_socket, usersock};
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
-
-type Done = Result<i64, Verdict>;
-
-/// Looks for closed sockets when there are this many, or twice as many as last time.
-const FIRST_SWEEP: usize = 64;
-
-/// One socket of a program.
-pub(super) struct Entry {
-    /// Whether its maker might administer the network namespace: the kernel wants that of makers as well as of senders.
-    maker_may: bool,
-    /// `SO_PASSCRED` as the program has set it; the socket itself always has it.
-    passes_credentials: AtomicBool,
-    /// Held while a frame is looked at and taken.
-    receiving: Mutex<()>,
-    /// The daemon, as far as it has shown who it is.
-    daemon: Mutex<Option<link::Daemon>>,
-}
-
-/// All sockets of programs that we serve, by their cookies.
-#[derive(Default)]
-pub(crate) struct Sockets {
-    by_cookie: Mutex<HashMap<u64, Arc<Entry>>>,
-    watched: OnceLock<Watched>,
-}
-
-impl Sockets {
-    fn add(&self, socket: &OwnedFd, entry: Entry) -> Result<u64, i32> {
-        let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO);
-        let watched = match self.watched.get() {
-            Some(watched) => watched,
-            None => {
-                let new = Watched::new().map_err(errno)?;
-                self.watched.get_or_init(|| new)
-            }
-        };
-        let cookie = tcp_socket::cookie(socket.as_fd()).map_err(errno)?;
-        let mut sockets = self.by_cookie.lock();
-        if sockets.len() >= FIRST_SWEEP && sockets.len().is_power_of_two() {
-            let alive = watched.alive().map_err(errno)?;
-            sockets.retain(|cookie, _| alive.contains(cookie));
-        }
-        watched.add(socket.as_fd(), cookie).map_err(errno)?;
-        sockets.insert(cookie, Arc::new(entry));
-        Ok(cookie)
-    }
-
-    fn find(&self, socket: &OwnedFd) -> Option<Arc<Entry>> {
-        if !usersock::is_one(socket.as_fd()) {
-            return None;
-        }
-        let cookie = tcp_socket::cookie(socket.as_fd()).ok()?;
-        self.by_cookie.lock().get(&cookie).cloned()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.by_cookie.lock().is_empty()
-    }
-}
+use sockets::Entry;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// One call.
 struct Call<'a> {
@@ -90,11 +29,6 @@ struct Call<'a> {
     entry: Arc<Entry>,
     /// A duplicate of the program's descriptor, which goes with the call.
     fd: OwnedFd,
-}
-
-/// Gives the program a descriptor of a socket, by preference one that `select` can have.
-fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
-    server.place(n, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
 }
 
 /// Serves a call if it is about NETLINK_XFRM.
@@ -139,10 +73,10 @@ impl Call<'_> {
                 Err(libc::EOPNOTSUPP.into())
             }
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
-            libc::SYS_dup => place(self.server, self.n, self.fd.as_fd(), false),
+            libc::SYS_dup => link::place(self.server, self.n, self.fd.as_fd(), false),
             libc::SYS_fcntl => match self.n.int(1) {
-                libc::F_DUPFD => place(self.server, self.n, self.fd.as_fd(), false),
-                libc::F_DUPFD_CLOEXEC => place(self.server, self.n, self.fd.as_fd(), true),
+                libc::F_DUPFD => link::place(self.server, self.n, self.fd.as_fd(), false),
+                libc::F_DUPFD_CLOEXEC => link::place(self.server, self.n, self.fd.as_fd(), true),
                 _ => Err(Verdict::Pass),
             },
             libc::SYS_ioctl => self.ioctl(),

@@ -1,7 +1,7 @@
 //! The daemon of a program's network namespace, new sockets, and options of other sockets that concern IPsec.
 
-use super::{Done, Entry};
-use crate::serve::{Server, Verdict, calls};
+use super::sockets::{Daemon, Entry};
+use crate::serve::server::{Done, Server, Verdict, tell_text};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
 use sealane_abi::sealane::{BYPASS_MARK, Question, XFRM_PORT};
@@ -16,30 +16,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zerocopy::FromBytes;
 
 /// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
-/// The time for which a daemon is trusted whose process cannot be watched, because it is outside our process namespace.
-const UNSEEN: Duration = Duration::from_secs(1);
-
-/// A daemon that has shown who it is.
-pub(super) struct Daemon {
-    process: Option<process::Watch>,
-    seen: Instant,
-}
-
-impl Daemon {
-    /// Whether it is still the same.
-    fn stands(&self) -> bool {
-        match &self.process {
-            Some(process) => process.lives(),
-            None => self.seen.elapsed() < UNSEEN,
-        }
-    }
-}
-
 /// Whether frames of a user are the daemon's: root's, or our own user's.
 pub(super) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == process::effective_user()
@@ -139,6 +120,11 @@ fn refused(e: &io::Error) -> Verdict {
     })
 }
 
+/// Gives the program a descriptor of a socket, by preference one that `select` can have.
+pub(super) fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+    server.place(n, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
+}
+
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
 pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -168,7 +154,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
         daemon: Mutex::new(daemon),
     };
     server.xfrm.add(&socket, entry)?;
-    super::place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
+    place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
 impl Entry {
@@ -225,7 +211,7 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
         })
     });
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
-    calls::tell_text(peer, n, &text)
+    tell_text(peer, n, &text)
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.

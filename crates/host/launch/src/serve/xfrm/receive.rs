@@ -2,7 +2,7 @@
 
 use super::link::trusted;
 use super::{Call, Done};
-use crate::serve::{LOOK_MS, Verdict};
+use crate::serve::server::{LOOK_MS, Verdict, not_restarted};
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
 use sealane_abi::sealane::XFRM_PORT;
@@ -125,7 +125,7 @@ impl Call<'_> {
             self.server.wait_until(|| readable(fd, LOOK_MS as i32) || over()).inspect_err(|_| {
                 // One that waits for a limited time is not begun anew after a signal.
                 if until.is_some() {
-                    crate::serve::not_restarted();
+                    not_restarted();
                 }
             })?;
         }

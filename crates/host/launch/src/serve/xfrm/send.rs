@@ -4,7 +4,7 @@
 //! the call waits until the answer is there, or the daemon has ended.
 
 use super::{Call, Done};
-use crate::serve::Verdict;
+use crate::serve::server::{Verdict, not_restarted};
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
 use sealane_abi::xfrm;
@@ -165,7 +165,7 @@ impl Call<'_> {
         });
         if done.is_err() {
             // It has been sent, whatever comes between.
-            crate::serve::not_restarted();
+            not_restarted();
         }
         // Its last words count.
         if gone && !readable(fd, 0) { Err(libc::ECONNREFUSED.into()) } else { Ok(()) }

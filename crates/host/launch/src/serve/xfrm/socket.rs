@@ -1,7 +1,7 @@
 //! Options, names and ioctls of a NETLINK_XFRM socket.
 
 use super::{Call, Done, link};
-use crate::serve::Verdict;
+use crate::serve::server::Verdict;
 use sealane_abi::netlink::{NETLINK_XFRM, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
 use sealane_sys::ethtool;

@@ -1,0 +1,302 @@
+//! The server of one launched program: its threads, and what calls share.
+
+use super::xfrm::sockets::Sockets;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use parking_lot::{Mutex, RawMutex};
+use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
+use sealane_sys::peer::{self, Peer, Span};
+use sealane_sys::seccomp::{Listener, Notification, Numbers};
+use sealane_sys::sleep;
+use sealane_tcp_ao::Spaces;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use zeroize::Zeroizing;
+
+/// The object behind a stand-in.
+pub(crate) type Object = front::Object<RawMutex>;
+
+/// The most threads that serve calls at the same time; a further call that waits fails with `ENOMEM`.
+const MAX_THREADS: usize = 256;
+/// The interval at which a waiting thread checks that its caller still waits.
+pub(super) const LOOK_MS: u32 = 10;
+
+/// One open socket of the program.
+pub(crate) struct Entry {
+    pub(crate) object: Object,
+    /// Our end of the pair.
+    pub(crate) ours: OwnedFd,
+    pub(crate) nonblock: AtomicBool,
+    /// Whether its creator was privileged, by which the audit files its calls.
+    pub(crate) privileged: bool,
+    /// Whether poll can ever find it ready, and what it shows: readable, writable.
+    pub(crate) pollable: bool,
+    pub(crate) shown: Mutex<(bool, bool)>,
+}
+
+/// The server of one launched program and its descendants.
+pub(crate) struct Server {
+    /// Serves one call.
+    answer: fn(&Arc<Server>, &Notification) -> Done,
+    pub(crate) listener: Listener,
+    make: Box<dyn Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync>,
+    system: OnceLock<Arc<System>>,
+    pub(crate) sockets: Mutex<HashMap<u64, Arc<Entry>>>,
+    /// Held while a number is chosen and filled.
+    pub(crate) placing: Mutex<()>,
+    pub(crate) numbers: Numbers,
+    /// Sockets of NETLINK_XFRM.
+    pub(crate) xfrm: Sockets,
+    /// The namespaces in which TCP-AO is served; none unless requested.
+    pub(crate) tcp_ao: Option<Spaces>,
+    idle: AtomicUsize,
+    threads: AtomicUsize,
+}
+
+/// The value that a call returns.
+pub(super) type Done = Result<i64, Verdict>;
+
+/// The reason why a call is not answered with a result.
+pub(crate) enum Verdict {
+    /// The kernel should do it itself.
+    Pass,
+    /// It has been answered already.
+    Answered,
+    /// It fails.
+    Fail(i32),
+}
+
+impl From<i32> for Verdict {
+    fn from(errno: i32) -> Self {
+        Verdict::Fail(errno)
+    }
+}
+
+impl From<Errno> for Verdict {
+    fn from(errno: Errno) -> Self {
+        Verdict::Fail(errno.number())
+    }
+}
+
+thread_local! {
+    /// The call that this thread serves, for the engine's host to look at while it waits.
+    static CURRENT: Cell<Option<(u64, u32)>> = const { Cell::new(None) };
+    /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
+    static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+    /// Whether the maker of the socket that is being served was privileged.
+    pub(crate) static PRIVILEGED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The kernel's own number for a call that a signal interrupted: it restarts it or makes it `EINTR`, by the handler.
+const ERESTARTSYS: i32 = 512;
+
+impl Server {
+    /// A server for calls from `listener` on stand-ins of these numbers, each of which `answer` serves.
+    pub(super) fn new(
+        answer: fn(&Arc<Server>, &Notification) -> Done,
+        listener: Listener,
+        numbers: Numbers,
+        tcp_ao: Option<Spaces>,
+        make: impl Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Server {
+            answer,
+            listener,
+            make: Box::new(make),
+            system: OnceLock::new(),
+            sockets: Mutex::default(),
+            placing: Mutex::default(),
+            xfrm: Sockets::default(),
+            numbers,
+            tcp_ao,
+            idle: AtomicUsize::new(0),
+            threads: AtomicUsize::new(0),
+        })
+    }
+
+    /// Starts serving, in threads of its own.
+    pub(crate) fn start(self: &Arc<Self>) {
+        self.another();
+    }
+
+    /// Starts one more thread, unless there are too many. Returns whether there is one now.
+    fn another(self: &Arc<Self>) -> bool {
+        if self.threads.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        self.idle.fetch_add(1, Ordering::Relaxed);
+        let server = self.clone();
+        let started = std::thread::Builder::new().name("sealane-serve".into()).spawn(move || server.work());
+        if started.is_err() {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+        }
+        started.is_ok()
+    }
+
+    fn work(self: Arc<Self>) {
+        while let Ok(Some(call)) = self.listener.next() {
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+            self.serve(&call);
+            // Threads that were started for waiters go when enough others listen.
+            if self.idle.fetch_add(1, Ordering::Relaxed) >= 2 {
+                break;
+            }
+        }
+        self.idle.fetch_sub(1, Ordering::Relaxed);
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn serve(self: &Arc<Self>, call: &Notification) {
+        CURRENT.set(Some((call.id, call.tid)));
+        INTERRUPTED.set(false);
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.answer)(self, call)));
+        CURRENT.set(None);
+        match done {
+            Ok(Ok(value)) => self.listener.answer(call.id, Ok(value)),
+            Ok(Err(Verdict::Pass)) => self.listener.pass(call.id),
+            Ok(Err(Verdict::Answered)) => {}
+            Ok(Err(Verdict::Fail(libc::EINTR))) if INTERRUPTED.get() => self.listener.answer(call.id, Err(ERESTARTSYS)),
+            Ok(Err(Verdict::Fail(errno))) => self.listener.answer(call.id, Err(errno)),
+            // The panic itself has been reported with our name.
+            Err(_) => self.listener.answer(call.id, Err(libc::EIO)),
+        }
+    }
+
+    /// The system, made at the first socket.
+    pub(crate) fn system(self: &Arc<Self>) -> &Arc<System> {
+        self.system.get_or_init(|| (self.make)(Arc::new(Waiter { server: Arc::downgrade(self) })))
+    }
+
+    /// The socket behind descriptor `fd` of `peer`.
+    pub(crate) fn find(&self, peer: Peer, fd: u32) -> Option<Arc<Entry>> {
+        self.sockets.lock().get(&peer.socket_inode(fd)?).cloned()
+    }
+
+    /// Forgets sockets that nobody has any more. Returns whether there were any.
+    pub(crate) fn sweep(&self) -> bool {
+        let mut gone = Vec::new();
+        self.sockets.lock().retain(|_, entry| {
+            let over = peer::hung_up(entry.ours.as_fd());
+            if over {
+                gone.push(entry.clone());
+            }
+            !over
+        });
+        !gone.is_empty()
+    }
+
+    /// Waits a little for what `done` looks for, as long as the caller waits. The thread that waits is replaced.
+    ///
+    /// # Errors
+    /// `EINTR` when the caller has gone or been interrupted, `ENOMEM` when too many wait.
+    pub(crate) fn wait_until(self: &Arc<Self>, mut done: impl FnMut() -> bool) -> Result<(), i32> {
+        if self.idle.load(Ordering::Relaxed) == 0 && !self.another() {
+            return Err(libc::ENOMEM);
+        }
+        let mut shared_before = false;
+        while !done() {
+            let Some((id, tid)) = CURRENT.get() else { return Err(libc::EINTR) };
+            if !self.listener.valid(id) {
+                return Err(libc::EINTR);
+            }
+            // A signal for the whole process goes to another thread if one can take it; only one that stays is ours.
+            match Peer(tid).signalled() {
+                Some(own) if own || shared_before => {
+                    INTERRUPTED.set(true);
+                    return Err(libc::EINTR);
+                }
+                shared => shared_before = shared.is_some(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the caller still waits, before anything is changed for good.
+    pub(super) fn still(&self, n: &Notification) -> Result<(), Verdict> {
+        if self.listener.valid(n.id) { Ok(()) } else { Err(Verdict::Answered) }
+    }
+
+    /// Puts `fd` at the first free of these numbers, and answers the call with it.
+    pub(super) fn place(
+        &self,
+        n: &Notification,
+        fd: BorrowedFd<'_>,
+        cloexec: bool,
+        mut numbers: impl Iterator<Item = u32>,
+    ) -> Done {
+        let _placing = self.placing.lock();
+        let peer = Peer(n.tid);
+        let new = numbers.find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
+        match self.listener.hand_over(n.id, fd, new, cloexec) {
+            Ok(()) => Err(Verdict::Answered),
+            // The program lowered its limit below our range.
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(libc::EMFILE.into()),
+            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO).into()),
+        }
+    }
+
+    /// Whether calls on this number come to us.
+    pub(super) fn watches(&self, fd: u32) -> bool {
+        self.numbers.contains(fd)
+    }
+}
+
+/// Answers a `getsockopt` of the preloaded library, which asks for a text so.
+pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
+    let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
+    if text.len() > room {
+        return Err(libc::ENOBUFS.into());
+    }
+    peer.write(&[Span { at: n.args[3], len: text.len() }], text.as_bytes())?;
+    peer.write(&[Span { at: n.args[4], len: 4 }], &(text.len() as u32).to_ne_bytes())?;
+    Ok(0)
+}
+
+/// Ends the interrupted call that this thread serves with `EINTR`, even if its handler has SA_RESTART.
+pub(crate) fn not_restarted() {
+    INTERRUPTED.set(false);
+}
+
+/// The privileges of a peer, from its capabilities.
+pub(crate) fn caller(peer: Peer) -> Caller {
+    const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
+    let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);
+    Caller { privileged }
+}
+
+/// The engine's host in the launcher.
+struct Waiter {
+    server: std::sync::Weak<Server>,
+}
+
+impl Host for Waiter {
+    fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
+        let server = self.server.upgrade().ok_or(Errno::EINTR)?;
+        let changed = || {
+            // A time-out or an early wake-up: the word decides.
+            let _ = sleep::wait(word, seen, LOOK_MS);
+            word.load(Ordering::Acquire) != seen
+        };
+        server.wait_until(changed).map_err(|e| Errno::new(e).unwrap_or(Errno::EINTR))
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        sleep::wake(word);
+    }
+
+    fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
+        sealane_sys::keys::payload(serial).map_err(|e| Errno::new(e).unwrap_or(Errno::EIO))
+    }
+}
+
+/// Counts for the audit, with the privilege of the caller that is being served.
+pub(crate) struct Counting(pub(crate) &'static [core::sync::atomic::AtomicU64]);
+
+impl Observer for Counting {
+    fn event(&self, event: &Event<'_>) {
+        sealane_engine_alg::audit::Counters::new(self.0).count(event, PRIVILEGED.get());
+    }
+}
