@@ -4,8 +4,8 @@ use super::link;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The ioctl of all ethtool commands.
-pub const SIOCETHTOOL: u32 = 0x8946;
+pub use super::link::SIOCETHTOOL;
+
 /// The command that reads which features a device has, and which are enabled.
 pub const GFEATURES: u32 = 0x3a;
 const GSSET_INFO: u32 = 0x37;

@@ -44,6 +44,7 @@ pub mod ring;
 pub mod route;
 pub mod runtime;
 pub mod seccomp;
+mod sent;
 pub mod shard;
 pub mod sleep;
 pub mod sock_diag;
@@ -118,7 +119,7 @@ fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
 ///
 /// # Safety
 /// Every pointer in `headers` points to memory of the length beside it that lives until the call returns.
-unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mut raw::Sent) {
+unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mut sent::Sent) {
     let mut rest = headers;
     while !rest.is_empty() {
         // SAFETY: the caller's promise; the kernel only reads the memory, and writes lengths into the headers.

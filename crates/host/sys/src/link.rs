@@ -5,6 +5,9 @@ use sealane_abi::netlink as nl;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+/// The ioctl of all ethtool commands.
+pub const SIOCETHTOOL: u32 = 0x8946;
+
 /// Properties of a device that the data path needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
@@ -225,7 +228,7 @@ pub fn queues(name: &str) -> io::Result<u32> {
     let mut channels: [u32; 9] = [0x3c, 0, 0, 0, 0, 0, 0, 0, 0];
     let (fd, mut request) = (any_socket()?, request(name)?);
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    let asked = ioctl(&fd, super::ethtool::SIOCETHTOOL.into(), &mut request);
+    let asked = ioctl(&fd, SIOCETHTOOL.into(), &mut request);
     Ok(if asked.is_ok() { (channels[5] + channels[8]).max(1) } else { 1 })
 }
 

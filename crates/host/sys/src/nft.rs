@@ -33,15 +33,14 @@ pub use left::left;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+pub use write::Flow;
 use write::{
-    Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, bits, chain, delete_chain, delete_table, exists, write_change,
-    write_device, write_flows,
+    Base, Batch, FLOWS, INET, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, PEERS, PRIORITY, TABLE, TCPOPT_AO,
+    TYPE_IP6ADDR, TYPE_IPADDR, bits, chain, delete_chain, delete_table, exists, flow_type, write_chain, write_change,
+    write_device, write_flows, write_rule, write_set, write_table,
 };
-
-/// The name of our tables.
-const TABLE: &str = "sealane";
 
 /// The marks (`SO_MARK`) of our packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,18 +92,6 @@ pub struct Options {
     pub any_option: bool,
 }
 
-/// A connection as its incoming segments show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// The device at which they arrive. Segments of a VLAN pass the hook of its parent device first, but do not match
-    /// there.
-    pub device: u32,
-    /// The sender's address.
-    pub source: SocketAddr,
-    /// Our address.
-    pub destination: SocketAddr,
-}
-
 /// Our tables in the namespace of the thread that installed them.
 #[derive(Debug)]
 pub struct Table {
@@ -118,10 +105,6 @@ pub struct Table {
     devices: BTreeMap<u32, String>,
     flows: HashSet<Flow>,
 }
-
-/// The families in which we have a table.
-const INET: u8 = libc::NFPROTO_INET as u8;
-const NETDEV: u8 = libc::NFPROTO_NETDEV as u8;
 
 impl Table {
     /// Installs the rules for these peers. Replaces a predecessor's table in one step. The queues should be open
@@ -315,6 +298,89 @@ impl Table {
             }
         }
         batch.commit(&mut self.socket)
+    }
+
+    fn write_inet(&self, batch: &mut Batch) {
+        write_table(batch, INET, TABLE, self.flags);
+        for family in [0, 1] {
+            let (sets, len, type_) = PEERS[family];
+            write_set(batch, (INET, TABLE), sets[0], type_, len, 0);
+            write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
+            write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
+        }
+        let Options { output_queue, input_queue, queues, marks, any_option } = self.options;
+        let kind = self.kind;
+        for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
+            write_chain(
+                batch,
+                (INET, TABLE),
+                name,
+                Some(Base { kind: "filter", hook, priority: PRIORITY, device: None }),
+            );
+        }
+        const R1: i32 = libc::NFT_REG_1;
+        write_rule(batch, (INET, TABLE), "output", |r| {
+            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
+            r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes()).accept();
+        });
+        write_rule(batch, (INET, TABLE), "input", |r| {
+            r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();
+        });
+        for (family, (source, destination)) in [(12, 16), (8, 24)].into_iter().enumerate() {
+            let (sets, len, _) = PEERS[family];
+            let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
+            let chains = [("output", destination, output_queue), ("input", source, input_queue)];
+            for ((chain, offset, queue), set) in chains.into_iter().flat_map(|c| sets.map(|set| (c, set))) {
+                write_rule(batch, (INET, TABLE), chain, |r| {
+                    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                    r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
+                    r.lookup(set, R1).queue(kind, queue, queues);
+                });
+            }
+            self.write_icmp(batch, family);
+        }
+        if any_option {
+            write_rule(batch, (INET, TABLE), "input", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue, queues);
+            });
+        }
+    }
+
+    /// Queues the ICMP errors about segments to a peer that RFC 5925, section 7.8, requires to be ignored: v4 type 3,
+    /// codes 2 to 4; v6 type 1, codes 1 and 4.
+    fn write_icmp(&self, batch: &mut Batch, family: usize) {
+        const R1: i32 = libc::NFT_REG_1;
+        // The header of the packet in error follows 8 bytes of ICMP.
+        const INNER: u32 = 8;
+        let (sets, len, _) = PEERS[family];
+        let (protocol, icmp) =
+            [(libc::NFPROTO_IPV4, libc::IPPROTO_ICMP), (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6)][family];
+        let (inner_protocol, inner_destination) = [(9, 16), (6, 24)][family];
+        let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
+        for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
+            write_rule(batch, (INET, TABLE), "input", |r| {
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, code);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_protocol, 1, R1);
+                r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_destination, len, R1);
+                r.lookup(set, R1).queue(self.kind, self.options.input_queue, self.options.queues);
+            });
+        }
+    }
+
+    fn write_netdev(&self, batch: &mut Batch) {
+        write_table(batch, NETDEV, TABLE, self.flags);
+        write_set(batch, (NETDEV, TABLE), FLOWS[0].0, flow_type(TYPE_IPADDR), FLOWS[0].1, 0);
+        write_set(batch, (NETDEV, TABLE), FLOWS[1].0, flow_type(TYPE_IP6ADDR), FLOWS[1].1, 0);
+        let flows: Vec<Flow> = self.flows.iter().copied().collect();
+        write_flows(batch, libc::NFT_MSG_NEWSETELEM, &flows);
+        for (&index, name) in &self.devices {
+            write_device(batch, index, name);
+        }
     }
 }
 

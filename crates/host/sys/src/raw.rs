@@ -8,6 +8,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+pub use super::sent::Sent;
+
 /// Packets per system call.
 pub const BURST: usize = 64;
 
@@ -21,15 +23,6 @@ pub struct Raw {
     signed: [Option<OwnedFd>; 2],
     /// v4 and v6, for packets with mark [`Marks::learn`].
     learn: [Option<OwnedFd>; 2],
-}
-
-/// The result of sending a burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sent {
-    /// Packets that the kernel took.
-    pub taken: usize,
-    /// Packets that it refused: no route, too long for the device, or no room.
-    pub refused: usize,
 }
 
 /// Opens a raw socket of a family; `None` where the kernel lacks the family.

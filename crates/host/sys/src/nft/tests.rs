@@ -2,7 +2,7 @@
 
 use super::super::{link, netns::Netns, testing};
 use super::*;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const OPTIONS: Options =

@@ -2,18 +2,36 @@
 
 use super::cover::{Bits, Change};
 use super::expr::Rule;
-use super::{Flow, INET, NETDEV, Options, TABLE, Table};
 use crate::netlink::{Attributes, Messages, Socket, errno};
 use sealane_abi::netlink as nl;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+
+/// The name of our tables.
+pub(super) const TABLE: &str = "sealane";
+
+/// The families in which we have a table.
+pub(super) const INET: u8 = libc::NFPROTO_INET as u8;
+pub(super) const NETDEV: u8 = libc::NFPROTO_NETDEV as u8;
+
+/// A connection as its incoming segments show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The device at which they arrive. Segments of a VLAN pass the hook of its parent device first, but do not match
+    /// there.
+    pub device: u32,
+    /// The sender's address.
+    pub source: SocketAddr,
+    /// Our address.
+    pub destination: SocketAddr,
+}
 
 /// The TCP option of TCP-AO (RFC 5925, section 2.2).
-const TCPOPT_AO: u8 = 29;
+pub(super) const TCPOPT_AO: u8 = 29;
 
 /// After the filters (0), security modules (50) and source NAT (100) of others: packets that they drop never reach us,
 /// and they do not see packets twice that we drop.
-const PRIORITY: i32 = 250;
+pub(super) const PRIORITY: i32 = 250;
 
 pub(super) const NFTA_LIST_ELEM: u16 = 1;
 pub(super) const NFTA_TABLE_NAME: u16 = 1;
@@ -47,8 +65,8 @@ pub(super) const NFTA_DATA_VALUE: u16 = 1;
 const ELEMENTS: usize = 500;
 
 /// The numbers that `nft` uses for data types, so that `nft list ruleset` prints our sets.
-const TYPE_IPADDR: u32 = 7;
-const TYPE_IP6ADDR: u32 = 8;
+pub(super) const TYPE_IPADDR: u32 = 7;
+pub(super) const TYPE_IP6ADDR: u32 = 8;
 const TYPE_INET_SERVICE: u32 = 13;
 const TYPE_IFINDEX: u32 = 20;
 
@@ -57,10 +75,10 @@ const TYPE_IFINDEX: u32 = 20;
 pub(super) const PEERS: [([&str; 2], u32, u32); 2] =
     [(["hosts4", "nets4"], 4, TYPE_IPADDR), (["hosts6", "nets6"], 16, TYPE_IP6ADDR)];
 /// Name and key length in bytes of the sets of flows: device, source, port, destination, port, each padded to 4 bytes.
-const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];
+pub(super) const FLOWS: [(&str, u32); 2] = [("flows4", 20), ("flows6", 44)];
 
 /// The type number of `device . address . service . address . service`.
-const fn flow_type(address: u32) -> u32 {
+pub(super) const fn flow_type(address: u32) -> u32 {
     TYPE_IFINDEX << 24 | address << 18 | TYPE_INET_SERVICE << 12 | address << 6 | TYPE_INET_SERVICE
 }
 
@@ -152,91 +170,6 @@ pub(super) fn write_table(batch: &mut Batch, family: u8, table: &str, flags: u32
         a.str(NFTA_TABLE_NAME, table);
         a.be32(NFTA_TABLE_FLAGS, flags);
     });
-}
-
-impl Table {
-    pub(super) fn write_inet(&self, batch: &mut Batch) {
-        write_table(batch, INET, TABLE, self.flags);
-        for family in [0, 1] {
-            let (sets, len, type_) = PEERS[family];
-            write_set(batch, (INET, TABLE), sets[0], type_, len, 0);
-            write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
-            write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
-        }
-        let Options { output_queue, input_queue, queues, marks, any_option } = self.options;
-        let kind = self.kind;
-        for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
-            write_chain(
-                batch,
-                (INET, TABLE),
-                name,
-                Some(Base { kind: "filter", hook, priority: PRIORITY, device: None }),
-            );
-        }
-        const R1: i32 = libc::NFT_REG_1;
-        write_rule(batch, (INET, TABLE), "output", |r| {
-            r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
-            r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes()).accept();
-        });
-        write_rule(batch, (INET, TABLE), "input", |r| {
-            r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();
-        });
-        for (family, (source, destination)) in [(12, 16), (8, 24)].into_iter().enumerate() {
-            let (sets, len, _) = PEERS[family];
-            let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
-            let chains = [("output", destination, output_queue), ("input", source, input_queue)];
-            for ((chain, offset, queue), set) in chains.into_iter().flat_map(|c| sets.map(|set| (c, set))) {
-                write_rule(batch, (INET, TABLE), chain, |r| {
-                    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
-                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                    r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
-                    r.lookup(set, R1).queue(kind, queue, queues);
-                });
-            }
-            self.write_icmp(batch, family);
-        }
-        if any_option {
-            write_rule(batch, (INET, TABLE), "input", |r| {
-                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue, queues);
-            });
-        }
-    }
-
-    /// Queues the ICMP errors about segments to a peer that RFC 5925, section 7.8, requires to be ignored: v4 type 3,
-    /// codes 2 to 4; v6 type 1, codes 1 and 4.
-    fn write_icmp(&self, batch: &mut Batch, family: usize) {
-        const R1: i32 = libc::NFT_REG_1;
-        // The header of the packet in error follows 8 bytes of ICMP.
-        const INNER: u32 = 8;
-        let (sets, len, _) = PEERS[family];
-        let (protocol, icmp) =
-            [(libc::NFPROTO_IPV4, libc::IPPROTO_ICMP), (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6)][family];
-        let (inner_protocol, inner_destination) = [(9, 16), (6, 24)][family];
-        let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
-        for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
-            write_rule(batch, (INET, TABLE), "input", |r| {
-                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
-                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, code);
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_protocol, 1, R1);
-                r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_destination, len, R1);
-                r.lookup(set, R1).queue(self.kind, self.options.input_queue, self.options.queues);
-            });
-        }
-    }
-
-    pub(super) fn write_netdev(&self, batch: &mut Batch) {
-        write_table(batch, NETDEV, TABLE, self.flags);
-        write_set(batch, (NETDEV, TABLE), FLOWS[0].0, flow_type(TYPE_IPADDR), FLOWS[0].1, 0);
-        write_set(batch, (NETDEV, TABLE), FLOWS[1].0, flow_type(TYPE_IP6ADDR), FLOWS[1].1, 0);
-        let flows: Vec<Flow> = self.flows.iter().copied().collect();
-        write_flows(batch, libc::NFT_MSG_NEWSETELEM, &flows);
-        for (&index, name) in &self.devices {
-            write_device(batch, index, name);
-        }
-    }
 }
 
 /// Creates an empty set in a table. `key_type` is a number of `nft`; `key_len` is in bytes.
