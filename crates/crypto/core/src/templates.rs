@@ -1,8 +1,8 @@
 //! Algorithms composed of others: `rfc4106(gcm(aes))`, `authenc(hmac(sha256),cbc(aes))`, `cts(cbc(aes))`, ...
 //!
-//! A template looks its parts up in the [`Registry`], each with its own measured choice of drivers, so that a fast
-//! driver of a part serves every composition. Rows are named as Linux names its instances: the generic name is composed
-//! of the parts' generic names, the driver name of their driver names.
+//! A template looks its parts up in the [`Registry`](crate::registry::Registry), each with its own measured choice of
+//! drivers, so that a fast driver of a part serves every composition. Rows are named as Linux names its instances: the
+//! generic name is composed of the parts' generic names, the driver name of their driver names.
 
 mod authenc;
 mod cts;
