@@ -13,6 +13,7 @@
 
 mod device;
 mod up;
+mod way;
 
 use super::path::Shared;
 use super::tables::Sockets;
@@ -20,82 +21,18 @@ use super::transmit::Links;
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine_ao::{Ends, VerifyBurst};
-use sealane_net::wire::tcp::Segment;
-use sealane_sys::fast_path::{Barred, Demand, Idle};
+use sealane_sys::fast_path::{Barred, Demand};
 use sealane_sys::link;
-use sealane_sys::nft::{Flow, Marks, Table};
+use sealane_sys::nft::{Marks, Table};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
+pub(super) use way::Pass;
+use way::{Activity, Way};
 
 /// The most devices with a ring.
 pub(super) const MAX_DEVICES: usize = 16;
-/// After this many ticks without progress, packets given to the stack are taken not to arrive.
-const STUCK_TICKS: u8 = 2;
-
-/// The inbound direction of a connection, with the device by which it comes in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Way {
-    device: u32,
-    ends: Ends,
-}
-
-impl Way {
-    fn flow(&self) -> Flow {
-        Flow { device: self.device, source: self.ends.remote, destination: self.ends.local }
-    }
-}
-
-/// Activity of a connection of the fast path, and whether it makes progress.
-#[derive(Debug, Default, Clone, Copy)]
-struct Activity {
-    /// Authentic segments since the last tick.
-    segments: u32,
-    idle: Idle,
-    /// The highest sequence number and acknowledgment number so far.
-    furthest: Option<[u32; 2]>,
-    /// Whether either has advanced since the last tick.
-    advanced: bool,
-    /// Whether the last segment shows a loss: repeated data, or a segment given to the stack that came back by the
-    /// queue.
-    lost: bool,
-    stuck_ticks: u8,
-}
-
-impl Activity {
-    /// Counts a segment that is given to the stack.
-    fn deliver(&mut self, segment: &Segment<'_>) {
-        self.segments += 1;
-        let len = segment.layout().payload_len();
-        let ack = segment.header()[8..12].first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
-        let at = [segment.seq().wrapping_add(len as u32), ack];
-        let furthest = self.furthest.get_or_insert(at);
-        let mut further = false;
-        for (furthest, at) in furthest.iter_mut().zip(at) {
-            if at.wrapping_sub(*furthest).cast_signed() > 0 {
-                *furthest = at;
-                further = true;
-            }
-        }
-        self.advanced |= further;
-        // One byte may be a window probe.
-        self.lost = !further && (self.lost || len > 1);
-    }
-
-    /// Evaluates the time since the last tick: whether the connection has been idle for too long, and whether it is
-    /// stuck.
-    fn tick(&mut self) -> (bool, bool) {
-        let is_idle = self.idle.tick(self.segments);
-        self.stuck_ticks = match (self.lost, self.advanced) {
-            (true, _) => self.stuck_ticks + 1,
-            (false, true) => 0,
-            (false, false) => self.stuck_ticks,
-        };
-        (self.segments, self.advanced, self.lost) = (0, false, false);
-        (is_idle, self.stuck_ticks >= STUCK_TICKS)
-    }
-}
 
 /// The fast path of one worker.
 pub(super) struct Fast {
@@ -108,17 +45,6 @@ pub(super) struct Fast {
     /// Devices that cannot have the fast path: no Ethernet, a feature missing in the kernel, or it did not work.
     unable: Barred<u32, String>,
     ways: HashMap<Way, Activity>,
-}
-
-/// The result of serving the rings.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pass {
-    /// Frames that were read.
-    pub(super) frames: usize,
-    /// Whether there are superframes that may still grow.
-    pub(super) open: bool,
-    /// Whether frames were left in a ring.
-    pub(super) more: bool,
 }
 
 impl Fast {

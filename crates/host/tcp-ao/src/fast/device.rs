@@ -4,7 +4,7 @@ use super::super::path::Shared;
 use super::super::tables::Sockets;
 use super::super::transmit::Links;
 use super::up::{Delivered, Up};
-use super::{Activity, Pass, Way};
+use super::way::{Activity, Pass, Way};
 use arrayvec::ArrayVec;
 use sealane_engine_ao::{Inbound, Located, Verdict, VerifyBurst};
 use sealane_net::ao::mac::BURST;
