@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Pings, and waits for late answers too: the ping of iputils takes the last one for lost after two round trips.
 
-  pings.py SOURCE DESTINATION HOW-MANY INTERVAL SIZE PATIENCE
+  pings.py SOURCE DESTINATION HOW-MANY INTERVAL SIZE PATIENCE [AHEAD]
 
 SOURCE `-` leaves the choice to the kernel. HOW-MANY is a number, or a file whose existence ends it. With INTERVAL 0 requests are
-sent as fast as answers come, up to UNDER_WAY ahead. Answers may come until PATIENCE seconds after the last request. Exit status: 0
+sent as fast as answers come, up to AHEAD (128) at a time. Answers may come until PATIENCE seconds after the last request. Exit status: 0
 all were answered, 1 not. It also prints how many answers came twice, and how many after an answer to a later request.
 """
 
@@ -14,8 +14,6 @@ import socket
 import struct
 import sys
 import time
-
-UNDER_WAY = 128
 
 
 def checksum(data):
@@ -30,8 +28,8 @@ def request(kind, ident, number, size):
     return struct.pack("!BBH", kind, 0, checksum(bytes([kind, 0]) + body)) + body
 
 
-def main(source, destination, how_many, interval, size, patience):
-    interval, size, patience = float(interval), int(size), float(patience)
+def main(source, destination, how_many, interval, size, patience, ahead="128"):
+    interval, size, patience, ahead = float(interval), int(size), float(patience), int(ahead)
     v6 = ":" in destination
     echo, reply = (128, 129) if v6 else (8, 0)
     s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) if v6 else socket.socket(
@@ -50,7 +48,7 @@ def main(source, destination, how_many, interval, size, patience):
     end = None
     while end is None or (missing and time.monotonic() < end):
         now = time.monotonic()
-        full = interval == 0 and len(missing) >= UNDER_WAY
+        full = interval == 0 and len(missing) >= ahead
         if end is None and now >= due and (not full or now >= due + patience):
             sent += 1
             missing.add(sent & 0xFFFF)

@@ -50,9 +50,10 @@ impl Case {
 }
 
 /// Returns the command for a flood of `count` pings, which fails unless all are answered. Several are in flight at any
-/// time, so that a state is busy on a slow machine, too.
+/// time, so that a state is busy on a slow machine, too; few, because those sent while the link header is asked for pass
+/// the stack.
 fn flood(to: &str, count: u32) -> String {
-    format!("python3 {} - {to} {count} 0 600 30", program("pings.py"))
+    format!("python3 {} - {to} {count} 0 600 30 8", program("pings.py"))
 }
 
 /// Runs a shell line in a namespace; returns whether it succeeded, and its output.
