@@ -149,6 +149,35 @@ impl AeadTfm {
     }
 }
 
+/// For drivers: the keys of a burst. Operations that follow one another often have one transform, and to ask for a key's
+/// type takes longer than to notice that.
+pub struct BurstKeys<'a, K> {
+    slot: usize,
+    last: Option<(&'a AeadTfm, &'a K)>,
+}
+
+impl<'a, K: 'static> BurstKeys<'a, K> {
+    /// The keys that the driver in `slot` prepared.
+    #[must_use]
+    pub fn new(slot: usize) -> Self {
+        BurstKeys { slot, last: None }
+    }
+
+    /// The key of an operation's transform.
+    #[inline]
+    #[must_use]
+    pub fn of(&mut self, tfm: &'a AeadTfm) -> &'a K {
+        match self.last {
+            Some((last, key)) if core::ptr::eq(last, tfm) => key,
+            _ => {
+                let key = tfm.key::<K>(self.slot);
+                self.last = Some((tfm, key));
+                key
+            }
+        }
+    }
+}
+
 /// Runs all of `ops`; runs of one algorithm and direction go to one driver together.
 pub fn crypt(ops: &mut [AeadOp<'_>]) {
     let together = |op: &AeadOp<'_>| op.tfm.check(op.nonce, op.tag).is_ok();

@@ -6,7 +6,7 @@ use crate::ffi::{self, GCM_KEY_LEN, MAX_LANE_LEN, MAX_OPS, MbAlg, Op};
 use crate::manager::{self, Manager};
 use crate::row::row;
 use arrayvec::ArrayVec;
-use sealane_crypto::aead::{AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
+use sealane_crypto::aead::{AeadDriver, AeadOp, AeadTfm, BurstKeys, FlatAeadOp};
 use sealane_crypto::data::Data;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Alg, Driver};
@@ -100,8 +100,9 @@ fn run_some<M: Mode>(slot: usize, manager: &mut Manager, ops: &mut [AeadOp<'_>])
     // Whether any tag goes to `tags` first.
     let mut apart = false;
     let mut taken = 0;
+    let mut keys = BurstKeys::<M::Key>::new(slot);
     for (i, op) in ops.iter_mut().enumerate() {
-        let key = op.tfm.key::<M::Key>(slot);
+        let key = keys.of(op.tfm);
         let mb = match check::<M>(key, op) {
             Ok(Some(mb)) => mb,
             Ok(None) => {

@@ -3,7 +3,7 @@
 
 use super::gather::{self, Gather};
 use super::part::{CHUNK, MAX_IV_LEN, part, row};
-use crate::aead::{AeadDriver, AeadOp, FlatAeadOp};
+use crate::aead::{AeadDriver, AeadOp, BurstKeys, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::{AlgInfo, KeyFormat, KeyUse, Kind, Lens};
@@ -157,6 +157,7 @@ impl AeadDriver for Authenc {
 
 /// Encrypts or decrypts the texts whose status is good.
 fn crypt(slot: usize, ops: &mut [AeadOp<'_>]) {
+    let mut keys = BurstKeys::<Key>::new(slot);
     let mut ivs = [[0; MAX_IV_LEN]; CHUNK];
     let mut inner: ArrayVec<SkcipherOp<'_>, CHUNK> = ArrayVec::new();
     for (op, iv) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(&mut ivs) {
@@ -164,7 +165,7 @@ fn crypt(slot: usize, ops: &mut [AeadOp<'_>]) {
         iv.copy_from_slice(op.nonce);
         let tfm = op.tfm;
         let data = op.data.reborrow();
-        inner.push(SkcipherOp { tfm: &tfm.key::<Key>(slot).cipher, dir: op.dir, iv, data, status: Ok(()) });
+        inner.push(SkcipherOp { tfm: &keys.of(tfm).cipher, dir: op.dir, iv, data, status: Ok(()) });
     }
     skcipher::crypt(&mut inner);
     let statuses: ArrayVec<Status, CHUNK> = inner.iter().map(|op| op.status).collect();
@@ -181,11 +182,12 @@ impl Authenc {
             covered.push(Covered::new(self.esn, op.aad).expect("its length has been checked"));
         }
         let mut pieces: ArrayVec<Gather<'_>, CHUNK> = ArrayVec::new();
+        let mut keys = BurstKeys::<Key>::new(slot);
         let mut rest: ArrayVec<(&MacTfm, &mut [u8]), CHUNK> = ArrayVec::new();
         for (op, covered) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(&covered) {
             let tfm = op.tfm;
             pieces.push(covered.with(op.data.get_out()));
-            rest.push((&tfm.key::<Key>(slot).mac, op.tag));
+            rest.push((&keys.of(tfm).mac, op.tag));
         }
         let mut inner: ArrayVec<MacOp<'_>, CHUNK> =
             rest.iter_mut().zip(&pieces).map(|((tfm, tag), pieces)| MacOp::new(tfm, pieces.as_slice(), tag)).collect();
@@ -209,9 +211,10 @@ impl Authenc {
         for (op, covered) in judged().zip(&covered) {
             pieces.push(covered.with(op.data.get_in()));
         }
+        let mut keys = BurstKeys::<Key>::new(slot);
         let mut inner: ArrayVec<MacOp<'_>, CHUNK> = ArrayVec::new();
         for ((op, pieces), tag) in judged().zip(&pieces).zip(tags.iter_mut()) {
-            inner.push(MacOp::new(&op.tfm.key::<Key>(slot).mac, pieces.as_slice(), &mut tag[..op.tag.len()]));
+            inner.push(MacOp::new(&keys.of(op.tfm).mac, pieces.as_slice(), &mut tag[..op.tag.len()]));
         }
         mac::sign(&mut inner);
         let statuses: ArrayVec<Status, CHUNK> = inner.iter().map(|op| op.status).collect();

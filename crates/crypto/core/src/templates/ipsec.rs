@@ -3,7 +3,7 @@
 
 use super::gather::{self, Gather};
 use super::part::{CHUNK, only_part, part, row, salted};
-use crate::aead::{self, AeadDriver, AeadOp, AeadTfm, FlatAeadOp};
+use crate::aead::{self, AeadDriver, AeadOp, AeadTfm, BurstKeys, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::{AlgInfo, Kind, Lens};
@@ -217,10 +217,11 @@ impl Ipsec {
         let dir = ops[0].dir;
         let gmac = self.shape == Shape::Rfc4543;
         let mut items: ArrayVec<Item<'_>, CHUNK> = ArrayVec::new();
+        let mut keys = BurstKeys::<Key>::new(slot);
         for (at, op) in ops.iter_mut().enumerate() {
             let AeadOp { tfm, nonce, aad, data, tag, status, .. } = op;
             let tfm = *tfm;
-            let key = tfm.key::<Key>(slot);
+            let key = keys.of(tfm);
             let ready = self.covered_len(aad).and_then(|len| Ok((front(aad, len), self::nonce(key, nonce)?)));
             let Ok((Some([first, second]), ready)) = ready else {
                 // Malformed, or in more pieces than an item has room for.

@@ -90,6 +90,7 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
     assert!(packets.len() <= BURST, "a burst");
     jobs.clear();
     sad.warm(packets.iter().map(|out| out.sa));
+    let mut bytes = 0;
     for (at, Outbound { sa, packet, mtu, by_socket, outer, status, inner_mtu }) in (0..).zip(packets) {
         if status.is_err() || *sa == SaId::NONE {
             continue;
@@ -99,8 +100,14 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
             *status = Err(DropReason::OutMode);
             continue;
         }
-        match prepare(sad, *sa, packet, *mtu, by_socket.then_some(&mut *outer), now_s, events, jobs) {
-            Ok(()) => {
+        let prepared = if *by_socket {
+            prepare::<true>(sad, *sa, packet, *mtu, Some(&mut *outer), now_s, events, jobs)
+        } else {
+            prepare::<false>(sad, *sa, packet, *mtu, None, now_s, events, jobs)
+        };
+        match prepared {
+            Ok(payload_len) => {
+                bytes += payload_len as u64;
                 jobs.last_mut().expect("it was put there").at = at;
                 // It stays a failure until the crypto succeeds.
                 *status = Err(DropReason::Driver);
@@ -108,6 +115,8 @@ pub fn begin(sad: &mut Sad, packets: &mut [Outbound<'_>], now_s: u64, events: &m
             Err((reason, mtu)) => (*status, *inner_mtu, *outer) = (Err(reason), mtu, None),
         }
     }
+    sad.traffic.sealed_packets += jobs.len() as u64;
+    sad.traffic.sealed_bytes += bytes;
 }
 
 /// The last phase of [`seal`]: sets the status of packets with jobs. A sealed packet may be sent even if its
@@ -130,7 +139,9 @@ fn verdict(job: &Job, done: Status) -> Result<(), DropReason> {
 
 type Refusal = (DropReason, u32);
 
-fn prepare(
+/// Prepares one packet and returns the length of its payload. `DESCRIBE` is whether `describe` may be given: packets
+/// whose headers are written pay nothing for the others.
+fn prepare<const DESCRIBE: bool>(
     sad: &mut Sad,
     id: SaId,
     packet: &mut Packet<'_>,
@@ -139,7 +150,7 @@ fn prepare(
     now_s: u64,
     events: &mut Vec<Event>,
     jobs: &mut Jobs,
-) -> Result<(), Refusal> {
+) -> Result<usize, Refusal> {
     let plain = |reason| (reason, 0);
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     if sa.dir == Some(SaDir::In) {
@@ -154,10 +165,11 @@ fn prepare(
     }
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     let number = hot.number + 1;
-    let wrapped = wrap(sa, hot, packet, number, describe.filter(|_| sa.encap.is_some())).map_err(plain)?;
+    let describe = describe.filter(|_| DESCRIBE && sa.encap.is_some());
+    let wrapped = wrap(sa, hot, packet, number, describe).map_err(plain)?;
     let payload_len = packet.end() - wrapped.payload_at;
     let job = match sa.proto {
-        Proto::Esp => esp(sa, hot, packet, &wrapped, number, id, fit, jobs),
+        Proto::Esp => esp::<DESCRIBE>(sa, hot, packet, &wrapped, number, id, fit, jobs),
         Proto::Ah => ah(sa, hot, packet, &wrapped, number, id, jobs),
     };
     job.map_err(plain)?;
@@ -167,9 +179,7 @@ fn prepare(
         events.push(Event::Numbers(id));
     }
     sa.count(hot, payload_len, now_s);
-    sad.traffic.sealed_packets += 1;
-    sad.traffic.sealed_bytes += payload_len as u64;
-    Ok(())
+    Ok(payload_len)
 }
 
 /// Checks that the sealed packet fits the path's MTU. Returns the length up to which it may be padded.
@@ -189,7 +199,7 @@ fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u3
     if too_big { Err((DropReason::TooBig, inner)) } else { Ok(inner) }
 }
 
-fn esp(
+fn esp<const DESCRIBE: bool>(
     sa: &Sa,
     hot: &Hot,
     packet: &mut Packet<'_>,
@@ -200,6 +210,7 @@ fn esp(
     jobs: &mut Jobs,
 ) -> Result<(), DropReason> {
     let Wrapped { at, family, upper_at, payload_at, next, sum, described } = *wrapped;
+    let described = DESCRIBE && described;
     let (iv_len, icv_len) = (usize::from(hot.iv_len), usize::from(hot.icv_len));
     let payload_end = packet.end();
     let len = payload_end - payload_at;
