@@ -242,6 +242,7 @@ impl Drop for CipherOp {
 }
 
 /// Sends to a locked operation.
+#[inline(always)]
 pub(super) fn send<L: RawMutex>(
     common: &Common,
     mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
@@ -295,6 +296,7 @@ pub(super) fn send<L: RawMutex>(
 }
 
 /// Receives from a locked operation.
+#[inline(always)]
 pub(super) fn recv<L: RawMutex>(
     common: &Common,
     mut state: MutexGuard<'_, L, Keyed<CipherOp>>,
