@@ -9,9 +9,9 @@ usage: turns.py [--rounds N] [--csv FILE] [--part PART]... BEFORE AFTER
 
 BEFORE and AFTER are folders with built programs, such as target/release. PART: af-alg, engine, gateway (no root), ao-bulk,
 ao-control, tunnel, netns-gateway (root, iperf3, ethtool); all of them without any. Every build brings its own programs; the
-scripts are the ones beside this file.
+scripts are the ones beside this file. Ended early (Ctrl-C, SIGTERM), it tells what it has.
 """
-import argparse, csv, os, pathlib, statistics, subprocess, sys, tempfile
+import argparse, csv, os, pathlib, signal, statistics, subprocess, sys, tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -92,6 +92,22 @@ def verdict(ratio, low, high):
     return ""
 
 
+def measure(args, parts, builds, figures, more_is_better):
+    """Fills `figures`: (part, row) -> round -> build -> figure."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "rows.csv"
+        for turn in range(args.rounds):
+            for part in parts:
+                for build in sorted(builds, reverse=turn % 2 == 0):
+                    try:
+                        for row, figure, more in PARTS[part](builds[build], out):
+                            figures.setdefault((part, row), {}).setdefault(turn, {})[build] = figure
+                            more_is_better[part, row] = more
+                    except subprocess.SubprocessError as error:
+                        print(f"  {turn} {part} {build}: {error}", file=sys.stderr)
+                print(f"  round {turn + 1} of {args.rounds}: {part}", file=sys.stderr)
+
+
 def main():
     of = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     of.add_argument("--rounds", type=int, default=10)
@@ -107,18 +123,11 @@ def main():
             parts.remove(part)
     builds = {"before": args.before.resolve(), "after": args.after.resolve()}
     figures, more_is_better = {}, {}
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "rows.csv"
-        for turn in range(args.rounds):
-            for part in parts:
-                for build in sorted(builds, reverse=turn % 2 == 0):
-                    try:
-                        for row, figure, more in PARTS[part](builds[build], out):
-                            figures.setdefault((part, row), {}).setdefault(turn, {})[build] = figure
-                            more_is_better[part, row] = more
-                    except subprocess.SubprocessError as error:
-                        print(f"  {turn} {part} {build}: {error}", file=sys.stderr)
-                print(f"  round {turn + 1} of {args.rounds}: {part}", file=sys.stderr)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        measure(args, parts, builds, figures, more_is_better)
+    except KeyboardInterrupt:
+        print("  ended early", file=sys.stderr)
     lines = ["part,row,round,before,after"]
     print(f"{'':<50} {'before':>11} {'after':>11}  {'ratio':>6}  {'middle half':<15}  (more than 1 is better)")
     for (part, row), turns in figures.items():
