@@ -1,5 +1,6 @@
 //! The definition of every command and flag. Help, man pages, completions and tests are generated from it.
 
+mod rust_log;
 mod tcp_ao;
 mod xfrm;
 
@@ -7,6 +8,7 @@ pub(crate) use tcp_ao::{Check, Clear, Daemon, Show, Sign, TcpAo, Verify};
 pub(crate) use xfrm::Xfrm;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use rust_log::{OF_THE_PROGRAM, RUST_LOG};
 use sealane_abi::Profile;
 use sealane_crypto::Kind;
 use std::ffi::OsString;
@@ -56,10 +58,12 @@ pub(crate) enum Command {
 /// IPsec.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- \
-                  python3 probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n\n\
-                  Exit status: that of the program; 128 + n if signal n killed it; 126 if it cannot be executed; 127 if it is \
-                  not found; 125 if sealane itself fails."
+    after_help = format!(
+        "Examples:\n  sealane run -- kcapi-dgst -c sha256 --hex < FILE\n  sealane run --profile linux-6.1 -- python3 \
+         probe.py\n  sealane run -- openssl enc -engine afalg -aes-128-cbc -pbkdf2 -in FILE -out FILE.enc\n\n{RUST_LOG} \
+         {OF_THE_PROGRAM}\n\nExit status: that of the program; 128 + n if signal n killed it; 126 if it cannot be \
+         executed; 127 if it is not found; 125 if sealane itself fails."
+    )
 )]
 pub(crate) struct Run {
     /// Serve TCP-AO (RFC 5925) as well: the socket options, and the segments on the wire.
@@ -119,7 +123,9 @@ pub(crate) enum Intercept {
 /// allowlist of Linux 7.3 (af_alg_restrict) admits it for privileged and unprivileged callers. It is written when the
 /// program ends, to standard error or to the file named by --output.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  sealane audit -- cryptsetup benchmark")]
+#[command(after_help = format!(
+    "Example:\n  sealane audit -- cryptsetup benchmark\n\n{RUST_LOG} {OF_THE_PROGRAM}"
+))]
 pub(crate) struct Audit {
     /// Print the report as JSON.
     #[arg(long)]

@@ -7,6 +7,7 @@
 mod answer;
 mod args;
 mod cmd;
+mod log;
 mod render;
 mod xfrm;
 
@@ -17,6 +18,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // The libraries of the other commands have no messages.
+    match cli.command {
+        Command::Daemon(_) => log::start(log::Readers::Sealane),
+        Command::Run(_) | Command::Audit(_) => log::start(log::Readers::ProgramToo),
+        _ => {}
+    }
     let mut out = std::io::stdout();
     let result = match cli.command {
         Command::Run(args) => cmd::run::run(&args),

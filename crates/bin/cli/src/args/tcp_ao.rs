@@ -1,5 +1,6 @@
 //! The arguments of `sealane tcp-ao ...`, `sealane daemon` and `sealane check`.
 
+use super::rust_log::RUST_LOG;
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -56,8 +57,10 @@ pub(crate) struct Show {
 /// CAP_SYS_ADMIN for other network namespaces and for the fast path, and CAP_SYS_PTRACE for IPsec, to check the programs
 /// that send requests.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \
-                        /etc/sealane/sealane.toml\n\nExit status: 0 it ended on SIGTERM or SIGINT; 2 it could not start.")]
+#[command(after_help = format!(
+    "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \
+     /etc/sealane/sealane.toml\n\n{RUST_LOG}\n\nExit status: 0 it ended on SIGTERM or SIGINT; 2 it could not start."
+))]
 pub(crate) struct Daemon {
     /// The configuration file.
     #[arg(long, value_name = "CONFIG", default_value = "/etc/sealane/sealane.toml", value_hint = ValueHint::FilePath)]
