@@ -3,6 +3,7 @@
 //!
 //! This crate composes the data paths and handles signals and reloads; it owns neither packets nor keys.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use parking_lot::Mutex;
 use sealane_abi::Profile;
@@ -21,6 +22,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::{error, info, warn};
 
 /// The reason why the daemon does not start.
 #[derive(Debug)]
@@ -67,14 +69,14 @@ impl Host {
     }
 }
 
-/// Runs until a signal ends it. Calls `ready` when all peers are protected.
+/// Runs until a signal ends it, and reports when all peers are protected.
 ///
 /// The rules stay in place when it ends, for whatever reason: protected traffic is dropped until the daemon is back or
 /// [`clear`] is called.
 ///
 /// # Errors
 /// [`Error`], if it cannot start.
-pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
+pub fn run(path: &Path) -> Result<(), Error> {
     let config = Arc::new(Config::load(path).map_err(Error::Config)?);
     process::no_core_for_us();
     let signals = Signals::block();
@@ -82,7 +84,7 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
     runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let (registry, error) = sealane_drivers::system_registry();
     if let Some(e) = error {
-        eprintln!("sealane: calibration: {e}; using the shipped table");
+        warn!(error = %e, "calibration: {e}; using the shipped table");
     }
     let registry = Arc::new(registry);
     let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
@@ -105,10 +107,10 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
         told = format!("{told}, metrics on http://{addr}/metrics");
     }
     for warning in config.warnings(wall_ms() / 1000) {
-        eprintln!("sealane: warning: {warning}");
+        warn!(file = %path.display(), "warning: {warning}");
     }
     process::notify("READY=1");
-    ready(&told);
+    info!(peers = config.peers().len(), "{told}");
     let clock = host.clone();
     std::thread::Builder::new()
         .name("sealane-keys".into())
@@ -138,9 +140,10 @@ pub fn run(path: &Path, ready: impl FnOnce(&str)) -> Result<(), Error> {
 fn reload(path: &Path, host: &Mutex<Host>) {
     process::notify("RELOADING=1");
     let done = Config::load(path).map_err(Error::Config).and_then(|config| host.lock().apply(&Arc::new(config)));
+    let file = path.display();
     match done {
-        Ok(()) => eprintln!("sealane: {}: read again", path.display()),
-        Err(e) => eprintln!("sealane: {e}; everything stays as it was"),
+        Ok(()) => info!(%file, "{file}: read again"),
+        Err(e) => error!(%file, error = %e, "{e}; everything stays as it was"),
     }
     process::notify("READY=1");
 }

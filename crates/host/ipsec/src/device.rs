@@ -27,6 +27,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use std::io;
 use std::sync::Arc;
+use tracing::{debug, error, warn};
 
 /// Checks whether devices can exist on this host, before anything is changed for them.
 ///
@@ -157,7 +158,7 @@ impl Devices {
         let all_told = links.changes(|change| {
             let Some(entry) = list.iter_mut().find(|e| e.running.ifindex() == change.ifindex) else { return };
             match change.up {
-                true => put_up_or_warn(entry, data),
+                true => put_up_or_report(entry, data),
                 false => put_down(entry, data),
             }
             if change.gone {
@@ -170,14 +171,15 @@ impl Devices {
                 put_down(entry, data);
                 let name = &entry.config.name;
                 match netns.run(|| Ok((link::index(name)?, link::is_up(name)?))) {
-                    Ok((index, true)) if index == entry.running.ifindex() => put_up_or_warn(entry, data),
+                    Ok((index, true)) if index == entry.running.ifindex() => put_up_or_report(entry, data),
                     Ok((index, _)) if index == entry.running.ifindex() => {}
                     _ => gone.push(entry.running.ifindex()),
                 }
             }
         }
         for entry in list.extract_if(.., |e| gone.contains(&e.running.ifindex())) {
-            eprintln!("sealane: xfrm: {}: the device is gone until the configuration is read again", entry.config.name);
+            let name = &entry.config.name;
+            warn!(device = name, "xfrm: {name}: the device is gone until the configuration is read again");
             end(entry, data);
         }
     }
@@ -210,10 +212,11 @@ impl Devices {
     }
 }
 
-/// Puts a device up, and prints a warning if that fails.
-fn put_up_or_warn(entry: &mut Entry, data: &DataPath) {
+/// Puts a device up, and reports it if that fails.
+fn put_up_or_report(entry: &mut Entry, data: &DataPath) {
     if let Err(e) = put_up(entry, data) {
-        eprintln!("sealane: xfrm: {}: {e}: the device stays down", entry.config.name);
+        let name = &entry.config.name;
+        error!(device = name, error = %e, "xfrm: {name}: {e}: the device stays down");
     }
 }
 
@@ -229,6 +232,7 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
     }
     data.with(|xfrm, _| xfrm.add_device(ifindex as i32, half))?;
     entry.up = true;
+    debug!(device = entry.config.name, "xfrm: {}: the device is up", entry.config.name);
     Ok(())
 }
 
@@ -238,7 +242,7 @@ fn end(mut entry: Entry, data: &DataPath) {
     if entry.target.is_some()
         && let Err(e) = data.set_target(entry.running.ifindex(), None)
     {
-        eprintln!("sealane: xfrm: {}: the rules for policies could not be written: {e}", entry.config.name);
+        rules_not_written(&entry, &e);
     }
 }
 
@@ -249,9 +253,16 @@ fn put_down(entry: &mut Entry, data: &DataPath) {
     let ifindex = entry.running.ifindex() as i32;
     if let Err(e) = data.with(|xfrm, _| xfrm.device_down(ifindex)) {
         // The old rules stay, and packets covered by them are dropped.
-        eprintln!("sealane: xfrm: {}: the rules for policies could not be written: {e}", entry.config.name);
+        rules_not_written(entry, &e);
     }
     entry.running.down();
+    debug!(device = entry.config.name, "xfrm: {}: the device is down", entry.config.name);
+}
+
+/// Reports that the rules could not be changed for a device.
+fn rules_not_written(entry: &Entry, error: &io::Error) {
+    let name = &entry.config.name;
+    error!(device = name, %error, "xfrm: {name}: the rules for policies could not be written: {error}");
 }
 
 #[cfg(test)]

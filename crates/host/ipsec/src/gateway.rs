@@ -54,6 +54,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
+use tracing::{Span, error};
 
 /// Ends all threads as soon as one of them ends, even by a panic: the stack has the interfaces again.
 struct Alarm(Arc<Common>);
@@ -91,8 +92,9 @@ impl Gateway {
             Arc::default(),
         );
         let mut coordinator = Some(Coordinator::new(names, &shown));
-        let exempt = shared.bits.exempt;
+        let (exempt, context) = (shared.bits.exempt, Span::current());
         let workers = netns.run(|| {
+            let _context = context.enter();
             let narrow = Arc::new(Mutex::new(Narrow::new(0, tun.index())?));
             let worker = |index| {
                 // For sending any socket of the port will do.
@@ -110,16 +112,17 @@ impl Gateway {
         // From here on dropping the gateway undoes that.
         let mut gateway = Gateway { names: names.to_vec(), common, shown, threads: Vec::new() };
         for (i, mut worker) in workers.into_iter().enumerate() {
-            let (there, alarm) = (netns.try_clone()?, Alarm(gateway.common.clone()));
+            let (there, alarm, context) = (netns.try_clone()?, Alarm(gateway.common.clone()), context.clone());
             let name = if i == 0 { "sealane-gateway".to_owned() } else { format!("sealane-gateway{i}") };
             // As with the stack's workers, pinning keeps the packets of a thread in order.
             let cpu = if count > 1 { cpu::nth(i as u32) } else { None };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let alarm = alarm;
+                let _context = context.entered();
                 // A thread that may not be pinned moves packets all the same.
                 let _ = cpu.map(cpu::stay_on);
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                    eprintln!("sealane: xfrm: the gateway has ended: {e}; the stack has its interfaces again");
+                    error!(error = %e, "xfrm: the gateway has ended: {e}; the stack has its interfaces again");
                 }
                 drop(alarm);
             })?;

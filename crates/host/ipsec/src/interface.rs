@@ -22,6 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use tracing::{Span, debug, error};
 
 /// An interface that is there.
 struct Interface {
@@ -38,12 +39,18 @@ impl Interface {
         let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Unfinished::new())));
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
-        let (there, name) = (netns.try_clone()?, config.name.clone());
+        let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+            let _context = context.entered();
             if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                eprintln!("sealane: xfrm: the interface {name} has ended: {e}; packets routed to it are dropped");
+                error!(
+                    interface = name,
+                    error = %e,
+                    "xfrm: the interface {name} has ended: {e}; packets routed to it are dropped"
+                );
             }
         })?;
+        debug!(interface = config.name, if_id = config.if_id, "xfrm: the interface {} is up", config.name);
         Ok(Interface { config: config.clone(), gate, post, thread: Some(thread) })
     }
 

@@ -12,6 +12,7 @@
 //!  stack ◀──────────────────── TUN ◀─ join ◀─ open in bursts, check policies ◀─ sockets of ESP ◀──────────── wire
 //! ```
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bypass;
 mod control;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tracing::debug;
 
 /// All namespaces that are served, by name; `None` is the daemon's own.
 pub struct Spaces {
@@ -70,6 +72,7 @@ impl Spaces {
             }
         }
         for (name, space) in &self.by_name {
+            let _context = space.context().enter();
             let here: Vec<_> = devices.iter().filter(|d| d.netns == *name).cloned().collect();
             space.set_devices(&here).map_err(|(device, e)| (format!("{}: device '{device}'", of(name)), e))?;
             let here: Vec<_> = interfaces.iter().filter(|i| i.netns == *name).cloned().collect();
@@ -77,6 +80,7 @@ impl Spaces {
             let gateway = gateways.iter().find(|g| g.netns == *name);
             let interfaces = gateway.map_or(&[][..], |g| &g.interfaces);
             space.set_gateway(interfaces).map_err(|e| (format!("{}: the gateway", of(name)), e))?;
+            debug!("xfrm: devices, interfaces and gateway are those of the configuration");
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use sealane_launch::run::{Intercept, Options, audit, run};
 
 fn main() {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let mut args = std::env::args_os().skip(1);
     let how = args.next().expect("a profile").into_string().expect("text");
     let mut words = how.split(',');

@@ -4,6 +4,7 @@
 //! - [`audit`]: the counters that a launched program and its children share;
 //! - `serve`: the engines in the launcher, for programs that no preloaded library reaches.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod audit;
 pub mod run;

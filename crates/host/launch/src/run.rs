@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::{env, io};
+use tracing::{debug, error, warn};
 
 /// Exit status when the program is not there.
 pub const NOT_FOUND: i32 = 127;
@@ -62,7 +63,7 @@ pub struct Options {
 
 /// Runs a program to its end. Returns its exit status, 128 and the signal's number if one ended it.
 ///
-/// Messages of our own go to standard error, one line each, named.
+/// Messages of our own are events of `tracing`.
 #[must_use]
 pub fn run(options: &Options) -> i32 {
     launch(options, None).unwrap_or_else(|status| status)
@@ -80,14 +81,11 @@ pub fn audit(options: &Options) -> io::Result<(i32, Option<Vec<Usage>>)> {
     })
 }
 
-fn complain(what: std::fmt::Arguments<'_>) {
-    eprintln!("sealane: {what}");
-}
-
 /// The program's exit status, or ours if it did not start.
 fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     let Some(program) = find(&options.program, env::var_os("PATH").as_deref()) else {
-        complain(format_args!("{}: not found", options.program.display()));
+        let program = options.program.display();
+        error!(%program, "{program}: not found");
         return Err(NOT_FOUND);
     };
     let mut command = Command::new(&program);
@@ -95,7 +93,8 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     command.args(&options.args);
     let raised = raises_privilege(&program);
     if raised {
-        complain(format_args!("{}: set-user-id or with capabilities of its own: runs without us", program.display()));
+        let program = program.display();
+        warn!(%program, "{program}: set-user-id or with capabilities of its own: runs without us");
     } else if options.intercept != Intercept::Seccomp {
         match preload(options) {
             Ok(list) => {
@@ -105,7 +104,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
                 }
             }
             Err(e) => {
-                complain(format_args!("{e}"));
+                error!("{e}");
                 return Err(FAILED);
             }
         }
@@ -120,21 +119,24 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     let (pid, listener) = match process::spawn(command, &signals, filter, options.tcp_ao) {
         Ok(started) => started,
         Err(e) => {
-            complain(format_args!("{}: {e}", program.display()));
+            let program = program.display();
+            error!(%program, error = %e, "{program}: {e}");
             return Err(if e.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE });
         }
     };
+    debug!(program = %program.display(), pid, watched = listener.is_some(), "the program has started");
     process::no_core_for_us();
     let mut server = None;
     match listener {
         Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, ledger)),
         None if options.intercept == Intercept::Seccomp => {
-            complain(format_args!("this kernel lets us watch no calls (seccomp): the program runs without us"));
+            error!("this kernel lets us watch no calls (seccomp): the program runs without us");
         }
         None => {}
     }
     let admin = server.as_ref().filter(|s| s.tcp_ao.is_some()).and_then(|s| admin(s, &program));
     let status = wait(pid, &signals);
+    debug!(pid, status, "the program has ended");
     drop(admin);
     if let Some(spaces) = server.as_ref().and_then(|s| s.tcp_ao.as_ref()) {
         spaces.stop();
@@ -172,14 +174,18 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
         ipsec: Vec::new(),
     };
     let started = admin::Server::start(&folder, Arc::new(source));
-    started.inspect_err(|e| complain(format_args!("tcp-ao show will not find us: {}: {e}", folder.display()))).ok()
+    let report = |e: &io::Error| {
+        let folder = folder.display();
+        warn!(%folder, error = %e, "tcp-ao show will not find us: {folder}: {e}");
+    };
+    started.inspect_err(report).ok()
 }
 
 /// Every driver of this build, with this machine's table; says so where that cannot be used.
 pub(crate) fn registry() -> Arc<Registry> {
     let (registry, error) = sealane_drivers::system_registry();
     if let Some(e) = error {
-        complain(format_args!("calibration: {e}; using the shipped table"));
+        warn!(error = %e, "calibration: {e}; using the shipped table");
     }
     Arc::new(registry)
 }

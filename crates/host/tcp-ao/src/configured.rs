@@ -1,7 +1,7 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
 use super::leftover;
-use super::path::{Keep, Policy, Shared, complain};
+use super::path::{Keep, Policy, Shared};
 use super::space::{Space, Spaces};
 use super::state;
 use sealane_abi::admin;
@@ -17,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tracing::{debug, error, info, warn};
 
 /// The reason why a configuration cannot be applied.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Configured {
     /// Saves all connections for the next daemon.
     pub fn save(&self) {
         for (space, _) in self.served.values() {
-            space.shared().save();
+            space.context().in_scope(|| space.shared().save());
         }
     }
 
@@ -127,6 +128,7 @@ impl Configured {
             let space = match self.served.get(&netns) {
                 Some((space, _)) => {
                     let space = space.clone();
+                    let _context = space.context().clone().entered();
                     for prefix in prefixes {
                         space.shared().protect(prefix).map_err(system("the rules"))?;
                     }
@@ -150,6 +152,7 @@ impl Configured {
                     self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
                 }
             };
+            space.context().in_scope(|| debug!(peers = made.len(), "TCP-AO: peers of the configuration are served"));
             self.served.insert(netns, (space, made));
         }
         // Peers that are no longer configured lose their keys and are cut off.
@@ -228,7 +231,11 @@ fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy
 fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
     let list = match state::read(file) {
         Ok(list) => list,
-        Err(e) => return eprintln!("sealane: {}: {e}: connections of before are lost", file.display()),
+        Err(e) => {
+            let file = file.display();
+            error!(%file, error = %e, "{file}: {e}: connections of before are lost");
+            return;
+        }
     };
     if list.is_empty() {
         return;
@@ -255,9 +262,11 @@ fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
         }
     }
     if going_on > 0 {
-        eprintln!("sealane: {going_on} connections go on");
+        info!(connections = going_on, "{going_on} connections go on");
     }
-    complain("which connections are left", asked);
+    if let Err(e) = asked {
+        warn!(error = %e, "TCP-AO: which connections are left: {e}");
+    }
 }
 
 /// Ends connections with configured peers whose handshake is not known: from before there were keys, or of a daemon
@@ -272,17 +281,19 @@ fn end_strangers(shared: &Shared, netns: &Netns) {
     };
     match netns.run(|| leftover::end_connections(is_stranger)) {
         Ok(0) => {}
-        Ok(ended) => {
-            eprintln!("sealane: ended {ended} connections with peers of the configuration that cannot be signed")
-        }
-        Err(e) => complain("connections that cannot be signed", Err(e)),
+        Ok(ended) => warn!(
+            connections = ended,
+            "ended {ended} connections with peers of the configuration that cannot be signed"
+        ),
+        Err(e) => warn!(error = %e, "TCP-AO: connections that cannot be signed: {e}"),
     }
 }
 
 fn keep(file: PathBuf) -> Keep {
     Box::new(move |connections| {
         if let Err(e) = state::write(&file, connections) {
-            eprintln!("sealane: {}: {e}: connections would not survive us", file.display());
+            let file = file.display();
+            warn!(%file, error = %e, "{file}: {e}: connections would not survive us");
         }
     })
 }

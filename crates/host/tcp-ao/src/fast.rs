@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
+use tracing::debug;
 pub(super) use way::Pass;
 use way::{Activity, Way};
 
@@ -102,6 +103,7 @@ impl Fast {
         }
         match table.add_flow(way.flow()) {
             Ok(()) => {
+                debug!(ifindex = device, peer = %ends.remote, "TCP-AO: a connection takes the fast path");
                 self.ways.insert(way, Activity::default());
             }
             Err(why) => self.give_up(device, why.to_string()),
@@ -110,6 +112,7 @@ impl Fast {
 
     /// Does not try a device again for a while.
     fn give_up(&mut self, device: u32, why: String) {
+        debug!(ifindex = device, "TCP-AO: a device cannot have the fast path: {why}");
         self.unable.insert(device, why, Instant::now());
     }
 
@@ -153,6 +156,7 @@ impl Fast {
         drop(engine);
         let mut done = Ok(());
         for way in leaving {
+            debug!(ifindex = way.device, peer = %way.ends.remote, "TCP-AO: a connection goes by the queues again");
             self.ways.remove(&way);
             done = done.and(table.remove_flow(way.flow()));
         }

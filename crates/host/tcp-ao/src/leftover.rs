@@ -11,6 +11,7 @@ use sealane_sys::sock_diag::{Entry, SockDiag};
 use sealane_sys::{nft, runtime};
 use std::io;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// The time for which a killed predecessor may still own the queues, until the kernel has released them.
 const DYING: Duration = Duration::from_secs(2);
@@ -40,7 +41,7 @@ pub(super) fn take_over(inode: u64) -> io::Result<Vec<Prefix>> {
     // A socket in TIME_WAIT sends no data, and not every kernel can end it.
     let ended = end_connections(|e| e.state != State::TimeWait && peers.iter().any(|p| p.contains(e.remote.ip())))?;
     if ended > 0 {
-        eprintln!("sealane: TCP-AO: ended {ended} connections that a launcher left behind when it died");
+        warn!(connections = ended, "TCP-AO: ended {ended} connections that a launcher left behind when it died");
     }
     Ok(peers)
 }

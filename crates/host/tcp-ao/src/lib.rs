@@ -1,5 +1,6 @@
 //! TCP-AO on this host: an engine and a data path for each network namespace in which a key was ever added.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod burst;
 mod configured;

@@ -14,7 +14,6 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use sealane_engine_ao::{Ends, Namespace, SavedConnection};
 use sealane_sys::nft::Table;
 use sealane_sys::poll::Waker;
-use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -80,11 +79,5 @@ impl Shared {
             let connections = self.engine.lock().save();
             keep(&connections);
         }
-    }
-}
-
-pub(super) fn complain(what: &str, done: io::Result<()>) {
-    if let Err(e) = done {
-        eprintln!("sealane: TCP-AO: {what}: {e}");
     }
 }

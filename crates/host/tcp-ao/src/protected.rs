@@ -8,6 +8,7 @@ use sealane_net::ao::mkt::Prefix;
 use std::collections::HashSet;
 use std::io;
 use std::time::{Duration, Instant};
+use tracing::debug;
 
 /// The time for which a prefix has to be unused before it is removed: longer than the kernel retries a SYN-ACK or keeps
 /// TIME_WAIT.
@@ -49,7 +50,9 @@ impl Shared {
 
     fn write_rules(&self, prefixes: &[Prefix]) -> io::Result<()> {
         let list: Vec<_> = prefixes.iter().map(|p| (p.addr, p.len)).collect();
-        self.table.lock().as_mut().ok_or(io::ErrorKind::NotConnected)?.protect(&list)
+        self.table.lock().as_mut().ok_or(io::ErrorKind::NotConnected)?.protect(&list)?;
+        debug!(peers = list.len(), "TCP-AO: the rules cover more peers");
+        Ok(())
     }
 
     /// Removes prefixes from the rules that no key and no connection has used for a while. To be called about once a
@@ -98,6 +101,7 @@ impl Shared {
         if let Some(table) = self.table.lock().as_mut() {
             table.unprotect(&list)?;
         }
+        debug!(peers = list.len(), "TCP-AO: the rules cover fewer peers");
         for prefix in going {
             protected.by_keys.remove(&prefix);
         }

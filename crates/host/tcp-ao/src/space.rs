@@ -1,7 +1,7 @@
 //! The network namespaces in which TCP-AO is served.
 
 use super::leftover;
-use super::path::{Shared, complain};
+use super::path::Shared;
 use super::protected::Held;
 use super::start::{self, Wanted};
 use parking_lot::{Mutex, MutexGuard};
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tracing::{Span, debug, error, error_span, warn};
 
 /// The spaces of all network namespaces.
 pub struct Spaces {
@@ -99,9 +100,10 @@ impl Spaces {
         if !make {
             return Ok(None);
         }
-        let left = netns.run(|| leftover::take_over(id.inode()))?;
+        let context = context(id);
+        let left = netns.run(|| context.in_scope(|| leftover::take_over(id.inode())))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
-        let space = Space::start(netns, engine, &left, self.wanted, |_| {})?;
+        let space = Space::start(netns, context, engine, &left, self.wanted, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -112,7 +114,7 @@ impl Spaces {
     /// The reason why it cannot be opened.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
-        let space = Space::start(netns, self.new_engine(), peers, self.wanted, prepare)?;
+        let space = Space::start(netns, context(id), self.new_engine(), peers, self.wanted, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
     }
 
@@ -154,7 +156,10 @@ impl Spaces {
                 let copied = space.shared.delivered().snapshot(space.shared.start_wall_ms);
                 let path = Some(space.shared.counters.describe(self.wanted.data_path));
                 let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
-                complain("what the kernel knows of sockets", space.ask_kernel(&mut namespace.sockets));
+                if let Err(e) = space.ask_kernel(&mut namespace.sockets) {
+                    let _context = space.context.enter();
+                    warn!(error = %e, "TCP-AO: what the kernel knows of sockets: {e}");
+                }
                 namespace
             })
             .collect();
@@ -188,9 +193,16 @@ const LINGER_MOST: Duration = Duration::from_secs(60);
 /// The time that the last segments need to leave.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
+/// The context of messages about a network namespace, with its name in /run/netns, if it has one, and its inode. It is of
+/// the highest level, so that warnings have it even if less is told.
+fn context(id: NetnsId) -> Span {
+    error_span!("tcp_ao", netns = id.name(), netns_inode = id.inode())
+}
+
 /// TCP-AO in one network namespace.
 pub struct Space {
     netns: Netns,
+    context: Span,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -198,13 +210,15 @@ pub struct Space {
 impl Space {
     fn start(
         netns: Netns,
+        context: Span,
         engine: Namespace,
         peers: &[Prefix],
         wanted: Wanted,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let (shared, threads) = start::start(&netns, engine, peers, wanted, prepare)?;
-        Ok(Arc::new(Space { netns, shared, threads: Mutex::new(threads) }))
+        let (shared, threads) = context.in_scope(|| start::start(&netns, engine, peers, wanted, prepare))?;
+        context.in_scope(|| debug!(workers = threads.len(), "TCP-AO: the namespace is served"));
+        Ok(Arc::new(Space { netns, context, shared, threads: Mutex::new(threads) }))
     }
 
     /// The engine, for answers with counters: see [`Shared::delivered`].
@@ -220,6 +234,11 @@ impl Space {
     /// The network namespace.
     pub(super) fn netns(&self) -> &Netns {
         &self.netns
+    }
+
+    /// The context of messages about it.
+    pub(super) fn context(&self) -> &Span {
+        &self.context
     }
 
     /// The state that its workers share.
@@ -279,11 +298,17 @@ impl Space {
 
     /// Closes the space: first the connections, then the workers, last the rules.
     fn stop(&self) {
-        complain("connections that are to end", start::end_connections(&self.netns, &self.shared));
+        let _context = self.context.enter();
+        if let Err(e) = start::end_connections(&self.netns, &self.shared) {
+            warn!(error = %e, "TCP-AO: connections that are to end: {e}");
+        }
         std::thread::sleep(LAST_WORDS);
         start::halt(&self.shared, core::mem::take(&mut *self.threads.lock()));
-        if let Some(table) = self.shared.table.lock().take() {
-            complain("taking the rules away", table.delete());
+        if let Some(table) = self.shared.table.lock().take()
+            && let Err(e) = table.delete()
+        {
+            error!(error = %e, "TCP-AO: taking the rules away: {e}");
         }
+        debug!("TCP-AO: the namespace is served no longer");
     }
 }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tracing::{Span, debug, error};
 
 /// The first queue number that is tried.
 pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
@@ -87,13 +88,16 @@ pub(super) fn start(
     prepare(&shared);
     let mut threads = Vec::new();
     for mut worker in workers {
-        let netns = netns.try_clone()?;
+        let (netns, context) = (netns.try_clone()?, Span::current());
         threads.push(std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
+            let _context = context.entered();
             if let Err(e) = netns.enter() {
-                eprintln!("sealane: cannot enter a network namespace: {e}");
+                error!(error = %e, "cannot enter a network namespace: {e}");
                 return;
             }
+            debug!("TCP-AO: a worker has started");
             worker.run();
+            debug!("TCP-AO: a worker has ended");
         })?);
     }
     Ok((shared, threads))

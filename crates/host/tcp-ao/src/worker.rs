@@ -3,7 +3,7 @@
 
 use super::counters::Noted;
 use super::fast::{Fast, MAX_DEVICES, Pass};
-use super::path::{Shared, complain};
+use super::path::Shared;
 use super::tables::Tables;
 use super::transmit::Transmitter;
 use arrayvec::ArrayVec;
@@ -26,6 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tracing::{debug, error, warn};
 
 /// The interval at which unused peers are removed.
 const TIDY: Duration = Duration::from_secs(60);
@@ -146,7 +147,10 @@ impl Worker {
             if let (&[changed, departed], Some(duties)) = (&ready[3..first], &mut self.duties) {
                 if changed && duties.watch.changed() {
                     let restored = self.shared.table.lock().as_mut().map_or(Ok(()), Table::restore);
-                    complain("rules that somebody changed", restored);
+                    match restored {
+                        Ok(()) => debug!("TCP-AO: rules that somebody changed are as they were"),
+                        Err(e) => error!(error = %e, "TCP-AO: rules that somebody changed: {e}"),
+                    }
                 }
                 if departed {
                     self.departed();
@@ -163,7 +167,9 @@ impl Worker {
     /// Periodic work, about once a second.
     fn tick(&mut self) {
         self.tables.forget();
-        complain("the fast path", self.fast.tick(&self.shared));
+        if let Err(e) = self.fast.tick(&self.shared) {
+            warn!(error = %e, "TCP-AO: the fast path: {e}");
+        }
         self.note();
         let Some(duties) = &mut self.duties else { return };
         let now_ms = self.shared.now_ms();
@@ -177,7 +183,9 @@ impl Worker {
         }
         if duties.tidied.elapsed() >= TIDY {
             duties.tidied = Instant::now();
-            complain("peers that nobody needs", self.shared.unprotect_unused(duties.tidied));
+            if let Err(e) = self.shared.unprotect_unused(duties.tidied) {
+                warn!(error = %e, "TCP-AO: peers that nobody needs: {e}");
+            }
         }
     }
 
@@ -372,7 +380,9 @@ impl Worker {
         if told.is_err() {
             shared.engine.lock().doubt(now_ms);
         }
-        complain("news of sockets that close", told);
+        if let Err(e) = told {
+            warn!(error = %e, "TCP-AO: news of sockets that close: {e}");
+        }
     }
 }
 
@@ -381,7 +391,7 @@ fn settled(what: &str, done: io::Result<usize>) -> usize {
     match done {
         Ok(count) => count,
         Err(e) => {
-            complain(what, Err(e));
+            error!(error = %e, "TCP-AO: {what}: {e}");
             0
         }
     }

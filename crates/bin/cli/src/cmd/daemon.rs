@@ -7,7 +7,7 @@ use sealane_daemon as host;
 use std::io::ErrorKind;
 
 pub(crate) fn daemon(args: &Daemon) -> Result<Answer> {
-    host::run(&args.config, |told| eprintln!("sealane: {told}"))?;
+    host::run(&args.config)?;
     Ok(Answer::Yes)
 }
 

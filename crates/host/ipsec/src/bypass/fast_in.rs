@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use tracing::debug;
 
 /// The most devices with a ring.
 pub(crate) const MAX_DEVICES: usize = 8;
@@ -230,7 +231,8 @@ impl FastIn {
         };
         let Some(table) = &mut self.table else { return false };
         skip(&mut device.ring);
-        if table.take(flow, true).is_err() {
+        if let Err(e) = table.take(flow, true) {
+            debug!(ifindex = flow.device, error = %e, "xfrm: a device cannot have the fast path: {e}");
             self.unable.insert(flow.device, (), now);
             return false;
         }
@@ -277,7 +279,8 @@ impl FastIn {
             Some((index, Ok(ring))) => {
                 self.devices.insert(index, RingDevice { ring, idle_ticks: 0, truncated: false, failed: false });
             }
-            Some((index, Err(_))) => {
+            Some((index, Err(e))) => {
+                debug!(ifindex = index, error = %e, "xfrm: a device cannot have the fast path: {e}");
                 self.unable.insert(index, (), now);
             }
             None => {}

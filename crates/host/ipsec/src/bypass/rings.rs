@@ -14,12 +14,19 @@ use sealane_sys::fast_path::{MANY, TICK};
 use sealane_sys::nft::ingress::EspFlow;
 use sealane_sys::poll::ready;
 use std::collections::HashSet;
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
+use tracing::debug;
 
 /// Bursts of a ring before others have their turn.
 const TURN: usize = 2;
+
+/// Shows an SPI as `ip xfrm` does.
+fn hex(spi: u32) -> impl fmt::Display {
+    fmt::from_fn(move |f| write!(f, "{spi:#010x}"))
+}
 
 impl Worker {
     /// Opens the packets of all rings, and moves flows to the rings and back. Returns whether more packets are
@@ -83,6 +90,7 @@ impl Worker {
         self.skip_noted();
         self.drain_ring(flow.device);
         self.end_change();
+        debug!(ifindex = flow.device, spi = %hex(flow.spi), "xfrm: a state takes the inbound fast path");
         Ok(())
     }
 
@@ -101,6 +109,7 @@ impl Worker {
         self.skip_noted();
         self.drain_sockets()?;
         self.end_change();
+        debug!(ifindex = flow.device, spi = %hex(flow.spi), "xfrm: the packets of a state come by the sockets again");
         Ok(())
     }
 

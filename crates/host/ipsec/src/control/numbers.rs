@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::{Span, error, warn};
 use zeroize::Zeroizing;
 
 /// The numbers of one lease: enough for seconds of a fast state, and few enough for a 32-bit state to survive a
@@ -110,7 +111,9 @@ impl Log {
         let (entries, ended, free) = (HashMap::new(), BTreeMap::new(), Vec::new());
         let mut log = Log { sync: sync.clone(), secret, entries, ended, endings: 0, free, slots: 0, thread: None };
         log.read(len)?;
-        log.thread = Some(std::thread::Builder::new().name("sealane-numbers".into()).spawn(move || sync.work())?);
+        let context = Span::current();
+        let work = move || context.in_scope(|| sync.work());
+        log.thread = Some(std::thread::Builder::new().name("sealane-numbers".into()).spawn(work)?);
         Ok(log)
     }
 
@@ -186,8 +189,9 @@ fn first<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
     *record[at..].first_chunk().expect("a record is long enough")
 }
 
-fn say(what: &str, error: &io::Error) {
-    eprintln!("sealane: xfrm: sequence numbers cannot be {what}: {error}");
+/// Reports that a lease could not be written.
+fn not_leased(error: &io::Error) {
+    error!(%error, "xfrm: sequence numbers cannot be leased: {error}");
 }
 
 impl Numbers for Log {
@@ -201,7 +205,7 @@ impl Numbers for Log {
         let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
         let lease = Lease::after(used, BLOCK);
         if let Err(e) = self.write(slot, series, lease.end) {
-            say("leased", &e);
+            not_leased(&e);
             if !self.entries.contains_key(&series) {
                 self.free.push(slot);
             }
@@ -215,7 +219,7 @@ impl Numbers for Log {
     fn renew(&mut self, series: Series, used: u64) -> Option<Lease> {
         let slot = self.entries.get(&series)?.slot;
         let lease = Lease::after(used, BLOCK);
-        self.write(slot, series, lease.end).inspect_err(|e| say("leased", e)).ok()?;
+        self.write(slot, series, lease.end).inspect_err(not_leased).ok()?;
         self.entries.get_mut(&series)?.end = lease.end;
         Some(lease)
     }
@@ -228,7 +232,7 @@ impl Numbers for Log {
         self.entries.insert(series, Entry { slot, end, ended });
         if let Err(e) = self.write(slot, series, end) {
             // The lease stays in the file: its unused numbers are skipped.
-            say("given back", &e);
+            warn!(error = %e, "xfrm: sequence numbers cannot be given back: {e}");
         }
     }
 }
@@ -246,7 +250,7 @@ impl Sync {
             wanted.0 = false;
             drop(wanted);
             if let Err(e) = self.file.sync_data() {
-                say("synchronised", &e);
+                error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
             }
             let mut wanted = self.wanted.lock();
             if !wanted.1 {

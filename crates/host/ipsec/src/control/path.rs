@@ -19,6 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use tracing::{Span, debug, error, warn};
 
 /// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
 pub(crate) struct DataPath {
@@ -58,7 +59,7 @@ impl DataPath {
         if table.is_there() {
             shared.set_leftover(true);
         } else {
-            table.write(wanted(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
+            write(&mut table, wanted(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
@@ -91,18 +92,21 @@ impl DataPath {
         for (i, mut worker) in workers.into_iter().enumerate() {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
-            let alarm = Alarm(self.shared.clone());
+            let (alarm, context) = (Alarm(self.shared.clone()), Span::current());
             // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
             // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 let alarm = alarm;
+                let _context = context.entered();
+                debug!(worker = i, "xfrm: a worker has started");
                 // A thread that may not be pinned moves packets all the same.
                 let _ = cpu.map(cpu::stay_on);
                 // The thread asks for paths and opens sockets in this namespace.
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                    eprintln!(
-                        "sealane: the data path of IPsec ended: {e}; traffic covered by policies is dropped from now on"
+                    error!(
+                        error = %e,
+                        "the data path of IPsec ended: {e}; traffic covered by policies is dropped from now on"
                     );
                 }
                 drop(alarm);
@@ -163,7 +167,7 @@ impl DataPath {
             (result, changed.then(rules))
         };
         if let Some((rules, prefix_rules)) = rules {
-            table.write(rules)?;
+            write(&mut table, rules)?;
             self.set_prefix_rules(prefix_rules);
             self.mirror.settle();
             self.shared.set_leftover(false);
@@ -186,7 +190,7 @@ impl DataPath {
             self.wanted(&xfrm, &self.targets.lock())
         };
         // Rules of a former daemon stay until a key manager says which policies there are now.
-        if self.shared.is_leftover() { Ok(()) } else { table.write(rules) }
+        if self.shared.is_leftover() { Ok(()) } else { write(&mut table, rules) }
     }
 
     /// The rules that policies, devices and interfaces ask for.
@@ -218,7 +222,7 @@ impl DataPath {
         if !prefix_rules.are(&wanted)
             && let Err(e) = self.netns.run(|| prefix_rules.set(wanted))
         {
-            eprintln!("sealane: the routing rules of offload devices could not be set: {e}");
+            warn!(error = %e, "the routing rules of offload devices could not be set: {e}");
             let _ = self.netns.run(|| prefix_rules.clear(self.shared.bits));
         }
     }
@@ -262,7 +266,7 @@ impl DataPath {
             let xfrm = self.shared.xfrm();
             (self.wanted(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
         };
-        table.write(rules)?;
+        write(&mut table, rules)?;
         self.set_prefix_rules(prefix_rules);
         self.mirror.settle();
         Ok(())
@@ -278,7 +282,7 @@ impl DataPath {
             })
         });
         if let Err(e) = done {
-            eprintln!("sealane: IPsec's rules could not be removed: {e}");
+            error!(error = %e, "IPsec's rules could not be removed: {e}");
         }
     }
 
@@ -290,6 +294,16 @@ impl DataPath {
             let _ = thread.join();
         }
     }
+}
+
+/// Writes the rules for policies.
+///
+/// # Errors
+/// The kernel's: the rules before stay.
+fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
+    table.write(rules)?;
+    debug!("xfrm: the rules for policies are written");
+    Ok(())
 }
 
 /// Removes the rules and routes of a daemon that has ended, in the calling thread's namespace: traffic that policies

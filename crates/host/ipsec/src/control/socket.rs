@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::error;
 use zeroize::{Zeroize, Zeroizing};
 
 /// The longest request in bytes. The kernel's limit is the sender's buffer, 208 KiB unless raised.
@@ -83,7 +84,8 @@ impl Socket {
         let Some(fd) = self.fd.read().clone() else { return };
         for event in events {
             if let Err(e) = usersock::publish(fd.as_fd(), event.group, &event.bytes) {
-                eprintln!("sealane: xfrm: an event of {} bytes is lost: {e}", event.bytes.len());
+                let (group, len) = (event.group, event.bytes.len());
+                error!(group, error = %e, "xfrm: an event of {len} bytes is lost: {e}");
             }
         }
     }

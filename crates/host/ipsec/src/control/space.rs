@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::{Span, debug, error, error_span, warn};
 use zeroize::Zeroizing;
 
 /// The longest sleep of the thread. Other threads wake it when they change the engine.
@@ -40,6 +41,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The space of one network namespace.
 pub(crate) struct Space {
     netns: Netns,
+    /// The context of messages about it.
+    context: Span,
     socket: Arc<Socket>,
     waker: Arc<Waker>,
     data: DataPath,
@@ -67,6 +70,10 @@ impl Space {
         folder: &Path,
         workers: u32,
     ) -> io::Result<Arc<Self>> {
+        let id = netns.id()?;
+        // Of the highest level, so that warnings have it even if less is told.
+        let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
+        let _context = context.enter();
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let path = numbers::path(&numbers::folder(folder), name);
         let numbers = numbers::Log::open(&path, &registry, random::fill)
@@ -91,6 +98,7 @@ impl Space {
         let interfaces = Mutex::new(Interfaces::new(netns.try_clone()?));
         let space = Arc::new(Space {
             netns,
+            context: context.clone(),
             socket,
             waker,
             data,
@@ -106,10 +114,12 @@ impl Space {
         let shared = space.clone();
         let thread = std::thread::Builder::new().name("sealane-xfrm".into()).spawn(move || shared.work())?;
         *space.thread.lock() = Some(thread);
+        debug!(workers, "xfrm: the namespace is served");
         Ok(space)
     }
 
     fn work(&self) {
+        let _context = self.context.enter();
         let Some(mut server) = Server::new(&self.socket) else { return };
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
@@ -140,7 +150,7 @@ impl Space {
                     engine.call(datagram, from, now)
                 });
                 done.unwrap_or_else(|e| {
-                    eprintln!("sealane: xfrm: the rules for policies could not be written: {e}");
+                    error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
                     refuse(datagram, from)
                 })
             });
@@ -149,18 +159,18 @@ impl Space {
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.tell_device_events(told)) {
                     Ok(events) => self.publish(&events),
-                    Err(e) => eprintln!("sealane: xfrm: the rules for policies could not be written: {e}"),
+                    Err(e) => error!(error = %e, "xfrm: the rules for policies could not be written: {e}"),
                 }
             }
             let now = self.now();
             if self.engine().poll_timeout(now).is_some_and(|t| t.is_zero()) {
                 match self.data.with(|engine, now| engine.handle_timeout(now)) {
                     Ok(events) => self.publish(&events),
-                    Err(e) => eprintln!("sealane: xfrm: the rules for policies could not be written: {e}"),
+                    Err(e) => error!(error = %e, "xfrm: the rules for policies could not be written: {e}"),
                 }
                 let due = self.engine().keepalives(now);
                 if let Err(e) = keepalives.send(&self.netns, self.data.shared().bits.exempt, &due) {
-                    eprintln!("sealane: xfrm: NAT keep-alives: {e}");
+                    warn!(error = %e, "xfrm: NAT keep-alives: {e}");
                 }
             }
         }
@@ -181,6 +191,11 @@ impl Space {
             gateway: self.gateway.lock().as_ref().map(Gateway::status),
             ..judged(&stat)
         }
+    }
+
+    /// The context of messages about it.
+    pub(crate) fn context(&self) -> &Span {
+        &self.context
     }
 
     /// The network namespace.
@@ -246,6 +261,7 @@ impl Space {
 
     /// Ends it: from now on the kernel's own IPsec answers in this namespace.
     pub(crate) fn stop(&self) {
+        let _context = self.context.enter();
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.lock().take() {
@@ -258,6 +274,7 @@ impl Space {
         self.devices.lock().stop(&self.data);
         self.data.stop();
         self.presence.remove();
+        debug!("xfrm: the namespace is served no longer");
     }
 }
 

@@ -25,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use tracing::{Span, error, warn};
 
 /// The interface, and the thread while it is up.
 pub(super) struct Packet {
@@ -103,18 +104,19 @@ impl Running for Packet {
         };
         worker.tables.set_scope(Scope::Device(tables.clone()));
         self.post.stop.store(false, Ordering::Release);
-        let (name, cpu) = (self.name.clone(), self.cpu);
+        let (name, cpu, context) = (self.name.clone(), self.cpu, Span::current());
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
+            let _context = context.entered();
             if let Some(cpu) = cpu
                 && let Err(e) = cpu::stay_on(cpu)
             {
-                eprintln!("sealane: xfrm: {name}: its thread does not stay on CPU {cpu}: {e}");
+                warn!(device = name, cpu, error = %e, "xfrm: {name}: its thread does not stay on CPU {cpu}: {e}");
             }
             match there.enter().and_then(|()| worker.run()) {
                 Ok(()) => Some(worker),
                 Err(e) => {
                     // The interface goes with it, so packets led there are dropped.
-                    eprintln!("sealane: xfrm: {name}: the device has ended: {e}");
+                    error!(device = name, error = %e, "xfrm: {name}: the device has ended: {e}");
                     None
                 }
             }

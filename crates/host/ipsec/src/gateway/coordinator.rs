@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use tracing::warn;
 
 /// The program's tables are left alone for so many times the time that it took to make them.
 const REST: u32 = 8;
@@ -91,7 +92,7 @@ impl Coordinator {
             // It is tried again each second, and reported once.
             let said = e.to_string();
             if self.refused.as_ref() != Some(&said) {
-                eprintln!("sealane: xfrm: gateway: {e}; its packets go through the TUN device");
+                warn!(error = %e, "xfrm: gateway: {e}; its packets go through the TUN device");
             }
             (self.refused, self.tried) = (Some(said), None);
             None
@@ -154,7 +155,7 @@ impl Coordinator {
         }
         part.iter_mut().for_each(|part| part.leaving = leaving.clone());
         if let Err(e) = program.set(&taken, routes.addresses(), states) {
-            eprintln!("sealane: xfrm: gateway: the tables of its program: {e}");
+            warn!(error = %e, "xfrm: gateway: the tables of its program: {e}");
             self.seen = None;
         }
         let now = Instant::now();

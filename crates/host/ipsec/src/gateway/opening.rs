@@ -14,6 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 /// The most sockets.
 pub(super) const MAX_SOCKETS: usize = 16;
@@ -136,7 +137,10 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
     for state in program.states(threads) {
         let State { name, mode, memory, queues, .. } = &state;
         let (mode, memory) = (mode.name(), memory.name());
-        eprintln!("sealane: xfrm: {name}: gateway-{mode}-{memory}, {queues} queues, {threads} threads");
+        info!(
+            interface = name,
+            mode, memory, queues, threads, "xfrm: {name}: gateway-{mode}-{memory}, {queues} queues, {threads} threads"
+        );
     }
     Ok(Some((program, parts)))
 }
@@ -162,11 +166,14 @@ fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
                 interfaces.push((present, attached));
             }
             Ok(_) => {
-                eprintln!(
-                    "sealane: xfrm: gateway: {name}: all {MAX_SOCKETS} queues are in use: it is left to the stack"
-                )
+                warn!(
+                    interface = name,
+                    "xfrm: gateway: {name}: all {MAX_SOCKETS} queues are in use: it is left to the stack"
+                );
             }
-            Err(e) => eprintln!("sealane: xfrm: gateway: {name}: no XDP: {e}: it is left to the stack"),
+            Err(e) => {
+                warn!(interface = name, error = %e, "xfrm: gateway: {name}: no XDP: {e}: it is left to the stack");
+            }
         }
     }
     interfaces

@@ -18,6 +18,7 @@ use sealane_tcp_ao::{Space, Spaces};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use tracing::error;
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
 
@@ -85,7 +86,7 @@ impl Call<'_> {
     /// The namespace's engine and data path; with `make`, made if need be.
     fn space(&self, make: bool) -> Result<Option<Arc<Space>>, Verdict> {
         self.spaces.of_socket(self.fd.as_fd(), make).map_err(|e| {
-            eprintln!("sealane: TCP-AO cannot be served here: {e}");
+            error!(error = %e, "TCP-AO cannot be served here: {e}");
             Verdict::Fail(libc::ENOPROTOOPT)
         })
     }
@@ -149,10 +150,8 @@ impl Call<'_> {
         // The rules stand before the key does.
         let prefixes = protects(self.family, optname, &optval);
         let held = space.protect(&prefixes).map_err(|e| {
-            eprintln!(
-                "sealane: cannot protect {}: {e}",
-                prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join(", ")
-            );
+            let peers = prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join(", ");
+            error!(peer = peers, error = %e, "cannot protect {peers}: {e}");
             Verdict::Fail(libc::ENOMEM)
         })?;
         let optmem_max = self.spaces.limits_memory().then(|| space.optmem_max()).flatten();
