@@ -1,5 +1,6 @@
 //! CPU affinity and priority of threads.
 
+use rustix::process::{getpriority_process, setpriority_process};
 use std::io;
 
 /// Pins the calling thread to a CPU.
@@ -7,7 +8,7 @@ use std::io;
 /// # Errors
 /// The kernel's: `EINVAL` for a CPU that does not exist or that the process may not use.
 pub fn stay_on(cpu: u32) -> io::Result<()> {
-    // The largest set that a kernel may be built for.
+    // The largest set that a kernel may be built for; rustix's is for 1,024 CPUs.
     let mut set = [0u64; 8192 / BITS];
     let word = set.get_mut(cpu as usize / BITS).ok_or(io::ErrorKind::InvalidInput)?;
     *word = 1 << (cpu as usize % BITS);
@@ -23,11 +24,9 @@ pub fn stay_on(cpu: u32) -> io::Result<()> {
 /// or an `RLIMIT_NICE` that allows it.
 pub fn be_preferred() {
     const NICE: i32 = -5;
-    // SAFETY: plain values; 0 is the calling thread.
-    unsafe {
-        if libc::getpriority(libc::PRIO_PROCESS, 0) > NICE {
-            libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
-        }
+    // On Linux, `None` is the calling thread.
+    if getpriority_process(None).is_ok_and(|nice| nice > NICE) {
+        let _ = setpriority_process(None, NICE);
     }
 }
 
@@ -67,8 +66,7 @@ mod tests {
     fn a_thread_stays() {
         std::thread::spawn(|| {
             stay_on(0).expect("there is a first CPU");
-            // SAFETY: nothing is passed.
-            assert_eq!(unsafe { libc::sched_getcpu() }, 0);
+            assert_eq!(rustix::thread::sched_getcpu(), 0);
             assert_eq!((nth(0), nth(1), nth(7)), (Some(0), Some(0), Some(0)));
             assert!(stay_on(8191).is_err() && stay_on(8192).is_err());
             assert!(!has_others(Some(0)) && !has_others(None) && has_others(Some(1)));

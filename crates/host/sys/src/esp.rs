@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::outer::OuterHeader;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -113,19 +113,22 @@ union Address {
 fn address(to: IpAddr, port: u16) -> (Address, libc::socklen_t) {
     match to {
         IpAddr::V4(to) => {
-            // SAFETY: all-zero is valid.
-            let mut v4: libc::sockaddr_in = unsafe { core::mem::zeroed() };
-            v4.sin_family = libc::AF_INET as u16;
-            v4.sin_port = port.to_be();
-            v4.sin_addr.s_addr = u32::from_ne_bytes(to.octets());
+            let v4 = libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: port.to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.octets()) },
+                sin_zero: [0; 8],
+            };
             (Address { v4 }, size_of::<libc::sockaddr_in>() as libc::socklen_t)
         }
         IpAddr::V6(to) => {
-            // SAFETY: all-zero is valid.
-            let mut v6: libc::sockaddr_in6 = unsafe { core::mem::zeroed() };
-            v6.sin6_family = libc::AF_INET6 as u16;
-            v6.sin6_port = port.to_be();
-            v6.sin6_addr.s6_addr = to.octets();
+            let v6 = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: port.to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: to.octets() },
+                sin6_scope_id: 0,
+            };
             (Address { v6 }, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
         }
     }
@@ -139,11 +142,7 @@ pub(super) fn bound(v6: bool, port: u16, shared: bool) -> io::Result<OwnedFd> {
         super::set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1i32)?;
     }
     let any = if v6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
-    let (address, len) = address(any, port);
-    // SAFETY: an address of this length.
-    if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    rustix::net::bind(&fd, &SocketAddr::new(any, port))?;
     Ok(fd)
 }
 

@@ -27,11 +27,7 @@ impl Frames {
     pub fn open(device: u32, marks: Marks) -> io::Result<Self> {
         // With protocol 0 it receives nothing.
         let fd = super::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
-        // SAFETY: all-zero is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_ifindex = device as i32;
-        super::bind(fd.as_fd(), &address)?;
+        super::bind_to_device(fd.as_fd(), 0, device)?;
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &marks.signed())?;
         super::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)?;
         Ok(Frames { fd })

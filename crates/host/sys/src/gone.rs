@@ -1,9 +1,10 @@
 //! Detects when programs have closed a file, without holding it open.
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// A set of open files, each with a name. The kernel removes a file as soon as no process has a descriptor of it.
 ///
@@ -17,11 +18,7 @@ impl Watched {
     /// # Errors
     /// The kernel's.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours.
-        unsafe {
-            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Watched(OwnedFd::from_raw_fd(fd))) }
-        }
+        Ok(Watched(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
     /// Adds the file of `fd`. The caller must close its descriptor eventually.
@@ -29,10 +26,7 @@ impl Watched {
     /// # Errors
     /// The kernel's: `ENOSPC` when there are too many.
     pub fn add(&self, fd: BorrowedFd<'_>, name: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: 0, u64: name };
-        // SAFETY: a live local.
-        let r = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
-        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(name), EventFlags::empty())?)
     }
 
     /// The names of the files that are still open somewhere.

@@ -58,8 +58,11 @@ pub mod usersock;
 pub mod xdp;
 pub mod xsk;
 
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketFlags, SocketType};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::num::NonZeroU32;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use zerocopy::FromBytes;
 
 /// A mask of the upper `len` of 128 bits; all bits if `len` is larger.
 fn mask(len: u8) -> u128 {
@@ -68,51 +71,53 @@ fn mask(len: u8) -> u128 {
 
 /// Opens a socket, close-on-exec, so that programs we start do not inherit it. `kind` may include `SOCK_NONBLOCK`.
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: plain values; the descriptor is new and ours.
-    unsafe {
-        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
+    let (family, kind) = (AddressFamily::from_raw(family as u16), SocketType::from_raw(kind as u32));
+    let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
+    Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?)
 }
 
-/// Binds a socket to `address`, the address structure of its family.
-fn bind<T: Copy>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
+/// Binds a packet socket to a device, for frames of `protocol` (`ETH_P_*`; 0 for none).
+fn bind_to_device(fd: BorrowedFd<'_>, protocol: u16, device: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: device as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let (at, len) = ((&raw const address).cast(), size_of_val(&address) as libc::socklen_t);
     // SAFETY: the kernel reads this many bytes of a live value.
-    let r = unsafe { libc::bind(fd.as_raw_fd(), (&raw const *address).cast(), size_of::<T>() as libc::socklen_t) };
+    let r = unsafe { libc::bind(fd.as_raw_fd(), at, len) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Sets a socket option from a plain-data value.
-fn set_option<T: Copy>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
+fn set_option<T: ?Sized>(fd: BorrowedFd<'_>, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let (at, len) = ((&raw const *value).cast(), size_of_val(value) as libc::socklen_t);
     // SAFETY: the kernel reads this many bytes of a live value.
-    let r = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const *value).cast(), size_of::<T>() as libc::socklen_t)
-    };
+    let r = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, at, len) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads a socket option. Bytes that the kernel does not write are zero.
+fn option<T: FromBytes>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
+    let mut value = T::new_zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes of a local, which may have any bytes.
+    let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
 /// Reads an `i32` socket option; `None` where the socket has no such option.
 fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
-    let mut value: i32 = 0;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes of a local.
-    let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
-    (r == 0).then_some(value)
+    option(fd, level, name).ok()
 }
 
 /// Sends bytes over a socket; repeats the call when a signal interrupts it.
-fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
-    loop {
-        // SAFETY: the kernel reads live bytes.
-        let n = unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-        if let Ok(n) = usize::try_from(n) {
-            return Ok(n);
-        }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::EINTR) {
-            return Err(error);
-        }
-    }
+fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::empty()))?)
 }
 
 /// Sends messages without waiting; skips those that the kernel refuses.

@@ -52,10 +52,7 @@ fn ioctl(fd: &OwnedFd, operation: libc::Ioctl, request: &mut libc::ifreq) -> io:
 /// # Errors
 /// `ENODEV` when there is none.
 pub fn index(name: &str) -> io::Result<u32> {
-    let mut request = request(name)?;
-    ioctl(&any_socket()?, libc::SIOCGIFINDEX, &mut request)?;
-    // SAFETY: the ioctl has written this member.
-    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+    Ok(rustix::net::netdevice::name_to_index(any_socket()?, name)?)
 }
 
 /// The name of the device with this index.

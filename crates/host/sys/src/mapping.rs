@@ -2,9 +2,10 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A mapping that is unmapped when dropped.
 pub(super) struct Mapping {
@@ -75,14 +76,7 @@ impl SharedWords {
     /// The kernel's.
     pub fn new(n: usize) -> io::Result<Self> {
         let len = n * size_of::<AtomicU64>();
-        // SAFETY: a C string; the descriptor is new and ours.
-        let file = unsafe {
-            let fd = libc::memfd_create(c"sealane-audit".as_ptr(), libc::MFD_CLOEXEC);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(fd)
-        };
+        let file = File::from(memfd_create(c"sealane-audit", MemfdFlags::CLOEXEC)?);
         file.set_len(len as u64)?;
         // SAFETY: a new mapping of a file that has this length and is never shrunk.
         let at = unsafe {

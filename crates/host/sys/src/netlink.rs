@@ -3,10 +3,13 @@
 //! The kernel handles a request while `sendmsg` runs, so that all answers are in the socket's buffer when it returns.
 //! Nothing here waits.
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::net::netlink::SocketAddrNetlink;
 use sealane_abi::netlink as nl;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
 use zeroize::Zeroize;
 
@@ -208,10 +211,7 @@ impl Socket {
     pub fn open(protocol: i32) -> io::Result<Self> {
         let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // Port 0: the kernel assigns one.
-        super::bind(
-            fd.as_fd(),
-            &nl::SockaddrNl { nl_family: libc::AF_NETLINK as u16, nl_pad: 0, nl_pid: 0, nl_groups: 0 },
-        )?;
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         let socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
         // Explanations of errors, and acknowledgements without the request: both are optional features of newer
         // kernels.
@@ -244,11 +244,7 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub fn port(&self) -> io::Result<u32> {
-        let mut address = nl::SockaddrNl { nl_family: 0, nl_pad: 0, nl_pid: 0, nl_groups: 0 };
-        let mut len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: an address of this length.
-        let r = unsafe { libc::getsockname(self.fd.as_raw_fd(), (&raw mut address).cast(), &mut len) };
-        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(address.nl_pid) }
+        Ok(SocketAddrNetlink::try_from(rustix::net::getsockname(&self.fd)?)?.pid())
     }
 
     /// Sends messages without reading answers.
@@ -256,7 +252,7 @@ impl Socket {
     /// # Errors
     /// The kernel's.
     pub fn send(&self, messages: &Messages) -> io::Result<()> {
-        super::send(self.fd.as_fd(), messages.bytes(), 0).map(drop)
+        super::send(self.fd.as_fd(), messages.bytes()).map(drop)
     }
 
     /// Sends messages, of which at least the last one requests an acknowledgement.
@@ -292,9 +288,9 @@ impl Socket {
     /// # Errors
     /// As [`Socket::request`].
     pub fn exchange(&mut self, messages: &[u8], mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
-        super::send(self.fd.as_fd(), messages, 0)?;
+        super::send(self.fd.as_fd(), messages)?;
         let mut answer = Answer::default();
-        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+        while let Some(n) = self.read()? {
             answer.read(&self.buf[..n], &mut each);
             if answer.done {
                 break;
@@ -308,7 +304,7 @@ impl Socket {
     /// # Errors
     /// `ENOBUFS` when some messages were lost.
     pub fn receive(&mut self, mut each: impl FnMut(&nl::Message<'_>)) -> io::Result<()> {
-        while let Some(n) = self.read(libc::MSG_DONTWAIT)? {
+        while let Some(n) = self.read()? {
             for message in nl::Messages::new(&self.buf[..n]) {
                 each(&message);
             }
@@ -323,18 +319,13 @@ impl Socket {
     }
 
     /// Reads one datagram; `None` when there is none.
-    fn read(&mut self, flags: i32) -> io::Result<Option<usize>> {
+    fn read(&mut self) -> io::Result<Option<usize>> {
         loop {
-            // SAFETY: the buffer is writable for its length.
-            let n = unsafe { libc::recv(self.fd.as_raw_fd(), self.buf.as_mut_ptr().cast(), self.buf.len(), flags) };
-            if let Ok(n) = usize::try_from(n) {
-                return Ok(Some(n));
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => return Ok(None),
-                Some(libc::EINTR) => {}
-                _ => return Err(error),
+            match rustix::net::recv(&self.fd, &mut self.buf[..], RecvFlags::DONTWAIT) {
+                Ok((n, _)) => return Ok(Some(n)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

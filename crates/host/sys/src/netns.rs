@@ -1,5 +1,6 @@
 //! Network namespaces: identifying those of threads and sockets, and running code in them.
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -108,9 +109,7 @@ impl Netns {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN` in it.
     pub fn enter(&self) -> io::Result<()> {
-        // SAFETY: plain values.
-        let r = unsafe { libc::setns(self.fd.as_raw_fd(), libc::CLONE_NEWNET) };
-        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
     /// Runs `f` in the namespace, on a thread of its own, and returns its result. Descriptors that `f` opens stay in
@@ -138,14 +137,7 @@ impl Netns {
 /// The kernel's.
 pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SO_NETNS_COOKIE: i32 = 71;
-    let mut value = 0u64;
-    let mut len = size_of_val(&value) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes of a local.
-    let r = unsafe {
-        let value = (&raw mut value).cast();
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, value, &mut len)
-    };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    super::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
 impl AsFd for Netns {

@@ -1,7 +1,13 @@
 //! The process that made a call: its memory, descriptors and state.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl, fstat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// A thread of a served program.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +23,6 @@ pub struct Span {
     pub at: u64,
     /// Its length in bytes.
     pub len: usize,
-}
-
-fn last() -> i32 {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 impl Peer {
@@ -125,17 +127,9 @@ impl Peer {
     /// # Errors
     /// `EBADF`, or the kernel's error.
     pub fn borrow(self, fd: u32) -> Result<OwnedFd, i32> {
-        let tgid = self.process().ok_or(libc::ESRCH)?;
-        // SAFETY: plain values; the descriptors are new and ours.
-        unsafe {
-            let pidfd = libc::syscall(libc::SYS_pidfd_open, tgid, 0);
-            if pidfd < 0 {
-                return Err(last());
-            }
-            let pidfd = OwnedFd::from_raw_fd(pidfd as i32);
-            let got = libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), fd, 0);
-            if got < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(got as i32)) }
-        }
+        let tgid = self.process().and_then(|tgid| Pid::from_raw(tgid as i32)).ok_or(libc::ESRCH)?;
+        let pidfd = pidfd_open(tgid, PidfdFlags::empty()).map_err(Errno::raw_os_error)?;
+        pidfd_getfd(pidfd, fd as i32, PidfdGetfdFlags::empty()).map_err(Errno::raw_os_error)
     }
 
     /// Whether it runs with more privileges than its user (AT_SECURE); such programs are not served. A process that we
@@ -175,51 +169,36 @@ pub fn capabilities(status: &str) -> u64 {
 /// # Errors
 /// The kernel's.
 pub fn pair(nonblock: bool) -> io::Result<(OwnedFd, OwnedFd, u64)> {
-    let mut fds = [0; 2];
-    // SAFETY: an array of two; the descriptors are new and ours; a zeroed stat is filled in.
-    unsafe {
-        let type_ = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        if libc::socketpair(libc::AF_UNIX, type_, 0, fds.as_mut_ptr()) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let (ours, theirs) = (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]));
-        let mut stat: libc::stat = core::mem::zeroed();
-        libc::fstat(fds[1], &mut stat);
-        libc::fcntl(fds[0], libc::F_SETFL, libc::O_NONBLOCK);
-        if nonblock {
-            libc::fcntl(fds[1], libc::F_SETFL, libc::O_NONBLOCK);
-        }
-        Ok((ours, theirs, stat.st_ino))
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    fcntl_setfl(&ours, OFlags::NONBLOCK)?;
+    if nonblock {
+        fcntl_setfl(&theirs, OFlags::NONBLOCK)?;
     }
+    let inode = fstat(&theirs)?.st_ino;
+    Ok((ours, theirs, inode))
 }
 
 /// Makes poll report `theirs` as `readable` and `writable`. `ours` is the other end.
 pub fn show(ours: BorrowedFd<'_>, theirs: BorrowedFd<'_>, readable: bool, writable: bool) {
-    let quiet = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let quiet = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let mut sink = [0u8; 4096];
-    let sndbuf: i32 = if writable { 65536 } else { 2304 };
-    // SAFETY: pointers to locals with their lengths.
-    unsafe {
-        for fd in [theirs.as_raw_fd(), ours.as_raw_fd()] {
-            while libc::recv(fd, sink.as_mut_ptr().cast(), sink.len(), quiet) >= 0 {}
-        }
-        let (opt, len) = ((&raw const sndbuf).cast(), size_of::<i32>() as u32);
-        libc::setsockopt(theirs.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, opt, len);
-        if !writable {
-            // These unread bytes fill the send buffer.
-            libc::send(theirs.as_raw_fd(), sink.as_ptr().cast(), 2000, quiet);
-        }
-        if readable {
-            libc::send(ours.as_raw_fd(), sink.as_ptr().cast(), 1, quiet);
-        }
+    for fd in [theirs, ours] {
+        while recv(fd, &mut sink, RecvFlags::DONTWAIT).is_ok() {}
+    }
+    let _ = sockopt::set_socket_send_buffer_size(theirs, if writable { 65536 } else { 2304 });
+    if !writable {
+        // These unread bytes fill the send buffer.
+        let _ = send(theirs, &sink[..2000], quiet);
+    }
+    if readable {
+        let _ = send(ours, &sink[..1], quiet);
     }
 }
 
 /// Whether all descriptors of the other end of `ours` have been closed.
 pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
-    let mut fds = libc::pollfd { fd: ours.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: one entry.
-    unsafe { libc::poll(&mut fds, 1, 0) > 0 && fds.revents & libc::POLLHUP != 0 }
+    let mut fds = [PollFd::from_borrowed_fd(ours, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 /// Reads from a file at an offset, or at its own position.
@@ -227,14 +206,11 @@ pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
 /// # Errors
 /// The kernel's.
 pub fn pull(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result<usize, i32> {
-    // SAFETY: the buffer is writable.
-    let n = unsafe {
-        match offset {
-            Some(offset) => libc::pread(file.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), offset),
-            None => libc::read(file.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()),
-        }
+    let n = match offset {
+        Some(offset) => rustix::io::pread(file, buf, offset as u64),
+        None => rustix::io::read(file, buf),
     };
-    if n < 0 { Err(last()) } else { Ok(n as usize) }
+    n.map_err(Errno::raw_os_error)
 }
 
 /// The number of bytes that a pipe has room for.
@@ -242,13 +218,8 @@ pub fn pull(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result
 /// # Errors
 /// `EINVAL` for a descriptor that is not a pipe.
 pub fn pipe_room(pipe: BorrowedFd<'_>) -> Result<usize, i32> {
-    let mut held: i32 = 0;
-    // SAFETY: plain values, and a pointer to a local.
-    let size = unsafe {
-        libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut held);
-        libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ)
-    };
-    usize::try_from(size).map(|size| size.saturating_sub(held.max(0) as usize)).map_err(|_| libc::EINVAL)
+    let held = rustix::io::ioctl_fionread(pipe).unwrap_or(0) as usize;
+    rustix::pipe::fcntl_getpipe_size(pipe).map(|size| size.saturating_sub(held)).map_err(|_| libc::EINVAL)
 }
 
 /// Writes to a pipe.
@@ -256,14 +227,12 @@ pub fn pipe_room(pipe: BorrowedFd<'_>) -> Result<usize, i32> {
 /// # Errors
 /// The kernel's.
 pub fn push(pipe: BorrowedFd<'_>, buf: &[u8]) -> Result<usize, i32> {
-    // SAFETY: the buffer is readable.
-    let n = unsafe { libc::write(pipe.as_raw_fd(), buf.as_ptr().cast(), buf.len()) };
-    if n < 0 { Err(last()) } else { Ok(n as usize) }
+    rustix::io::write(pipe, buf).map_err(Errno::raw_os_error)
 }
 
 /// Whether a pipe has data, or no writer any more, within `ms` milliseconds.
 pub fn readable(pipe: BorrowedFd<'_>, ms: i32) -> bool {
-    let mut fds = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry.
-    unsafe { libc::poll(&mut fds, 1, ms) > 0 }
+    // A negative time is no limit, as for poll(2).
+    let timeout = u64::try_from(ms).ok().and_then(|ms| Timespec::try_from(Duration::from_millis(ms)).ok());
+    poll(&mut [PollFd::from_borrowed_fd(pipe, PollFlags::IN)], timeout.as_ref()).is_ok_and(|n| n > 0)
 }

@@ -1,24 +1,23 @@
 //! Waiting for descriptors, and waking waiting threads.
 
 use arrayvec::ArrayVec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Waits until a descriptor is readable, at most `timeout`, and tells for each whether it is. Looks at no more than `N`
 /// of them.
 pub fn ready<'a, const N: usize>(fds: impl Iterator<Item = BorrowedFd<'a>>, timeout: Duration) -> ArrayVec<bool, N> {
-    let entry = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut list: ArrayVec<libc::pollfd, N> = fds.map(entry).take(N).collect();
-    // SAFETY: the list has this many entries.
-    let n = unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, timeout.as_millis() as i32) };
-    list.iter().map(|p| n > 0 && p.revents != 0).collect()
+    let mut list: ArrayVec<PollFd<'_>, N> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).take(N).collect();
+    let n = poll(&mut list, Timespec::try_from(timeout).ok().as_ref()).unwrap_or(0);
+    list.iter().map(|p| n > 0 && !p.revents().is_empty()).collect()
 }
 
 /// Makes short sleeps of this thread precise: by default the kernel extends them by 50 us.
 pub fn sleep_precisely() {
-    // SAFETY: plain values.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000, 0, 0, 0) };
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
 }
 
 /// A descriptor that other threads can make readable, to wake its owner.
@@ -31,25 +30,19 @@ impl Waker {
     /// # Errors
     /// The kernel's.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: plain values; the descriptor is new and ours.
-        unsafe {
-            let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
-            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(Waker(OwnedFd::from_raw_fd(fd))) }
-        }
+        Ok(Waker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes it readable.
     pub fn wake(&self) {
-        let one = 1u64;
-        // SAFETY: eight live bytes. The call fails only if the descriptor is readable already.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        // It fails only if the descriptor is readable already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub fn drain(&self) {
-        let mut count = 0u64;
-        // SAFETY: eight writable bytes. The call fails only if there is nothing to read.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        // It fails only if there is nothing to read.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 

@@ -1,8 +1,12 @@
 //! Starting a program and waiting for it.
 
 use super::seccomp::Filter;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, Resource, WaitOptions};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -90,8 +94,11 @@ pub fn stop_self() {
 
 /// Sends a signal.
 pub fn kill(pid: u32, signal: i32) {
-    // SAFETY: plain values. It is no error if the process is gone.
-    unsafe { libc::kill(pid as i32, signal) };
+    let signal = rustix::process::Signal::from_named_raw(signal);
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(pid as i32), signal) {
+        // It is no error if the process is gone.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
 }
 
 /// Excludes all memory from core dumps of this process: the launcher holds keys of programs that it serves. Must be
@@ -104,7 +111,7 @@ pub fn no_core_for_us() {
 /// Reports a state to the service manager, if there is one (`sd_notify(3)`).
 pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let Ok(socket) = std::os::unix::net::UnixDatagram::unbound() else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
     let address = match path.as_bytes().strip_prefix(b"@") {
@@ -117,16 +124,13 @@ pub fn notify(state: &str) {
 
 /// Whether a file has file capabilities.
 pub fn has_capabilities(file: &std::path::Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(path) = std::ffi::CString::new(file.as_os_str().as_bytes()) else { return false };
-    // SAFETY: two C strings; no buffer is given.
-    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), core::ptr::null_mut(), 0) > 0 }
+    rustix::fs::getxattr_query(file, c"security.capability").is_ok_and(|len| len > 0)
 }
 
 /// Makes the program's orphans our children: under Yama, a process may only inspect its own descendants.
 pub fn become_subreaper() {
-    // SAFETY: plain values.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    // The kernel asks only whether the value is zero.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
 /// A process that is not our child, safe against reuse of its id.
@@ -136,11 +140,8 @@ pub struct Watch(OwnedFd);
 impl Watch {
     /// Watches the process `pid`, if it exists.
     pub fn new(pid: u32) -> Option<Self> {
-        // SAFETY: plain values; the descriptor is new and ours.
-        unsafe {
-            let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-            (fd >= 0).then(|| Watch(OwnedFd::from_raw_fd(fd as i32)))
-        }
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok().map(Watch)
     }
 
     /// Whether the process has not ended.
@@ -151,37 +152,23 @@ impl Watch {
 
 /// The effective user.
 pub fn effective_user() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// The soft limit of open descriptors.
 pub fn descriptor_limit() -> u32 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a valid pointer.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    limit.rlim_cur.min(1 << 20) as u32
+    rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX).min(1 << 20) as u32
 }
 
 /// The change of state of `pid`, if there is one. Does not wait.
 pub fn changed(pid: u32) -> Option<Change> {
     loop {
-        let mut status = 0;
-        // SAFETY: a valid pointer. Orphans that became our children are reaped on the way.
-        let who = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
-        if who <= 0 {
-            return None;
+        // Orphans that became our children are reaped on the way.
+        let (who, status) = rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED).ok()??;
+        if who.as_raw_pid() as u32 == pid {
+            let exited = status.exit_status().map(Change::Exited);
+            return exited.or(status.terminating_signal().map(Change::Killed)).or(Some(Change::Stopped));
         }
-        if who as u32 != pid {
-            continue;
-        }
-        return Some(if libc::WIFEXITED(status) {
-            Change::Exited(libc::WEXITSTATUS(status))
-        } else if libc::WIFSIGNALED(status) {
-            Change::Killed(libc::WTERMSIG(status))
-        } else {
-            Change::Stopped
-        });
     }
 }
 
@@ -195,7 +182,7 @@ pub fn spawn(
     filter: Option<Filter>,
     dies_with_us: bool,
 ) -> io::Result<(u32, Option<OwnedFd>)> {
-    let (ours, theirs) = std::os::unix::net::UnixDatagram::pair()?;
+    let (ours, theirs) = UnixDatagram::pair()?;
     let channel = theirs.as_raw_fd();
     let mask = signals.before;
     let parent = std::process::id() as i32;
@@ -222,7 +209,7 @@ pub fn spawn(
     let child = command.spawn()?;
     drop(theirs);
     ours.set_nonblocking(true)?;
-    Ok((child.id(), recv_fd(ours.as_raw_fd())))
+    Ok((child.id(), recv_fd(&ours)))
 }
 
 /// Sends one descriptor over a socket. Async-signal-safe.
@@ -247,24 +234,12 @@ fn send_fd(socket: RawFd, fd: RawFd) {
 }
 
 /// Receives a descriptor, if one was sent.
-fn recv_fd(socket: RawFd) -> Option<OwnedFd> {
-    let mut byte = 0u8;
-    let mut iov = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    let mut control = [0u64; 4];
-    // SAFETY: as for sending; the descriptor that arrives is new and ours.
-    unsafe {
-        let mut msg: libc::msghdr = core::mem::zeroed();
-        msg.msg_iov = &mut iov;
-        msg.msg_iovlen = 1;
-        msg.msg_control = control.as_mut_ptr().cast();
-        msg.msg_controllen = size_of_val(&control);
-        if libc::recvmsg(socket, &mut msg, libc::MSG_CMSG_CLOEXEC) < 0 {
-            return None;
-        }
-        let head = libc::CMSG_FIRSTHDR(&msg);
-        if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
-            return None;
-        }
-        Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()))
-    }
+fn recv_fd(socket: &UnixDatagram) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    })
 }

@@ -185,10 +185,12 @@ fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
 /// then refuses.
 fn write_address(address: &mut libc::sockaddr_in6, packet: &[u8], device: u32) -> libc::socklen_t {
     if let (Some(4), Some(to)) = (packet.first().map(|b| b >> 4), packet.get(16..20).and_then(<[u8]>::first_chunk)) {
-        // SAFETY: all-zero is valid.
-        let mut v4: libc::sockaddr_in = unsafe { core::mem::zeroed() };
-        v4.sin_family = libc::AF_INET as u16;
-        v4.sin_addr.s_addr = u32::from_ne_bytes(*to);
+        let v4 = libc::sockaddr_in {
+            sin_family: libc::AF_INET as u16,
+            sin_port: 0,
+            sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(*to) },
+            sin_zero: [0; 8],
+        };
         // SAFETY: the shorter address fits into the longer one, which has at least its alignment.
         unsafe { (&raw mut *address).cast::<libc::sockaddr_in>().write(v4) };
         return size_of::<libc::sockaddr_in>() as libc::socklen_t;

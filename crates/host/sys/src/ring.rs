@@ -9,8 +9,9 @@ use super::cbpf::{ALL, NEXT, Program, SKF_AD_MARK, SKF_AD_PKTTYPE, SKF_AD_PROTOC
 use super::mapping::Mapping;
 use super::nft::Marks;
 use super::shard::Shard;
+use rustix::net::sockopt::socket_error;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Frames in a ring: 10 ms of full segments at 5 Gbit/s.
@@ -52,14 +53,6 @@ struct Tpacket2Hdr {
     snaplen: u32,
     mac: u16,
     net: u16,
-}
-
-/// `struct tpacket_stats`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct TpacketStats {
-    packets: u32,
-    drops: u32,
 }
 
 const PACKET_RX_RING: i32 = 5;
@@ -162,12 +155,7 @@ impl Ring {
         };
         super::set_option(fd.as_fd(), libc::SOL_PACKET, PACKET_RX_RING, &request)?;
         let map = Mapping::of(&fd, 0, frames as usize * frame_len as usize)?;
-        // SAFETY: all-zero is a valid `sockaddr_ll`.
-        let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = device as i32;
-        super::bind(fd.as_fd(), &address)?;
+        super::bind_to_device(fd.as_fd(), libc::ETH_P_ALL as u16, device)?;
         Ok(Ring { fd, device, map, frame_len: frame_len as usize, next: 0, held: 0, drops: 0 })
     }
 
@@ -249,27 +237,16 @@ impl Ring {
 
     /// The number of packets that did not fit into the ring since it was opened.
     pub fn drops(&mut self) -> u64 {
-        let mut stats = TpacketStats { packets: 0, drops: 0 };
-        let mut len = size_of_val(&stats) as libc::socklen_t;
-        // SAFETY: the kernel writes at most this many bytes. Reading resets the counters.
-        unsafe {
-            let stats = (&raw mut stats).cast();
-            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_PACKET, PACKET_STATISTICS, stats, &mut len);
-        }
-        self.drops += u64::from(stats.drops);
+        // `struct tpacket_stats`. Reading resets the counters.
+        let stats = super::option(self.fd.as_fd(), libc::SOL_PACKET, PACKET_STATISTICS);
+        let [_packets, drops]: [u32; 2] = stats.unwrap_or_default();
+        self.drops += u64::from(drops);
         self.drops
     }
 
     /// Whether the device is gone or down. The socket reports that only once.
     pub fn failed(&self) -> bool {
-        let mut error = 0i32;
-        let mut len = size_of_val(&error) as libc::socklen_t;
-        // SAFETY: the kernel writes at most this many bytes.
-        let r = unsafe {
-            let error = (&raw mut error).cast();
-            libc::getsockopt(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ERROR, error, &mut len)
-        };
-        r < 0 || error != 0
+        socket_error(&self.fd) != Ok(Ok(()))
     }
 }
 

@@ -3,11 +3,12 @@
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
 use arrayvec::ArrayVec;
+use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// The number of our routing table; those of offload devices follow it.
@@ -420,15 +421,8 @@ fn ask(to: IpAddr, any: IpAddr, mark: u32) -> io::Result<(u32, IpAddr)> {
     let socket = UdpSocket::bind((any, 0))?;
     super::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)?;
     socket.connect((to, 9))?;
-    let (level, option) =
-        if to.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
-    let (mut mtu, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
-    // SAFETY: four writable bytes.
-    let r = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
-    if r < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok((mtu as u32, socket.local_addr()?.ip()))
+    let mtu = if to.is_ipv4() { ip_mtu(&socket)? } else { ipv6_mtu(&socket)? };
+    Ok((mtu, socket.local_addr()?.ip()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::cbpf::Size::Word;
 use super::cbpf::{NEXT, Program};
+use rustix::event::{PollFd, PollFlags, poll};
 use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 use sealane_abi::socket::{IP_XFRM_POLICY, IPV6_XFRM_POLICY, UDP_ENCAP};
 use sealane_abi::tcp;
@@ -217,10 +218,8 @@ impl Listener {
     /// The kernel's, when the listener can no longer be used.
     pub fn next(&self) -> io::Result<Option<Notification>> {
         loop {
-            let mut fds = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one entry.
-            let ready = unsafe { libc::poll(&mut fds, 1, -1) };
-            if ready > 0 && fds.revents & libc::POLLIN == 0 {
+            let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+            if poll(&mut fds, None).is_ok() && !fds[0].revents().contains(PollFlags::IN) {
                 return Ok(None);
             }
             // SAFETY: the kernel requires it to be zeroed, and fills it in.

@@ -12,7 +12,7 @@ use super::nft::Marks;
 use super::ring::LINK_HEADER_LEN;
 use sealane_abi::netlink as nl;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -124,18 +124,16 @@ pub(super) fn write<'a>(
     headers: &[u8],
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> io::Result<()> {
-    let mut iovecs = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_PIECES];
-    let iovec = |b: &[u8]| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
-    iovecs[0] = iovec(front);
-    iovecs[1] = iovec(headers);
+    let mut slices = [IoSlice::new(&[]); MAX_PIECES];
+    slices[0] = IoSlice::new(front);
+    slices[1] = IoSlice::new(headers);
     let mut count = 2;
     for piece in pieces {
-        iovecs[count] = iovec(piece);
+        slices[count] = IoSlice::new(piece);
         count += 1;
     }
-    // SAFETY: the pieces live until the call returns, and are only read.
-    let n = unsafe { libc::writev(file.as_raw_fd(), iovecs.as_ptr(), count as i32) };
-    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    rustix::io::writev(file, &slices[..count])?;
+    Ok(())
 }
 
 /// `struct virtio_net_hdr` for a packet that follows a link header.

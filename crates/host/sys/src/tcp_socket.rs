@@ -4,12 +4,12 @@
 //! duplicate would keep the connection open after the program closes its own.
 
 use super::int_option as int;
+use rustix::net::SocketAddrAny;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 const SO_BINDTOIFINDEX: i32 = 62;
-const SO_COOKIE: i32 = 57;
 const TCP_REPAIR: i32 = 19;
 const TCP_REPAIR_QUEUE: i32 = 20;
 const TCP_QUEUE_SEQ: i32 = 21;
@@ -25,24 +25,14 @@ pub fn kind(fd: BorrowedFd<'_>) -> Option<(i32, i32)> {
 /// # Errors
 /// `ENOTSOCK`.
 pub fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut value: u64 = 0;
-    let mut len = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes of a local.
-    let r =
-        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_COOKIE, (&raw mut value).cast(), &raw mut len) };
-    if r == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    Ok(rustix::net::sockopt::socket_cookie(fd)?)
 }
 
 /// The kernel's number of its TCP state (`TCP_ESTABLISHED` is 1, ..., `TCP_LISTEN` 10): the first byte of `tcp_info`.
 #[must_use]
 pub fn state(fd: BorrowedFd<'_>) -> Option<u8> {
-    let mut info = [0u8; 8];
-    let mut len = info.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes of a local.
-    let r = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
-    };
-    (r == 0 && len > 0).then_some(info[0])
+    let info: [u8; 8] = super::option(fd, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
+    Some(info[0])
 }
 
 /// The index of the device that it is bound to; 0 if none.
@@ -80,33 +70,27 @@ pub fn repair_seqs(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
 /// # Errors
 /// The kernel's.
 pub fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: bytes of that length.
-    let r =
-        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), value.len() as libc::socklen_t) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    super::set_option(fd, level, name, value)
 }
 
 /// The local address; `None` before it has one.
 #[must_use]
 pub fn local(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
-    // SAFETY: `name` is called with room for any address.
-    name(|at, len| unsafe { libc::getsockname(fd.as_raw_fd(), at, len) })
+    without_flow_label(rustix::net::getsockname(fd).ok()?)
 }
 
 /// The peer's address; `None` while it has none.
 #[must_use]
 pub fn peer(fd: BorrowedFd<'_>) -> Option<SocketAddr> {
-    // SAFETY: as above.
-    name(|at, len| unsafe { libc::getpeername(fd.as_raw_fd(), at, len) })
+    without_flow_label(rustix::net::getpeername(fd).ok()??)
 }
 
-fn name(call: impl FnOnce(*mut libc::sockaddr, *mut libc::socklen_t) -> i32) -> Option<SocketAddr> {
-    let mut bytes = [0u8; size_of::<libc::sockaddr_storage>()];
-    let mut len = bytes.len() as libc::socklen_t;
-    if call(bytes.as_mut_ptr().cast(), &raw mut len) != 0 {
-        return None;
+fn without_flow_label(address: SocketAddrAny) -> Option<SocketAddr> {
+    let mut address = SocketAddr::try_from(address).ok()?;
+    if let SocketAddr::V6(v6) = &mut address {
+        v6.set_flowinfo(0);
     }
-    decode(bytes.get(..len as usize)?)
+    Some(address)
 }
 
 /// Decodes a `sockaddr_in` or `sockaddr_in6`; `None` for other families and truncated addresses.

@@ -1,7 +1,7 @@
 //! Unix sockets.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 /// The user at the other end of a connection.
@@ -9,17 +9,7 @@ use std::os::unix::net::UnixStream;
 /// # Errors
 /// The kernel's.
 pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
-    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of_val(&credentials) as libc::socklen_t;
-    // SAFETY: the option is a ucred, and `len` is the room for it.
-    let result = unsafe {
-        libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &mut len,
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(credentials.uid) }
+    // `struct ucred`. Its process is 0 outside our process namespace, for which rustix's type has no room.
+    let [_process, user, _group]: [u32; 3] = super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+    Ok(user)
 }

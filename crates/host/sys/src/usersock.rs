@@ -4,8 +4,15 @@
 //! side. Anybody may send to it, so messages are checked by their port and by the credentials that the kernel adds.
 
 use super::{int_option, set_option};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, socket_timeout};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, UCred};
+use rustix::process::{Pid, Uid, getgid};
 use sealane_abi::netlink::{NETLINK_USERSOCK, SockaddrNl};
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Netlink option: received messages come with a control message that contains the group.
@@ -53,7 +60,7 @@ pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// `AddrInUse` when the port is taken.
 pub fn bind(fd: BorrowedFd<'_>, port: u32, groups: u32) -> io::Result<()> {
-    super::bind(fd, &address(port, groups))
+    Ok(rustix::net::bind(fd, &SocketAddrNetlink::new(port, groups))?)
 }
 
 /// Limits a socket to messages from one port, except for those to its groups.
@@ -61,10 +68,7 @@ pub fn bind(fd: BorrowedFd<'_>, port: u32, groups: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn connect(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
-    let to = address(port, 0);
-    // SAFETY: an address of this length.
-    let r = unsafe { libc::connect(fd.as_raw_fd(), (&raw const to).cast(), size_of_val(&to) as libc::socklen_t) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    Ok(rustix::net::connect(fd, &SocketAddrNetlink::new(port, 0))?)
 }
 
 /// A socket's port; 0 if it has none yet.
@@ -72,11 +76,7 @@ pub fn connect(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn port(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut name = address(0, 0);
-    let mut len = size_of_val(&name) as libc::socklen_t;
-    // SAFETY: room of this length.
-    let r = unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut name).cast(), &mut len) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(name.nl_pid) }
+    Ok(SocketAddrNetlink::try_from(rustix::net::getsockname(fd)?)?.pid())
 }
 
 /// Makes received messages come with credentials.
@@ -118,22 +118,12 @@ pub fn is_one(fd: BorrowedFd<'_>) -> bool {
 
 /// Whether the descriptor is nonblocking (`O_NONBLOCK`).
 pub fn nonblocking(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: plain values.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_NONBLOCK != 0
+    rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// The timeout of receiving (`SO_RCVTIMEO`); `None` if it is unlimited.
 pub fn receive_timeout(fd: BorrowedFd<'_>) -> Option<std::time::Duration> {
-    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let mut len = size_of_val(&time) as libc::socklen_t;
-    // SAFETY: room of this length.
-    let r = unsafe {
-        let value = (&raw mut time).cast();
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, &mut len)
-    };
-    let whole = std::time::Duration::new(time.tv_sec.max(0) as u64, time.tv_usec.clamp(0, 999_999) as u32 * 1000);
-    (r == 0 && !whole.is_zero()).then_some(whole)
+    socket_timeout(fd, Timeout::Recv).ok().flatten()
 }
 
 /// Receives one message into `buf`, without waiting. `flags` may be MSG_PEEK.
@@ -184,7 +174,7 @@ pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Result<Fra
 /// `ConnectionRefused` when the port has no owner, `WouldBlock` when its buffer is full, `EPERM` for a sender that we
 /// may not name, `EMSGSIZE` for a message longer than our send buffer.
 pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
-    transmit(fd, address(port, 0), bytes, sender)
+    transmit(fd, SocketAddrNetlink::new(port, 0), bytes, sender)
 }
 
 /// Sends one message to all listeners of a group.
@@ -193,45 +183,23 @@ pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credenti
 /// The kernel's, except for the error that port 0 has no owner, which it reports after delivery, and for a group
 /// without listeners.
 pub fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Result<()> {
-    let to = address(0, sealane_abi::xfrm::group_bit(group));
+    let to = SocketAddrNetlink::new(0, sealane_abi::xfrm::group_bit(group));
     match transmit(fd, to, bytes, None) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::ESRCH | libc::ENOBUFS)) => Ok(()),
         done => done.map(drop),
     }
 }
 
-fn transmit(fd: BorrowedFd<'_>, mut to: SockaddrNl, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
-    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = [0u64; 4];
-    // SAFETY: every pointer is to a live local, or to `bytes`, which is only read, with its length beside it; the
-    // control message fits into its aligned buffer.
-    unsafe {
-        let mut msg: libc::msghdr = core::mem::zeroed();
-        msg.msg_name = (&raw mut to).cast();
-        msg.msg_namelen = size_of_val(&to) as libc::socklen_t;
-        msg.msg_iov = &mut iov;
-        msg.msg_iovlen = 1;
-        if let Some(Credentials { pid, uid }) = sender {
-            let credentials = libc::ucred { pid: pid as libc::pid_t, uid, gid: libc::getgid() };
-            msg.msg_control = control.as_mut_ptr().cast();
-            msg.msg_controllen = libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize;
-            let head = libc::CMSG_FIRSTHDR(&msg);
-            (*head).cmsg_level = libc::SOL_SOCKET;
-            (*head).cmsg_type = libc::SCM_CREDENTIALS;
-            (*head).cmsg_len = libc::CMSG_LEN(size_of::<libc::ucred>() as u32) as usize;
-            libc::CMSG_DATA(head).cast::<libc::ucred>().write_unaligned(credentials);
-        }
-        loop {
-            let n = libc::sendmsg(fd.as_raw_fd(), &msg, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-            if let Ok(n) = usize::try_from(n) {
-                return Ok(n);
-            }
-            let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::EINTR) {
-                return Err(error);
-            }
-        }
+fn transmit(fd: BorrowedFd<'_>, to: SocketAddrNetlink, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if let Some(Credentials { pid, uid }) = sender {
+        let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
+        control.push(SendAncillaryMessage::ScmCredentials(UCred { pid, uid: Uid::from_raw(uid), gid: getgid() }));
     }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let mut send = || rustix::net::sendmsg_addr(fd, &to, &[IoSlice::new(bytes)], &mut control, flags);
+    Ok(rustix::io::retry_on_intr(&mut send)?)
 }
 
 /// Lets other sockets of the same user bind to a socket's port (`SO_REUSEPORT`), even if it is already bound.

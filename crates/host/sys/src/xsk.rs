@@ -8,8 +8,12 @@
 //! Each chunk always has one owner: the kernel, or us through a [`Frame`], of which there is one per chunk.
 
 use super::mapping::Mapping;
+use rustix::io::Errno;
+use rustix::net::sockopt::{xdp_mmap_offsets, xdp_statistics};
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XdpRingOffset};
+use rustix::net::{SendFlags, bind, send};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -91,7 +95,9 @@ struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &libc::xdp_ring_offset) -> io::Result<Self> {
+    fn new(fd: &OwnedFd, option: i32, at: u64, offsets: &XdpRingOffset) -> io::Result<Self> {
+        // They are missing before Linux 5.4.
+        let flags = offsets.flags.ok_or(Errno::OPNOTSUPP)?;
         super::set_option(fd.as_fd(), libc::SOL_XDP, option, &ENTRIES)?;
         let map = Mapping::of(fd, at as libc::off_t, offsets.desc as usize + ENTRIES as usize * size_of::<T>())?;
         // SAFETY: the kernel's offsets into its own mapping, aligned for the entries.
@@ -99,7 +105,7 @@ impl<T: Copy> Ring<T> {
             Ok(Ring {
                 producer: map.start().add(offsets.producer as usize).cast(),
                 consumer: map.start().add(offsets.consumer as usize).cast(),
-                flags: map.start().add(offsets.flags as usize).cast(),
+                flags: map.start().add(flags as usize).cast(),
                 entries: map.start().add(offsets.desc as usize).cast(),
                 _map: map,
                 ours: 0,
@@ -393,13 +399,10 @@ impl Sockets {
 
     /// The number of frames that a socket has lost so far.
     pub fn lost(&self, i: usize) -> Lost {
-        // SAFETY: all-zero is valid.
-        let mut stats: libc::xdp_statistics = unsafe { core::mem::zeroed() };
-        let mut len = size_of_val(&stats) as libc::socklen_t;
-        let fd = self.list[i].fd.as_raw_fd();
-        // SAFETY: the kernel writes at most this many bytes.
-        unsafe { libc::getsockopt(fd, libc::SOL_XDP, libc::XDP_STATISTICS, (&raw mut stats).cast(), &mut len) };
-        Lost { full: stats.rx_ring_full + stats.rx_fill_ring_empty_descs, dropped: stats.rx_dropped }
+        let Ok(stats) = xdp_statistics(&self.list[i].fd) else { return Lost::default() };
+        // Before Linux 5.9 only the dropped ones are counted.
+        let full = stats.rx_ring_full.unwrap_or(0) + stats.rx_fill_ring_empty_descs.unwrap_or(0);
+        Lost { full, dropped: stats.rx_dropped }
     }
 }
 
@@ -418,63 +421,37 @@ impl Socket {
             };
             super::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &region)?;
         }
-        let offsets = offsets(&fd)?;
+        let offsets = xdp_mmap_offsets(&fd)?;
         let (rx_at, tx_at) = (libc::XDP_PGOFF_RX_RING as u64, libc::XDP_PGOFF_TX_RING as u64);
         let (fill_at, completion_at) = (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
         let fill = Ring::new(&fd, libc::XDP_UMEM_FILL_RING, fill_at, &offsets.fr)?;
         let completion = Ring::new(&fd, libc::XDP_UMEM_COMPLETION_RING, completion_at, &offsets.cr)?;
         let rx = Ring::new(&fd, libc::XDP_RX_RING, rx_at, &offsets.rx)?;
         let tx = Ring::new(&fd, libc::XDP_TX_RING, tx_at, &offsets.tx)?;
-        let flags = match (first, copying) {
+        let address = |flags| SocketAddrXdp::new(flags, ifindex, queue);
+        match (first, copying) {
             // It takes the mode of the first socket.
-            (Some(_), _) => libc::XDP_SHARED_UMEM,
-            (None, Copying::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
-            (None, Copying::Once) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
-        };
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: flags,
-            sxdp_ifindex: ifindex,
-            sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: first.map_or(0, |first| first.fd.as_raw_fd() as u32),
-        };
-        super::bind(fd.as_fd(), &address)?;
+            (Some(first), _) => {
+                let (addr, shared_umem_fd) = (address(Flags::XDP_SHARED_UMEM), first.fd.as_fd());
+                bind(&fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })?;
+            }
+            (None, Copying::Zero) => bind(&fd, &address(Flags::XDP_ZEROCOPY | Flags::XDP_USE_NEED_WAKEUP))?,
+            (None, Copying::Once) => bind(&fd, &address(Flags::XDP_COPY | Flags::XDP_USE_NEED_WAKEUP))?,
+        }
         Ok(Socket { fd, rx, tx, fill, completion, unsent: false })
     }
 
     /// Makes the kernel send the entries of the ring.
     fn kick(&self) {
         for _ in 0..KICKS {
-            // SAFETY: nothing is read or written.
-            let r = unsafe {
-                let fd = self.fd.as_raw_fd();
-                libc::sendto(fd, core::ptr::null(), 0, libc::MSG_DONTWAIT, core::ptr::null(), 0)
-            };
             // EAGAIN means that there are more frames, or no room.
-            let again = r < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EINTR));
-            let refused = r < 0 && !again;
+            let refused = match send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
+                Err(_) => true,
+            };
             if refused || !self.tx.is_pending() {
                 break;
             }
         }
     }
-}
-
-/// The offsets of a socket's rings.
-fn offsets(fd: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
-    // SAFETY: all-zero is valid.
-    let mut offsets: libc::xdp_mmap_offsets = unsafe { core::mem::zeroed() };
-    let mut len = size_of_val(&offsets) as libc::socklen_t;
-    let raw = fd.as_raw_fd();
-    // SAFETY: the kernel writes at most this many bytes.
-    let r =
-        unsafe { libc::getsockopt(raw, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, (&raw mut offsets).cast(), &mut len) };
-    if r < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if (len as usize) < size_of_val(&offsets) {
-        // Without flags: before Linux 5.4.
-        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-    }
-    Ok(offsets)
 }

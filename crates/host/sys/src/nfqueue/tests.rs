@@ -2,6 +2,7 @@
 
 use super::super::{netns::Netns, nft, testing};
 use super::*;
+use crate::poll::ready;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,10 +37,7 @@ fn serve(
     mut judge: impl FnMut(usize, Packet<'_>, &mut Verdicts<'_>),
 ) {
     while !done() {
-        let mut polls =
-            [0, 1].map(|i| libc::pollfd { fd: queues[i].as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        // SAFETY: two valid entries.
-        unsafe { libc::poll(polls.as_mut_ptr(), 2, 20) };
+        ready::<2>(queues.iter().map(AsFd::as_fd), Duration::from_millis(20));
         for (i, queue) in queues.iter_mut().enumerate() {
             queue.receive().expect("a batch");
             let (packets, mut verdicts) = queue.split();

@@ -7,6 +7,7 @@ use super::super::raw::Raw;
 use super::super::tap::{Headers, Tap};
 use super::super::{link, nft, testing};
 use super::*;
+use rustix::net::RecvFlags;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -284,25 +285,17 @@ fn fold(bytes: &[u8], start: u32) -> u16 {
 fn sniffer(v6: bool, device: &str) -> io::Result<OwnedFd> {
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     let fd = crate::socket(family, libc::SOCK_RAW, libc::IPPROTO_TCP)?;
-    let (name, len) = (device.as_ptr().cast(), device.len() as libc::socklen_t);
-    // SAFETY: a name of the length given.
-    if unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name, len) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    crate::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BINDTODEVICE, device)?;
     Ok(fd)
 }
 
 /// The next packet of a raw socket within `ms` milliseconds, ignoring our own answers.
 fn read(socket: &OwnedFd, ms: i32) -> Option<Vec<u8>> {
-    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut bytes = vec![0u8; 70_000];
-    // SAFETY: one valid entry, and a buffer of this length.
-    unsafe {
-        if libc::poll(&mut poll, 1, ms) < 1 {
-            return None;
-        }
-        let n = libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), 0);
-        bytes.truncate(usize::try_from(n).ok()?);
+    if !crate::peer::readable(socket.as_fd(), ms) {
+        return None;
     }
+    let mut bytes = vec![0u8; 70_000];
+    let (n, _) = rustix::net::recv(socket, &mut bytes[..], RecvFlags::empty()).ok()?;
+    bytes.truncate(n);
     Some(bytes)
 }
