@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, each in a file of its own.
 
 pub(crate) mod audit;
 pub(crate) mod calibrate;

@@ -1,10 +1,11 @@
 //! The table of this process's descriptors that belong to the library.
 //!
-//! A [`Handle`] is what the kernel calls an open file: one socket, shared by every descriptor that dup, fork or
+//! A [`Handle`] corresponds to the kernel's open file: one socket, shared by every descriptor that dup, fork or
 //! SCM_RIGHTS made from it. A [`Process`] holds one process's table. All of it lies in the arena.
 //!
-//! Looking a descriptor up takes no lock: handles are counted, and their memory is only ever reused for handles, so a
-//! thread that reads a slot just before another closes it finds a count of zero or another slot, never a stranger.
+//! Looking a descriptor up takes no lock. Handles have reference counts, and their memory is only ever reused for
+//! handles. If another thread closes the descriptor during a look-up, the look-up therefore finds a count of zero, or
+//! that the slot has changed; it never returns the handle of another descriptor.
 
 use crate::arena::{self, Arena};
 use crate::handle::{Handle, Object, Standin};
@@ -20,21 +21,21 @@ use lock_api::RawMutex as _;
 pub(crate) struct Borrow(*mut Handle);
 
 impl Borrow {
-    /// The object behind it.
+    /// The object of the handle.
     pub(crate) fn object(&self) -> &Object {
         // SAFETY: our count keeps the object in place; nobody writes it while the count is not zero.
         unsafe { (*self.object.get()).as_ref().expect("a counted handle has an object") }
     }
 
-    /// Gives up the reference without giving it back; the count stays.
+    /// Forgets the reference without releasing it: the count stays as it is.
     pub(crate) fn into_raw(self) -> *mut Handle {
         core::mem::ManuallyDrop::new(self).0
     }
 
-    /// Takes over a reference that [`Self::into_raw`] gave up.
+    /// Takes over a reference from [`Self::into_raw`].
     ///
     /// # Safety
-    /// The reference must be the caller's, once.
+    /// The caller must own the reference, and may pass it here only once.
     pub(crate) unsafe fn from_raw(handle: *mut Handle) -> Borrow {
         Borrow(handle)
     }
@@ -55,10 +56,10 @@ impl Drop for Borrow {
     }
 }
 
-/// Gives one reference back; the last one ends the socket.
+/// Releases one reference; the release of the last one drops the socket.
 ///
 /// # Safety
-/// The reference must be the caller's, and is gone afterwards.
+/// The caller must own the reference, and does not own it afterwards.
 pub(crate) unsafe fn release(handle: *mut Handle) {
     // SAFETY: handles are never unmapped.
     let h = unsafe { &*handle };
@@ -75,12 +76,13 @@ pub(crate) unsafe fn release(handle: *mut Handle) {
     }
 }
 
-/// This process's record; null until it has a socket of ours.
+/// This process's record; null until the process has an AF_ALG socket.
 pub(crate) static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// A page that reads 1 in the process that made the record and 0 in any child of it, however that was forked.
+/// A page that reads 1 in the process that made the record, and 0 in its children, even in those that were forked
+/// without our hooks.
 static MINE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Whether this process, or one that it was forked from, has sockets of ours.
+/// Whether this process, or one that it was forked from, has AF_ALG sockets.
 #[inline]
 pub(crate) fn active() -> bool {
     !PROCESS.load(Ordering::Relaxed).is_null()
@@ -92,20 +94,20 @@ fn slot_of(process: *mut Process, fd: c_int) -> Option<&'static AtomicPtr<Handle
     if process.is_null() || fd >= FANOUT * FANOUT {
         return None;
     }
-    // SAFETY: our own record is never freed while we live; leaves neither.
+    // SAFETY: our own record and its leaves are never freed while this process lives.
     unsafe {
         let leaf = (*process).top[fd / FANOUT].load(Ordering::Acquire);
         leaf.as_ref().map(|leaf| &leaf[fd % FANOUT])
     }
 }
 
-/// Whether `fd` is ours, at a glance.
+/// Whether `fd` is in the table. This is a hint: another thread may change the entry at the same time.
 #[inline]
 pub(crate) fn ours(fd: c_int) -> bool {
     slot_of(PROCESS.load(Ordering::Acquire), fd).is_some_and(|s| !s.load(Ordering::Relaxed).is_null())
 }
 
-/// The handle behind `fd`, counted.
+/// Looks `fd` up and takes a reference to its handle.
 #[inline]
 pub(crate) fn borrow(fd: c_int) -> Option<Borrow> {
     let slot = slot_of(PROCESS.load(Ordering::Acquire), fd)?;
@@ -124,7 +126,7 @@ pub(crate) fn borrow(fd: c_int) -> Option<Borrow> {
     }
 }
 
-/// Our record, with `changing` held until dropped.
+/// This process's record, whose lock `changing` is held until this is dropped.
 pub(crate) struct Changing(pub(crate) &'static Process);
 
 impl Drop for Changing {
@@ -134,7 +136,7 @@ impl Drop for Changing {
     }
 }
 
-/// Locks a record, if there is one, for a change.
+/// Locks a record for a change; `None` if `process` is null.
 pub(crate) fn changing(process: *mut Process) -> Option<Changing> {
     // SAFETY: our own record is never freed while we live.
     let process = unsafe { process.as_ref() }?;
@@ -142,7 +144,7 @@ pub(crate) fn changing(process: *mut Process) -> Option<Changing> {
     Some(Changing(process))
 }
 
-/// This process's record. A child that was forked past our hooks gets its own here, late.
+/// Returns this process's record. If this process was forked without our hooks, it gets a record of its own here.
 pub(crate) fn own() -> *mut Process {
     let process = PROCESS.load(Ordering::Acquire);
     let mine = MINE.load(Ordering::Relaxed);
@@ -185,7 +187,7 @@ pub(crate) fn adopt(process: *mut Process) {
     PROCESS.store(process, Ordering::Release);
 }
 
-/// A record with the same descriptors, each counted once more. `from.changing` is held.
+/// Makes a record with the same descriptors and takes a reference for each of them. The caller holds `from.changing`.
 pub(crate) fn copy(arena: &Arena, from: &Process) -> *mut Process {
     let child = empty();
     for (i, leaf) in from.top.iter().enumerate() {
@@ -225,7 +227,7 @@ pub(crate) fn install(arena: &Arena, fd: c_int, object: Object, nonblock: bool, 
             bounce: Lock::new(Vec::new()),
         }))
     });
-    // SAFETY: a handle without references is ours alone.
+    // SAFETY: no one else can use a handle that has no references.
     let h = unsafe { &*handle };
     // SAFETY: as above.
     unsafe { *h.object.get() = Some(object) };
@@ -274,15 +276,16 @@ pub(crate) fn remove(fd: c_int) {
     }
 }
 
-/// Takes `fd` out of the table from a signal handler that interrupted us: without a lock, and without giving its
-/// reference back, which could need one. A handle is lost; a stale entry would send a stranger's calls to it.
+/// Takes `fd` out of the table in a signal handler that interrupted our code: without a lock, and without releasing the
+/// reference, which could need one. This leaks the handle; leaving the entry would give the socket the calls for the
+/// next file with this number.
 pub(crate) fn abandon(fd: c_int) {
     if let Some(slot) = slot_of(PROCESS.load(Ordering::Acquire), fd) {
         slot.store(core::ptr::null_mut(), Ordering::Release);
     }
 }
 
-/// The descriptors of ours from `first` to `last`, both included.
+/// Returns the descriptors of the table from `first` to `last`, both included.
 pub(crate) fn in_range(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     let process = PROCESS.load(Ordering::Acquire);
     let end = (last as usize).min(FANOUT * FANOUT - 1);
@@ -306,10 +309,10 @@ pub(crate) fn is_own(record: *mut Process) -> bool {
     record == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Gives back everything that a dead process held.
+/// Releases everything that a dead process held.
 ///
 /// # Safety
-/// The process must be gone, and the record off the list.
+/// The process must be gone, and its record must have been removed from the list.
 pub(crate) unsafe fn bury(record: *mut Process) {
     // SAFETY: the record is the caller's alone now.
     let record = unsafe { Box::from_raw(record) };

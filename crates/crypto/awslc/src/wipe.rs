@@ -1,6 +1,6 @@
 //! Wiping of small structs on the stack, by whole words.
 
-/// A plain struct of numbers: all bytes, and so zeros, are a valid value, and it has no destructor.
+/// A struct that consists of integers only: all bit patterns are valid, so zeros are, and it has no destructor.
 ///
 /// # Safety
 /// The type must have these properties.

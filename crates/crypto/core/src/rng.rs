@@ -15,7 +15,8 @@ pub trait Entropy: Send + Sync {
 pub trait RngDriver: Send + Sync {
     /// Returns a generator that has not been seeded. It may keep `entropy` for reseeding.
     fn start(&self, entropy: std::sync::Arc<dyn Entropy>) -> Box<dyn RngState>;
-    /// Seed length in bytes that the kernel reports (`seedsize`); 0 when any or none is taken.
+    /// The seed length in bytes that the kernel reports (`seedsize`); 0 if the generator takes seeds of any length, or
+    /// none.
     fn seed_len(&self) -> usize;
 }
 

@@ -1,4 +1,4 @@
-//! SHA-1 and SHA-2: multi-buffer.
+//! SHA-1 and SHA-2 by the library's multi-buffer routines.
 
 use crate::batch::{Digester, Entry};
 use crate::fallback::Portable;

@@ -67,7 +67,7 @@ pub(crate) struct Param {
 
 const OSSL_PARAM_UTF8_STRING: u32 = 4;
 
-/// The library, opened once. The error is the loader's.
+/// Opens the library at the first call. The error is the dynamic loader's message.
 pub(crate) fn library() -> Result<&'static Library, &'static String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(Library::open).as_ref()
@@ -113,7 +113,7 @@ unsafe impl Send for Fetched {}
 // SAFETY: as above.
 unsafe impl Sync for Fetched {}
 
-/// A context: owned, used by one thread at a time.
+/// A context of OpenSSL, which is freed when this is dropped.
 pub(crate) struct Ctx {
     raw: *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
@@ -183,7 +183,8 @@ impl DigestCtx {
 pub(crate) struct MacCtx(Ctx);
 
 impl MacCtx {
-    /// `param`: ("digest", "SHA1") or ("cipher", "AES-128-CBC").
+    /// Makes a context. `param` is the name and the value of the MAC's parameter, such as ("digest", "SHA1") or
+    /// ("cipher", "AES-128-CBC").
     pub(crate) fn new(mac: Fetched, param: (&CStr, &CStr), key: &[u8]) -> Option<Self> {
         let lib = library().ok()?;
         // SAFETY: the method is live.
@@ -264,10 +265,10 @@ impl CipherCtx {
         })
     }
 
-    /// `src` and `dst` are equal or do not overlap; both hold `len` bytes.
+    /// Encrypts or decrypts `len` bytes.
     ///
     /// # Safety
-    /// Both pointers must be valid for `len` bytes.
+    /// `src` must be readable and `dst` writable for `len` bytes; they must be equal or not overlap.
     pub(crate) unsafe fn update(&mut self, src: *const u8, dst: *mut u8, len: usize) -> bool {
         let mut n = 0;
         let Ok(len) = c_int::try_from(len) else { return false };

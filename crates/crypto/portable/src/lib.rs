@@ -53,8 +53,8 @@ pub fn self_test(alg: &Alg) -> Result<(), String> {
     selftest::run(alg, reference.as_ref())
 }
 
-/// The portable driver of the same algorithm. It is not tested here, but when it is looked up itself: a difference
-/// fails the row under test, whichever of the two is wrong.
+/// The portable driver of the same algorithm. It is not tested here, but when it is itself looked up: a difference
+/// fails the row under test, whichever of the two drivers is wrong.
 fn reference(alg: &Alg) -> Option<Alg> {
     let untested = Registry::builder(|_| Ok(())).rows(rows()).templates(templates::all()).build();
     untested.lookup(alg.info().kind, &alg.info().name).ok()

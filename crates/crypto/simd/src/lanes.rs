@@ -1,8 +1,8 @@
-//! Messages on lanes: a group of messages is hashed in parallel, each lane with its own key, pieces and length.
+//! Hashes a group of messages in parallel, one on each lane, with a key, pieces and a length of its own.
 //!
-//! A burst is sorted by number of blocks, so that the lanes of a group finish at about the same time; a lane that has
-//! finished is masked until the others have. Blocks are read in place. Only a block that straddles two pieces, or the
-//! padded end of a message where the instruction set has no masked loads, is first assembled on the stack.
+//! A burst is sorted by number of blocks, so that the lanes of a group finish at about the same time. A lane that has
+//! finished is masked until all others have finished. Blocks are read in place. A block is assembled on the stack only
+//! if it straddles two pieces, or if it is the padded end of a message and the instruction set has no masked loads.
 
 use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
 use core::array::from_fn;
@@ -14,10 +14,10 @@ pub(super) const MAX_LANES: usize = 32;
 /// The number of operations that are sorted together.
 const CHUNK: usize = 64;
 
-/// The most messages left over from full lanes that run one by one.
+/// The most messages, left over when the other lanes are full, that are hashed one by one.
 const FEW: usize = 2;
 
-/// The number of messages up to which one by one is faster than lanes that are mostly idle.
+/// The number of messages up to which hashing one by one is faster than lanes of which most are idle.
 fn few<H: Md, K: Kernel>() -> usize {
     match H::FEW {
         Some(_) if K::LANES < 16 && is_x86_feature_detected!("sha") => K::LANES - 1,
@@ -29,7 +29,7 @@ fn few<H: Md, K: Kernel>() -> usize {
 /// The block that a lane without work reads.
 static NOTHING: [u8; MAX_BLOCK] = [0; MAX_BLOCK];
 
-/// The states of all lanes: for each word a vector with a lane in each element.
+/// The hash states of all lanes: for each word of the state a vector, with one element for each lane.
 #[repr(C, align(64))]
 pub(super) struct State<W: Word>(pub(super) [[W; MAX_LANES]; 8]);
 
@@ -60,10 +60,10 @@ pub(super) struct Tails {
 pub(super) struct Alike<'a> {
     /// Pointers to [`Key`]s: at least [`Kernel::LANES`], also for lanes without a message.
     pub(super) keys: &'a [*const u8],
-    /// The messages: as many, each readable for `len` bytes.
+    /// Pointers to the messages: as many as keys, each readable for `len` bytes.
     pub(super) from: &'a [*const u8],
-    /// Destinations of the digests: at most [`Kernel::LANES`], each writable for `out_len` bytes. Other lanes are not
-    /// written.
+    /// Destinations of the digests: at most [`Kernel::LANES`], each writable for `out_len` bytes. The digests of other
+    /// lanes are not written.
     pub(super) to: &'a [*mut u8],
     /// Bytes of each message, fewer than 2^28.
     pub(super) len: usize,
@@ -167,17 +167,17 @@ pub(super) trait Job<W: Word> {
     fn data(&self) -> &[&[u8]];
     /// The key that the driver in `slot` prepared; `None` for a plain hash.
     fn key(&self, slot: usize) -> Option<&Key<W>>;
-    /// The same, without checking the key's type again, given an operation `checked` whose key has that type.
+    /// As [`Self::key`], but without the check of the key's type, which is that of the operation `checked`.
     fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W>;
     /// The destination of the digest, which may be shorter than the full digest.
     fn out(&mut self) -> &mut [u8];
     fn succeed(&mut self);
 }
 
-/// Runs all of `ops`, either all keyed or all not, on the lanes of `K`, or of `Wide` where there are more messages than
-/// `K` has lanes. `alone` runs one without lanes.
+/// Runs all of `ops`, of which either all or none have a key, on the lanes of `K`, or on those of `Wide` if there are
+/// more messages than `K` has lanes. `alone` runs an operation without lanes.
 ///
-/// The caller must have checked that the CPU has the kernels' instructions: rows exist only where it has.
+/// The CPU must have the kernels' instructions. Rows exist only on CPUs that have them.
 pub(super) fn run<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: Job<H::Word>>(
     slot: usize,
     ops: &mut [O],

@@ -9,7 +9,7 @@ use sealane_net::wire::tcp::AoOption;
 #[derive(Default)]
 pub(crate) struct Drops {
     pub(crate) by_reason: [u64; DropReason::ALL.len()],
-    /// The last one that belongs to no socket.
+    /// The last dropped segment that belongs to no socket.
     pub(crate) stray: Option<Box<LastDrop>>,
 }
 
@@ -22,6 +22,6 @@ pub(crate) struct LastDrop {
     pub(crate) option: Option<AoOption>,
     /// The KDF context and SNE under which it should have verified.
     pub(crate) numbers: Option<(Context, u32)>,
-    /// From the IP header on; empty when there is nothing to diagnose.
+    /// The packet from the IP header on; empty if there is nothing to diagnose.
     pub(crate) packet: Vec<u8>,
 }

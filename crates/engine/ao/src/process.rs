@@ -1,5 +1,5 @@
-//! Bursts of packets. The MACs of a burst are computed in one call of the drivers, and do not need the namespace, so
-//! that a lock on it is not held meanwhile.
+//! Bursts of packets. The MACs of a burst are computed in one call of the drivers. This does not need the namespace, so
+//! its lock is not held meanwhile.
 //!
 //! ```text
 //! begin  with the namespace   connection, key and numbers of each packet   VerifyBurst · SignBurst
@@ -11,9 +11,9 @@
 //! Verdict *i* belongs to packet *i*; nothing is reordered, and nothing is allocated for a packet.
 //!
 //! The namespace may change between begin and end: a key is deleted, a socket closed, a connection taken over. The
-//! verdict about a packet is as if it had been judged at the end. A burst therefore remembers the count of changes at
-//! its beginning. If there have been changes since, it is judged again, and a MAC is computed again if its key or
-//! coverage is another one. Changes that packets make themselves, as of sequence numbers, do not count.
+//! verdict about a packet is the one that it would get at the end. A burst therefore remembers the count of changes at
+//! its beginning. If there have been changes since, its packets are judged again, and a MAC is computed again if its key
+//! or coverage has changed. Changes that packets themselves cause, such as those of sequence numbers, do not count.
 
 pub(crate) mod inbound;
 pub(crate) mod outbound;
@@ -27,15 +27,15 @@ use sealane_net::wire::tcp::Segment;
 /// The verdict about a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// TCP-AO is not concerned: it goes on unchanged.
+    /// TCP-AO does not apply: the packet passes unchanged.
     Pass,
-    /// It is no TCP segment, or a fragment of one.
+    /// The packet is no TCP segment, or a fragment of one.
     NotTcp,
-    /// Inbound: it is authentic, and goes on without the option, from this offset of its buffer and with this layout.
+    /// The inbound packet is authentic. Without the option it starts at this offset of its buffer and has this layout.
     Deliver(usize, Layout),
-    /// Outbound: it left as signed packets.
+    /// The outbound packet left as signed packets.
     Sent,
-    /// It is dropped.
+    /// The packet is dropped.
     Drop(DropReason),
 }
 
@@ -49,14 +49,14 @@ pub struct Located {
 }
 
 impl Located {
-    /// The segment of an inbound packet; `None` without one, or with a fragment.
+    /// Finds the segment of an inbound packet; `None` if the packet is a fragment or has no TCP segment.
     #[must_use]
     pub fn received(packet: &[u8]) -> Option<Self> {
         let segment = Segment::parse(packet).ok()?;
         Some(Located { at: *segment.layout(), ends: Ends::received(&segment) })
     }
 
-    /// The segment of an outbound packet; `None` without one, or with a fragment.
+    /// Finds the segment of an outbound packet; `None` if the packet is a fragment or has no TCP segment.
     #[must_use]
     pub fn sent(packet: &[u8]) -> Option<Self> {
         let segment = Segment::parse(packet).ok()?;
@@ -66,7 +66,7 @@ impl Located {
 
 /// One inbound packet.
 pub struct Inbound<'a> {
-    /// From the IP header on. Rewritten in place when it is delivered.
+    /// The packet from the IP header on. It is rewritten in place if it is delivered.
     pub packet: &'a mut [u8],
     /// Its segment, see [`Located::received`].
     pub located: Option<Located>,
@@ -88,7 +88,7 @@ impl Inbound<'_> {
 
 /// One outbound packet, possibly a superframe.
 pub struct Outbound<'a> {
-    /// From the IP header on.
+    /// The packet from the IP header on.
     pub packet: &'a [u8],
     /// Its segment, see [`Located::sent`].
     pub located: Option<Located>,

@@ -8,18 +8,19 @@ use std::collections::BTreeSet;
 /// The last replay event about a state, and its timer.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
-    /// Its numbers, where they are not those that it was made with.
+    /// The numbers of the last event; `None` if they are those that the state was made with.
     pub(crate) replay: Option<Replay>,
-    /// When its timer was set, on the monotonic clock.
+    /// The time at which the timer was set, on the monotonic clock.
     pub(crate) set_ns: u64,
-    /// When its timer is due, if it runs and somebody listens.
+    /// The time at which the timer is due, if it runs and somebody listens.
     pub(crate) due_ns: Option<u64>,
-    /// Whether it was due and nothing had moved: the next packet tells (`XFRM_TIME_DEFER`).
+    /// Whether the timer was due and no number had changed, so that the next packet causes the event
+    /// (`XFRM_TIME_DEFER`).
     pub(crate) late: bool,
 }
 
 impl Told {
-    /// A key manager has set the numbers and knows them.
+    /// Forgets the numbers of the last event, because a key manager has set the numbers and knows them.
     pub(crate) fn said_again(&mut self) {
         self.replay = None;
     }
@@ -29,11 +30,11 @@ impl Told {
 pub(crate) struct Aevents {
     /// Whether there are listeners (`xfrm_aevent_is_on`).
     pub(crate) on: bool,
-    /// Packets between two events where a state does not say (`net.core.xfrm_aevent_rseqth`).
+    /// The default number of packets between two events of a state (`net.core.xfrm_aevent_rseqth`).
     pub(crate) thresh: u32,
-    /// Time between two, in ticks (`net.core.xfrm_aevent_etime`).
+    /// The default time between two events of a state, in ticks (`net.core.xfrm_aevent_etime`).
     pub(crate) ticks: u32,
-    /// The time of the call that is served.
+    /// The time of the current call, on the monotonic clock.
     pub(crate) now_ns: u64,
     pub(crate) timers: BTreeSet<(u64, Serial)>,
 }
@@ -45,7 +46,7 @@ impl Default for Aevents {
 }
 
 impl Aevents {
-    /// When the first timer is due, on the monotonic clock.
+    /// The time at which the first timer is due, on the monotonic clock.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         self.timers.first().map(|(at, _)| *at)
     }

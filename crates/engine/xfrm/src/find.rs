@@ -1,4 +1,4 @@
-//! Asking for states, deleting them, flushing them; what becomes of them by themselves.
+//! Requests to get, delete and flush states, and the events of states that packets and timers cause.
 
 use crate::namespace::Xfrm;
 use crate::reply::{Notice, Serving, plain};
@@ -11,7 +11,7 @@ use sealane_abi::xfrm::{
 };
 use sealane_net::ipsec::event::Event;
 
-/// The mark of a request, and what it is looked up by (`xfrm_mark_get`).
+/// Returns the mark of a request, and its value under its mask, by which states are looked up (`xfrm_mark_get`).
 pub(crate) fn mark(attrs: &Attributes<'_>) -> Result<(Mark, u32), Reject> {
     let mark = attrs.mark()?.unwrap_or_default();
     Ok((mark, mark.v & mark.m))
@@ -22,7 +22,7 @@ impl Xfrm {
     pub(crate) fn named(&self, id: &UsersaId, attrs: &Attributes<'_>) -> Result<Serial, Reject> {
         let (_, mark) = mark(attrs)?;
         if !proto_matches(id.proto, IPSEC_PROTO_ANY) {
-            // Those of Mobile IPv6 are named by addresses; there are none.
+            // States of Mobile IPv6 are named by addresses; Sealane has none.
             let errno = if attrs.srcaddr()?.is_none() { Errno::EINVAL } else { Errno::ESRCH };
             return Err(plain(errno));
         }
@@ -57,7 +57,7 @@ impl Xfrm {
         Ok(())
     }
 
-    /// Deletes all of a protocol; an event says so unless there were none (`xfrm_flush_sa`).
+    /// Deletes all states of a protocol, and sends an event if there were any (`xfrm_flush_sa`).
     pub(crate) fn flush_states(&mut self, proto: u8, serving: &mut Serving<'_>) {
         let gone: Vec<Serial> = self
             .states
@@ -72,8 +72,8 @@ impl Xfrm {
         serving.tell(XFRMNLGRP_SA, &Message::new(Body::FlushSa(UsersaFlush { proto })));
     }
 
-    /// Calls `each` with the UDP ports of states, at either end: whether the state is IPv6's, and the port. It visits
-    /// at most `most` states starting with number `from`, 0 at first, and returns the next number.
+    /// Calls `each` with the UDP ports of states, at both ends: whether the state is of IPv6, and the port. It visits
+    /// at most `most` states from number `from` on, and returns the number to continue with; the first call takes 0.
     pub fn udp_ports(&self, from: u64, most: usize, mut each: impl FnMut(bool, u16)) -> Option<u64> {
         let mut states = self.states.since(from);
         for (_, state) in states.by_ref().take(most) {
@@ -85,7 +85,7 @@ impl Xfrm {
         states.next().map(|(serial, _)| serial)
     }
 
-    /// Takes a state out of both tables.
+    /// Removes a state from the table of states and from the SAD.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
         let Some(mut state) = self.states.remove(serial) else { return };
         self.aevents.forget(serial, &state.told);

@@ -9,10 +9,10 @@ use sealane_net::ipsec::lifetime::Age;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
-/// Seconds until a soft limit is told again.
+/// Seconds until the event of a soft limit is sent again.
 const KM_TIMEOUT_S: u64 = 30;
 
-/// Direction, selector byte for byte, mark, interface id.
+/// The fields that no two policies share: direction, bytes of the selector, mark and its mask, interface id.
 type Key = (u8, [u8; 56], (u32, u32), u32);
 
 pub(crate) fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> Key {
@@ -21,7 +21,7 @@ pub(crate) fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> Key {
     (dir, bytes, (mark.v, mark.m), if_id)
 }
 
-/// The table.
+/// The table of policies, with their timers.
 #[derive(Default)]
 pub(crate) struct Policies {
     pub(crate) policies: BTreeMap<Serial, Box<PolicyRecord>>,
@@ -35,7 +35,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The newest first.
+    /// Iterates over the policies, the newest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Serial, &PolicyRecord)> {
         self.policies.iter().rev().map(|(serial, policy)| (*serial, &**policy))
     }
@@ -44,7 +44,7 @@ impl Policies {
         self.policies.get(&serial).map(|policy| &**policy)
     }
 
-    /// The one with an index.
+    /// Finds the policy with an index.
     pub(crate) fn of_index(&self, index: u32) -> Option<Serial> {
         self.by_index.get(&index).copied()
     }
@@ -58,7 +58,7 @@ impl Policies {
         self.buckets
     }
 
-    /// An index that no other has (`xfrm_gen_index`).
+    /// Returns an index that no policy has: `wanted` if it is free and not 0 (`xfrm_gen_index`).
     pub(crate) fn free_index(&mut self, dir: u8, wanted: u32) -> u32 {
         let mut wanted = Some(wanted).filter(|index| *index != 0);
         loop {
@@ -101,7 +101,7 @@ impl Policies {
         Some(policy)
     }
 
-    /// When [`Xfrm::policies_timeout`](crate::Xfrm) is to be called.
+    /// The time at which [`Xfrm::policies_timeout`](crate::Xfrm) is to be called.
     pub(crate) fn poll_timeout(&self) -> Option<u64> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -115,7 +115,7 @@ impl Policies {
         Some(serial)
     }
 
-    /// Schedules the next check of an entry.
+    /// Schedules the next check of a policy's limits.
     pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
         if let Some(policy) = self.policies.get_mut(&serial) {
             policy.look_at_s = Some(at);
@@ -124,8 +124,8 @@ impl Policies {
     }
 }
 
-/// The age of a policy and the time of the next check. The use time of an unused policy counts from its addition; a
-/// soft expiry is repeated (`XFRM_KM_TIMEOUT`).
+/// Returns the age of a policy and the time of the next check. The use time of an unused policy counts from its
+/// addition. The event of a soft expiry is repeated (`XFRM_KM_TIMEOUT`).
 pub(crate) fn age(policy: &PolicyRecord, used: &LifetimeCur, now_s: u64) -> (Age, Option<u64>) {
     let mut used = convert::usage(used);
     if used.use_time_s == 0 {

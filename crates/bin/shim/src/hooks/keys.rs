@@ -1,7 +1,7 @@
 //! Keys of the kernel's keyrings, for ALG_SET_KEY_BY_KEY_SERIAL.
 //!
-//! A `user` key is read with keyctl. A `logon` key cannot be read by user space at all, which is its point; one that
-//! the program adds under our eyes is remembered, so that what works on a kernel works here.
+//! A `user` key is read with keyctl. A `logon` key cannot be read by user space at all, by design; the library therefore
+//! remembers the payloads of the `logon` keys that the program itself adds.
 
 use crate::arena;
 use crate::entry::quietly;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 const KEYCTL_UPDATE: usize = 2;
 const KEYCTL_DESCRIBE: usize = 6;
 const KEYCTL_READ: usize = 11;
-/// The most `logon` payloads that are remembered; the oldest goes.
+/// The most `logon` payloads that are remembered; a new one then replaces the oldest.
 const MAX_LOGON: usize = 64;
 /// The longest payload of a `logon` key.
 const MAX_PAYLOAD: usize = 32767;
@@ -22,7 +22,7 @@ fn errno(number: i32) -> Errno {
     Errno::new(number).unwrap_or(Errno::EIO)
 }
 
-/// Keyctl operations that fill a buffer: asks for the size, then for the contents.
+/// Calls a keyctl operation that fills a buffer: first for the size, then for the contents.
 fn fill(operation: usize, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
     let mut buf = Zeroizing::new(Vec::new());
     loop {
@@ -32,19 +32,19 @@ fn fill(operation: usize, serial: i32) -> Result<Zeroizing<Vec<u8>>, i32> {
             buf.truncate(n);
             return Ok(buf);
         }
-        // Longer than before, into new memory, so that no old copy stays behind.
+        // The key has become longer: allocates a new buffer, so that growing the old one leaves no copy in freed memory.
         buf = Zeroizing::new(vec![0; n]);
     }
 }
 
-/// The payload of a key, as the kernel would take it.
+/// Returns the payload of a key that the kernel would use.
 ///
 /// # Errors
-/// `ENOPROTOOPT` for types that have none; what the kernel says of the key otherwise.
+/// `ENOPROTOOPT` for types of keys that have none, or else the kernel's error for this key.
 pub(crate) fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
     // "type;uid;gid;perm;description"
     let description = fill(KEYCTL_DESCRIBE, serial).map_err(|e| match e {
-        // A key that we may not even look at.
+        // We lack the permission even to see the key.
         libc::EACCES => Errno::EACCES,
         e => errno(e),
     })?;
@@ -74,10 +74,10 @@ fn remember(serial: i32, at: *const c_void, len: usize) {
     });
 }
 
-/// After add_key(2) has returned.
+/// Remembers the payload of a `logon` key; called after add_key(2) has returned.
 ///
 /// # Safety
-/// The arguments of the call.
+/// The arguments must be those of the call that has succeeded.
 pub(crate) unsafe fn added(type_: *const c_char, payload: *const c_void, len: usize, serial: isize) {
     // SAFETY: the kernel has read the type.
     if serial > 0 && !type_.is_null() && unsafe { CStr::from_ptr(type_) } == c"logon" {
@@ -85,7 +85,7 @@ pub(crate) unsafe fn added(type_: *const c_char, payload: *const c_void, len: us
     }
 }
 
-/// After keyctl(2) has returned.
+/// Remembers the new payload of a `logon` key; called after keyctl(2) has returned.
 pub(crate) fn controlled(operation: usize, serial: usize, payload: usize, len: usize, result: isize) {
     let known = || arena::existing().is_some_and(|a| a.logon.lock().iter().any(|(s, _)| *s == serial as i32));
     if operation == KEYCTL_UPDATE && result >= 0 && known() {

@@ -15,8 +15,8 @@ pub(super) struct OpSocket<L: RawMutex> {
 }
 
 impl<L: RawMutex> OpSocket<L> {
-    /// Locks the operation and makes sure that it has a key: one that was accepted without takes it from its parent
-    /// now, and from then on counts as an operation with a key.
+    /// Locks the operation and makes sure that it has a key. An operation that was accepted before its parent had a key
+    /// takes the parent's key now, and from then on counts as an operation with a key.
     pub(super) fn lock_keyed<'a, T>(
         &self,
         state: &'a Mutex<L, Keyed<T>>,

@@ -80,7 +80,7 @@ pub trait Descriptor: Memory {
     /// The lock of the object.
     type Lock: RawMutex;
 
-    /// The object behind it.
+    /// The object that the descriptor refers to.
     fn object(&self) -> &Object<Self::Lock>;
 
     /// Whether O_NONBLOCK is set.
@@ -89,10 +89,11 @@ pub trait Descriptor: Memory {
     /// The privileges of the calling process.
     fn caller(&self) -> Caller;
 
-    /// The port of a netlink socket that asks for any: the process id, as the kernel gives it first.
+    /// The port of a netlink socket that binds without naming one: the process id, which is also the kernel's first
+    /// choice.
     fn own_port(&self) -> u32;
 
-    /// Prepares for a change: everything has been read, and data is about to be sent or received.
+    /// Prepares for a change of the object: the arguments have been read, and data is about to be sent or received.
     ///
     /// # Errors
     /// A failure ends the call.
@@ -100,10 +101,10 @@ pub trait Descriptor: Memory {
         Ok(())
     }
 
-    /// Follows what poll reports after a call that may have changed it.
+    /// Updates the readiness that poll reports, after a call that may have changed it.
     fn changed(&self);
 
-    /// Drops operations whose last user is gone without having closed them; returns whether there were any.
+    /// Drops operations whose last user ended without closing them. Returns whether there were any.
     fn sweep(&self) -> bool;
 
     /// Whether a failure ends a call of several messages, however many have been served.
