@@ -3,7 +3,7 @@
 //! segment, which is what the kernel does.
 
 use sealane_bench::report::{Csv, seconds};
-use sealane_crypto::choice::Way;
+use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Alg, Row};
 use sealane_drivers::turns::{CpuOf, Figures, in_turns};
@@ -70,31 +70,31 @@ impl Lane {
 /// A way to compute MACs.
 enum Rival {
     /// One segment with a cached key.
-    Single(Way, Box<Lane>),
+    Single(MeasuredDirection, Box<Lane>),
     /// A burst of segments, each with its own key.
-    Burst(Way, Vec<Lane>),
+    Burst(MeasuredDirection, Vec<Lane>),
     /// One segment, with its key set again each time.
-    Rekeyed(Way, Alg, Box<Lane>),
+    Rekeyed(MeasuredDirection, Alg, Box<Lane>),
 }
 
 impl Rival {
     fn run(&mut self) {
         match self {
-            Rival::Single(Way::Forward, lane) => sign(&mut [lane.signing()]),
-            Rival::Single(Way::Backward, lane) => verify_all(&mut [lane.verifying()]),
-            Rival::Burst(Way::Forward, lanes) => {
+            Rival::Single(MeasuredDirection::Forward, lane) => sign(&mut [lane.signing()]),
+            Rival::Single(MeasuredDirection::Backward, lane) => verify_all(&mut [lane.verifying()]),
+            Rival::Burst(MeasuredDirection::Forward, lanes) => {
                 let mut ops: arrayvec::ArrayVec<Sign<'_>, BURST> = lanes.iter_mut().map(Lane::signing).collect();
                 sign(&mut ops);
             }
-            Rival::Burst(Way::Backward, lanes) => {
+            Rival::Burst(MeasuredDirection::Backward, lanes) => {
                 let mut ops: arrayvec::ArrayVec<Verify<'_>, BURST> = lanes.iter().map(Lane::verifying).collect();
                 verify_all(&mut ops);
             }
             Rival::Rekeyed(way, alg, lane) => {
                 lane.tfm = alg.mac(lane.key.as_bytes()).expect("a key that was taken before");
                 match way {
-                    Way::Forward => sign(&mut [lane.signing()]),
-                    Way::Backward => verify_all(&mut [lane.verifying()]),
+                    MeasuredDirection::Forward => sign(&mut [lane.signing()]),
+                    MeasuredDirection::Backward => verify_all(&mut [lane.verifying()]),
                 }
             }
         }
@@ -129,7 +129,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut csv = Csv::new("algorithm,way,how,driver,median_ns,min_ns,median_ticks");
     for algorithm in algorithms.iter() {
         let mac = &algorithm.mac().info().name;
-        let single = algorithm.mac().row_for(Way::Forward, MAC_INPUT_LEN, 1).driver.as_str();
+        let single = algorithm.mac().row_for(MeasuredDirection::Forward, MAC_INPUT_LEN, 1).driver.as_str();
         let rekeyed: Vec<&Arc<Row>> = registry
             .rows()
             .iter()
@@ -138,7 +138,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .filter(|r| LIBRARIES.contains(&r.module) || r.driver == single)
             .collect();
         println!("\n{}: ns (and ticks of the time-stamp counter) for one segment of {TCP_LEN} bytes", algorithm.name);
-        for way in [Way::Forward, Way::Backward] {
+        for way in [MeasuredDirection::Forward, MeasuredDirection::Backward] {
             one_way(algorithm, way, &rekeyed, &entropy, &mut csv)?;
         }
     }
@@ -148,7 +148,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn one_way(
     algorithm: &Arc<Algorithm>,
-    way: Way,
+    way: MeasuredDirection,
     rekeyed: &[&Arc<Row>],
     entropy: &Arc<dyn sealane_crypto::rng::Entropy>,
     csv: &mut Csv,
@@ -176,8 +176,8 @@ fn one_way(
         PerSegment { ns: f.median_ns / n, min_ns: f.min_ns / n, ticks: f.median_ticks / n }
     };
     let figures: Vec<PerSegment> = rivals.iter().zip(&figures).map(per_segment).collect();
-    let word = if way == Way::Forward { "sign" } else { "verify" };
-    let picked = |burst| algorithm.mac().row_for(Way::Forward, MAC_INPUT_LEN, burst).driver.as_str();
+    let word = if way == MeasuredDirection::Forward { "sign" } else { "verify" };
+    let picked = |burst| algorithm.mac().row_for(MeasuredDirection::Forward, MAC_INPUT_LEN, burst).driver.as_str();
     let drivers = [("single", picked(1)), ("burst 64", picked(BURST))];
     let names = drivers.into_iter().chain(rekeyed.iter().map(|row| ("rekeyed", row.driver.as_str())));
     for ((how, driver), f) in names.zip(&figures) {

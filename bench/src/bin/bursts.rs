@@ -2,7 +2,7 @@
 //! HMAC-SHA256 and AES-128-CMAC.
 
 use sealane_bench::report::{Csv, seconds};
-use sealane_crypto::choice::{Table, Way};
+use sealane_crypto::choice::{MeasuredDirection, Table};
 use sealane_crypto::{Alg, Kind, Row};
 use sealane_drivers::SystemEntropy;
 use sealane_drivers::measure::{Shape, Workload, in_turns};
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .collect();
         let algs: Vec<Alg> = rows.iter().map(|r| Alg::of_row(r, &entropy)).collect();
         for bytes in BYTES {
-            let shape = |burst| Shape { way: Way::Forward, bytes, burst };
+            let shape = |burst| Shape { way: MeasuredDirection::Forward, bytes, burst };
             let mut loads = Vec::new();
             for burst in [1, 64] {
                 for alg in &algs {

@@ -2,7 +2,7 @@
 //! table picks, against the best single driver measured in this run; and the whole table against any one library.
 
 use sealane_bench::report::{Csv, option, seconds};
-use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, Way};
+use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, MeasuredDirection};
 use sealane_crypto::{Alg, Kind, Row};
 use sealane_drivers::calibrate::measurable;
 use sealane_drivers::measure::{Measured, Shape, Workload, in_turns};
@@ -78,7 +78,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .cloned()
             .collect();
         let algs: Vec<Alg> = rows.iter().map(|r| Alg::of_row(r, &entropy)).collect();
-        let ways = if matches!(kind, Kind::Skcipher | Kind::Aead) { &Way::ALL[..] } else { &[Way::Forward][..] };
+        let ways = if matches!(kind, Kind::Skcipher | Kind::Aead) {
+            &MeasuredDirection::ALL[..]
+        } else {
+            &[MeasuredDirection::Forward][..]
+        };
         for &way in ways {
             let mut tally = Tally::default();
             for bytes in LEN_POINTS {

@@ -3,7 +3,7 @@
 use crate::common::{BURST, algorithms, packet, text_len, v4};
 use arrayvec::ArrayVec;
 use sealane_bench::report::{Csv, seconds};
-use sealane_crypto::choice::Way;
+use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::{Kind, Registry};
 use sealane_drivers::measure::{Shape, Workload};
 use sealane_drivers::turns::{CpuOf, Figures, in_turns};
@@ -32,7 +32,7 @@ impl Load {
         transforms: &mut Transforms,
         spec: &TransformSpec<'_>,
         len: usize,
-        way: Way,
+        way: MeasuredDirection,
     ) -> Result<Self, Box<dyn Error>> {
         let mut sad = Sad::new(1);
         let transform = transforms.prepare(spec, false)?;
@@ -40,7 +40,7 @@ impl Load {
         let plain = packet(len);
         let bufs = vec![[&[0; HEADROOM][..], &plain, &[0; TAILROOM]].concat(); BURST];
         let mut load = Load::Seal { sad, ids: vec![id; BURST], bufs, plain, bounds: (0, 0) };
-        if way == Way::Forward {
+        if way == MeasuredDirection::Forward {
             return Ok(load);
         }
         load.run();
@@ -89,7 +89,7 @@ pub(crate) fn packets(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
     );
     for algorithm in algorithms() {
         for len in SIZES {
-            for way in [Way::Forward, Way::Backward] {
+            for way in [MeasuredDirection::Forward, MeasuredDirection::Backward] {
                 let alg = registry.lookup(Kind::Aead, algorithm.bare)?;
                 let shape = Shape { way, bytes: text_len(algorithm.bare, len), burst: BURST };
                 let bare = Load::Bare(Box::new(Workload::new(&alg, shape)?));
@@ -98,7 +98,7 @@ pub(crate) fn packets(registry: &Arc<Registry>, csv: &mut Csv) -> Result<(), Box
                 let per =
                     |f: &Figures| (f.median_ns / BURST as f64, f.min_ns / BURST as f64, f.median_ticks / BURST as f64);
                 let (all, bare) = (per(&figures[0]), per(&figures[1]));
-                let word = if way == Way::Forward { "seal" } else { "open" };
+                let word = if way == MeasuredDirection::Forward { "seal" } else { "open" };
                 println!(
                     "  {:<30} {word} {len:>5} B  {:>7.1} [{:>6.0}]  {:>7.1} [{:>6.0}]  {:>6.1} [{:>5.0}]",
                     algorithm.name,

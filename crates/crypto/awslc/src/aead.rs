@@ -9,7 +9,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{AlgInfo, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, KeyError, Lengths, OpError, Row, Status};
 use std::sync::Arc;
 
 const TAG_LEN: usize = 16;
@@ -194,8 +194,8 @@ impl NonceMacDriver for Gmac {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    let gcm = AlgInfo::aead("gcm(aes)", 1, KEY_LENS, NONCE_LEN, Lens::Of(&[4, 8, 12, 13, 14, 15, 16]));
-    let chacha = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), NONCE_LEN, Lens::Of(&[16]));
+    let gcm = AlgInfo::aead("gcm(aes)", 1, KEY_LENS, NONCE_LEN, Lengths::Of(&[4, 8, 12, 13, 14, 15, 16]));
+    let chacha = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lengths::Of(&[32]), NONCE_LEN, Lengths::Of(&[16]));
     let gmac = AlgInfo::nonce_mac("gmac(aes)", TAG_LEN, KEY_LENS, NONCE_LEN);
     vec![
         crate::row::row(gcm, "gcm-aes", Driver::Aead(Arc::new(Aead { prepare: Ctx::aes_gcm }))),

@@ -5,11 +5,11 @@ use aws_lc_sys as c;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Row, Status};
 use std::sync::Arc;
 
 /// The key lengths of AES in bytes.
-pub(crate) const KEY_LENS: Lens = Lens::Of(&[16, 24, 32]);
+pub(crate) const KEY_LENS: Lengths = Lengths::Of(&[16, 24, 32]);
 
 /// The block of AES in bytes.
 pub(crate) const BLOCK_LEN: usize = 16;

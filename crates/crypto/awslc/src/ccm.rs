@@ -7,7 +7,7 @@ use sealane_crypto::aead::{AeadDriver, FlatAeadOp};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Row, Status};
 use std::sync::Arc;
 
 struct Ccm;
@@ -145,7 +145,7 @@ impl AeadDriver for Ccm {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    let info = AlgInfo::aead("ccm(aes)", 1, KEY_LENS, 16, Lens::Of(&[4, 6, 8, 10, 12, 14, 16]));
+    let info = AlgInfo::aead("ccm(aes)", 1, KEY_LENS, 16, Lengths::Of(&[4, 6, 8, 10, 12, 14, 16]));
     let info = info.mode(CipherMode::Ccm);
     vec![crate::row::row(info, "ccm-aes", Driver::Aead(Arc::new(Ccm)))]
 }

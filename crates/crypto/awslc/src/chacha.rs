@@ -6,7 +6,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Row, Status};
 use std::sync::Arc;
 
 /// ChaCha20 with the kernel's IV: the block counter (32 bits, little-endian) and the 12-byte nonce. The IV on return is
@@ -71,9 +71,9 @@ impl NonceMacDriver for Poly1305 {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    let chacha = AlgInfo::skcipher("chacha20", 1, Lens::Of(&[32]), 16).mode(CipherMode::ChaCha20);
+    let chacha = AlgInfo::skcipher("chacha20", 1, Lengths::Of(&[32]), 16).mode(CipherMode::ChaCha20);
     let chacha = AlgInfo { chunk_len: 64, ..chacha };
-    let poly = AlgInfo::nonce_mac("poly1305", 16, Lens::Of(&[32]), 0);
+    let poly = AlgInfo::nonce_mac("poly1305", 16, Lengths::Of(&[32]), 0);
     vec![
         crate::row::row(chacha, "chacha20", Driver::Skcipher(Arc::new(ChaCha20))),
         crate::row::row(poly, "poly1305", Driver::NonceMac(Arc::new(Poly1305))),

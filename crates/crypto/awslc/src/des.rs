@@ -5,7 +5,7 @@ use aws_lc_sys as c;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::Driver;
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Row, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Row, Status};
 use std::sync::Arc;
 
 const BLOCK_LEN: usize = 8;
@@ -91,7 +91,7 @@ impl SkcipherDriver for Des {
 
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    for (cipher, triple, key_lens) in [("des", false, Lens::Of(&[8])), ("des3_ede", true, Lens::Of(&[24]))] {
+    for (cipher, triple, key_lens) in [("des", false, Lengths::Of(&[8])), ("des3_ede", true, Lengths::Of(&[24]))] {
         for (name, cbc) in [("ecb", false), ("cbc", true)] {
             let (mode, iv_len) = if cbc { (CipherMode::Cbc, BLOCK_LEN) } else { (CipherMode::Ecb, 0) };
             let info = AlgInfo::skcipher(&format!("{name}({cipher})"), BLOCK_LEN, key_lens, iv_len).mode(mode).legacy();

@@ -6,7 +6,7 @@ use sealane_crypto::hash::HashState;
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::Driver;
-use sealane_crypto::{AlgInfo, KeyError, Lens, Row};
+use sealane_crypto::{AlgInfo, KeyError, Lengths, Row};
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl<H: Md> HashState for HmacState<H> {
 
 fn row<H: Md>(legacy: bool) -> Row {
     let name = format!("hmac({})", H::NAME);
-    let info = AlgInfo { legacy, ..AlgInfo::mac(&name, H::BLOCK_LEN, H::DIGEST_LEN, Lens::Range(0, usize::MAX)) };
+    let info = AlgInfo { legacy, ..AlgInfo::mac(&name, H::BLOCK_LEN, H::DIGEST_LEN, Lengths::Range(0, usize::MAX)) };
     crate::row::row(info, &format!("hmac-{}", H::FLAT), Driver::Mac(Arc::new(HmacDriver::<H>(PhantomData))))
 }
 

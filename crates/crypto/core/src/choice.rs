@@ -30,23 +30,23 @@ const CELLS: usize = LEN_POINTS.len() * BURST_POINTS.len();
 
 /// The direction that is measured: one direction of a cipher can be much slower than the other (CBC).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum MeasuredDirection {
     /// Encrypt, seal, hash, sign.
     Forward,
     /// Decrypt, open.
     Backward,
 }
 
-impl Way {
+impl MeasuredDirection {
     /// Both directions.
-    pub const ALL: [Way; 2] = [Way::Forward, Way::Backward];
+    pub const ALL: [MeasuredDirection; 2] = [MeasuredDirection::Forward, MeasuredDirection::Backward];
 
     /// The word used in tables and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Way::Forward => "forward",
-            Way::Backward => "backward",
+            MeasuredDirection::Forward => "forward",
+            MeasuredDirection::Backward => "backward",
         }
     }
 }
@@ -80,7 +80,7 @@ impl Default for Grid {
 pub struct Table {
     /// The CPU model that was measured, as /proc/cpuinfo names it.
     pub cpu: String,
-    grids: BTreeMap<(String, Way), BTreeMap<String, Grid>>,
+    grids: BTreeMap<(String, MeasuredDirection), BTreeMap<String, Grid>>,
 }
 
 /// A table that could not be read.
@@ -116,18 +116,26 @@ impl Table {
     }
 
     /// Records one measurement, in nanoseconds per operation.
-    pub fn set(&mut self, alg: &str, way: Way, driver: &str, len_class: usize, burst_class: usize, ns: f32) {
+    pub fn set(
+        &mut self,
+        alg: &str,
+        way: MeasuredDirection,
+        driver: &str,
+        len_class: usize,
+        burst_class: usize,
+        ns: f32,
+    ) {
         let grid = self.grids.entry((alg.to_owned(), way)).or_default().entry(driver.to_owned()).or_default();
         grid.0[len_class][burst_class] = ns;
     }
 
     /// The measurements of all drivers of one algorithm.
-    pub fn drivers(&self, alg: &str, way: Way) -> impl Iterator<Item = (&str, &Grid)> {
+    pub fn drivers(&self, alg: &str, way: MeasuredDirection) -> impl Iterator<Item = (&str, &Grid)> {
         self.grids.get(&(alg.to_owned(), way)).into_iter().flatten().map(|(d, g)| (d.as_str(), g))
     }
 
     /// The algorithms and ways that have measurements.
-    pub fn algs(&self) -> impl Iterator<Item = (&str, Way)> {
+    pub fn algs(&self) -> impl Iterator<Item = (&str, MeasuredDirection)> {
         self.grids.keys().map(|(a, w)| (a.as_str(), *w))
     }
 
@@ -166,8 +174,8 @@ impl Table {
             let mut words = line.split(' ');
             let alg = words.next().ok_or_else(|| fail("expected an algorithm"))?;
             let way = match words.next() {
-                Some("forward") => Way::Forward,
-                Some("backward") => Way::Backward,
+                Some("forward") => MeasuredDirection::Forward,
+                Some("backward") => MeasuredDirection::Backward,
                 _ => return Err(fail("expected 'forward' or 'backward' after the algorithm")),
             };
             let driver = words.next().ok_or_else(|| fail("expected a driver"))?;
@@ -227,7 +235,7 @@ impl Plan {
     pub(crate) const FIRST: Plan = Plan([[0; BURST_POINTS.len()]; LEN_POINTS.len()]);
 
     /// The fastest measured driver for each cell; `drivers` are in order of preference where nothing was measured.
-    pub(crate) fn new(table: &Table, alg: &str, way: Way, drivers: &[&str]) -> Self {
+    pub(crate) fn new(table: &Table, alg: &str, way: MeasuredDirection, drivers: &[&str]) -> Self {
         let grids: Vec<Option<&Grid>> =
             drivers.iter().map(|name| table.drivers(alg, way).find(|(d, _)| d == name).map(|(_, g)| g)).collect();
         let mut plan = Plan::FIRST;
@@ -271,7 +279,7 @@ struct SelectionInner {
 pub(crate) struct Selection(Arc<SelectionInner>);
 
 impl Selection {
-    /// A choice between several drivers, by a plan for each [`Way`].
+    /// A choice between several drivers, by a plan for each [`MeasuredDirection`].
     pub(crate) fn new(info: AlgInfo, plans: [Plan; 2]) -> Self {
         let single = plans.iter().all(|plan| plan.winners().eq([0]));
         Selection(Arc::new(SelectionInner { info, plans, single, null: false }))
@@ -289,7 +297,7 @@ impl Selection {
 
     /// The slot of the driver that serves this length and burst.
     #[inline]
-    pub(crate) fn pick(&self, way: Way, bytes: usize, burst: usize) -> usize {
+    pub(crate) fn pick(&self, way: MeasuredDirection, bytes: usize, burst: usize) -> usize {
         if self.0.single { 0 } else { self.0.plans[way as usize].pick(bytes, burst) }
     }
 
@@ -327,11 +335,11 @@ mod tests {
     #[test]
     fn table_round_trips_and_the_fastest_wins() {
         let mut table = Table::new("Some CPU");
-        table.set("hmac(sha1)", Way::Forward, "slow", 2, 6, 900.0);
-        table.set("hmac(sha1)", Way::Forward, "fast", 2, 6, 100.0);
+        table.set("hmac(sha1)", MeasuredDirection::Forward, "slow", 2, 6, 900.0);
+        table.set("hmac(sha1)", MeasuredDirection::Forward, "fast", 2, 6, 100.0);
         let again = Table::parse(&table.to_string()).unwrap();
         assert_eq!(again.to_string(), table.to_string());
-        let plan = Plan::new(&again, "hmac(sha1)", Way::Forward, &["slow", "fast"]);
+        let plan = Plan::new(&again, "hmac(sha1)", MeasuredDirection::Forward, &["slow", "fast"]);
         assert_eq!(plan.pick(144, 64), 1);
         assert_eq!(plan.pick(144, 1), 0, "the preferred driver serves where nothing was measured");
     }

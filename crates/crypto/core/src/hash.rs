@@ -1,6 +1,6 @@
 //! Unkeyed hashes, and the incremental state that hashes and MACs share.
 
-use crate::choice::{STREAM_BYTES, Selection, Way};
+use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::Status;
 use crate::info::AlgInfo;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl HashTfm {
     }
 
     fn driver(&self, bytes: usize, burst: usize) -> &dyn HashDriver {
-        &*self.drivers[self.selection.pick(Way::Forward, bytes, burst)]
+        &*self.drivers[self.selection.pick(MeasuredDirection::Forward, bytes, burst)]
     }
 
     /// Hashes one message.

@@ -31,7 +31,7 @@ impl Kind {
 
 /// A set of lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lens {
+pub enum Lengths {
     /// No length: the algorithm has no key, or no tag.
     None,
     /// All lengths from the first to the second, both included.
@@ -40,14 +40,14 @@ pub enum Lens {
     Of(&'static [usize]),
 }
 
-impl Lens {
+impl Lengths {
     /// Whether `len` is one of these lengths.
     #[must_use]
     pub fn contains(&self, len: usize) -> bool {
         match self {
-            Lens::None => false,
-            Lens::Range(min, max) => (*min..=*max).contains(&len),
-            Lens::Of(list) => list.contains(&len),
+            Lengths::None => false,
+            Lengths::Range(min, max) => (*min..=*max).contains(&len),
+            Lengths::Of(list) => list.contains(&len),
         }
     }
 
@@ -55,9 +55,9 @@ impl Lens {
     #[must_use]
     pub fn min(&self) -> usize {
         match self {
-            Lens::None => 0,
-            Lens::Range(min, _) => *min,
-            Lens::Of(list) => list.first().copied().unwrap_or(0),
+            Lengths::None => 0,
+            Lengths::Range(min, _) => *min,
+            Lengths::Of(list) => list.first().copied().unwrap_or(0),
         }
     }
 
@@ -65,9 +65,9 @@ impl Lens {
     #[must_use]
     pub fn max(&self) -> usize {
         match self {
-            Lens::None => 0,
-            Lens::Range(_, max) => *max,
-            Lens::Of(list) => list.last().copied().unwrap_or(0),
+            Lengths::None => 0,
+            Lengths::Range(_, max) => *max,
+            Lengths::Of(list) => list.last().copied().unwrap_or(0),
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum KeyFormat {
     /// An `rtattr` with the length of the cipher's key, the MAC's key, the cipher's key (`crypto/authenc.c`).
     Authenc {
         /// Key lengths of the cipher.
-        cipher_key_lens: Lens,
+        cipher_key_lens: Lengths,
     },
 }
 
@@ -128,7 +128,7 @@ pub struct AlgInfo {
     /// Equal to `block_len` for block modes; 1 for algorithms that are not ciphers.
     pub chunk_len: usize,
     /// Accepted key lengths.
-    pub key_lens: Lens,
+    pub key_lens: Lengths,
     /// Whether a key is needed.
     pub key_use: KeyUse,
     /// Layout of the key.
@@ -142,7 +142,7 @@ pub struct AlgInfo {
     /// Digest, full MAC tag, or largest AEAD tag (`maxauthsize`).
     pub digest_len: usize,
     /// Tag lengths that an AEAD offers.
-    pub tag_lens: Lens,
+    pub tag_lens: Lengths,
     /// Whether it is kept for old protocols only; `sealane crypto list` marks it.
     pub legacy: bool,
 }
@@ -156,33 +156,33 @@ impl AlgInfo {
             kind: Kind::Hash,
             block_len,
             chunk_len: 1,
-            key_lens: Lens::None,
+            key_lens: Lengths::None,
             key_use: KeyUse::None,
             key_format: KeyFormat::Plain,
             empty_key: false,
             mode: CipherMode::Other,
             iv_len: 0,
             digest_len,
-            tag_lens: Lens::None,
+            tag_lens: Lengths::None,
             legacy: false,
         }
     }
 
     /// A MAC.
     #[must_use]
-    pub fn mac(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Self {
+    pub fn mac(name: &str, block_len: usize, digest_len: usize, key_lens: Lengths) -> Self {
         AlgInfo { key_lens, key_use: KeyUse::Required, ..AlgInfo::hash(name, block_len, digest_len) }
     }
 
     /// A MAC with a nonce.
     #[must_use]
-    pub fn nonce_mac(name: &str, digest_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+    pub fn nonce_mac(name: &str, digest_len: usize, key_lens: Lengths, iv_len: usize) -> Self {
         AlgInfo { kind: Kind::NonceMac, iv_len, ..AlgInfo::mac(name, 16, digest_len, key_lens) }
     }
 
     /// A cipher whose chunk is its block.
     #[must_use]
-    pub fn skcipher(name: &str, block_len: usize, key_lens: Lens, iv_len: usize) -> Self {
+    pub fn skcipher(name: &str, block_len: usize, key_lens: Lengths, iv_len: usize) -> Self {
         AlgInfo {
             kind: Kind::Skcipher,
             block_len,
@@ -197,7 +197,7 @@ impl AlgInfo {
 
     /// An AEAD.
     #[must_use]
-    pub fn aead(name: &str, block_len: usize, key_lens: Lens, iv_len: usize, tag_lens: Lens) -> Self {
+    pub fn aead(name: &str, block_len: usize, key_lens: Lengths, iv_len: usize, tag_lens: Lengths) -> Self {
         AlgInfo {
             kind: Kind::Aead,
             key_lens,

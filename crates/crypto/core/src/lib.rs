@@ -34,5 +34,5 @@ pub mod templates;
 pub mod wipe;
 
 pub use error::{KeyError, LookupError, OpError, Status};
-pub use info::{AlgInfo, CipherMode, KeyFormat, KeyUse, Kind, Lens};
+pub use info::{AlgInfo, CipherMode, KeyFormat, KeyUse, Kind, Lengths};
 pub use registry::{Alg, Registry, Row};

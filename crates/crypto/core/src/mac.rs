@@ -3,7 +3,7 @@
 //! The two are different types on purpose: a nonce MAC (GMAC, Poly1305) reveals its key when a nonce is used twice, so
 //! it must not be accepted in place of a plain MAC (TCP-AO has no nonce).
 
-use crate::choice::{STREAM_BYTES, Selection, Way};
+use crate::choice::{MeasuredDirection, STREAM_BYTES, Selection};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::HashState;
 use crate::info::AlgInfo;
@@ -135,7 +135,7 @@ impl MacTfm {
     /// Starts a message whose pieces are not known yet.
     #[must_use]
     pub fn start(&self) -> Box<dyn HashState> {
-        let Keyed { driver, key } = &self.slots[self.selection.pick(Way::Forward, STREAM_BYTES, 1)];
+        let Keyed { driver, key } = &self.slots[self.selection.pick(MeasuredDirection::Forward, STREAM_BYTES, 1)];
         driver.start(&**key)
     }
 }
@@ -159,7 +159,7 @@ pub fn sign(mut ops: &mut [MacOp<'_>]) {
 /// Runs operations of one algorithm, `bytes` in all.
 fn run_alg(ops: &mut [MacOp<'_>], bytes: usize) {
     let tfm = ops[0].tfm;
-    let slot = tfm.selection.pick(Way::Forward, bytes / ops.len(), ops.len());
+    let slot = tfm.selection.pick(MeasuredDirection::Forward, bytes / ops.len(), ops.len());
     tfm.slots[slot].driver.burst(slot, ops);
 }
 
@@ -344,7 +344,7 @@ pub fn nonce_sign(ops: &mut [NonceMacOp<'_>]) {
     for run in ops.chunk_by_mut(|a, b| a.tfm.same_alg(b.tfm)) {
         let tfm = run[0].tfm;
         let bytes: usize = run.iter().flat_map(|o| o.data).map(|d| d.len()).sum();
-        let slot = tfm.selection.pick(Way::Forward, bytes / run.len(), run.len());
+        let slot = tfm.selection.pick(MeasuredDirection::Forward, bytes / run.len(), run.len());
         tfm.slots[slot].driver.burst(slot, run);
     }
 }

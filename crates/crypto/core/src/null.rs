@@ -8,7 +8,7 @@
 use crate::aead::{AeadDriver, FlatAeadOp};
 use crate::error::{KeyError, OpError, Status};
 use crate::hash::{HashDriver, HashOp, HashState};
-use crate::info::{AlgInfo, CipherMode, Lens};
+use crate::info::{AlgInfo, CipherMode, Lengths};
 use crate::key::PreparedKey;
 use crate::mac::{MacDriver, MacOp};
 use crate::registry::{Driver, Row};
@@ -24,12 +24,12 @@ pub const PRIORITY: u32 = 0;
 /// A null row for each algorithm that is commonly measured: those of TCP-AO, ESP and disks.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    const AES: Lens = Lens::Of(&[16, 24, 32]);
-    const GCM_TAGS: Lens = Lens::Of(&[4, 8, 12, 13, 14, 15, 16]);
+    const AES: Lengths = Lengths::Of(&[16, 24, 32]);
+    const GCM_TAGS: Lengths = Lengths::Of(&[4, 8, 12, 13, 14, 15, 16]);
     let hash = |info: AlgInfo| row(Driver::Hash(Arc::new(Null(info.key_lens))), info);
     let mac = |info: AlgInfo| row(Driver::Mac(Arc::new(Null(info.key_lens))), info);
     let hmac = |hash: &str, block, digest| {
-        mac(AlgInfo::mac(&format!("hmac({hash})"), block, digest, Lens::Range(0, usize::MAX)))
+        mac(AlgInfo::mac(&format!("hmac({hash})"), block, digest, Lengths::Range(0, usize::MAX)))
     };
     let skcipher = |info: AlgInfo| row(Driver::Skcipher(Arc::new(Null(info.key_lens))), info);
     let aead = |info: AlgInfo| row(Driver::Aead(Arc::new(Null(info.key_lens))), info);
@@ -46,10 +46,10 @@ pub fn rows() -> Vec<Row> {
         skcipher(AlgInfo::skcipher("ecb(aes)", 16, AES, 0).mode(CipherMode::Ecb)),
         skcipher(AlgInfo::skcipher("cbc(aes)", 16, AES, 16).mode(CipherMode::Cbc)),
         skcipher(stream(AlgInfo::skcipher("ctr(aes)", 1, AES, 16).mode(CipherMode::Ctr))),
-        skcipher(AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 48, 64]), 16).mode(CipherMode::Xts)),
+        skcipher(AlgInfo::skcipher("xts(aes)", 16, Lengths::Of(&[32, 48, 64]), 16).mode(CipherMode::Xts)),
         aead(AlgInfo::aead("gcm(aes)", 1, AES, 12, GCM_TAGS)),
-        aead(AlgInfo::aead("rfc4106(gcm(aes))", 1, Lens::Of(&[20, 28, 36]), 8, Lens::Of(&[8, 12, 16]))),
-        aead(AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), 12, Lens::Of(&[16]))),
+        aead(AlgInfo::aead("rfc4106(gcm(aes))", 1, Lengths::Of(&[20, 28, 36]), 8, Lengths::Of(&[8, 12, 16]))),
+        aead(AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lengths::Of(&[32]), 12, Lengths::Of(&[16]))),
     ]
 }
 
@@ -60,7 +60,7 @@ fn row(driver: Driver, info: AlgInfo) -> Row {
 }
 
 /// A driver that accepts keys of these lengths and computes nothing.
-struct Null(Lens);
+struct Null(Lengths);
 
 impl Null {
     fn key(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {

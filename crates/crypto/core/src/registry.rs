@@ -6,7 +6,7 @@
 //! passed.
 
 use crate::aead::{AeadDriver, AeadTfm};
-use crate::choice::{Plan, Selection, Table, Way};
+use crate::choice::{MeasuredDirection, Plan, Selection, Table};
 use crate::error::{KeyError, LookupError, OpError};
 use crate::hash::{HashDriver, HashTfm};
 use crate::info::{AlgInfo, Kind};
@@ -165,7 +165,7 @@ impl Alg {
 
     /// The row that serves this length and burst.
     #[must_use]
-    pub fn row_for(&self, way: Way, bytes: usize, burst: usize) -> &Row {
+    pub fn row_for(&self, way: MeasuredDirection, bytes: usize, burst: usize) -> &Row {
         &self.0.rows[self.0.selection.pick(way, bytes, burst)]
     }
 
@@ -382,7 +382,7 @@ impl Registry {
                 return Err(LookupError::SelfTest(name.to_owned()));
             };
             let names: Vec<&str> = rows.iter().map(|r| r.driver.as_str()).collect();
-            let plans = Way::ALL.map(|way| Plan::new(&self.table, name, way, &names));
+            let plans = MeasuredDirection::ALL.map(|way| Plan::new(&self.table, name, way, &names));
             let mut winners: Vec<usize> = plans.iter().flat_map(Plan::winners).collect();
             winners.sort_unstable();
             winners.dedup();
@@ -391,7 +391,7 @@ impl Registry {
                 continue;
             }
             let winner_names: Vec<&str> = winners.iter().map(|i| names[*i]).collect();
-            let plans = Way::ALL.map(|way| Plan::new(&self.table, name, way, &winner_names));
+            let plans = MeasuredDirection::ALL.map(|way| Plan::new(&self.table, name, way, &winner_names));
             return Ok(Alg(Arc::new(AlgInner {
                 selection: Selection::new(first.info.clone(), plans),
                 rows: winners.iter().map(|i| rows[*i].clone()).collect(),

@@ -1,6 +1,6 @@
 //! Symmetric key ciphers without authentication: ECB, CBC, CTR, XTS, CTS, ChaCha20, ...
 
-use crate::choice::{Selection, Way};
+use crate::choice::{MeasuredDirection, Selection};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
 use crate::info::AlgInfo;
@@ -17,11 +17,11 @@ pub enum Direction {
     Decrypt,
 }
 
-impl From<Direction> for Way {
-    fn from(dir: Direction) -> Way {
+impl From<Direction> for MeasuredDirection {
+    fn from(dir: Direction) -> MeasuredDirection {
         match dir {
-            Direction::Encrypt => Way::Forward,
-            Direction::Decrypt => Way::Backward,
+            Direction::Encrypt => MeasuredDirection::Forward,
+            Direction::Decrypt => MeasuredDirection::Backward,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::measure::{Shape, Workload, in_turns};
 use crate::tables::cpu_model;
-use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, Table, Way};
+use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, MeasuredDirection, Table};
 use sealane_crypto::registry::TestState;
 use sealane_crypto::{Alg, Kind, Registry, Row};
 use std::collections::BTreeMap;
@@ -50,7 +50,11 @@ pub fn calibrate(
     for (done, ((kind, name), rows)) in by_name.into_iter().enumerate() {
         progress(&Progress { alg: name.to_owned(), done, total });
         let algs: Vec<Alg> = rows.iter().map(|row| Alg::of_row(row, registry.entropy())).collect();
-        let ways = if matches!(kind, Kind::Skcipher | Kind::Aead) { &Way::ALL[..] } else { &[Way::Forward][..] };
+        let ways = if matches!(kind, Kind::Skcipher | Kind::Aead) {
+            &MeasuredDirection::ALL[..]
+        } else {
+            &[MeasuredDirection::Forward][..]
+        };
         for &way in ways {
             for (l, &bytes) in LEN_POINTS.iter().enumerate() {
                 for (b, &burst) in BURST_POINTS.iter().enumerate() {

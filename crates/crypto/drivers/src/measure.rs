@@ -7,13 +7,13 @@ use crate::turns::{self, CpuOf, Figures};
 use arrayvec::ArrayVec;
 use inout::InOutBuf;
 use sealane_crypto::aead::{self, AeadOp, AeadTfm};
-use sealane_crypto::choice::Way;
+use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::data::Data;
 use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::rng::RngState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, Lens};
+use sealane_crypto::{Alg, CipherMode, KeyFormat, KeyUse, Kind, Lengths};
 use std::time::Duration;
 
 /// The largest burst that can be measured.
@@ -23,7 +23,7 @@ pub const MAX_BURST: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Encrypt, seal, hash, sign; or decrypt, open.
-    pub way: Way,
+    pub way: MeasuredDirection,
     /// Length of each message in bytes.
     pub bytes: usize,
     /// Operations in one call, 1 to [`MAX_BURST`].
@@ -67,7 +67,7 @@ fn key(alg: &Alg, lane: usize) -> Vec<u8> {
 }
 
 /// A key of `authenc`: the MAC's key has 32 bytes.
-fn authenc_key(cipher_key_lens: Lens, byte: impl Fn(usize) -> u8) -> Vec<u8> {
+fn authenc_key(cipher_key_lens: Lengths, byte: impl Fn(usize) -> u8) -> Vec<u8> {
     let cipher_len = usual_len(cipher_key_lens);
     let mut key = vec![8, 0, 1, 0];
     key.extend_from_slice(&u32::try_from(cipher_len).expect("a small number").to_be_bytes());
@@ -76,14 +76,14 @@ fn authenc_key(cipher_key_lens: Lens, byte: impl Fn(usize) -> u8) -> Vec<u8> {
 }
 
 /// The usual length of a key: 128 bits where the algorithm takes it, and the salt or nonce.
-fn usual_len(lens: Lens) -> usize {
+fn usual_len(lens: Lengths) -> usize {
     [16, 20, 32, 36, 19].into_iter().find(|n| lens.contains(*n)).unwrap_or(lens.min())
 }
 
-fn direction(way: Way) -> Direction {
+fn direction(way: MeasuredDirection) -> Direction {
     match way {
-        Way::Forward => Direction::Encrypt,
-        Way::Backward => Direction::Decrypt,
+        MeasuredDirection::Forward => Direction::Encrypt,
+        MeasuredDirection::Backward => Direction::Decrypt,
     }
 }
 
@@ -121,18 +121,18 @@ impl Workload {
         };
         let buffers = || (0..shape.burst).map(|i| vec![i as u8; shape.bytes]).collect::<Vec<_>>();
         let mut load = Workload {
-            shape: Shape { way: Way::Forward, ..shape },
+            shape: Shape { way: MeasuredDirection::Forward, ..shape },
             lanes,
             src: buffers(),
             dst: buffers(),
             short: vec![[0; 64]; shape.burst],
             tag_len: info.digest_len,
         };
-        if shape.way == Way::Backward && matches!(load.lanes, Lanes::Skcipher(_) | Lanes::Aead(_)) {
+        if shape.way == MeasuredDirection::Backward && matches!(load.lanes, Lanes::Skcipher(_) | Lanes::Aead(_)) {
             // Ciphertexts for opening are sealed once.
             load.run();
             std::mem::swap(&mut load.src, &mut load.dst);
-            load.shape.way = Way::Backward;
+            load.shape.way = MeasuredDirection::Backward;
         }
         Ok(load)
     }

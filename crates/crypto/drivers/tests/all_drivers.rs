@@ -9,7 +9,7 @@ use sealane_crypto::hash::HashOp;
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::registry::TestState;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, Lens, OpError, Registry, Status};
+use sealane_crypto::{Alg, AlgInfo, KeyError, KeyUse, Kind, Lengths, OpError, Registry, Status};
 use sealane_drivers::SystemEntropy;
 use std::sync::Arc;
 
@@ -59,9 +59,9 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 /// Both drivers under a few keys of every length.
 fn keyed<T>(driver: &str, info: &AlgInfo, make: impl Fn(&[u8]) -> Result<(T, T), KeyError>) -> Vec<(T, T)> {
     let mut lens = match info.key_lens {
-        Lens::None => Vec::new(),
-        Lens::Of(list) => list.to_vec(),
-        Lens::Range(min, max) => {
+        Lengths::None => Vec::new(),
+        Lengths::Of(list) => list.to_vec(),
+        Lengths::Range(min, max) => {
             let near = [min, 1, 16, info.block_len, info.block_len + 1, 200];
             near.into_iter().filter(|len| (min..=max).contains(len)).collect()
         }

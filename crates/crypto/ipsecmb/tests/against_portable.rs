@@ -8,7 +8,7 @@ use sealane_crypto::hash::{HashOp, HashTfm};
 use sealane_crypto::mac::{self, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use sealane_crypto::registry::Alg;
 use sealane_crypto::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
-use sealane_crypto::{KeyError, Kind, Lens, OpError, Registry, templates};
+use sealane_crypto::{KeyError, Kind, Lengths, OpError, Registry, templates};
 use sealane_crypto_portable as portable;
 
 /// The longest text of the sweep over all lengths.
@@ -91,12 +91,12 @@ fn pairs(kind: Kind) -> Vec<(Alg, Alg)> {
 /// A key of each length that matters.
 fn keys(alg: &Alg, noise: &mut Noise) -> Vec<Vec<u8>> {
     match alg.info().key_lens {
-        Lens::Of(list) => list.iter().map(|n| noise.bytes(*n)).collect(),
-        Lens::Range(min, max) if max > 256 => {
+        Lengths::Of(list) => list.iter().map(|n| noise.bytes(*n)).collect(),
+        Lengths::Range(min, max) if max > 256 => {
             [min.max(1), 16, 20, 63, 64, 65, 127, 128, 129, 200].iter().map(|n| noise.bytes(*n)).collect()
         }
-        Lens::Range(min, max) => (min..=max).map(|n| noise.bytes(n)).collect(),
-        Lens::None => Vec::new(),
+        Lengths::Range(min, max) => (min..=max).map(|n| noise.bytes(n)).collect(),
+        Lengths::None => Vec::new(),
     }
 }
 
@@ -143,7 +143,7 @@ fn self_test_of_the_registry_passes() {
 #[test]
 fn hashes() {
     let mut noise = Noise(1);
-    for (ours, theirs) in pairs(Kind::Hash).into_iter().filter(|(alg, _)| alg.info().key_lens == Lens::None) {
+    for (ours, theirs) in pairs(Kind::Hash).into_iter().filter(|(alg, _)| alg.info().key_lens == Lengths::None) {
         let name = ours.info().name.clone();
         let (ours, theirs): (HashTfm, HashTfm) = (ours.hash(), theirs.hash());
         let full = ours.info().digest_len;
@@ -191,7 +191,7 @@ fn hashes() {
 #[test]
 fn macs() {
     let mut noise = Noise(2);
-    for (ours, theirs) in pairs(Kind::Hash).into_iter().filter(|(alg, _)| alg.info().key_lens != Lens::None) {
+    for (ours, theirs) in pairs(Kind::Hash).into_iter().filter(|(alg, _)| alg.info().key_lens != Lengths::None) {
         let name = ours.info().name.clone();
         let full = ours.info().digest_len;
         let text = noise.bytes(70_000);

@@ -7,7 +7,7 @@ use sealane_crypto::data::Data;
 use sealane_crypto::mac::{self, MacOp};
 use sealane_crypto::registry::Alg;
 use sealane_crypto::skcipher::Direction;
-use sealane_crypto::{Kind, Lens, Registry};
+use sealane_crypto::{Kind, Lengths, Registry};
 
 const PAGE: usize = 4096;
 
@@ -62,9 +62,9 @@ fn algs(kind: Kind) -> Vec<Alg> {
 /// Keys, which may not be read beyond their end either.
 fn key_lens(alg: &Alg) -> Vec<usize> {
     match alg.info().key_lens {
-        Lens::Of(list) => list.to_vec(),
-        Lens::Range(..) => vec![1, 20, 64, 65, 129],
-        Lens::None => vec![0],
+        Lengths::Of(list) => list.to_vec(),
+        Lengths::Range(..) => vec![1, 20, 64, 65, 129],
+        Lengths::None => vec![0],
     }
 }
 
@@ -82,7 +82,7 @@ fn hashes_and_macs() {
         eprintln!("{}", alg.info().name);
         let full = alg.info().digest_len;
         for key_len in key_lens(&alg) {
-            let tfm = (alg.info().key_lens != Lens::None).then(|| alg.mac(key(&mut key_at, key_len)).unwrap());
+            let tfm = (alg.info().key_lens != Lengths::None).then(|| alg.mac(key(&mut key_at, key_len)).unwrap());
             for (len, at_end) in lens() {
                 let (data, out) = ([&*message.place(len, 1, at_end)], tag.place(full, 0, at_end));
                 match &tfm {

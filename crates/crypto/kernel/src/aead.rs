@@ -20,7 +20,7 @@ struct KernelAead {
     portable: Alg,
 }
 
-struct Key {
+struct AeadKey {
     id: KeyId,
     bytes: Zeroizing<Vec<u8>>,
     portable: AeadTfm,
@@ -30,11 +30,11 @@ impl AeadDriver for KernelAead {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.aead(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(Key { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(AeadKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
     }
 
     fn one(&self, slot: usize, mut op: FlatAeadOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<AeadKey>(slot);
         let aad_len: usize = op.aad.iter().map(|a| a.len()).sum();
         if aad_len > MAX_AAD_LEN || op.data.len() > MAX_LEN || op.aad.len() + 2 > MAX_PIECES {
             return key.portable.one(op.dir, op.nonce, op.aad, Data::Flat(op.data), op.tag);

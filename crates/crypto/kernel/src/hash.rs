@@ -62,7 +62,7 @@ struct KernelMac {
     portable: Alg,
 }
 
-struct Key {
+struct HashKey {
     id: KeyId,
     bytes: Zeroizing<Vec<u8>>,
     portable: MacTfm,
@@ -72,17 +72,17 @@ impl MacDriver for KernelMac {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.mac(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(Key { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(HashKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
         let key: &dyn Any = key;
-        key.downcast_ref::<Key>().expect("the key that prepare returned").portable.start()
+        key.downcast_ref::<HashKey>().expect("the key that prepare returned").portable.start()
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
         for op in ops {
-            let key = op.tfm.key::<Key>(slot);
+            let key = op.tfm.key::<HashKey>(slot);
             let wanted = Wanted { id: key.id, kind: "hash", name: &self.name, key: Some(&key.bytes), authsize: 0 };
             op.status = digest(&wanted, self.digest_len, op.data, op.tag);
         }

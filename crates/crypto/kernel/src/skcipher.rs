@@ -31,7 +31,7 @@ struct KernelSkcipher {
     portable: Alg,
 }
 
-struct Key {
+struct SkcipherKey {
     id: KeyId,
     bytes: Zeroizing<Vec<u8>>,
     portable: SkcipherTfm,
@@ -41,7 +41,7 @@ impl SkcipherDriver for KernelSkcipher {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let portable = self.portable.skcipher(key)?;
         let id = KeyId::new().map_err(|_| KeyError::Driver)?;
-        Ok(Box::new(Key { id, bytes: Zeroizing::new(key.to_vec()), portable }))
+        Ok(Box::new(SkcipherKey { id, bytes: Zeroizing::new(key.to_vec()), portable }))
     }
 
     fn one(&self, slot: usize, mut op: FlatSkcipherOp<'_, '_>) -> Status {
@@ -56,7 +56,7 @@ impl SkcipherDriver for KernelSkcipher {
         if len == 0 {
             return Ok(());
         }
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<SkcipherKey>(slot);
         if len > MAX_LEN {
             return key.portable.one(op.dir, op.iv, Data::Flat(op.data));
         }

@@ -10,12 +10,12 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lens, OpError, Status};
+use sealane_crypto::{AlgInfo, CipherMode, KeyError, Lengths, OpError, Status};
 use std::ffi::CString;
 use std::sync::Arc;
 
 const MODULE: &str = "openssl";
-const AES_KEYS: Lens = Lens::Of(&[16, 24, 32]);
+const AES_KEYS: Lengths = Lengths::Of(&[16, 24, 32]);
 
 fn status(ok: bool) -> Status {
     if ok { Ok(()) } else { Err(OpError::Driver) }
@@ -238,7 +238,7 @@ pub fn rows() -> Vec<Row> {
             rows.push(row(AlgInfo::hash(name, block, len), Driver::Hash(Arc::new(Hash(md)))));
         }
         if let Some(mac) = hmac {
-            let info = AlgInfo::mac(&format!("hmac({name})"), block, len, Lens::Range(1, 4096));
+            let info = AlgInfo::mac(&format!("hmac({name})"), block, len, Lengths::Range(1, 4096));
             let value = |word: &str, _| Some(word.to_owned());
             rows.push(row(info, Driver::Mac(Arc::new(Mac { mac, param: c"digest".into(), value, word }))));
         }
@@ -264,15 +264,15 @@ pub fn rows() -> Vec<Row> {
         let info = AlgInfo { chunk_len: 16, ..AlgInfo::skcipher(name, block, AES_KEYS, iv_len).mode(mode) };
         rows.push(row(info, Driver::Skcipher(Arc::new(Cipher { by_key, xts: false, next_iv }))));
     }
-    let info = AlgInfo::skcipher("xts(aes)", 16, Lens::Of(&[32, 64]), 16).mode(CipherMode::Xts);
+    let info = AlgInfo::skcipher("xts(aes)", 16, Lengths::Of(&[32, 64]), 16).mode(CipherMode::Xts);
     rows.push(row(info, Driver::Skcipher(Arc::new(Cipher { by_key: aes("XTS"), xts: true, next_iv: keep }))));
-    let tags = Lens::Of(&[4, 8, 12, 13, 14, 15, 16]);
+    let tags = Lengths::Of(&[4, 8, 12, 13, 14, 15, 16]);
     rows.push(row(
         AlgInfo::aead("gcm(aes)", 1, AES_KEYS, 12, tags),
         Driver::Aead(Arc::new(Aead { by_key: aes("GCM") })),
     ));
     let chacha = [None, None, lib.fetch(Fetch::Cipher, c"ChaCha20-Poly1305")];
-    let info = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lens::Of(&[32]), 12, Lens::Of(&[16]));
+    let info = AlgInfo::aead("rfc7539(chacha20,poly1305)", 1, Lengths::Of(&[32]), 12, Lengths::Of(&[16]));
     rows.push(row(info, Driver::Aead(Arc::new(Aead { by_key: chacha }))));
     rows
 }

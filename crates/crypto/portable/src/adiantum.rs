@@ -27,7 +27,7 @@ const NH_KEY_WORDS: usize = (NH_MESSAGE + (NH_PASSES - 1) * NH_UNIT) / 4;
 
 pub(super) struct Adiantum<R>(pub(super) PhantomData<fn() -> R>);
 
-struct Key {
+struct AdiantumKey {
     stream: [u8; 32],
     block: Aes256,
     /// Poly1305 keys with a zero second half, for the bare polynomial.
@@ -36,7 +36,7 @@ struct Key {
     nh: [u32; NH_KEY_WORDS],
 }
 
-impl Drop for Key {
+impl Drop for AdiantumKey {
     fn drop(&mut self) {
         self.stream.zeroize();
         self.header.zeroize();
@@ -45,7 +45,7 @@ impl Drop for Key {
     }
 }
 
-impl Key {
+impl AdiantumKey {
     /// H(T, text), the sum of two polynomials.
     fn hash(&self, tweak: &[u8; TWEAK_LEN], text: &[u8]) -> u128 {
         let mut header = Poly1305::new((&self.header).into());
@@ -97,7 +97,7 @@ impl<R: Rounds> SkcipherDriver for Adiantum<R> {
         let (block, rest) = derived.split_at(32);
         let (header, rest) = rest.split_at(16);
         let (message, nh) = rest.split_at(16);
-        let mut key = Box::new(Key {
+        let mut key = Box::new(AdiantumKey {
             stream: *stream,
             block: Aes256::new_from_slice(block).map_err(|_| KeyError::Length)?,
             header: [0; 32],
@@ -114,7 +114,7 @@ impl<R: Rounds> SkcipherDriver for Adiantum<R> {
         if op.data.len() < 16 {
             return Err(OpError::Length);
         }
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<AdiantumKey>(slot);
         let tweak: &[u8; TWEAK_LEN] = (&*op.iv).try_into().map_err(|_| OpError::Nonce)?;
         let bulk_len = op.data.len() - 16;
         let (mut bulk, mut last) = op.data.split_at(bulk_len);

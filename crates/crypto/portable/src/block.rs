@@ -4,7 +4,7 @@ use cipher::array::{Array, ArraySize};
 use cipher::consts::{U8, U16};
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use ctr::flavors::{Ctr64BE, Ctr128BE};
-use sealane_crypto::Lens;
+use sealane_crypto::Lengths;
 use sealane_crypto::error::KeyError;
 use zeroize::Zeroizing;
 
@@ -39,7 +39,7 @@ pub(super) trait Family: Send + Sync + 'static {
     /// The kernel's name, `aes`.
     const NAME: &'static str;
     /// Accepted key lengths.
-    const KEY_LENS: Lens;
+    const KEY_LENS: Lengths;
     /// Whether it is kept for old protocols only.
     const LEGACY: bool = false;
     type Block: ArraySize;
@@ -52,7 +52,7 @@ pub(super) trait Family: Send + Sync + 'static {
     fn with<V: Visit<Self::Block>>(key: &Self::Key, work: V) -> V::Out;
 }
 
-const AES_LIKE: Lens = Lens::Of(&[16, 24, 32]);
+const AES_LIKE: Lengths = Lengths::Of(&[16, 24, 32]);
 
 /// Defines a family with one type for each key length.
 macro_rules! three_lengths {
@@ -67,7 +67,7 @@ macro_rules! three_lengths {
 
         impl Family for $family {
             const NAME: &'static str = $name;
-            const KEY_LENS: Lens = AES_LIKE;
+            const KEY_LENS: Lengths = AES_LIKE;
             type Block = U16;
             type Counter = Ctr128BE;
             // Boxed, because the variants differ much in size, and because a key that moves would leave copies behind.
@@ -106,7 +106,7 @@ macro_rules! one_type {
 
         impl Family for $family {
             const NAME: &'static str = $name;
-            const KEY_LENS: Lens = $lens;
+            const KEY_LENS: Lengths = $lens;
             const LEGACY: bool = $legacy;
             type Block = $block;
             type Counter = $counter;
@@ -129,7 +129,7 @@ macro_rules! one_type {
 }
 
 // Linux takes serpent keys of any length up to 32 bytes and pads them with a one bit (`crypto/serpent_generic.c`).
-one_type!(Serpent, "serpent", serpent::Serpent, Lens::Range(0, 32), U16, Ctr128BE, false, |key| {
+one_type!(Serpent, "serpent", serpent::Serpent, Lengths::Range(0, 32), U16, Ctr128BE, false, |key| {
     let mut padded = Zeroizing::new([0u8; 32]);
     padded[..key.len()].copy_from_slice(key);
     if let Some(next) = padded.get_mut(key.len()) {
@@ -138,7 +138,7 @@ one_type!(Serpent, "serpent", serpent::Serpent, Lens::Range(0, 32), U16, Ctr128B
     serpent::Serpent::new_from_slice(&*padded)
 });
 one_type!(Twofish, "twofish", twofish::Twofish, AES_LIKE, U16, Ctr128BE, false, twofish::Twofish::new_from_slice);
-one_type!(Sm4, "sm4", sm4::Sm4, Lens::Of(&[16]), U16, Ctr128BE, false, sm4::Sm4::new_from_slice);
+one_type!(Sm4, "sm4", sm4::Sm4, Lengths::Of(&[16]), U16, Ctr128BE, false, sm4::Sm4::new_from_slice);
 // Weak keys are accepted: Linux accepts them unless the caller forbids them, which callers of AF_ALG cannot.
-one_type!(Des, "des", des::Des, Lens::Of(&[8]), U8, Ctr64BE, true, des::Des::new_from_slice);
-one_type!(Des3, "des3_ede", des::TdesEde3, Lens::Of(&[24]), U8, Ctr64BE, true, des::TdesEde3::new_from_slice);
+one_type!(Des, "des", des::Des, Lengths::Of(&[8]), U8, Ctr64BE, true, des::Des::new_from_slice);
+one_type!(Des3, "des3_ede", des::TdesEde3, Lengths::Of(&[24]), U8, Ctr64BE, true, des::TdesEde3::new_from_slice);

@@ -33,12 +33,12 @@ impl<F: Family<Block = U16>> AeadDriver for Ccm<F> {
         }
         let mut counter = *iv;
         counter[16 - len_bytes..].fill(0);
-        let run = Run { dir: op.dir, counter, len_bytes, aad: op.aad, data: op.data, tag: op.tag };
+        let run = RunCcm { dir: op.dir, counter, len_bytes, aad: op.aad, data: op.data, tag: op.tag };
         F::with(op.tfm.key::<F::Key>(slot), run)
     }
 }
 
-struct Run<'b> {
+struct RunCcm<'b> {
     dir: Direction,
     /// The counter block that encrypts the tag: flags, nonce and a zero counter.
     counter: [u8; 16],
@@ -48,14 +48,14 @@ struct Run<'b> {
     tag: &'b mut [u8],
 }
 
-impl Run<'_> {
+impl RunCcm<'_> {
     /// The CBC-MAC over B_0, the associated data and `text`, encrypted with the first keystream block.
     fn tag_of<C: Cipher<U16>>(&self, cipher: &C, text: &[u8]) -> Zeroizing<[u8; 16]> {
         let aad_len: usize = self.aad.iter().map(|piece| piece.len()).sum();
         let mut first = self.counter;
         first[0] |= ((8 * ((self.tag.len() - 2) / 2)) | if aad_len == 0 { 0 } else { 64 }) as u8;
         first[16 - self.len_bytes..].copy_from_slice(&(text.len() as u64).to_be_bytes()[8 - self.len_bytes..]);
-        let mut mac = CbcMac { cipher, state: [0; 16], fill: 0 };
+        let mut mac = CcmMac { cipher, state: [0; 16], fill: 0 };
         mac.update(&first);
         if aad_len != 0 {
             if aad_len < 0xff00 {
@@ -79,7 +79,7 @@ impl Run<'_> {
     }
 }
 
-impl Visit<U16> for Run<'_> {
+impl Visit<U16> for RunCcm<'_> {
     type Out = Status;
 
     fn visit<C: Cipher<U16>>(mut self, cipher: &C) -> Status {
@@ -106,14 +106,14 @@ impl Visit<U16> for Run<'_> {
     }
 }
 
-struct CbcMac<'c, C> {
+struct CcmMac<'c, C> {
     cipher: &'c C,
     state: [u8; 16],
     /// Bytes of the current block that have been absorbed.
     fill: usize,
 }
 
-impl<C: Cipher<U16>> CbcMac<'_, C> {
+impl<C: Cipher<U16>> CcmMac<'_, C> {
     fn update(&mut self, mut text: &[u8]) {
         while !text.is_empty() {
             let (head, rest) = text.split_at(text.len().min(16 - self.fill));
@@ -135,7 +135,7 @@ impl<C: Cipher<U16>> CbcMac<'_, C> {
     }
 }
 
-impl<C> Drop for CbcMac<'_, C> {
+impl<C> Drop for CcmMac<'_, C> {
     fn drop(&mut self) {
         self.state.zeroize();
     }

@@ -15,16 +15,16 @@ use zeroize::Zeroizing;
 
 pub(super) struct ChaChaPoly;
 
-type Key = Zeroizing<[u8; 32]>;
+type ChaChaPolyKey = Zeroizing<[u8; 32]>;
 
 impl AeadDriver for ChaChaPoly {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let key: [u8; 32] = key.try_into().map_err(|_| KeyError::Length)?;
-        Ok(Box::new(Key::new(key)))
+        Ok(Box::new(ChaChaPolyKey::new(key)))
     }
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<ChaChaPolyKey>(slot);
         let nonce: &[u8; 12] = op.nonce.try_into().map_err(|_| OpError::Nonce)?;
         let mut data = op.data;
         match op.dir {

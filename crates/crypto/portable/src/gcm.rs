@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 pub(super) struct Gcm<F>(pub(super) PhantomData<F>);
 
-struct Key<K> {
+struct GcmKey<K> {
     cipher: K,
     /// GHASH, keyed with E(0), before the first block.
     ghash: GHash,
@@ -30,20 +30,20 @@ impl<F: Family<Block = U16>> AeadDriver for Gcm<F> {
         let cipher = F::key(key)?;
         let mut h = Zeroizing::new([0; 16]);
         F::with(&cipher, EncryptBlock(&mut h));
-        Ok(Box::new(Key { cipher, ghash: GHash::new((&*h).into()) }))
+        Ok(Box::new(GcmKey { cipher, ghash: GHash::new((&*h).into()) }))
     }
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key<F::Key>>(slot);
+        let key = op.tfm.key::<GcmKey<F::Key>>(slot);
         let nonce: &[u8; 12] = op.nonce.try_into().map_err(|_| OpError::Nonce)?;
         F::with(
             &key.cipher,
-            Run { dir: op.dir, nonce, aad: op.aad, data: op.data, tag: op.tag, ghash: key.ghash.clone() },
+            RunGcm { dir: op.dir, nonce, aad: op.aad, data: op.data, tag: op.tag, ghash: key.ghash.clone() },
         )
     }
 }
 
-struct Run<'b> {
+struct RunGcm<'b> {
     dir: Direction,
     nonce: &'b [u8; 12],
     aad: &'b [&'b [u8]],
@@ -52,11 +52,11 @@ struct Run<'b> {
     ghash: GHash,
 }
 
-impl Visit<U16> for Run<'_> {
+impl Visit<U16> for RunGcm<'_> {
     type Out = Status;
 
     fn visit<C: Cipher<U16>>(self, cipher: &C) -> Status {
-        let Run { dir, nonce, aad, mut data, tag, ghash } = self;
+        let RunGcm { dir, nonce, aad, mut data, tag, ghash } = self;
         let mut counter = [0; 16];
         counter[..12].copy_from_slice(nonce);
         counter[15] = 1;

@@ -19,11 +19,11 @@ pub(super) trait Hash:
 impl<D: Digest + FixedOutputReset + BlockSizeUser + Clone + Default + Send + Sync + 'static> Hash for D {}
 
 /// A driver for hash `D`, with the length of the digest, which may be shorter than that of `D`.
-struct Plain<D>(PhantomData<fn() -> D>, usize);
+struct DigestDriver<D>(PhantomData<fn() -> D>, usize);
 
-struct State<D>(D);
+struct DigestState<D>(D);
 
-impl<D: Hash> HashState for State<D> {
+impl<D: Hash> HashState for DigestState<D> {
     fn update(&mut self, data: &[u8]) {
         Digest::update(&mut self.0, data);
     }
@@ -39,13 +39,13 @@ impl<D: Hash> HashState for State<D> {
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(State(self.0.clone()))
+        Box::new(DigestState(self.0.clone()))
     }
 }
 
-impl<D: Hash> HashDriver for Plain<D> {
+impl<D: Hash> HashDriver for DigestDriver<D> {
     fn start(&self) -> Box<dyn HashState> {
-        Box::new(State(D::default()))
+        Box::new(DigestState(D::default()))
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
@@ -101,7 +101,7 @@ fn row<D: Hash>(name: &str, legacy: bool) -> Row {
 /// The first `digest_len` bytes of `D`.
 fn truncated<D: Hash>(name: &str, digest_len: usize) -> Row {
     let info = AlgInfo::hash(name, <D as BlockSizeUser>::block_size(), digest_len);
-    let imp = Driver::Hash(Arc::new(Plain::<D>(PhantomData, digest_len)));
+    let imp = Driver::Hash(Arc::new(DigestDriver::<D>(PhantomData, digest_len)));
     Row::new(info, &format!("{name}-{MODULE}"), MODULE, PRIORITY, imp)
 }
 

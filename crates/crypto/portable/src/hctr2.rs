@@ -21,7 +21,7 @@ const CHUNK: usize = 16;
 
 pub(super) struct Hctr2<F>(pub(super) PhantomData<F>);
 
-struct Key<K> {
+struct Hctr2Key<K> {
     cipher: K,
     /// POLYVAL, keyed with E(0), before the first block.
     polyval: Polyval,
@@ -29,7 +29,7 @@ struct Key<K> {
     l: [u8; 16],
 }
 
-impl<K> Drop for Key<K> {
+impl<K> Drop for Hctr2Key<K> {
     fn drop(&mut self) {
         self.l.zeroize();
     }
@@ -44,21 +44,21 @@ impl<F: Family<Block = U16>> SkcipherDriver for Hctr2<F> {
         let mut l = [0; 16];
         l[0] = 1;
         F::with(&cipher, EncryptBlock(&mut l));
-        Ok(Box::new(Key { cipher, polyval: Polyval::new((&*h).into()), l }))
+        Ok(Box::new(Hctr2Key { cipher, polyval: Polyval::new((&*h).into()), l }))
     }
 
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
         if op.data.len() < 16 {
             return Err(OpError::Length);
         }
-        let key = op.tfm.key::<Key<F::Key>>(slot);
+        let key = op.tfm.key::<Hctr2Key<F::Key>>(slot);
         let tweak = (&*op.iv).try_into().map_err(|_| OpError::Nonce)?;
-        F::with(&key.cipher, Run { dir: op.dir, tweak, data: op.data, polyval: &key.polyval, l: &key.l });
+        F::with(&key.cipher, RunHctr2 { dir: op.dir, tweak, data: op.data, polyval: &key.polyval, l: &key.l });
         Ok(())
     }
 }
 
-struct Run<'b> {
+struct RunHctr2<'b> {
     dir: Direction,
     tweak: &'b [u8; TWEAK_LEN],
     data: InOutBuf<'b, 'b, u8>,
@@ -76,11 +76,11 @@ fn hash(polyval: &Polyval, tweak: &[u8; TWEAK_LEN], text: &[u8]) -> u128 {
     u128::from_le_bytes(polyval.finalize().into())
 }
 
-impl Visit<U16> for Run<'_> {
+impl Visit<U16> for RunHctr2<'_> {
     type Out = ();
 
     fn visit<C: Cipher<U16>>(self, cipher: &C) {
-        let Run { dir, tweak, data, polyval, l } = self;
+        let RunHctr2 { dir, tweak, data, polyval, l } = self;
         let (mut head, mut bulk) = data.split_at(16);
         let first = u128::from_le_bytes(head.get_in().try_into().expect("one block"));
         let from = first ^ hash(polyval, tweak, bulk.get_in());

@@ -10,15 +10,15 @@ use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{NonceMacDriver, NonceMacOp};
 use sealane_crypto::registry::{Driver, Row};
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use std::sync::Arc;
 
 type Block = cipher::Array<u8, U16>;
 
 /// Encrypts one block in place.
-struct Encrypt<'a>(&'a mut Block);
+struct EncryptNonceBlock<'a>(&'a mut Block);
 
-impl Visit<U16> for Encrypt<'_> {
+impl Visit<U16> for EncryptNonceBlock<'_> {
     type Out = ();
 
     fn visit<C: Cipher<U16>>(self, cipher: &C) {
@@ -67,7 +67,7 @@ impl NonceMacDriver for Gmac {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let aes = Aes::key(key)?;
         let mut h = Block::default();
-        Aes::with(&aes, Encrypt(&mut h));
+        Aes::with(&aes, EncryptNonceBlock(&mut h));
         let ghash = GHash::new(&h);
         zeroize::Zeroize::zeroize(&mut h[..]);
         Ok(Box::new(GmacKey { aes, ghash }))
@@ -90,7 +90,7 @@ impl NonceMacDriver for Gmac {
             let mut tag = Block::default();
             tag[..12].copy_from_slice(&nonce);
             tag[15] = 1;
-            Aes::with(&key.aes, Encrypt(&mut tag));
+            Aes::with(&key.aes, EncryptNonceBlock(&mut tag));
             tag.iter_mut().zip(hash.finalize()).for_each(|(t, h)| *t ^= h);
             op.status = deliver(&tag, op.tag);
         }
@@ -127,6 +127,6 @@ fn row(info: AlgInfo, driver: impl NonceMacDriver + 'static) -> Row {
 pub(super) fn rows() -> Vec<Row> {
     vec![
         row(AlgInfo::nonce_mac("gmac(aes)", 16, Aes::KEY_LENS, 12), Gmac),
-        row(AlgInfo::nonce_mac("poly1305", 16, Lens::Of(&[32]), 0), OneTime),
+        row(AlgInfo::nonce_mac("poly1305", 16, Lengths::Of(&[32]), 0), OneTime),
     ]
 }

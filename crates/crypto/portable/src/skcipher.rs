@@ -13,7 +13,7 @@ use sealane_crypto::error::{KeyError, OpError, Status};
 use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
-use sealane_crypto::{AlgInfo, CipherMode, Lens};
+use sealane_crypto::{AlgInfo, CipherMode, Lengths};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -39,14 +39,14 @@ pub(super) fn rows() -> Vec<Row> {
     modes_of::<Aria>(&mut rows);
     modes_of::<Des>(&mut rows);
     modes_of::<Des3>(&mut rows);
-    rows.push(xts_row::<Aes>(Lens::Of(&[32, 48, 64]), TweakOut::Advanced));
-    rows.push(xts_row::<Camellia>(Lens::Of(&[32, 48, 64]), TweakOut::Kept));
-    rows.push(xts_row::<Serpent>(Lens::Of(&SERPENT_PAIRS), TweakOut::Kept));
-    rows.push(xts_row::<Twofish>(Lens::Of(&[32, 48, 64]), TweakOut::Kept));
-    rows.push(xts_row::<Sm4>(Lens::Of(&[32]), TweakOut::Kept));
-    rows.push(xts_row::<Aria>(Lens::Of(&[32, 48, 64]), TweakOut::Kept));
+    rows.push(xts_row::<Aes>(Lengths::Of(&[32, 48, 64]), TweakOut::Advanced));
+    rows.push(xts_row::<Camellia>(Lengths::Of(&[32, 48, 64]), TweakOut::Kept));
+    rows.push(xts_row::<Serpent>(Lengths::Of(&SERPENT_PAIRS), TweakOut::Kept));
+    rows.push(xts_row::<Twofish>(Lengths::Of(&[32, 48, 64]), TweakOut::Kept));
+    rows.push(xts_row::<Sm4>(Lengths::Of(&[32]), TweakOut::Kept));
+    rows.push(xts_row::<Aria>(Lengths::Of(&[32, 48, 64]), TweakOut::Kept));
     rows.push(wide_row("hctr2(aes)", hctr2::TWEAK_LEN, Aes::KEY_LENS, Hctr2::<Aes>(PhantomData)));
-    let key = Lens::Of(&[32]);
+    let key = Lengths::Of(&[32]);
     rows.push(wide_row("adiantum(xchacha12,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R12>(PhantomData)));
     rows.push(wide_row("adiantum(xchacha20,aes)", adiantum::TWEAK_LEN, key, Adiantum::<R20>(PhantomData)));
     rows.push(chacha_row("chacha20", CipherMode::ChaCha20, 16, ChaCha20));
@@ -71,18 +71,18 @@ fn modes_of<F: Family>(rows: &mut Vec<Row>) {
     rows.push(row(info("ctr", CipherMode::Ctr, 1, block), Modes::<F> { mode: Mode::Ctr, family: PhantomData }));
 }
 
-fn xts_row<F: Family<Block = U16>>(key_lens: Lens, out: TweakOut) -> Row {
+fn xts_row<F: Family<Block = U16>>(key_lens: Lengths, out: TweakOut) -> Row {
     let info = AlgInfo::skcipher(&format!("xts({})", F::NAME), 16, key_lens, 16).mode(CipherMode::Xts);
     row(info, Xts::<F> { out, family: PhantomData })
 }
 
 /// Makes the row of a wide-block cipher, whose block is the whole text of at least 16 bytes.
-fn wide_row(name: &str, tweak_len: usize, key_lens: Lens, driver: impl SkcipherDriver + 'static) -> Row {
+fn wide_row(name: &str, tweak_len: usize, key_lens: Lengths, driver: impl SkcipherDriver + 'static) -> Row {
     row(AlgInfo::skcipher(name, 16, key_lens, tweak_len), driver)
 }
 
 fn chacha_row(name: &str, mode: CipherMode, iv_len: usize, driver: impl SkcipherDriver + 'static) -> Row {
-    let info = AlgInfo::skcipher(name, 1, Lens::Of(&[32]), iv_len).mode(mode);
+    let info = AlgInfo::skcipher(name, 1, Lengths::Of(&[32]), iv_len).mode(mode);
     row(AlgInfo { chunk_len: 64, ..info }, driver)
 }
 
@@ -107,12 +107,12 @@ impl<F: Family> SkcipherDriver for Modes<F> {
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
         F::with(
             op.tfm.key::<F::Key>(slot),
-            Run::<F> { mode: self.mode, dir: op.dir, iv: op.iv, data: op.data, family: PhantomData },
+            RunMode::<F> { mode: self.mode, dir: op.dir, iv: op.iv, data: op.data, family: PhantomData },
         )
     }
 }
 
-struct Run<'b, F> {
+struct RunMode<'b, F> {
     mode: Mode,
     dir: Direction,
     iv: &'b mut [u8],
@@ -120,7 +120,7 @@ struct Run<'b, F> {
     family: PhantomData<F>,
 }
 
-impl<F: Family> Visit<F::Block> for Run<'_, F> {
+impl<F: Family> Visit<F::Block> for RunMode<'_, F> {
     type Out = Status;
 
     fn visit<C: Cipher<F::Block>>(self, cipher: &C) -> Status {

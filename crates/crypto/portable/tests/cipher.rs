@@ -5,7 +5,7 @@ use sealane_crypto::aead::{self, AeadOp, AeadTfm};
 use sealane_crypto::data::{Data, Scratch};
 use sealane_crypto::selftest::vectors;
 use sealane_crypto::skcipher::{Direction, SkcipherTfm};
-use sealane_crypto::{Alg, KeyError, Kind, Lens, LookupError, OpError, templates};
+use sealane_crypto::{Alg, KeyError, Kind, Lengths, LookupError, OpError, templates};
 use sealane_crypto_portable::registry;
 
 #[test]
@@ -92,7 +92,7 @@ fn noise(len: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-fn first_key(lens: Lens) -> Vec<u8> {
+fn first_key(lens: Lengths) -> Vec<u8> {
     noise([16, 20, 32, 36, 19].into_iter().find(|n| lens.contains(*n)).unwrap_or(lens.max().min(64)), 1)
 }
 

@@ -6,7 +6,7 @@ use sealane_crypto::error::{KeyError, OpError};
 use sealane_crypto::hash::HashState;
 use sealane_crypto::rng::Entropy;
 use sealane_crypto::selftest::vectors;
-use sealane_crypto::{KeyUse, Kind, Lens, Registry};
+use sealane_crypto::{KeyUse, Kind, Lengths, Registry};
 use sealane_crypto_portable::{self as portable, registry, self_test};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -255,7 +255,7 @@ fn keys_of_other_lengths_are_refused() {
         }
     }
     assert_eq!(registry.lookup(Kind::Hash, "sha256").unwrap().mac(b"key").err(), Some(KeyError::NotKeyed));
-    assert_eq!(registry.lookup(Kind::Hash, "sha256").unwrap().info().key_lens, Lens::None);
+    assert_eq!(registry.lookup(Kind::Hash, "sha256").unwrap().info().key_lens, Lengths::None);
 }
 
 /// An entropy source that counts its calls, and fails when its allowance is used up.

@@ -8,7 +8,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::skcipher::{Direction, FlatSkcipherOp, SkcipherDriver};
 use sealane_crypto::wipe::wipe;
-use sealane_crypto::{AlgInfo, CipherMode, Lens};
+use sealane_crypto::{AlgInfo, CipherMode, Lengths};
 use std::sync::Arc;
 
 pub(super) const BLOCK: usize = 16;
@@ -109,7 +109,7 @@ enum Mode {
     Xts,
 }
 
-struct Key {
+struct AesKey {
     encrypt: Rounds,
     /// Round keys for decryption, for the modes that need them.
     decrypt: Option<Rounds>,
@@ -135,11 +135,11 @@ impl<M: Modes> SkcipherDriver for Cipher<M> {
         };
         let encrypt = Rounds::encrypt(key)?;
         let decrypt = if matches!(self.mode, Mode::Ctr) { None } else { Some(encrypt.decrypt()) };
-        Ok(Box::new(Key { encrypt, decrypt, tweak }))
+        Ok(Box::new(AesKey { encrypt, decrypt, tweak }))
     }
 
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<AesKey>(slot);
         let len = op.data.len();
         let whole_blocks = match self.mode {
             Mode::Ecb | Mode::Cbc => len.is_multiple_of(BLOCK),
@@ -268,7 +268,7 @@ pub(super) fn double(tweak: [u8; BLOCK]) -> [u8; BLOCK] {
 
 /// The rows of all modes over the kernels `M`.
 pub(super) fn rows<M: Modes>() -> Vec<Row> {
-    const KEYS: Lens = Lens::Of(&[16, 24, 32]);
+    const KEYS: Lengths = Lengths::Of(&[16, 24, 32]);
     let row = |mode: Mode, name: &str, info: AlgInfo| {
         let driver = Driver::Skcipher(Arc::new(Cipher::<M> { mode, kernels: PhantomData }));
         Row::new(info, &format!("{name}-aes-{}", M::MODULE), M::MODULE, PRIORITY, driver)
@@ -276,7 +276,7 @@ pub(super) fn rows<M: Modes>() -> Vec<Row> {
     let ecb = AlgInfo::skcipher("ecb(aes)", BLOCK, KEYS, 0).mode(CipherMode::Ecb);
     let cbc = AlgInfo::skcipher("cbc(aes)", BLOCK, KEYS, BLOCK).mode(CipherMode::Cbc);
     let ctr = AlgInfo::skcipher("ctr(aes)", 1, KEYS, BLOCK).mode(CipherMode::Ctr);
-    let xts = AlgInfo::skcipher("xts(aes)", BLOCK, Lens::Of(&[32, 48, 64]), BLOCK).mode(CipherMode::Xts);
+    let xts = AlgInfo::skcipher("xts(aes)", BLOCK, Lengths::Of(&[32, 48, 64]), BLOCK).mode(CipherMode::Xts);
     vec![
         row(Mode::Ecb, "ecb", ecb),
         row(Mode::Cbc, "cbc", cbc),

@@ -13,7 +13,7 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::wipe::wipe;
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use std::sync::Arc;
 
 /// The most chains of any kernel.
@@ -71,7 +71,7 @@ pub(super) trait Chains: Send + Sync + 'static {
 
 /// A prepared key. Kernels read the round keys at its start.
 #[repr(C)]
-struct Key {
+struct CmacKey {
     rounds: Rounds,
     /// Added to a last block that is whole.
     whole: [u8; BLOCK],
@@ -79,7 +79,7 @@ struct Key {
     padded: [u8; BLOCK],
 }
 
-impl Drop for Key {
+impl Drop for CmacKey {
     fn drop(&mut self) {
         wipe(&mut self.whole);
         wipe(&mut self.padded);
@@ -133,7 +133,7 @@ fn exor(a: &mut [u8; BLOCK], b: &[u8; BLOCK]) {
     *a = (u128::from_ne_bytes(*a) ^ u128::from_ne_bytes(*b)).to_ne_bytes();
 }
 
-impl Key {
+impl CmacKey {
     fn encrypt(rounds: &Rounds, block: [u8; BLOCK]) -> [u8; BLOCK] {
         let mut out = [0; BLOCK];
         // SAFETY: rows exist only where the CPU has AES-NI; one block.
@@ -151,8 +151,8 @@ impl Key {
             doubled.reverse();
             doubled
         };
-        let whole = twice(Key::encrypt(&rounds, [0; BLOCK]));
-        Ok(Key { padded: twice(whole), whole, rounds })
+        let whole = twice(CmacKey::encrypt(&rounds, [0; BLOCK]));
+        Ok(CmacKey { padded: twice(whole), whole, rounds })
     }
 
     /// Derives the keys of XCBC (RFC 3566 section 4), which defines only keys of 128 bits.
@@ -161,10 +161,14 @@ impl Key {
             return Err(KeyError::Length);
         }
         let rounds = Rounds::encrypt(key)?;
-        let mut first = Key::encrypt(&rounds, [1; BLOCK]);
+        let mut first = CmacKey::encrypt(&rounds, [1; BLOCK]);
         let chain = Rounds::encrypt(&first)?;
         wipe(&mut first);
-        Ok(Key { whole: Key::encrypt(&rounds, [2; BLOCK]), padded: Key::encrypt(&rounds, [3; BLOCK]), rounds: chain })
+        Ok(CmacKey {
+            whole: CmacKey::encrypt(&rounds, [2; BLOCK]),
+            padded: CmacKey::encrypt(&rounds, [3; BLOCK]),
+            rounds: chain,
+        })
     }
 
     /// Pads and masks the last block of a message, which has `filled` bytes.
@@ -188,7 +192,7 @@ fn short_block(from: &[u8]) -> [u8; BLOCK] {
 }
 
 /// Computes the tag of one message.
-fn one(key: &Key, data: &[&[u8]], tag: &mut [u8]) {
+fn one(key: &CmacKey, data: &[&[u8]], tag: &mut [u8]) {
     let mut state = [0u8; BLOCK];
     let mut block = [0u8; BLOCK];
     let mut filled = 0;
@@ -201,7 +205,7 @@ fn one(key: &Key, data: &[&[u8]], tag: &mut [u8]) {
 
 /// Absorbs `data`, except for the last block of the message, which stays in `block` even if it is whole.
 #[inline]
-fn feed(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: &mut usize, mut data: &[u8]) {
+fn feed(key: &CmacKey, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: &mut usize, mut data: &[u8]) {
     if data.is_empty() {
         return;
     }
@@ -226,7 +230,7 @@ fn feed(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: &mu
 
 /// Ends the message: `state` becomes the tag.
 #[inline]
-fn close(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: usize) {
+fn close(key: &CmacKey, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: usize) {
     block[filled..].fill(0);
     key.seal(block, filled);
     // SAFETY: rows exist only where the CPU has AES-NI; one block.
@@ -234,14 +238,14 @@ fn close(key: &Key, state: &mut [u8; BLOCK], block: &mut [u8; BLOCK], filled: us
 }
 
 /// The state of a message that arrives in pieces.
-struct Stream {
-    key: Key,
+struct CmacStream {
+    key: CmacKey,
     state: [u8; BLOCK],
     block: [u8; BLOCK],
     filled: usize,
 }
 
-impl HashState for Stream {
+impl HashState for CmacStream {
     fn update(&mut self, data: &[u8]) {
         feed(&self.key, &mut self.state, &mut self.block, &mut self.filled, data);
     }
@@ -259,36 +263,36 @@ impl HashState for Stream {
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(Stream { key: self.key.copy(), ..*self })
+        Box::new(CmacStream { key: self.key.copy(), ..*self })
     }
 }
 
-impl Drop for Stream {
+impl Drop for CmacStream {
     fn drop(&mut self) {
         self.reset();
     }
 }
 
-impl Key {
+impl CmacKey {
     fn copy(&self) -> Self {
-        Key { rounds: self.rounds.clone(), whole: self.whole, padded: self.padded }
+        CmacKey { rounds: self.rounds.clone(), whole: self.whole, padded: self.padded }
     }
 }
 
 /// The position of a chain in its message.
 #[derive(Clone, Copy)]
-struct Lane<'a> {
-    key: &'a Key,
+struct ChainPosition<'a> {
+    key: &'a CmacKey,
     piece: &'a [u8],
     rest: &'a [&'a [u8]],
     /// Blocks left; an empty message has one.
     blocks: usize,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> ChainPosition<'a> {
     #[inline]
-    fn new(key: &'a Key, data: &'a [&'a [u8]], len: usize) -> Self {
-        let mut lane = Lane { key, piece: &[], rest: data, blocks: blocks_of(len) };
+    fn new(key: &'a CmacKey, data: &'a [&'a [u8]], len: usize) -> Self {
+        let mut lane = ChainPosition { key, piece: &[], rest: data, blocks: blocks_of(len) };
         lane.advance(0);
         lane
     }
@@ -329,15 +333,15 @@ fn blocks_of(len: usize) -> usize {
 }
 
 /// Scratch space of one burst.
-struct Group {
+struct CmacGroup {
     keys: LaneKeys,
     states: LaneBlocks,
 }
 
-impl Group {
+impl CmacGroup {
     /// Computes the tags of `lanes`, whose keys have the same number of rounds, into the states. Sorted by number of
     /// blocks, the longest first.
-    fn run<C: Chains>(&mut self, lanes: &mut [Lane<'_>], mut done: impl FnMut(usize, &[u8; BLOCK])) {
+    fn run<C: Chains>(&mut self, lanes: &mut [ChainPosition<'_>], mut done: impl FnMut(usize, &[u8; BLOCK])) {
         let rounds = lanes[0].key.rounds.count;
         for (r, keys) in self.keys.0.iter_mut().enumerate().take(rounds + 1) {
             for (key, lane) in keys.iter_mut().zip(lanes.iter()) {
@@ -386,13 +390,13 @@ struct OverChains<C> {
 
 impl<C: Chains> MacDriver for OverChains<C> {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
-        Ok(Box::new(if self.xcbc { Key::xcbc(key)? } else { Key::cmac(key)? }))
+        Ok(Box::new(if self.xcbc { CmacKey::xcbc(key)? } else { CmacKey::cmac(key)? }))
     }
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
         let key: &dyn Any = key;
-        let key: &Key = key.downcast_ref().expect("a key that this driver prepared");
-        Box::new(Stream { key: key.copy(), state: [0; BLOCK], block: [0; BLOCK], filled: 0 })
+        let key: &CmacKey = key.downcast_ref().expect("a key that this driver prepared");
+        Box::new(CmacStream { key: key.copy(), state: [0; BLOCK], block: [0; BLOCK], filled: 0 })
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
@@ -404,7 +408,7 @@ impl<C: Chains> MacDriver for OverChains<C> {
             return;
         }
         let mut group =
-            Group { keys: LaneKeys([[[0; BLOCK]; MAX_LANES]; 15]), states: LaneBlocks([[0; BLOCK]; MAX_LANES]) };
+            CmacGroup { keys: LaneKeys([[[0; BLOCK]; MAX_LANES]; 15]), states: LaneBlocks([[0; BLOCK]; MAX_LANES]) };
         for chunk in ops.chunks_mut(CHUNK) {
             if run_alike::<C>(slot, chunk, &mut group) {
                 continue;
@@ -413,7 +417,7 @@ impl<C: Chains> MacDriver for OverChains<C> {
             let mut order = [(0u8, 0usize, 0usize); CHUNK];
             let order = &mut order[..chunk.len()];
             for (index, (entry, op)) in order.iter_mut().zip(chunk.iter()).enumerate() {
-                *entry = (index as u8, op.len(), op.tfm.key::<Key>(slot).rounds.count);
+                *entry = (index as u8, op.len(), op.tfm.key::<CmacKey>(slot).rounds.count);
             }
             let rank = |entry: &(u8, usize, usize)| (entry.2, Reverse(blocks_of(entry.1)));
             if !order.is_sorted_by_key(rank) {
@@ -430,10 +434,10 @@ impl<C: Chains> MacDriver for OverChains<C> {
     }
 }
 
-fn run_members<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], members: &[(u8, usize, usize)], group: &mut Group) {
+fn run_members<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], members: &[(u8, usize, usize)], group: &mut CmacGroup) {
     let mut tags = [[0u8; BLOCK]; MAX_LANES];
     let op = |index: u8| &ops[usize::from(index)];
-    let lane = |(index, len, _): (u8, usize, usize)| Lane::new(op(index).tfm.key(slot), op(index).data, len);
+    let lane = |(index, len, _): (u8, usize, usize)| ChainPosition::new(op(index).tfm.key(slot), op(index).data, len);
     let mut lanes = [lane(members[0]); MAX_LANES];
     for (slot, member) in lanes.iter_mut().zip(members).skip(1) {
         *slot = lane(*member);
@@ -456,10 +460,10 @@ fn done(op: &mut MacOp<'_>, tag: &[u8; BLOCK]) {
 
 /// Runs messages of one length, each in one piece, under keys of one length, which is the common case. Returns false
 /// for other messages.
-fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -> bool {
+fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut CmacGroup) -> bool {
     let [piece] = ops[0].data else { return false };
     let (len, checked) = (piece.len(), ops[0].tfm);
-    let first: &Key = checked.key(slot);
+    let first: &CmacKey = checked.key(slot);
     let rounds = first.rounds.count;
     let mut from = [piece.as_ptr(); CHUNK];
     let mut keys = [core::ptr::from_ref(first).cast::<u8>(); CHUNK];
@@ -468,7 +472,7 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
             [piece] if piece.len() == len => *from = piece.as_ptr(),
             _ => return false,
         }
-        let key: &Key = if op.tfm.same_alg(checked) {
+        let key: &CmacKey = if op.tfm.same_alg(checked) {
             // SAFETY: transforms of one algorithm have keys of one driver, this one, in the same slot, and it prepares
             // only keys of this type.
             unsafe { &*op.tfm.key_address(slot).cast() }
@@ -499,7 +503,7 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
         // Chains without a message read the first one's.
         last[ops.len()..].fill(ends[0].as_ptr());
     }
-    let added = if filled == BLOCK { offset_of!(Key, whole) } else { offset_of!(Key, padded) };
+    let added = if filled == BLOCK { offset_of!(CmacKey, whole) } else { offset_of!(CmacKey, padded) };
     let mut at = 0;
     while at < ops.len() {
         let wide = ops.len() - at > C::ALIKE[0];
@@ -518,10 +522,10 @@ fn run_alike<C: Chains>(slot: usize, ops: &mut [MacOp<'_>], group: &mut Group) -
 
 /// CMAC and XCBC over the chains `C`.
 pub(super) fn rows<C: Chains>() -> Vec<Row> {
-    let row = |xcbc: bool, name: &str, keys: Lens| {
+    let row = |xcbc: bool, name: &str, keys: Lengths| {
         let driver = Driver::Mac(Arc::new(OverChains::<C> { xcbc, chains: PhantomData }));
         let info = AlgInfo::mac(&format!("{name}(aes)"), BLOCK, BLOCK, keys);
         Row::new(info, &format!("{name}-aes-{}", C::MODULE), C::MODULE, PRIORITY, driver)
     };
-    vec![row(false, "cmac", Lens::Of(&[16, 24, 32])), row(true, "xcbc", Lens::Of(&[16]))]
+    vec![row(false, "cmac", Lengths::Of(&[16, 24, 32])), row(true, "xcbc", Lengths::Of(&[16]))]
 }

@@ -1,7 +1,7 @@
 //! The drivers of the Merkle-Damgard hashes and their HMACs, which run bursts over lanes.
 
 use super::lanes::{self, Job, Kernel};
-use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
+use super::md::{MAX_BLOCK, MAX_DIGEST, Md, MdKey, Word};
 use super::priority::PRIORITY;
 use core::any::Any;
 use core::marker::PhantomData;
@@ -11,20 +11,20 @@ use sealane_crypto::key::PreparedKey;
 use sealane_crypto::mac::{MacDriver, MacOp};
 use sealane_crypto::registry::{Driver, Row};
 use sealane_crypto::wipe::wipe;
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use std::sync::Arc;
 
 /// Prepares a key (RFC 2104 section 2): a key longer than a block is hashed, then padded with zeros.
-fn prepare<H: Md>(key: &[u8]) -> Key<H::Word> {
+fn prepare<H: Md>(key: &[u8]) -> MdKey<H::Word> {
     let mut block = [0u8; MAX_BLOCK];
     if key.len() > H::BLOCK {
-        let mut hash = Stream::<H>::new(H::IV, None);
+        let mut hash = HashStream::<H>::new(H::IV, None);
         hash.update(key);
         hash.finish(&mut block[..H::DIGEST]);
     } else {
         block[..key.len()].copy_from_slice(key);
     }
-    let mut prepared = Key { inner: H::IV, outer: H::IV };
+    let mut prepared = MdKey { inner: H::IV, outer: H::IV };
     block.iter_mut().for_each(|b| *b ^= 0x36);
     H::compress(&mut prepared.inner, &block[..H::BLOCK]);
     block.iter_mut().for_each(|b| *b ^= 0x36 ^ 0x5c);
@@ -34,7 +34,7 @@ fn prepare<H: Md>(key: &[u8]) -> Key<H::Word> {
 }
 
 /// The state of a single message, for incremental states and for bursts too short for lanes.
-struct Stream<H: Md> {
+struct HashStream<H: Md> {
     start: [H::Word; 8],
     /// The outer midstate, with a key.
     outer: Option<[H::Word; 8]>,
@@ -44,9 +44,9 @@ struct Stream<H: Md> {
     len: u64,
 }
 
-impl<H: Md> Stream<H> {
+impl<H: Md> HashStream<H> {
     fn new(start: [H::Word; 8], outer: Option<[H::Word; 8]>) -> Self {
-        Stream { start, outer, state: start, block: [0; MAX_BLOCK], len: 0 }
+        HashStream { start, outer, state: start, block: [0; MAX_BLOCK], len: 0 }
     }
 
     /// Bytes of the message that are buffered in `block`.
@@ -116,30 +116,30 @@ impl<H: Md> Stream<H> {
     }
 }
 
-impl<H: Md> HashState for Stream<H> {
+impl<H: Md> HashState for HashStream<H> {
     fn update(&mut self, data: &[u8]) {
-        Stream::update(self, data);
+        HashStream::update(self, data);
     }
 
     fn finish(&mut self, out: &mut [u8]) {
-        Stream::finish(self, out);
+        HashStream::finish(self, out);
     }
 
     fn reset(&mut self) {
-        Stream::reset(self);
+        HashStream::reset(self);
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(Stream::<H> {
+        Box::new(HashStream::<H> {
             block: self.block,
             state: self.state,
             len: self.len,
-            ..Stream::new(self.start, self.outer)
+            ..HashStream::new(self.start, self.outer)
         })
     }
 }
 
-impl<H: Md> Drop for Stream<H> {
+impl<H: Md> Drop for HashStream<H> {
     fn drop(&mut self) {
         wipe(&mut self.start);
         wipe(self.outer.as_mut_slice().as_flattened_mut());
@@ -148,8 +148,8 @@ impl<H: Md> Drop for Stream<H> {
     }
 }
 
-fn one<H: Md>(start: &Key<H::Word>, keyed: bool, data: &[&[u8]], out: &mut [u8]) {
-    let mut stream = Stream::<H>::new(start.inner, keyed.then_some(start.outer));
+fn one<H: Md>(start: &MdKey<H::Word>, keyed: bool, data: &[&[u8]], out: &mut [u8]) {
+    let mut stream = HashStream::<H>::new(start.inner, keyed.then_some(start.outer));
     for piece in data {
         stream.update(piece);
     }
@@ -161,11 +161,11 @@ impl<W: Word> Job<W> for HashOp<'_> {
         self.data
     }
 
-    fn key(&self, _: usize) -> Option<&Key<W>> {
+    fn key(&self, _: usize) -> Option<&MdKey<W>> {
         None
     }
 
-    fn key_as(&self, _: &Self, _: usize) -> *const Key<W> {
+    fn key_as(&self, _: &Self, _: usize) -> *const MdKey<W> {
         core::ptr::null()
     }
 
@@ -183,12 +183,12 @@ impl<W: Word> Job<W> for MacOp<'_> {
         self.data
     }
 
-    fn key(&self, slot: usize) -> Option<&Key<W>> {
+    fn key(&self, slot: usize) -> Option<&MdKey<W>> {
         Some(self.tfm.key(slot))
     }
 
     #[inline]
-    fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W> {
+    fn key_as(&self, checked: &Self, slot: usize) -> *const MdKey<W> {
         // Transforms of one algorithm have keys of one driver in the same slot, and each driver prepares keys of one
         // type.
         if self.tfm.same_alg(checked.tfm) { self.tfm.key_address(slot).cast() } else { self.tfm.key(slot) }
@@ -208,11 +208,11 @@ struct OverLanes<H, K, Wide>(PhantomData<(H, K, Wide)>);
 
 impl<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>> HashDriver for OverLanes<H, K, Wide> {
     fn start(&self) -> Box<dyn HashState> {
-        Box::new(Stream::<H>::new(H::IV, None))
+        Box::new(HashStream::<H>::new(H::IV, None))
     }
 
     fn burst(&self, ops: &mut [HashOp<'_>]) {
-        let start = Key::<H::Word> { inner: H::IV, outer: H::IV };
+        let start = MdKey::<H::Word> { inner: H::IV, outer: H::IV };
         lanes::run::<H, K, Wide, _>(0, ops, |op| {
             one::<H>(&start, false, op.data, op.digest);
             op.status = Ok(());
@@ -227,8 +227,8 @@ impl<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>> MacDriver f
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
         let key: &dyn Any = key;
-        let key: &Key<H::Word> = key.downcast_ref().expect("a key that this driver prepared");
-        Box::new(Stream::<H>::new(key.inner, Some(key.outer)))
+        let key: &MdKey<H::Word> = key.downcast_ref().expect("a key that this driver prepared");
+        Box::new(HashStream::<H>::new(key.inner, Some(key.outer)))
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {
@@ -252,7 +252,7 @@ pub(super) fn rows<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word
             Driver::Hash(driver.clone()),
         ),
         Row::new(
-            AlgInfo::mac(&hmac, H::BLOCK, H::DIGEST, Lens::Range(0, usize::MAX)),
+            AlgInfo::mac(&hmac, H::BLOCK, H::DIGEST, Lengths::Range(0, usize::MAX)),
             &format!("hmac-{hash}-{module}"),
             module,
             PRIORITY,

@@ -4,7 +4,7 @@
 //! finished is masked until all others have finished. Blocks are read in place. A block is assembled on the stack only
 //! if it straddles two pieces, or if it is the padded end of a message and the instruction set has no masked loads.
 
-use super::md::{Key, MAX_BLOCK, MAX_DIGEST, Md, Word};
+use super::md::{MAX_BLOCK, MAX_DIGEST, Md, MdKey, Word};
 use core::array::from_fn;
 use sealane_crypto::wipe::wipe;
 
@@ -58,7 +58,7 @@ pub(super) struct Tails {
 /// A group of messages of one length, each in one piece, with tags of one length.
 #[derive(Clone, Copy)]
 pub(super) struct Alike<'a> {
-    /// Pointers to [`Key`]s: at least [`Kernel::LANES`], also for lanes without a message.
+    /// Pointers to [`MdKey`]s: at least [`Kernel::LANES`], also for lanes without a message.
     pub(super) keys: &'a [*const u8],
     /// Pointers to the messages: as many as keys, each readable for `len` bytes.
     pub(super) from: &'a [*const u8],
@@ -83,7 +83,7 @@ pub(super) trait Kernel: Send + Sync + 'static {
     const LANES: usize;
     /// Whether [`Kernel::tails`] and [`Kernel::alike`] exist.
     const TAILS: bool;
-    /// Loads the midstates of each lane's key, by pointers to [`Key`]s.
+    /// Loads the midstates of each lane's key, by pointers to [`MdKey`]s.
     unsafe fn load(keys: &[*const u8; MAX_LANES], inner: &mut State<Self::Word>, outer: &mut State<Self::Word>);
     /// Absorbs `count` blocks of each lane, for which `from[lane]` must be readable.
     unsafe fn blocks(state: &mut State<Self::Word>, from: &[*const u8; MAX_LANES], count: usize, active: u32);
@@ -166,9 +166,9 @@ fn blocks_of<H: Md>(len: usize) -> usize {
 pub(super) trait Job<W: Word> {
     fn data(&self) -> &[&[u8]];
     /// The key that the driver in `slot` prepared; `None` for a plain hash.
-    fn key(&self, slot: usize) -> Option<&Key<W>>;
+    fn key(&self, slot: usize) -> Option<&MdKey<W>>;
     /// As [`Self::key`], but without the check of the key's type, which is that of the operation `checked`.
-    fn key_as(&self, checked: &Self, slot: usize) -> *const Key<W>;
+    fn key_as(&self, checked: &Self, slot: usize) -> *const MdKey<W>;
     /// The destination of the digest, which may be shorter than the full digest.
     fn out(&mut self) -> &mut [u8];
     fn succeed(&mut self);
@@ -213,7 +213,7 @@ fn run_alike<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
     if len >= 1 << 28 || out_len > H::DIGEST {
         return false;
     }
-    let plain = Key::<H::Word> { inner: H::IV, outer: H::IV };
+    let plain = MdKey::<H::Word> { inner: H::IV, outer: H::IV };
     let [first, rest @ ..] = ops else { return false };
     let key = first.key(slot);
     let words = key.map(|_| H::DIGEST / H::Word::BYTES);
@@ -261,7 +261,7 @@ fn run_mixed<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
     few: usize,
     alone: &mut impl FnMut(&mut O),
 ) {
-    let mut group = Group::<H>::new();
+    let mut group = HashGroup::<H>::new();
     {
         let mut order = [(0u8, 0usize); CHUNK];
         let order = &mut order[..chunk.len()];
@@ -291,22 +291,22 @@ fn run_mixed<H: Md, K: Kernel<Word = H::Word>, Wide: Kernel<Word = H::Word>, O: 
 }
 
 /// Scratch space of one burst.
-struct Group<H: Md> {
+struct HashGroup<H: Md> {
     inner: State<H::Word>,
     outer: State<H::Word>,
     digests: [[u8; MAX_DIGEST]; MAX_LANES],
 }
 
-impl<H: Md> Group<H> {
+impl<H: Md> HashGroup<H> {
     fn new() -> Self {
-        Group { inner: State::new(), outer: State::new(), digests: [[0; MAX_DIGEST]; MAX_LANES] }
+        HashGroup { inner: State::new(), outer: State::new(), digests: [[0; MAX_DIGEST]; MAX_LANES] }
     }
 
     /// Hashes the messages of `members` (index and length), at most [`Kernel::LANES`] and at least one.
     fn run<K: Kernel<Word = H::Word>, O: Job<H::Word>>(&mut self, slot: usize, ops: &mut [O], members: &[(u8, usize)]) {
         let op = |index: u8| &ops[usize::from(index)];
         let n = members.len();
-        let plain = Key::<H::Word> { inner: H::IV, outer: H::IV };
+        let plain = MdKey::<H::Word> { inner: H::IV, outer: H::IV };
         let key = |index| core::ptr::from_ref(op(index).key(slot).unwrap_or(&plain)).cast::<u8>();
         let keyed = op(members[0].0).key(slot).is_some();
         let mut keys = [key(members[0].0); MAX_LANES];

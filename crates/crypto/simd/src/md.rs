@@ -142,18 +142,18 @@ md!(
 
 /// A prepared HMAC key, or the initial value of a plain hash: one line of cache for 32-bit words, two for 64-bit ones.
 #[repr(C, align(64))]
-pub(super) struct Key<W: Word> {
+pub(super) struct MdKey<W: Word> {
     /// State after the block of key and `ipad`.
     pub(super) inner: [W; 8],
     /// State after the block of key and `opad`; unused in a plain hash.
     pub(super) outer: [W; 8],
 }
 
-impl<W: Word> Drop for Key<W> {
+impl<W: Word> Drop for MdKey<W> {
     fn drop(&mut self) {
         wipe(&mut self.inner);
         wipe(&mut self.outer);
     }
 }
 
-const _: () = assert!(size_of::<Key<u32>>() == 64 && size_of::<Key<u64>>() == 128);
+const _: () = assert!(size_of::<MdKey<u32>>() == 64 && size_of::<MdKey<u64>>() == 128);

@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::args::Explain;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result};
-use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, Way, burst_class, len_class};
+use sealane_crypto::choice::{BURST_POINTS, LEN_POINTS, MeasuredDirection, burst_class, len_class};
 use sealane_crypto::{Alg, Kind, LookupError, Registry};
 use serde::Serialize;
 use std::io::Write;
@@ -85,10 +85,10 @@ pub(crate) fn explain(args: &Explain, out: &mut impl Write) -> Result<Answer> {
 }
 
 fn reason(registry: &Registry, alg: &Alg, args: &Explain) -> Explanation {
-    let way = if args.decrypt { Way::Backward } else { Way::Forward };
+    let way = if args.decrypt { MeasuredDirection::Backward } else { MeasuredDirection::Forward };
     let info = alg.info();
     // Hashes and MACs have only one direction.
-    let way = if matches!(info.kind, Kind::Skcipher | Kind::Aead) { way } else { Way::Forward };
+    let way = if matches!(info.kind, Kind::Skcipher | Kind::Aead) { way } else { MeasuredDirection::Forward };
     let row = alg.row_for(way, args.bytes, args.burst);
     let (len, burst) = (len_class(args.bytes), burst_class(args.burst));
     let table = registry.table();

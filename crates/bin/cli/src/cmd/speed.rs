@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::args::Speed;
 use crate::render::{self, Align, Table};
 use anyhow::{Context, Result, bail};
-use sealane_crypto::choice::Way;
+use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::null;
 use sealane_crypto::{Alg, Kind, Registry};
 use sealane_drivers::calibrate::measurable;
@@ -56,7 +56,7 @@ pub(crate) fn speed(args: &Speed, out: &mut impl Write) -> Result<Answer> {
         }
         algs.extend(rivals(&registry, kind, &name, word)?.into_iter().map(|a| (word.clone(), a)));
     }
-    let way = if args.decrypt { Way::Backward } else { Way::Forward };
+    let way = if args.decrypt { MeasuredDirection::Backward } else { MeasuredDirection::Forward };
     let mut rows = Vec::new();
     for &bytes in &args.bytes {
         let shape = Shape { way, bytes, burst: args.burst };

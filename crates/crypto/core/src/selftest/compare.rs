@@ -6,7 +6,7 @@ use crate::aead::{self, AeadOp, AeadTfm};
 use crate::data::{Data, Scratch};
 use crate::error::{OpError, Status};
 use crate::hash::{HashOp, HashState};
-use crate::info::{AlgInfo, KeyUse, Kind, Lens};
+use crate::info::{AlgInfo, KeyUse, Kind, Lengths};
 use crate::mac::{self, MAX_TAG_LEN, MacOp, MacTfm, NonceMacOp, NonceMacTfm};
 use crate::registry::Alg;
 use crate::skcipher::{self, Direction, SkcipherOp, SkcipherTfm};
@@ -73,9 +73,9 @@ fn make_keys<T>(info: &AlgInfo, make: impl Fn(&[u8]) -> Result<(T, T), KeyError>
         lens
     };
     let mut lens = match info.key_lens {
-        Lens::None => Vec::new(),
-        Lens::Range(min, max) => of_range(min, max),
-        Lens::Of(list) => list.to_vec(),
+        Lengths::None => Vec::new(),
+        Lengths::Range(min, max) => of_range(min, max),
+        Lengths::Of(list) => list.to_vec(),
     };
     if info.key_use == KeyUse::Optional && !lens.contains(&0) {
         lens.push(0);

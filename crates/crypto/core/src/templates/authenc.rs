@@ -6,7 +6,7 @@ use super::part::{CHUNK, MAX_IV_LEN, part, row};
 use crate::aead::{AeadDriver, AeadOp, BurstKeys, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::info::{AlgInfo, KeyFormat, KeyUse, Kind, Lens};
+use crate::info::{AlgInfo, KeyFormat, KeyUse, Kind, Lengths};
 use crate::key::PreparedKey;
 use crate::mac::{self, MAX_TAG_LEN, MacOp, MacTfm};
 use crate::registry::{Alg, Driver, Registry, Row};
@@ -40,8 +40,8 @@ fn make(registry: &Registry, name: &Name<'_>, template: &str, esn: bool) -> Opti
         return None;
     }
     // Linux 7.3 requires tags of `authencesn` to be at least as long as the half of the sequence number that it moves.
-    let tags = Lens::Range(if esn { 4 } else { 1 }, mac.info().digest_len);
-    let keys = Lens::Range(HEADER_LEN, usize::MAX);
+    let tags = Lengths::Range(if esn { 4 } else { 1 }, mac.info().digest_len);
+    let keys = Lengths::Range(HEADER_LEN, usize::MAX);
     let info = AlgInfo::aead("", cipher.info().block_len, keys, cipher.info().iv_len, tags);
     let key_format = KeyFormat::Authenc { cipher_key_lens: cipher.info().key_lens };
     let info = AlgInfo { chunk_len: cipher.info().chunk_len, key_format, ..info };
@@ -55,7 +55,7 @@ struct Authenc {
     esn: bool,
 }
 
-struct Key {
+struct AuthencKey {
     mac: MacTfm,
     cipher: SkcipherTfm,
 }
@@ -108,11 +108,11 @@ impl<'a> Covered<'a> {
 impl AeadDriver for Authenc {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let (mac, cipher) = split_key(key)?;
-        Ok(Box::new(Key { mac: self.mac.mac(mac)?, cipher: self.cipher.skcipher(cipher)? }))
+        Ok(Box::new(AuthencKey { mac: self.mac.mac(mac)?, cipher: self.cipher.skcipher(cipher)? }))
     }
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<AuthencKey>(slot);
         let covered = Covered::new(self.esn, op.aad)?;
         let mut iv = [0; MAX_IV_LEN];
         let iv = &mut iv[..op.nonce.len()];
@@ -157,7 +157,7 @@ impl AeadDriver for Authenc {
 
 /// Encrypts or decrypts the texts whose status is good.
 fn crypt(slot: usize, ops: &mut [AeadOp<'_>]) {
-    let mut keys = BurstKeys::<Key>::new(slot);
+    let mut keys = BurstKeys::<AuthencKey>::new(slot);
     let mut ivs = [[0; MAX_IV_LEN]; CHUNK];
     let mut inner: ArrayVec<SkcipherOp<'_>, CHUNK> = ArrayVec::new();
     for (op, iv) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(&mut ivs) {
@@ -182,7 +182,7 @@ impl Authenc {
             covered.push(Covered::new(self.esn, op.aad).expect("its length has been checked"));
         }
         let mut pieces: ArrayVec<Gather<'_>, CHUNK> = ArrayVec::new();
-        let mut keys = BurstKeys::<Key>::new(slot);
+        let mut keys = BurstKeys::<AuthencKey>::new(slot);
         let mut rest: ArrayVec<(&MacTfm, &mut [u8]), CHUNK> = ArrayVec::new();
         for (op, covered) in ops.iter_mut().filter(|op| op.status.is_ok()).zip(&covered) {
             let tfm = op.tfm;
@@ -211,7 +211,7 @@ impl Authenc {
         for (op, covered) in judged().zip(&covered) {
             pieces.push(covered.with(op.data.get_in()));
         }
-        let mut keys = BurstKeys::<Key>::new(slot);
+        let mut keys = BurstKeys::<AuthencKey>::new(slot);
         let mut inner: ArrayVec<MacOp<'_>, CHUNK> = ArrayVec::new();
         for ((op, pieces), tag) in judged().zip(&pieces).zip(tags.iter_mut()) {
             inner.push(MacOp::new(&keys.of(op.tfm).mac, pieces.as_slice(), &mut tag[..op.tag.len()]));

@@ -6,7 +6,7 @@ use super::part::{CHUNK, only_part, part, row, salted};
 use crate::aead::{self, AeadDriver, AeadOp, AeadTfm, BurstKeys, FlatAeadOp};
 use crate::data::Data;
 use crate::error::{KeyError, OpError, Status};
-use crate::info::{AlgInfo, Kind, Lens};
+use crate::info::{AlgInfo, Kind, Lengths};
 use crate::key::PreparedKey;
 use crate::registry::{Alg, Driver, Registry, Row};
 use crate::skcipher::Direction;
@@ -39,17 +39,17 @@ impl Shape {
 
 pub(super) fn rfc4106(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     let gcm = only_part(registry, Kind::Aead, name, "rfc4106")?;
-    (gcm.info().iv_len == 12).then(|| make("rfc4106", &gcm, Shape::Rfc4106, Lens::Of(&[8, 12, 16])))
+    (gcm.info().iv_len == 12).then(|| make("rfc4106", &gcm, Shape::Rfc4106, Lengths::Of(&[8, 12, 16])))
 }
 
 pub(super) fn rfc4309(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     let ccm = only_part(registry, Kind::Aead, name, "rfc4309")?;
-    (ccm.info().iv_len == 16).then(|| make("rfc4309", &ccm, Shape::Rfc4309, Lens::Of(&[8, 12, 16])))
+    (ccm.info().iv_len == 16).then(|| make("rfc4309", &ccm, Shape::Rfc4309, Lengths::Of(&[8, 12, 16])))
 }
 
 pub(super) fn rfc4543(registry: &Registry, name: &Name<'_>) -> Option<Row> {
     let gcm = only_part(registry, Kind::Aead, name, "rfc4543")?;
-    (gcm.info().iv_len == 12).then(|| make("rfc4543", &gcm, Shape::Rfc4543, Lens::Of(&[16])))
+    (gcm.info().iv_len == 12).then(|| make("rfc4543", &gcm, Shape::Rfc4543, Lengths::Of(&[16])))
 }
 
 /// `rfc7539esp(chacha20,poly1305)` runs over `rfc7539(chacha20,poly1305)`, or over a driver of it that the name gives.
@@ -63,18 +63,18 @@ pub(super) fn rfc7539esp(registry: &Registry, name: &Name<'_>) -> Option<Row> {
         [driver] => part(registry, Kind::Aead, driver).filter(|alg| alg.info().name == INNER)?,
         _ => return None,
     };
-    let info = info_of(&inner, Shape::Rfc7539esp, Lens::Of(&[16]));
+    let info = info_of(&inner, Shape::Rfc7539esp, Lengths::Of(&[16]));
     let driver = Driver::Aead(Arc::new(Ipsec { inner: inner.clone(), shape: Shape::Rfc7539esp }));
     let mut made = row("rfc7539esp", &[&inner], info, driver);
     "rfc7539esp(chacha20,poly1305)".clone_into(&mut made.info.name);
     Some(made)
 }
 
-fn info_of(inner: &Alg, shape: Shape, tag_lens: Lens) -> AlgInfo {
+fn info_of(inner: &Alg, shape: Shape, tag_lens: Lengths) -> AlgInfo {
     AlgInfo::aead("", inner.info().block_len, salted(inner.info().key_lens, shape.salt_len()), IV_LEN, tag_lens)
 }
 
-fn make(template: &str, inner: &Alg, shape: Shape, tag_lens: Lens) -> Row {
+fn make(template: &str, inner: &Alg, shape: Shape, tag_lens: Lengths) -> Row {
     let driver = Driver::Aead(Arc::new(Ipsec { inner: inner.clone(), shape }));
     row(template, &[inner], info_of(inner, shape, tag_lens), driver)
 }
@@ -84,13 +84,13 @@ struct Ipsec {
     shape: Shape,
 }
 
-struct Key {
+struct IpsecKey {
     inner: AeadTfm,
     /// The part of the nonce before the explicit IV.
     salt: [u8; 4],
 }
 
-impl Drop for Key {
+impl Drop for IpsecKey {
     fn drop(&mut self) {
         self.salt.zeroize();
     }
@@ -98,10 +98,10 @@ impl Drop for Key {
 
 /// An operation on its way from the packet's form to that of the inner AEAD. It is moved more than once, so it is kept
 /// small: it holds the one or two pieces of associated data that callers have; operations with more run one by one.
-struct Item<'a> {
+struct InnerOp<'a> {
     tfm: &'a AeadTfm,
     nonce: [u8; 16],
-    aad: Few<'a>,
+    aad: UpToThree<'a>,
     data: InOutBuf<'a, 'a, u8>,
     tag: &'a mut [u8],
     /// Index in the burst.
@@ -109,7 +109,7 @@ struct Item<'a> {
 }
 
 /// At most three pieces; those from `len` on are empty.
-struct Few<'a> {
+struct UpToThree<'a> {
     list: [&'a [u8]; 3],
     len: usize,
 }
@@ -128,7 +128,7 @@ fn front<'a>(pieces: &[&'a [u8]], len: usize) -> Option<[&'a [u8]; 2]> {
 
 /// The nonce, padded with zeros. It is put together in registers, because bytes that were just written one by one are
 /// slow to read as a word.
-fn nonce(key: &Key, iv: &[u8]) -> Result<[u8; 16], OpError> {
+fn nonce(key: &IpsecKey, iv: &[u8]) -> Result<[u8; 16], OpError> {
     let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
     let bits = u128::from(u64::from_le_bytes(*iv)) << 32 | u128::from(u32::from_le_bytes(key.salt));
     Ok(bits.to_le_bytes())
@@ -156,7 +156,7 @@ impl Ipsec {
         Ok(covered)
     }
 
-    fn one_gmac(&self, key: &Key, dir: Direction, nonce: &[u8], aad: &[&[u8]], text: Text<'_>) -> Status {
+    fn one_gmac(&self, key: &IpsecKey, dir: Direction, nonce: &[u8], aad: &[&[u8]], text: Text<'_>) -> Status {
         let Text { mut data, tag } = text;
         let mut covered = self.covered(aad)?;
         covered.push(data.get_in());
@@ -191,11 +191,11 @@ impl AeadDriver for Ipsec {
         // section 4).
         let mut salt = [3; 4];
         salt[4 - salt_len..].copy_from_slice(tail);
-        Ok(Box::new(Key { inner, salt }))
+        Ok(Box::new(IpsecKey { inner, salt }))
     }
 
     fn one(&self, slot: usize, op: FlatAeadOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<IpsecKey>(slot);
         let nonce = nonce(key, op.nonce)?;
         let nonce = &nonce[..self.nonce_len()];
         if self.shape == Shape::Rfc4543 {
@@ -216,8 +216,8 @@ impl Ipsec {
     fn chunk(&self, slot: usize, ops: &mut [AeadOp<'_>]) {
         let dir = ops[0].dir;
         let gmac = self.shape == Shape::Rfc4543;
-        let mut items: ArrayVec<Item<'_>, CHUNK> = ArrayVec::new();
-        let mut keys = BurstKeys::<Key>::new(slot);
+        let mut items: ArrayVec<InnerOp<'_>, CHUNK> = ArrayVec::new();
+        let mut keys = BurstKeys::<IpsecKey>::new(slot);
         for (at, op) in ops.iter_mut().enumerate() {
             let AeadOp { tfm, nonce, aad, data, tag, status, .. } = op;
             let tfm = *tfm;
@@ -232,8 +232,8 @@ impl Ipsec {
             let (text, data): (&[u8], _) =
                 if gmac { (data.get_in(), InOutBuf::from(&mut [][..])) } else { (&[], data.reborrow()) };
             let list = if second.is_empty() { [first, text, &[]] } else { [first, second, text] };
-            let aad = Few { list, len: 1 + usize::from(!second.is_empty()) + usize::from(gmac) };
-            items.push(Item { tfm: &key.inner, nonce: ready, aad, data, tag, at });
+            let aad = UpToThree { list, len: 1 + usize::from(!second.is_empty()) + usize::from(gmac) };
+            items.push(InnerOp { tfm: &key.inner, nonce: ready, aad, data, tag, at });
         }
         let nonce_len = self.nonce_len();
         let mut inner: ArrayVec<AeadOp<'_>, CHUNK> = ArrayVec::new();

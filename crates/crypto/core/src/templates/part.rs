@@ -1,7 +1,7 @@
 //! The parts of a composition, and the row made of them.
 
-use crate::choice::{STREAM_BYTES, Way};
-use crate::info::{AlgInfo, Kind, Lens};
+use crate::choice::{MeasuredDirection, STREAM_BYTES};
+use crate::info::{AlgInfo, Kind, Lengths};
 use crate::registry::{Alg, Driver, Registry, Row};
 use crate::template::Name;
 
@@ -29,7 +29,7 @@ pub(super) fn only_part(registry: &Registry, kind: Kind, name: &Name<'_>, templa
 
 /// The driver name of a part: that of the driver that serves long texts.
 fn driver_of(alg: &Alg) -> &str {
-    &alg.row_for(Way::Forward, STREAM_BYTES, 1).driver
+    &alg.row_for(MeasuredDirection::Forward, STREAM_BYTES, 1).driver
 }
 
 /// Makes a row named after its parts, and sets `info.name`.
@@ -43,10 +43,10 @@ pub(super) fn row(template: &str, parts: &[&Alg], info: AlgInfo, driver: Driver)
 }
 
 /// Key lengths of a part with `salt` more bytes.
-pub(super) fn salted(lens: Lens, salt: usize) -> Lens {
+pub(super) fn salted(lens: Lengths, salt: usize) -> Lengths {
     match (lens, salt) {
-        (Lens::Of([16, 24, 32]), 3) => Lens::Of(&[19, 27, 35]),
-        (Lens::Of([16, 24, 32]), 4) => Lens::Of(&[20, 28, 36]),
-        (lens, salt) => Lens::Range(lens.min() + salt, lens.max().saturating_add(salt)),
+        (Lengths::Of([16, 24, 32]), 3) => Lengths::Of(&[19, 27, 35]),
+        (Lengths::Of([16, 24, 32]), 4) => Lengths::Of(&[20, 28, 36]),
+        (lens, salt) => Lengths::Range(lens.min() + salt, lens.max().saturating_add(salt)),
     }
 }

@@ -30,18 +30,18 @@ struct Rfc3686 {
     ctr: Alg,
 }
 
-struct Key {
+struct Rfc3686Key {
     ctr: SkcipherTfm,
     nonce: [u8; NONCE_LEN],
 }
 
-impl Drop for Key {
+impl Drop for Rfc3686Key {
     fn drop(&mut self) {
         self.nonce.zeroize();
     }
 }
 
-impl Key {
+impl Rfc3686Key {
     fn counter(&self, iv: &[u8]) -> Result<[u8; 16], OpError> {
         let iv: &[u8; IV_LEN] = iv.try_into().map_err(|_| OpError::Nonce)?;
         let mut counter = [0; 16];
@@ -56,11 +56,11 @@ impl Key {
 impl SkcipherDriver for Rfc3686 {
     fn prepare(&self, key: &[u8]) -> Result<Box<dyn PreparedKey>, KeyError> {
         let (key, nonce) = key.split_last_chunk::<NONCE_LEN>().ok_or(KeyError::Length)?;
-        Ok(Box::new(Key { ctr: self.ctr.skcipher(key)?, nonce: *nonce }))
+        Ok(Box::new(Rfc3686Key { ctr: self.ctr.skcipher(key)?, nonce: *nonce }))
     }
 
     fn one(&self, slot: usize, op: FlatSkcipherOp<'_, '_>) -> Status {
-        let key = op.tfm.key::<Key>(slot);
+        let key = op.tfm.key::<Rfc3686Key>(slot);
         let mut counter = key.counter(op.iv)?;
         key.ctr.one(op.dir, &mut counter, Data::Flat(op.data))
     }
@@ -71,7 +71,7 @@ impl SkcipherDriver for Rfc3686 {
             let mut inner: ArrayVec<SkcipherOp<'_>, CHUNK> = ArrayVec::new();
             for (op, counter) in chunk.iter_mut().zip(&mut counters) {
                 let tfm = op.tfm;
-                let key = tfm.key::<Key>(slot);
+                let key = tfm.key::<Rfc3686Key>(slot);
                 *counter = key.counter(op.iv).expect("the length of IVs has been checked for a burst");
                 let data = op.data.reborrow();
                 inner.push(SkcipherOp { tfm: &key.ctr, dir: op.dir, iv: counter, data, status: Ok(()) });

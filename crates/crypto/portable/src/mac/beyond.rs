@@ -6,7 +6,7 @@ use keccak::Keccak;
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use siphasher::sip::SipHasher24;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -226,8 +226,8 @@ impl<P: Kmac> Mac for Kmac256<P> {
 
 pub(super) fn rows() -> Vec<Row> {
     vec![
-        driver::row::<Blake3>(AlgInfo::mac("blake3", 64, 32, Lens::Of(&[32]))),
-        driver::row::<SipHash24>(AlgInfo::mac("siphash24", 8, 8, Lens::Of(&[16]))),
+        driver::row::<Blake3>(AlgInfo::mac("blake3", 64, 32, Lengths::Of(&[32]))),
+        driver::row::<SipHash24>(AlgInfo::mac("siphash24", 8, 8, Lengths::Of(&[16]))),
         kmac_row::<Full>("kmac256"),
         kmac_row::<Bits128>("kmac256-128"),
         kmac_row::<Derivation>("kmac256-kdf"),
@@ -235,5 +235,5 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 fn kmac_row<P: Kmac>(name: &str) -> Row {
-    driver::row::<Kmac256<P>>(AlgInfo::mac(name, RATE, P::LEN, Lens::Range(0, usize::MAX)))
+    driver::row::<Kmac256<P>>(AlgInfo::mac(name, RATE, P::LEN, Lengths::Range(0, usize::MAX)))
 }

@@ -7,7 +7,7 @@ use digest::{FixedOutput, OutputSizeUser, Update};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
-use sealane_crypto::{AlgInfo, KeyUse, Lens};
+use sealane_crypto::{AlgInfo, KeyUse, Lengths};
 use std::marker::PhantomData;
 
 /// The two families, generic over their output.
@@ -65,7 +65,7 @@ impl<D: Blake2> Mac for Keyed<D> {
 }
 
 fn row<D: Blake2>(name: &str) -> Row {
-    let keys = Lens::Range(1, D::MAX_KEY_LEN);
+    let keys = Lengths::Range(1, D::MAX_KEY_LEN);
     let info = AlgInfo::mac(name, 2 * D::MAX_KEY_LEN, <D as OutputSizeUser>::output_size(), keys);
     driver::row::<Keyed<D>>(AlgInfo { key_use: KeyUse::Optional, empty_key: D::EMPTY_KEY, ..info })
 }

@@ -8,7 +8,7 @@ use cipher::{BlockCipherEncBackend, BlockCipherEncClosure, BlockSizeUser};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use std::marker::PhantomData;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -16,12 +16,12 @@ const MAX_BLOCK_LEN: usize = 16;
 
 /// A block, at the front of an array that is large enough for all ciphers.
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
-struct Block([u8; MAX_BLOCK_LEN]);
+struct MacBlock([u8; MAX_BLOCK_LEN]);
 
 /// Encrypts one block in place.
-struct Encrypt<'a>(&'a mut Block);
+struct EncryptMacBlock<'a>(&'a mut MacBlock);
 
-impl<B: ArraySize> Visit<B> for Encrypt<'_> {
+impl<B: ArraySize> Visit<B> for EncryptMacBlock<'_> {
     type Out = ();
 
     #[inline]
@@ -81,7 +81,7 @@ impl<B: ArraySize> BlockCipherEncClosure for Blocks<'_, B> {
 /// The treatment of the last block, the only difference between these MACs.
 trait Last<F: Family>: 'static {
     /// Returns the cipher of the chain, and the masks that are added to a whole and to a padded last block.
-    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError>;
+    fn keys(key: &[u8]) -> Result<(F::Key, [MacBlock; 2]), KeyError>;
     /// Whether padding starts with a 1 bit, and an empty message becomes one block of padding. The plain CBC-MAC pads
     /// with zeros and does not pad an empty message.
     const PAD: bool = true;
@@ -90,10 +90,10 @@ trait Last<F: Family>: 'static {
 struct Cmac;
 
 impl<F: Family> Last<F> for Cmac {
-    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+    fn keys(key: &[u8]) -> Result<(F::Key, [MacBlock; 2]), KeyError> {
         let cipher = F::key(key)?;
-        let mut block = Block::default();
-        F::with(&cipher, Encrypt(&mut block));
+        let mut block = MacBlock::default();
+        F::with(&cipher, EncryptMacBlock(&mut block));
         let whole = double(&block, F::Block::USIZE);
         let padded = double(&whole, F::Block::USIZE);
         Ok((cipher, [whole, padded]))
@@ -101,8 +101,8 @@ impl<F: Family> Last<F> for Cmac {
 }
 
 /// Multiplication by x in GF(2^128) or GF(2^64), without a branch on the key.
-fn double(block: &Block, len: usize) -> Block {
-    let mut out = Block::default();
+fn double(block: &MacBlock, len: usize) -> MacBlock {
+    let mut out = MacBlock::default();
     let mut carry = 0;
     for i in (0..len).rev() {
         out.0[i] = block.0[i] << 1 | carry;
@@ -116,42 +116,42 @@ fn double(block: &Block, len: usize) -> Block {
 struct Xcbc;
 
 impl<F: Family> Last<F> for Xcbc {
-    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+    fn keys(key: &[u8]) -> Result<(F::Key, [MacBlock; 2]), KeyError> {
         if key.len() != MAX_BLOCK_LEN {
             return Err(KeyError::Length);
         }
         let cipher = F::key(key)?;
         let derive = |byte| {
-            let mut block = Block([byte; MAX_BLOCK_LEN]);
-            F::with(&cipher, Encrypt(&mut block));
+            let mut block = MacBlock([byte; MAX_BLOCK_LEN]);
+            F::with(&cipher, EncryptMacBlock(&mut block));
             block
         };
         Ok((F::key(&derive(1).0)?, [derive(2), derive(3)]))
     }
 }
 
-struct Plain;
+struct NoSubkey;
 
-impl<F: Family> Last<F> for Plain {
+impl<F: Family> Last<F> for NoSubkey {
     const PAD: bool = false;
 
-    fn keys(key: &[u8]) -> Result<(F::Key, [Block; 2]), KeyError> {
+    fn keys(key: &[u8]) -> Result<(F::Key, [MacBlock; 2]), KeyError> {
         Ok((F::key(key)?, Default::default()))
     }
 }
 
 struct CbcMac<F, L>(PhantomData<(F, L)>);
 
-struct Key<F: Family> {
+struct CbcMacKey<F: Family> {
     cipher: F::Key,
-    last: [Block; 2],
+    last: [MacBlock; 2],
 }
 
 /// The chaining value, to which the first `pos` bytes of the current block have been added. A full block is held back,
 /// because it may be the last.
 #[derive(Clone, Default)]
 struct Running {
-    chain: Block,
+    chain: MacBlock,
     pos: usize,
 }
 
@@ -164,23 +164,23 @@ impl Running {
 }
 
 impl<F: Family, L: Last<F>> Mac for CbcMac<F, L> {
-    type Key = Key<F>;
+    type Key = CbcMacKey<F>;
     type Running = Running;
 
-    fn prepare(key: &[u8]) -> Result<Key<F>, KeyError> {
+    fn prepare(key: &[u8]) -> Result<CbcMacKey<F>, KeyError> {
         let (cipher, last) = L::keys(key)?;
-        Ok(Key { cipher, last })
+        Ok(CbcMacKey { cipher, last })
     }
 
-    fn begin(_: &Key<F>) -> Running {
+    fn begin(_: &CbcMacKey<F>) -> Running {
         Running::default()
     }
 
-    fn update(key: &Key<F>, running: &mut Running, data: &[u8]) {
+    fn update(key: &CbcMacKey<F>, running: &mut Running, data: &[u8]) {
         F::with(&key.cipher, Absorb(running, data));
     }
 
-    fn end(key: &Key<F>, mut running: Running, tag: &mut [u8; MAX_TAG_LEN]) {
+    fn end(key: &CbcMacKey<F>, mut running: Running, tag: &mut [u8; MAX_TAG_LEN]) {
         let whole = running.pos == F::Block::USIZE;
         if L::PAD {
             if !whole {
@@ -189,13 +189,13 @@ impl<F: Family, L: Last<F>> Mac for CbcMac<F, L> {
             running.chain.0.iter_mut().zip(&key.last[usize::from(!whole)].0).for_each(|(c, k)| *c ^= k);
         }
         if L::PAD || running.pos != 0 {
-            F::with(&key.cipher, Encrypt(&mut running.chain));
+            F::with(&key.cipher, EncryptMacBlock(&mut running.chain));
         }
         tag[..F::Block::USIZE].copy_from_slice(&running.chain.0[..F::Block::USIZE]);
     }
 }
 
-fn row<F: Family, L: Last<F>>(mode: &str, key_lens: Lens) -> Row {
+fn row<F: Family, L: Last<F>>(mode: &str, key_lens: Lengths) -> Row {
     let info = AlgInfo::mac(&format!("{mode}({})", F::NAME), F::Block::USIZE, F::Block::USIZE, key_lens);
     driver::row::<CbcMac<F, L>>(AlgInfo { legacy: F::LEGACY, ..info })
 }
@@ -212,7 +212,7 @@ pub(super) fn rows() -> Vec<Row> {
         cmac::<Des3>(),
         cmac::<Des>(),
         // RFC 3566 defines only AES-128, and Linux accepts nothing else since it moved XCBC to its library.
-        row::<Aes, Xcbc>("xcbc", Lens::Of(&[16])),
-        row::<Aes, Plain>("cbcmac", Aes::KEY_LENS),
+        row::<Aes, Xcbc>("xcbc", Lengths::Of(&[16])),
+        row::<Aes, NoSubkey>("cbcmac", Aes::KEY_LENS),
     ]
 }

@@ -4,7 +4,7 @@ use super::driver::{self, Mac};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
-use sealane_crypto::{AlgInfo, KeyUse, Lens};
+use sealane_crypto::{AlgInfo, KeyUse, Lengths};
 use xxhash_rust::xxh64::Xxh64;
 
 /// Reads an optional key of `N` bytes.
@@ -92,14 +92,14 @@ impl Mac for Xxhash64 {
     }
 }
 
-fn row<M: Mac>(name: &str, block_len: usize, digest_len: usize, key_lens: Lens) -> Row {
+fn row<M: Mac>(name: &str, block_len: usize, digest_len: usize, key_lens: Lengths) -> Row {
     driver::row::<M>(AlgInfo { key_use: KeyUse::Optional, ..AlgInfo::mac(name, block_len, digest_len, key_lens) })
 }
 
 pub(super) fn rows() -> Vec<Row> {
     vec![
-        row::<Crc32c>("crc32c", 1, 4, Lens::Of(&[4])),
-        row::<Crc32>("crc32", 1, 4, Lens::Of(&[4])),
-        row::<Xxhash64>("xxhash64", 32, 8, Lens::Of(&[8])),
+        row::<Crc32c>("crc32c", 1, 4, Lengths::Of(&[4])),
+        row::<Crc32>("crc32", 1, 4, Lengths::Of(&[4])),
+        row::<Xxhash64>("xxhash64", 32, 8, Lengths::Of(&[8])),
     ]
 }

@@ -26,13 +26,13 @@ pub(super) trait Mac: 'static {
 
 struct Adapter<M>(PhantomData<fn() -> M>, usize);
 
-struct State<M: Mac> {
+struct MacState<M: Mac> {
     // Shared and not borrowed, because a state may outlive the transform that started it.
     key: Arc<M::Key>,
     running: M::Running,
 }
 
-impl<M: Mac> HashState for State<M> {
+impl<M: Mac> HashState for MacState<M> {
     fn update(&mut self, data: &[u8]) {
         M::update(&self.key, &mut self.running, data);
     }
@@ -48,7 +48,7 @@ impl<M: Mac> HashState for State<M> {
     }
 
     fn fork(&self) -> Box<dyn HashState> {
-        Box::new(State::<M> { key: self.key.clone(), running: self.running.clone() })
+        Box::new(MacState::<M> { key: self.key.clone(), running: self.running.clone() })
     }
 }
 
@@ -59,7 +59,7 @@ impl<M: Mac> MacDriver for Adapter<M> {
 
     fn start(&self, key: &dyn PreparedKey) -> Box<dyn HashState> {
         let key: &Arc<M::Key> = as_prepared(key);
-        Box::new(State::<M> { key: key.clone(), running: M::begin(key) })
+        Box::new(MacState::<M> { key: key.clone(), running: M::begin(key) })
     }
 
     fn burst(&self, slot: usize, ops: &mut [MacOp<'_>]) {

@@ -8,7 +8,7 @@ use digest::{Digest, Output};
 use sealane_crypto::error::KeyError;
 use sealane_crypto::mac::MAX_TAG_LEN;
 use sealane_crypto::registry::Row;
-use sealane_crypto::{AlgInfo, Lens};
+use sealane_crypto::{AlgInfo, Lengths};
 use std::marker::PhantomData;
 use zeroize::Zeroize;
 
@@ -85,7 +85,7 @@ impl<D: Hash> Mac for Hmac<D> {
 
 fn row<D: Hash>(hash: &str, legacy: bool) -> Row {
     let (block_len, digest_len) = (<D as BlockSizeUser>::block_size(), <D as Digest>::output_size());
-    let info = AlgInfo::mac(&format!("hmac({hash})"), block_len, digest_len, Lens::Range(0, usize::MAX));
+    let info = AlgInfo::mac(&format!("hmac({hash})"), block_len, digest_len, Lengths::Range(0, usize::MAX));
     driver::row::<Hmac<D>>(AlgInfo { legacy, ..info })
 }
 

@@ -41,7 +41,7 @@ struct Drbg<M> {
     mechanism: PhantomData<fn() -> M>,
 }
 
-struct State<M> {
+struct DrbgState<M> {
     entropy: Arc<dyn Entropy>,
     /// Replaces `entropy` in tests and validation.
     test_entropy: Option<Zeroizing<Vec<u8>>>,
@@ -51,7 +51,7 @@ struct State<M> {
     requests: u32,
 }
 
-impl<M: Mechanism> State<M> {
+impl<M: Mechanism> DrbgState<M> {
     /// Reseeds, or instantiates at the first call.
     fn seed_with(&mut self, input: &[u8]) -> Result<(), OpError> {
         if input.len() as u64 > MAX_INPUT_LEN {
@@ -101,7 +101,7 @@ impl<M: Mechanism> State<M> {
 
 impl<M: Mechanism> RngDriver for Drbg<M> {
     fn start(&self, entropy: Arc<dyn Entropy>) -> Box<dyn RngState> {
-        Box::new(State::<M> { entropy, test_entropy: None, resist: self.resist, mechanism: None, requests: 0 })
+        Box::new(DrbgState::<M> { entropy, test_entropy: None, resist: self.resist, mechanism: None, requests: 0 })
     }
 
     /// 0, which accepts any length: the "seed" is a personalization string.
@@ -110,7 +110,7 @@ impl<M: Mechanism> RngDriver for Drbg<M> {
     }
 }
 
-impl<M: Mechanism> RngState for State<M> {
+impl<M: Mechanism> RngState for DrbgState<M> {
     fn seed(&mut self, seed: &[u8]) -> Result<(), KeyError> {
         self.seed_with(seed).map_err(|e| if e == OpError::Length { KeyError::Length } else { KeyError::Driver })
     }

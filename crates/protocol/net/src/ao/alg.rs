@@ -1,6 +1,6 @@
 //! The algorithms of TCP-AO, resolved once against the registry of the crypto core.
 
-use sealane_crypto::choice::Way;
+use sealane_crypto::choice::MeasuredDirection;
 use sealane_crypto::{Alg, Kind, Registry};
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ impl Algorithms {
                 let mac = registry.lookup(Kind::Hash, row.mac).ok()?;
                 // Keys are derived one by one, so one driver is enough and keeps prepared master keys small.
                 let kdf_mac = registry.lookup(Kind::Hash, row.kdf_mac).ok()?;
-                let kdf_driver = kdf_mac.row_for(Way::Forward, KDF_INPUT_LEN, 1);
+                let kdf_driver = kdf_mac.row_for(MeasuredDirection::Forward, KDF_INPUT_LEN, 1);
                 let kdf_row = kdf_mac.rows().iter().find(|r| core::ptr::eq(&raw const ***r, kdf_driver))?;
                 let kdf_mac = Alg::of_row(kdf_row, registry.entropy());
                 Some(Arc::new(Algorithm {
