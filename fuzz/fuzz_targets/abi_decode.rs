@@ -2,15 +2,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealane_abi::if_alg::{Address, Cmsgs, Control, push_cmsg};
+use sealane_abi::if_alg::{AlgAddress, Cmsgs, Control, push_cmsg};
 use sealane_abi::netlink::{Attrs, Messages, push_attr};
 
 fn address(data: &[u8]) {
-    let Ok(a) = Address::parse(data) else { return };
+    let Ok(a) = AlgAddress::parse(data) else { return };
     assert!(a.type_.len() <= 13 && !a.type_.contains(&0) && !a.name.contains(&0));
     if let (Ok(type_), Ok(name)) = (std::str::from_utf8(a.type_), std::str::from_utf8(a.name)) {
-        let built = Address::build(type_, name);
-        let b = Address::parse(&built).expect("a built address reads");
+        let built = AlgAddress::build(type_, name);
+        let b = AlgAddress::parse(&built).expect("a built address reads");
         assert_eq!((a.type_, a.name), (b.type_, b.name));
     }
 }

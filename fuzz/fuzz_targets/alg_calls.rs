@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_abi::if_alg::{
     ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_DRBG_ENTROPY, ALG_SET_IV, ALG_SET_KEY,
-    ALG_SET_KEY_BY_KEY_SERIAL, ALG_SET_OP, Address, push_cmsg,
+    ALG_SET_KEY_BY_KEY_SERIAL, ALG_SET_OP, AlgAddress, push_cmsg,
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG, SOL_SOCKET};
 use sealane_crypto::Kind;
@@ -153,7 +153,7 @@ fn create(sys: &Arc<System>, input: &mut Input<'_>) -> Arc<Socket> {
 fn bind(socket: &Socket, input: &mut Input<'_>) {
     let choice = usize::from(input.byte());
     let _ = match NAMES.get(choice) {
-        Some((kind, name)) => socket.bind(&Address::build(kind, name), ROOT),
+        Some((kind, name)) => socket.bind(&AlgAddress::build(kind, name), ROOT),
         None => {
             let len = input.len();
             socket.bind(input.take(len), ROOT)

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_fuzz::{Input, algorithms, offered};
 use sealane_net::ao::drop::Netstat;
-use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
 use sealane_net::ao::input::{Class, classify, refuse, settle};
 use sealane_net::ao::mac::{Checksum, Sign, Verify, sign, verify};
@@ -38,7 +38,7 @@ fn keys(info: &mut AoInfo) {
 }
 
 /// Tests the verdict of a socket in each state on an inbound segment.
-fn inbound(segment: &Segment<'_>, info: &mut AoInfo, state: State, request: Option<&Request>) {
+fn inbound(segment: &Segment<'_>, info: &mut AoInfo, state: EndpointState, request: Option<&Request>) {
     let mut netstat = Netstat::default();
     let to = Endpoint { info: Some(info), state, request, ifindex: 0, md5: false };
     let (ticket, verdict) = match classify(segment, &to) {
@@ -88,7 +88,7 @@ fn round_trip(packet: &[u8], mss: usize, info: &AoInfo) {
     ip::set_len(&mut original, &at);
     ip::set_tcp_checksum(&mut original, &at);
     let Ok(segment) = Segment::parse(&original) else { return };
-    let from = Endpoint { info: Some(info), state: State::Established, request: None, ifindex: 0, md5: false };
+    let from = Endpoint { info: Some(info), state: EndpointState::Established, request: None, ifindex: 0, md5: false };
     let Choice::Sign(signature) = choose(&segment, &from) else { return };
     let Ok(cut) = Cut::new(&segment, &signature.option, mss) else { return };
     let mut out = vec![0; cut.total_len()];
@@ -156,14 +156,14 @@ fuzz_target!(|data: &[u8]| {
     let child = Child { conn, ifindex: 0, key_id: 1, rnext_key_id: 61 };
     let (used_ao, rcv_isn) = (mss % 2 == 0, segment.seq());
     let request = Request { used_ao, rcv_isn, snt_isn: 7, key_id: 1, rnext_key_id: 1 };
-    inbound(&segment, &mut connecting, State::SynSent, None);
-    inbound(&segment, &mut connecting, State::SynReceived, None);
-    inbound(&segment, &mut listener, State::Closed, None);
-    inbound(&segment, &mut listener, State::Listen, None);
-    inbound(&segment, &mut listener, State::Listen, Some(&request));
+    inbound(&segment, &mut connecting, EndpointState::SynSent, None);
+    inbound(&segment, &mut connecting, EndpointState::SynReceived, None);
+    inbound(&segment, &mut listener, EndpointState::Closed, None);
+    inbound(&segment, &mut listener, EndpointState::Listen, None);
+    inbound(&segment, &mut listener, EndpointState::Listen, Some(&request));
     if let Ok(mut info) = listener.for_child(&child) {
-        inbound(&segment, &mut info, State::Established, None);
-        inbound(&segment, &mut info, State::TimeWait, None);
+        inbound(&segment, &mut info, EndpointState::Established, None);
+        inbound(&segment, &mut info, EndpointState::TimeWait, None);
         sent(&mut info, &segment);
         round_trip(packet, mss, &info);
     }

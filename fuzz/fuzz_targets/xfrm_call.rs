@@ -7,7 +7,7 @@ use sealane_abi::Caller;
 use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::xfrm::{
-    Attribute, Body, Message, UsersaFlush, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRMNLGRP_ACQUIRE, XFRMNLGRP_MAPPING,
+    Attribute, Body, XfrmMessage, UsersaFlush, XFRM_MSG_GETPOLICY, XFRM_MSG_GETSA, XFRMNLGRP_ACQUIRE, XFRMNLGRP_MAPPING,
 };
 use sealane_crypto::Registry;
 use sealane_engine_xfrm::packet::PacketDevice;
@@ -46,18 +46,18 @@ fn told(notices: &[Notice]) {
         assert!((XFRMNLGRP_ACQUIRE..=XFRMNLGRP_MAPPING).contains(&notice.group));
         let message = Messages::new(&notice.bytes).next().expect("an event is a message");
         assert_eq!(message.bytes.len(), notice.bytes.len());
-        assert!(Message::decode(&message).is_ok());
+        assert!(XfrmMessage::decode(&message).is_ok());
     }
 }
 
 /// Returns the number of messages in a dump or a count.
-fn counted(xfrm: &mut Xfrm, message: &Message, flags: u16, now: Now) -> (usize, Option<u32>) {
+fn counted(xfrm: &mut Xfrm, message: &XfrmMessage, flags: u16, now: Now) -> (usize, Option<u32>) {
     let from = Sender { port: 1, caller: Caller { privileged: true }, ack: AckOptions::default() };
     let replies = xfrm.call(&message.encode(NLM_F_REQUEST | flags, 1, 0), from, now);
     let mut count = None;
     let messages = replies.unicast.iter().flat_map(|d| Messages::new(d)).filter(|m| m.header.nlmsg_type >= 16);
     let messages = messages.inspect(|m| {
-        let message = Message::decode(m).expect("what is dumped reads");
+        let message = XfrmMessage::decode(m).expect("what is dumped reads");
         if let Some(Attribute::SadCnt(n)) = message.attrs.first() {
             count = Some(*n);
         }
@@ -108,13 +108,13 @@ fuzz_target!(|data: &[u8]| {
             assert!(!next.is_zero(), "what is due has been dealt with");
         }
     }
-    let (states, _) = counted(&mut xfrm, &Message::new(Body::DumpSa), NLM_F_DUMP, now);
-    let (policies, _) = counted(&mut xfrm, &Message::new(Body::DumpPolicy), NLM_F_DUMP, now);
+    let (states, _) = counted(&mut xfrm, &XfrmMessage::new(Body::DumpSa), NLM_F_DUMP, now);
+    let (policies, _) = counted(&mut xfrm, &XfrmMessage::new(Body::DumpPolicy), NLM_F_DUMP, now);
     assert!(states + policies <= asked, "more is kept than was asked for");
-    assert_eq!(counted(&mut xfrm, &Message::new(Body::GetSadInfo(0)), 0, now), (1, Some(states as u32)));
-    counted(&mut xfrm, &Message::new(Body::FlushSa(UsersaFlush { proto: 0 })), 0, now);
-    counted(&mut xfrm, &Message::new(Body::FlushPolicy), 0, now);
-    assert_eq!(counted(&mut xfrm, &Message::new(Body::GetSadInfo(0)), 0, now), (1, Some(0)));
-    assert_eq!(counted(&mut xfrm, &Message::new(Body::DumpPolicy), NLM_F_DUMP, now).0, 0);
+    assert_eq!(counted(&mut xfrm, &XfrmMessage::new(Body::GetSadInfo(0)), 0, now), (1, Some(states as u32)));
+    counted(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: 0 })), 0, now);
+    counted(&mut xfrm, &XfrmMessage::new(Body::FlushPolicy), 0, now);
+    assert_eq!(counted(&mut xfrm, &XfrmMessage::new(Body::GetSadInfo(0)), 0, now), (1, Some(0)));
+    assert_eq!(counted(&mut xfrm, &XfrmMessage::new(Body::DumpPolicy), NLM_F_DUMP, now).0, 0);
     assert!(xfrm.handle_timeout(Now { wall_s: u64::MAX, ..now }).is_empty(), "nothing expires when nothing is there");
 });

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use sealane_abi::netlink::answer::{AckOptions, ack, done};
 use sealane_abi::netlink::{Attrs, Messages, NLM_F_REQUEST, NLMSG_HDRLEN};
-use sealane_abi::xfrm::{AF_INET, Address, Attributes, Body, Message, Request, StateFilter};
+use sealane_abi::xfrm::{AF_INET, Address, Attributes, Body, Request, StateFilter, XfrmMessage};
 
 /// Reads every attribute.
 fn attributes(attrs: &Attributes<'_>) {
@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
                 }
             }
         }
-        let Ok(message) = Message::decode(&m) else { continue };
+        let Ok(message) = XfrmMessage::decode(&m) else { continue };
         if let Ok(request) = &kernel
             && m.header.nlmsg_flags & NLM_F_REQUEST != 0
         {
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
             let bytes = message.encode(flags, m.header.nlmsg_seq, m.header.nlmsg_pid);
             assert_eq!(bytes.len(), message.encoded_len());
             let again = Messages::new(&bytes).next().expect("a written message reads");
-            assert!(matches!(Message::decode(&again), Ok(read) if read == message));
+            assert!(matches!(XfrmMessage::decode(&again), Ok(read) if read == message));
         }
     }
 });

@@ -33,7 +33,7 @@ use lock_api::{Mutex, RawMutex};
 pub use message::{Received, SendMsg};
 use op::OpSocket;
 use sealane_abi::if_alg::{
-    ALG_SET_AEAD_AUTHSIZE, ALG_SET_DRBG_ENTROPY, ALG_SET_KEY, ALG_SET_KEY_BY_KEY_SERIAL, Address, Control,
+    ALG_SET_AEAD_AUTHSIZE, ALG_SET_DRBG_ENTROPY, ALG_SET_KEY, ALG_SET_KEY_BY_KEY_SERIAL, AlgAddress, Control,
 };
 use sealane_abi::poll::PollMask;
 use sealane_abi::socket::{
@@ -88,7 +88,7 @@ impl<L: RawMutex> Socket<L> {
             return Err(Errno::EINVAL);
         }
         let Body::Tfm(tfm) = &self.body else { return Err(Errno::EOPNOTSUPP) };
-        let address = Address::parse(addr)?;
+        let address = AlgAddress::parse(addr)?;
         let kind = kind_named(address.type_);
         let name = core::str::from_utf8(address.name).unwrap_or("");
         let done = kind.ok_or(Errno::ENOENT).and_then(|kind| {

@@ -21,7 +21,7 @@ use core::net::SocketAddr;
 use sealane_abi::admin;
 use sealane_abi::tcp::State as KernelState;
 use sealane_net::ao::drop::DropReason;
-use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{Child, Conn};
 use sealane_net::ao::input::{self, Class, IcmpError, Refusal, Ticket};
 use sealane_net::ao::output::{self, Choice};
@@ -80,7 +80,7 @@ pub trait Kernel {
 pub struct Target {
     id: SocketId,
     ends: Ends,
-    state: State,
+    state: EndpointState,
     request: Option<Request>,
     vrf: i32,
     device: u32,
@@ -134,11 +134,11 @@ impl Namespace {
 
     fn target(&self, ends: Ends, flow: &Flow) -> Target {
         let (state, request) = match flow.stage {
-            Stage::SynSent => (State::SynSent, None),
-            Stage::SynReceived => (State::SynReceived, None),
-            Stage::Half(request) => (State::Listen, Some(request)),
-            Stage::Open => (State::Established, None),
-            Stage::Gone => (State::TimeWait, None),
+            Stage::SynSent => (EndpointState::SynSent, None),
+            Stage::SynReceived => (EndpointState::SynReceived, None),
+            Stage::Half(request) => (EndpointState::Listen, Some(request)),
+            Stage::Open => (EndpointState::Established, None),
+            Stage::Gone => (EndpointState::TimeWait, None),
         };
         Target { id: flow.id, ends, state, request, vrf: flow.vrf, device: flow.device, peer_mss: flow.peer_mss }
     }
@@ -240,7 +240,7 @@ impl Namespace {
         let track = self.join(ends, &found, device, kernel);
         match track {
             // An unknown handshake with a peer that has keys: its SYN was not verified.
-            Track::To(to) if to.state == State::Listen => match self.info(to.id) {
+            Track::To(to) if to.state == EndpointState::Listen => match self.info(to.id) {
                 Some(info) if info.ao_required || info.keys().lookup(ends.remote.ip(), Ids::any(to.vrf)).is_some() => {
                     Track::Drop(DropReason::NoSendKey)
                 }
@@ -297,21 +297,23 @@ impl Namespace {
             Some(_) => None,
         };
         let id = configured.unwrap_or(found.id);
-        let unknown = Target { id, ends, state: State::Listen, request: None, vrf: found.vrf, device, peer_mss: 0 };
+        let unknown =
+            Target { id, ends, state: EndpointState::Listen, request: None, vrf: found.vrf, device, peer_mss: 0 };
         let Some(socket) = self.sockets.data_mut(id) else {
-            let state = if found.state == KernelState::Listen { State::Listen } else { State::Established };
+            let state =
+                if found.state == KernelState::Listen { EndpointState::Listen } else { EndpointState::Established };
             return Track::To(Target { state, ..unknown });
         };
         socket.listening |= found.state == KernelState::Listen;
         let state = match found.state {
-            KernelState::Listen | KernelState::NewSynRecv => State::Listen,
-            KernelState::SynSent => State::SynSent,
-            KernelState::SynRecv => State::SynReceived,
-            KernelState::Close | KernelState::BoundInactive => State::Closed,
-            _ => State::Established,
+            KernelState::Listen | KernelState::NewSynRecv => EndpointState::Listen,
+            KernelState::SynSent => EndpointState::SynSent,
+            KernelState::SynRecv => EndpointState::SynReceived,
+            KernelState::Close | KernelState::BoundInactive => EndpointState::Closed,
+            _ => EndpointState::Established,
         };
         let keyed = socket.info.as_ref().is_some_and(|i| i.is_keyed());
-        if state == State::Established && keyed {
+        if state == EndpointState::Established && keyed {
             self.put(ends, Flow { device, ..Flow::open(id, found.vrf) });
         }
         Track::To(Target { state, ..unknown })
@@ -371,21 +373,21 @@ impl Namespace {
         let flags = segment.flags();
         let (seq, ack) = (segment.seq(), segment.ack_seq());
         match (to.state, to.request) {
-            (State::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
-            (State::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
+            (EndpointState::Listen, None) if flags.syn() && !flags.ack() => self.half_open(to, segment, ids, now_ms),
+            (EndpointState::Listen, None) if flags.ack() && !flags.syn() && !flags.rst() => {
                 // The answer to a SYN cookie, or a replayed end of a handshake: the kernel is asked later.
                 if self.flows.unseen() >= MAX_UNSEEN {
                     return Err(DropReason::Overload);
                 }
                 self.open_child(to, seq.wrapping_sub(1), ack.wrapping_sub(1), ids, now_ms)?;
             }
-            (State::Listen, Some(_)) if flags.rst() => {
+            (EndpointState::Listen, Some(_)) if flags.rst() => {
                 self.flows.remove(&to.ends);
             }
-            (State::Listen, Some(r)) if flags.ack() && !flags.syn() => {
+            (EndpointState::Listen, Some(r)) if flags.ack() && !flags.syn() => {
                 self.open_child(to, r.rcv_isn, r.snt_isn, (r.key_id, r.rnext_key_id), now_ms)?;
             }
-            (State::SynSent | State::SynReceived, _) => {
+            (EndpointState::SynSent | EndpointState::SynReceived, _) => {
                 let stage = match (flags.syn(), flags.ack()) {
                     (true, false) => Some(Stage::SynReceived),
                     (_, true) if !flags.rst() => Some(Stage::Open),
@@ -601,7 +603,7 @@ impl Target {
 
     /// Whether it is a listener, or a half-open connection of one.
     pub(super) fn is_listener(&self) -> bool {
-        self.state == State::Listen
+        self.state == EndpointState::Listen
     }
 
     /// The socket that holds its keys.

@@ -102,7 +102,7 @@ impl Namespace {
         let value = |counter| self.netstat().value(counter);
         let ignored = (DropReason::Icmp, value(Counter::DroppedIcmps));
         let counts = DropReason::ALL.iter().copied().zip(self.drops.by_reason).chain([ignored]);
-        let namespace = admin::Namespace {
+        let namespace = admin::AoNamespace {
             inode: 0,
             name: None,
             counters: admin::Counters {
@@ -153,7 +153,7 @@ impl Namespace {
             keys: info
                 .keys()
                 .iter()
-                .map(|(key, k)| admin::Key {
+                .map(|(key, k)| admin::KeyStatus {
                     peer: k.mkt.peer.to_string(),
                     ifindex: k.mkt.ifindex,
                     send_id: k.mkt.send_id,
@@ -228,7 +228,7 @@ impl Pending {
 
 /// A copy of a namespace's status.
 pub struct Snapshot {
-    namespace: admin::Namespace,
+    namespace: admin::AoNamespace,
     pending: Vec<Pending>,
     algorithms: Algorithms,
 }
@@ -237,7 +237,7 @@ impl Snapshot {
     /// Diagnoses the dropped segments and returns the status. The host fills in what only it knows: inode and name of
     /// the namespace, ends of listeners, process ids.
     #[must_use]
-    pub fn finish(self) -> admin::Namespace {
+    pub fn finish(self) -> admin::AoNamespace {
         let Snapshot { mut namespace, pending, algorithms } = self;
         for look in pending {
             let hint = look.hint(&algorithms);

@@ -11,9 +11,9 @@ use crate::time::Now;
 use core::net::IpAddr;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AF_INET, AF_INET6, Attribute, Attributes, Body, Id, LifetimeCfg, LifetimeCur, Message, Reason, Selector,
-    UserAcquire, UserMapping, UserTmpl, UsersaInfo, XFRM_POLICY_OUT, XFRM_SA_DIR_OUT, XFRMNLGRP_ACQUIRE,
-    XFRMNLGRP_MAPPING,
+    AF_INET, AF_INET6, Attribute, Attributes, Body, Id, LifetimeCfg, LifetimeCur, Reason, Selector, UserAcquire,
+    UserMapping, UserTmpl, UsersaInfo, XFRM_POLICY_OUT, XFRM_SA_DIR_OUT, XFRMNLGRP_ACQUIRE, XFRMNLGRP_MAPPING,
+    XfrmMessage,
 };
 use sealane_net::ipsec::sa::{Mode, Sa, SaId};
 
@@ -106,7 +106,7 @@ impl Xfrm {
         unless_zero(&mut attrs, policy.if_id, Attribute::IfId);
         attrs.extend(policy.offload.map(Attribute::OffloadDev));
         attrs.extend(state.cpu.map(Attribute::SaPcpu));
-        Notice::new(XFRMNLGRP_ACQUIRE, &Message { body, attrs }, 0, 0)
+        Notice::new(XFRMNLGRP_ACQUIRE, &XfrmMessage { body, attrs }, 0, 0)
     }
 
     /// A program asks in the name of a policy that need not be there (`xfrm_add_acquire`): an event for each template.
@@ -158,5 +158,5 @@ pub(crate) fn mapping_notice(state: &State, address: IpAddr, port: u16) -> Optio
         old_sport: encap.encap_sport,
         new_sport: port.into(),
     });
-    Some(Notice::new(XFRMNLGRP_MAPPING, &Message::new(body), 0, 0))
+    Some(Notice::new(XFRMNLGRP_MAPPING, &XfrmMessage::new(body), 0, 0))
 }

@@ -69,7 +69,7 @@ impl Xfrm {
         transform: Option<Transform>,
         update: bool,
         now_s: u64,
-    ) -> Result<Option<abi::Message>, Reject> {
+    ) -> Result<Option<abi::XfrmMessage>, Reject> {
         if update {
             // The event repeats the request, even if the existing state takes over only a part of it.
             let located = self.locate(&state).ok_or(plain(Errno::ESRCH))?;
@@ -219,7 +219,7 @@ impl Xfrm {
         state: State,
         transform: Option<Transform>,
         now_s: u64,
-    ) -> Result<Option<abi::Message>, Reject> {
+    ) -> Result<Option<abi::XfrmMessage>, Reject> {
         let old = self.states.get(located).ok_or(plain(Errno::ESRCH))?;
         if old.km == Km::Acquiring {
             if state.dir != 0 && old.dir != state.dir {

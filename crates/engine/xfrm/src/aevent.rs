@@ -12,9 +12,9 @@ use sealane_abi::Errno;
 use sealane_abi::netlink::NLM_F_REPLACE;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AeventId, Attribute, Attributes, Body, Message, Reason, ReplayStateEsn, XFRM_AE_CU, XFRM_AE_ETHR, XFRM_AE_RTHR,
+    AeventId, Attribute, Attributes, Body, Reason, ReplayStateEsn, XFRM_AE_CU, XFRM_AE_ETHR, XFRM_AE_RTHR,
     XFRMA_ETIMER_THRESH, XFRMA_LTIME_VAL, XFRMA_REPLAY_ESN_VAL, XFRMA_REPLAY_THRESH, XFRMA_REPLAY_VAL,
-    XFRMNLGRP_AEVENTS,
+    XFRMNLGRP_AEVENTS, XfrmMessage,
 };
 use sealane_net::ipsec::sa::SaError;
 
@@ -28,7 +28,7 @@ impl Xfrm {
     }
 
     /// The message, with `flags` saying what is in it.
-    pub(crate) fn aevent_message(&self, state: &State, flags: u32) -> Message {
+    pub(crate) fn aevent_message(&self, state: &State, flags: u32) -> XfrmMessage {
         let info = &state.info;
         let id = AeventId { sa_id: state.id(), saddr: info.saddr, flags, reqid: info.reqid };
         let mut attrs = vec![self.replay_attr(state), Attribute::LtimeVal(convert::lifetime_cur(&self.usage(state)))];
@@ -44,7 +44,7 @@ impl Xfrm {
         if state.dir != 0 {
             attrs.push(Attribute::SaDir(state.dir));
         }
-        Message { body: Body::NewAe(id), attrs }
+        XfrmMessage { body: Body::NewAe(id), attrs }
     }
 
     pub(crate) fn tell_aevent(

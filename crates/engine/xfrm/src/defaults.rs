@@ -5,8 +5,8 @@ use crate::reply::{Notice, Serving};
 use crate::settings::HASH_MAX;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    Attribute, Body, Message, Reason, Request, Sadhinfo, Spdhinfo, Spdhthresh, Spdinfo, UserpolicyDefault,
-    XFRM_USERPOLICY_ACCEPT, XFRM_USERPOLICY_BLOCK, XFRMNLGRP_POLICY,
+    Attribute, Body, Reason, Request, Sadhinfo, Spdhinfo, Spdhthresh, Spdinfo, UserpolicyDefault,
+    XFRM_USERPOLICY_ACCEPT, XFRM_USERPOLICY_BLOCK, XFRMNLGRP_POLICY, XfrmMessage,
 };
 use sealane_net::ipsec::spd::{Action, Dir};
 
@@ -20,7 +20,7 @@ impl Xfrm {
         let table = Sadhinfo { sadhcnt: self.states.buckets().count(), sadhmcnt: HASH_MAX };
         let count = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
         let message =
-            Message::new(Body::NewSadInfo(flags)).with(Attribute::SadCnt(count)).with(Attribute::SadHinfo(table));
+            XfrmMessage::new(Body::NewSadInfo(flags)).with(Attribute::SadCnt(count)).with(Attribute::SadHinfo(table));
         serving.reply(&message);
     }
 
@@ -28,7 +28,7 @@ impl Xfrm {
         let [incnt, outcnt, fwdcnt] = self.policies.counts();
         let info = Spdinfo { incnt, outcnt, fwdcnt, ..Spdinfo::default() };
         let table = Spdhinfo { spdhcnt: self.policies.buckets().count() - 1, spdhmcnt: HASH_MAX };
-        let message = Message::new(Body::NewSpdInfo(flags))
+        let message = XfrmMessage::new(Body::NewSpdInfo(flags))
             .with(Attribute::SpdInfo(info))
             .with(Attribute::SpdHinfo(table))
             .with(Attribute::SpdIpv4Hthresh(self.settings.hthresh4))
@@ -66,11 +66,11 @@ impl Xfrm {
             self.data.spd.set_default(dir, action);
         }
         // The kernel's event has no number and no port.
-        let message = Message::new(Body::GetDefault(self.settings.defaults));
+        let message = XfrmMessage::new(Body::GetDefault(self.settings.defaults));
         serving.replies.events.push(Notice::new(XFRMNLGRP_POLICY, &message, 0, 0));
     }
 
     pub(crate) fn tell_defaults(&self, serving: &mut Serving<'_>) {
-        serving.reply(&Message::new(Body::GetDefault(self.settings.defaults)));
+        serving.reply(&XfrmMessage::new(Body::GetDefault(self.settings.defaults)));
     }
 }

@@ -9,7 +9,7 @@
 
 use core::net::IpAddr;
 use sealane_abi::Errno;
-use sealane_abi::xfrm::Message;
+use sealane_abi::xfrm::XfrmMessage;
 use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::{SaId, SaSpec, SaStat};
@@ -53,7 +53,7 @@ pub struct Offered<'a> {
     /// The association that packets use; `None` while there are no keys yet (an acquire).
     pub spec: Option<SaSpec>,
     /// The state as a key manager would be told of it, keys included: for a device that is another kernel's.
-    pub message: &'a Message,
+    pub message: &'a XfrmMessage,
 }
 
 /// Why a device does not take something. `EOPNOTSUPP` in crypto offload means that the stack goes on without it.
@@ -119,7 +119,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// [`Refusal`].
-    fn policy_add(&mut self, _key: PolicyKey, _policy: &Policy, _message: &Message) -> Result<(), Refusal> {
+    fn policy_add(&mut self, _key: PolicyKey, _policy: &Policy, _message: &XfrmMessage) -> Result<(), Refusal> {
         Err(Refusal::CRYPTO_ONLY)
     }
 

@@ -7,7 +7,7 @@ use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    Attributes, Body, IPSEC_PROTO_ANY, Mark, Message, UsersaFlush, UsersaId, XFRMNLGRP_SA, proto_matches,
+    Attributes, Body, IPSEC_PROTO_ANY, Mark, UsersaFlush, UsersaId, XFRMNLGRP_SA, XfrmMessage, proto_matches,
 };
 use sealane_net::ipsec::event::Event;
 
@@ -69,7 +69,7 @@ impl Xfrm {
             return;
         }
         gone.into_iter().for_each(|serial| self.remove_state(serial));
-        serving.tell(XFRMNLGRP_SA, &Message::new(Body::FlushSa(UsersaFlush { proto })));
+        serving.tell(XFRMNLGRP_SA, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto })));
     }
 
     /// Calls `each` with the UDP ports of states, at both ends: whether the state is of IPv6, and the port. It visits

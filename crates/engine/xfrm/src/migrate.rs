@@ -12,10 +12,10 @@ use crate::{convert, verify};
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AF_INET, AF_INET6, Attribute, Attributes, Body, EncapTmpl, Mark, Message, Reason, Selector, UserMigrate,
-    UserMigrateState, UserOffload, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
+    AF_INET, AF_INET6, Attribute, Attributes, Body, EncapTmpl, Mark, Reason, Selector, UserMigrate, UserMigrateState,
+    UserOffload, UserTmpl, UserpolicyId, XFRM_MAX_DEPTH, XFRM_MIGRATE_STATE_CLEAR_OFFLOAD,
     XFRM_MIGRATE_STATE_KNOWN_FLAGS, XFRM_MIGRATE_STATE_UPDATE_H2H_SEL, XFRM_MODE_BEET, XFRM_MODE_IPTFS,
-    XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_POLICY_MAX, XFRMNLGRP_MIGRATE,
+    XFRM_MODE_TRANSPORT, XFRM_MODE_TUNNEL, XFRM_POLICY_MAX, XFRMNLGRP_MIGRATE, XfrmMessage,
 };
 use sealane_net::ipsec::sa::{SaError, UdpEncap};
 use sealane_net::ipsec::selector::Flow;
@@ -70,7 +70,7 @@ impl Xfrm {
         told.extend(encap.map(Attribute::Encap));
         told.extend(moves.iter().map(|step| Attribute::Migrate(vec![UserMigrate { reserved: 0, ..*step }])));
         let body = Body::Migrate(UserpolicyId { sel: id.sel, dir: id.dir, ..UserpolicyId::default() });
-        serving.replies.events.push(Notice::new(XFRMNLGRP_MIGRATE, &Message { body, attrs: told }, 0, 0));
+        serving.replies.events.push(Notice::new(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told }, 0, 0));
         Ok(())
     }
 
@@ -312,7 +312,7 @@ impl Xfrm {
             told.push(Attribute::SaDir(state.dir));
         }
         let body = Body::MigrateState(UserMigrateState { new_sel: state.info.sel, ..*order });
-        serving.tell(XFRMNLGRP_MIGRATE, &Message { body, attrs: told });
+        serving.tell(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told });
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`PacketDevice`] is the control plane's end and [`PacketCore`] the data path's; both share the same databases. A
 //! state of the device is in the stack's tables as well, where nothing is ever sealed or opened with it
-//! ([`State::Offloaded`](sealane_net::ipsec::sa::State)): numbers and counters have one owner.
+//! ([`SaState::Offloaded`](sealane_net::ipsec::sa::SaState)): numbers and counters have one owner.
 //!
 //! Unlike the stack, the device drops fragments and packets that exceed the path's MTU, raises no acquires (the stack
 //! does) and handles only the traffic of its own policies.
@@ -11,7 +11,7 @@ use crate::data::{Databases, Owner, Paths, Run};
 use crate::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
 use crate::time::Now;
 use sealane_abi::Errno;
-use sealane_abi::xfrm::Message;
+use sealane_abi::xfrm::XfrmMessage;
 use sealane_net::ipsec::drop::Stat;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::Usage;
@@ -156,7 +156,7 @@ impl Device for PacketDevice {
         }
     }
 
-    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, _message: &Message) -> Result<(), Refusal> {
+    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, _message: &XfrmMessage) -> Result<(), Refusal> {
         self.core.lock().add_policy(key, policy.clone())
     }
 

@@ -5,9 +5,9 @@ use crate::device::PolicyKey;
 use crate::reply::Notice;
 use crate::state::{mark_attr, unless_zero};
 use sealane_abi::xfrm::{
-    Attribute, Body, LifetimeCur, Mark, Message, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
+    Attribute, Body, LifetimeCur, Mark, UserOffload, UserPolexpire, UserTmpl, UserpolicyId, UserpolicyInfo,
     UserpolicyType, XFRM_POLICY_ALLOW, XFRM_POLICY_CPU_ACQUIRE, XFRM_POLICY_ICMP, XFRM_POLICY_IN, XFRM_POLICY_OUT,
-    XFRM_SHARE_ANY, XFRMNLGRP_EXPIRE,
+    XFRM_SHARE_ANY, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
 use sealane_net::ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
 
@@ -102,17 +102,17 @@ impl PolicyRecord {
     }
 
     /// The answer to a question for it.
-    pub(crate) fn new_message(&self, spd: &Spd) -> Message {
-        Message { body: Body::NewPolicy(self.info(spd)), attrs: self.attributes() }
+    pub(crate) fn new_message(&self, spd: &Spd) -> XfrmMessage {
+        XfrmMessage { body: Body::NewPolicy(self.info(spd)), attrs: self.attributes() }
     }
 
     /// The event of its being changed.
-    pub(crate) fn upd_message(&self, spd: &Spd) -> Message {
-        Message { body: Body::UpdPolicy(self.info(spd)), attrs: self.attributes() }
+    pub(crate) fn upd_message(&self, spd: &Spd) -> XfrmMessage {
+        XfrmMessage { body: Body::UpdPolicy(self.info(spd)), attrs: self.attributes() }
     }
 
     /// The event of its being deleted, by its index or its selector.
-    pub(crate) fn del_message(&self, spd: &Spd, by_index: bool) -> Message {
+    pub(crate) fn del_message(&self, spd: &Spd, by_index: bool) -> XfrmMessage {
         let mut id = UserpolicyId { dir: self.info.dir, ..UserpolicyId::default() };
         if by_index {
             id.index = self.info.index;
@@ -121,13 +121,13 @@ impl PolicyRecord {
         }
         let mut attrs = vec![Attribute::Policy(self.info(spd))];
         attrs.extend(self.attributes());
-        Message { body: Body::DelPolicy(id), attrs }
+        XfrmMessage { body: Body::DelPolicy(id), attrs }
     }
 
     /// The event of a limit (`build_polexpire`); its number is 0.
     pub(crate) fn expire_notice(&self, spd: &Spd, hard: bool, port: u32) -> Notice {
         let body = Body::PolExpire(UserPolexpire { pol: self.info(spd), hard: hard.into(), pad: [0; 7] });
-        Notice::new(XFRMNLGRP_EXPIRE, &Message { body, attrs: self.attributes() }, 0, port)
+        Notice::new(XFRMNLGRP_EXPIRE, &XfrmMessage { body, attrs: self.attributes() }, 0, port)
     }
 }
 

@@ -10,10 +10,10 @@ use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    AF_INET, AF_INET6, Attributes, Body, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, IPSEC_PROTO_ANY, LifetimeCur, Message,
-    Reason, UserTmpl, UserpolicyId, UserpolicyInfo, XFRM_MAX_DEPTH, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_MAX,
+    AF_INET, AF_INET6, Attributes, Body, IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP, IPSEC_PROTO_ANY, LifetimeCur, Reason,
+    UserTmpl, UserpolicyId, UserpolicyInfo, XFRM_MAX_DEPTH, XFRM_MODE_BEET, XFRM_MODE_IPTFS, XFRM_MODE_MAX,
     XFRM_MODE_TUNNEL, XFRM_POLICY_ALLOW, XFRM_POLICY_BLOCK, XFRM_POLICY_MAX, XFRM_POLICY_OUT, XFRM_POLICY_TYPE_MAIN,
-    XFRM_SHARE_UNIQUE, XFRMNLGRP_POLICY,
+    XFRM_SHARE_UNIQUE, XFRMNLGRP_POLICY, XfrmMessage,
 };
 use sealane_net::ipsec::lifetime::Age;
 use sealane_net::ipsec::spd::PolicyError;
@@ -86,7 +86,7 @@ impl Xfrm {
     pub fn policy_messages(
         &self,
         wanted: impl Fn(&sealane_net::ipsec::spd::Policy) -> bool,
-    ) -> impl Iterator<Item = (u32, Message)> {
+    ) -> impl Iterator<Item = (u32, XfrmMessage)> {
         let records = self.policies.iter().map(|(_, record)| record).filter(move |record| wanted(&record.to_packets()));
         records.map(|record| (record.info.index, record.new_message(&self.data.spd)))
     }
@@ -214,7 +214,7 @@ impl Xfrm {
         let gone: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
         if !gone.is_empty() {
             gone.into_iter().for_each(|serial| self.remove_policy(serial));
-            serving.tell(XFRMNLGRP_POLICY, &Message::new(Body::FlushPolicy));
+            serving.tell(XFRMNLGRP_POLICY, &XfrmMessage::new(Body::FlushPolicy));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::time::Now;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck};
 use sealane_abi::netlink::rules::Reject;
-use sealane_abi::xfrm::Message;
+use sealane_abi::xfrm::XfrmMessage;
 use sealane_abi::{Caller, Errno, netlink};
 use zeroize::Zeroizing;
 
@@ -29,7 +29,7 @@ pub struct Notice {
 
 impl Notice {
     /// Encodes an event.
-    pub(crate) fn new(group: u32, message: &Message, seq: u32, port: u32) -> Self {
+    pub(crate) fn new(group: u32, message: &XfrmMessage, seq: u32, port: u32) -> Self {
         Notice { group, bytes: message.encode(0, seq, port) }
     }
 }
@@ -57,12 +57,12 @@ pub(crate) struct Serving<'a> {
 
 impl Serving<'_> {
     /// Answers with one message.
-    pub(crate) fn reply(&mut self, message: &Message) {
+    pub(crate) fn reply(&mut self, message: &XfrmMessage) {
         self.replies.unicast.push(message.encode(0, self.header.nlmsg_seq, self.port));
     }
 
     /// Tells a group, with sequence number and port of the request's header.
-    pub(crate) fn tell(&mut self, group: u32, message: &Message) {
+    pub(crate) fn tell(&mut self, group: u32, message: &XfrmMessage) {
         let header = &self.header;
         self.replies.events.push(Notice::new(group, message, header.nlmsg_seq, header.nlmsg_pid));
     }

@@ -5,7 +5,9 @@ use crate::namespace::Xfrm;
 use crate::replay::{Position, Replay, position, told};
 use crate::reply::Notice;
 use crate::state::{State, mark_attr, unless_zero};
-use sealane_abi::xfrm::{Algo, Attribute, Body, LifetimeCur, Message, Stats, UserExpire, UsersaInfo, XFRMNLGRP_EXPIRE};
+use sealane_abi::xfrm::{
+    Algo, Attribute, Body, LifetimeCur, Stats, UserExpire, UsersaInfo, XFRMNLGRP_EXPIRE, XfrmMessage,
+};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaId;
 use sealane_net::ipsec::sad::Sad;
@@ -76,20 +78,20 @@ impl Xfrm {
     }
 
     /// The answer to a question for it.
-    pub(crate) fn new_sa_message(&self, state: &State) -> Message {
-        Message { body: Body::NewSa(self.info(state)), attrs: self.attributes(state) }
+    pub(crate) fn new_sa_message(&self, state: &State) -> XfrmMessage {
+        XfrmMessage { body: Body::NewSa(self.info(state)), attrs: self.attributes(state) }
     }
 
     /// The event of its being changed.
-    pub(crate) fn upd_sa_message(&self, state: &State) -> Message {
-        Message { body: Body::UpdSa(self.info(state)), attrs: self.attributes(state) }
+    pub(crate) fn upd_sa_message(&self, state: &State) -> XfrmMessage {
+        XfrmMessage { body: Body::UpdSa(self.info(state)), attrs: self.attributes(state) }
     }
 
     /// The event of its being deleted.
-    pub(crate) fn del_sa_message(&self, state: &State) -> Message {
+    pub(crate) fn del_sa_message(&self, state: &State) -> XfrmMessage {
         let mut attrs = vec![Attribute::Sa(self.info(state))];
         attrs.extend(self.attributes(state));
-        Message { body: Body::DelSa(state.id()), attrs }
+        XfrmMessage { body: Body::DelSa(state.id()), attrs }
     }
 
     /// The event of a limit (`build_expire`); its number is 0.
@@ -102,7 +104,7 @@ impl Xfrm {
             attrs.push(Attribute::SaDir(state.dir));
         }
         let body = Body::Expire(UserExpire { state: self.info(state), hard: hard.into(), pad: [0; 7] });
-        Notice::new(XFRMNLGRP_EXPIRE, &Message { body, attrs }, 0, port)
+        Notice::new(XFRMNLGRP_EXPIRE, &XfrmMessage { body, attrs }, 0, port)
     }
 
     /// The current sequence numbers of a state; `None` if no packets go through it.

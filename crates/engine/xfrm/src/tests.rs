@@ -47,7 +47,7 @@ fn without_type(bytes: &mut Vec<u8>) {
     if !matches!(header.nlmsg_type, XFRM_MSG_NEWPOLICY | XFRM_MSG_MIGRATE) {
         return;
     }
-    let mut told = Message::decode(&message).unwrap();
+    let mut told = XfrmMessage::decode(&message).unwrap();
     told.attrs.retain(|attr| attr.type_() != XFRMA_POLICY_TYPE);
     *bytes = told.encode(header.nlmsg_flags, header.nlmsg_seq, header.nlmsg_pid).to_vec();
 }
@@ -243,7 +243,7 @@ fn a_key_managers_record() {
             Body::UpdSa(info) => {
                 let spi = info.id.spi.get();
                 if !xfrm.states.is_spi_used(spi, info.id.proto) {
-                    let order = Message::new(Body::AllocSpi(UserspiInfo { info, min: spi, max: spi }));
+                    let order = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info, min: spi, max: spi }));
                     assert_eq!(xfrm.call(&order.encode(NLM_F_REQUEST, 1, port), from, now).unicast.len(), 1);
                 }
             }

@@ -4,7 +4,7 @@
 //! others. It answers only root and the user that the instance runs as, regardless of file modes.
 
 use crate::{Source, metrics};
-use sealane_abi::admin::{Request, Snapshot, Socket};
+use sealane_abi::admin::{Query, Snapshot, Socket};
 use sealane_sys::{process, runtime, unix};
 use std::collections::HashMap;
 use std::fs;
@@ -93,8 +93,8 @@ fn answer(stream: UnixStream, source: &Source) -> io::Result<()> {
     let mut line = Vec::new();
     BufReader::new((&stream).take(MAX_REQUEST)).read_until(b'\n', &mut line)?;
     let text = match serde_json::from_slice(&line)? {
-        Request::Snapshot => serde_json::to_string(&source())?,
-        Request::Metrics => metrics::render(&source()),
+        Query::Snapshot => serde_json::to_string(&source())?,
+        Query::Metrics => metrics::render(&source()),
     };
     (&stream).write_all(text.as_bytes())
 }
@@ -139,7 +139,7 @@ pub fn instances() -> io::Result<Vec<Instance>> {
 ///
 /// # Errors
 /// If it does not answer in time, or does not answer this user.
-pub fn ask(instance: &Instance, request: Request) -> io::Result<Option<String>> {
+pub fn ask(instance: &Instance, request: Query) -> io::Result<Option<String>> {
     let mut stream = match UnixStream::connect(&instance.path) {
         Ok(stream) => stream,
         Err(e) if [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound].contains(&e.kind()) => return Ok(None),
@@ -161,7 +161,7 @@ pub fn ask(instance: &Instance, request: Request) -> io::Result<Option<String>> 
 /// # Errors
 /// As [`ask`]; `InvalidData` if the instance has another [`VERSION`](sealane_abi::admin::VERSION).
 pub fn snapshot(instance: &Instance) -> io::Result<Option<Snapshot>> {
-    let Some(text) = ask(instance, Request::Snapshot)? else { return Ok(None) };
+    let Some(text) = ask(instance, Query::Snapshot)? else { return Ok(None) };
     let mut snapshot: Snapshot = serde_json::from_str(&text)?;
     if snapshot.version != sealane_abi::admin::VERSION {
         let what = format!("it speaks version {} of the admin interface", snapshot.version);

@@ -3,7 +3,7 @@
 use sealane_abi::admin::ipsec::Status;
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
 use sealane_abi::sealane::{Question, XFRM_PORT};
-use sealane_abi::xfrm::Message as Request;
+use sealane_abi::xfrm::XfrmMessage;
 use sealane_sys::netns::Netns;
 use sealane_sys::{link, peer, process, usersock};
 use std::io;
@@ -110,7 +110,7 @@ impl Client {
     /// Those of the system. A refusal of the daemon is the inner result.
     pub fn ask(
         &mut self,
-        request: &Request,
+        request: &XfrmMessage,
         flags: u16,
         mut each: impl FnMut(&Message<'_>),
     ) -> io::Result<Result<(), Refusal>> {

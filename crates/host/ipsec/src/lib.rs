@@ -86,11 +86,11 @@ impl Spaces {
     }
 
     /// The status of each namespace.
-    pub fn status(&self) -> Vec<ipsec::Namespace> {
+    pub fn status(&self) -> Vec<ipsec::IpsecNamespace> {
         let status = |space: &Arc<Space>| {
             let id = space.netns().id().ok();
             let name = id.and_then(|id| id.name());
-            ipsec::Namespace { inode: id.map_or(0, |id| id.inode()), name, status: space.status() }
+            ipsec::IpsecNamespace { inode: id.map_or(0, |id| id.inode()), name, status: space.status() }
         };
         self.by_name.values().map(status).collect()
     }

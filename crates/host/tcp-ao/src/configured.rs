@@ -98,7 +98,7 @@ impl Configured {
 
     /// Puts the status of all namespaces together.
     #[must_use]
-    pub fn describe(&self) -> Vec<admin::Namespace> {
+    pub fn describe(&self) -> Vec<admin::AoNamespace> {
         self.spaces.describe()
     }
 

@@ -148,14 +148,14 @@ impl Spaces {
     }
 
     /// The status of all spaces.
-    pub fn describe(&self) -> Vec<admin::Namespace> {
+    pub fn describe(&self) -> Vec<admin::AoNamespace> {
         let spaces: Vec<(NetnsId, Arc<Space>)> = self.by_id.lock().iter().map(|(id, s)| (*id, s.clone())).collect();
-        let mut list: Vec<admin::Namespace> = (spaces.iter())
+        let mut list: Vec<admin::AoNamespace> = (spaces.iter())
             .map(|(id, space)| {
                 // Dropped segments are diagnosed without the lock of the engine.
                 let copied = space.shared.delivered().snapshot(space.shared.start_wall_ms);
                 let path = Some(space.shared.counters.describe(self.wanted.data_path));
-                let mut namespace = admin::Namespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
+                let mut namespace = admin::AoNamespace { inode: id.inode(), name: id.name(), path, ..copied.finish() };
                 if let Err(e) = space.ask_kernel(&mut namespace.sockets) {
                     let _context = space.context.enter();
                     warn!(error = %e, "TCP-AO: what the kernel knows of sockets: {e}");

@@ -1,6 +1,6 @@
 //! The status of a running Sealane, which is queried over a Unix socket. No kernel interface provides it.
 //!
-//! The client sends one [`Request`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus,
+//! The client sends one [`Query`] as a line of JSON. The answer, a [`Snapshot`] as JSON or a text for Prometheus,
 //! ends with the connection. No type here ever holds a key. Fields may be added within a version; readers skip unknown
 //! ones.
 
@@ -17,7 +17,7 @@ pub const VERSION: u32 = 1;
 /// A request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Request {
+pub enum Query {
     /// Asks for a [`Snapshot`].
     Snapshot,
     /// Asks for the same in Prometheus' text format.
@@ -53,15 +53,15 @@ pub struct Snapshot {
     /// The time of the snapshot, in seconds since 1970.
     pub taken_s: i64,
     /// TCP-AO in the network namespaces in which a key was ever added.
-    pub namespaces: Vec<Namespace>,
+    pub namespaces: Vec<AoNamespace>,
     /// IPsec in the network namespaces of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ipsec: Vec<ipsec::Namespace>,
+    pub ipsec: Vec<ipsec::IpsecNamespace>,
 }
 
 /// TCP-AO in one network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Namespace {
+pub struct AoNamespace {
     /// The inode number of the namespace, as shown by `readlink /proc/PID/ns/net`.
     pub inode: u64,
     /// The name of the namespace in /run/netns, if it has one.
@@ -227,7 +227,7 @@ pub struct Socket {
     #[serde(default)]
     pub rnext: Option<u8>,
     /// The keys, newest first.
-    pub keys: Vec<Key>,
+    pub keys: Vec<KeyStatus>,
     /// The last dropped segment.
     #[serde(default)]
     pub last_drop: Option<Drop>,
@@ -235,7 +235,7 @@ pub struct Socket {
 
 /// A key, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
+pub struct KeyStatus {
     /// The prefix of the peers that it applies to.
     pub peer: String,
     /// The interface index of the VRF that it is bound to, 0 for none.

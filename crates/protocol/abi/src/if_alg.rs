@@ -53,7 +53,7 @@ pub const SOCKADDR_ALG_HEAD_LEN: usize = size_of::<SockaddrAlgHead>();
 
 /// A parsed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address<'a> {
+pub struct AlgAddress<'a> {
     /// Type of algorithm, up to its NUL; the 14th byte counts as NUL.
     pub type_: &'a [u8],
     /// Values of the flags to match.
@@ -64,7 +64,7 @@ pub struct Address<'a> {
     pub name: &'a [u8],
 }
 
-impl<'a> Address<'a> {
+impl<'a> AlgAddress<'a> {
     /// Reads the address of a bind.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl<'a> Address<'a> {
             return Err(Errno::EINVAL);
         }
         // Bytes 2..15 hold the type; the 14th, byte 15, is forced to NUL.
-        Ok(Address {
+        Ok(AlgAddress {
             type_: until_nul(&addr[2..15]),
             feat: head.salg_feat,
             mask: head.salg_mask,
@@ -220,21 +220,21 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_the_kernel_does() {
-        let addr = Address::build("hash", "sha256");
+        let addr = AlgAddress::build("hash", "sha256");
         assert_eq!(addr.len(), 24 + 7);
-        let a = Address::parse(&addr).unwrap();
+        let a = AlgAddress::parse(&addr).unwrap();
         assert_eq!((a.type_, a.name), (&b"hash"[..], &b"sha256"[..]));
-        assert_eq!(Address::parse(&addr[..24]), Err(Errno::EINVAL));
-        assert_eq!(Address::parse(&addr[..25]).unwrap().name, b"", "the last byte counts as NUL");
-        assert_eq!(Address::parse(&addr[..29]).unwrap().name, b"sha2");
+        assert_eq!(AlgAddress::parse(&addr[..24]), Err(Errno::EINVAL));
+        assert_eq!(AlgAddress::parse(&addr[..25]).unwrap().name, b"", "the last byte counts as NUL");
+        assert_eq!(AlgAddress::parse(&addr[..29]).unwrap().name, b"sha2");
         let mut bad = addr.clone();
         bad[16] = 1;
-        assert_eq!(Address::parse(&bad), Err(Errno::EINVAL));
+        assert_eq!(AlgAddress::parse(&bad), Err(Errno::EINVAL));
         bad[16..20].copy_from_slice(&CRYPTO_ALG_KERN_DRIVER_ONLY.to_ne_bytes());
-        assert!(Address::parse(&bad).is_ok());
+        assert!(AlgAddress::parse(&bad).is_ok());
         let mut full = addr;
         full[2..16].fill(b'x');
-        assert_eq!(Address::parse(&full).unwrap().type_, b"xxxxxxxxxxxxx");
+        assert_eq!(AlgAddress::parse(&full).unwrap().type_, b"xxxxxxxxxxxxx");
     }
 
     #[test]

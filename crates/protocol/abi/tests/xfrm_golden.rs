@@ -7,7 +7,7 @@ use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{
     self, Attrs, Messages, NLM_F_ACK_TLVS, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
 };
-use sealane_abi::xfrm::{self, Attributes, Body, Message, Reason, Request};
+use sealane_abi::xfrm::{self, Attributes, Body, Reason, Request, XfrmMessage};
 use std::collections::BTreeSet;
 
 const RECORDS: [&str; 3] = [
@@ -84,7 +84,7 @@ fn everything_comes_back_as_it_was() {
         for datagram in step.sent.iter().chain(&step.received).chain(&step.events) {
             for m in Messages::new(datagram).filter(|m| is_ours(m.header.nlmsg_type)) {
                 let header = m.header;
-                let decoded = match Message::decode(&m) {
+                let decoded = match XfrmMessage::decode(&m) {
                     Ok(decoded) => decoded,
                     Err(_) if step.is_odd() => continue,
                     Err(e) => panic!("{}: {e}", step.command),
@@ -93,7 +93,7 @@ fn everything_comes_back_as_it_was() {
                 assert_eq!(bytes.capacity(), bytes.len(), "{}", step.command);
                 if step.is_odd() {
                     let again = Messages::new(&bytes).next().unwrap();
-                    assert!(Message::decode(&again).unwrap() == decoded, "{}", step.command);
+                    assert!(XfrmMessage::decode(&again).unwrap() == decoded, "{}", step.command);
                     continue;
                 }
                 assert_eq!(&bytes[..m.bytes.len()], m.bytes, "{}", step.command);

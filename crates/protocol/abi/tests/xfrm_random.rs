@@ -121,18 +121,18 @@ impl Random {
         }
     }
 
-    fn message(&mut self) -> Message {
+    fn message(&mut self) -> XfrmMessage {
         let attrs = (0..self.below(6)).map(|_| self.attribute()).collect();
         match self.below(30) {
-            0 => Message::new(Body::NewSadInfo(self.fixed()))
+            0 => XfrmMessage::new(Body::NewSadInfo(self.fixed()))
                 .with(Attribute::SadCnt(self.fixed()))
                 .with(Attribute::SadHinfo(self.fixed())),
-            1 => Message::new(Body::NewSpdInfo(self.fixed()))
+            1 => XfrmMessage::new(Body::NewSpdInfo(self.fixed()))
                 .with(Attribute::SpdInfo(self.fixed()))
                 .with(Attribute::SpdHinfo(self.fixed()))
                 .with(Attribute::SpdIpv4Hthresh(self.fixed()))
                 .with(Attribute::SpdIpv6Hthresh(self.fixed())),
-            _ => Message { body: self.body(), attrs },
+            _ => XfrmMessage { body: self.body(), attrs },
         }
     }
 }
@@ -154,7 +154,7 @@ fn what_is_written_is_read_again() {
         assert_eq!(bytes.len(), message.encoded_len());
         let m = only(&bytes);
         assert_eq!((m.header.nlmsg_type, m.header.nlmsg_seq, m.header.nlmsg_pid), (message.body.type_(), round, 9));
-        let again = Message::decode(&m).unwrap_or_else(|e| panic!("{:?}: {e}", message.body));
+        let again = XfrmMessage::decode(&m).unwrap_or_else(|e| panic!("{:?}: {e}", message.body));
         assert!(again == message, "{:?}", message.body);
     }
 }
@@ -209,13 +209,13 @@ fn broken_messages_are_refused_or_mean_something() {
             *byte ^= 1 << random.below(8);
         }
         if cut < 16 + message.body.as_bytes().len() {
-            assert!(Message::decode(&only(&short)).is_err() && Request::decode(&only(&short)).is_err());
+            assert!(XfrmMessage::decode(&only(&short)).is_err() && Request::decode(&only(&short)).is_err());
         }
         for bytes in [short, flipped] {
             let _ = Request::decode(&only(&bytes));
-            let Ok(read) = Message::decode(&only(&bytes)) else { continue };
+            let Ok(read) = XfrmMessage::decode(&only(&bytes)) else { continue };
             let again = read.encode(NLM_F_REQUEST, 1, 0);
-            assert!(Message::decode(&only(&again)).unwrap() == read);
+            assert!(XfrmMessage::decode(&only(&again)).unwrap() == read);
         }
     }
 }

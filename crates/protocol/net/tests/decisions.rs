@@ -6,7 +6,7 @@ mod common;
 use common::{mkt, segment, spec};
 use core::net::SocketAddr;
 use sealane_net::ao::drop::{Counter, DropReason, Netstat};
-use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
 use sealane_net::ao::input::{Class, IcmpError, classify, ignore_icmp, refuse, settle};
 use sealane_net::ao::kdf::Context;
@@ -120,7 +120,7 @@ fn decide(packet: &[u8], info: Option<&mut AoInfo>, to: &Endpoint<'_>, stat: &mu
     Err(refusal.reason)
 }
 
-fn at(state: State) -> Endpoint<'static> {
+fn at(state: EndpointState) -> Endpoint<'static> {
     Endpoint { info: None, state, request: None, ifindex: 0, md5: false }
 }
 
@@ -132,7 +132,7 @@ fn without_our_option() {
     let (unsigned, md5) = (plain(&[]), plain(&MD5));
     let both = plain(&[&MD5[..], &[29, 16, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]].concat());
     let mut stat = Netstat::default();
-    let open = at(State::Established);
+    let open = at(EndpointState::Established);
     assert_eq!(decide(&unsigned, None, &open, &mut stat), Ok(false));
     assert_eq!(decide(&md5, None, &open, &mut stat), Ok(false));
     assert_eq!(decide(&both, None, &open, &mut stat), Err(DropReason::BadHeader));
@@ -142,7 +142,7 @@ fn without_our_option() {
     others
         .add_key(mkt(&MktSpec { peer: Prefix::host("203.0.113.1".parse().unwrap()), ..spec("hmac(sha1)", 3, 4) }))
         .unwrap();
-    let listen = at(State::Listen);
+    let listen = at(EndpointState::Listen);
     assert_eq!(decide(&unsigned, Some(&mut others), &listen, &mut stat), Ok(false));
     assert_eq!(decide(&md5, Some(&mut others), &listen, &mut stat), Ok(false));
     others.ao_required = true;
@@ -171,7 +171,7 @@ fn on_a_connection() {
     let mut listener = AoInfo::new();
     let [one, two, _] = our_keys(&mut listener);
     let mut info = established(&listener);
-    let open = at(State::Established);
+    let open = at(EndpointState::Established);
     let mut stat = Netstat::default();
     let mut go = |sent: &Sent<'_>, info: &mut AoInfo| decide(&sent.bytes(), Some(info), &open, &mut stat);
     let send_id = |info: &AoInfo| info.key(info.current().unwrap()).unwrap().mkt.send_id;
@@ -210,7 +210,7 @@ fn on_a_connection() {
     assert_eq!(decide(&Sent::new(&one).bytes(), None, &open, &mut stat), Err(DropReason::Unexpected));
     assert_eq!(stat.value(Counter::KeyNotFound), 2, "of the namespace only");
     assert_eq!(
-        decide(&Sent::new(&one).bytes(), Some(&mut info), &at(State::Closed), &mut stat),
+        decide(&Sent::new(&one).bytes(), Some(&mut info), &at(EndpointState::Closed), &mut stat),
         Err(DropReason::Closed)
     );
 }
@@ -219,7 +219,7 @@ fn on_a_connection() {
 fn on_a_listener() {
     let mut info = AoInfo::new();
     let [one, two, other] = our_keys(&mut info);
-    let listen = at(State::Listen);
+    let listen = at(EndpointState::Listen);
     let mut stat = Netstat::default();
     let mut go = |sent: &Sent<'_>, to: &Endpoint<'_>| decide(&sent.bytes(), Some(&mut info), to, &mut stat);
     assert_eq!(go(&Sent::syn(&one), &listen), Ok(true));
@@ -266,7 +266,7 @@ fn while_connecting() {
         info.set_conn(Conn::new(local(), peer(), OUR_ISN, 0));
         info
     };
-    let connecting = at(State::SynSent);
+    let connecting = at(EndpointState::SynSent);
     let mut stat = Netstat::default();
     let mut go = |sent: &Sent<'_>, info: &mut AoInfo| decide(&sent.bytes(), Some(info), &connecting, &mut stat);
     let syn_ack = |key| Sent { flags: Flags::SYN | Flags::ACK, seq: PEER_ISN, ..Sent::new(key) };
@@ -276,7 +276,7 @@ fn while_connecting() {
         let conn = info.conn().unwrap();
         assert_eq!((conn.risn, conn.rcv.base, conn.rcv.ext, info.is_keyed()), (PEER_ISN, PEER_ISN, 0, true));
         assert_eq!(
-            decide(&Sent::new(key).bytes(), Some(&mut info), &at(State::Established), &mut Netstat::default()),
+            decide(&Sent::new(key).bytes(), Some(&mut info), &at(EndpointState::Established), &mut Netstat::default()),
             Ok(true)
         );
     }
@@ -289,7 +289,7 @@ fn while_connecting() {
     // Its SYN crosses ours: signed as a SYN, and the ISN is known from it.
     assert_eq!(go(&Sent::syn(&one), &mut info), Ok(true));
     assert_eq!(info.conn().unwrap().risn, PEER_ISN);
-    let crossed = at(State::SynReceived);
+    let crossed = at(EndpointState::SynReceived);
     assert_eq!(decide(&Sent::new(&one).bytes(), Some(&mut info), &crossed, &mut Netstat::default()), Ok(true));
     assert_eq!(decide(&syn_ack(&one).bytes(), Some(&mut info), &crossed, &mut Netstat::default()), Ok(true));
     let unknown = Sent { key_id: 103, ..Sent::new(&one) };
@@ -303,24 +303,24 @@ fn icmp_errors() {
     let mut info = established(&listener);
     let mut stat = Netstat::default();
     for (state, error, ignored) in [
-        (State::Established, IcmpError::V4(1), false),
-        (State::Established, IcmpError::V4(2), true),
-        (State::Established, IcmpError::V4(4), true),
-        (State::Established, IcmpError::V4(5), false),
-        (State::TimeWait, IcmpError::V4(3), true),
-        (State::SynSent, IcmpError::V4(3), false),
-        (State::SynReceived, IcmpError::V4(3), false),
-        (State::Listen, IcmpError::V6(1), false),
-        (State::Established, IcmpError::V6(0), false),
-        (State::Established, IcmpError::V6(1), true),
-        (State::Established, IcmpError::V6(3), false),
-        (State::Established, IcmpError::V6(4), true),
+        (EndpointState::Established, IcmpError::V4(1), false),
+        (EndpointState::Established, IcmpError::V4(2), true),
+        (EndpointState::Established, IcmpError::V4(4), true),
+        (EndpointState::Established, IcmpError::V4(5), false),
+        (EndpointState::TimeWait, IcmpError::V4(3), true),
+        (EndpointState::SynSent, IcmpError::V4(3), false),
+        (EndpointState::SynReceived, IcmpError::V4(3), false),
+        (EndpointState::Listen, IcmpError::V6(1), false),
+        (EndpointState::Established, IcmpError::V6(0), false),
+        (EndpointState::Established, IcmpError::V6(1), true),
+        (EndpointState::Established, IcmpError::V6(3), false),
+        (EndpointState::Established, IcmpError::V6(4), true),
     ] {
         assert_eq!(ignore_icmp(&mut info, state, error, &mut stat), ignored, "{state:?} {error:?}");
     }
     assert_eq!((info.counters.dropped_icmp, stat.value(Counter::DroppedIcmps)), (5, 5));
     info.accept_icmps = true;
-    assert!(!ignore_icmp(&mut info, State::Established, IcmpError::V4(3), &mut stat));
+    assert!(!ignore_icmp(&mut info, EndpointState::Established, IcmpError::V4(3), &mut stat));
 }
 
 /// KeyID, RNextKeyID, SNE of what we send; `None` where nothing may leave.
@@ -342,15 +342,18 @@ fn keys_of_what_leaves() {
     let two = info.keys().iter().find(|(_, k)| k.mkt.send_id == 2).map(|(r, _)| r).unwrap();
     info.set_rnext(two);
     const UNSIGNED: Option<(u8, u8, u32)> = Some((0, 0, 0));
-    let open = Endpoint { info: Some(&info), ..at(State::Established) };
+    let open = Endpoint { info: Some(&info), ..at(EndpointState::Established) };
     assert_eq!(chosen(Flags::ACK, OUR_ISN + 1, 0, &open), Some((1, 102, 0)));
     assert_eq!(chosen(Flags::ACK, 5, 0, &open), Some((1, 102, 1)), "the number has wrapped");
-    assert_eq!(chosen(Flags::RST, OUR_ISN + 1, 0, &Endpoint { state: State::TimeWait, ..open }), Some((1, 102, 0)));
-    assert_eq!(chosen(Flags::ACK, 5, 0, &at(State::Established)), UNSIGNED);
+    assert_eq!(
+        chosen(Flags::RST, OUR_ISN + 1, 0, &Endpoint { state: EndpointState::TimeWait, ..open }),
+        Some((1, 102, 0))
+    );
+    assert_eq!(chosen(Flags::ACK, 5, 0, &at(EndpointState::Established)), UNSIGNED);
     let keyless = AoInfo::new();
-    assert_eq!(chosen(Flags::SYN, 5, 0, &Endpoint { info: Some(&keyless), ..at(State::SynSent) }), None);
+    assert_eq!(chosen(Flags::SYN, 5, 0, &Endpoint { info: Some(&keyless), ..at(EndpointState::SynSent) }), None);
 
-    let listen = Endpoint { info: Some(&listener), ..at(State::Listen) };
+    let listen = Endpoint { info: Some(&listener), ..at(EndpointState::Listen) };
     let (syn_ack, ask) =
         (Flags::SYN | Flags::ACK, |key_id, rnext_key_id| Request { key_id, rnext_key_id, ..request(true) });
     // The key is the one whose SendID the SYN asked for, and RNextKeyID repeats the SYN's KeyID.

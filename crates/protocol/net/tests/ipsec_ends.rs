@@ -10,7 +10,7 @@ use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Limits, Usage};
 use sealane_net::ipsec::open::{Inbound, MAX_DEPTH, Opened, open};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaError, SaFlags, SaId, SaSpec, State, UdpEncap};
+use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaError, SaFlags, SaId, SaSpec, SaState, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{Outbound, seal};
 use sealane_net::ipsec::selector::{Mark, Selector};
@@ -570,7 +570,7 @@ fn limits_of_volume() {
     assert_eq!(good.len(), 5);
     assert_eq!(sealed[5..], [Err(DropReason::OutExpired), Err(DropReason::OutInvalid), Err(DropReason::OutInvalid)]);
     assert_eq!(ends.events, [Event::SoftExpire(ends.id), Event::HardExpire(ends.id)]);
-    assert_eq!(ends.out.state(ends.id), State::Expired);
+    assert_eq!(ends.out.state(ends.id), SaState::Expired);
     let used = ends.out.usage(ends.id).unwrap();
     assert_eq!((used.packets, used.bytes, used.use_time_s), (5, 5 * 32, 1001));
     // The same in one burst as one by one.
@@ -642,7 +642,7 @@ fn leases() {
 fn larval_and_directions() {
     let mut sad = Sad::new(6);
     let larval = sad.add(spec(Transform::larval(), Mode::Tunnel, true, true)).unwrap();
-    assert_eq!(sad.state(larval), State::Acquiring);
+    assert_eq!(sad.state(larval), SaState::Acquiring);
     assert_eq!(seal_by(&mut sad, larval, &[plain()], &mut Vec::new()), [Err(DropReason::OutInvalid)]);
     let mut ends = Ends::new(|| spec(gcm(), Mode::Tunnel, true, true));
     let wire = ends.wire(&plain());

@@ -3,12 +3,12 @@
 
 use core::net::IpAddr;
 use sealane_crypto::{OpError, Status};
-use sealane_net::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, Key};
+use sealane_net::ipsec::burst::{self, BURST, Direction, Item, Job, Jobs, SaKey};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::lifetime::Limits;
 use sealane_net::ipsec::open::{self, Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
-use sealane_net::ipsec::sa::{Proto, Sa, SaFlags, SaId, SaSpec, State, UdpEncap};
+use sealane_net::ipsec::sa::{Proto, Sa, SaFlags, SaId, SaSpec, SaState, UdpEncap};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::seal::{self, Outbound};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
@@ -80,7 +80,7 @@ fn room(packet: &[u8]) -> Vec<u8> {
 struct Flight {
     bufs: Vec<(Vec<u8>, usize, usize)>,
     jobs: Jobs,
-    keys: Vec<Option<Key>>,
+    keys: Vec<Option<SaKey>>,
     done: Vec<Status>,
 }
 
@@ -380,5 +380,5 @@ fn a_hard_limit_reached_in_flight_drops() {
     assert!(found[..2].iter().all(Result::is_ok));
     assert_eq!(found[2], Err(DropReason::InExpired));
     assert!(found[3..].iter().all(|r| *r == Err(DropReason::InInvalid)));
-    assert_eq!(inn.state(ids[0]), State::Expired);
+    assert_eq!(inn.state(ids[0]), SaState::Expired);
 }

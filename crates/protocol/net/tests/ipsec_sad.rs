@@ -5,8 +5,8 @@ mod common;
 use common::Random;
 use core::net::{IpAddr, Ipv4Addr};
 use sealane_net::ipsec::lifetime::Limits;
-use sealane_net::ipsec::sa::{Mode, Proto, SaError, SaFlags, SaId, SaSpec, State};
-use sealane_net::ipsec::sad::{Found, Sad, Wanted};
+use sealane_net::ipsec::sa::{Mode, Proto, SaError, SaFlags, SaId, SaSpec, SaState};
+use sealane_net::ipsec::sad::{Found, SaQuery, Sad};
 use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::transform::{Keyed, Transform, TransformSpec, Transforms};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ fn find_in(list: &[Plain], spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Op
 }
 
 /// The search of `xfrm_state_find` in both chains.
-fn find_out(list: &[Plain], wanted: &Wanted, flow: &Flow) -> Found {
+fn find_out(list: &[Plain], wanted: &SaQuery, flow: &Flow) -> Found {
     let mut expired = false;
     for src in [wanted.src, IpAddr::V4(Ipv4Addr::UNSPECIFIED)] {
         let (mut best, mut acquiring): (Option<&Plain>, _) = (None, None);
@@ -156,7 +156,7 @@ fn like_a_list() {
                     let old = list.remove(random.below(list.len()));
                     let (sa, _) = sad.remove(old.id).unwrap();
                     assert_eq!((sa.spi, sa.dst, sa.reqid), (old.spi, old.dst, old.reqid));
-                    assert!(sad.get(old.id).is_none() && sad.state(old.id) == State::Dead);
+                    assert!(sad.get(old.id).is_none() && sad.state(old.id) == SaState::Dead);
                 }
             }
             4 => {
@@ -165,7 +165,7 @@ fn like_a_list() {
                 sad.handle_timeout(step / 8, &mut events);
                 for p in &mut list {
                     p.dying = sad.get(p.id).unwrap().dying;
-                    p.expired = sad.state(p.id) == State::Expired;
+                    p.expired = sad.state(p.id) == SaState::Expired;
                 }
             }
             5..8 => {
@@ -188,7 +188,7 @@ fn like_a_list() {
                 }
             }
             _ => {
-                let wanted = Wanted {
+                let wanted = SaQuery {
                     src: v4(random.below(3)),
                     dst: v4(9 + random.below(2)),
                     proto: random.of(&[Proto::Esp, Proto::Ah]),

@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::event::Event;
 use sealane_net::ipsec::lifetime::{Age, Limits};
-use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags, SaId, SaSpec, State};
+use sealane_net::ipsec::sa::{Mode, Proto, SaDir, SaFlags, SaId, SaSpec, SaState};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::selector::{Flow, Mark, Selector};
 use sealane_net::ipsec::spd::cache::FlowCache;
@@ -356,7 +356,7 @@ fn outbound() {
     };
     assert_eq!(index, spd.get(id).unwrap().index);
     let sa = sad.get(larval).unwrap();
-    assert_eq!((sa.src, sa.dst, sa.reqid, sa.mode, sad.state(larval)), (A, B, 7, Mode::Tunnel, State::Acquiring));
+    assert_eq!((sa.src, sa.dst, sa.reqid, sa.mode, sad.state(larval)), (A, B, 7, Mode::Tunnel, SaState::Acquiring));
     assert!(sa.selector.matches(&flow) && !sa.selector.matches(&Flow { dport: 3, ..flow }));
     // Requested once, until the answer arrives or the request expires.
     assert_eq!(resolve(&spd, &mut sad, &leaving(&flow), &mut events), Err(DropReason::OutNoState));

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Random, mkt, spec};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use sealane_net::ao::endpoint::{Endpoint, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
 use sealane_net::ao::input::{Class, classify, settle};
 use sealane_net::ao::mac::{Checksum, Sign, Verify, sign, verify};
@@ -212,7 +212,8 @@ fn a_hundred_thousand_keys_and_connections() {
         other.set_rnext(ours);
         let plain = common::segment(remote, local, 10, 8, Flags::ACK, &[], b"data");
         let plain = Segment::parse(&plain).unwrap();
-        let from = Endpoint { info: Some(&other), state: State::Established, request: None, ifindex: 0, md5: false };
+        let from =
+            Endpoint { info: Some(&other), state: EndpointState::Established, request: None, ifindex: 0, md5: false };
         let Choice::Sign(signature) = choose(&plain, &from) else { panic!("not signed") };
         let mut out = vec![0; 200];
         let at = insert(&plain, &signature.option, &mut out).unwrap();
@@ -231,7 +232,7 @@ fn a_hundred_thousand_keys_and_connections() {
         .iter()
         .map(|s| {
             let info = connections.get(&s.source());
-            let to = Endpoint { info, state: State::Established, request: None, ifindex: 0, md5: false };
+            let to = Endpoint { info, state: EndpointState::Established, request: None, ifindex: 0, md5: false };
             match classify(s, &to) {
                 Class::Verify(check) => check,
                 _ => panic!("not signed"),

@@ -6,7 +6,7 @@ mod common;
 use common::{Random, mkt, segment, spec};
 use core::net::SocketAddr;
 use sealane_net::ao::drop::{Counter, DropReason, Netstat};
-use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
 use sealane_net::ao::input::{Class, Ticket, classify, refuse, settle};
 use sealane_net::ao::mac::{Checksum, Sign, Verify, sign, verify};
@@ -44,7 +44,7 @@ fn keys(info: &mut AoInfo, client: bool, v6: bool) {
 struct End {
     local: SocketAddr,
     remote: SocketAddr,
-    state: State,
+    state: EndpointState,
     /// The keys of the listener, or of the connection.
     info: AoInfo,
     request: Option<Request>,
@@ -79,7 +79,7 @@ impl End {
         End {
             local: local.parse().unwrap(),
             remote: remote.parse().unwrap(),
-            state: State::Listen,
+            state: EndpointState::Listen,
             info: AoInfo::new(),
             request: None,
             cookies: false,
@@ -129,7 +129,7 @@ impl End {
             ip::set_len(&mut plain, &at);
         }
         let plain = Segment::parse(&plain).unwrap();
-        let request = self.request.filter(|_| self.state == State::Listen);
+        let request = self.request.filter(|_| self.state == EndpointState::Listen);
         let from =
             Endpoint { info: Some(&self.info), state: self.state, request: request.as_ref(), ifindex: 0, md5: false };
         let signature = match choose(&plain, &from) {
@@ -171,7 +171,7 @@ impl End {
 
     fn syn(&mut self) -> Vec<Vec<u8>> {
         assert!(self.info.keep_matching(self.remote.ip(), 0));
-        self.state = State::SynSent;
+        self.state = EndpointState::SynSent;
         self.emit(Flags::SYN, (self.isn, self.isn.into()), &[])
     }
 
@@ -187,11 +187,11 @@ impl End {
     /// Sends what the window allows; after a timeout from the front again.
     fn pump(&mut self, timeout: bool) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
-        if self.state != State::Established {
+        if self.state != EndpointState::Established {
             return match (self.state, timeout) {
-                (State::SynSent, true) => self.syn(),
-                (State::SynReceived, true) => self.syn_ack(),
-                (State::Listen, true) if self.request.is_some() && !self.cookies => self.syn_ack(),
+                (EndpointState::SynSent, true) => self.syn(),
+                (EndpointState::SynReceived, true) => self.syn_ack(),
+                (EndpointState::Listen, true) if self.request.is_some() && !self.cookies => self.syn_ack(),
                 _ => out,
             };
         }
@@ -258,7 +258,9 @@ impl End {
             }
             self.received = self.received.max(at + len);
         }
-        if self.state == State::Established && (self.received != before || good.iter().any(|(p, _)| p.len() > 60)) {
+        if self.state == EndpointState::Established
+            && (self.received != before || good.iter().any(|(p, _)| p.len() > 60))
+        {
             out.extend(self.pure_ack());
         }
         out
@@ -310,7 +312,7 @@ impl End {
     fn stack(&mut self, plain: &Segment<'_>, option: &AoOption, data: &mut Vec<(u64, u64)>) -> Vec<Vec<u8>> {
         let flags = plain.flags();
         match (self.state, flags.syn(), flags.ack()) {
-            (State::Listen, true, false) => {
+            (EndpointState::Listen, true, false) => {
                 self.learn_mss(plain);
                 let (key_id, rnext_key_id) = (option.key_id, option.rnext_key_id);
                 let (rcv_isn, snt_isn) = (plain.seq(), self.isn);
@@ -321,7 +323,7 @@ impl End {
                 }
                 return out;
             }
-            (State::Listen, false, true) => {
+            (EndpointState::Listen, false, true) => {
                 let (risn, lisn) = (plain.seq().wrapping_sub(1), plain.ack_seq().wrapping_sub(1));
                 if self.request.is_none() && (plain.layout().payload_len() > 0 || lisn != self.isn) {
                     return Vec::new(); // Not the ACK of a cookie of ours.
@@ -332,21 +334,21 @@ impl End {
                 };
                 let conn = Conn::new(self.local, self.remote, self.isn, risn);
                 self.info = self.info.for_child(&Child { conn, ifindex: 0, key_id, rnext_key_id }).unwrap();
-                self.state = State::Established;
+                self.state = EndpointState::Established;
             }
-            (State::SynSent, true, false) => {
+            (EndpointState::SynSent, true, false) => {
                 self.learn_mss(plain);
-                self.state = State::SynReceived;
+                self.state = EndpointState::SynReceived;
                 return self.syn_ack();
             }
-            (State::SynSent | State::SynReceived, true, true) => {
+            (EndpointState::SynSent | EndpointState::SynReceived, true, true) => {
                 self.learn_mss(plain);
-                self.state = State::Established;
+                self.state = EndpointState::Established;
                 return self.pure_ack();
             }
-            (State::SynReceived, false, true) => self.state = State::Established,
-            (State::Established, true, _) => return self.pure_ack(),
-            (State::Established, false, true) => {}
+            (EndpointState::SynReceived, false, true) => self.state = EndpointState::Established,
+            (EndpointState::Established, true, _) => return self.pure_ack(),
+            (EndpointState::Established, false, true) => {}
             other => panic!("{other:?}"),
         }
         let conn = *self.info.conn().unwrap();
@@ -467,7 +469,7 @@ fn talk(a: &mut End, b: &mut End, wire: &mut Wire, bytes: (u64, u64), rotate: bo
         to_a.extend(b.pump(timeout));
         if rotate && tick % 50 == 49 {
             let end = if wire.random.one_in(2) { &mut *a } else { &mut *b };
-            if end.state == State::Established {
+            if end.state == EndpointState::Established {
                 let keys: Vec<KeyRef> = end.info.keys().iter().map(|(r, _)| r).collect();
                 let key = keys[wire.random.below(keys.len())];
                 end.info.set_rnext(key);
@@ -547,10 +549,10 @@ fn simultaneous_open() {
     let (at_a, at_b) = (5, u64::from(u32::MAX));
     let answer_b = b.receive(syn_a, &a.signed, at_a);
     let answer_a = a.receive(syn_b, &b.signed, at_b);
-    assert_eq!((a.state, b.state), (State::SynReceived, State::SynReceived));
+    assert_eq!((a.state, b.state), (EndpointState::SynReceived, EndpointState::SynReceived));
     let ack_a = a.receive(answer_b, &b.signed, at_b);
     let ack_b = b.receive(answer_a, &a.signed, at_a);
-    assert_eq!((a.state, b.state), (State::Established, State::Established));
+    assert_eq!((a.state, b.state), (EndpointState::Established, EndpointState::Established));
     a.receive(ack_b, &b.signed, at_b);
     b.receive(ack_a, &a.signed, at_a);
     for end in [&a, &b] {
@@ -572,7 +574,7 @@ fn resets() {
     let (mut a, mut b) = pair(false, (100, 200), 1);
     let syn = a.syn();
     assert!(matches!(b.judge(&syn)[..], [Some((_, Ok(())))]));
-    let from = Endpoint { info: Some(&b.info), state: State::Listen, request: None, ifindex: 0, md5: false };
+    let from = Endpoint { info: Some(&b.info), state: EndpointState::Listen, request: None, ifindex: 0, md5: false };
     let signed_as = |flags, seq, ack| {
         let plain = segment(b.local, b.remote, seq, ack, flags, &[], &[]);
         let plain = Segment::parse(&plain).unwrap();

@@ -4,7 +4,7 @@ mod common;
 
 use common::{algorithm, hex};
 use sealane_net::ao::drop::{DropReason, Netstat};
-use sealane_net::ao::endpoint::{Endpoint, Request, State};
+use sealane_net::ao::endpoint::{Endpoint, EndpointState, Request};
 use sealane_net::ao::info::{AoInfo, Child, Conn};
 use sealane_net::ao::input::{Class, classify, settle};
 use sealane_net::ao::kdf::Context;
@@ -135,15 +135,15 @@ fn rfc9235_inbound_decisions() {
         let conn = Conn::new(segment.destination(), segment.source(), destination_isn, source_isn);
         let flags = segment.flags();
         let state = match (flags.syn(), flags.ack()) {
-            (true, false) => State::Listen,
+            (true, false) => EndpointState::Listen,
             (true, true) => {
                 info.set_conn(Conn::new(segment.destination(), segment.source(), destination_isn, 0));
-                State::SynSent
+                EndpointState::SynSent
             }
             _ => {
                 let child = Child { conn, ifindex: 0, key_id: v.keyid, rnext_key_id: v.rnext_keyid };
                 info = info.for_child(&child).unwrap();
-                State::Established
+                EndpointState::Established
             }
         };
         let mut netstat = Netstat::default();
@@ -164,8 +164,13 @@ fn rfc9235_inbound_decisions() {
                 key_id: v.keyid,
                 rnext_key_id: v.rnext_keyid,
             };
-            let to =
-                Endpoint { info: Some(&info), state: State::Listen, request: Some(&request), ifindex: 0, md5: false };
+            let to = Endpoint {
+                info: Some(&info),
+                state: EndpointState::Listen,
+                request: Some(&request),
+                ifindex: 0,
+                md5: false,
+            };
             let Class::Verify(check) = classify(&segment, &to) else { panic!("{}", v.section) };
             let mut ops = [check.op(&segment)];
             verify(&mut ops);

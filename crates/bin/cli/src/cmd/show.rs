@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::args::Show;
 use crate::render;
 use anyhow::{Context, Result, bail};
-use sealane_abi::admin::{Counters, DataPath, Drop, Key, Path, Request, Role, Snapshot, Socket};
+use sealane_abi::admin::{Counters, DataPath, Drop, KeyStatus, Path, Query, Role, Snapshot, Socket};
 use sealane_admin::socket as admin;
 use sealane_config::{Prefix, rfc3339};
 use std::io::Write;
@@ -48,7 +48,7 @@ pub(crate) fn show(args: &Show, out: &mut impl Write) -> Result<Answer> {
 fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer> {
     let mut answers = Vec::new();
     for instance in instances {
-        let answer = admin::ask(instance, Request::Metrics).with_context(|| format!("{}", instance.path.display()))?;
+        let answer = admin::ask(instance, Query::Metrics).with_context(|| format!("{}", instance.path.display()))?;
         answers.extend(answer);
     }
     match &answers[..] {
@@ -68,7 +68,7 @@ fn metrics(instances: &[admin::Instance], out: &mut impl Write) -> Result<Answer
 fn only(snapshot: &mut Snapshot, peer: &Prefix) {
     for namespace in &mut snapshot.namespaces {
         namespace.sockets.retain(|socket| {
-            let is_for = |key: &Key| Prefix::parse(&key.peer).is_ok_and(|p| p.overlaps(peer));
+            let is_for = |key: &KeyStatus| Prefix::parse(&key.peer).is_ok_and(|p| p.overlaps(peer));
             socket.remote.map_or_else(|| socket.keys.iter().any(is_for), |r| peer.contains(r.ip().to_canonical()))
         });
     }
@@ -197,10 +197,10 @@ fn print_drop(drop: &Drop, indent: &str, out: &mut impl Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::admin::{DropCount, Namespace, SocketState, VERSION};
+    use sealane_abi::admin::{AoNamespace, DropCount, SocketState, VERSION};
 
-    fn key(peer: &str, send_id: u8) -> Key {
-        Key {
+    fn key(peer: &str, send_id: u8) -> KeyStatus {
+        KeyStatus {
             peer: peer.into(),
             ifindex: None,
             send_id,
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    fn socket(remote: Option<&str>, keys: Vec<Key>) -> Socket {
+    fn socket(remote: Option<&str>, keys: Vec<KeyStatus>) -> Socket {
         Socket {
             cookie: 1,
             state: if remote.is_some() { SocketState::Established } else { SocketState::Listen },
@@ -252,7 +252,7 @@ mod tests {
             program: "bird".into(),
             started_s: 1_769_900_000,
             taken_s: 1_769_900_000,
-            namespaces: vec![Namespace {
+            namespaces: vec![AoNamespace {
                 inode: 4_026_531_840,
                 name: Some("blue".into()),
                 counters: Counters { good: 9, ..Counters::default() },

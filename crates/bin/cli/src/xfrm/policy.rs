@@ -8,8 +8,8 @@ use crate::answer::Answer;
 use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
 use sealane_abi::xfrm::{
-    self as x, Attribute, Body, LifetimeCfg, Message, Selector, Spdhthresh, UserOffload, UserpolicyDefault,
-    UserpolicyId, UserpolicyInfo, UserpolicyType,
+    self as x, Attribute, Body, LifetimeCfg, Selector, Spdhthresh, UserOffload, UserpolicyDefault, UserpolicyId,
+    UserpolicyInfo, UserpolicyType, XfrmMessage,
 };
 use std::net::IpAddr;
 
@@ -25,19 +25,19 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
         "flush" => {
             let ptype = if words.take("ptype") { Some(words.named("ptype", PTYPES)?) } else { None };
             words.end()?;
-            let mut request = Message::new(Body::FlushPolicy);
+            let mut request = XfrmMessage::new(Body::FlushPolicy);
             request.attrs.extend(ptype.map(of_type));
             session.execute(&request, 0)
         }
         "count" => {
             words.end()?;
-            question(session, &Message::new(Body::GetSpdInfo(u32::MAX)))
+            question(session, &XfrmMessage::new(Body::GetSpdInfo(u32::MAX)))
         }
         "set" => thresholds(session, words),
         "setdefault" => defaults(session, words),
         "getdefault" => {
             words.end()?;
-            question(session, &Message::new(Body::GetDefault(UserpolicyDefault::default())))
+            question(session, &XfrmMessage::new(Body::GetDefault(UserpolicyDefault::default())))
         }
         _ => bail!(
             "unknown command 'policy {command}', expected one of add, update, delete, get, list, deleteall, flush, count, \
@@ -46,7 +46,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
     }
 }
 
-fn question(session: &mut Session<'_>, request: &Message) -> Result<Answer> {
+fn question(session: &mut Session<'_>, request: &XfrmMessage) -> Result<Answer> {
     match session.get(request)? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
         Err(refusal) => Ok(report(Err(refusal))),
@@ -93,7 +93,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
     }
     let body = if update { Body::UpdPolicy(info) } else { Body::NewPolicy(info) };
     let flags = if update { 0x100 } else { NLM_F_CREATE | NLM_F_EXCL };
-    session.execute(&Message { body, attrs }, flags)
+    session.execute(&XfrmMessage { body, attrs }, flags)
 }
 
 fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<Answer> {
@@ -114,9 +114,9 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
         id.sel.family = session.default_family();
     }
     if delete {
-        session.execute(&Message { body: Body::DelPolicy(id), attrs }, 0)
+        session.execute(&XfrmMessage { body: Body::DelPolicy(id), attrs }, 0)
     } else {
-        question(session, &Message { body: Body::GetPolicy(id), attrs })
+        question(session, &XfrmMessage { body: Body::GetPolicy(id), attrs })
     }
 }
 
@@ -177,7 +177,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             _ => ensure!(selector(&mut filter.sel, &word, words, session)?, unexpected(&word)),
         }
     }
-    let policies = match session.dump(&Message::new(Body::DumpPolicy))? {
+    let policies = match session.dump(&XfrmMessage::new(Body::DumpPolicy))? {
         Ok(policies) => policies,
         Err(refusal) => return Ok(report(Err(refusal))),
     };
@@ -191,7 +191,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             continue;
         }
         let id = UserpolicyId { sel: info.sel, index: info.index, dir: info.dir, pad: [0; 3] };
-        let mut request = Message::new(Body::DelPolicy(id));
+        let mut request = XfrmMessage::new(Body::DelPolicy(id));
         let kept = |a: &&Attribute| matches!(a, Attribute::Mark(_) | Attribute::IfId(_) | Attribute::PolicyType(_));
         request.attrs.extend(message.attrs.iter().filter(kept).cloned());
         if let Err(refusal) = session.request(&request, 0)? {
@@ -202,7 +202,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
 }
 
 fn thresholds(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
-    let mut request = Message::new(Body::NewSpdInfo(u32::MAX));
+    let mut request = XfrmMessage::new(Body::NewSpdInfo(u32::MAX));
     while let Some(word) = words.next() {
         let mut bits = |most: u8| -> Result<Spdhthresh> {
             let (lbits, rbits) = (words.number(&word)?, words.number(&word)?);
@@ -229,5 +229,5 @@ fn defaults(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
         };
         *field = words.named(&word, DEFAULTS)?;
     }
-    session.execute(&Message::new(Body::SetDefault(defaults)), 0)
+    session.execute(&XfrmMessage::new(Body::SetDefault(defaults)), 0)
 }

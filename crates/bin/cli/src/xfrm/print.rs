@@ -5,8 +5,8 @@ use super::names::{
 };
 use sealane_abi::netlink;
 use sealane_abi::xfrm::{
-    self as x, Address, Attribute, Body, Id, Key, LifetimeCfg, LifetimeCur, Message, Selector, UserTmpl,
-    UserpolicyInfo, UsersaId, UsersaInfo, XFRM_INF,
+    self as x, Address, Attribute, Body, Id, Key, LifetimeCfg, LifetimeCur, Selector, UserTmpl, UserpolicyInfo,
+    UsersaId, UsersaInfo, XFRM_INF, XfrmMessage,
 };
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ macro_rules! attr {
 impl Printer {
     /// A message as text after `prefix`; empty if it cannot be decoded.
     pub(super) fn message(&self, message: &netlink::Message<'_>, prefix: &str) -> String {
-        Message::decode(message).map_or_else(|_| String::new(), |m| self.decoded(&m, prefix))
+        XfrmMessage::decode(message).map_or_else(|_| String::new(), |m| self.decoded(&m, prefix))
     }
 
     /// An event as text.
@@ -58,14 +58,14 @@ impl Printer {
     }
 
     /// A decoded message as text after `prefix`.
-    pub(super) fn decoded(&self, message: &Message, prefix: &str) -> String {
+    pub(super) fn decoded(&self, message: &XfrmMessage, prefix: &str) -> String {
         let mut out = prefix.to_owned();
         // Writing to a string does not fail.
         let _ = self.write(&mut out, message);
         if self.oneline && !out.is_empty() { out.replace('\n', "\\") + "\n" } else { out }
     }
 
-    fn write(&self, out: &mut String, message: &Message) -> std::fmt::Result {
+    fn write(&self, out: &mut String, message: &XfrmMessage) -> std::fmt::Result {
         let attrs = &message.attrs[..];
         match &message.body {
             Body::NewSa(info) | Body::UpdSa(info) => self.state(out, info, attrs),

@@ -4,7 +4,7 @@ use super::print::Printer;
 use crate::answer::Answer;
 use anyhow::{Context as _, Result};
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_DUMP};
-use sealane_abi::xfrm::{AF_INET, Message};
+use sealane_abi::xfrm::{AF_INET, XfrmMessage};
 use sealane_admin::xfrm::{Client, Refusal};
 use std::io::Write;
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for Refused {
 
 impl Session<'_> {
     /// Sends a request that is acknowledged, and prints the messages of the answer.
-    pub(super) fn request(&mut self, request: &Message, flags: u16) -> Result<Result<(), Refusal>> {
+    pub(super) fn request(&mut self, request: &XfrmMessage, flags: u16) -> Result<Result<(), Refusal>> {
         let mut answers = Vec::new();
         let done = self.client.ask(request, flags | NLM_F_ACK, |m| answers.push(self.printer.message(m, "")))?;
         for text in answers {
@@ -45,14 +45,14 @@ impl Session<'_> {
     }
 
     /// The same, and reports a refusal.
-    pub(super) fn execute(&mut self, request: &Message, flags: u16) -> Result<Answer> {
+    pub(super) fn execute(&mut self, request: &XfrmMessage, flags: u16) -> Result<Answer> {
         Ok(report(self.request(request, flags)?))
     }
 
     /// Sends a request that is answered by one message.
-    pub(super) fn get(&mut self, request: &Message) -> Result<Result<Message, Refusal>> {
+    pub(super) fn get(&mut self, request: &XfrmMessage) -> Result<Result<XfrmMessage, Refusal>> {
         let mut answer = None;
-        let done = self.client.ask(request, 0, |m| answer = Message::decode(m).ok())?;
+        let done = self.client.ask(request, 0, |m| answer = XfrmMessage::decode(m).ok())?;
         Ok(match done {
             Ok(()) => Ok(answer.context("the daemon's answer is not a message of XFRM")?),
             Err(refusal) => Err(refusal),
@@ -60,9 +60,9 @@ impl Session<'_> {
     }
 
     /// The messages of a dump.
-    pub(super) fn dump(&mut self, request: &Message) -> Result<Result<Vec<Message>, Refusal>> {
+    pub(super) fn dump(&mut self, request: &XfrmMessage) -> Result<Result<Vec<XfrmMessage>, Refusal>> {
         let mut list = Vec::new();
-        let done = self.client.ask(request, NLM_F_DUMP, |m| list.extend(Message::decode(m).ok()))?;
+        let done = self.client.ask(request, NLM_F_DUMP, |m| list.extend(XfrmMessage::decode(m).ok()))?;
         // A dump that is refused at once and one that ends early are the same failure.
         Ok(done.map(|()| list).map_err(|refusal| Refusal { dump: true, ..refusal }))
     }
@@ -79,7 +79,7 @@ impl Session<'_> {
     }
 
     /// Prints a message.
-    pub(super) fn print(&mut self, message: &Message) -> Result<()> {
+    pub(super) fn print(&mut self, message: &XfrmMessage) -> Result<()> {
         Ok(self.out.write_all(self.printer.decoded(message, "").as_bytes())?)
     }
 }

@@ -6,7 +6,7 @@ use super::words::{Words, unexpected};
 use crate::answer::Answer;
 use anyhow::Result;
 use sealane_abi::admin::ipsec::{self, Status};
-use sealane_abi::xfrm::{Attribute, Body, Message, UsersaInfo, XFRM_OFFLOAD_PACKET};
+use sealane_abi::xfrm::{Attribute, Body, UsersaInfo, XFRM_OFFLOAD_PACKET, XfrmMessage};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words, mut json: bool) 
             _ => return Err(unexpected(&word)),
         }
     }
-    let request = Message::new(Body::DumpSa);
+    let request = XfrmMessage::new(Body::DumpSa);
     let start = Instant::now();
     let before = match session.dump(&request)? {
         Ok(list) => list,

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use sealane_abi::cryptouser::name_field;
 use sealane_abi::netlink::{NLM_F_CREATE, NLM_F_EXCL};
 use sealane_abi::xfrm::{
-    self as x, Algo, AlgoAead, AlgoAuth, Attribute, Body, EncapTmpl, Key, LifetimeCfg, Message, ReplayState,
-    ReplayStateEsn, UserOffload, UsersaFlush, UsersaId, UsersaInfo, UserspiInfo,
+    self as x, Algo, AlgoAead, AlgoAuth, Attribute, Body, EncapTmpl, Key, LifetimeCfg, ReplayState, ReplayStateEsn,
+    UserOffload, UsersaFlush, UsersaId, UsersaInfo, UserspiInfo, XfrmMessage,
 };
 use std::io::Read;
 use std::net::IpAddr;
@@ -29,11 +29,11 @@ pub(super) fn run(session: &mut Session<'_>, words: &mut Words) -> Result<Answer
         "flush" => {
             let proto = if words.take("proto") { words.named("proto", PROTOS)? } else { 0 };
             words.end()?;
-            session.execute(&Message::new(Body::FlushSa(UsersaFlush { proto })), 0)
+            session.execute(&XfrmMessage::new(Body::FlushSa(UsersaFlush { proto })), 0)
         }
         "count" => {
             words.end()?;
-            match session.get(&Message::new(Body::GetSadInfo(u32::MAX)))? {
+            match session.get(&XfrmMessage::new(Body::GetSadInfo(u32::MAX)))? {
                 Ok(message) => session.print(&message).map(|()| Answer::Yes),
                 Err(refusal) => Ok(report(Err(refusal))),
             }
@@ -176,7 +176,7 @@ fn add(session: &mut Session<'_>, words: &mut Words, update: bool) -> Result<Ans
     }
     let body = if update { Body::UpdSa(info) } else { Body::NewSa(info) };
     let flags = if update { 0x100 } else { NLM_F_CREATE | NLM_F_EXCL };
-    session.execute(&Message { body, attrs }, flags)
+    session.execute(&XfrmMessage { body, attrs }, flags)
 }
 
 fn algorithm(kind: &str, words: &mut Words) -> Result<Attribute> {
@@ -221,7 +221,7 @@ fn allocspi(session: &mut Session<'_>, words: &mut Words) -> Result<Answer> {
         (None, None) => (0x100, 0x0fff_ffff),
         _ => bail!("'min' and 'max' must be given together"),
     };
-    match session.get(&Message { body: Body::AllocSpi(UserspiInfo { info, min, max }), attrs })? {
+    match session.get(&XfrmMessage { body: Body::AllocSpi(UserspiInfo { info, min, max }), attrs })? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
         Err(refusal) => Ok(report(Err(refusal))),
     }
@@ -255,9 +255,9 @@ fn by_name(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result
     }
     let id = id(&name, session.default_family());
     if delete {
-        return session.execute(&Message { body: Body::DelSa(id), attrs }, 0);
+        return session.execute(&XfrmMessage { body: Body::DelSa(id), attrs }, 0);
     }
-    match session.get(&Message { body: Body::GetSa(id), attrs })? {
+    match session.get(&XfrmMessage { body: Body::GetSa(id), attrs })? {
         Ok(message) => session.print(&message).map(|()| Answer::Yes),
         Err(refusal) => Ok(report(Err(refusal))),
     }
@@ -304,7 +304,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             _ => return Err(unexpected(&word)),
         }
     }
-    let mut request = Message::new(Body::DumpSa);
+    let mut request = XfrmMessage::new(Body::DumpSa);
     request.attrs.extend(filter.proto.map(Attribute::Proto));
     let states = match session.dump(&request)? {
         Ok(states) => states,
@@ -321,7 +321,7 @@ fn list(session: &mut Session<'_>, words: &mut Words, delete: bool) -> Result<An
             continue;
         }
         let name = Identity { id: info.id, saddr: info.saddr, family: info.family };
-        let mut request = Message::new(Body::DelSa(id(&name, info.family))).with(Attribute::Srcaddr(info.saddr));
+        let mut request = XfrmMessage::new(Body::DelSa(id(&name, info.family))).with(Attribute::Srcaddr(info.saddr));
         request
             .attrs
             .extend(message.attrs.iter().filter(|a| matches!(a, Attribute::Mark(_) | Attribute::IfId(_))).cloned());

@@ -1,7 +1,7 @@
 //! A host made of threads, and shorthands for what a program would call.
 
 use sealane_abi::if_alg::{
-    ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_IV, ALG_SET_KEY, ALG_SET_OP, Address, push_cmsg,
+    ALG_SET_AEAD_ASSOCLEN, ALG_SET_AEAD_AUTHSIZE, ALG_SET_IV, ALG_SET_KEY, ALG_SET_OP, AlgAddress, push_cmsg,
 };
 use sealane_abi::socket::{MSG_DONTWAIT, MSG_MORE, SOCK_SEQPACKET, SOL_ALG};
 use sealane_engine_alg::{Caller, Errno, Host, Profile, Received, SendMsg, System};
@@ -99,7 +99,7 @@ pub(crate) fn socket(sys: &Arc<System>) -> Arc<Socket> {
 /// A bound socket.
 pub(crate) fn bound(sys: &Arc<System>, kind: &str, name: &str) -> Result<Arc<Socket>, Errno> {
     let s = socket(sys);
-    s.bind(&Address::build(kind, name), PRIVILEGED)?;
+    s.bind(&AlgAddress::build(kind, name), PRIVILEGED)?;
     Ok(s)
 }
 

@@ -7,7 +7,7 @@ use crate::common::{
     Calls, DONTWAIT, MORE, PRIVILEGED, Socket, bound, control, keyed, recv, recvmsg, send, sendmsg, set_key,
     set_tag_len, socket, system_and_host,
 };
-use sealane_abi::if_alg::{Address, push_cmsg};
+use sealane_abi::if_alg::{AlgAddress, push_cmsg};
 use sealane_abi::socket::{MSG_PEEK, SOCK_DGRAM, SOCK_SEQPACKET, SOCK_STREAM, SOL_ALG, SOL_SOCKET};
 use sealane_engine_alg::{Errno, Profile, SendMsg, System};
 use std::fmt::Write as _;
@@ -151,7 +151,7 @@ fn create_and_bind(p: &mut Probe) {
     p.t("bind hash as skcipher", |s| made(bound(s, "skcipher", "sha1")));
     p.t("bind empty name", |s| made(bound(s, "hash", "")));
     let raw = |s: &Arc<System>, addr: &[u8]| socket(s).bind(addr, PRIVILEGED).map(|()| "0".to_owned());
-    let head = |name: &[u8]| [&Address::build("hash", "")[..24], name].concat();
+    let head = |name: &[u8]| [&AlgAddress::build("hash", "")[..24], name].concat();
     p.t("bind feat=1", |s| {
         let mut addr = head(b"sha1\0");
         addr[16] = 1;
@@ -172,15 +172,15 @@ fn create_and_bind(p: &mut Probe) {
     });
     p.t("rebind before accept", |s| {
         let s = bound(s, "hash", "sha1")?;
-        s.bind(&Address::build("hash", "sha256"), PRIVILEGED)?;
+        s.bind(&AlgAddress::build("hash", "sha256"), PRIVILEGED)?;
         Ok(recv(&*s.accept()?, 99, 0)?.len().to_string())
     });
     p.t("rebind after accept", |s| {
         let s = bound(s, "hash", "sha1")?;
         let _op = s.accept()?;
-        none(s.bind(&Address::build("hash", "sha256"), PRIVILEGED))
+        none(s.bind(&AlgAddress::build("hash", "sha256"), PRIVILEGED))
     });
-    p.t("bind on op", |s| none(op(s, "hash", "sha1")?.bind(&Address::build("hash", "sha1"), PRIVILEGED)));
+    p.t("bind on op", |s| none(op(s, "hash", "sha1")?.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED)));
 }
 
 fn hashes(p: &mut Probe) {

@@ -1,7 +1,7 @@
 //! No bytes from outside make the engine panic.
 
 use crate::common::{DONTWAIT, PRIVILEGED, bound, keyed, set_key, socket, system};
-use sealane_abi::if_alg::{Address, push_cmsg};
+use sealane_abi::if_alg::{AlgAddress, push_cmsg};
 use sealane_abi::netlink::NETLINK_CRYPTO;
 use sealane_abi::socket::{SOCK_RAW, SOL_ALG};
 use sealane_engine_alg::{Profile, SendMsg};
@@ -36,7 +36,7 @@ fn addresses_and_options() {
         let s = socket(&sys);
         let mut addr = match i % 3 {
             0 => r.bytes(140),
-            _ => Address::build(["hash", "skcipher", "aead", "rng"][r.below(4)], names[r.below(names.len())]),
+            _ => AlgAddress::build(["hash", "skcipher", "aead", "rng"][r.below(4)], names[r.below(names.len())]),
         };
         if i % 3 == 2 {
             let at = r.below(addr.len());

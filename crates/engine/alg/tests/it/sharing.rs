@@ -4,7 +4,7 @@ use crate::common::{
     DONTWAIT, MORE, PRIVILEGED, bound, control, keyed, recv, send, sendmsg, set_key, set_tag_len, system,
     system_and_host,
 };
-use sealane_abi::if_alg::Address;
+use sealane_abi::if_alg::AlgAddress;
 use sealane_abi::socket::{SOL_ALG, SOL_SOCKET};
 use sealane_engine_alg::{Caller, Errno, Profile};
 use std::sync::atomic::Ordering;
@@ -29,9 +29,9 @@ fn a_transform_is_busy_while_an_operation_with_a_key_lives() {
     let fresh = keyed(&sys, "hash", "hmac(sha256)", b"three").accept().unwrap();
     send(&fresh, b"x", 0).unwrap();
     assert_eq!(recv(&b, 32, 0), recv(&fresh, 32, 0));
-    assert_eq!(t.bind(&Address::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
+    assert_eq!(t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
     drop(b);
-    t.bind(&Address::build("hash", "sha1"), PRIVILEGED).unwrap();
+    t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn an_unused_operation_without_a_key_keeps_bind_busy_but_not_setsockopt() {
     let sys = system(Profile::Linux7_3);
     let t = bound(&sys, "aead", "gcm(aes)").unwrap();
     let o = t.accept().unwrap();
-    assert_eq!(t.bind(&Address::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
+    assert_eq!(t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED), Err(Errno::EBUSY));
     set_tag_len(&t, 12).unwrap();
     set_key(&t, &[0; 16]).unwrap();
     drop(o);
-    t.bind(&Address::build("hash", "sha1"), PRIVILEGED).unwrap();
+    t.bind(&AlgAddress::build("hash", "sha1"), PRIVILEGED).unwrap();
 }
 
 #[test]
@@ -133,8 +133,9 @@ fn buffers_go_by_pages() {
 #[test]
 fn the_restricted_profile_has_an_allowlist() {
     let sys = system(Profile::Linux7_3Restricted);
-    let bind =
-        |kind, name, privileged| crate::common::socket(&sys).bind(&Address::build(kind, name), Caller { privileged });
+    let bind = |kind, name, privileged| {
+        crate::common::socket(&sys).bind(&AlgAddress::build(kind, name), Caller { privileged })
+    };
     assert_eq!(bind("hash", "sha256", false), Err(Errno::ENOENT));
     assert_eq!(bind("hash", "sha256", true), Ok(()));
     assert_eq!(bind("hash", "sha1", false), Ok(()));
@@ -165,7 +166,7 @@ fn driver_names_bind_where_they_did() {
 
 #[test]
 fn the_flag_for_kernel_drivers_selects_nothing_before_7_3() {
-    let mut addr = Address::build("hash", "sha1");
+    let mut addr = AlgAddress::build("hash", "sha1");
     addr[17] = 0x10;
     addr[21] = 0x10;
     let bind = |profile| crate::common::socket(&system(profile)).bind(&addr, PRIVILEGED);

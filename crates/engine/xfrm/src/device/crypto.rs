@@ -14,7 +14,7 @@
 use super::key::StateKey;
 use arrayvec::ArrayVec;
 pub use sealane_net::ipsec::burst::Direction;
-use sealane_net::ipsec::burst::{self, BURST, Item, Job, Jobs, Key, Keys};
+use sealane_net::ipsec::burst::{self, BURST, Item, Job, Jobs, Keys, SaKey};
 use sealane_net::ipsec::packet::Packet;
 
 /// The outcome of a packet's crypto.
@@ -98,9 +98,9 @@ impl CryptoBurst {
 
     /// Runs the jobs that are for the device. `key` is its copy of a state's key; a job whose state it does not have
     /// stays a failure.
-    pub fn run<'k>(&mut self, key: impl Fn(StateKey) -> Option<&'k Key>) {
+    pub fn run<'k>(&mut self, key: impl Fn(StateKey) -> Option<&'k SaKey>) {
         let CryptoBurst { keys, .. } = self;
-        let keys: ArrayVec<Option<&Key>, BURST> = keys.iter().map(|name| key((*name)?)).collect();
+        let keys: ArrayVec<Option<&SaKey>, BURST> = keys.iter().map(|name| key((*name)?)).collect();
         self.run_with(|at, _| keys[at]);
     }
 
@@ -114,7 +114,7 @@ impl CryptoBurst {
         self.run_with(|at, job| keys.of(job).filter(|_| names[at].is_none()));
     }
 
-    fn run_with<'k>(&mut self, mut key: impl FnMut(usize, &Job) -> Option<&'k Key>) {
+    fn run_with<'k>(&mut self, mut key: impl FnMut(usize, &Job) -> Option<&'k SaKey>) {
         let CryptoBurst { buffer, dir, slots, jobs, done, .. } = self;
         let mut packets = packets(buffer, slots);
         let mut items: ArrayVec<Item<'_, '_>, BURST> = ArrayVec::new();

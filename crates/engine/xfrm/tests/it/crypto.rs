@@ -5,7 +5,7 @@ use super::*;
 use sealane_engine_xfrm::data::Run;
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Direction, Queue, Slot};
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
-use sealane_net::ipsec::burst::{Key, Keys, NOT_RUN};
+use sealane_net::ipsec::burst::{Keys, NOT_RUN, SaKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_net::ipsec::packet::{HEADROOM, Packet, TAILROOM};
@@ -15,7 +15,7 @@ use sealane_net::ipsec::spd::Policy;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-type Held = Arc<Mutex<BTreeMap<StateKey, Key>>>;
+type Held = Arc<Mutex<BTreeMap<StateKey, SaKey>>>;
 
 /// A device that keeps keys; who asks it for a queue gets none.
 struct Keeper(Held);
@@ -46,7 +46,7 @@ impl Device for Keeper {
 
     fn advance_esn(&mut self, _: StateKey, _: u32) {}
 
-    fn policy_add(&mut self, _: PolicyKey, _: &Policy, _: &Message) -> Result<(), Refusal> {
+    fn policy_add(&mut self, _: PolicyKey, _: &Policy, _: &XfrmMessage) -> Result<(), Refusal> {
         Err(Refusal { errno: Errno::EINVAL, text: None })
     }
 
@@ -76,7 +76,7 @@ fn end(dir: u8, flags: Option<u8>) -> (Xfrm, Held) {
         order = order.with(offload(flags));
     }
     ok(&mut xfrm, &order, at(0));
-    ok(&mut xfrm, &Message::new(Body::NewPolicy(policy(dir))).with(tmpl()), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(dir))).with(tmpl()), at(0));
     (xfrm, held)
 }
 
@@ -169,7 +169,7 @@ fn what_was_deleted_in_flight_is_neither_sealed_nor_sent() {
     let (mut left, held) = end(XFRM_POLICY_OUT, Some(0));
     let (mut burst, before) = begin_out(&mut left, 3);
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-    ok(&mut left, &Message::new(Body::DelSa(id)), at(1));
+    ok(&mut left, &XfrmMessage::new(Body::DelSa(id)), at(1));
     assert!(held.lock().unwrap().is_empty());
     run(&held, &mut burst);
     assert_eq!(end_out(&mut left, &mut burst, &before), vec![Err(DropReason::Driver); 3]);

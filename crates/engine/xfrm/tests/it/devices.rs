@@ -43,7 +43,7 @@ impl Device for Card {
 
     fn advance_esn(&mut self, _: StateKey, _: u32) {}
 
-    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, _: &Message) -> Result<(), Refusal> {
+    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, _: &XfrmMessage) -> Result<(), Refusal> {
         assert_eq!(policy.device, Some(5));
         self.seen.lock().unwrap().policies.push(key);
         Ok(())
@@ -75,7 +75,7 @@ fn offload(flags: u8) -> Attribute {
 }
 
 /// Device, its refusal, request: errno, reason, whether it is offloaded.
-type Case = (Caps, Option<Errno>, Message, i32, Option<Reason>, bool);
+type Case = (Caps, Option<Errno>, XfrmMessage, i32, Option<Reason>, bool);
 
 /// The numbers of states and policies in a device.
 fn held(seen: &Mutex<Seen>) -> (usize, usize) {
@@ -84,7 +84,7 @@ fn held(seen: &Mutex<Seen>) -> (usize, usize) {
 }
 
 fn told_offload(bytes: &[u8]) -> Option<u8> {
-    let message = Message::decode(&Messages::new(bytes).next().unwrap()).unwrap();
+    let message = XfrmMessage::decode(&Messages::new(bytes).next().unwrap()).unwrap();
     message.attrs.iter().find_map(|a| if let Attribute::OffloadDev(o) = a { Some(o.flags) } else { None })
 }
 
@@ -99,7 +99,8 @@ fn states_go_to_devices_by_the_kernels_rules() {
         replay_window: 32,
         bmp: vec![0],
     });
-    let with_esn = Message::new(Body::NewSa(UsersaInfo { flags: XFRM_STATE_ESN, ..state(1) })).with(aead()).with(esn);
+    let with_esn =
+        XfrmMessage::new(Body::NewSa(UsersaInfo { flags: XFRM_STATE_ESN, ..state(1) })).with(aead()).with(esn);
     let packet = XFRM_OFFLOAD_PACKET;
     let inbound = XFRM_OFFLOAD_INBOUND;
     let none = Caps::default();
@@ -153,7 +154,7 @@ fn states_go_to_devices_by_the_kernels_rules() {
             assert_eq!(answer(&call(&mut xfrm, &request, at(0))).0, 17);
             assert_eq!(seen.lock().unwrap().states.len(), 1);
             let id = UsersaId { daddr: state(1).id.daddr, spi: 1.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-            ok(&mut xfrm, &Message::new(Body::DelSa(id)), at(0));
+            ok(&mut xfrm, &XfrmMessage::new(Body::DelSa(id)), at(0));
             assert!(seen.lock().unwrap().states.is_empty());
         }
     }
@@ -164,15 +165,15 @@ fn a_device_counts_tells_and_goes_down() {
     let (mut xfrm, seen) = with_card(ALL, None);
     ok(&mut xfrm, &new_state(state(1)).with(offload(XFRM_OFFLOAD_PACKET)), at(0));
     ok(&mut xfrm, &new_state(state(2)), at(0));
-    let out = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl());
+    let out = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl());
     let refused = answer(&call(&mut xfrm, &out.clone().with(offload(0)), at(0)));
     assert_eq!(refused, (22, Reason::OffloadFlags.text().to_owned()));
     ok(&mut xfrm, &out.clone().with(offload(XFRM_OFFLOAD_PACKET)), at(0));
-    let fwd = Message::new(Body::NewPolicy(policy(XFRM_POLICY_FWD))).with(tmpl());
+    let fwd = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_FWD))).with(tmpl());
     ok(&mut xfrm, &fwd, at(0));
     seen.lock().unwrap().used = Usage { bytes: 1000, packets: 10, use_time_s: START_S + 3, ..Usage::default() };
     let id = UsersaId { daddr: state(1).id.daddr, spi: 1.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-    let replies = ok(&mut xfrm, &Message::new(Body::GetSa(id)), at(5));
+    let replies = ok(&mut xfrm, &XfrmMessage::new(Body::GetSa(id)), at(5));
     let Body::NewSa(info) = body(&replies.unicast[0]) else { panic!("no state") };
     assert_eq!((info.curlft.bytes, info.curlft.packets, info.curlft.add_time), (1000, 10, START_S));
     let key = seen.lock().unwrap().states[0].0;

@@ -47,7 +47,7 @@ fn sender(privileged: bool) -> Sender {
     Sender { port: 9, caller: Caller { privileged }, ack: AckOptions { ext: true, cap: false } }
 }
 
-fn call(xfrm: &mut Xfrm, message: &Message, now: Now) -> Replies {
+fn call(xfrm: &mut Xfrm, message: &XfrmMessage, now: Now) -> Replies {
     xfrm.call(&message.encode(NLM_F_REQUEST | NLM_F_ACK, 1, 0), sender(true), now)
 }
 
@@ -62,7 +62,7 @@ fn answer(replies: &Replies) -> (i32, String) {
     (-errno, text.unwrap_or("").to_owned())
 }
 
-fn ok(xfrm: &mut Xfrm, message: &Message, now: Now) -> Replies {
+fn ok(xfrm: &mut Xfrm, message: &XfrmMessage, now: Now) -> Replies {
     let replies = call(xfrm, message, now);
     assert_eq!(answer(&replies).0, 0, "{}", answer(&replies).1);
     replies
@@ -93,8 +93,8 @@ fn aead() -> Attribute {
     })
 }
 
-fn new_state(info: UsersaInfo) -> Message {
-    Message::new(Body::NewSa(info)).with(aead())
+fn new_state(info: UsersaInfo) -> XfrmMessage {
+    XfrmMessage::new(Body::NewSa(info)).with(aead())
 }
 
 fn policy(dir: u8) -> UserpolicyInfo {
@@ -123,16 +123,16 @@ fn tmpl() -> Attribute {
 }
 
 fn count(xfrm: &mut Xfrm) -> u32 {
-    let replies = call(xfrm, &Message::new(Body::GetSadInfo(0)), at(0));
+    let replies = call(xfrm, &XfrmMessage::new(Body::GetSadInfo(0)), at(0));
     let bytes = &replies.unicast[0];
-    match &Message::decode(&Messages::new(bytes).next().unwrap()).unwrap().attrs[0] {
+    match &XfrmMessage::decode(&Messages::new(bytes).next().unwrap()).unwrap().attrs[0] {
         Attribute::SadCnt(count) => *count,
         _ => panic!("no count"),
     }
 }
 
 fn body(bytes: &[u8]) -> Body {
-    Message::decode(&Messages::new(bytes).next().unwrap()).unwrap().body
+    XfrmMessage::decode(&Messages::new(bytes).next().unwrap()).unwrap().body
 }
 
 #[test]
@@ -147,8 +147,8 @@ fn limits_of_time_become_events() {
         ..state(0)
     };
     let deflate = Algo { alg_name: name_field("deflate"), alg_key_len: 0, alg_key: Key::new(&[]) };
-    ok(&mut xfrm, &Message::new(Body::NewSa(comp)).with(Attribute::AlgComp(deflate)), at(0));
-    ok(&mut xfrm, &Message::new(Body::NewPolicy(UserpolicyInfo { lft, ..policy(1) })).with(tmpl()), at(10));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewSa(comp)).with(Attribute::AlgComp(deflate)), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(UserpolicyInfo { lft, ..policy(1) })).with(tmpl()), at(10));
     assert_eq!(xfrm.poll_timeout(at(0)), Some(Duration::from_secs(50)));
     assert!(xfrm.handle_timeout(at(49)).is_empty());
     let soft = xfrm.handle_timeout(at(50));
@@ -179,7 +179,7 @@ fn limits_that_come_too_late_count_a_second_later() {
         hard_add_expires_seconds: hard,
         ..LifetimeCfg::NONE
     };
-    let update = |spi, lft| Message::new(Body::UpdSa(UsersaInfo { lft, ..state(spi) })).with(aead());
+    let update = |spi, lft| XfrmMessage::new(Body::UpdSa(UsersaInfo { lft, ..state(spi) })).with(aead());
     ok(&mut xfrm, &update(1, lft(50, 60)), at(100));
     ok(&mut xfrm, &update(2, lft(50, 200)), at(100));
     assert_eq!(xfrm.poll_timeout(at(100)), Some(Duration::from_secs(1)));
@@ -199,7 +199,7 @@ fn limits_that_come_too_late_count_a_second_later() {
 #[test]
 fn a_reserved_spi_expires_like_an_acquire() {
     let mut xfrm = xfrm();
-    let order = Message::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x1ff }));
+    let order = XfrmMessage::new(Body::AllocSpi(UserspiInfo { info: state(0), min: 0x100, max: 0x1ff }));
     let replies = ok(&mut xfrm, &order, at(0));
     let Body::NewSa(info) = body(&replies.unicast[0]) else { panic!("no state") };
     assert!((0x100..=0x1ff).contains(&info.id.spi.get()));
@@ -214,7 +214,7 @@ fn nobody_asks_without_privilege() {
     let mut xfrm = xfrm();
     for body in [Body::GetSadInfo(0), Body::NewSa(state(1)), Body::DumpSa] {
         let flags = NLM_F_REQUEST | if body == Body::DumpSa { NLM_F_DUMP } else { 0 };
-        let replies = xfrm.call(&Message::new(body).encode(flags, 1, 0), sender(false), at(0));
+        let replies = xfrm.call(&XfrmMessage::new(body).encode(flags, 1, 0), sender(false), at(0));
         assert_eq!((answer(&replies).0, replies.events.len()), (Errno::EPERM.number(), 0));
     }
 }
@@ -233,7 +233,7 @@ fn a_dump_is_many_datagrams_and_an_end() {
     for spi in 1..=100 {
         ok(&mut xfrm, &new_state(state(spi)), at(0));
     }
-    let request = Message::new(Body::DumpSa).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
+    let request = XfrmMessage::new(Body::DumpSa).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
     let replies = xfrm.call(&request, sender(true), at(0));
     assert!(replies.unicast.len() > 5 && replies.unicast.iter().all(|d| d.len() <= 4096));
     let types: Vec<u16> = replies.unicast.iter().flat_map(|d| Messages::new(d).map(|m| m.header.nlmsg_type)).collect();
@@ -243,6 +243,6 @@ fn a_dump_is_many_datagrams_and_an_end() {
     let twice = xfrm.call(&request.repeat(1000), sender(true), at(0));
     assert_eq!(twice.unicast.len(), replies.unicast.len() + 999);
     assert_eq!(answer(&twice).0, Errno::EBUSY.number());
-    let policies = Message::new(Body::DumpPolicy).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
+    let policies = XfrmMessage::new(Body::DumpPolicy).encode(NLM_F_REQUEST | NLM_F_DUMP, 5, 0);
     assert_eq!(xfrm.call(&policies.repeat(3), sender(true), at(0)).unicast.len(), 3);
 }

@@ -23,7 +23,7 @@ fn timeout(xfrm: &mut Xfrm, now: Now) -> Vec<u32> {
 #[test]
 fn numbers_are_told_when_somebody_listens() {
     let mut xfrm = xfrm();
-    ok(&mut xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), ms(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), ms(0));
     xfrm.set_aevent_defaults(3, 5);
     ok(&mut xfrm, &new_state(state(0x100)), ms(0));
     let packet = |xfrm: &mut Xfrm, at| flags(&send(xfrm, ms(at)).1);
@@ -53,14 +53,14 @@ fn numbers_are_told_when_somebody_listens() {
     assert_eq!(packet(&mut xfrm, 5601), []);
     xfrm.set_aevent_listeners(true, ms(5700));
     assert_eq!(xfrm.poll_timeout(ms(5700)), Some(Duration::from_millis(300)));
-    ok(&mut xfrm, &Message::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), ms(5701));
+    ok(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), ms(5701));
     assert_eq!(xfrm.poll_timeout(ms(5701)), None);
 }
 
 #[test]
 fn keepalives_of_states_that_are_idle() {
     let mut xfrm = xfrm();
-    ok(&mut xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
     let encap = EncapTmpl { encap_type: 2, encap_sport: 4500.into(), encap_dport: 4501.into(), ..EncapTmpl::default() };
     let message = new_state(state(0x100)).with(Attribute::Encap(encap)).with(Attribute::SaDir(XFRM_SA_DIR_OUT));
     ok(&mut xfrm, &message.with(Attribute::NatKeepaliveInterval(20)), at(0));
@@ -76,6 +76,6 @@ fn keepalives_of_states_that_are_idle() {
     assert_eq!(xfrm.keepalives(at(40)), []);
     assert_eq!(xfrm.poll_timeout(at(40)), Some(Duration::from_secs(10)));
     assert_eq!(xfrm.keepalives(at(50)).len(), 1);
-    ok(&mut xfrm, &Message::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(51));
+    ok(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(51));
     assert_eq!(xfrm.poll_timeout(at(51)), None);
 }

@@ -69,7 +69,7 @@ impl Numbers for Storage {
 }
 
 fn policed(xfrm: &mut Xfrm) {
-    ok(xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
 }
 
 /// Sends a packet: its number.
@@ -89,11 +89,11 @@ fn a_key_that_is_added_again_goes_on() {
         assert_eq!(number(&mut xfrm), Ok(sent));
     }
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-    ok(&mut xfrm, &Message::new(Body::DelSa(id)), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::DelSa(id)), at(0));
     ok(&mut xfrm, &new_state(state(0x100)), at(0));
     // The key manager's numbers are reported until a packet has moved them.
     let said =
-        |told: &Message, oseq| told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq, seq: 0, bitmap: 0 }));
+        |told: &XfrmMessage, oseq| told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq, seq: 0, bitmap: 0 }));
     assert!(said(&asked(&mut xfrm, at(1)), 0));
     assert_eq!(number(&mut xfrm), Ok(31));
     assert!(said(&asked(&mut xfrm, at(1)), 31));
@@ -105,7 +105,7 @@ fn a_key_that_is_added_again_goes_on() {
     let next = number(&mut xfrm).unwrap();
     assert!(next > 32 && u64::from(next) <= 31 + BLOCK + 1, "{next}");
     // Another SPI is another series, and so is another key.
-    ok(&mut xfrm, &Message::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto: IPPROTO_ESP })), at(0));
     ok(&mut xfrm, &new_state(state(0x101)), at(0));
     assert_eq!(number(&mut xfrm), Ok(1));
 }

@@ -23,8 +23,8 @@ fn on(ifindex: i32, flags: u8) -> Attribute {
     Attribute::OffloadDev(UserOffload { ifindex, flags: XFRM_OFFLOAD_PACKET | flags, pad: [0; 3] })
 }
 
-fn out_policy() -> Message {
-    Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()).with(on(DEVICE, 0))
+fn out_policy() -> XfrmMessage {
+    XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()).with(on(DEVICE, 0))
 }
 
 /// Sends a packet by the device: what leaves, and whether the device has something to tell.
@@ -82,7 +82,7 @@ fn limits_and_counters_are_the_device_s() {
     assert!(told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq: 4, seq: 0, bitmap: 0 })));
     // Another limit is told to the device, and holds there.
     let more = LifetimeCfg { hard_packet_limit: 5, ..lft };
-    let update = Message::new(Body::UpdSa(UsersaInfo { lft: more, ..state(0x100) })).with(aead());
+    let update = XfrmMessage::new(Body::UpdSa(UsersaInfo { lft: more, ..state(0x100) })).with(aead());
     ok(&mut xfrm, &update.with(on(DEVICE, 0)), at(41));
     assert!(seal(&core, &datagram(), at(42)).0.is_ok());
     let (dropped, told, left) = seal(&core, &datagram(), at(43));
@@ -126,7 +126,7 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     assert!(seal(&core, &datagram(), at(6)).0.is_ok());
     let Body::NewPolicy(info) = out_policy().body else { panic!("a policy") };
     let update =
-        |action| Message::new(Body::UpdPolicy(UserpolicyInfo { action, ..info })).with(tmpl()).with(on(DEVICE, 0));
+        |action| XfrmMessage::new(Body::UpdPolicy(UserpolicyInfo { action, ..info })).with(tmpl()).with(on(DEVICE, 0));
     ok(&mut xfrm, &update(XFRM_POLICY_BLOCK), at(7));
     assert_eq!(seal(&core, &datagram(), at(7)).0, Err(DropReason::OutBlock));
     assert_eq!(send(&mut xfrm, at(7)).0, Err(DropReason::OutBlock));
@@ -134,7 +134,7 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     assert!(seal(&core, &datagram(), at(8)).0.is_ok());
     // When it was used is the device's to say.
     let id = UserpolicyId { sel: info.sel, dir: info.dir, ..UserpolicyId::default() };
-    let replies = ok(&mut xfrm, &Message::new(Body::GetPolicy(id)), at(9));
+    let replies = ok(&mut xfrm, &XfrmMessage::new(Body::GetPolicy(id)), at(9));
     assert!(matches!(body(&replies.unicast[0]), Body::NewPolicy(told) if told.curlft.use_time == START_S + 8));
     xfrm.device_down(DEVICE);
     assert_eq!(seal(&core, &datagram(), at(10)).0, Err(DropReason::OutBlock), "nothing is left there");
@@ -171,7 +171,7 @@ fn the_other_way() {
     right.look_elsewhere();
     let core = add_core(&mut right, DEVICE);
     ok(&mut left, &new_state(state(0x100)), at(0));
-    ok(&mut left, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
     let sealed: Vec<Vec<u8>> = (0..3).map(|_| send(&mut left, at(1)).0.unwrap()).collect();
     assert_eq!(open(&core, &sealed[0], at(1)), (Err(DropReason::NoState), true));
     let inbound = on(DEVICE, XFRM_OFFLOAD_INBOUND);
@@ -180,9 +180,9 @@ fn the_other_way() {
     assert_eq!(receive(&mut right, &sealed[0], at(3)), Err(DropReason::InInvalid));
     assert_eq!(count_of(&right, "XfrmInStateInvalid"), 0);
     // A policy in software does not let pass what the device has opened; that of the device does.
-    ok(&mut right, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()), at(3));
+    ok(&mut right, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()), at(3));
     assert_eq!(open(&core, &sealed[0], at(3)), (Err(DropReason::InNoPolicy), false));
-    ok(&mut right, &Message::new(Body::UpdPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(on(DEVICE, 0)), at(4));
+    ok(&mut right, &XfrmMessage::new(Body::UpdPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(on(DEVICE, 0)), at(4));
     assert!(matches!(open(&core, &sealed[1], at(4)).0, Ok(Opened::Packet { .. })));
     assert_eq!(open(&core, &sealed[1], at(5)), (Err(DropReason::Replayed), false));
     let mut forged = sealed[2].clone();
@@ -196,8 +196,8 @@ fn the_other_way() {
     // An event of replay asks the device too.
     let sa_id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
     let id = AeventId { sa_id, flags: XFRM_AE_RVAL, ..AeventId::default() };
-    let replies = ok(&mut right, &Message::new(Body::GetAe(id)), at(6));
-    let told = Message::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap();
+    let replies = ok(&mut right, &XfrmMessage::new(Body::GetAe(id)), at(6));
+    let told = XfrmMessage::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap();
     assert!(told.attrs.contains(&Attribute::ReplayVal(ReplayState { oseq: 0, seq: 2, bitmap: 3 })));
 }
 
@@ -223,7 +223,7 @@ fn numbers_go_on_and_are_leased() {
     }
     // Deleted and added again, it goes on where it was; after a crash, behind what was leased.
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-    ok(&mut xfrm, &Message::new(Body::DelSa(id)), at(2));
+    ok(&mut xfrm, &XfrmMessage::new(Body::DelSa(id)), at(2));
     ok(&mut xfrm, &order, at(2));
     assert_eq!(number(seal(&core, &datagram(), at(3)).0), 131);
     let mut xfrm = storage.boot();
@@ -240,19 +240,19 @@ fn a_reserved_spi_becomes_the_device_s() {
     let mut xfrm = xfrm();
     let core = add_core(&mut xfrm, DEVICE);
     let info = UsersaInfo { seq: 9, ..state(0) };
-    ok(&mut xfrm, &Message::new(Body::AllocSpi(UserspiInfo { info, min: 0x100, max: 0x100 })), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::AllocSpi(UserspiInfo { info, min: 0x100, max: 0x100 })), at(0));
     assert!(!core.has_inbound() && count(&mut xfrm) == 1);
     let encap = EncapTmpl { encap_type: 2, encap_sport: 4500.into(), encap_dport: 4500.into(), ..EncapTmpl::default() };
-    let update = Message::new(Body::UpdSa(UsersaInfo { replay_window: 32, seq: 9, ..state(0x100) })).with(aead());
+    let update = XfrmMessage::new(Body::UpdSa(UsersaInfo { replay_window: 32, seq: 9, ..state(0x100) })).with(aead());
     let update = update.with(Attribute::Encap(encap)).with(on(DEVICE, XFRM_OFFLOAD_INBOUND));
     ok(&mut xfrm, &update, at(1));
     assert!(core.has_inbound() && count(&mut xfrm) == 1);
-    ok(&mut xfrm, &Message::new(Body::UpdPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(on(DEVICE, 0)), at(1));
+    ok(&mut xfrm, &XfrmMessage::new(Body::UpdPolicy(policy(XFRM_POLICY_IN))).with(tmpl()).with(on(DEVICE, 0)), at(1));
     // The peer's NAT gives it another port: the device tells it.
     let mut peer = super::xfrm();
     let theirs = EncapTmpl { encap_sport: 5000.into(), ..encap };
     ok(&mut peer, &new_state(state(0x100)).with(Attribute::Encap(theirs)), at(1));
-    ok(&mut peer, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(1));
+    ok(&mut peer, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(1));
     let packet = send(&mut peer, at(2)).0.unwrap();
     let mut buffer = [&[0; HEADROOM][..], &packet].concat();
     let end = buffer.len();

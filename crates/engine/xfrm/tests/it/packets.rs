@@ -55,10 +55,10 @@ pub(super) fn receive(xfrm: &mut Xfrm, packet: &[u8], now: Now) -> Result<Opened
     burst[0].status
 }
 
-pub(super) fn asked(xfrm: &mut Xfrm, now: Now) -> Message {
+pub(super) fn asked(xfrm: &mut Xfrm, now: Now) -> XfrmMessage {
     let id = UsersaId { daddr: state(0).id.daddr, spi: 0x100.into(), family: AF_INET, proto: IPPROTO_ESP, pad: 0 };
-    let replies = ok(xfrm, &Message::new(Body::GetSa(id)), now);
-    Message::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap()
+    let replies = ok(xfrm, &XfrmMessage::new(Body::GetSa(id)), now);
+    XfrmMessage::decode(&Messages::new(&replies.unicast[0]).next().unwrap()).unwrap()
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn what_packets_move_is_told() {
     let (mut left, mut right) = (xfrm(), xfrm());
     let lft = LifetimeCfg { soft_packet_limit: 2, hard_packet_limit: 4, ..LifetimeCfg::NONE };
     ok(&mut left, &new_state(UsersaInfo { lft, ..state(0x100) }), at(0));
-    ok(&mut left, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
     ok(&mut right, &new_state(UsersaInfo { replay_window: 32, ..state(0x100) }), at(0));
-    ok(&mut right, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()), at(0));
+    ok(&mut right, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_IN))).with(tmpl()), at(0));
     let mut sealed = Vec::new();
     for sent in 1..=4 {
         let (packet, events) = send(&mut left, at(10 + sent));
@@ -108,7 +108,7 @@ fn what_packets_move_is_told() {
 #[test]
 fn an_acquire_that_nobody_answers_expires() {
     let mut xfrm = xfrm();
-    ok(&mut xfrm, &Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
+    ok(&mut xfrm, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));
     assert!(matches!(send(&mut xfrm, at(0)).1[..], [Body::Acquire(_)]));
     assert!(xfrm.handle_timeout(at(29)).is_empty());
     let gone = xfrm.handle_timeout(at(30));
@@ -123,7 +123,7 @@ fn a_state_that_packets_cannot_go_through_lets_none_pass() {
     let id = Id { daddr: address("192.0.2.2"), proto: IPPROTO_COMP, ..Id::default() };
     let comp =
         UserTmpl { id, family: AF_INET, saddr: address("192.0.2.1"), mode: XFRM_MODE_TUNNEL, ..UserTmpl::default() };
-    let order = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![comp]));
+    let order = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(vec![comp]));
     ok(&mut xfrm, &order, at(0));
     assert_eq!(send(&mut xfrm, at(1)).0, Err(DropReason::OutBlock));
 }
@@ -141,13 +141,13 @@ fn send_by(xfrm: &mut Xfrm, if_id: u32) -> Result<Vec<u8>, DropReason> {
 #[test]
 fn an_xfrm_interface_has_its_own_policies_and_states() {
     let spi = |packet: &[u8]| u32::from_be_bytes(*packet[20..].first_chunk().unwrap());
-    let with_id = |message: Message, if_id| if if_id == 0 { message } else { message.with(Attribute::IfId(if_id)) };
+    let with_id = |message: XfrmMessage, if_id| if if_id == 0 { message } else { message.with(Attribute::IfId(if_id)) };
     let (mut left, mut right) = (xfrm(), xfrm());
     // Two interfaces, and what is of none.
     for if_id in [0, 42, 43] {
         for (end, dir) in [(&mut left, XFRM_POLICY_OUT), (&mut right, XFRM_POLICY_IN)] {
             ok(end, &with_id(new_state(state(0x100 + if_id)), if_id), at(0));
-            ok(end, &with_id(Message::new(Body::NewPolicy(policy(dir))).with(tmpl()), if_id), at(0));
+            ok(end, &with_id(XfrmMessage::new(Body::NewPolicy(policy(dir))).with(tmpl()), if_id), at(0));
         }
     }
     right.set_interfaces(vec![42]);
@@ -168,7 +168,7 @@ fn an_xfrm_interface_has_its_own_policies_and_states() {
     assert!(sent.sealed_bytes > 0 && sent.sealed_bytes == received.opened_bytes);
     // Traffic without a policy with a template does not leave by the interface, not even in clear, and is not counted.
     assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
-    let allow = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::IfId(44));
+    let allow = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::IfId(44));
     ok(&mut left, &allow, at(0));
     assert_eq!(send_by(&mut left, 44), Err(DropReason::NoWay));
     let stat = left.stat();
@@ -176,7 +176,7 @@ fn an_xfrm_interface_has_its_own_policies_and_states() {
     assert_eq!((stat.drops(DropReason::NoWay), DropReason::ALL.iter().map(|r| stat.drops(*r)).sum::<u64>()), (2, 2));
     // Of what came by an interface the policies are asked that are its own.
     let id = UserpolicyId { sel: policy(0).sel, index: 0, dir: XFRM_POLICY_IN, pad: [0; 3] };
-    ok(&mut right, &with_id(Message::new(Body::DelPolicy(id)), 42), at(3));
+    ok(&mut right, &with_id(XfrmMessage::new(Body::DelPolicy(id)), 42), at(3));
     assert_eq!(receive(&mut right, &send_by(&mut left, 42).unwrap(), at(4)), Err(DropReason::InNoPolicy));
     assert!(receive(&mut right, &send_by(&mut left, 43).unwrap(), at(4)).is_ok());
 }
@@ -203,10 +203,10 @@ fn of_several_layers_the_outermost_alone_leaves_by_a_socket() {
             let (saddr, daddr) = (address("192.0.2.1"), address("192.0.2.2"));
             info.sel = Selector { saddr, daddr, prefixlen_s: 32, prefixlen_d: 32, ..info.sel };
         }
-        ok(&mut right, &Message::new(Body::NewPolicy(info)).with(Attribute::Tmpl(of.clone())), at(0));
+        ok(&mut right, &XfrmMessage::new(Body::NewPolicy(info)).with(Attribute::Tmpl(of.clone())), at(0));
         templates.extend(of);
     }
-    let order = Message::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(templates));
+    let order = XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(Attribute::Tmpl(templates));
     ok(&mut left, &order, at(0));
     let packet = datagram();
     let mut buffer = vec![0; HEADROOM + packet.len() + TAILROOM];

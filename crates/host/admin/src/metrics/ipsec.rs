@@ -1,13 +1,13 @@
 //! The metrics of IPsec.
 
 use super::family::Family;
-use sealane_abi::admin::ipsec::{DeviceKind, Gateway, Interface, Namespace, Status, Worker, Xdp};
+use sealane_abi::admin::ipsec::{DeviceKind, Gateway, Interface, IpsecNamespace, Status, Worker, Xdp};
 
 /// A network namespace with the value of its label.
 type Named<'s> = (&'s str, &'s Status);
 
 /// Writes all metrics of these network namespaces. Without namespaces there are none.
-pub(super) fn render(out: &mut String, namespaces: &[Namespace]) {
+pub(super) fn render(out: &mut String, namespaces: &[IpsecNamespace]) {
     if namespaces.is_empty() {
         return;
     }

@@ -4,11 +4,11 @@
 //! Connections have few keys.
 
 use super::family::{Family, Labels};
-use sealane_abi::admin::{Counters, Namespace, Path, Socket, SocketState};
+use sealane_abi::admin::{AoNamespace, Counters, Path, Socket, SocketState};
 
 /// Writes all metrics of these network namespaces.
-pub(super) fn render(out: &mut String, namespaces: &[Namespace]) {
-    let namespaces: Vec<(String, &Namespace)> =
+pub(super) fn render(out: &mut String, namespaces: &[AoNamespace]) {
+    let namespaces: Vec<(String, &AoNamespace)> =
         namespaces.iter().map(|n| (n.name.clone().unwrap_or_else(|| n.inode.to_string()), n)).collect();
     per_namespace(out, &namespaces);
     let names: Vec<String> = namespaces.iter().map(|(name, _)| name.clone()).collect();
@@ -43,7 +43,7 @@ impl Connection<'_> {
 
 /// The connections of all namespaces. Of sockets with the same addresses, of which one is in TIME-WAIT, only the first
 /// is listed.
-fn connections<'s>(namespaces: &[(String, &'s Namespace)], names: &'s [String]) -> Vec<Connection<'s>> {
+fn connections<'s>(namespaces: &[(String, &'s AoNamespace)], names: &'s [String]) -> Vec<Connection<'s>> {
     let mut seen = std::collections::HashSet::new();
     let mut list = Vec::new();
     for ((_, namespace), name) in namespaces.iter().zip(names) {
@@ -60,7 +60,7 @@ fn connections<'s>(namespaces: &[(String, &'s Namespace)], names: &'s [String]) 
     list
 }
 
-fn per_namespace(out: &mut String, namespaces: &[(String, &Namespace)]) {
+fn per_namespace(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
     let mut family = Family::new(
         out,
         "sealane_tcp_ao_segments_total",
@@ -97,7 +97,7 @@ fn per_namespace(out: &mut String, namespaces: &[(String, &Namespace)]) {
 }
 
 /// The metrics of the path of segments between the kernel and Sealane.
-fn per_path(out: &mut String, namespaces: &[(String, &Namespace)]) {
+fn per_path(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
     let paths: Vec<(&str, &Path)> =
         namespaces.iter().filter_map(|(name, n)| Some((name.as_str(), n.path.as_ref()?))).collect();
     let mut family = Family::new(

@@ -3,14 +3,14 @@ use sealane_abi::admin::ipsec::{
     self, CryptoOffload, DeviceKind, GatewayCounters, GatewayInterface, PacketOffload, Xdp, XdpMemory, XdpMode,
 };
 use sealane_abi::admin::{
-    Counters, Drop as Dropped, DropCount, Key, Namespace, Path, Role, Socket, SocketState, VERSION,
+    AoNamespace, Counters, Drop as Dropped, DropCount, KeyStatus, Path, Role, Socket, SocketState, VERSION,
 };
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 
 /// A launcher with a listener and a connection.
 pub(crate) fn example() -> Snapshot {
-    let key = |send_id, current| Key {
+    let key = |send_id, current| KeyStatus {
         peer: "192.0.2.0/24".into(),
         ifindex: None,
         send_id,
@@ -59,7 +59,7 @@ pub(crate) fn example() -> Snapshot {
         program: "bird".into(),
         started_s: 1_769_900_000,
         taken_s: 1_769_904_000,
-        namespaces: vec![Namespace {
+        namespaces: vec![AoNamespace {
             inode: 4_026_531_840,
             name: Some("blue \"x\"\\\n".into()),
             counters,
@@ -73,7 +73,7 @@ pub(crate) fn example() -> Snapshot {
 }
 
 /// IPsec with a device of each kind, an xfrm interface and a gateway.
-fn ipsec() -> ipsec::Namespace {
+fn ipsec() -> ipsec::IpsecNamespace {
     let device = |name: &str, up, kind| ipsec::Device { name: name.into(), up, kind };
     let xdp = Xdp {
         mode: XdpMode::Native,
@@ -149,7 +149,7 @@ fn ipsec() -> ipsec::Namespace {
             ],
         }),
     };
-    ipsec::Namespace { inode: 4_026_531_841, name: None, status }
+    ipsec::IpsecNamespace { inode: 4_026_531_841, name: None, status }
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -165,7 +165,7 @@ fn an_instance_answers_what_it_was_asked() {
     for _ in 0..3 {
         assert_eq!(snapshot(&instance).unwrap(), Some(example()));
     }
-    assert_eq!(ask(&instance, Request::Metrics).unwrap(), Some(metrics::render(&example())));
+    assert_eq!(ask(&instance, Query::Metrics).unwrap(), Some(metrics::render(&example())));
     // Requests that are malformed, too long or empty are not answered, and do no harm.
     for bytes in [&b"\"secrets\"\n"[..], b"\n", &[b'x'; 1000], b""] {
         let mut stream = UnixStream::connect(server.path()).unwrap();

@@ -20,7 +20,7 @@ use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_crypto::Registry;
 use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
-use sealane_net::ipsec::drop::{Counter, DropReason, Stat, Traffic};
+use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::Presence;
@@ -286,7 +286,7 @@ fn judged(stat: &Stat) -> ipsec::Status {
         help: counter.help().to_owned(),
     };
     let reason = |reason: &DropReason| DropCount { reason: reason.name().to_owned(), count: stat.drops(*reason) };
-    let Traffic { sealed_packets, sealed_bytes, opened_packets, opened_bytes } = stat.traffic;
+    let TrafficCounters { sealed_packets, sealed_bytes, opened_packets, opened_bytes } = stat.traffic;
     ipsec::Status {
         counters: Counter::ALL.iter().map(counter).collect(),
         drops: DropReason::ALL.iter().map(reason).collect(),
@@ -311,7 +311,7 @@ mod tests {
         for (i, reason) in DropReason::ALL.iter().enumerate() {
             stat.count(*reason, i as u64 + 1);
         }
-        stat.traffic = Traffic { sealed_packets: 1, sealed_bytes: 2, opened_packets: 3, opened_bytes: 4 };
+        stat.traffic = TrafficCounters { sealed_packets: 1, sealed_bytes: 2, opened_packets: 3, opened_bytes: 4 };
         let status = judged(&stat);
         let drops: Vec<(&str, u64)> = status.drops.iter().map(|d| (&*d.reason, d.count)).collect();
         let wanted: Vec<(&str, u64)> = DropReason::ALL.iter().map(|r| r.name()).zip(1..).collect();

@@ -3,7 +3,7 @@
 //!
 //! Packets that a thread's own tables do not know are looked up in the others. Outbound those are the stack's, which
 //! raises the acquire; inbound those of anybody who has the state. Nothing is sealed in software that a policy gives to
-//! a device: the stack's own tables have its states as [`Offloaded`](sealane_net::ipsec::sa::State::Offloaded).
+//! a device: the stack's own tables have its states as [`Offloaded`](sealane_net::ipsec::sa::SaState::Offloaded).
 
 use super::cores::DeviceTables;
 use super::routes::Routes;

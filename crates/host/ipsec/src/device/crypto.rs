@@ -21,7 +21,7 @@ use ring::{End, Ring};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
-use sealane_net::ipsec::burst::Key;
+use sealane_net::ipsec::burst::SaKey;
 use sealane_sys::cpu::{has_others, stay_on};
 use sealane_sys::tun::Tun;
 use signal::{CryptoCounters, Signal};
@@ -41,7 +41,7 @@ enum News {
     /// There is another queue.
     Queue(End),
     /// There is another state.
-    State(StateKey, Key),
+    State(StateKey, SaKey),
     /// A state is given back, as the nth one.
     Gone(StateKey, u64),
 }
@@ -146,7 +146,7 @@ impl Core {
 
 /// A state's key.
 struct Held {
-    key: Key,
+    key: SaKey,
     /// The number of its deletion, once it is deleted.
     gone: Option<u64>,
 }
@@ -207,7 +207,7 @@ impl<'c> Ends<'c> {
     }
 
     /// Finds the key of a state for a burst that was submitted after so many deletions.
-    fn key(&self, name: StateKey, given_back: u64) -> Option<&Key> {
+    fn key(&self, name: StateKey, given_back: u64) -> Option<&SaKey> {
         self.keys.get(&name).filter(|held| held.gone.is_none_or(|nth| given_back < nth)).map(|held| &held.key)
     }
 

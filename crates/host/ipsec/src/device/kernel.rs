@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_abi::xfrm::{
-    Attribute, Body, Message, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE,
+    Attribute, Body, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
 use sealane_engine_xfrm::Notice;
 use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
@@ -45,17 +45,17 @@ struct Name {
 }
 
 impl Name {
-    fn of(info: &UsersaInfo, message: &Message) -> Self {
+    fn of(info: &UsersaInfo, message: &XfrmMessage) -> Self {
         let id = UsersaId { daddr: info.id.daddr, spi: info.id.spi, family: info.family, proto: info.id.proto, pad: 0 };
         Name { id, mark: mark(message) }
     }
 
-    fn ask(&self, body: fn(UsersaId) -> Body) -> Message {
-        Message { body: body(self.id), attrs: self.mark.map(Attribute::Mark).into_iter().collect() }
+    fn ask(&self, body: fn(UsersaId) -> Body) -> XfrmMessage {
+        XfrmMessage { body: body(self.id), attrs: self.mark.map(Attribute::Mark).into_iter().collect() }
     }
 }
 
-fn mark(message: &Message) -> Option<sealane_abi::xfrm::Mark> {
+fn mark(message: &XfrmMessage) -> Option<sealane_abi::xfrm::Mark> {
     message.attrs.iter().find_map(|a| if let Attribute::Mark(mark) = a { Some(*mark) } else { None })
 }
 
@@ -63,7 +63,7 @@ fn mark(message: &Message) -> Option<sealane_abi::xfrm::Mark> {
 struct Inner {
     asker: Mutex<KernelSocket>,
     states: Mutex<BTreeMap<StateKey, Name>>,
-    policies: Mutex<BTreeMap<PolicyKey, Message>>,
+    policies: Mutex<BTreeMap<PolicyKey, XfrmMessage>>,
     events: Mutex<Vec<DeviceEvent>>,
     mirror: Arc<Mirror>,
     shared: Arc<Shared>,
@@ -152,7 +152,7 @@ impl Inner {
     fn hear(&self, listener: &mut Socket) {
         let mut told = Vec::new();
         // Lost notifications do no harm: the kernel has deleted the states past their hard limits.
-        let _ = listener.receive(|m| told.extend(Message::decode(m).ok()));
+        let _ = listener.receive(|m| told.extend(XfrmMessage::decode(m).ok()));
         listener.wipe();
         for message in told {
             match &message.body {
@@ -177,7 +177,7 @@ impl Inner {
     }
 
     fn has_policy(&self, asked: &UserpolicyInfo) -> bool {
-        let same = |message: &Message| match &message.body {
+        let same = |message: &XfrmMessage| match &message.body {
             Body::NewPolicy(info) => (info.dir, info.sel.as_bytes()) == (asked.dir, asked.sel.as_bytes()),
             _ => false,
         };
@@ -251,7 +251,7 @@ impl Device for Half {
         }
     }
 
-    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &Message) -> Result<(), Refusal> {
+    fn policy_add(&mut self, key: PolicyKey, policy: &Policy, message: &XfrmMessage) -> Result<(), Refusal> {
         if !crate::control::policies::is_exact(policy) {
             let text = Some("The rules for packets cannot tell which ones this policy is for");
             return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));

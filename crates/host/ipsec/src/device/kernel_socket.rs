@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use sealane_abi::Errno;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST};
-use sealane_abi::xfrm::{Attribute, Body, Message, UserpolicyId};
+use sealane_abi::xfrm::{Attribute, Body, UserpolicyId, XfrmMessage};
 use sealane_engine_xfrm::device::Refusal;
 use sealane_sys::netlink::{Refusal as Refused, Socket};
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ impl KernelSocket {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(super) fn act(&mut self, message: &Message, flags: u16) -> Result<(), Refusal> {
+    pub(super) fn act(&mut self, message: &XfrmMessage, flags: u16) -> Result<(), Refusal> {
         self.answer(message, flags | NLM_F_ACK).map(drop)
     }
 
@@ -37,10 +37,10 @@ impl KernelSocket {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(super) fn answer(&mut self, message: &Message, flags: u16) -> Result<Option<Message>, Refusal> {
+    pub(super) fn answer(&mut self, message: &XfrmMessage, flags: u16) -> Result<Option<XfrmMessage>, Refusal> {
         let bytes = message.encode(NLM_F_REQUEST | flags, 0, 0);
         let mut found = None;
-        let done = self.socket.exchange(&bytes, |m| found = Message::decode(m).ok());
+        let done = self.socket.exchange(&bytes, |m| found = XfrmMessage::decode(m).ok());
         // Keys may be in the answer.
         self.socket.wipe();
         done.map(|()| found).map_err(|e| refusal(&e))
@@ -75,7 +75,7 @@ fn refusal(e: &io::Error) -> Refusal {
 }
 
 /// The request that puts a policy into the kernel, which gives it a number and counts its use.
-pub(super) fn put(message: &Message) -> Message {
+pub(super) fn put(message: &XfrmMessage) -> XfrmMessage {
     let mut message = message.clone();
     if let Body::NewPolicy(info) = &mut message.body {
         (info.index, info.curlft) = (0, sealane_abi::xfrm::LifetimeCur::default());
@@ -86,9 +86,9 @@ pub(super) fn put(message: &Message) -> Message {
 }
 
 /// The request that removes such a policy.
-pub(super) fn take(message: &Message) -> Option<Message> {
+pub(super) fn take(message: &XfrmMessage) -> Option<XfrmMessage> {
     let Body::UpdPolicy(info) = &message.body else { return None };
     let id = UserpolicyId { sel: info.sel, index: 0, dir: info.dir, ..UserpolicyId::default() };
     let named = |a: &&Attribute| matches!(a, Attribute::Mark(_) | Attribute::IfId(_));
-    Some(Message { body: Body::DelPolicy(id), attrs: message.attrs.iter().filter(named).cloned().collect() })
+    Some(XfrmMessage { body: Body::DelPolicy(id), attrs: message.attrs.iter().filter(named).cloned().collect() })
 }

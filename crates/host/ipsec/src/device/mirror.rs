@@ -7,7 +7,7 @@
 use super::kernel_socket::{KernelSocket, put, take};
 use crate::control::policies::is_exact;
 use parking_lot::Mutex;
-use sealane_abi::xfrm::Message;
+use sealane_abi::xfrm::XfrmMessage;
 use sealane_engine_xfrm::Xfrm;
 use sealane_engine_xfrm::device::StateKey;
 use sealane_net::ipsec::sa::{Mode, Proto, SaSpec};
@@ -36,9 +36,9 @@ pub(crate) struct Mirror {
     ends: Mutex<BTreeMap<(u32, StateKey), End>>,
     changed: AtomicBool,
     /// Mirrored policies, by the index of the daemon's policy.
-    held: Mutex<BTreeMap<u32, Message>>,
+    held: Mutex<BTreeMap<u32, XfrmMessage>>,
     /// Policies to be removed when the daemon's rules are in force.
-    stale: Mutex<Vec<Message>>,
+    stale: Mutex<Vec<XfrmMessage>>,
 }
 
 impl Mirror {
@@ -69,13 +69,13 @@ impl Mirror {
     }
 
     /// Keeps a policy in the kernel, even if it was to be removed.
-    pub(super) fn kept(&self, message: &Message) {
+    pub(super) fn kept(&self, message: &XfrmMessage) {
         let of = name(message);
         self.stale.lock().retain(|old| name(old) != of);
     }
 
     /// Removes a policy from the kernel when the daemon's rules are in force.
-    pub(super) fn stale(&self, message: Message) {
+    pub(super) fn stale(&self, message: XfrmMessage) {
         self.stale.lock().push(message);
     }
 
@@ -97,12 +97,12 @@ impl Mirror {
         if ends.is_empty() && held.is_empty() {
             return BTreeSet::new();
         }
-        let wanted: BTreeMap<u32, Message> = xfrm
+        let wanted: BTreeMap<u32, XfrmMessage> = xfrm
             .policy_messages(|policy| covers(&ends, policy))
             .map(|(index, message)| (index, put(&message)))
             .collect();
         let mut asker = self.asker.lock();
-        let same = |a: &Message, b: &Message| *a.encode(0, 0, 0) == *b.encode(0, 0, 0);
+        let same = |a: &XfrmMessage, b: &XfrmMessage| *a.encode(0, 0, 0) == *b.encode(0, 0, 0);
         let old = core::mem::take(&mut *held);
         for (index, message) in wanted {
             let there = old.get(&index).is_some_and(|old| same(old, &message));
@@ -131,7 +131,7 @@ impl Mirror {
 }
 
 /// The parts of a policy by which the kernel identifies it.
-fn name(message: &Message) -> Option<Vec<u8>> {
+fn name(message: &XfrmMessage) -> Option<Vec<u8>> {
     take(message).map(|m| m.encode(0, 0, 0).to_vec())
 }
 

@@ -139,7 +139,7 @@ impl Coordinator {
                     && sa.mark.mask == 0
                     && sa.if_id == 0
                     && sa.spi != 0
-                    && sad.state(*id) == sa::State::Valid
+                    && sad.state(*id) == sa::SaState::Valid
                     && sad.crypto_device(*id).is_none()
             });
             let here = |dst: IpAddr| routes.has(dst) && !dst.is_multicast();

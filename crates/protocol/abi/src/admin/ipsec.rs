@@ -25,7 +25,7 @@ macro_rules! counters {
 
 /// IPsec in one network namespace, as a snapshot names it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Namespace {
+pub struct IpsecNamespace {
     /// The inode number of the namespace, as shown by `readlink /proc/PID/ns/net`.
     pub inode: u64,
     /// The name of the namespace in /run/netns, if it has one.

@@ -234,18 +234,18 @@ fn reject_unused(type_: u16, attrs: &Attributes<'_>) -> Result<(), Reject> {
 
 /// A whole message: a request, an answer or an event.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct XfrmMessage {
     /// The fixed part.
     pub body: Body,
     /// The attributes in their order.
     pub attrs: Vec<Attribute>,
 }
 
-impl Message {
+impl XfrmMessage {
     /// A message without attributes.
     #[must_use]
     pub fn new(body: Body) -> Self {
-        Message { body, attrs: Vec::new() }
+        XfrmMessage { body, attrs: Vec::new() }
     }
 
     /// Appends an attribute.
@@ -266,7 +266,7 @@ impl Message {
         let mut family = AttrSpace::Xfrm;
         let body = match header.nlmsg_type {
             XFRM_MSG_GETSA if dump => Body::DumpSa,
-            XFRM_MSG_GETPOLICY if dump => return Ok(Message::new(Body::DumpPolicy)),
+            XFRM_MSG_GETPOLICY if dump => return Ok(XfrmMessage::new(Body::DumpPolicy)),
             type_ => {
                 family = match type_ {
                     XFRM_MSG_NEWSADINFO => AttrSpace::Sad,
@@ -288,7 +288,7 @@ impl Message {
             AttrSpace::Sad => XFRMA_SAD_RULES.walk(message, len, &mut found)?,
             AttrSpace::Spd => XFRMA_SPD_RULES.walk(message, len, &mut found)?,
         };
-        Ok(Message { body, attrs })
+        Ok(XfrmMessage { body, attrs })
     }
 
     /// Its length in bytes when written, with padding.

@@ -2,7 +2,7 @@
 //!
 //! A message consists of a [`Body`], which is one fixed structure, and [`Attribute`]s. It can be read in two ways:
 //! [`Request`] reads like the kernel, one attribute at a time and the last of each kind, so that an engine can refuse
-//! things in the kernel's order; [`Message`] is the whole message in its own order, for key managers and for answers.
+//! things in the kernel's order; [`XfrmMessage`] is the whole message in its own order, for key managers and for answers.
 //!
 //! Numbers are in host order except SPIs and ports, whose types say so. Structures include their padding, because the
 //! kernel returns the padding that it received. Keys are wiped and have no `Debug`, and neither has anything that

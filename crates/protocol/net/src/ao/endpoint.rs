@@ -4,7 +4,7 @@ use crate::ao::info::AoInfo;
 
 /// The state of the socket, as far as keys depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum EndpointState {
     /// CLOSE: nothing arrives.
     Closed,
     /// LISTEN, with or without an [`Endpoint::request`].
@@ -40,7 +40,7 @@ pub struct Endpoint<'a> {
     /// Its keys; `None` when the program gave it none.
     pub info: Option<&'a AoInfo>,
     /// Its state; with a request, the state of the listener.
-    pub state: State,
+    pub state: EndpointState,
     /// The half-open connection that the segment belongs to.
     pub request: Option<&'a Request>,
     /// The VRF that the segment came through, 0 for none.

@@ -4,7 +4,7 @@ use crate::ao::drop::{Counter, DropReason};
 use crate::ao::kdf::Context;
 use crate::ao::mkt::{Mkt, unmapped};
 use crate::ao::sne::Sne;
-use crate::ao::table::{Ids, Key, KeyRef, KeyTable, Traffic};
+use crate::ao::table::{Ids, Key, KeyRef, KeyTable, TrafficKeys};
 use core::net::{IpAddr, SocketAddr};
 use sealane_crypto::KeyError;
 use std::sync::Arc;
@@ -336,7 +336,7 @@ impl AoInfo {
     }
 }
 
-fn traffic(mkt: &Mkt, conn: &Conn) -> Result<Traffic, KeyError> {
+fn traffic(mkt: &Mkt, conn: &Conn) -> Result<TrafficKeys, KeyError> {
     let mac = |context| mkt.traffic_mac(&context).map(Arc::new);
-    Ok(Traffic { send: mac(conn.send_context())?, receive: mac(conn.receive_context())? })
+    Ok(TrafficKeys { send: mac(conn.send_context())?, receive: mac(conn.receive_context())? })
 }

@@ -2,7 +2,7 @@
 //! MACs are verified in bursts: [`classify`], [`mac::verify`](crate::ao::mac::verify), [`settle`].
 
 use crate::ao::drop::{Counter, DropReason, Netstat};
-use crate::ao::endpoint::{Endpoint, State};
+use crate::ao::endpoint::{Endpoint, EndpointState};
 use crate::ao::info::AoInfo;
 use crate::ao::kdf::Context;
 use crate::ao::mac::{Coverage, Verify};
@@ -52,7 +52,7 @@ pub struct Check {
 pub struct Ticket {
     /// The key.
     pub key: KeyRef,
-    state: State,
+    state: EndpointState,
     rnext_key_id: u8,
     seq: u32,
     /// The SNE under which the MAC was verified. It is kept, because earlier segments of the burst may move the base.
@@ -120,13 +120,13 @@ fn check(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo, option: AoOpti
     let flags = segment.flags();
     let (seq, ack) = (segment.seq(), flags.ack().then(|| segment.ack_seq()));
     let first_syn = flags.syn() && ack.is_none();
-    let synchronized = matches!(to.state, State::Established | State::TimeWait);
+    let synchronized = matches!(to.state, EndpointState::Established | EndpointState::TimeWait);
 
     let by_key_id = Ids::default().recv(option.key_id);
     let found = match to.state {
-        State::Closed => return refuse(DropReason::Closed, None),
+        EndpointState::Closed => return refuse(DropReason::Closed, None),
         // All keys of a connection match its peer; the peer most likely uses the one that we asked for.
-        State::Established | State::TimeWait => info
+        EndpointState::Established | EndpointState::TimeWait => info
             .rnext()
             .filter(|k| info.key(*k).is_some_and(|k| k.mkt.recv_id == option.key_id))
             .or_else(|| info.keys().by_ids(by_key_id)),
@@ -177,21 +177,21 @@ fn numbers(segment: &Segment<'_>, to: &Endpoint<'_>, info: &AoInfo) -> Option<Nu
         return Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 });
     }
     match (to.state, to.request) {
-        (State::Listen, Some(r)) => {
+        (EndpointState::Listen, Some(r)) => {
             Some(Numbers { source_isn: r.rcv_isn, destination_isn: r.snt_isn, sne: extend(0, r.rcv_isn, seq) })
         }
         // After a SYN cookie, the ACK itself tells both ISNs.
-        (State::Listen, None) if flags.ack() && !flags.syn() => {
+        (EndpointState::Listen, None) if flags.ack() && !flags.syn() => {
             let isn = seq.wrapping_sub(1);
             Some(Numbers { source_isn: isn, destination_isn: ack.wrapping_sub(1), sne: extend(0, isn, seq) })
         }
-        (State::Listen, None) if flags.syn() => Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 }),
-        (State::SynSent | State::SynReceived, _) => {
+        (EndpointState::Listen, None) if flags.syn() => Some(Numbers { source_isn: seq, destination_isn: 0, sne: 0 }),
+        (EndpointState::SynSent | EndpointState::SynReceived, _) => {
             let conn = info.conn()?;
             let source_isn = if flags.syn() || flags.rst() { seq } else { conn.risn };
             Some(Numbers { source_isn, destination_isn: conn.lisn, sne: 0 })
         }
-        (State::Established | State::TimeWait, _) => {
+        (EndpointState::Established | EndpointState::TimeWait, _) => {
             let conn = info.conn()?;
             Some(Numbers { source_isn: conn.risn, destination_isn: conn.lisn, sne: conn.rcv.of(seq) })
         }
@@ -240,7 +240,7 @@ pub fn settle(
     info.count_good(ticket.key);
     let first_syn = ticket.syn && ticket.ack.is_none();
     match ticket.state {
-        State::Established | State::TimeWait if !first_syn => {
+        EndpointState::Established | EndpointState::TimeWait if !first_syn => {
             let current = info.current().and_then(|k| info.key(k));
             if current.is_none_or(|k| k.mkt.send_id != ticket.rnext_key_id)
                 && let Some(asked) = info.keys().by_ids(Ids::default().send(ticket.rnext_key_id))
@@ -254,11 +254,11 @@ pub fn settle(
                 }
             }
         }
-        State::SynSent | State::SynReceived if ticket.syn => {
+        EndpointState::SynSent | EndpointState::SynReceived if ticket.syn => {
             info.learn_peer_isn(ticket.seq);
             info.derive().map_err(|_| DropReason::Driver)?;
         }
-        State::SynReceived => {
+        EndpointState::SynReceived => {
             if let Some(conn) = info.conn_mut() {
                 conn.rcv.advance_to(ticket.long_seq());
             }
@@ -280,12 +280,12 @@ pub enum IcmpError {
 /// Whether an ICMP error about a connection is to be ignored (RFC 5925 section 7.8, `tcp_ao_ignore_icmp`): protocol,
 /// port or "fragmentation needed" unreachable over IPv4, prohibited or port unreachable over IPv6, in synchronized
 /// states, unless the program accepts them. Counts it if so.
-pub fn ignore_icmp(info: &mut AoInfo, state: State, error: IcmpError, netstat: &mut Netstat) -> bool {
+pub fn ignore_icmp(info: &mut AoInfo, state: EndpointState, error: IcmpError, netstat: &mut Netstat) -> bool {
     let hard = match error {
         IcmpError::V4(code) => (2..=4).contains(&code),
         IcmpError::V6(code) => code == 1 || code == 4,
     };
-    let ignored = hard && matches!(state, State::Established | State::TimeWait) && !info.accept_icmps;
+    let ignored = hard && matches!(state, EndpointState::Established | EndpointState::TimeWait) && !info.accept_icmps;
     if ignored {
         netstat.dropped(DropReason::Icmp);
         info.count_drop(DropReason::Icmp, None);

@@ -123,10 +123,10 @@ struct Conversation {
     sne: [Option<Sne>; 2],
     /// Whether the initial sequence numbers come from a handshake that was seen, so that extensions start at 0.
     from_start: bool,
-    traffic: Vec<Traffic>,
+    traffic: Vec<TrafficMac>,
 }
 
-struct Traffic {
+struct TrafficMac {
     key: usize,
     context: Context,
     tfm: MacTfm,
@@ -143,7 +143,7 @@ impl Conversation {
                 if self.traffic.len() == MAX_TRAFFIC {
                     self.traffic.remove(0);
                 }
-                self.traffic.push(Traffic { key: index, context, tfm });
+                self.traffic.push(TrafficMac { key: index, context, tfm });
                 self.traffic.len() - 1
             }
         };
@@ -311,7 +311,7 @@ impl Observer {
         mkt: &Mkt,
         segment: &Segment<'_>,
         option: &AoOption,
-        reading: &Numbers,
+        reading: &SigningNumbers,
     ) -> bool {
         let Some(tfm) = self.conversation(pair).mac(index, mkt, reading.context) else { return false };
         let exclude_options = mkt.exclude_options;
@@ -326,10 +326,10 @@ impl Observer {
         &self,
         segment: &Segment<'_>,
         option: &AoOption,
-        numbers: &Numbers,
+        numbers: &SigningNumbers,
         expected: &[(usize, Sender)],
     ) -> Option<Hint> {
-        let Numbers { context, sne, .. } = *numbers;
+        let SigningNumbers { context, sne, .. } = *numbers;
         let key_is_known = expected.iter().any(|&(i, sender)| self.keys[i].ids(sender).0 == option.key_id);
         expected.iter().find_map(|&(index, _)| {
             let mkt = &*self.keys[index].mkt;
@@ -410,7 +410,7 @@ impl Observer {
 
 /// Numbers under which a segment may have been signed.
 #[derive(Debug, Clone, Copy)]
-struct Numbers {
+struct SigningNumbers {
     context: Context,
     sne: u32,
     /// Whether the initial sequence numbers are a guess, so that a mismatch proves nothing.
@@ -420,10 +420,16 @@ struct Numbers {
 
 impl Conversation {
     /// The numbers under which a segment may have been signed, the most likely first; none where they cannot be known.
-    fn readings(&self, segment: &Segment<'_>, source: SocketAddr, destination: SocketAddr, end: usize) -> Vec<Numbers> {
+    fn readings(
+        &self,
+        segment: &Segment<'_>,
+        source: SocketAddr,
+        destination: SocketAddr,
+        end: usize,
+    ) -> Vec<SigningNumbers> {
         let (flags, seq, ack) = (segment.flags(), segment.seq(), segment.ack_seq());
         let context = |source_isn, destination_isn| Context { source, destination, source_isn, destination_isn };
-        let sure = |context| Numbers { context, sne: 0, guess: false, note: None };
+        let sure = |context| SigningNumbers { context, sne: 0, guess: false, note: None };
         match (flags.syn(), flags.ack()) {
             (true, false) => return vec![sure(context(seq, 0))],
             (true, true) => return vec![sure(context(seq, ack.wrapping_sub(1)))],
@@ -433,9 +439,9 @@ impl Conversation {
         if let (Some(ours), Some(theirs)) = (self.isns[end], self.isns[1 - end]) {
             let context = context(ours, theirs);
             match self.sne[end] {
-                Some(sne) => list.push(Numbers { sne: sne.of(seq), ..sure(context) }),
+                Some(sne) => list.push(SigningNumbers { sne: sne.of(seq), ..sure(context) }),
                 // The number of wraps is not known; a sequence number below the first one has wrapped at least once.
-                None => list.extend((0..SNE_TRIES).map(|sne| Numbers {
+                None => list.extend((0..SNE_TRIES).map(|sne| SigningNumbers {
                     sne,
                     note: (sne > 0).then_some(Note::SneFound(sne)),
                     ..sure(context)
@@ -444,7 +450,7 @@ impl Conversation {
         } else {
             // Right after the handshake both ends are one past their ISN, as after a SYN cookie.
             let guess = context(seq.wrapping_sub(1), ack.wrapping_sub(1));
-            list.push(Numbers { context: guess, sne: 0, guess: true, note: Some(Note::IsnFound) });
+            list.push(SigningNumbers { context: guess, sne: 0, guess: true, note: Some(Note::IsnFound) });
         }
         if flags.rst() && flags.ack() && seq == 0 {
             // The RST that refuses a SYN: its sender has no sequence number of its own.
@@ -454,7 +460,7 @@ impl Conversation {
     }
 
     /// Learns from a segment that verified.
-    fn settle(&mut self, segment: &Segment<'_>, end: usize, numbers: &Numbers) {
+    fn settle(&mut self, segment: &Segment<'_>, end: usize, numbers: &SigningNumbers) {
         let (flags, seq) = (segment.flags(), segment.seq());
         let Context { source_isn, destination_isn, .. } = numbers.context;
         if flags.syn() && !flags.ack() {

@@ -1,7 +1,7 @@
 //! Outbound segments: the choice of the key and of the option's fields.
 
 use crate::ao::drop::DropReason;
-use crate::ao::endpoint::{Endpoint, State};
+use crate::ao::endpoint::{Endpoint, EndpointState};
 use crate::ao::info::{AoInfo, Conn};
 use crate::ao::input::context;
 use crate::ao::kdf::Context;
@@ -89,11 +89,11 @@ pub const MAX_PADDED_LEN: usize = (OPTION_HEADER_LEN + crate::ao::mkt::MAX_MAC_L
 pub fn choose(segment: &Segment<'_>, from: &Endpoint<'_>) -> Choice {
     let Some(info) = from.info else { return Choice::Unsigned };
     let chosen = match (from.state, from.request) {
-        (State::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
+        (EndpointState::Listen, Some(request)) if !request.used_ao => return Choice::Unsigned,
         // It is signed already, or malformed. The peer would drop a segment with two options.
         _ if segment.auth() != Ok(None) => Err(DropReason::BadHeader),
-        (State::Listen, _) => handshake(segment, from, info),
-        (State::Closed, _) => Err(DropReason::NoSendKey),
+        (EndpointState::Listen, _) => handshake(segment, from, info),
+        (EndpointState::Closed, _) => Err(DropReason::NoSendKey),
         _ => connection(segment, info),
     };
     chosen.map_or_else(Choice::Drop, Choice::Sign)

@@ -17,7 +17,7 @@ const INDEX_FROM: usize = 16;
 const NONE: u32 = u32::MAX;
 
 /// The MACs of a key on one connection.
-pub struct Traffic {
+pub struct TrafficKeys {
     /// The MAC for sending (`Send_other_traffic_key`).
     pub send: Arc<MacTfm>,
     /// The MAC for receiving (`Receive_other_traffic_key`).
@@ -33,7 +33,7 @@ pub struct Key {
     /// Segments that did not.
     pub pkt_bad: u64,
     /// Its traffic keys, once both ISNs are known.
-    pub traffic: Option<Traffic>,
+    pub traffic: Option<TrafficKeys>,
 }
 
 /// A reference to a key in one [`KeyTable`], valid until that key is removed.
@@ -85,7 +85,7 @@ impl Ids {
     }
 }
 
-struct Slot {
+struct KeySlot {
     key: Option<Key>,
     generation: u32,
     /// Grows from the oldest to the newest key.
@@ -98,12 +98,12 @@ struct Slot {
 /// The keys of a socket.
 #[derive(Default)]
 pub struct KeyTable {
-    slots: Vec<Slot>,
+    slots: Vec<KeySlot>,
     len: usize,
     next_order: u64,
     newest: Option<u32>,
     free: Option<u32>,
-    index: Option<Box<Index>>,
+    index: Option<Box<PrefixIndex>>,
 }
 
 impl KeyTable {
@@ -129,7 +129,7 @@ impl KeyTable {
     ///
     /// # Panics
     /// With 2^32 - 1 keys.
-    pub fn add(&mut self, mkt: Arc<Mkt>, traffic: Option<Traffic>) -> KeyRef {
+    pub fn add(&mut self, mkt: Arc<Mkt>, traffic: Option<TrafficKeys>) -> KeyRef {
         let key = Key { mkt, pkt_good: 0, pkt_bad: 0, traffic };
         let slot = match self.free {
             Some(slot) => {
@@ -140,7 +140,7 @@ impl KeyTable {
             }
             None => {
                 let slot = u32::try_from(self.slots.len()).ok().filter(|s| *s != NONE).expect("fewer than 2^32 keys");
-                self.slots.push(Slot { key: Some(key), generation: 0, order: 0, newer: NONE, older: NONE });
+                self.slots.push(KeySlot { key: Some(key), generation: 0, order: 0, newer: NONE, older: NONE });
                 slot
             }
         };
@@ -308,7 +308,7 @@ impl KeyTable {
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Slot { newer, older, .. } = self.slots[slot as usize];
+        let KeySlot { newer, older, .. } = self.slots[slot as usize];
         match self.slots.get_mut(newer as usize) {
             Some(newer) => newer.older = older,
             None => self.newest = (older != NONE).then_some(older),
@@ -323,7 +323,7 @@ impl KeyTable {
         match &mut self.index {
             Some(index) => index.add(prefix, added),
             None if self.len > INDEX_FROM => {
-                let mut index = Box::<Index>::default();
+                let mut index = Box::<PrefixIndex>::default();
                 for (r, key) in self.iter() {
                     index.add(key.mkt.peer, r.slot);
                 }
@@ -339,7 +339,7 @@ type Place = (bool, u128, u8);
 
 /// Slots by prefix.
 #[derive(Default)]
-struct Index {
+struct PrefixIndex {
     buckets: BTreeMap<Place, Vec<u32>>,
     /// The number of buckets of each prefix length, IPv4 then IPv6.
     lens: [BTreeMap<u8, u32>; 2],
@@ -358,7 +358,7 @@ fn place(prefix: Prefix) -> (Place, u128) {
     ((v6, first, len as u8), first | host_bits)
 }
 
-impl Index {
+impl PrefixIndex {
     fn add(&mut self, prefix: Prefix, slot: u32) {
         let (at, _) = place(prefix);
         let bucket = self.buckets.entry(at).or_default();

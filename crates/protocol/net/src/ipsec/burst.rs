@@ -8,7 +8,7 @@
 use crate::ipsec::ah::{self, Headers};
 use crate::ipsec::packet::Packet;
 use crate::ipsec::sa::SaId;
-pub use crate::ipsec::transform::Key;
+pub use crate::ipsec::transform::SaKey;
 use crate::ipsec::transform::{Crypt, MAX_ICV_LEN};
 use crate::wire::ip::{V6_HEADER_LEN, finish, sum};
 use crate::wire::proto;
@@ -111,11 +111,11 @@ pub type Jobs = ArrayVec<Job, BURST>;
 
 /// The keys of a burst's jobs, one for each run of jobs with the same association.
 #[derive(Default)]
-pub struct Keys(ArrayVec<(SaId, Option<Key>), BURST>);
+pub struct Keys(ArrayVec<(SaId, Option<SaKey>), BURST>);
 
 impl Keys {
     /// Gathers the keys of these jobs.
-    pub(crate) fn gather(&mut self, jobs: &[Job], key: impl Fn(SaId) -> Option<Key>) {
+    pub(crate) fn gather(&mut self, jobs: &[Job], key: impl Fn(SaId) -> Option<SaKey>) {
         self.0.clear();
         for job in jobs {
             if self.0.last().is_none_or(|(sa, _)| *sa != job.sa) {
@@ -138,12 +138,12 @@ impl Keys {
 
 /// Iterates over keys in the order of their jobs.
 pub struct Cursor<'k> {
-    keys: &'k [(SaId, Option<Key>)],
+    keys: &'k [(SaId, Option<SaKey>)],
 }
 
 impl<'k> Cursor<'k> {
     /// The key of a job, which must not precede the job of the last call; `None` if its association no longer existed.
-    pub fn of(&mut self, job: &Job) -> Option<&'k Key> {
+    pub fn of(&mut self, job: &Job) -> Option<&'k SaKey> {
         while let [(sa, key), rest @ ..] = self.keys {
             if *sa == job.sa {
                 return key.as_ref();
@@ -166,7 +166,7 @@ pub struct Item<'p, 'b> {
 impl<'p, 'b> Item<'p, 'b> {
     /// Joins a packet, its job, and the key of the job's association.
     #[must_use]
-    pub fn new(job: &'p Job, key: &'p Key, packet: &'p mut Packet<'b>) -> Self {
+    pub fn new(job: &'p Job, key: &'p SaKey, packet: &'p mut Packet<'b>) -> Self {
         // A key of another kind than the job's cannot be used.
         let fits = matches!((job.task, &key.0), (Task::Aead, Crypt::Aead(_)) | (Task::Mac | Task::Ah, Crypt::Mac(_)));
         Item { done: if fits { Ok(()) } else { Err(OpError::Driver) }, ..Item::of(job, &key.0, packet) }

@@ -76,12 +76,12 @@ impl Counter {
 pub struct Stat {
     drops: [u64; DropReason::ALL.len()],
     /// The traffic of the states, as far as the owner of this has taken it from them.
-    pub traffic: Traffic,
+    pub traffic: TrafficCounters,
 }
 
 /// Packets and bytes of payload that states have protected. A packet that passes two states counts twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Traffic {
+pub struct TrafficCounters {
     /// Packets sealed.
     pub sealed_packets: u64,
     /// Bytes of payload in them.
@@ -92,9 +92,9 @@ pub struct Traffic {
     pub opened_bytes: u64,
 }
 
-impl Traffic {
+impl TrafficCounters {
     /// Adds the traffic of other states.
-    pub fn add(&mut self, other: &Traffic) {
+    pub fn add(&mut self, other: &TrafficCounters) {
         self.sealed_packets += other.sealed_packets;
         self.sealed_bytes += other.sealed_bytes;
         self.opened_packets += other.opened_packets;
@@ -104,7 +104,7 @@ impl Traffic {
 
 impl Default for Stat {
     fn default() -> Self {
-        Stat { drops: [0; DropReason::ALL.len()], traffic: Traffic::default() }
+        Stat { drops: [0; DropReason::ALL.len()], traffic: TrafficCounters::default() }
     }
 }
 

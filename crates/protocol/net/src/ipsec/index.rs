@@ -50,7 +50,7 @@ impl Hash {
 }
 
 /// A table of slots by hash.
-pub(crate) struct Index {
+pub(crate) struct HashIndex {
     /// One byte per entry, eight in a word: [`EMPTY`], [`GONE`], or seven bits of its hash. Most failed look-ups touch
     /// no entry.
     tags: Vec<u64>,
@@ -81,9 +81,9 @@ fn set(tags: &mut u64, i: usize, byte: u8) {
     *tags = *tags & !(0xff << (8 * i)) | u64::from(byte) << (8 * i);
 }
 
-impl Index {
+impl HashIndex {
     pub(crate) fn new() -> Self {
-        Index { tags: vec![u64::MAX; 2], entries: vec![[(0, 0); 8]; 2], used: 0, gone: 0 }
+        HashIndex { tags: vec![u64::MAX; 2], entries: vec![[(0, 0); 8]; 2], used: 0, gone: 0 }
     }
 
     fn mask(&self) -> usize {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn like_a_map() {
-        let mut index = Index::new();
+        let mut index = HashIndex::new();
         let mut plain: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         let mut random = 88172645463325252u64;
         for slot in 0..20_000u32 {

@@ -10,7 +10,7 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::event::Event;
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, State};
+use crate::ipsec::sa::{Mode, Proto, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::transform::Crypt;
 use crate::wire::ip::{Family, UDP_HEADER_LEN, be16, be32};
@@ -312,9 +312,9 @@ fn prepare(
         return Err(DropReason::InDirection);
     }
     match hot.state {
-        State::Valid => {}
-        State::Acquiring => return Err(DropReason::Acquiring),
-        State::Offloaded | State::Expired | State::Dead => return Err(DropReason::InInvalid),
+        SaState::Valid => {}
+        SaState::Acquiring => return Err(DropReason::Acquiring),
+        SaState::Offloaded | SaState::Expired | SaState::Dead => return Err(DropReason::InInvalid),
     }
     if sa.encap.is_some() != header.port.is_some() {
         return Err(DropReason::Encap);
@@ -431,7 +431,7 @@ fn conclude(
             events.push(Event::Mapping { state: job.sa, address: source, port });
         }
     }
-    if hot.state != State::Valid {
+    if hot.state != SaState::Valid {
         return Err(DropReason::InInvalid);
     }
     // Packets of other bursts may have been counted in the meantime.

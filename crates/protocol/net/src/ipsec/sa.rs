@@ -94,7 +94,7 @@ pub struct SaFlags {
 /// The state of an association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum SaState {
     /// Its slot is free.
     Dead,
     /// A placeholder: its keys were requested from the key manager, or its SPI is reserved.
@@ -254,7 +254,7 @@ pub(crate) struct Hot {
     pub(crate) bytes_left: u64,
     pub(crate) packets_left: u64,
     pub(crate) generation: u32,
-    pub(crate) state: State,
+    pub(crate) state: SaState,
     pub(crate) iv_len: u8,
     pub(crate) icv_len: u8,
     pub(crate) align: u8,
@@ -399,9 +399,9 @@ impl Sa {
             packets_left: 0,
             generation,
             state: match spec.device {
-                _ if larval => State::Acquiring,
-                Some(_) => State::Offloaded,
-                None => State::Valid,
+                _ if larval => SaState::Acquiring,
+                Some(_) => SaState::Offloaded,
+                None => SaState::Valid,
             },
             iv_len: transform.iv_len,
             icv_len: transform.icv_len,
@@ -568,7 +568,7 @@ impl Sa {
     ) -> Result<(), DropReason> {
         match self.limits.volume(&self.usage(hot)) {
             Age::Hard => {
-                hot.state = State::Expired;
+                hot.state = SaState::Expired;
                 events.push(Event::HardExpire(id));
                 return Err(if dir == SaDir::Out { DropReason::OutExpired } else { DropReason::InExpired });
             }

@@ -3,14 +3,15 @@
 //!
 //! A database has one owner; nothing in it is shared between threads.
 
-use crate::ipsec::burst::{BURST, Job, Key, Keys};
-use crate::ipsec::drop::{DropReason, Traffic};
+use crate::ipsec::burst::{BURST, Job, Keys, SaKey};
+use crate::ipsec::drop::{DropReason, TrafficCounters};
 use crate::ipsec::event::Event;
-use crate::ipsec::index::{Hash, Index};
+use crate::ipsec::index::{Hash, HashIndex};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
-    CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, State, UdpEncap,
+    CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
+    UdpEncap,
 };
 use crate::ipsec::selector::{Flow, family_of};
 use crate::ipsec::seq::Lease;
@@ -26,7 +27,7 @@ const WARM_FROM: usize = 256;
 
 /// The search criteria for an outbound packet's association, from a policy's template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SaQuery {
     /// Outer source; unspecified for any.
     pub src: IpAddr,
     /// Outer destination.
@@ -49,7 +50,7 @@ pub struct Wanted {
     pub device: Option<u32>,
 }
 
-/// The result of a search for [`Wanted`].
+/// The result of a search for [`SaQuery`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// A usable association.
@@ -70,9 +71,9 @@ pub struct Sad {
     hot: Vec<Hot>,
     cold: Vec<Option<Sa>>,
     free: Vec<u32>,
-    by_spi: Index,
+    by_spi: HashIndex,
     /// The newest association of each (source, destination, reqid); it links to the older ones.
-    by_pair: Index,
+    by_pair: HashIndex,
     hash: Hash,
     serial: u64,
     timers: BinaryHeap<Reverse<(u64, SaId)>>,
@@ -81,7 +82,7 @@ pub struct Sad {
     /// The number of associations that are not in tunnel mode.
     not_tunnels: usize,
     is_device: bool,
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: TrafficCounters,
 }
 
 impl Sad {
@@ -92,8 +93,8 @@ impl Sad {
             hot: Vec::new(),
             cold: Vec::new(),
             free: Vec::new(),
-            by_spi: Index::new(),
-            by_pair: Index::new(),
+            by_spi: HashIndex::new(),
+            by_pair: HashIndex::new(),
             hash: Hash::new(seed),
             serial: 0,
             timers: BinaryHeap::new(),
@@ -101,7 +102,7 @@ impl Sad {
             acquiring: 0,
             not_tunnels: 0,
             is_device: false,
-            traffic: Traffic::default(),
+            traffic: TrafficCounters::default(),
         }
     }
 
@@ -119,7 +120,7 @@ impl Sad {
 
     /// The traffic of all states, also of those that are gone.
     #[must_use]
-    pub fn traffic(&self) -> Traffic {
+    pub fn traffic(&self) -> TrafficCounters {
         self.traffic
     }
 
@@ -168,8 +169,8 @@ impl Sad {
         };
         let generation = self.hot.get(index as usize).map_or(1, |hot| hot.generation);
         let (mut hot, mut sa) = Sa::new(spec, self.serial, generation)?;
-        if self.is_device && hot.state == State::Offloaded {
-            hot.state = State::Valid;
+        if self.is_device && hot.state == SaState::Offloaded {
+            hot.state = SaState::Valid;
         }
         sa.refill(&mut hot);
         self.serial += 1;
@@ -212,7 +213,7 @@ impl Sad {
         self.acquiring -= usize::from(matches!(hot.crypt, Crypt::None));
         self.not_tunnels -= usize::from(sa.mode != Mode::Tunnel);
         hot.crypt = Crypt::None;
-        hot.state = State::Dead;
+        hot.state = SaState::Dead;
         // After 2^32 uses of a slot a handle would repeat, so the slot is retired.
         hot.generation = hot.generation.wrapping_add(1);
         if hot.generation != 0 {
@@ -248,18 +249,18 @@ impl Sad {
 
     /// The state of an association.
     #[must_use]
-    pub fn state(&self, id: SaId) -> State {
+    pub fn state(&self, id: SaId) -> SaState {
         self.hot
             .get(id.index as usize)
             .filter(|hot| hot.generation == id.generation)
-            .map_or(State::Dead, |hot| hot.state)
+            .map_or(SaState::Dead, |hot| hot.state)
     }
 
     /// The keys of an association, for crypto without the database; `None` if it has none.
     #[must_use]
-    pub fn key(&self, id: SaId) -> Option<Key> {
+    pub fn key(&self, id: SaId) -> Option<SaKey> {
         let hot = self.hot.get(id.index as usize).filter(|hot| hot.generation == id.generation)?;
-        (!matches!(hot.crypt, Crypt::None)).then(|| Key(hot.crypt.clone()))
+        (!matches!(hot.crypt, Crypt::None)).then(|| SaKey(hot.crypt.clone()))
     }
 
     /// The keys of jobs.
@@ -522,7 +523,7 @@ impl Sad {
     /// The association for an outbound packet (`xfrm_state_find`). One that is not dying is preferred, then the one
     /// added in the latest second, then the last one added; and one of this CPU to one of every CPU.
     #[must_use]
-    pub fn find_out(&self, wanted: &Wanted, flow: &Flow) -> Found {
+    pub fn find_out(&self, wanted: &SaQuery, flow: &Flow) -> Found {
         let (mut best, mut acquiring, mut expired): (Option<u32>, _, _) = (None, None, false);
         let any = match wanted.src {
             IpAddr::V4(_) => IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED),
@@ -545,15 +546,15 @@ impl Sad {
                 }
                 let selected = sa.selector.family.is_none() || sa.selector.matches(flow);
                 match self.hot[index as usize].state {
-                    State::Valid | State::Offloaded
+                    SaState::Valid | SaState::Offloaded
                         if selected
                             && sa.cpu.is_none_or(|cpu| cpu == wanted.cpu)
                             && best.is_none_or(|best| self.better(sa, self.cold_at(best), wanted.cpu)) =>
                     {
                         best = Some(index);
                     }
-                    State::Acquiring => acquiring = acquiring.or(Some(index)),
-                    State::Expired if selected => expired = true,
+                    SaState::Acquiring => acquiring = acquiring.or(Some(index)),
+                    SaState::Expired if selected => expired = true,
                     _ => {}
                 }
             }
@@ -571,13 +572,13 @@ impl Sad {
     }
 
     /// Whether the key manager has been asked for an association of this CPU.
-    pub(crate) fn acquiring_for_cpu(&self, wanted: &Wanted) -> bool {
+    pub(crate) fn acquiring_for_cpu(&self, wanted: &SaQuery) -> bool {
         let mut at = self.head(wanted.src, wanted.dst, wanted.reqid);
         while let Some(index) = at {
             let sa = self.cold_at(index);
             at = sa.older;
             let fits = (sa.proto, sa.mode, sa.if_id) == (wanted.proto, wanted.mode, wanted.if_id);
-            if fits && sa.cpu == Some(wanted.cpu) && self.hot[index as usize].state == State::Acquiring {
+            if fits && sa.cpu == Some(wanted.cpu) && self.hot[index as usize].state == SaState::Acquiring {
                 return true;
             }
         }
@@ -603,7 +604,7 @@ impl Sad {
         {
             self.timers.pop();
             let Some((hot, sa)) = self.pair_mut(id) else { continue };
-            if hot.state == State::Expired {
+            if hot.state == SaState::Expired {
                 continue;
             }
             let (age, next) = sa.limits.time(&sa.usage(hot), sa.dying, now_s);
@@ -616,7 +617,7 @@ impl Sad {
                     events.push(Event::SoftExpire(id));
                 }
                 Age::Hard => {
-                    hot.state = State::Expired;
+                    hot.state = SaState::Expired;
                     self.changes += 1;
                     events.push(Event::HardExpire(id));
                 }

@@ -6,7 +6,7 @@ use crate::ipsec::encap::{ESP_LEN, Wrapped, wrap};
 use crate::ipsec::event::Event;
 use crate::ipsec::mtu::{V6_MIN_MTU, inner_mtu};
 use crate::ipsec::packet::Packet;
-use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, State};
+use crate::ipsec::sa::{Hot, Proto, Sa, SaDir, SaId, SaState};
 use crate::ipsec::sad::Sad;
 use crate::ipsec::seq::{chained_iv, counter_iv};
 use crate::ipsec::transform::{Crypt, IvKind};
@@ -137,7 +137,7 @@ fn verdict(job: &Job, done: Status) -> Result<(), DropReason> {
     }
 }
 
-type Refusal = (DropReason, u32);
+type SealError = (DropReason, u32);
 
 /// Prepares one packet and returns the length of its payload. `DESCRIBE` is whether `describe` may be given: packets
 /// whose headers are written pay nothing for the others.
@@ -150,14 +150,14 @@ fn prepare<const DESCRIBE: bool>(
     now_s: u64,
     events: &mut Vec<Event>,
     jobs: &mut Jobs,
-) -> Result<usize, Refusal> {
+) -> Result<usize, SealError> {
     let plain = |reason| (reason, 0);
     let (hot, sa) = sad.pair_mut(id).ok_or((DropReason::OutInvalid, 0))?;
     if sa.dir == Some(SaDir::In) {
         return Err(plain(DropReason::OutDirection));
     }
     let fit = check_mtu(sa, hot, packet, mtu)?;
-    if hot.state != State::Valid {
+    if hot.state != SaState::Valid {
         return Err(plain(DropReason::OutInvalid));
     }
     if hot.bytes_left == 0 || hot.packets_left == 0 {
@@ -183,7 +183,7 @@ fn prepare<const DESCRIBE: bool>(
 }
 
 /// Checks that the sealed packet fits the path's MTU. Returns the length up to which it may be padded.
-fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, Refusal> {
+fn check_mtu(sa: &mut Sa, hot: &Hot, packet: &Packet<'_>, mtu: u32) -> Result<u32, SealError> {
     if mtu == 0 {
         return Ok(u32::MAX);
     }

@@ -5,7 +5,7 @@
 //! rest can win. [`cache`] remembers flows, [`resolve`] finds the states for an outbound packet, [`check`] checks an
 //! inbound one.
 
-use crate::ipsec::index::{Hash, Index};
+use crate::ipsec::index::{Hash, HashIndex};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::sa::{Mode, Proto};
 use crate::ipsec::selector::{Flow, Mark, Selector, family_of};
@@ -282,7 +282,7 @@ struct Group {
     masks: Masks,
     words: Words,
     /// The first policy for each set of values.
-    table: Index,
+    table: HashIndex,
     ranks: BTreeSet<Rank>,
     /// The lowest of the ranks.
     best: Rank,
@@ -457,7 +457,7 @@ impl Spd {
         };
         let groups = &mut self.groups[at];
         let group = groups.iter().position(|group| group.masks == masks).unwrap_or_else(|| {
-            groups.push(Group { masks, words, table: Index::new(), ranks: BTreeSet::new(), best: rank });
+            groups.push(Group { masks, words, table: HashIndex::new(), ranks: BTreeSet::new(), best: rank });
             groups.len() - 1
         });
         self.link(slot, (at, group), values.hash(&self.hash, family));

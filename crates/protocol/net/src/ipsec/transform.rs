@@ -184,7 +184,7 @@ pub(crate) enum Crypt {
 /// The prepared key of an association, for [`burst::run`](crate::ipsec::burst::run). Clones share it. It has no `Debug`
 /// and is wiped when the last clone is dropped.
 #[derive(Clone)]
-pub struct Key(pub(crate) Crypt);
+pub struct SaKey(pub(crate) Crypt);
 
 /// A keyed transform, ready for packets.
 #[derive(Clone)]
@@ -211,8 +211,8 @@ impl Transform {
 
     /// Its prepared key, for a device.
     #[must_use]
-    pub fn key(&self) -> Key {
-        Key(self.crypt.clone())
+    pub fn key(&self) -> SaKey {
+        SaKey(self.crypt.clone())
     }
 }
 

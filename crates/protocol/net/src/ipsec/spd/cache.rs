@@ -14,7 +14,7 @@ const WARM_FROM: usize = 1024;
 
 /// Two cache lines.
 #[repr(align(64))]
-struct Slot {
+struct CacheSlot {
     flow: Flow,
     if_id: u32,
     cpu: u32,
@@ -23,7 +23,7 @@ struct Slot {
     decision: Decision,
 }
 
-const _: () = assert!(size_of::<Option<Slot>>() == 128);
+const _: () = assert!(size_of::<Option<CacheSlot>>() == 128);
 
 fn changes(spd: &Spd, sad: &Sad) -> u64 {
     spd.changes().wrapping_add(sad.changes())
@@ -31,7 +31,7 @@ fn changes(spd: &Spd, sad: &Sad) -> u64 {
 
 /// A table of flows. A flow whose slot is occupied replaces the other one; if that happens often, the table grows.
 pub struct FlowCache {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<CacheSlot>>,
     hash: Hash,
     hits: u64,
     misses: u64,
@@ -62,7 +62,7 @@ impl FlowCache {
 
     fn fresh(&self, at: usize, changes: u64, query: &OutboundQuery<'_>) -> Option<&Decision> {
         let OutboundQuery { flow, if_id, cpu, .. } = *query;
-        let same = |s: &&Slot| s.changes == changes && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
+        let same = |s: &&CacheSlot| s.changes == changes && s.flow == *flow && (s.if_id, s.cpu) == (if_id, cpu);
         self.slots[at].as_ref().filter(same).map(|slot| &slot.decision)
     }
 
@@ -90,9 +90,9 @@ impl FlowCache {
         let OutboundQuery { flow, if_id, cpu, .. } = *query;
         let at = self.place(flow, if_id);
         let changes = changes(spd, sad);
-        let other = |s: &Slot| s.changes == changes && (s.flow, s.if_id, s.cpu) != (*flow, if_id, cpu);
+        let other = |s: &CacheSlot| s.changes == changes && (s.flow, s.if_id, s.cpu) != (*flow, if_id, cpu);
         self.crowded += usize::from(self.slots[at].as_ref().is_some_and(other));
-        &self.slots[at].insert(Slot { flow: *flow, if_id, cpu, changes, decision }).decision
+        &self.slots[at].insert(CacheSlot { flow: *flow, if_id, cpu, changes, decision }).decision
     }
 
     /// Enlarges and empties the table if it is too small for its flows, up to `flows` slots. To be called occasionally

@@ -4,7 +4,7 @@ use crate::ipsec::drop::DropReason;
 use crate::ipsec::event::Event;
 use crate::ipsec::lifetime::Limits;
 use crate::ipsec::sa::{Mode, SaDir, SaId, SaSpec};
-use crate::ipsec::sad::{Found, Sad, Wanted};
+use crate::ipsec::sad::{Found, SaQuery, Sad};
 use crate::ipsec::selector::{Flow, Selector};
 use crate::ipsec::spd::{Action, Dir, MAX_TEMPLATES, Policy, PolicyId, Spd, Template};
 use crate::ipsec::transform::Transform;
@@ -114,7 +114,7 @@ pub fn resolve_by(
             }
             _ => (template.src, template.dst),
         };
-        let wanted = Wanted {
+        let wanted = SaQuery {
             src: from,
             dst: to,
             proto: template.proto,
@@ -170,7 +170,7 @@ fn acquire(
     sad: &mut Sad,
     policy: &Policy,
     template: &Template,
-    wanted: &Wanted,
+    wanted: &SaQuery,
     cpu: Option<u32>,
     query: &OutboundQuery<'_>,
     events: &mut Vec<Event>,
