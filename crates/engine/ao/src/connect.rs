@@ -15,7 +15,7 @@ use sealane_net::ao::table::Ids;
 
 /// The point that the kernel reaches in connect(), apart from routing errors, which only the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ConnectStage {
     /// It fails before anything has changed.
     Refused,
     /// It fails after it has stored the peer's address.
@@ -46,8 +46,8 @@ impl Namespace {
         // An earlier connect() may be in progress without its SYN having been seen.
         self.infer_connect(id, facts);
         let Some(socket) = self.sockets.get_mut(&id) else { return Ok(()) };
-        let stage = stage(facts, peer);
-        if stage == Stage::Refused || socket.progress != Progress::Unconnected {
+        let stage = connect_stage(facts, peer);
+        if stage == ConnectStage::Refused || socket.progress != Progress::Unconnected {
             return Ok(());
         }
         let peer = target(facts, peer.ip());
@@ -57,7 +57,7 @@ impl Namespace {
         let required = socket.info.as_ref().is_some_and(|i| i.ao_required);
         let keys = match &socket.info {
             None => Keys::None,
-            Some(_) if stage == Stage::AddressTaken => Keys::None,
+            Some(_) if stage == ConnectStage::AddressTaken => Keys::None,
             Some(_) if md5 && !ao && !required => Keys::Md5,
             Some(_) if ao && !md5 => Keys::Ao,
             Some(_) => Keys::Rejected,
@@ -202,26 +202,26 @@ impl Socket {
     }
 }
 
-fn stage(facts: &SocketFacts<'_>, peer: SocketAddr) -> Stage {
+fn connect_stage(facts: &SocketFacts<'_>, peer: SocketAddr) -> ConnectStage {
     let bound_to_v4 = bound(facts).map(|l| l.is_ipv4());
     if facts.state != State::Close || peer.ip().is_multicast() {
-        return Stage::Refused;
+        return ConnectStage::Refused;
     }
     let (pass, otherwise) = match (facts.family, peer) {
-        (Family::V4, SocketAddr::V4(p)) => (!p.ip().is_broadcast(), Stage::Refused),
+        (Family::V4, SocketAddr::V4(p)) => (!p.ip().is_broadcast(), ConnectStage::Refused),
         (Family::V6, SocketAddr::V6(p)) if p.ip().is_unicast_link_local() => {
-            (p.scope_id() != 0 || facts.bound_ifindex != 0, Stage::Refused)
+            (p.scope_id() != 0 || facts.bound_ifindex != 0, ConnectStage::Refused)
         }
         (Family::V6, SocketAddr::V6(p)) => match p.ip().to_ipv4_mapped() {
             Some(a) => {
                 let unicast = !a.is_multicast() && !a.is_broadcast();
-                (unicast && !facts.v6only && bound_to_v4 != Some(false), Stage::AddressTaken)
+                (unicast && !facts.v6only && bound_to_v4 != Some(false), ConnectStage::AddressTaken)
             }
-            None => (p.ip().is_unspecified() || bound_to_v4 != Some(true), Stage::AddressTaken),
+            None => (p.ip().is_unspecified() || bound_to_v4 != Some(true), ConnectStage::AddressTaken),
         },
-        _ => (false, Stage::Refused),
+        _ => (false, ConnectStage::Refused),
     };
-    if pass { Stage::Keys } else { otherwise }
+    if pass { ConnectStage::Keys } else { otherwise }
 }
 
 /// The address that the socket is bound to, if it is bound to one.

@@ -420,7 +420,7 @@ impl Namespace {
         (key_id, rnext_key_id): (u8, u8),
         now_ms: u64,
     ) -> Result<(), DropReason> {
-        let child = self.flows.make_up();
+        let child = self.flows.make_up_id();
         let conn = Conn::new(to.ends.local, to.ends.remote, lisn, risn);
         let handshake = Child { conn, ifindex: to.vrf, key_id, rnext_key_id };
         self.accepted(&Accepted { listener: to.id, child, handshake }).map_err(|_| DropReason::NoSendKey)?;
@@ -497,7 +497,7 @@ impl Namespace {
 
     /// Handles the loss of notifications about closed sockets: the kernel will be asked about all connections whose
     /// device is known.
-    pub fn doubt(&mut self, now_ms: u64) {
+    pub fn recheck_all(&mut self, now_ms: u64) {
         let doubted = |f: &Flow| f.device != 0 && !matches!(f.stage, Stage::Half(_) | Stage::Gone);
         let ends: Vec<Ends> = self.flows.iter().filter(|(_, f)| doubted(f)).map(|(ends, _)| *ends).collect();
         for ends in ends {
@@ -569,7 +569,7 @@ impl Namespace {
         if cookie != 0 {
             return SocketId(cookie);
         }
-        self.flows.make_up()
+        self.flows.make_up_id()
     }
 
     /// Adds a restored connection.
@@ -578,7 +578,7 @@ impl Namespace {
     }
 
     /// Notes the MSS that a peer announced in its SYN or SYN-ACK.
-    pub(super) fn announced(&mut self, ends: Ends, mss: u16) {
+    pub(super) fn note_peer_mss(&mut self, ends: Ends, mss: u16) {
         self.flows.change(&ends, |flow| flow.peer_mss = mss);
     }
 

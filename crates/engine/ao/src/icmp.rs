@@ -32,7 +32,7 @@ const NOBODY: u8 = 253;
 
 /// Changes the protocol of the inner packet of an ICMP error that [`icmp_error`] understood, and the checksum with it.
 /// The kernel then counts the error and finds no socket for it.
-pub fn tell_nobody(packet: &mut [u8]) {
+pub fn hide_from_sockets(packet: &mut [u8]) {
     let (icmp_at, inner_at) = match packet[0] >> 4 {
         4 => (usize::from(packet[0] & 0x0f) * 4, 9),
         _ => (40, 6),
@@ -76,7 +76,7 @@ mod tests {
         let checksum = sum(&p).to_be_bytes();
         p[22..24].copy_from_slice(&checksum);
         assert_eq!(sum(&p), 0);
-        tell_nobody(&mut p);
+        hide_from_sockets(&mut p);
         assert_eq!((sum(&p), icmp_error(&p)), (0, None));
     }
 

@@ -144,7 +144,7 @@ impl Namespace {
 
     /// The number of known sockets.
     #[must_use]
-    pub fn known(&self) -> usize {
+    pub fn socket_count(&self) -> usize {
         self.sockets.len()
     }
 

@@ -95,7 +95,7 @@ impl Namespace {
             let mut socket = self.socket_of(id, info);
             if let Some(last) = self.sockets.get(&id).and_then(|s| s.last_drop.as_deref()) {
                 socket.last_drop = Some(dropped(last, at_ms(last.at_ms)));
-                pending.extend(closer_look(sockets.len(), last, info));
+                pending.extend(pending_diagnosis(sockets.len(), last, info));
             }
             sockets.push(socket);
         }
@@ -197,7 +197,7 @@ struct Pending {
     with_id: usize,
 }
 
-fn closer_look(socket: usize, last: &LastDrop, info: &AoInfo) -> Option<Pending> {
+fn pending_diagnosis(socket: usize, last: &LastDrop, info: &AoInfo) -> Option<Pending> {
     let ((context, sne), option) = (last.numbers?, last.option?);
     if last.packet.is_empty() {
         return None;

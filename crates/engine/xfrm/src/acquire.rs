@@ -5,7 +5,7 @@ use crate::find::mark;
 use crate::namespace::Xfrm;
 use crate::policy::PolicyRecord;
 use crate::policy_calls::verify_new;
-use crate::reply::{Notice, Serving};
+use crate::reply::{Notice, RequestContext};
 use crate::state::{Km, State, mark_attr, unless_zero};
 use crate::time::Now;
 use core::net::IpAddr;
@@ -114,7 +114,7 @@ impl Xfrm {
         &mut self,
         order: &UserAcquire,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let (mark, _) = mark(attrs)?;
         let cpu = attrs.sa_pcpu()?;
@@ -135,7 +135,7 @@ impl Xfrm {
             state.info.id = tmpl.id;
             (state.info.mode, state.info.reqid, state.info.family) = (tmpl.mode, tmpl.reqid, tmpl.family);
             state.info.seq = self.next_acquire();
-            serving.replies.events.push(self.acquire_notice(&state, &tmpl, &policy));
+            context.replies.events.push(self.acquire_notice(&state, &tmpl, &policy));
         }
         self.unload_policy(&mut policy);
         Ok(())

@@ -2,9 +2,9 @@
 
 use crate::namespace::Xfrm;
 use crate::replay::{Replay, numbers, seen};
-use crate::reply::{Serving, plain};
+use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
-use crate::spi::Wanted;
+use crate::spi::AcquireQuery;
 use crate::state::{Km, State};
 use crate::{convert, verify};
 use sealane_abi::Errno;
@@ -45,9 +45,9 @@ impl Xfrm {
         info: &UsersaInfo,
         attrs: &Attributes<'_>,
         update: bool,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
-        let now_s = serving.now.wall_s;
+        let now_s = context.now.wall_s;
         verify::new_state(info, attrs)?;
         let (state, transform) = self.construct_state(info, attrs, now_s)?;
         let (offload, key) = (state.offload, state.device_key);
@@ -57,7 +57,7 @@ impl Xfrm {
             self.release(offload, key);
         }
         if let Some(event) = placed? {
-            serving.tell(XFRMNLGRP_SA, &event);
+            context.notify(XFRMNLGRP_SA, &event);
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Xfrm {
                     && convert::equal(&found.info.id.daddr, &info.id.daddr, info.family)
             })
         });
-        let wanted = Wanted { info: *info, mark: state.mark, if_id: state.if_id, cpu: state.cpu };
+        let wanted = AcquireQuery { info: *info, mark: state.mark, if_id: state.if_id, cpu: state.cpu };
         by_seq.or_else(|| self.acquiring_between(&wanted))
     }
 
@@ -147,7 +147,7 @@ impl Xfrm {
                 state.replay_at = at;
             }
         }
-        self.start_told(serial);
+        self.restart_events(serial);
         self.start_keepalive(serial, now_s);
         Ok(serial)
     }

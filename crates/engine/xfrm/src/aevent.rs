@@ -4,7 +4,7 @@ use crate::convert;
 use crate::find::mark;
 use crate::namespace::Xfrm;
 use crate::replay::{Replay, numbers, seen};
-use crate::reply::{Serving, plain};
+use crate::reply::{RequestContext, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State, mark_attr, unless_zero};
 use crate::time::TICKS_S;
@@ -47,18 +47,18 @@ impl Xfrm {
         XfrmMessage { body: Body::NewAe(id), attrs }
     }
 
-    pub(crate) fn tell_aevent(
+    pub(crate) fn reply_aevent(
         &self,
         id: &AeventId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let serial = self.of_aevent(id, attrs)?;
         if let Some(state) = self.states.get(serial) {
             let message = self.aevent_message(state, id.flags);
             // This answer carries the port of the request's header, not that of its sender.
-            let header = &serving.header;
-            serving.replies.unicast.push(message.encode(0, header.nlmsg_seq, header.nlmsg_pid));
+            let header = &context.header;
+            context.replies.unicast.push(message.encode(0, header.nlmsg_seq, header.nlmsg_pid));
         }
         Ok(())
     }
@@ -67,13 +67,13 @@ impl Xfrm {
         &mut self,
         id: &AeventId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let about = [XFRMA_LTIME_VAL, XFRMA_REPLAY_VAL, XFRMA_REPLAY_ESN_VAL, XFRMA_ETIMER_THRESH, XFRMA_REPLAY_THRESH];
         if about.iter().all(|attr| attrs.raw(*attr).is_none()) {
             return Err(Reason::AeMissing.into());
         }
-        if serving.header.nlmsg_flags & NLM_F_REPLACE == 0 {
+        if context.header.nlmsg_flags & NLM_F_REPLACE == 0 {
             return Err(Reason::AeReplace.into());
         }
         let serial = self.of_aevent(id, attrs)?;
@@ -89,7 +89,7 @@ impl Xfrm {
         }
         if let (Some(cur), Some(state)) = (attrs.ltime_val()?, self.states.get_mut(serial)) {
             state.info.curlft = cur;
-            self.with_sad(serial, |sad, sa| sad.set_usage(sa, &convert::usage(&cur), serving.now.wall_s));
+            self.with_sad(serial, |sad, sa| sad.set_usage(sa, &convert::usage(&cur), context.now.wall_s));
         }
         let (ticks, thresh) = (attrs.etimer_thresh()?, attrs.replay_thresh()?);
         let maxage = attrs.mtimer_thresh()?;
@@ -101,7 +101,7 @@ impl Xfrm {
         self.watch(serial);
         if let Some(state) = self.states.get(serial) {
             let message = self.aevent_message(state, XFRM_AE_CU);
-            serving.tell(XFRMNLGRP_AEVENTS, &message);
+            context.notify(XFRMNLGRP_AEVENTS, &message);
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Xfrm {
         set.unwrap_or(Ok(()))?;
         if let Some(state) = self.states.get_mut(serial) {
             state.replay = replay;
-            state.told.said_again();
+            state.last_event.forget_numbers();
         }
         let at = self.states.get(serial).and_then(|state| self.position(state));
         if let Some(state) = self.states.get_mut(serial) {

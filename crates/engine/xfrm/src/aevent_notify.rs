@@ -7,7 +7,7 @@
 //!
 //! [`Sad::watch_numbers`]: sealane_net::ipsec::sad::Sad::watch_numbers
 
-use crate::aevents::{Aevents, Told};
+use crate::aevents::{Aevents, LastReplayEvent};
 use crate::namespace::Xfrm;
 use crate::replay::{Replay, numbers};
 use crate::reply::Notice;
@@ -43,7 +43,7 @@ impl Xfrm {
         let all: Vec<Serial> = self.states.iter().map(|(serial, _)| serial).collect();
         for serial in all {
             if let Some(state) = self.states.get_mut(serial) {
-                state.told.due_ns = None;
+                state.last_event.due_ns = None;
             }
             self.run_timer(serial);
             self.watch(serial);
@@ -51,10 +51,11 @@ impl Xfrm {
     }
 
     /// A state is new, or another one goes on in it.
-    pub(crate) fn start_told(&mut self, serial: Serial) {
+    pub(crate) fn restart_events(&mut self, serial: Serial) {
         let now_ns = self.aevents.now_ns;
         if let Some(state) = self.states.get_mut(serial) {
-            state.told = Told { set_ns: now_ns, due_ns: None, late: false, replay: state.told.replay.take() };
+            state.last_event =
+                LastReplayEvent { set_ns: now_ns, due_ns: None, late: false, replay: state.last_event.replay.take() };
         }
         if self.aevents.on {
             self.run_timer(serial);
@@ -66,14 +67,14 @@ impl Xfrm {
     fn run_timer(&mut self, serial: Serial) {
         let Aevents { on, now_ns, timers, .. } = &mut self.aevents;
         let Some(state) = self.states.get_mut(serial) else { return };
-        if !*on || state.replay_ticks == 0 || state.told.late {
+        if !*on || state.replay_ticks == 0 || state.last_event.late {
             return;
         }
-        let due = state.told.set_ns.saturating_add(u64::from(state.replay_ticks) * TICK_NS);
+        let due = state.last_event.set_ns.saturating_add(u64::from(state.replay_ticks) * TICK_NS);
         if due <= *now_ns {
-            state.told.late = true;
+            state.last_event.late = true;
         } else {
-            state.told.due_ns = Some(due);
+            state.last_event.due_ns = Some(due);
             timers.insert((due, serial));
         }
     }
@@ -81,11 +82,11 @@ impl Xfrm {
     /// Sets the numbers from which packets cause an event.
     pub(crate) fn watch(&mut self, serial: Serial) {
         let Some(state) = self.states.get(serial) else { return };
-        let from = match &state.told {
+        let from = match &state.last_event {
             _ if !self.aevents.on || state.km != Km::Valid => NEVER,
-            Told { late: true, .. } => [0; 2],
+            LastReplayEvent { late: true, .. } => [0; 2],
             _ if state.replay_thresh == 0 => NEVER,
-            Told { replay, .. } => {
+            LastReplayEvent { replay, .. } => {
                 let esn = state.info.flags & XFRM_STATE_ESN != 0;
                 let (sent, received) = numbers(replay.as_ref().unwrap_or(&state.replay), esn);
                 [sent, received].map(|number| number.saturating_add(state.replay_thresh.into()))
@@ -98,25 +99,25 @@ impl Xfrm {
     pub(crate) fn numbers_moved(&mut self, serial: Serial, now: Now) -> Option<Notice> {
         let state = self.states.get(serial).filter(|state| self.aevents.on && state.km == Km::Valid)?;
         let moved = self.replay(state);
-        let told = state.told.replay.as_ref().unwrap_or(&state.replay);
+        let told = state.last_event.replay.as_ref().unwrap_or(&state.replay);
         let far = |[moved, told]: [u32; 2]| state.replay_thresh != 0 && moved.wrapping_sub(told) >= state.replay_thresh;
         let flags = if low_halves(&moved, told).into_iter().any(far) {
             XFRM_AE_CR
-        } else if state.told.late {
+        } else if state.last_event.late {
             XFRM_AE_CE
         } else {
             self.watch(serial);
             return None;
         };
-        self.tell(serial, flags, moved, now)
+        self.event_notice(serial, flags, moved, now)
     }
 
-    fn tell(&mut self, serial: Serial, flags: u32, moved: Replay, now: Now) -> Option<Notice> {
+    fn event_notice(&mut self, serial: Serial, flags: u32, moved: Replay, now: Now) -> Option<Notice> {
         let message = self.aevent_message(self.states.get(serial)?, flags);
         let state = self.states.get_mut(serial)?;
         self.aevents.now_ns = now.monotonic_ns;
-        self.aevents.forget(serial, &state.told);
-        let told = &mut state.told;
+        self.aevents.forget(serial, &state.last_event);
+        let told = &mut state.last_event;
         told.replay = Some(moved);
         if state.replay_ticks != 0 {
             told.late = false;
@@ -134,16 +135,16 @@ impl Xfrm {
         {
             self.aevents.timers.pop_first();
             let Some(state) = self.states.get_mut(serial) else { continue };
-            state.told.due_ns = None;
+            state.last_event.due_ns = None;
             let Some(state) = self.states.get(serial).filter(|state| state.km == Km::Valid) else { continue };
             let moved = self.replay(state);
-            if moved == *state.told.replay.as_ref().unwrap_or(&state.replay) {
+            if moved == *state.last_event.replay.as_ref().unwrap_or(&state.replay) {
                 if let Some(state) = self.states.get_mut(serial) {
-                    state.told.late = true;
+                    state.last_event.late = true;
                 }
                 self.watch(serial);
             } else {
-                notices.extend(self.tell(serial, XFRM_AE_CE, moved, now));
+                notices.extend(self.event_notice(serial, XFRM_AE_CE, moved, now));
             }
         }
     }

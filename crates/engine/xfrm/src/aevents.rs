@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// The last replay event about a state, and its timer.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct LastReplayEvent {
     /// The numbers of the last event; `None` if they are those that the state was made with.
     pub(crate) replay: Option<Replay>,
     /// The time at which the timer was set, on the monotonic clock.
@@ -19,9 +19,9 @@ pub(crate) struct Told {
     pub(crate) late: bool,
 }
 
-impl Told {
+impl LastReplayEvent {
     /// Forgets the numbers of the last event, because a key manager has set the numbers and knows them.
-    pub(crate) fn said_again(&mut self) {
+    pub(crate) fn forget_numbers(&mut self) {
         self.replay = None;
     }
 }
@@ -51,7 +51,7 @@ impl Aevents {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    pub(crate) fn forget(&mut self, serial: Serial, told: &Told) {
+    pub(crate) fn forget(&mut self, serial: Serial, told: &LastReplayEvent) {
         if let Some(due) = told.due_ns {
             self.timers.remove(&(due, serial));
         }

@@ -3,7 +3,7 @@
 
 use crate::burst::{BURST, Paths, Run, direction};
 use crate::data::Tables;
-use crate::scratch::{Ahead, Judged};
+use crate::scratch::{InboundAhead, OutboundAhead};
 use arrayvec::ArrayVec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sealane_net::ipsec::drop::DropReason;
@@ -24,7 +24,7 @@ impl Tables<'_> {
     }
 
     /// The properties of a leaving flow that are known without its policy.
-    pub(crate) fn leaving<'f>(&self, flow: &'f Flow) -> OutboundQuery<'f> {
+    pub(crate) fn outbound_query<'f>(&self, flow: &'f Flow) -> OutboundQuery<'f> {
         let local = match flow.destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -35,21 +35,26 @@ impl Tables<'_> {
     /// Parses the flows of a burst's runs and prefetches their cache entries, or the policies and states of flows that
     /// are not cached.
     #[inline(never)]
-    pub(crate) fn ahead(&mut self, runs: &[Run], packets: &[Outbound<'_>], all: &mut ArrayVec<Ahead, BURST>) {
+    pub(crate) fn outbound_ahead(
+        &mut self,
+        runs: &[Run],
+        packets: &[Outbound<'_>],
+        all: &mut ArrayVec<OutboundAhead, BURST>,
+    ) {
         let mut rest = packets;
         all.extend(runs.iter().take(BURST).map(|run| {
             let (these, others) = rest.split_at(run.packets.min(rest.len()));
             rest = others;
             let bytes = these.first().map_or(&[][..], |first| first.packet.bytes());
             let flow = Flow::of(bytes, run.mark, run.ifindex).map_err(|_| DropReason::Malformed);
-            Ahead { flow, policy: None }
+            OutboundAhead { flow, policy: None }
         }));
         self.cache.grow(self.sad.len());
         all.iter().flat_map(|ahead| &ahead.flow).for_each(|flow| self.cache.warm(flow, self.if_id));
         let (mut flows, mut at) = (ArrayVec::<Flow, BURST>::new(), ArrayVec::<usize, BURST>::new());
         for (i, ahead) in all.iter().enumerate() {
             if let Ok(flow) = ahead.flow
-                && !self.cache.knows(self.spd, self.sad, &self.leaving(&flow))
+                && !self.cache.knows(self.spd, self.sad, &self.outbound_query(&flow))
             {
                 flows.push(flow);
                 at.push(i);
@@ -65,7 +70,12 @@ impl Tables<'_> {
 
     /// Looks up the policies of the packets of an opened burst.
     #[inline(never)]
-    pub(crate) fn judged(&self, packets: &[Inbound<'_>], paths: &mut impl Paths, all: &mut ArrayVec<Judged, BURST>) {
+    pub(crate) fn inbound_ahead(
+        &self,
+        packets: &[Inbound<'_>],
+        paths: &mut impl Paths,
+        all: &mut ArrayVec<InboundAhead, BURST>,
+    ) {
         for arrived in packets.iter().take(BURST) {
             let opened = matches!(arrived.status, Ok(Opened::Packet { .. }));
             let flow = opened.then(|| Flow::of(arrived.packet.bytes(), arrived.mark, 0).ok()).flatten();

@@ -1,7 +1,7 @@
 //! Requests (`netlink_rcv_skb`, `xfrm_user_rcv_msg`) and timers.
 
 use crate::namespace::Xfrm;
-use crate::reply::{Notice, Replies, Sender, Serving, plain};
+use crate::reply::{Notice, Replies, RequestContext, Sender, plain};
 use crate::time::Now;
 use core::time::Duration;
 use sealane_abi::Errno;
@@ -39,8 +39,8 @@ impl Xfrm {
             } else if dump && dumping {
                 Err(plain(Errno::EBUSY))
             } else {
-                let mut serving = Serving { header, port: from.port, now, replies: &mut replies };
-                self.request(&message, from, &mut serving, &mut ext)
+                let mut context = RequestContext { header, port: from.port, now, replies: &mut replies };
+                self.request(&message, from, &mut context, &mut ext)
             };
             let errno = match outcome {
                 Ok(Outcome::Dumped) => {
@@ -71,7 +71,7 @@ impl Xfrm {
         &mut self,
         message: &netlink::Message<'_>,
         from: Sender,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
         ext: &mut ExtAck,
     ) -> Result<Outcome, Reject> {
         if message.header.nlmsg_type > XFRM_MSG_MAX {
@@ -87,34 +87,34 @@ impl Xfrm {
             self.ask_when_used();
         }
         match request.body {
-            Body::DumpSa => return self.dump_states(&request, serving, from.ack).map(|()| Outcome::Dumped),
+            Body::DumpSa => return self.dump_states(&request, context, from.ack).map(|()| Outcome::Dumped),
             Body::DumpPolicy => {
-                self.dump_policies(serving, from.ack);
+                self.dump_policies(context, from.ack);
                 return Ok(Outcome::Dumped);
             }
-            Body::NewSa(info) => self.add_state(&info, &request.attrs, false, serving)?,
-            Body::UpdSa(info) => self.add_state(&info, &request.attrs, true, serving)?,
-            Body::DelSa(id) => self.delete_state(&id, &request.attrs, serving)?,
-            Body::GetSa(id) => self.tell_state(&id, &request.attrs, serving)?,
-            Body::AllocSpi(info) => self.alloc_spi(&info, &request.attrs, serving)?,
-            Body::FlushSa(flush) => self.flush_states(flush.proto, serving),
-            Body::NewPolicy(info) => self.add_policy(&info, &request.attrs, false, serving)?,
-            Body::UpdPolicy(info) => self.add_policy(&info, &request.attrs, true, serving)?,
-            Body::DelPolicy(id) => self.delete_policy(&id, &request.attrs, serving)?,
-            Body::GetPolicy(id) => self.tell_policy(&id, &request.attrs, serving)?,
-            Body::FlushPolicy => self.flush_policies(&request.attrs, serving)?,
-            Body::GetSadInfo(flags) => self.tell_sad_info(flags, serving),
-            Body::GetSpdInfo(flags) => self.tell_spd_info(flags, serving),
+            Body::NewSa(info) => self.add_state(&info, &request.attrs, false, context)?,
+            Body::UpdSa(info) => self.add_state(&info, &request.attrs, true, context)?,
+            Body::DelSa(id) => self.delete_state(&id, &request.attrs, context)?,
+            Body::GetSa(id) => self.reply_state(&id, &request.attrs, context)?,
+            Body::AllocSpi(info) => self.alloc_spi(&info, &request.attrs, context)?,
+            Body::FlushSa(flush) => self.flush_states(flush.proto, context),
+            Body::NewPolicy(info) => self.add_policy(&info, &request.attrs, false, context)?,
+            Body::UpdPolicy(info) => self.add_policy(&info, &request.attrs, true, context)?,
+            Body::DelPolicy(id) => self.delete_policy(&id, &request.attrs, context)?,
+            Body::GetPolicy(id) => self.reply_policy(&id, &request.attrs, context)?,
+            Body::FlushPolicy => self.flush_policies(&request.attrs, context)?,
+            Body::GetSadInfo(flags) => self.reply_sad_info(flags, context),
+            Body::GetSpdInfo(flags) => self.reply_spd_info(flags, context),
             Body::NewSpdInfo(_) => self.set_thresholds(&request)?,
-            Body::SetDefault(defaults) => self.set_defaults(&defaults, serving),
-            Body::GetDefault(_) => self.tell_defaults(serving),
-            Body::Acquire(acquire) => self.send_acquire(&acquire, &request.attrs, serving)?,
-            Body::Expire(expire) => self.expire_state(&expire, &request.attrs, serving)?,
-            Body::PolExpire(expire) => self.expire_policy(&expire, &request.attrs, serving)?,
-            Body::NewAe(id) => self.set_aevent(&id, &request.attrs, serving)?,
-            Body::GetAe(id) => self.tell_aevent(&id, &request.attrs, serving)?,
-            Body::Migrate(id) => self.migrate(&id, &request.attrs, serving)?,
-            Body::MigrateState(order) => self.migrate_state(&order, &request.attrs, serving)?,
+            Body::SetDefault(defaults) => self.set_defaults(&defaults, context),
+            Body::GetDefault(_) => self.reply_defaults(context),
+            Body::Acquire(acquire) => self.send_acquire(&acquire, &request.attrs, context)?,
+            Body::Expire(expire) => self.expire_state(&expire, &request.attrs, context)?,
+            Body::PolExpire(expire) => self.expire_policy(&expire, &request.attrs, context)?,
+            Body::NewAe(id) => self.set_aevent(&id, &request.attrs, context)?,
+            Body::GetAe(id) => self.reply_aevent(&id, &request.attrs, context)?,
+            Body::Migrate(id) => self.migrate(&id, &request.attrs, context)?,
+            Body::MigrateState(order) => self.migrate_state(&order, &request.attrs, context)?,
             _ => return Err(plain(Errno::EINVAL)),
         }
         Ok(Outcome::Done)

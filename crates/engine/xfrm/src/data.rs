@@ -5,8 +5,8 @@
 
 use crate::burst::direction;
 pub use crate::burst::{BURST, Paths, Run};
-use crate::pieces::{Piece, Pieces, is_fragment};
-use crate::scratch::{Ahead, Scratch, Ways};
+use crate::fragments::{FirstFragments, FragmentKind, is_fragment};
+use crate::scratch::{OutboundAhead, RunStates, Scratch};
 use crate::time::Now;
 use arrayvec::ArrayVec;
 use core::net::IpAddr;
@@ -46,7 +46,7 @@ pub struct Databases {
     /// Ways of outbound flows.
     cache: FlowCache,
     /// Fragments that leave, and that came in.
-    pieces: [Pieces; 2],
+    fragments: [FirstFragments; 2],
     hints: Hints,
     scratch: Option<Box<Scratch>>,
 }
@@ -100,7 +100,7 @@ impl Databases {
             events: Vec::new(),
             interfaces: Vec::new(),
             cache: FlowCache::new(CACHED_FLOWS, seed()),
-            pieces: Default::default(),
+            fragments: Default::default(),
             hints: Hints::default(),
             scratch: None,
         }
@@ -108,9 +108,9 @@ impl Databases {
 
     /// The tables for one burst on a CPU at a time.
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
-        let Databases { sad, spd, cache, pieces, hints, scratch, stat, events, owner, interfaces } = self;
+        let Databases { sad, spd, cache, fragments, hints, scratch, stat, events, owner, interfaces } = self;
         let (owner, now_s, if_id) = (*owner, now.wall_s, 0);
-        Tables { owner, interfaces, if_id, sad, spd, cache, pieces, hints, scratch, stat, events, now_s, cpu }
+        Tables { owner, interfaces, if_id, sad, spd, cache, fragments, hints, scratch, stat, events, now_s, cpu }
     }
 }
 
@@ -163,7 +163,7 @@ pub struct Tables<'a> {
     /// Ways of outbound flows.
     pub cache: &'a mut FlowCache,
     /// Fragments that leave, and that came in.
-    pub(crate) pieces: &'a mut [Pieces; 2],
+    pub(crate) fragments: &'a mut [FirstFragments; 2],
     /// Marks and interfaces that outbound policies match and packets do not carry.
     pub(crate) hints: &'a mut Hints,
     scratch: &'a mut Option<Box<Scratch>>,
@@ -212,36 +212,38 @@ impl Tables<'_> {
         jobs.clear();
         let mut scratch = self.scratch.take().unwrap_or_default();
         scratch.clear();
-        let Scratch { ways, ahead, .. } = &mut *scratch;
+        let Scratch { run_states, ahead, .. } = &mut *scratch;
         if self.looks_ahead(runs.len()) {
-            self.ahead(runs, packets, ahead);
+            self.outbound_ahead(runs, packets, ahead);
         }
         let mut rest = &mut packets[..];
         for (at, run) in runs.iter().take(BURST).enumerate() {
             let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
             rest = others;
             let Some(first) = these.first().map(|first| first.packet.bytes()) else {
-                ways.push(&[]);
+                run_states.push(&[]);
                 continue;
             };
             // Flows stay where they are: what has just been written in small pieces is slow to copy.
             let way = match ahead.get(at) {
-                Some(Ahead { flow: Ok(flow), policy }) => self.way(first, flow, *policy, paths, ways),
-                Some(Ahead { flow: Err(reason), .. }) => Err(*reason),
+                Some(OutboundAhead { flow: Ok(flow), policy }) => {
+                    self.push_bundle(first, flow, *policy, paths, run_states)
+                }
+                Some(OutboundAhead { flow: Err(reason), .. }) => Err(*reason),
                 None => match &Flow::of(first, run.mark, run.ifindex) {
-                    Ok(flow) => self.way(first, flow, None, paths, ways),
+                    Ok(flow) => self.push_bundle(first, flow, None, paths, run_states),
                     Err(_) => Err(DropReason::Malformed),
                 },
             };
             if let Err(reason) = way {
                 these.iter_mut().for_each(|out| out.status = Err(reason));
             }
-            if ways.len() == at {
-                ways.push(&[]);
+            if run_states.len() == at {
+                run_states.push(&[]);
             }
         }
-        let depth = ways.depth();
-        self.sad.warm(ways.firsts());
+        let depth = run_states.depth();
+        self.sad.warm(run_states.firsts());
         let mut rest = &mut packets[..];
         let (mut last, mut beneath): (&[SaId], _) = (&[], (0, false));
         // All packets of a burst leave in the same way.
@@ -249,7 +251,7 @@ impl Tables<'_> {
         for (at, run) in runs.iter().take(BURST).enumerate() {
             let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
             rest = others;
-            let bundle = ways.of(at);
+            let bundle = run_states.of(at);
             let sa = bundle.first().copied().unwrap_or(SaId::NONE);
             if last != bundle {
                 let transport = self.sad.get(sa).is_some_and(|sa| sa.mode == Mode::Transport);
@@ -271,7 +273,7 @@ impl Tables<'_> {
         }
         for layer in 1..depth {
             seal::seal(self.sad, packets, self.now_s, self.events);
-            each(runs, ways, packets, |bundle, out| {
+            each(runs, run_states, packets, |bundle, out| {
                 (out.sa, out.mtu) = (bundle.get(layer).copied().unwrap_or(SaId::NONE), 0);
                 out.by_socket |= by_socket && layer + 1 == bundle.len();
             });
@@ -281,7 +283,7 @@ impl Tables<'_> {
         }
         if depth > 1 {
             // Those with a job have their last one already.
-            each(runs, ways, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
+            each(runs, run_states, packets, |bundle, out| out.sa = bundle.last().copied().unwrap_or(SaId::NONE));
         }
         *self.scratch = Some(scratch);
     }
@@ -306,8 +308,8 @@ impl Tables<'_> {
         let flow = Flow::of(packet, run.mark, run.ifindex).ok()?;
         let mut scratch = self.scratch.take().unwrap_or_default();
         scratch.clear();
-        let owned = match self.way(packet, &flow, None, paths, &mut scratch.ways) {
-            Ok(()) => self.owned(scratch.ways.of(0)),
+        let owned = match self.push_bundle(packet, &flow, None, paths, &mut scratch.run_states) {
+            Ok(()) => self.owned(scratch.run_states.of(0)),
             Err(_) => None,
         };
         *self.scratch = Some(scratch);
@@ -349,20 +351,20 @@ impl Tables<'_> {
 
     /// Pushes the states that a packet goes through; none for one that may leave as it is. Its policy may be known
     /// already.
-    fn way(
+    fn push_bundle(
         &mut self,
         packet: &[u8],
         flow: &Flow,
         policy: Option<Option<PolicyId>>,
         paths: &mut impl Paths,
-        ways: &mut Ways,
+        run_states: &mut RunStates,
     ) -> Result<(), DropReason> {
         if self.owner == Owner::Device && is_fragment(packet) {
             return Err(DropReason::Fragment);
         }
-        let piece = self.pieces[0].of(packet, flow);
-        let (flow, policy) = if let Piece::Later(first) = &piece { (first, None) } else { (flow, policy) };
-        let mut leaving = self.leaving(flow);
+        let piece = self.fragments[0].classify(packet, flow);
+        let (flow, policy) = if let FragmentKind::Later(first) = &piece { (first, None) } else { (flow, policy) };
+        let mut leaving = self.outbound_query(flow);
         let way = match self.cache.find(self.spd, self.sad, &leaving) {
             Some(way) => way,
             None => {
@@ -376,16 +378,16 @@ impl Tables<'_> {
         };
         let policy = match way {
             Decision::Protect(policy, bundle) => {
-                ways.push(bundle);
+                run_states.push(bundle);
                 Some(*policy)
             }
             &Decision::Bypass(policy) => match self.clear(packet, &leaving, policy)? {
                 Decision::Protect(policy, bundle) => {
-                    ways.push(&bundle);
+                    run_states.push(&bundle);
                     Some(policy)
                 }
                 // Its first part may have been protected.
-                Decision::Bypass(_) if piece == Piece::Stray => return Err(DropReason::Fragment),
+                Decision::Bypass(_) if piece == FragmentKind::Stray => return Err(DropReason::Fragment),
                 // It is what leaves through states, and nothing else (`xfrmi_xmit2`).
                 Decision::Bypass(_) if self.if_id != 0 => return Err(DropReason::NoWay),
                 Decision::Bypass(policy) => policy,
@@ -472,11 +474,11 @@ impl Tables<'_> {
             let mut scratch = self.scratch.take().unwrap_or_default();
             scratch.clear();
             if self.looks_ahead(packets.len()) {
-                self.judged(packets, paths, &mut scratch.judged);
+                self.inbound_ahead(packets, paths, &mut scratch.judged);
             }
             for (at, arrived) in packets.iter_mut().enumerate() {
                 if let Ok(Opened::Packet { .. }) = arrived.status {
-                    arrived.if_id = self.came_by(arrived);
+                    arrived.if_id = self.arrival_if_id(arrived);
                     let judged = match scratch.judged.get(at) {
                         // Those of interfaces have other policies.
                         Some(Some((flow, dir, policy))) => {
@@ -501,7 +503,7 @@ impl Tables<'_> {
     }
 
     /// The interface id of the xfrm interface that a packet comes out of, that of the last state it came through.
-    fn came_by(&self, arrived: &Inbound<'_>) -> u32 {
+    fn arrival_if_id(&self, arrived: &Inbound<'_>) -> u32 {
         if self.interfaces.is_empty() {
             return 0;
         }
@@ -519,8 +521,8 @@ impl Tables<'_> {
         last: &mut Option<(Flow, ArrayVec<SaId, { open::MAX_DEPTH }>)>,
         paths: &mut impl Paths,
     ) -> Result<(), DropReason> {
-        let piece = self.pieces[1].of(arrived.packet.bytes(), flow);
-        let (flow, ahead) = if let Piece::Later(first) = &piece { (first, None) } else { (flow, ahead) };
+        let piece = self.fragments[1].classify(arrived.packet.bytes(), flow);
+        let (flow, ahead) = if let FragmentKind::Later(first) = &piece { (first, None) } else { (flow, ahead) };
         // Errors of one flow may be about many.
         let quoted = icmp::quoted(arrived.packet.bytes(), flow);
         if quoted.is_none() && last.as_ref().is_some_and(|(before, path)| before == flow && *path == arrived.path) {
@@ -543,12 +545,17 @@ impl Tables<'_> {
 }
 
 /// Does `step` for each packet whose status is good, with the bundle of its run.
-fn each(runs: &[Run], ways: &Ways, packets: &mut [Outbound<'_>], mut step: impl FnMut(&[SaId], &mut Outbound<'_>)) {
+fn each(
+    runs: &[Run],
+    run_states: &RunStates,
+    packets: &mut [Outbound<'_>],
+    mut step: impl FnMut(&[SaId], &mut Outbound<'_>),
+) {
     let mut rest = packets;
-    for (at, run) in runs.iter().take(ways.len()).enumerate() {
+    for (at, run) in runs.iter().take(run_states.len()).enumerate() {
         let (these, others) = rest.split_at_mut(run.packets.min(rest.len()));
         rest = others;
-        let bundle = ways.of(at);
+        let bundle = run_states.of(at);
         these.iter_mut().filter(|out| out.status.is_ok()).for_each(|out| step(bundle, out));
     }
 }

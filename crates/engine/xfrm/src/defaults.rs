@@ -1,7 +1,7 @@
 //! Defaults, thresholds and counts of a namespace (`xfrm_set_default`, `xfrm_set_spdinfo`, `xfrm_get_sadinfo`).
 
 use crate::namespace::Xfrm;
-use crate::reply::{Notice, Serving};
+use crate::reply::{Notice, RequestContext};
 use crate::settings::HASH_MAX;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
@@ -16,15 +16,15 @@ impl Xfrm {
         self.settings.acquire_s = seconds.into();
     }
 
-    pub(crate) fn tell_sad_info(&self, flags: u32, serving: &mut Serving<'_>) {
+    pub(crate) fn reply_sad_info(&self, flags: u32, context: &mut RequestContext<'_>) {
         let table = Sadhinfo { sadhcnt: self.states.buckets().count(), sadhmcnt: HASH_MAX };
         let count = u32::try_from(self.states.len()).unwrap_or(u32::MAX);
         let message =
             XfrmMessage::new(Body::NewSadInfo(flags)).with(Attribute::SadCnt(count)).with(Attribute::SadHinfo(table));
-        serving.reply(&message);
+        context.reply(&message);
     }
 
-    pub(crate) fn tell_spd_info(&self, flags: u32, serving: &mut Serving<'_>) {
+    pub(crate) fn reply_spd_info(&self, flags: u32, context: &mut RequestContext<'_>) {
         let [incnt, outcnt, fwdcnt] = self.policies.counts();
         let info = Spdinfo { incnt, outcnt, fwdcnt, ..Spdinfo::default() };
         let table = Spdhinfo { spdhcnt: self.policies.buckets().count() - 1, spdhmcnt: HASH_MAX };
@@ -33,7 +33,7 @@ impl Xfrm {
             .with(Attribute::SpdHinfo(table))
             .with(Attribute::SpdIpv4Hthresh(self.settings.hthresh4))
             .with(Attribute::SpdIpv6Hthresh(self.settings.hthresh6));
-        serving.reply(&message);
+        context.reply(&message);
     }
 
     /// Thresholds are kept and told back; how policies are found here does not depend on them.
@@ -50,7 +50,7 @@ impl Xfrm {
         Ok(())
     }
 
-    pub(crate) fn set_defaults(&mut self, wanted: &UserpolicyDefault, serving: &mut Serving<'_>) {
+    pub(crate) fn set_defaults(&mut self, wanted: &UserpolicyDefault, context: &mut RequestContext<'_>) {
         let settings = &mut self.settings.defaults;
         for (now, wanted, dir) in [
             (&mut settings.input, wanted.input, Dir::In),
@@ -67,10 +67,10 @@ impl Xfrm {
         }
         // The kernel's event has no number and no port.
         let message = XfrmMessage::new(Body::GetDefault(self.settings.defaults));
-        serving.replies.events.push(Notice::new(XFRMNLGRP_POLICY, &message, 0, 0));
+        context.replies.events.push(Notice::new(XFRMNLGRP_POLICY, &message, 0, 0));
     }
 
-    pub(crate) fn tell_defaults(&self, serving: &mut Serving<'_>) {
-        serving.reply(&XfrmMessage::new(Body::GetDefault(self.settings.defaults)));
+    pub(crate) fn reply_defaults(&self, context: &mut RequestContext<'_>) {
+        context.reply(&XfrmMessage::new(Body::GetDefault(self.settings.defaults)));
     }
 }

@@ -43,7 +43,7 @@ pub struct Caps {
 }
 
 /// A state that a device is to take.
-pub struct Offered<'a> {
+pub struct OffloadRequest<'a> {
     /// Its key in the device.
     pub key: StateKey,
     /// The kind of offload.
@@ -106,7 +106,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// [`Refusal`].
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal>;
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal>;
 
     /// Gives a state back: no packet that is begun from now on goes through it. It does not wait for those from before.
     fn state_del(&mut self, key: StateKey);

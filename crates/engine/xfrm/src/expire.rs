@@ -2,7 +2,7 @@
 
 use crate::find::mark;
 use crate::namespace::Xfrm;
-use crate::reply::{Serving, plain};
+use crate::reply::{RequestContext, plain};
 use crate::state::Km;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
@@ -13,7 +13,7 @@ impl Xfrm {
         &mut self,
         order: &UserExpire,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let (info, (_, mark)) = (&order.state, mark(attrs)?);
         let found = self.states.find(mark, &info.id.daddr, info.id.spi.get(), info.id.proto, info.family);
@@ -22,7 +22,7 @@ impl Xfrm {
             return Err(Reason::NotValid.into());
         };
         let hard = order.hard != 0;
-        serving.replies.events.push(self.expire_notice(state, hard, serving.header.nlmsg_pid));
+        context.replies.events.push(self.expire_notice(state, hard, context.header.nlmsg_pid));
         if hard {
             self.remove_state(serial);
         }
@@ -33,14 +33,14 @@ impl Xfrm {
         &mut self,
         order: &UserPolexpire,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let p = &order.pol;
         let id = UserpolicyId { sel: p.sel, index: p.index, dir: p.dir, pad: [0; 3] };
         let serial = self.named_policy(&id, attrs)?;
         let hard = order.hard != 0;
         if let Some(policy) = self.policies.get(serial) {
-            serving.replies.events.push(policy.expire_notice(&self.data.spd, hard, serving.header.nlmsg_pid));
+            context.replies.events.push(policy.expire_notice(&self.data.spd, hard, context.header.nlmsg_pid));
         }
         if hard {
             self.remove_policy(serial);

@@ -1,7 +1,7 @@
 //! Requests to get, delete and flush states, and the events of states that packets and timers cause.
 
 use crate::namespace::Xfrm;
-use crate::reply::{Notice, Serving, plain};
+use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
 use crate::time::Now;
 use sealane_abi::Errno;
@@ -29,15 +29,15 @@ impl Xfrm {
         self.states.find(mark, &id.daddr, id.spi.get(), id.proto, id.family).ok_or(plain(Errno::ESRCH))
     }
 
-    pub(crate) fn tell_state(
+    pub(crate) fn reply_state(
         &self,
         id: &UsersaId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let serial = self.named(id, attrs)?;
         if let Some(state) = self.states.get(serial) {
-            serving.reply(&self.new_sa_message(state));
+            context.reply(&self.new_sa_message(state));
         }
         Ok(())
     }
@@ -46,19 +46,19 @@ impl Xfrm {
         &mut self,
         id: &UsersaId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let serial = self.named(id, attrs)?;
         if let Some(state) = self.states.get(serial) {
             let event = self.del_sa_message(state);
             self.remove_state(serial);
-            serving.tell(XFRMNLGRP_SA, &event);
+            context.notify(XFRMNLGRP_SA, &event);
         }
         Ok(())
     }
 
     /// Deletes all states of a protocol, and sends an event if there were any (`xfrm_flush_sa`).
-    pub(crate) fn flush_states(&mut self, proto: u8, serving: &mut Serving<'_>) {
+    pub(crate) fn flush_states(&mut self, proto: u8, context: &mut RequestContext<'_>) {
         let gone: Vec<Serial> = self
             .states
             .iter()
@@ -69,7 +69,7 @@ impl Xfrm {
             return;
         }
         gone.into_iter().for_each(|serial| self.remove_state(serial));
-        serving.tell(XFRMNLGRP_SA, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto })));
+        context.notify(XFRMNLGRP_SA, &XfrmMessage::new(Body::FlushSa(UsersaFlush { proto })));
     }
 
     /// Calls `each` with the UDP ports of states, at both ends: whether the state is of IPv6, and the port. It visits
@@ -88,7 +88,7 @@ impl Xfrm {
     /// Removes a state from the table of states and from the SAD.
     pub(crate) fn remove_state(&mut self, serial: Serial) {
         let Some(mut state) = self.states.remove(serial) else { return };
-        self.aevents.forget(serial, &state.told);
+        self.aevents.forget(serial, &state.last_event);
         self.keepalives.forget(serial, state.keepalive);
         let used = self.last_number(&state);
         self.end_lease(&mut state, used);

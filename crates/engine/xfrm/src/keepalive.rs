@@ -19,7 +19,7 @@ pub struct Keepalive {
 
 /// The times of a state's next checks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Looked {
+pub(crate) struct NextChecks {
     /// Next, in seconds of wall time.
     pub(crate) next_s: Option<u64>,
     /// Not before then: it had been used.
@@ -36,7 +36,7 @@ impl Keepalives {
         self.0.first().map(|(at, _)| *at)
     }
 
-    pub(crate) fn forget(&mut self, serial: Serial, looked: Looked) {
+    pub(crate) fn forget(&mut self, serial: Serial, looked: NextChecks) {
         if let Some(at) = looked.next_s {
             self.0.remove(&(at, serial));
         }

@@ -3,7 +3,7 @@
 use crate::convert;
 use crate::devices::{is_inbound, packet_device};
 use crate::namespace::Xfrm;
-use crate::numbers::{Leased, Numbers, Unleased};
+use crate::numbers::{LeaseError, Leased, Numbers};
 use crate::reply::plain;
 use crate::serial::Serial;
 use crate::state::State;
@@ -43,8 +43,8 @@ fn identity(state: &State) -> Zeroizing<Vec<u8>> {
 
 fn lease(numbers: &mut dyn Numbers, identity: &[u8], used: u64) -> Result<Leased, Reject> {
     numbers.lease(identity, used).map_err(|why| match why {
-        Unleased::InUse => plain(Errno::EEXIST),
-        Unleased::Storage => plain(Errno::ENOSPC),
+        LeaseError::InUse => plain(Errno::EEXIST),
+        LeaseError::Storage => plain(Errno::ENOSPC),
     })
 }
 

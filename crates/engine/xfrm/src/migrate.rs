@@ -5,7 +5,7 @@ use crate::add::{UDP_ENCAP_ESPINUDP, set_mark};
 use crate::namespace::Xfrm;
 use crate::policy::dir;
 use crate::policy_calls::verify_type;
-use crate::reply::{Notice, Serving, plain};
+use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State, unless_zero};
 use crate::{convert, verify};
@@ -21,7 +21,7 @@ use sealane_net::ipsec::sa::{SaError, UdpEncap};
 use sealane_net::ipsec::selector::Flow;
 
 /// The new addresses and attributes of a migrated state.
-struct Moved {
+struct MigratedState {
     state: State,
     from: Serial,
 }
@@ -31,7 +31,7 @@ impl Xfrm {
         &mut self,
         id: &UserpolicyId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let Some(moves) = attrs.migrate()? else { return Err(Reason::MigrateMissing.into()) };
         verify_type(attrs)?;
@@ -45,7 +45,7 @@ impl Xfrm {
             return Err(Reason::PolicyDir.into());
         }
         let policy = self.policy_to_migrate(id, if_id)?;
-        let mut moved: Vec<Moved> = Vec::new();
+        let mut moved: Vec<MigratedState> = Vec::new();
         for step in &moves {
             let Some(from) = self.state_to_migrate(step, if_id) else { continue };
             let Some(old) = self.states.get(from) else { continue };
@@ -57,11 +57,11 @@ impl Xfrm {
             state.info.family = step.new_family;
             (state.info.id.daddr, state.info.saddr) = (step.new_daddr, step.new_saddr);
             self.can_move(&state, from).map_err(|reject| Reject { errno: Errno::ENODATA, ..reject })?;
-            moved.push(Moved { state, from });
+            moved.push(MigratedState { state, from });
         }
         self.move_templates(policy, &moves)?;
-        for Moved { state, from } in moved {
-            self.move_state(from, state, offload, serving.now.wall_s)?;
+        for MigratedState { state, from } in moved {
+            self.move_state(from, state, offload, context.now.wall_s)?;
         }
         let mut told = Vec::new();
         told.extend(
@@ -70,7 +70,7 @@ impl Xfrm {
         told.extend(encap.map(Attribute::Encap));
         told.extend(moves.iter().map(|step| Attribute::Migrate(vec![UserMigrate { reserved: 0, ..*step }])));
         let body = Body::Migrate(UserpolicyId { sel: id.sel, dir: id.dir, ..UserpolicyId::default() });
-        serving.replies.events.push(Notice::new(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told }, 0, 0));
+        context.replies.events.push(Notice::new(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told }, 0, 0));
         Ok(())
     }
 
@@ -182,11 +182,11 @@ impl Xfrm {
         }
         state.replay_at = self.position(&state);
         if let Some(old) = self.states.remove(from) {
-            self.aevents.forget(from, &old.told);
+            self.aevents.forget(from, &old.last_event);
             self.keepalives.forget(from, old.keepalive);
         }
         let serial = self.states.add(state, now_s);
-        self.start_told(serial);
+        self.restart_events(serial);
         self.start_keepalive(serial, now_s);
         if let Some(offload) = offload {
             return self.offload_again(serial, &offload, now_s);
@@ -222,7 +222,7 @@ impl Xfrm {
         &mut self,
         order: &UserMigrateState,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         if order.id.spi.get() == 0 {
             return Err(Reason::MigrateSpi.into());
@@ -296,7 +296,7 @@ impl Xfrm {
         if !valid {
             return Err(Reason::MigrateDeleted.into());
         }
-        let serial = self.move_state(from, state, offload, serving.now.wall_s)?;
+        let serial = self.move_state(from, state, offload, context.now.wall_s)?;
         let Some(state) = self.states.get(serial) else { return Ok(()) };
         let mut told = Vec::new();
         told.extend(asked.or(encap).map(Attribute::Encap));
@@ -312,7 +312,7 @@ impl Xfrm {
             told.push(Attribute::SaDir(state.dir));
         }
         let body = Body::MigrateState(UserMigrateState { new_sel: state.info.sel, ..*order });
-        serving.tell(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told });
+        context.notify(XFRMNLGRP_MIGRATE, &XfrmMessage { body, attrs: told });
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! NAT keep-alives that are due (`net/xfrm/xfrm_nat_keepalive.c`).
 
 use crate::convert;
-use crate::keepalive::{Keepalive, Looked};
+use crate::keepalive::{Keepalive, NextChecks};
 use crate::namespace::Xfrm;
 use crate::serial::Serial;
 use crate::time::Now;
@@ -10,7 +10,7 @@ impl Xfrm {
     /// Starts the checks of a new state.
     pub(crate) fn start_keepalive(&mut self, serial: Serial, now_s: u64) {
         let Some(state) = self.states.get_mut(serial) else { return };
-        state.keepalive = Looked::default();
+        state.keepalive = NextChecks::default();
         if state.keepalive_s != 0 {
             state.keepalive.next_s = Some(now_s);
             self.keepalives.0.insert((now_s, serial));

@@ -24,7 +24,7 @@ pub struct Leased {
 
 /// Why there is no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unleased {
+pub enum LeaseError {
     /// Another state uses the series.
     InUse,
     /// It cannot be written down.
@@ -37,8 +37,8 @@ pub trait Numbers: Send {
     /// leased before.
     ///
     /// # Errors
-    /// [`Unleased`].
-    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased>;
+    /// [`LeaseError`].
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError>;
 
     /// Leases more of a series that has used the numbers up to `used`; `None` when that cannot be written down.
     fn renew(&mut self, series: Series, used: u64) -> Option<Lease>;

@@ -4,7 +4,7 @@ use crate::acquire::mapping_notice;
 use crate::burst::BURST;
 use crate::convert;
 use crate::device::crypto::Crypto;
-use crate::device::{Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use crate::device::{Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use crate::devices::is_packet;
 use crate::namespace::Xfrm;
 use crate::policy::PolicyRecord;
@@ -75,15 +75,15 @@ impl Xfrm {
         events
     }
 
-    /// Takes and handles the pending events of all devices, see [`Self::tell_device_events`].
+    /// Takes and handles the pending events of all devices, see [`Self::handle_device_events`].
     pub fn device_events(&mut self) -> Vec<Notice> {
         let events = self.take_device_events();
-        self.tell_device_events(events)
+        self.handle_device_events(events)
     }
 
     /// Handles events of devices and returns those for key managers: both limits are reported, and a hard one deletes
     /// its state.
-    pub fn tell_device_events(&mut self, events: Vec<DeviceEvent>) -> Vec<Notice> {
+    pub fn handle_device_events(&mut self, events: Vec<DeviceEvent>) -> Vec<Notice> {
         let mut notices = Vec::new();
         for event in events {
             let (key, hard) = match event {
@@ -245,7 +245,7 @@ impl Xfrm {
         let key = StateKey(self.devices.next_key());
         let mode = if packet { Mode::Packet } else { Mode::Crypto };
         let taken = match self.devices.devices.get_mut(&wanted.ifindex) {
-            Some(device) => device.state_add(Offered { key, mode, inbound, spec, message: &message }),
+            Some(device) => device.state_add(OffloadRequest { key, mode, inbound, spec, message: &message }),
             None => Err(Refusal { errno: Errno::EINVAL, text: None }),
         };
         match taken {

@@ -8,7 +8,7 @@
 //! does) and handles only the traffic of its own policies.
 
 use crate::data::{Databases, Owner, Paths, Run};
-use crate::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use crate::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use crate::time::Now;
 use sealane_abi::Errno;
 use sealane_abi::xfrm::XfrmMessage;
@@ -71,7 +71,7 @@ impl PacketDevice {
 
 impl Core {
     /// Translates events of packets and timers into device events.
-    fn tell(&mut self) {
+    fn collect_events(&mut self) {
         for event in self.data.events.drain(..) {
             let of = |sa: SaId| self.keys.get(&sa).copied();
             let told = match event {
@@ -131,7 +131,7 @@ impl Device for PacketDevice {
     }
 
     /// In crypto offload the stack does all of it.
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         if state.mode == Mode::Crypto {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Device for PacketDevice {
         let mut core = self.core.lock();
         if let Some(Some(sa)) = core.states.get(&key).copied() {
             look(&mut core.data.sad, sa);
-            core.tell();
+            core.collect_events();
         }
     }
 
@@ -209,7 +209,7 @@ impl PacketCore {
     pub fn outbound(&self, runs: &[Run], packets: &mut [Outbound<'_>], paths: &mut impl Paths, now: Now) -> bool {
         let mut core = self.lock();
         core.data.tables(0, now).outbound(runs, packets, paths);
-        core.tell();
+        core.collect_events();
         !core.told.is_empty()
     }
 
@@ -219,7 +219,7 @@ impl PacketCore {
     pub fn inbound(&self, packets: &mut [Inbound<'_>], paths: &mut impl Paths, now: Now) -> bool {
         let mut core = self.lock();
         core.data.tables(0, now).inbound(packets, paths);
-        core.tell();
+        core.collect_events();
         !core.told.is_empty()
     }
 
@@ -228,7 +228,7 @@ impl PacketCore {
         let mut core = self.lock();
         let Databases { sad, events, .. } = &mut core.data;
         sad.handle_timeout(now.wall_s, events);
-        core.tell();
+        core.collect_events();
         !core.told.is_empty()
     }
 

@@ -31,13 +31,13 @@ impl Xfrm {
         self.notices(now)
     }
 
-    /// The tables for one burst, which is processed in phases and ends with [`Self::told`].
+    /// The tables for one burst, which is processed in phases and ends with [`Self::take_notices`].
     pub fn tables(&mut self, cpu: u32, now: Now) -> Tables<'_> {
         self.data.tables(cpu, now)
     }
 
     /// The events for key managers that packets caused.
-    pub fn told(&mut self, now: Now) -> Vec<Notice> {
+    pub fn take_notices(&mut self, now: Now) -> Vec<Notice> {
         self.notices(now)
     }
 
@@ -68,7 +68,7 @@ impl Xfrm {
     }
 
     /// Leaves packets of unknown states to other tables from now on; [`Self::count_unknown`] counts them.
-    pub fn look_elsewhere(&mut self) {
+    pub fn leave_unknown(&mut self) {
         self.data.owner = Owner::Stack;
     }
 

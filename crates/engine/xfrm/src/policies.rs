@@ -13,9 +13,9 @@ use zerocopy::IntoBytes;
 const KM_TIMEOUT_S: u64 = 30;
 
 /// The fields that no two policies share: direction, bytes of the selector, mark and its mask, interface id.
-type Key = (u8, [u8; 56], (u32, u32), u32);
+type UniqueKey = (u8, [u8; 56], (u32, u32), u32);
 
-pub(crate) fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> Key {
+pub(crate) fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> UniqueKey {
     let mut bytes = [0; 56];
     bytes.copy_from_slice(sel.as_bytes());
     (dir, bytes, (mark.v, mark.m), if_id)
@@ -25,7 +25,7 @@ pub(crate) fn key_of(dir: u8, sel: &Selector, mark: Mark, if_id: u32) -> Key {
 #[derive(Default)]
 pub(crate) struct Policies {
     pub(crate) policies: BTreeMap<Serial, Box<PolicyRecord>>,
-    pub(crate) by_key: BTreeMap<Key, Serial>,
+    pub(crate) by_key: BTreeMap<UniqueKey, Serial>,
     by_index: BTreeMap<u32, Serial>,
     timers: BTreeSet<(u64, Serial)>,
     counts: [u32; 3],
@@ -116,7 +116,7 @@ impl Policies {
     }
 
     /// Schedules the next check of a policy's limits.
-    pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
+    pub(crate) fn schedule_check(&mut self, serial: Serial, at: u64) {
         if let Some(policy) = self.policies.get_mut(&serial) {
             policy.look_at_s = Some(at);
             self.timers.insert((at, serial));

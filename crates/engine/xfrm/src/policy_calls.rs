@@ -4,7 +4,7 @@ use crate::find::mark;
 use crate::namespace::Xfrm;
 use crate::policies::{age, key_of};
 use crate::policy::PolicyRecord;
-use crate::reply::{Notice, Serving, plain};
+use crate::reply::{Notice, RequestContext, plain};
 use crate::serial::Serial;
 use crate::time::Now;
 use sealane_abi::Errno;
@@ -120,19 +120,19 @@ impl Xfrm {
         info: &UserpolicyInfo,
         attrs: &Attributes<'_>,
         update: bool,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         verify_new(info)?;
         attrs.sec_ctx()?;
         let mut policy = self.construct_policy(info, attrs)?;
-        let placed = self.place_policy(&mut policy, update, serving.now.wall_s);
+        let placed = self.place_policy(&mut policy, update, context.now.wall_s);
         if placed.is_err() {
             self.unload_policy(&mut policy);
         }
         placed?;
         let event = if update { policy.upd_message(&self.data.spd) } else { policy.new_message(&self.data.spd) };
         self.policies.add(policy);
-        serving.tell(XFRMNLGRP_POLICY, &event);
+        context.notify(XFRMNLGRP_POLICY, &event);
         Ok(())
     }
 
@@ -178,15 +178,15 @@ impl Xfrm {
         self.policies.get(serial).filter(|p| fits(p)).map(|_| serial).ok_or(none)
     }
 
-    pub(crate) fn tell_policy(
+    pub(crate) fn reply_policy(
         &self,
         id: &UserpolicyId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let serial = self.named_policy(id, attrs)?;
         if let Some(policy) = self.policies.get(serial) {
-            serving.reply(&policy.new_message(&self.data.spd));
+            context.reply(&policy.new_message(&self.data.spd));
         }
         Ok(())
     }
@@ -195,26 +195,30 @@ impl Xfrm {
         &mut self,
         id: &UserpolicyId,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
         let serial = self.named_policy(id, attrs)?;
         if let Some(policy) = self.policies.get(serial) {
             let event = policy.del_message(&self.data.spd, id.index != 0);
             self.remove_policy(serial);
-            serving.tell(XFRMNLGRP_POLICY, &event);
+            context.notify(XFRMNLGRP_POLICY, &event);
         }
         Ok(())
     }
 
     /// Deletes all; an event says so unless there were none.
-    pub(crate) fn flush_policies(&mut self, attrs: &Attributes<'_>, serving: &mut Serving<'_>) -> Result<(), Reject> {
+    pub(crate) fn flush_policies(
+        &mut self,
+        attrs: &Attributes<'_>,
+        context: &mut RequestContext<'_>,
+    ) -> Result<(), Reject> {
         verify_type(attrs)?;
         // An empty table is confirmed even if it was empty before: rules may have outlived their policies.
         self.data.spd.confirm();
         let gone: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
         if !gone.is_empty() {
             gone.into_iter().for_each(|serial| self.remove_policy(serial));
-            serving.tell(XFRMNLGRP_POLICY, &XfrmMessage::new(Body::FlushPolicy));
+            context.notify(XFRMNLGRP_POLICY, &XfrmMessage::new(Body::FlushPolicy));
         }
         Ok(())
     }
@@ -256,7 +260,7 @@ impl Xfrm {
                 }
             }
             if let Some(next) = next {
-                self.policies.look_at(serial, next);
+                self.policies.schedule_check(serial, next);
             }
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn seen(replay: &Replay, window_pkts: u32, top: u64) -> Vec<u64> {
 }
 
 /// Converts a window to a structure of the ABI, of the same kind as `said`.
-pub(crate) fn told(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
+pub(crate) fn reported(said: &Replay, esn: bool, at: Position, window: &Window) -> Replay {
     let seen = |back: u32| at.top.checked_sub(back.into()).is_some_and(|n| n != 0 && window.is_seen(n));
     match said {
         Replay::Legacy(said) => {

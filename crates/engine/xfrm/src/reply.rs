@@ -44,7 +44,7 @@ pub struct Replies {
 }
 
 /// The context of one request.
-pub(crate) struct Serving<'a> {
+pub(crate) struct RequestContext<'a> {
     /// Header of the request.
     pub(crate) header: netlink::Nlmsghdr,
     /// Port of the sender.
@@ -55,14 +55,14 @@ pub(crate) struct Serving<'a> {
     pub(crate) replies: &'a mut Replies,
 }
 
-impl Serving<'_> {
+impl RequestContext<'_> {
     /// Answers with one message.
     pub(crate) fn reply(&mut self, message: &XfrmMessage) {
         self.replies.unicast.push(message.encode(0, self.header.nlmsg_seq, self.port));
     }
 
     /// Tells a group, with sequence number and port of the request's header.
-    pub(crate) fn tell(&mut self, group: u32, message: &XfrmMessage) {
+    pub(crate) fn notify(&mut self, group: u32, message: &XfrmMessage) {
         let header = &self.header;
         self.replies.events.push(Notice::new(group, message, header.nlmsg_seq, header.nlmsg_pid));
     }

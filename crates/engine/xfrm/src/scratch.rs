@@ -9,7 +9,7 @@ use sealane_net::ipsec::spd::resolve::Bundle;
 use sealane_net::ipsec::spd::{Dir, PolicyId};
 
 /// The flow of a run's first packet, looked up ahead.
-pub(crate) struct Ahead {
+pub(crate) struct OutboundAhead {
     pub(crate) flow: Result<Flow, DropReason>,
     /// Its policy, where that has been looked up.
     pub(crate) policy: Option<Option<PolicyId>>,
@@ -18,16 +18,16 @@ pub(crate) struct Ahead {
 /// Per-burst scratch space, boxed because it is large and single packets rarely need it.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    pub(crate) ways: Ways,
-    pub(crate) ahead: ArrayVec<Ahead, BURST>,
-    pub(crate) judged: ArrayVec<Judged, BURST>,
+    pub(crate) run_states: RunStates,
+    pub(crate) ahead: ArrayVec<OutboundAhead, BURST>,
+    pub(crate) judged: ArrayVec<InboundAhead, BURST>,
 }
 
 impl Scratch {
     /// Empties the scratch space for the next burst.
     pub(crate) fn clear(&mut self) {
-        self.ways.first.clear();
-        self.ways.deep.clear();
+        self.run_states.first.clear();
+        self.run_states.deep.clear();
         self.ahead.clear();
         self.judged.clear();
     }
@@ -35,14 +35,14 @@ impl Scratch {
 
 /// The states that the runs of a burst go through.
 #[derive(Default)]
-pub(crate) struct Ways {
+pub(crate) struct RunStates {
     /// The first of them, by run; [`SaId::NONE`] for none.
     first: ArrayVec<SaId, BURST>,
     /// Runs that go through several states, with all of them.
     deep: ArrayVec<(usize, Bundle), BURST>,
 }
 
-impl Ways {
+impl RunStates {
     /// Adds the states of the next run.
     pub(crate) fn push(&mut self, bundle: &[SaId]) {
         if bundle.len() > 1 {
@@ -77,4 +77,4 @@ impl Ways {
 }
 
 /// Flow, direction and policy of an inbound packet, looked up ahead.
-pub(crate) type Judged = Option<(Flow, Dir, Option<PolicyId>)>;
+pub(crate) type InboundAhead = Option<(Flow, Dir, Option<PolicyId>)>;

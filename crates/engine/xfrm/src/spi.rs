@@ -3,7 +3,7 @@
 use crate::convert;
 use crate::find::mark;
 use crate::namespace::Xfrm;
-use crate::reply::Serving;
+use crate::reply::RequestContext;
 use crate::serial::Serial;
 use crate::state::{Km, State};
 use crate::states::States;
@@ -20,7 +20,7 @@ use sealane_net::ipsec::transform::Transform;
 const TRIES: u32 = 64;
 
 /// The properties by which an acquire is looked up.
-pub(crate) struct Wanted {
+pub(crate) struct AcquireQuery {
     pub(crate) info: UsersaInfo,
     pub(crate) mark: Mark,
     pub(crate) if_id: u32,
@@ -42,16 +42,16 @@ impl Xfrm {
         &mut self,
         request: &UserspiInfo,
         attrs: &Attributes<'_>,
-        serving: &mut Serving<'_>,
+        context: &mut RequestContext<'_>,
     ) -> Result<(), Reject> {
-        let (info, now_s) = (&request.info, serving.now.wall_s);
+        let (info, now_s) = (&request.info, context.now.wall_s);
         verify(info.id.proto, request.min, request.max)?;
         let (whole, key) = mark(attrs)?;
         let cpu = attrs.sa_pcpu()?;
         if cpu.is_some_and(|cpu| cpu >= self.cpus) {
             return Err(Reason::PcpuRequest.into());
         }
-        let wanted = Wanted { info: *info, mark: whole, if_id: attrs.if_id()?.unwrap_or(0), cpu };
+        let wanted = AcquireQuery { info: *info, mark: whole, if_id: attrs.if_id()?.unwrap_or(0), cpu };
         let asked = (info.seq != 0).then(|| self.acquiring_by_seq(key, info.seq, cpu)).flatten();
         let asked = asked.filter(|serial| {
             let found = self.states.get(*serial).map(|state| state.info.id.daddr);
@@ -73,7 +73,7 @@ impl Xfrm {
         }
         self.renew_acquiring(serial, now_s);
         if let Some(state) = self.states.get(serial) {
-            serving.reply(&self.new_sa_message(state));
+            context.reply(&self.new_sa_message(state));
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Xfrm {
     }
 
     /// A state without SPI between the addresses (`__find_acq_core`).
-    pub(crate) fn acquiring_between(&self, wanted: &Wanted) -> Option<Serial> {
+    pub(crate) fn acquiring_between(&self, wanted: &AcquireQuery) -> Option<Serial> {
         let info = &wanted.info;
         let fits = |s: &State| {
             s.km == Km::Acquiring
@@ -100,7 +100,7 @@ impl Xfrm {
     }
 
     /// Adds such a state; it lasts as long as an acquire is waited for.
-    fn add_acquiring(&mut self, wanted: &Wanted, now_s: u64) -> Result<Serial, Reject> {
+    fn add_acquiring(&mut self, wanted: &AcquireQuery, now_s: u64) -> Result<Serial, Reject> {
         let asked = &wanted.info;
         // Unanswered acquires must not fill the memory.
         if self.states.acquiring() >= MAX_ACQUIRING {

@@ -1,8 +1,8 @@
 //! A state as a key manager said it.
 
-use crate::aevents::Told;
+use crate::aevents::LastReplayEvent;
 use crate::device::StateKey;
-use crate::keepalive::Looked;
+use crate::keepalive::NextChecks;
 use crate::numbers::Series;
 use crate::replay::{Position, Replay};
 use sealane_abi::xfrm::{
@@ -41,7 +41,7 @@ pub(crate) struct State {
     pub(crate) dir: u8,
     pub(crate) cpu: Option<u32>,
     pub(crate) keepalive_s: u32,
-    pub(crate) keepalive: Looked,
+    pub(crate) keepalive: NextChecks,
     pub(crate) mapping_maxage_s: u32,
     /// Packets between two events of replay (`replay_maxdiff`).
     pub(crate) replay_thresh: u32,
@@ -53,7 +53,7 @@ pub(crate) struct State {
     /// The position at which `replay` was set; `replay` is current as long as the position has not moved.
     pub(crate) replay_at: Option<Position>,
     /// The last replay event about it.
-    pub(crate) told: Told,
+    pub(crate) last_event: LastReplayEvent,
     /// Its key in the device.
     pub(crate) device_key: Option<StateKey>,
     /// The series from which its numbers are leased.
@@ -85,14 +85,14 @@ impl State {
             dir: 0,
             cpu: None,
             keepalive_s: 0,
-            keepalive: Looked::default(),
+            keepalive: NextChecks::default(),
             mapping_maxage_s: 0,
             replay_thresh: 0,
             replay_ticks: 0,
             offload: None,
             replay: Replay::Legacy(ReplayState::default()),
             replay_at: None,
-            told: Told::default(),
+            last_event: LastReplayEvent::default(),
             device_key: None,
             series: None,
             look_at_s: None,

@@ -25,7 +25,7 @@ impl Xfrm {
                 }
             }
             if let Some(next) = next {
-                self.states.look_at(serial, next);
+                self.states.schedule_check(serial, next);
             }
         }
     }

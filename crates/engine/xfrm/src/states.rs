@@ -11,16 +11,16 @@ use sealane_net::ipsec::sa::SaId;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// SPI, protocol, family, destination.
-type Name = (u32, u8, u16, [u8; 16]);
+type SpiKey = (u32, u8, u16, [u8; 16]);
 /// Family, destination, source, reqid.
-type Pair = (u16, [u8; 16], [u8; 16], u32);
+type AddressKey = (u16, [u8; 16], [u8; 16], u32);
 
 /// The table.
 #[derive(Default)]
 pub(crate) struct States {
     states: BTreeMap<Serial, Box<State>>,
-    by_name: BTreeSet<(Name, Serial)>,
-    by_pair: BTreeSet<(Pair, Serial)>,
+    by_name: BTreeSet<(SpiKey, Serial)>,
+    by_pair: BTreeSet<(AddressKey, Serial)>,
     by_seq: BTreeSet<(u32, Serial)>,
     by_sa: BTreeMap<SaId, Serial>,
     /// The times of the next checks of states that no packet goes through, in seconds of wall time.
@@ -34,12 +34,12 @@ pub(crate) struct States {
     buckets: Buckets,
 }
 
-fn name_of(state: &State) -> Name {
+fn name_of(state: &State) -> SpiKey {
     let (info, id) = (&state.info, &state.info.id);
     (id.spi.get(), id.proto, info.family, convert::key(&id.daddr, info.family))
 }
 
-fn pair_of(state: &State) -> Pair {
+fn pair_of(state: &State) -> AddressKey {
     let info = &state.info;
     (info.family, convert::key(&info.id.daddr, info.family), convert::key(&info.saddr, info.family), info.reqid)
 }
@@ -204,7 +204,7 @@ impl States {
     }
 
     /// Schedules the next check of an entry.
-    pub(crate) fn look_at(&mut self, serial: Serial, at: u64) {
+    pub(crate) fn schedule_check(&mut self, serial: Serial, at: u64) {
         if let Some(state) = self.get_mut(serial) {
             state.look_at_s = Some(at);
             self.timers.insert((at, serial));

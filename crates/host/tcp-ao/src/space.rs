@@ -136,7 +136,7 @@ impl Spaces {
         let id = Netns::of_socket(socket)?.id()?;
         let mut early = self.early.lock();
         let engine = early.entry(id).or_insert_with(|| self.new_engine());
-        if engine.known() >= MAX_EARLY {
+        if engine.socket_count() >= MAX_EARLY {
             *engine = self.new_engine();
         }
         Ok(call(engine))

@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use sealane_abi::admin::DataPath;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{
-    Ends, Inbound, Located, Outbound, SignBurst, SocketId, Verdict, VerifyBurst, icmp_error, tell_nobody,
+    Ends, Inbound, Located, Outbound, SignBurst, SocketId, Verdict, VerifyBurst, hide_from_sockets, icmp_error,
 };
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::BURST;
@@ -325,7 +325,7 @@ impl Worker {
                 Verdict::NotTcp => {
                     let about = icmp_error(p.packet);
                     if about.is_some_and(|(ends, error)| shared.engine.lock().ignore_icmp(ends, error)) {
-                        tell_nobody(p.packet);
+                        hide_from_sockets(p.packet);
                         verdicts.judge(*id, Fate::Replace(p.packet));
                     } else {
                         verdicts.judge(*id, Fate::Accept);
@@ -378,7 +378,7 @@ impl Worker {
             }
         });
         if told.is_err() {
-            shared.engine.lock().doubt(now_ms);
+            shared.engine.lock().recheck_all(now_ms);
         }
         if let Err(e) = told {
             warn!(error = %e, "TCP-AO: news of sockets that close: {e}");

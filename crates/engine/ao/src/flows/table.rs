@@ -207,7 +207,7 @@ impl Flows {
     }
 
     /// Makes a cookie up for a connection whose own is not known.
-    pub(super) fn make_up(&mut self) -> SocketId {
+    pub(super) fn make_up_id(&mut self) -> SocketId {
         self.next_child += 1;
         SocketId(MADE_UP | (self.next_child - 1))
     }

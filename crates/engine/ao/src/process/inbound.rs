@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// burst. It shares ownership of the traffic keys, so that they can be deleted meanwhile.
 #[derive(Default)]
 pub struct VerifyBurst {
-    judged: ArrayVec<Judged, BURST>,
+    judged: ArrayVec<InboundJudgement, BURST>,
     macs: ArrayVec<Mac, BURST>,
     /// For each packet that is delivered: the option to remove, and the room to make in a SYN.
     strips: ArrayVec<Option<Strip>, BURST>,
@@ -23,7 +23,7 @@ pub struct VerifyBurst {
 }
 
 /// The judgement of one packet before its MAC.
-struct Judged {
+struct InboundJudgement {
     track: Track,
     step: Step,
 }
@@ -149,7 +149,7 @@ impl Namespace {
         kernel: &mut dyn Kernel,
     ) {
         let Some((segment, ends)) = segment else {
-            burst.judged.push(Judged { track: Track::Pass, step: Step::Done(Verdict::NotTcp) });
+            burst.judged.push(InboundJudgement { track: Track::Pass, step: Step::Done(Verdict::NotTcp) });
             return;
         };
         let track = self.track_in(&segment, ends, device, kernel);
@@ -166,7 +166,7 @@ impl Namespace {
                 }
             },
         };
-        burst.judged.push(Judged { track, step });
+        burst.judged.push(InboundJudgement { track, step });
     }
 
     /// Ends a burst whose MACs were computed: counts segments, and applies the changes of authentic ones. Sets the
@@ -183,7 +183,7 @@ impl Namespace {
             self.judge_input_again(burst, packets, kernel);
         }
         let VerifyBurst { judged, macs, strips, .. } = burst;
-        for (p, Judged { track, step }) in packets.iter_mut().zip(judged.iter()) {
+        for (p, InboundJudgement { track, step }) in packets.iter_mut().zip(judged.iter()) {
             let (mut verdict, mut strip) = (Verdict::Pass, None);
             match (step, p.segment()) {
                 (Step::Done(done), _) => verdict = *done,
@@ -227,7 +227,7 @@ impl Namespace {
         let verdict = mac.done.unwrap_or(Err(DropReason::Driver));
         self.settled(segment, to, (option.key_id, option.rnext_key_id), ticket, verdict, now_ms)?;
         let room = segment.flags().syn().then(|| {
-            self.announced(to.ends(), announced_mss(segment));
+            self.note_peer_mss(to.ends(), announced_mss(segment));
             self.option_room(to)
         });
         Ok(Strip { option: *option, room })

@@ -18,7 +18,7 @@ const ROOM: usize = 1 << 20;
 /// Work in flight from [`Namespace::begin_output`] until the signed pieces have left. It is made once and reused for
 /// each burst. It shares ownership of the traffic keys, so that they can be deleted meanwhile.
 pub struct SignBurst {
-    judged: ArrayVec<Judged, BURST>,
+    judged: ArrayVec<OutboundJudgement, BURST>,
     signings: ArrayVec<Signing, BURST>,
     pieces: Vec<Signed>,
     /// The buffer of the pieces.
@@ -27,7 +27,7 @@ pub struct SignBurst {
 }
 
 /// The judgement of one packet.
-struct Judged {
+struct OutboundJudgement {
     track: Track,
     verdict: Verdict,
 }
@@ -223,7 +223,7 @@ impl Namespace {
 
     fn judge_output(&mut self, burst: &mut SignBurst, p: &Outbound<'_>, kernel: &mut dyn Kernel, now_ms: u64) {
         let Some((segment, ends)) = p.segment() else {
-            burst.judged.push(Judged { track: Track::Pass, verdict: Verdict::NotTcp });
+            burst.judged.push(OutboundJudgement { track: Track::Pass, verdict: Verdict::NotTcp });
             return;
         };
         let track = self.track_out(&segment, ends, p.device, kernel, now_ms);
@@ -247,7 +247,7 @@ impl Namespace {
                 }
             },
         };
-        burst.judged.push(Judged { track, verdict });
+        burst.judged.push(OutboundJudgement { track, verdict });
     }
 
     /// Ends a signed burst: sets the verdict of each packet. [`SignBurst::pieces`] may leave then. `packets` are those

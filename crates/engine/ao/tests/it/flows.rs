@@ -287,7 +287,7 @@ fn an_accepted_socket_is_recognised_and_outlives_its_listener() {
 /// The numbers of known sockets, of connections with a socket, and of connections whose socket is gone.
 fn known(end: &End) -> (usize, usize, usize) {
     let (alive, gone): (Vec<_>, Vec<_>) = end.engine.connections().partition(|(_, alive)| *alive);
-    (end.engine.known(), alive.len(), gone.len())
+    (end.engine.socket_count(), alive.len(), gone.len())
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn connections_whose_end_nobody_told_are_found_out() {
     b.kernel.0.remove(&(to, Some(at)));
     b.engine.sweep(&mut b.kernel, 1_000_000);
     assert_eq!(known(&b), (2, 1, 0), "it was there, and is trusted to tell when it goes");
-    b.engine.doubt(1_000_000);
+    b.engine.recheck_all(1_000_000);
     b.engine.sweep(&mut b.kernel, 1_000_000);
     assert_eq!(known(&b), (2, 0, 1));
 }

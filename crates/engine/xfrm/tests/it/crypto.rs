@@ -4,7 +4,7 @@ use super::packets::{Local, datagram, receive};
 use super::*;
 use sealane_engine_xfrm::data::Run;
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Direction, Queue, Slot};
-use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::burst::{Keys, NOT_RUN, SaKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::open::{Inbound, Opened};
@@ -33,7 +33,7 @@ impl Device for Keeper {
         Caps { states: true, esn: true, policies: false }
     }
 
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         assert_eq!(state.mode, Mode::Crypto);
         let key = state.spec.expect("it has keys").transform.key();
         self.0.lock().unwrap().insert(state.key, key);

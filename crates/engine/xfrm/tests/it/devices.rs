@@ -1,7 +1,7 @@
 //! Devices take states and policies by the kernel's rules, count and tell.
 
 use super::*;
-use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;
@@ -28,7 +28,7 @@ impl Device for Card {
         self.caps
     }
 
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         if let Some(errno) = self.refuse {
             return Err(Refusal { errno, text: None });
         }

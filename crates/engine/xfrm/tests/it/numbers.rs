@@ -2,7 +2,7 @@
 
 use super::packets::{asked, send};
 use super::*;
-use sealane_engine_xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::drop::DropReason;
 use sealane_net::ipsec::seq::Lease;
 use std::collections::BTreeMap;
@@ -34,16 +34,16 @@ impl Storage {
 }
 
 impl Numbers for Storage {
-    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased> {
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         let mut disk = self.disk();
         if disk.full {
-            return Err(Unleased::Storage);
+            return Err(LeaseError::Storage);
         }
         let mut name = [0u8; 16];
         identity.iter().enumerate().for_each(|(i, b)| name[i % 16] = name[i % 16].wrapping_mul(31).wrapping_add(*b));
         let entry = disk.series.entry(name).or_insert((used, false));
         if entry.1 {
-            return Err(Unleased::InUse);
+            return Err(LeaseError::InUse);
         }
         let lease = Lease::after(entry.0.max(used), BLOCK);
         let leased = Leased { series: Series(name), used: entry.0.max(used), lease };

@@ -168,7 +168,7 @@ fn a_device_takes_no_fragments_and_nothing_too_long() {
 #[test]
 fn the_other_way() {
     let (mut left, mut right) = (xfrm(), xfrm());
-    right.look_elsewhere();
+    right.leave_unknown();
     let core = add_core(&mut right, DEVICE);
     ok(&mut left, &new_state(state(0x100)), at(0));
     ok(&mut left, &XfrmMessage::new(Body::NewPolicy(policy(XFRM_POLICY_OUT))).with(tmpl()), at(0));

@@ -13,7 +13,7 @@
 use parking_lot::{Condvar, Mutex};
 use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
-use sealane_engine_xfrm::numbers::{Leased, Numbers, Series, Unleased};
+use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::seq::Lease;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -195,11 +195,11 @@ fn not_leased(error: &io::Error) {
 }
 
 impl Numbers for Log {
-    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, Unleased> {
+    fn lease(&mut self, identity: &[u8], used: u64) -> Result<Leased, LeaseError> {
         let series = Series(first(&self.mac(&[identity]), 0));
         let known = self.entries.get(&series);
         if known.is_some_and(|entry| entry.ended.is_none()) {
-            return Err(Unleased::InUse);
+            return Err(LeaseError::InUse);
         }
         let used = known.map_or(used, |entry| entry.end.max(used));
         let slot = known.map(|entry| entry.slot).unwrap_or_else(|| self.slot());
@@ -209,7 +209,7 @@ impl Numbers for Log {
             if !self.entries.contains_key(&series) {
                 self.free.push(slot);
             }
-            return Err(Unleased::Storage);
+            return Err(LeaseError::Storage);
         }
         let before = self.entries.insert(series, Entry { slot, end: lease.end, ended: None });
         before.and_then(|entry| entry.ended).map(|at| self.ended.remove(&at));
@@ -302,7 +302,7 @@ mod tests {
         let mut log = folder.open().unwrap();
         let first = log.lease(b"one", 0).unwrap();
         assert_eq!((first.used, first.lease), (0, Lease::after(0, BLOCK)));
-        assert_eq!(log.lease(b"one", 0), Err(Unleased::InUse));
+        assert_eq!(log.lease(b"one", 0), Err(LeaseError::InUse));
         let other = log.lease(b"other", 1000).unwrap();
         assert_ne!(other.series, first.series);
         assert_eq!(log.renew(first.series, 5_000_000).unwrap().end, 5_000_000 + BLOCK);
@@ -380,7 +380,7 @@ mod tests {
         // A file opened for reading cannot be written to.
         let sync = Sync { file, wanted: Mutex::default(), woken: Condvar::new(), ended: Condvar::new() };
         let whole = core::mem::replace(&mut log.sync, Arc::new(sync));
-        assert_eq!(log.lease(b"two", 0), Err(Unleased::Storage));
+        assert_eq!(log.lease(b"two", 0), Err(LeaseError::Storage));
         assert_eq!(log.renew(one.series, 4_000_000), None);
         log.sync = whole;
         assert!(log.lease(b"two", 0).is_ok() && log.renew(one.series, 4_000_000).is_some());

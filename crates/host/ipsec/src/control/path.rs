@@ -52,7 +52,7 @@ impl DataPath {
     pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
         let bits = shared.bits;
-        shared.xfrm().look_elsewhere();
+        shared.xfrm().leave_unknown();
         let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
         // Traffic covered by policies before a crash stays covered until a key manager says which policies there are
         // now.

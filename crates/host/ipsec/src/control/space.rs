@@ -157,7 +157,7 @@ impl Space {
             self.devices.lock().update(&self.data);
             let told = self.engine().take_device_events();
             if !told.is_empty() {
-                match self.data.with(|engine, _| engine.tell_device_events(told)) {
+                match self.data.with(|engine, _| engine.handle_device_events(told)) {
                     Ok(events) => self.publish(&events),
                     Err(e) => error!(error = %e, "xfrm: the rules for policies could not be written: {e}"),
                 }

@@ -42,7 +42,7 @@ impl Locked<'_> {
     /// Unlocks it and sends the notices.
     pub(crate) fn tell(self) {
         let Locked { shared, mut xfrm, now } = self;
-        let notices = xfrm.told(now);
+        let notices = xfrm.take_notices(now);
         drop(xfrm);
         shared.tell(notices);
     }

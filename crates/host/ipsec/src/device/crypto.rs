@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use ring::{End, Ring};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
-use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
 use sealane_net::ipsec::burst::SaKey;
 use sealane_sys::cpu::{has_others, stay_on};
 use sealane_sys::tun::Tun;
@@ -276,7 +276,7 @@ impl Device for Half {
         Caps { states: true, esn: true, policies: false }
     }
 
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
         // If the thread has died, packets are dropped.
         self.0.tell(News::State(state.key, spec.transform.key()));

@@ -5,7 +5,7 @@
 
 use super::running::{Place, Running};
 use sealane_abi::admin::ipsec::DeviceKind;
-use sealane_engine_xfrm::device::{Caps, Device, Mode, Offered, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
 use sealane_sys::tun::Tun;
 use std::io;
 
@@ -46,7 +46,7 @@ impl Device for Half {
         Caps { states: true, esn: true, policies: false }
     }
 
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         if state.mode == Mode::Packet { Err(Refusal::CRYPTO_ONLY) } else { Ok(()) }
     }
 

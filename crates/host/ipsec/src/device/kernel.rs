@@ -19,7 +19,7 @@ use sealane_abi::xfrm::{
     Attribute, Body, UserpolicyInfo, UsersaId, UsersaInfo, XFRMNLGRP_ACQUIRE, XFRMNLGRP_EXPIRE, XfrmMessage,
 };
 use sealane_engine_xfrm::Notice;
-use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, Offered, PolicyKey, Refusal, StateKey};
+use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadRequest, PolicyKey, Refusal, StateKey};
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;
@@ -206,7 +206,7 @@ impl Device for Half {
         true
     }
 
-    fn state_add(&mut self, state: Offered<'_>) -> Result<(), Refusal> {
+    fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         let Body::NewSa(info) = state.message.body else { return Ok(()) };
         // Larval states are made by the kernel itself.
         let Some(spec) = &state.spec else { return Ok(()) };

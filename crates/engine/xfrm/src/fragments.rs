@@ -10,18 +10,18 @@ use sealane_net::wire::walk::Walk;
 const PACKETS: usize = 32;
 
 /// The key that all fragments of a packet share.
-type Name = (IpAddr, IpAddr, u32);
+type FragmentKey = (IpAddr, IpAddr, u32);
 
 /// The first fragments seen last.
 #[derive(Default)]
-pub(crate) struct Pieces {
-    known: [Option<(Name, Flow)>; PACKETS],
+pub(crate) struct FirstFragments {
+    known: [Option<(FragmentKey, Flow)>; PACKETS],
     next: usize,
 }
 
 /// The kind of a packet with respect to fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum FragmentKind {
     /// A whole packet, or the first fragment of one.
     Own,
     /// A later fragment, of a flow that is known.
@@ -40,14 +40,14 @@ pub(crate) fn is_fragment(packet: &[u8]) -> bool {
     }
 }
 
-impl Pieces {
+impl FirstFragments {
     /// Classifies a packet whose own flow is `flow`.
-    pub(crate) fn of(&mut self, packet: &[u8], flow: &Flow) -> Piece {
+    pub(crate) fn classify(&mut self, packet: &[u8], flow: &Flow) -> FragmentKind {
         let v4 = packet.first().is_some_and(|b| b >> 4 == 4);
         if v4 && packet.get(6..8).is_none_or(|f| f[0] & 0x3f == 0 && f[1] == 0) {
-            return Piece::Own;
+            return FragmentKind::Own;
         }
-        let Some(walk) = Walk::find(packet).ok().filter(|walk| walk.fragment) else { return Piece::Own };
+        let Some(walk) = Walk::find(packet).ok().filter(|walk| walk.fragment) else { return FragmentKind::Own };
         // Flags and offset: the offset is in the upper bits for IPv6, in the lower ones for IPv4.
         let (first, id) = match walk.family {
             Family::V4 => {
@@ -63,10 +63,10 @@ impl Pieces {
         if first {
             self.known[self.next] = Some((name, *flow));
             self.next = (self.next + 1) % PACKETS;
-            return Piece::Own;
+            return FragmentKind::Own;
         }
         let of_name = self.known.iter().flatten().find(|known| known.0 == name && known.1.proto == flow.proto);
-        of_name.map_or(Piece::Stray, |known| Piece::Later(known.1))
+        of_name.map_or(FragmentKind::Stray, |known| FragmentKind::Later(known.1))
     }
 }
 
@@ -90,19 +90,19 @@ mod tests {
 
     #[test]
     fn later_ones_go_the_way_of_the_first() {
-        let mut pieces = Pieces::default();
-        let mut of = |packet: &[u8]| pieces.of(packet, &Flow::of(packet, 0, 0).unwrap());
-        assert_eq!(of(&v4(1, 0x40, 0)), Piece::Own);
+        let mut fragments = FirstFragments::default();
+        let mut of = |packet: &[u8]| fragments.classify(packet, &Flow::of(packet, 0, 0).unwrap());
+        assert_eq!(of(&v4(1, 0x40, 0)), FragmentKind::Own);
         for (first, later, stray) in
             [(v4(1, 0x20, 0), v4(1, 0, 2), v4(2, 0, 2)), (v6(1, [0, 1]), v6(1, [0, 16]), v6(2, [0, 16]))]
         {
-            assert_eq!(of(&first), Piece::Own);
+            assert_eq!(of(&first), FragmentKind::Own);
             let flow = Flow::of(&first, 0, 0).unwrap();
             assert_eq!((flow.sport, flow.dport), (7, 9));
-            assert_eq!(of(&later), Piece::Later(flow));
-            assert_eq!(of(&stray), Piece::Stray);
+            assert_eq!(of(&later), FragmentKind::Later(flow));
+            assert_eq!(of(&stray), FragmentKind::Stray);
         }
         // An atomic fragment of IPv6 is whole.
-        assert_eq!(of(&v6(3, [0, 0])), Piece::Own);
+        assert_eq!(of(&v6(3, [0, 0])), FragmentKind::Own);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::convert;
 use crate::namespace::Xfrm;
-use crate::replay::{Position, Replay, position, told};
+use crate::replay::{Position, Replay, position, reported};
 use crate::reply::Notice;
 use crate::state::{State, mark_attr, unless_zero};
 use sealane_abi::xfrm::{
@@ -116,7 +116,7 @@ impl Xfrm {
     pub(crate) fn replay(&self, state: &State) -> Replay {
         let now = |sad: &Sad, id: SaId| {
             let (at, sa) = (position(sad, id)?, sad.get(id)?);
-            (state.replay_at != Some(at)).then(|| told(&state.replay, sa.flags.esn, at, sa.window()))
+            (state.replay_at != Some(at)).then(|| reported(&state.replay, sa.flags.esn, at, sa.window()))
         };
         self.see_sad(state, now).flatten().unwrap_or_else(|| state.replay.clone())
     }
