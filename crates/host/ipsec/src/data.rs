@@ -3,11 +3,11 @@
 pub(crate) mod cores;
 pub(crate) mod counters;
 pub(crate) mod doorbell;
-pub(crate) mod elsewhere;
 pub(crate) mod flight;
 pub(crate) mod gates;
 pub(crate) mod inbound;
 pub(crate) mod join;
+pub(crate) mod kernel_states;
 pub(crate) mod lane;
 pub(crate) mod outbound;
 pub(crate) mod ports;

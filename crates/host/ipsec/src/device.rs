@@ -19,7 +19,7 @@ mod running;
 
 use crate::control::path::DataPath;
 use crate::control::policies::Target;
-use running::{Place, Running};
+use running::{DeviceContext, Running};
 use sealane_abi::admin::ipsec as status;
 use sealane_config::{DeviceKind, OffloadDevice};
 use sealane_sys::link::{self, Links};
@@ -59,7 +59,7 @@ fn in_list(list: &str, number: u32) -> bool {
 ///
 /// # Errors
 /// The kernel's; `Unsupported` if this build or this kernel cannot do it.
-fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running>> {
+fn open(config: &OffloadDevice, place: &DeviceContext<'_>) -> io::Result<Box<dyn Running>> {
     match config.kind {
         DeviceKind::Inline => Ok(Box::new(inline::Inline::open(&config.name, place)?)),
         DeviceKind::Crypto => Ok(Box::new(crypto::CryptoCore::open(&config.name, config.cpu, place)?)),
@@ -69,7 +69,7 @@ fn open(config: &OffloadDevice, place: &Place<'_>) -> io::Result<Box<dyn Running
 }
 
 /// A configured device.
-struct Entry {
+struct DeviceEntry {
     config: OffloadDevice,
     running: Box<dyn Running>,
     /// The target of packets covered by its policies, if it takes policies.
@@ -82,7 +82,7 @@ pub(crate) struct Devices {
     netns: Netns,
     waker: Arc<Waker>,
     links: Links,
-    list: Vec<Entry>,
+    list: Vec<DeviceEntry>,
 }
 
 /// The name of a configured device that cannot be opened, and why.
@@ -105,7 +105,8 @@ impl Devices {
     /// closed.
     pub(crate) fn configure(&mut self, wanted: &[OffloadDevice], data: &DataPath) -> Result<(), Refused> {
         self.update(data);
-        let (stay, go) = core::mem::take(&mut self.list).into_iter().partition(|e: &Entry| wanted.contains(&e.config));
+        let (stay, go) =
+            core::mem::take(&mut self.list).into_iter().partition(|e: &DeviceEntry| wanted.contains(&e.config));
         self.list = stay;
         for entry in go {
             end(entry, data);
@@ -126,8 +127,13 @@ impl Devices {
             })?,
             _ => 0,
         };
-        let place =
-            Place { netns: &self.netns, shared: data.shared(), waker: &self.waker, mirror: data.mirror(), number };
+        let place = DeviceContext {
+            netns: &self.netns,
+            shared: data.shared(),
+            waker: &self.waker,
+            mirror: data.mirror(),
+            number,
+        };
         let running = open(config, &place)?;
         // Link messages about its making are old news.
         self.update(data);
@@ -138,8 +144,8 @@ impl Devices {
             DeviceKind::Packet => Some(Target::Tun(number, config.name.clone())),
             DeviceKind::Kernel => Some(Target::Kernel),
         };
-        let mut entry = Entry { config: config.clone(), running, target, up: false };
-        match if is_up { put_up(&mut entry, data) } else { Ok(()) } {
+        let mut entry = DeviceEntry { config: config.clone(), running, target, up: false };
+        match if is_up { bring_up(&mut entry, data) } else { Ok(()) } {
             Ok(()) => {
                 self.list.push(entry);
                 Ok(())
@@ -158,8 +164,8 @@ impl Devices {
         let all_told = links.changes(|change| {
             let Some(entry) = list.iter_mut().find(|e| e.running.ifindex() == change.ifindex) else { return };
             match change.up {
-                true => put_up_or_report(entry, data),
-                false => put_down(entry, data),
+                true => bring_up_or_report(entry, data),
+                false => bring_down(entry, data),
             }
             if change.gone {
                 gone.push(change.ifindex);
@@ -168,10 +174,10 @@ impl Devices {
         if all_told.is_err() {
             // Some may have been down in between.
             for entry in list.iter_mut() {
-                put_down(entry, data);
+                bring_down(entry, data);
                 let name = &entry.config.name;
                 match netns.run(|| Ok((link::index(name)?, link::is_up(name)?))) {
-                    Ok((index, true)) if index == entry.running.ifindex() => put_up_or_report(entry, data),
+                    Ok((index, true)) if index == entry.running.ifindex() => bring_up_or_report(entry, data),
                     Ok((index, _)) if index == entry.running.ifindex() => {}
                     _ => gone.push(entry.running.ifindex()),
                 }
@@ -198,7 +204,7 @@ impl Devices {
 
     /// The status of each device.
     pub(crate) fn status(&self) -> Vec<status::Device> {
-        let status = |entry: &Entry| status::Device {
+        let status = |entry: &DeviceEntry| status::Device {
             name: entry.config.name.clone(),
             up: entry.up,
             kind: entry.running.status(),
@@ -213,14 +219,14 @@ impl Devices {
 }
 
 /// Puts a device up, and reports it if that fails.
-fn put_up_or_report(entry: &mut Entry, data: &DataPath) {
-    if let Err(e) = put_up(entry, data) {
+fn bring_up_or_report(entry: &mut DeviceEntry, data: &DataPath) {
+    if let Err(e) = bring_up(entry, data) {
         let name = &entry.config.name;
         error!(device = name, error = %e, "xfrm: {name}: {e}: the device stays down");
     }
 }
 
-fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
+fn bring_up(entry: &mut DeviceEntry, data: &DataPath) -> io::Result<()> {
     if entry.up {
         return Ok(());
     }
@@ -237,8 +243,8 @@ fn put_up(entry: &mut Entry, data: &DataPath) -> io::Result<()> {
 }
 
 /// Closes a device.
-fn end(mut entry: Entry, data: &DataPath) {
-    put_down(&mut entry, data);
+fn end(mut entry: DeviceEntry, data: &DataPath) {
+    bring_down(&mut entry, data);
     if entry.target.is_some()
         && let Err(e) = data.set_target(entry.running.ifindex(), None)
     {
@@ -246,7 +252,7 @@ fn end(mut entry: Entry, data: &DataPath) {
     }
 }
 
-fn put_down(entry: &mut Entry, data: &DataPath) {
+fn bring_down(entry: &mut DeviceEntry, data: &DataPath) {
     if !core::mem::take(&mut entry.up) {
         return;
     }
@@ -260,7 +266,7 @@ fn put_down(entry: &mut Entry, data: &DataPath) {
 }
 
 /// Reports that the rules could not be changed for a device.
-fn rules_not_written(entry: &Entry, error: &io::Error) {
+fn rules_not_written(entry: &DeviceEntry, error: &io::Error) {
     let name = &entry.config.name;
     error!(device = name, %error, "xfrm: {name}: the rules for policies could not be written: {error}");
 }

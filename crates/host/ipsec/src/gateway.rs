@@ -57,9 +57,9 @@ use std::thread::JoinHandle;
 use tracing::{Span, error};
 
 /// Ends all threads as soon as one of them ends, even by a panic: the stack has the interfaces again.
-struct Alarm(Arc<Common>);
+struct StopThreadsOnDrop(Arc<Common>);
 
-impl Drop for Alarm {
+impl Drop for StopThreadsOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -112,7 +112,8 @@ impl Gateway {
         // From here on dropping the gateway undoes that.
         let mut gateway = Gateway { names: names.to_vec(), common, shown, threads: Vec::new() };
         for (i, mut worker) in workers.into_iter().enumerate() {
-            let (there, alarm, context) = (netns.try_clone()?, Alarm(gateway.common.clone()), context.clone());
+            let (there, alarm, context) =
+                (netns.try_clone()?, StopThreadsOnDrop(gateway.common.clone()), context.clone());
             let name = if i == 0 { "sealane-gateway".to_owned() } else { format!("sealane-gateway{i}") };
             // As with the stack's workers, pinning keeps the packets of a thread in order.
             let cpu = if count > 1 { cpu::nth(i as u32) } else { None };

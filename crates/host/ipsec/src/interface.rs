@@ -10,8 +10,8 @@
 
 use crate::control::path::DataPath;
 use crate::data::gates::Gate;
-use crate::data::join::Unfinished;
-use crate::data::worker::{Post, Worker};
+use crate::data::join::UnfinishedSuperframe;
+use crate::data::worker::{Worker, WorkerHandle};
 use parking_lot::Mutex;
 use sealane_abi::admin::ipsec;
 use sealane_config::XfrmInterface;
@@ -28,15 +28,15 @@ use tracing::{Span, debug, error};
 struct Interface {
     config: XfrmInterface,
     gate: Arc<Gate>,
-    post: Post,
+    post: WorkerHandle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Interface {
     fn start(config: &XfrmInterface, netns: &Netns, data: &DataPath) -> io::Result<Self> {
-        let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
+        let post = WorkerHandle { waker: Arc::new(Waker::new()?), stop: Arc::default() };
         let tun = netns.run(|| Tun::open_kept(&config.name))?;
-        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, Unfinished::new())));
+        let (name, to) = (config.name.clone(), Mutex::new((tun.try_clone()?, UnfinishedSuperframe::new())));
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
@@ -97,7 +97,7 @@ impl Interfaces {
         self.list = stay;
         if !gone.is_empty() {
             // Packets stop coming out of them before they are removed.
-            let told = self.tell(data);
+            let told = self.announce(data);
             gone.into_iter().for_each(Interface::end);
             told.map_err(|e| ("the rules".to_owned(), e))?;
         }
@@ -107,14 +107,14 @@ impl Interfaces {
             }
             let started = Interface::start(config, &self.netns, data);
             self.list.push(started.map_err(|e| (config.name.clone(), e))?);
-            self.tell(data).map_err(|e| (config.name.clone(), e))?;
+            self.announce(data).map_err(|e| (config.name.clone(), e))?;
         }
         Ok(())
     }
 
-    fn tell(&self, data: &DataPath) -> io::Result<()> {
+    fn announce(&self, data: &DataPath) -> io::Result<()> {
         data.shared().gates.set(self.list.iter().map(|there| there.gate.clone()).collect());
-        data.follow_interfaces()
+        data.update_interfaces()
     }
 
     /// The status of each interface.

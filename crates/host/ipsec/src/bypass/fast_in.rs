@@ -68,7 +68,7 @@ impl RingDevice {
 
 /// Packets that come by ring and socket while a flow is moved from one to the other.
 #[derive(Debug, Default)]
-pub(super) enum Changing {
+pub(super) enum Handover {
     #[default]
     Not,
     /// The sockets' numbers are noted.
@@ -79,27 +79,27 @@ pub(super) enum Changing {
     Skip(EspFlow, HashSet<u32>),
 }
 
-impl Changing {
+impl Handover {
     /// Whether a packet, of the ring or of a socket, was opened already.
-    pub(super) fn had(&mut self, flow: EspFlow, number: u32, ring: bool) -> bool {
+    pub(super) fn was_opened(&mut self, flow: EspFlow, number: u32, ring: bool) -> bool {
         match self {
-            Changing::Note(of, noted) if *of == flow && !ring => {
+            Handover::Note(of, noted) if *of == flow && !ring => {
                 noted.insert(number);
                 false
             }
-            Changing::NoteRing(of, noted) if *of == flow && ring => {
+            Handover::NoteRing(of, noted) if *of == flow && ring => {
                 noted.insert(number);
                 false
             }
-            Changing::Skip(of, noted) if *of == flow => noted.remove(&number),
+            Handover::Skip(of, noted) if *of == flow => noted.remove(&number),
             _ => false,
         }
     }
 
     /// Goes from noting numbers to skipping them.
-    pub(super) fn turn(&mut self) {
+    pub(super) fn start_skipping(&mut self) {
         *self = match core::mem::take(self) {
-            Changing::Note(flow, noted) | Changing::NoteRing(flow, noted) => Changing::Skip(flow, noted),
+            Handover::Note(flow, noted) | Handover::NoteRing(flow, noted) => Handover::Skip(flow, noted),
             other => other,
         };
     }
@@ -107,7 +107,7 @@ impl Changing {
 
 /// The result of a helper thread. To make or end a ring or a chain the kernel waits for all CPUs, which a worker cannot
 /// afford.
-struct Away {
+struct HelperResult {
     table: IngressTable,
     opened: Option<(u32, io::Result<Ring>)>,
     drops: u64,
@@ -117,7 +117,7 @@ struct Away {
 pub(crate) struct FastIn {
     /// `None` while a helper thread has it.
     pub(super) table: Option<IngressTable>,
-    away: Option<JoinHandle<Away>>,
+    away: Option<JoinHandle<HelperResult>>,
     /// The mark of packets that come by both ring and socket.
     mark: u32,
     shard: Shard,
@@ -128,7 +128,7 @@ pub(crate) struct FastIn {
     /// Flows that filters hold back, and devices that cannot have it.
     barred: Barred<EspFlow>,
     unable: Barred<u32>,
-    pub(super) changing: Changing,
+    pub(super) changing: Handover,
     pub(super) ticked: Instant,
     /// Packets that did not fit into rings that are closed now.
     drops: u64,
@@ -136,7 +136,7 @@ pub(crate) struct FastIn {
 
 /// The verdict on a packet of a raw socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum RawVerdict {
     /// It is to be opened. Its flow, if that could take the ring.
     Open(Option<EspFlow>),
     /// It was opened already.
@@ -176,7 +176,7 @@ impl FastIn {
             flows: HashMap::new(),
             barred: Barred::default(),
             unable: Barred::default(),
-            changing: Changing::Not,
+            changing: Handover::Not,
             ticked: now,
             drops: 0,
         })
@@ -188,24 +188,24 @@ impl FastIn {
     }
 
     /// Judges a packet of a raw socket of ESP.
-    pub(crate) fn given(&mut self, read: &Received, esp: &[u8]) -> Given {
-        let Some((spi, number)) = number(esp) else { return Given::Open(None) };
+    pub(crate) fn judge_raw(&mut self, read: &Received, esp: &[u8]) -> RawVerdict {
+        let Some((spi, number)) = number(esp) else { return RawVerdict::Open(None) };
         let flow = EspFlow { device: read.device, destination: read.outer.destination, spi };
         if read.mark == self.mark {
             if let Some(activity) = self.flows.get_mut(&flow) {
                 activity.unseen = 0;
             }
-            return Given::Had;
+            return RawVerdict::Had;
         }
-        if self.changing.had(flow, number, false) {
-            return Given::Had;
+        if self.changing.was_opened(flow, number, false) {
+            return RawVerdict::Had;
         }
-        Given::Open(Some(flow))
+        RawVerdict::Open(Some(flow))
     }
 
     /// Counts an authentic packet that a ring gave.
-    pub(crate) fn carried(&mut self, flow: EspFlow, counters: &Counters) {
-        carried(&mut self.flows, Some(flow));
+    pub(crate) fn count_authentic(&mut self, flow: EspFlow, counters: &Counters) {
+        count_authentic(&mut self.flows, Some(flow));
         counters.fast_in.fetch_add(1, Relaxed);
     }
 
@@ -237,7 +237,7 @@ impl FastIn {
             return false;
         }
         self.flows.insert(flow, Activity::default());
-        self.changing = Changing::Note(flow, HashSet::new());
+        self.changing = Handover::Note(flow, HashSet::new());
         true
     }
 
@@ -250,13 +250,13 @@ impl FastIn {
         let shard = self.shard;
         let open = move || {
             let ring = open(index, &mut table, shard);
-            Away { table, opened: Some((index, ring)), drops: 0 }
+            HelperResult { table, opened: Some((index, ring)), drops: 0 }
         };
         self.send_away(open, now);
     }
 
     /// Runs a job in a helper thread, in this one's namespace.
-    fn send_away(&mut self, job: impl FnOnce() -> Away + Send + 'static, now: Instant) {
+    fn send_away(&mut self, job: impl FnOnce() -> HelperResult + Send + 'static, now: Instant) {
         match std::thread::Builder::new().name("sealane-rings".into()).spawn(job) {
             Ok(thread) => self.away = Some(thread),
             // The table went with the job. Without threads packets come by the sockets.
@@ -270,9 +270,9 @@ impl FastIn {
     }
 
     /// Takes up the result of the helper thread.
-    pub(super) fn come_back(&mut self, now: Instant) {
+    pub(super) fn take_helper_result(&mut self, now: Instant) {
         let Some(thread) = self.away.take_if(|thread| thread.is_finished()) else { return };
-        let Ok(Away { table, opened, drops }) = thread.join() else { return };
+        let Ok(HelperResult { table, opened, drops }) = thread.join() else { return };
         self.table = Some(table);
         self.drops += drops;
         match opened {
@@ -316,7 +316,7 @@ impl FastIn {
     }
 
     /// Closes unused rings, and counts packets that did not fit into rings.
-    pub(super) fn tidy(&mut self, shared: &Shared) {
+    pub(super) fn close_unused_rings(&mut self, shared: &Shared) {
         for (index, device) in &mut self.devices {
             let used = self.flows.keys().any(|flow| flow.device == *index);
             device.idle_ticks = if used { 0 } else { device.idle_ticks + 1 };
@@ -331,7 +331,7 @@ impl FastIn {
             let close = move || {
                 // The chain may be gone with the device.
                 let _ = table.remove_device(index);
-                Away { table, opened: None, drops: ring.drops() }
+                HelperResult { table, opened: None, drops: ring.drops() }
             };
             self.send_away(close, self.ticked);
         }
@@ -362,7 +362,7 @@ fn skip(ring: &mut Ring) {
 }
 
 /// Counts an authentic packet of a flow that has the ring.
-pub(super) fn carried(flows: &mut HashMap<EspFlow, Activity>, flow: Option<EspFlow>) {
+pub(super) fn count_authentic(flows: &mut HashMap<EspFlow, Activity>, flow: Option<EspFlow>) {
     if let Some(activity) = flow.and_then(|flow| flows.get_mut(&flow)) {
         activity.packets = activity.packets.saturating_add(1);
         activity.unseen = activity.unseen.saturating_add(1);

@@ -68,10 +68,10 @@ impl OuterFlow {
 }
 
 /// The front of a packet, which the stack must leave unchanged: headers, SPI, sequence number.
-type Front = [u8; 48];
+type PacketFront = [u8; 48];
 
 /// Reads the front of a packet, without the fields that the stack writes itself: IPv4's identification and checksum.
-fn front(packet: &[u8]) -> Option<Front> {
+fn read_front(packet: &[u8]) -> Option<PacketFront> {
     let mut front = [0; 48];
     if packet.first()? >> 4 == 4 {
         front[..32].copy_from_slice(packet.get(..32)?);
@@ -84,17 +84,17 @@ fn front(packet: &[u8]) -> Option<Front> {
 }
 
 /// The state of a flow.
-struct Known {
+struct FlowState {
     /// Packets since the link header was asked for, or could have been.
     packets: u32,
     /// The device and its link header.
-    link: LearntLink<Front, (u32, [u8; LINK_HEADER_LEN])>,
+    link: LearntLink<PacketFront, (u32, [u8; LINK_HEADER_LEN])>,
 }
 
 /// The outbound fast path of one worker.
 pub(crate) struct FastOut {
     marks: Marks,
-    flows: HashMap<OuterFlow, Known>,
+    flows: HashMap<OuterFlow, FlowState>,
     /// Devices with a socket; `None` where there cannot be one.
     devices: HashMap<u32, Option<Frames>>,
     tidied: Instant,
@@ -137,12 +137,12 @@ impl FastOut {
         if self.flows.len() >= MAX_LINKS && !self.flows.contains_key(&flow) {
             return raw.send(packets, 0, false);
         }
-        let new = |asked| Known { packets: 0, link: LearntLink::new(asked, now) };
+        let new = |asked| FlowState { packets: 0, link: LearntLink::new(asked, now) };
         let known = self.flows.entry(flow).or_insert_with(|| new(None));
         let mut rest = packets;
         let mut sent = Sent::default();
         if known.link.is_stale(now) {
-            let asked = if known.packets >= WORTH_ASKING { front(packets[0]) } else { None };
+            let asked = if known.packets >= WORTH_ASKING { read_front(packets[0]) } else { None };
             // The old header is not used any more while the new one is asked for: a new answer, or none.
             *known = new(asked);
             if asked.is_some() {
@@ -183,7 +183,7 @@ impl FastOut {
             return;
         }
         let Some(known) = OuterFlow::of(packet).and_then(|flow| self.flows.get_mut(&flow)) else { return };
-        if !front(packet).is_some_and(|front| known.link.is_answered_by(&front)) {
+        if !read_front(packet).is_some_and(|front| known.link.is_answered_by(&front)) {
             return;
         }
         let marks = self.marks;

@@ -1,7 +1,7 @@
 //! The inbound fast path at work: a worker reads its rings, and moves flows between rings and sockets.
 
-use super::fast_in::{Changing, FastIn, MAX_DEVICES, MAX_HELD, RingDevice, carried, named};
-use crate::data::flight::{ARENA_LEN, Arrival, Begun, Origin};
+use super::fast_in::{FastIn, Handover, MAX_DEVICES, MAX_HELD, RingDevice, count_authentic, named};
+use crate::data::flight::{ARENA_LEN, Arrival, BegunBurst, Origin};
 use crate::data::sockets::SocketId;
 use crate::data::worker::Worker;
 use arrayvec::ArrayVec;
@@ -62,7 +62,7 @@ impl Worker {
             self.promote(flow)?;
         }
         if let Some(fast) = &mut self.rx.fast {
-            fast.come_back(now);
+            fast.take_helper_result(now);
         }
         if due && self.rx.fast.as_ref().is_some_and(|fast| fast.table.is_some()) {
             let Worker { rx, tables, .. } = self;
@@ -73,7 +73,7 @@ impl Worker {
                 self.demote(flow)?;
             }
             if let Some(fast) = &mut self.rx.fast {
-                fast.tidy(&self.shared);
+                fast.close_unused_rings(&self.shared);
             }
         }
         Ok(more)
@@ -100,7 +100,7 @@ impl Worker {
         if let Some(fast) = &mut self.rx.fast {
             // An error means that the table is not there, or the element.
             let _ = fast.table.as_mut().map(|table| table.take(flow, false));
-            fast.changing = Changing::NoteRing(flow, HashSet::new());
+            fast.changing = Handover::NoteRing(flow, HashSet::new());
         }
         self.drain_ring(flow.device);
         if let Some(fast) = &mut self.rx.fast {
@@ -115,13 +115,13 @@ impl Worker {
 
     fn skip_noted(&mut self) {
         if let Some(fast) = &mut self.rx.fast {
-            fast.changing.turn();
+            fast.changing.start_skipping();
         }
     }
 
     fn end_change(&mut self) {
         if let Some(fast) = &mut self.rx.fast {
-            fast.changing = Changing::Not;
+            fast.changing = Handover::Not;
         }
     }
 
@@ -156,7 +156,7 @@ impl Worker {
     /// more.
     fn ring(&mut self, device: u32) -> usize {
         if !self.flights.has_room() {
-            self.settle();
+            self.flush_superframe();
             return 0;
         }
         let Worker { shared, tables, flights, stack, rx, .. } = self;
@@ -170,7 +170,7 @@ impl Worker {
             *truncated |= frame.truncated;
             let Some((flow, number)) = named(device, frame.packet()) else { return };
             let taken = arrivals.last().is_some_and(|last| last.flow == Some(flow)) || flows.contains_key(&flow);
-            if taken && !frame.truncated && !changing.had(flow, number, true) {
+            if taken && !frame.truncated && !changing.was_opened(flow, number, true) {
                 let (buffer, at) = frame.into_buffer();
                 packets.push(Inbound::new(Packet::new(buffer, at.start, at.end)));
                 arrivals.push(Arrival { at: 0, flow: Some(flow) });
@@ -189,19 +189,19 @@ impl Worker {
                     let mut all = 0;
                     for (_, arrival) in authentic {
                         all += 1;
-                        carried(flows, arrival.flow);
+                        count_authentic(flows, arrival.flow);
                     }
                     shared.counters.fast_in.fetch_add(all, Relaxed);
                 }
                 locked => {
                     // Packets that wait are copied, because the ring needs its frames back.
                     let begun = flights.begin().and_then(|mut burst| {
-                        Begun::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
+                        BegunBurst::copied(&packets, &arrivals, Origin::Ring, &mut burst).map(|begun| (begun, burst))
                     });
                     match (locked, begun) {
                         (Some(locked), Some((begun, burst))) => {
                             flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
-                            locked.tell();
+                            locked.finish();
                         }
                         (None, Some((begun, burst))) => flights.enqueue(burst, Direction::Decrypt, begun),
                         (locked, None) => drop(locked),
@@ -217,7 +217,7 @@ impl Worker {
         }
         ring.release(ring.next());
         if read < most {
-            self.settle();
+            self.flush_superframe();
         }
         // A full read means there may be more.
         if read == most { BURST } else { read }

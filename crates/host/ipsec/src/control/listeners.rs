@@ -49,7 +49,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Hands them to the engine, before it serves a request.
-    pub(crate) fn tell(self, engine: &mut Xfrm) {
+    pub(crate) fn apply(self, engine: &mut Xfrm) {
         if let Some(seconds) = self.acquire_s {
             engine.set_acquire_s(seconds);
         }
@@ -80,7 +80,7 @@ impl<'n> Listeners<'n> {
     }
 
     /// Whether a program listens to a group, or did up to [`LISTENERS`] ago.
-    pub(crate) fn have(&mut self, group: u32) -> bool {
+    pub(crate) fn has_listeners(&mut self, group: u32) -> bool {
         if self.looked.is_none_or(|at| at.elapsed() >= LISTENERS) {
             self.text.clear();
             let text = &mut self.text;

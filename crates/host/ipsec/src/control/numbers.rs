@@ -53,7 +53,7 @@ pub(crate) fn folder(runtime: &Path) -> PathBuf {
     state.filter(|folder| folder.is_absolute()).unwrap_or_else(|| runtime.to_owned())
 }
 
-struct Entry {
+struct SeriesEntry {
     slot: u32,
     /// The last number that may have been used.
     end: u64,
@@ -74,7 +74,7 @@ struct Sync {
 pub(crate) struct Log {
     sync: Arc<Sync>,
     secret: MacTfm,
-    entries: HashMap<Series, Entry>,
+    entries: HashMap<Series, SeriesEntry>,
     /// Series that have ended and not come back, the oldest first.
     ended: BTreeMap<u64, Series>,
     /// The number of series that have ended so far.
@@ -130,7 +130,7 @@ impl Log {
                 continue;
             }
             let ended = Some(self.is_over(series));
-            if let Some(older) = self.entries.insert(series, Entry { slot, end, ended }) {
+            if let Some(older) = self.entries.insert(series, SeriesEntry { slot, end, ended }) {
                 self.free.push(older.slot);
                 older.ended.map(|at| self.ended.remove(&at));
             }
@@ -211,7 +211,7 @@ impl Numbers for Log {
             }
             return Err(LeaseError::Storage);
         }
-        let before = self.entries.insert(series, Entry { slot, end: lease.end, ended: None });
+        let before = self.entries.insert(series, SeriesEntry { slot, end: lease.end, ended: None });
         before.and_then(|entry| entry.ended).map(|at| self.ended.remove(&at));
         Ok(Leased { series, used, lease })
     }
@@ -229,7 +229,7 @@ impl Numbers for Log {
         let (slot, end) = (entry.slot, used.unwrap_or(entry.end).min(entry.end));
         entry.ended.map(|at| self.ended.remove(&at));
         let ended = Some(self.is_over(series));
-        self.entries.insert(series, Entry { slot, end, ended });
+        self.entries.insert(series, SeriesEntry { slot, end, ended });
         if let Err(e) = self.write(slot, series, end) {
             // The lease stays in the file: its unused numbers are skipped.
             warn!(error = %e, "xfrm: sequence numbers cannot be given back: {e}");

@@ -1,7 +1,7 @@
 //! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
 //! packets to them.
 
-use super::policies::{self, Target, Targets, prefix_rules, wanted};
+use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use crate::data::shared::{Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
@@ -35,9 +35,9 @@ pub(crate) struct DataPath {
 }
 
 /// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then.
-struct Alarm(Arc<Shared>);
+struct StopWorkersOnDrop(Arc<Shared>);
 
-impl Drop for Alarm {
+impl Drop for StopWorkersOnDrop {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Release);
         self.0.wake();
@@ -59,7 +59,7 @@ impl DataPath {
         if table.is_there() {
             shared.set_leftover(true);
         } else {
-            write(&mut table, wanted(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
+            write(&mut table, wanted_rules(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
@@ -82,7 +82,7 @@ impl DataPath {
         match data.spawn(workers) {
             Ok(()) => Ok(data),
             Err(e) => {
-                data.halt();
+                data.stop_threads();
                 Err(e)
             }
         }
@@ -92,7 +92,7 @@ impl DataPath {
         for (i, mut worker) in workers.into_iter().enumerate() {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
-            let (alarm, context) = (Alarm(self.shared.clone()), Span::current());
+            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone()), Span::current());
             // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
             // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
@@ -138,7 +138,7 @@ impl DataPath {
     /// Does the last thing that an ending thread does.
     #[cfg(test)]
     pub(crate) fn end_one(&self) {
-        drop(Alarm(self.shared.clone()));
+        drop(StopWorkersOnDrop(self.shared.clone()));
     }
 
     /// The part that its threads share.
@@ -163,13 +163,13 @@ impl DataPath {
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let targets = self.targets.lock();
-            let rules = || (self.wanted(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
+            let rules = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
             (result, changed.then(rules))
         };
         if let Some((rules, prefix_rules)) = rules {
             write(&mut table, rules)?;
             self.set_prefix_rules(prefix_rules);
-            self.mirror.settle();
+            self.mirror.remove_unwanted();
             self.shared.set_leftover(false);
         }
         self.shared.choose_reader();
@@ -182,23 +182,23 @@ impl DataPath {
     ///
     /// # Errors
     /// The kernel's, when the rules could not be changed.
-    pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
+    pub(crate) fn update_interfaces(&self) -> io::Result<()> {
         let mut table = self.table.lock();
         let rules = {
             let mut xfrm = self.shared.xfrm();
             xfrm.set_interfaces(self.shared.gates.if_ids());
-            self.wanted(&xfrm, &self.targets.lock())
+            self.wanted_rules(&xfrm, &self.targets.lock())
         };
         // Rules of a former daemon stay until a key manager says which policies there are now.
         if self.shared.is_leftover() { Ok(()) } else { write(&mut table, rules) }
     }
 
     /// The rules that policies, devices and interfaces ask for.
-    fn wanted(&self, xfrm: &Xfrm, targets: &Targets) -> Wanted {
+    fn wanted_rules(&self, xfrm: &Xfrm, targets: &Targets) -> Wanted {
         let marks = policies::marks(xfrm);
         self.shared.marks.store(!marks.is_empty(), Ordering::Release);
         let interfaces = self.shared.gates.names();
-        Wanted { interfaces, ..wanted(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) }
+        Wanted { interfaces, ..wanted_rules(xfrm.spd(), marks, targets, &self.mirror.put(xfrm)) }
     }
 
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.
@@ -264,17 +264,17 @@ impl DataPath {
         }
         let (rules, prefix_rules) = {
             let xfrm = self.shared.xfrm();
-            (self.wanted(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
+            (self.wanted_rules(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
         };
         write(&mut table, rules)?;
         self.set_prefix_rules(prefix_rules);
-        self.mirror.settle();
+        self.mirror.remove_unwanted();
         Ok(())
     }
 
     /// Ends it in good order: rules and routes are removed, and traffic that policies covered passes unencrypted.
     pub(crate) fn stop(&self) {
-        self.halt();
+        self.stop_threads();
         let done = self.table.lock().delete().and_then(|()| {
             self.netns.run(|| {
                 self.prefix_rules.lock().clear(self.shared.bits)?;
@@ -287,7 +287,7 @@ impl DataPath {
     }
 
     /// Ends its threads alone: traffic covered by policies is dropped from then on.
-    pub(crate) fn halt(&self) {
+    pub(crate) fn stop_threads(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake();
         for thread in core::mem::take(&mut *self.threads.lock()) {

@@ -86,7 +86,7 @@ pub(crate) fn marks(xfrm: &Xfrm) -> Vec<StateMark> {
 /// The rules that these policies and states with output marks ask for.
 ///
 /// `mirrored` has the indices of policies that the kernel has for states in crypto offload.
-pub(crate) fn wanted(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, mirrored: &BTreeSet<u32>) -> Wanted {
+pub(crate) fn wanted_rules(spd: &Spd, marks: Vec<StateMark>, targets: &Targets, mirrored: &BTreeSet<u32>) -> Wanted {
     let rules = |dir| rules(spd, dir, targets, mirrored);
     let name = |target: &Target| if let Target::Tun(_, name) = target { Some(name.clone()) } else { None };
     Wanted {
@@ -190,7 +190,7 @@ mod tests {
             }
         }
         let targets = Targets::from([(7, Target::Tun(2, "sealane0".into())), (8, Target::Kernel)]);
-        let wanted = wanted(&spd, Vec::new(), &targets, &BTreeSet::new());
+        let wanted = wanted_rules(&spd, Vec::new(), &targets, &BTreeSet::new());
         assert_eq!(wanted.devices, ["sealane0"]);
         for rules in [&wanted.output, &wanted.input] {
             let then = |last: u8| {
@@ -276,7 +276,7 @@ mod tests {
         }
         spd.add(policy(Dir::Out, 9999, Action::Block, Some(7)), false).expect("a policy");
         let rules =
-            wanted(&spd, Vec::new(), &Targets::from([(7, Target::Tun(1, "x".into()))]), &BTreeSet::new()).output;
+            wanted_rules(&spd, Vec::new(), &Targets::from([(7, Target::Tun(1, "x".into()))]), &BTreeSet::new()).output;
         let then: Vec<Then> = rules.list.iter().map(|(_, then)| *then).collect();
         assert_eq!(then, [Then::Protect(1), Then::Protect(0), Then::Protect(0)], "and one for each family");
         assert_eq!(rules.list[1].0.source.1, 0);

@@ -100,7 +100,7 @@ struct Waiting {
 
 /// The number of clients with answers waiting, and the bytes of these answers.
 #[derive(Default)]
-struct Kept {
+struct WaitingTotals {
     askers: usize,
     len: usize,
 }
@@ -114,7 +114,7 @@ pub(crate) struct Server<'a> {
     sweep_at: usize,
     waiting: HashMap<u32, Waiting>,
     /// Of clients without rights, and of those with rights.
-    kept: [Kept; 2],
+    kept: [WaitingTotals; 2],
     buf: Vec<u8>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Server<'a> {
 
     /// Waits for requests, at most for `timeout` or until `waker` is woken or `other` can be read, and answers them by
     /// `call`.
-    pub(crate) fn turn(
+    pub(crate) fn serve_once(
         &mut self,
         timeout: Duration,
         waker: &Waker,
@@ -295,7 +295,7 @@ mod tests {
             scope.spawn(|| {
                 let mut server = Server::new(&socket).expect("it is open");
                 while !stop.load(Ordering::Acquire) {
-                    server.turn(Duration::from_secs(1), &waker, None, &call);
+                    server.serve_once(Duration::from_secs(1), &waker, None, &call);
                 }
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
@@ -404,7 +404,7 @@ mod tests {
         for round in 0..4 {
             for stranger in &strangers {
                 usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000], None).expect("a request");
-                server.turn(Duration::from_secs(1), &waker, None, dump);
+                server.serve_once(Duration::from_secs(1), &waker, None, dump);
             }
         }
         let [unprivileged, privileged] = &server.kept;
@@ -416,7 +416,7 @@ mod tests {
         usersock::send(root.as_fd(), XFRM_PORT, b"x", None).expect("a request");
         for n in 0..2000u32 {
             while !sealane_sys::peer::readable(root.as_fd(), 0) {
-                server.turn(Duration::from_millis(10), &waker, None, dump);
+                server.serve_once(Duration::from_millis(10), &waker, None, dump);
             }
             assert_eq!(read(&root).1[..4], n.to_ne_bytes());
         }

@@ -125,7 +125,7 @@ impl Space {
         let mut keepalives = keepalive::Sender::default();
         while !self.stop.load(Ordering::Acquire) {
             // The kernel is asked before the engine is locked, because packets wait for the lock.
-            let listen = listeners.have(XFRMNLGRP_AEVENTS);
+            let listen = listeners.has_listeners(XFRMNLGRP_AEVENTS);
             let timeout = {
                 let now = self.now();
                 let mut engine = self.engine();
@@ -133,7 +133,7 @@ impl Space {
                 let longest = if engine.has_states() { LISTENERS } else { LONGEST };
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)
             };
-            server.turn(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
+            server.serve_once(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
                 // As on Linux, a client that has put an interface down finds its states gone.
                 self.devices.lock().update(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
@@ -146,7 +146,7 @@ impl Space {
                 }
                 let settings = self.sysctls.read();
                 let done = self.data.with(|engine, now| {
-                    settings.tell(engine);
+                    settings.apply(engine);
                     engine.call(datagram, from, now)
                 });
                 done.unwrap_or_else(|e| {
@@ -189,7 +189,7 @@ impl Space {
             devices: self.devices.lock().status(),
             interfaces: self.interfaces.lock().status(),
             gateway: self.gateway.lock().as_ref().map(Gateway::status),
-            ..judged(&stat)
+            ..drops_and_traffic(&stat)
         }
     }
 
@@ -279,7 +279,7 @@ impl Space {
 }
 
 /// The part of the status about drops and traffic.
-fn judged(stat: &Stat) -> ipsec::Status {
+fn drops_and_traffic(stat: &Stat) -> ipsec::Status {
     let counter = |counter: &Counter| ipsec::Counter {
         name: format!("Xfrm{}", counter.name_suffix()),
         packets: stat.value(*counter),
@@ -312,7 +312,7 @@ mod tests {
             stat.count(*reason, i as u64 + 1);
         }
         stat.traffic = TrafficCounters { sealed_packets: 1, sealed_bytes: 2, opened_packets: 3, opened_bytes: 4 };
-        let status = judged(&stat);
+        let status = drops_and_traffic(&stat);
         let drops: Vec<(&str, u64)> = status.drops.iter().map(|d| (&*d.reason, d.count)).collect();
         let wanted: Vec<(&str, u64)> = DropReason::ALL.iter().map(|r| r.name()).zip(1..).collect();
         assert_eq!(drops, wanted);

@@ -30,7 +30,7 @@ impl Doorbell {
 
     /// Wakes the thread if it sleeps. Either a thread that is about to sleep sees the new entry, or this sees that it
     /// sleeps.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn ring(&self) {
         fence(SeqCst);
         if self.sleeping.load(Relaxed) && self.sleeping.swap(false, AcqRel) {
             self.waker.wake();

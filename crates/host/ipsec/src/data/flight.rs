@@ -73,7 +73,7 @@ enum States {
 }
 
 /// The whereabouts of a burst.
-enum At {
+enum BurstLocation {
     /// With a core.
     Device(i32),
     /// Here, its jobs run.
@@ -83,7 +83,7 @@ enum At {
 }
 
 struct Flight {
-    at: At,
+    at: BurstLocation,
     states: States,
 }
 
@@ -111,11 +111,11 @@ pub(crate) struct InboundDone {
 }
 
 /// Packets as they were, their jobs, and what became of those.
-type Parts<'b, P> = (ArrayVec<P, BURST>, &'b [Job], &'b [Status]);
+type BurstParts<'b, P> = (ArrayVec<P, BURST>, &'b [Job], &'b [Status]);
 
 impl OutboundDone {
     /// Its packets as they were, jobs, and what became of those.
-    pub(crate) fn parts(&mut self) -> Parts<'_, Outbound<'_>> {
+    pub(crate) fn parts(&mut self) -> BurstParts<'_, Outbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
             let OutboundState { sa, outer, status, inner_mtu } = *state;
@@ -132,7 +132,7 @@ impl InboundDone {
     }
 
     /// Its packets as they were, jobs, and what became of those.
-    pub(crate) fn parts(&mut self) -> Parts<'_, Inbound<'_>> {
+    pub(crate) fn parts(&mut self) -> BurstParts<'_, Inbound<'_>> {
         let (packets, jobs, done) = self.burst.parts();
         let packets = packets.into_iter().zip(&self.states).map(|(packet, state)| {
             let InboundState { outer, mark, udp_encap, path, if_id, status, .. } = state.clone();
@@ -143,12 +143,12 @@ impl InboundDone {
 }
 
 /// A burst whose first phase is over, without what borrowed its buffer.
-pub(crate) struct Begun {
+pub(crate) struct BegunBurst {
     slots: ArrayVec<Slot, BURST>,
     states: States,
 }
 
-impl Begun {
+impl BegunBurst {
     /// Describes outbound packets, which lie one behind another.
     pub(crate) fn outbound(packets: &[Outbound<'_>]) -> Self {
         let mut at = 0;
@@ -163,13 +163,13 @@ impl Begun {
             status: out.status,
             inner_mtu: out.inner_mtu,
         };
-        Begun { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
+        BegunBurst { slots: slots.collect(), states: States::Out(packets.iter().map(state).collect()) }
     }
 
     /// Describes inbound packets in the burst's buffer.
     pub(crate) fn inbound(packets: &[Inbound<'_>], arrivals: &[Arrival], origin: Origin) -> Self {
         let slots = packets.iter().zip(arrivals).map(|(inbound, arrival)| Slot::new(arrival.at, &inbound.packet));
-        Begun { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
+        BegunBurst { slots: slots.collect(), states: inbound_states(packets, arrivals, origin) }
     }
 
     /// Describes inbound packets that lie elsewhere, and copies them into the burst, each with the room in front that
@@ -189,7 +189,7 @@ impl Begun {
             slots.push(Slot { at, len: end, start, end });
             (rest, at) = (others, at + end);
         }
-        Some(Begun { slots, states: inbound_states(packets, arrivals, origin) })
+        Some(BegunBurst { slots, states: inbound_states(packets, arrivals, origin) })
     }
 }
 
@@ -259,10 +259,10 @@ impl InFlight {
     }
 
     /// Lets a burst that has no jobs left wait for those before it.
-    pub(crate) fn enqueue(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: Begun) {
+    pub(crate) fn enqueue(&mut self, mut burst: Box<CryptoBurst>, dir: Direction, begun: BegunBurst) {
         burst.dir = dir;
         burst.slots = begun.slots;
-        self.both[index(dir)].push_back(Flight { at: At::Here(burst), states: begun.states });
+        self.both[index(dir)].push_back(Flight { at: BurstLocation::Here(burst), states: begun.states });
     }
 
     /// Hands a burst to the core that has the state of its first job that is for one, or computes it here where there
@@ -274,11 +274,11 @@ impl InFlight {
         &mut self,
         mut burst: Box<CryptoBurst>,
         dir: Direction,
-        begun: Begun,
+        begun: BegunBurst,
         jobs: Jobs,
         xfrm: &Xfrm,
     ) {
-        let Begun { slots, states } = begun;
+        let BegunBurst { slots, states } = begun;
         (burst.dir, burst.slots) = (dir, slots);
         let device = xfrm.crypto_names(&jobs, &mut burst.keys);
         burst.done.extend(jobs.iter().map(|_| NOT_RUN));
@@ -288,12 +288,12 @@ impl InFlight {
             burst.run_here(&self.keys);
             self.keys.clear();
         }
-        let mut at = At::Here(burst);
+        let mut at = BurstLocation::Here(burst);
         if let Some(ifindex) = device
             && let Some(queue) = self.queue(ifindex, xfrm)
-            && let At::Here(burst) = at
+            && let BurstLocation::Here(burst) = at
         {
-            at = queue.submit(burst).map_or_else(At::Here, |()| At::Device(ifindex));
+            at = queue.submit(burst).map_or_else(BurstLocation::Here, |()| BurstLocation::Device(ifindex));
         }
         self.both[index(dir)].push_back(Flight { at, states });
     }
@@ -320,15 +320,18 @@ impl InFlight {
                     Polled::Nothing => return true,
                     Polled::Burst(burst) => {
                         let mut away = both[index(burst.dir)].iter_mut();
-                        let first = away.find(|flight| matches!(flight.at, At::Device(of) if of == *ifindex));
+                        let first =
+                            away.find(|flight| matches!(flight.at, BurstLocation::Device(of) if of == *ifindex));
                         if let Some(first) = first {
-                            first.at = At::Here(burst);
+                            first.at = BurstLocation::Here(burst);
                         }
                     }
                     Polled::Gone => {
                         let all = both.iter_mut().flatten();
-                        for flight in all.filter(|flight| matches!(flight.at, At::Device(of) if of == *ifindex)) {
-                            flight.at = At::Lost;
+                        for flight in
+                            all.filter(|flight| matches!(flight.at, BurstLocation::Device(of) if of == *ifindex))
+                        {
+                            flight.at = BurstLocation::Lost;
                             *made -= 1;
                         }
                         return false;
@@ -341,11 +344,16 @@ impl InFlight {
     /// The next burst that is to be ended.
     pub(crate) fn next_done(&mut self) -> Option<Completed> {
         self.poll();
-        let queue = self.both.iter_mut().find(|list| list.front().is_some_and(|f| !matches!(f.at, At::Device(_))))?;
+        let queue = self
+            .both
+            .iter_mut()
+            .find(|list| list.front().is_some_and(|f| !matches!(f.at, BurstLocation::Device(_))))?;
         let Flight { at, states } = queue.pop_front()?;
         Some(match (at, states) {
-            (At::Here(burst), States::Out(states)) => Completed::Out(OutboundDone { burst, states }),
-            (At::Here(burst), States::In(states, origin)) => Completed::In(InboundDone { burst, states }, origin),
+            (BurstLocation::Here(burst), States::Out(states)) => Completed::Out(OutboundDone { burst, states }),
+            (BurstLocation::Here(burst), States::In(states, origin)) => {
+                Completed::In(InboundDone { burst, states }, origin)
+            }
             (_, States::Out(states)) => Completed::Lost(states.iter().filter_map(|state| state.status.err()).collect()),
             (_, States::In(states, _)) => {
                 let reason = |state: &InboundState| match state.status {

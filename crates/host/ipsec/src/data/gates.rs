@@ -1,6 +1,6 @@
 //! The xfrm interfaces that opened packets come out of.
 
-use super::join::{Joins, Unfinished};
+use super::join::{Joins, UnfinishedSuperframe};
 use parking_lot::{Mutex, RwLock};
 use sealane_net::ipsec::open::{Inbound, Opened};
 use sealane_sys::tun::Tun;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Gate {
     pub(crate) name: String,
     pub(crate) if_id: u32,
-    pub(crate) to: Mutex<(Tun, Unfinished)>,
+    pub(crate) to: Mutex<(Tun, UnfinishedSuperframe)>,
 }
 
 /// The gates of all xfrm interfaces of a namespace.

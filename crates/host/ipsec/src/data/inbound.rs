@@ -1,6 +1,6 @@
 //! From the wire to the TUN device.
 
-use super::flight::{Arrival, Begun, InboundDone, Origin};
+use super::flight::{Arrival, BegunBurst, InboundDone, Origin};
 use super::sockets::SocketId;
 use super::worker::Worker;
 use arrayvec::ArrayVec;
@@ -19,7 +19,7 @@ impl Worker {
     pub(crate) fn inbound(&mut self, socket: SocketId) -> io::Result<bool> {
         let Worker { shared, tables, rx, tx, flights, .. } = self;
         let Some(mut burst) = flights.begin() else {
-            self.settle();
+            self.flush_superframe();
             return Ok(true);
         };
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
@@ -29,23 +29,23 @@ impl Worker {
             drop(packets);
             flights.put(burst);
             if !more {
-                self.settle();
+                self.flush_superframe();
             }
             return Ok(more);
         }
         let mut jobs = Jobs::new();
         let origin = Origin::Socket(socket);
         if let Some(locked) = tables.inbound(shared, &mut packets, &mut jobs) {
-            let begun = Begun::inbound(&packets, &arrivals, origin);
+            let begun = BegunBurst::inbound(&packets, &arrivals, origin);
             drop(packets);
             flights.submit(burst, Direction::Decrypt, begun, jobs, &locked.xfrm);
-            locked.tell();
+            locked.finish();
         } else if flights.is_empty(Direction::Decrypt) {
-            self.arrived(&packets, arrivals.iter().map(|arrival| arrival.flow), origin, more);
+            self.deliver(&packets, arrivals.iter().map(|arrival| arrival.flow), origin, more);
             drop(packets);
             self.flights.put(burst);
         } else {
-            let begun = Begun::inbound(&packets, &arrivals, origin);
+            let begun = BegunBurst::inbound(&packets, &arrivals, origin);
             drop(packets);
             flights.enqueue(burst, Direction::Decrypt, begun);
         }
@@ -58,13 +58,13 @@ impl Worker {
         let (mut packets, jobs, statuses) = done.parts();
         self.tables.inbound_end(&self.shared, &mut packets, jobs, statuses);
         let more = !self.flights.is_empty(Direction::Decrypt);
-        self.arrived(&packets, flows.into_iter(), origin, more);
+        self.deliver(&packets, flows.into_iter(), origin, more);
         drop(packets);
         self.flights.put(done.burst);
     }
 
     /// Gives an opened burst to the stack. Flows that are busy earn the ring.
-    fn arrived(
+    fn deliver(
         &mut self,
         packets: &[Inbound<'_>],
         flows: impl Iterator<Item = Option<EspFlow>>,
@@ -82,14 +82,14 @@ impl Worker {
         for flow in authentic.filter_map(|(_, flow)| flow) {
             match origin {
                 Origin::Socket(_) => fast.count(flow, tables.routes.now()),
-                Origin::Ring => fast.carried(flow, &shared.counters),
+                Origin::Ring => fast.count_authentic(flow, &shared.counters),
             }
         }
     }
 
     /// Gives to the stack the superframe that grows, unless bursts that may continue it are with a core: the last of
     /// those does it.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn flush_superframe(&mut self) {
         if self.flights.is_empty(Direction::Decrypt) {
             self.stack.flush(&self.shared);
         }

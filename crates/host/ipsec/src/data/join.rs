@@ -34,25 +34,25 @@ impl Sink for Tun {
 }
 
 /// A superframe in the making.
-struct Open<'p> {
+struct OpenSuperframe<'p> {
     join: Join,
-    /// Payload from earlier bursts in bytes, which lies in [`Unfinished`].
+    /// Payload from earlier bursts in bytes, which lies in [`UnfinishedSuperframe`].
     kept: usize,
     payloads: ArrayVec<&'p [u8], BURST>,
 }
 
 /// A superframe that earlier bursts began.
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedSuperframe {
     join: Option<Join>,
     payload: Box<[u8]>,
     /// Length of the payload in bytes.
     len: usize,
 }
 
-impl Unfinished {
+impl UnfinishedSuperframe {
     /// Starts without one.
     pub(crate) fn new() -> Self {
-        Unfinished { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
+        UnfinishedSuperframe { join: None, payload: vec![0; MAX_LEN].into(), len: 0 }
     }
 
     /// Whether there is one.
@@ -64,7 +64,7 @@ impl Unfinished {
     /// Gives it to the stack as it is.
     pub(crate) fn give(&mut self, tun: &mut impl Sink, counters: &Counters) {
         if let Some(join) = self.join.take()
-            && give(Open { join, kept: self.len, payloads: ArrayVec::new() }, &self.payload, tun).is_err()
+            && give(OpenSuperframe { join, kept: self.len, payloads: ArrayVec::new() }, &self.payload, tun).is_err()
         {
             counters.refused_in.fetch_add(1, Relaxed);
         }
@@ -73,14 +73,14 @@ impl Unfinished {
 
 /// The superframes of one burst.
 pub(crate) struct Joins<'k, 'p> {
-    before: &'k mut Unfinished,
-    open: ArrayVec<Open<'p>, MAX_OPEN>,
+    before: &'k mut UnfinishedSuperframe,
+    open: ArrayVec<OpenSuperframe<'p>, MAX_OPEN>,
 }
 
 impl<'k, 'p> Joins<'k, 'p> {
     /// Starts a burst. The first superframe may be one that earlier bursts began.
-    pub(crate) fn new(before: &'k mut Unfinished) -> Self {
-        let begun = before.join.take().map(|join| Open { join, kept: before.len, payloads: ArrayVec::new() });
+    pub(crate) fn new(before: &'k mut UnfinishedSuperframe) -> Self {
+        let begun = before.join.take().map(|join| OpenSuperframe { join, kept: before.len, payloads: ArrayVec::new() });
         Joins { before, open: begun.into_iter().collect() }
     }
 
@@ -111,7 +111,7 @@ impl<'k, 'p> Joins<'k, 'p> {
                 done = done.and(give(self.open.remove(0), &self.before.payload, tun));
             }
             let payloads = core::iter::once(&packet[at.payload_at..at.end]).collect();
-            self.open.push(Open { join, kept: 0, payloads });
+            self.open.push(OpenSuperframe { join, kept: 0, payloads });
             return done;
         }
         done.and(alone(packet, tun))
@@ -129,7 +129,7 @@ impl<'k, 'p> Joins<'k, 'p> {
         for open in self.open {
             done = done.and(give(open, &self.before.payload, tun));
         }
-        if let Some(Open { join, kept, payloads }) = last {
+        if let Some(OpenSuperframe { join, kept, payloads }) = last {
             let mut len = kept;
             for payload in payloads {
                 self.before.payload[len..len + payload.len()].copy_from_slice(payload);
@@ -147,7 +147,7 @@ fn alone(packet: &[u8], tun: &mut impl Sink) -> io::Result<()> {
     tun.give(headers, core::iter::empty())
 }
 
-fn give(mut open: Open<'_>, before: &[u8], tun: &mut impl Sink) -> io::Result<()> {
+fn give(mut open: OpenSuperframe<'_>, before: &[u8], tun: &mut impl Sink) -> io::Result<()> {
     let (count, size, tcp_at) = (open.join.count(), open.join.gso_size(), open.join.layout().tcp_at);
     let headers = Headers {
         bytes: open.join.header(),

@@ -222,7 +222,7 @@ impl Lane {
         match there.to.push(parcel) {
             Ok(()) => {
                 self.counts.handed_over.fetch_add(frames, Relaxed);
-                there.doorbell.tell();
+                there.doorbell.ring();
                 Ok(())
             }
             Err(PushError::Full(parcel)) => Err(parcel),
@@ -288,7 +288,7 @@ pub(crate) struct Intake {
 }
 
 /// The next frame of an [`Intake`].
-pub(crate) enum Next {
+pub(crate) enum NextFrame {
     /// A frame: the place of its packet in [`Intake::buffer`], and the work that the stack left to the device.
     Frame(Range<usize>, Offload),
     /// A frame of another CPU than those before it.
@@ -347,21 +347,21 @@ impl Intake {
         tun: &mut Tun,
         begun: Option<u32>,
         mut owners: impl FnMut(&Lane, &Parcel) -> ArrayVec<u32, FRAMES>,
-    ) -> io::Result<Next> {
+    ) -> io::Result<NextFrame> {
         loop {
             let Intake { parcel, lane, queue } = self;
             if let Some((range, offload)) = parcel.frames.get(parcel.taken).cloned() {
                 if begun.is_some_and(|cpu| cpu != parcel.cpu) {
-                    return Ok(Next::Other);
+                    return Ok(NextFrame::Other);
                 }
                 parcel.taken += 1;
-                return Ok(Next::Frame(range, offload));
+                return Ok(NextFrame::Frame(range, offload));
             }
             let Some(lane) = lane else {
                 parcel.clear(0);
                 parcel.fill(tun, 1)?;
                 if parcel.frames.is_empty() {
-                    return Ok(Next::Nothing);
+                    return Ok(NextFrame::Nothing);
                 }
                 continue;
             };
@@ -377,7 +377,7 @@ impl Intake {
                 if lane.take(parcel) {
                     continue;
                 }
-                return Ok(Next::Nothing);
+                return Ok(NextFrame::Nothing);
             }
             lane.counts.read.fetch_add(parcel.frames.len() as u64, Relaxed);
             let owners = owners(lane, parcel);

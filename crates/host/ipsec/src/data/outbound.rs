@@ -1,7 +1,7 @@
 //! From the TUN device to the wire.
 
 use super::counters::Counters;
-use super::flight::{Begun, Completed};
+use super::flight::{BegunBurst, Completed};
 use super::tables::Tables;
 use super::worker::Worker;
 use arrayvec::ArrayVec;
@@ -36,7 +36,7 @@ impl Worker {
         let is_leftover = shared.is_leftover();
         let begun = tables.outbound(shared, cpu, &runs, &mut packets, &mut jobs);
         if is_leftover {
-            hold(&mut packets, &shared.counters);
+            hold_unprotected(&mut packets, &shared.counters);
         }
         match begun {
             None if flights.is_empty(Direction::Encrypt) => {
@@ -45,15 +45,15 @@ impl Worker {
                 flights.put(burst);
             }
             None => {
-                let begun = Begun::outbound(&packets);
+                let begun = BegunBurst::outbound(&packets);
                 drop(packets);
                 flights.enqueue(burst, Direction::Encrypt, begun);
             }
             Some(locked) => {
-                let begun = Begun::outbound(&packets);
+                let begun = BegunBurst::outbound(&packets);
                 drop(packets);
                 flights.submit(burst, Direction::Encrypt, begun, jobs, &locked.xfrm);
-                locked.tell();
+                locked.finish();
             }
         }
         Ok(more)
@@ -76,7 +76,7 @@ impl Worker {
                 Completed::In(done, origin) => self.complete_inbound(done, origin),
                 Completed::Lost(reasons) => {
                     Tables::lost(&self.shared, &reasons);
-                    self.settle();
+                    self.flush_superframe();
                 }
             }
         }
@@ -85,7 +85,7 @@ impl Worker {
 }
 
 /// Holds back packets that no policy is for: the rules of a former daemon led them here, so there was a policy.
-fn hold(packets: &mut [Outbound<'_>], counters: &Counters) {
+fn hold_unprotected(packets: &mut [Outbound<'_>], counters: &Counters) {
     for out in packets.iter_mut().filter(|out| out.status.is_ok() && out.sa == SaId::NONE) {
         out.status = Err(DropReason::OutBlock);
         counters.held.fetch_add(1, Relaxed);

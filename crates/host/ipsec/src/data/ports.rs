@@ -2,7 +2,7 @@
 //! opened by the first thread that sends by them and are closed when no state has them any more.
 
 use super::shared::Shared;
-use super::sockets::{Lent, Port};
+use super::sockets::{LentSockets, Port};
 use sealane_sys::esp::UdpEsp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Ports {
     /// The number of sockets of port 4500. All threads have those; one of them reads them.
     common: usize,
     /// Sockets of other ports that other workers opened and read.
-    lent: Lent,
+    lent: LentSockets,
     /// Its own that no state had when they were last looked at.
     unused: BTreeSet<Port>,
     /// The most that it can wait for.
@@ -33,7 +33,7 @@ fn port_of(socket: &UdpEsp) -> Port {
 impl Ports {
     /// Starts with these of port 4500, and room for so many in all. Workers of the stack lend theirs to each other.
     pub(crate) fn new(common: Vec<Arc<UdpEsp>>, most: usize, lends: bool) -> Self {
-        Ports { common: common.len(), own: common, lent: Lent::new(), unused: BTreeSet::new(), most, lends }
+        Ports { common: common.len(), own: common, lent: LentSockets::new(), unused: BTreeSet::new(), most, lends }
     }
 
     /// The sockets that this thread reads.

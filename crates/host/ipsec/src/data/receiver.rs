@@ -2,13 +2,13 @@
 //! sockets. Packets of rings are read in [`crate::bypass::fast_in`].
 
 use super::flight::Arrival;
-use super::lane::{Intake, Lane, Next, Parcel};
+use super::lane::{Intake, Lane, NextFrame, Parcel};
 use super::ports::Ports;
 use super::shared::Shared;
 use super::sockets::SocketId;
 use super::tables::Tables;
 use super::wire::superframe;
-use crate::bypass::fast_in::{FastIn, Given, MAX_DEVICES};
+use crate::bypass::fast_in::{FastIn, MAX_DEVICES, RawVerdict};
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
@@ -116,9 +116,9 @@ impl Receiver {
                 let owners =
                     |lane: &Lane, parcel: &Parcel| tables.owners(shared, lane.index(), lane.of(), parcel.packets());
                 let (range, offload) = match intake.next(tun, begun, owners)? {
-                    Next::Frame(range, offload) => (range, offload),
-                    Next::Other => break,
-                    Next::Nothing => {
+                    NextFrame::Frame(range, offload) => (range, offload),
+                    NextFrame::Other => break,
+                    NextFrame::Nothing => {
                         more = false;
                         break;
                     }
@@ -308,9 +308,9 @@ impl Receiver {
         if let (ESP, Some(fast)) = (protocol, self.fast.as_mut()) {
             // Sockets of IPv4 give the header too.
             let header_len = if v6 { 0 } else { usize::from(part[ROOM] & 0xf) * 4 };
-            match fast.given(&read, part[ROOM..end].get(header_len..).unwrap_or_default()) {
-                Given::Had => return,
-                Given::Open(of) => flow = of,
+            match fast.judge_raw(&read, part[ROOM..end].get(header_len..).unwrap_or_default()) {
+                RawVerdict::Had => return,
+                RawVerdict::Open(of) => flow = of,
             }
         }
         let packet = match (v6, protocol) {
@@ -339,8 +339,8 @@ fn push<'b>(
 ) {
     let foreign = match packet.outer {
         Some(OuterHeader { ports: Some(_), .. }) => false,
-        Some(OuterHeader { destination, .. }) => shared.elsewhere.has_payload(destination, packet.packet.bytes()),
-        None => shared.elsewhere.has(packet.packet.bytes()),
+        Some(OuterHeader { destination, .. }) => shared.kernel_states.has_payload(destination, packet.packet.bytes()),
+        None => shared.kernel_states.has(packet.packet.bytes()),
     };
     if !foreign {
         packets.push(packet);

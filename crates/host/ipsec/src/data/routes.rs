@@ -50,7 +50,7 @@ impl Routes {
     }
 
     /// Forgets some old narrow paths. Returns whether none are left.
-    pub(crate) fn tidy(&mut self) -> bool {
+    pub(crate) fn forget_narrow_paths(&mut self) -> bool {
         self.narrow.as_ref().is_none_or(|narrow| narrow.lock().tidy(self.now))
     }
 
@@ -71,7 +71,7 @@ impl Routes {
 
     /// Notes that a sender was told the MTU of its packets to an address. With `narrow` the kernel is to cut packets
     /// that ignore it.
-    pub(crate) fn tell(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
+    pub(crate) fn note_mtu(&mut self, to: IpAddr, mtu: u32, narrow: bool) {
         self.table.tell(to, mtu, self.now);
         let Some(to_tell) = self.narrow.as_ref().filter(|_| narrow) else { return };
         let least = if to.is_ipv6() { V6_MIN_MTU } else { icmp::V4_MIN_MTU };

@@ -75,7 +75,7 @@ impl Worker {
                 std::thread::sleep(NAP);
             }
             let completed = self.complete();
-            self.tidy(&ongoing, &mut timers);
+            self.close_unused(&ongoing, &mut timers);
             // While the core takes no more bursts, packets wait in the kernel.
             let room = self.flights.has_room();
             let wait = self.wait(completed, room, &ongoing, &mut timers);
@@ -112,7 +112,7 @@ impl Worker {
             }
             ongoing.socket = self.rx.pending().or(ongoing.socket);
             if ongoing.socket.is_none() && !ongoing.ringing {
-                self.settle();
+                self.flush_superframe();
             }
         }
         Ok(())
@@ -161,13 +161,13 @@ impl Worker {
             timers.core = now;
             self.tables.handle_timeout(&self.shared);
         }
-        if now.duration_since(timers.routes) > TIDY && self.tables.routes.tidy() {
+        if now.duration_since(timers.routes) > TIDY && self.tables.routes.forget_narrow_paths() {
             timers.routes = now;
         }
     }
 
     /// Closes unused sockets, while nothing refers to a socket by its index.
-    fn tidy(&mut self, ongoing: &Ongoing, timers: &mut Timers) {
+    fn close_unused(&mut self, ongoing: &Ongoing, timers: &mut Timers) {
         let now = self.tables.routes.now();
         if self.tx.ports().has_others()
             && now.duration_since(timers.ports) > TIDY

@@ -2,10 +2,10 @@
 
 use super::cores::Cores;
 use super::counters::Counters;
-use super::elsewhere::Elsewhere;
 use super::gates::Gates;
+use super::kernel_states::KernelStates;
 use super::lane::WorkerCounts;
-use super::sockets::{Lent, Sockets};
+use super::sockets::{LentSockets, Sockets};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::admin::ipsec;
 use sealane_engine_xfrm::{Notice, Now, Xfrm};
@@ -29,11 +29,11 @@ pub(crate) struct Shared {
     pub(crate) workers: Vec<(Arc<Waker>, Arc<WorkerCounts>)>,
     pub(crate) cores: Cores,
     /// States of the kernel's own IPsec.
-    pub(crate) elsewhere: Elsewhere,
+    pub(crate) kernel_states: KernelStates,
     /// The sockets of each worker.
     pub(crate) sockets: Vec<Sockets>,
     /// Sockets of other ports, each of which one of the stack's workers reads.
-    pub(crate) ports: Mutex<Lent>,
+    pub(crate) ports: Mutex<LentSockets>,
     /// The devices by which packets of xfrm interfaces go up to the stack.
     pub(crate) gates: Gates,
     /// Wakes the gateway's first thread, if there is a gateway.
@@ -66,7 +66,7 @@ impl Shared {
             ports: Mutex::default(),
             workers: (0..workers).map(worker).collect::<io::Result<_>>()?,
             cores: Cores::default(),
-            elsewhere: Elsewhere::default(),
+            kernel_states: KernelStates::default(),
             gates: Gates::default(),
             gateway: Mutex::default(),
             has_gateway: AtomicBool::new(false),
@@ -169,7 +169,7 @@ impl Shared {
         self.leftover.load(Ordering::Acquire)
     }
 
-    pub(crate) fn tell(&self, notices: Vec<Notice>) {
+    pub(crate) fn send_notices(&self, notices: Vec<Notice>) {
         if !notices.is_empty() {
             (self.publish)(notices);
         }

@@ -44,7 +44,7 @@ impl Sockets {
 pub(crate) type Port = (bool, u16);
 
 /// Sockets that other workers read, and close.
-pub(crate) type Lent = Vec<(Port, Weak<UdpEsp>)>;
+pub(crate) type LentSockets = Vec<(Port, Weak<UdpEsp>)>;
 
 /// One of the sockets that a worker reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

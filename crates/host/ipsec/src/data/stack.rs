@@ -1,6 +1,6 @@
 //! The way up to the stack: opened packets are joined and go into the TUN device.
 
-use super::join::{Joins, Unfinished};
+use super::join::{Joins, UnfinishedSuperframe};
 use super::routes::Routes;
 use super::shared::Shared;
 use sealane_net::ipsec::icmp;
@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct Stack {
     tun: Tun,
     /// A superframe that grows.
-    unfinished: Unfinished,
+    unfinished: UnfinishedSuperframe,
 }
 
 impl Stack {
     /// Gives packets to the stack by this device.
     pub(crate) fn new(tun: Tun) -> Self {
-        Stack { tun, unfinished: Unfinished::new() }
+        Stack { tun, unfinished: UnfinishedSuperframe::new() }
     }
 
     /// The index of the device.
@@ -73,7 +73,7 @@ impl Stack {
         let mut error = [0; icmp::MAX_ERROR_LEN];
         let Ok((_, destination)) = address_pair(packet) else { return };
         if let Some(len) = icmp::write_too_big(packet, mtu, destination, &mut error) {
-            routes.tell(destination, mtu, narrow);
+            routes.note_mtu(destination, mtu, narrow);
             let headers = Headers { bytes: &error[..len], tcp_at: 0, partial_checksum: false, gso_size: None };
             let _ = self.tun.give(headers, core::iter::empty());
         }

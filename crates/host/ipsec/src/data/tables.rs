@@ -40,11 +40,11 @@ pub(crate) struct Locked<'s> {
 
 impl Locked<'_> {
     /// Unlocks it and sends the notices.
-    pub(crate) fn tell(self) {
+    pub(crate) fn finish(self) {
         let Locked { shared, mut xfrm, now } = self;
         let notices = xfrm.take_notices(now);
         drop(xfrm);
-        shared.tell(notices);
+        shared.send_notices(notices);
     }
 }
 
@@ -104,13 +104,13 @@ impl Tables {
             }
             if !shared.is_contended() {
                 xfrm.tables(cpu, now).outbound_finish(packets, jobs);
-                Locked { shared, xfrm, now }.tell();
+                Locked { shared, xfrm, now }.finish();
                 return None;
             }
             // Other threads begin their packets meanwhile.
             let mut keys = Keys::default();
             xfrm.sad().keys(jobs, &mut keys);
-            Locked { shared, xfrm, now }.tell();
+            Locked { shared, xfrm, now }.finish();
             let these = packets.iter_mut().map(|out| &mut out.packet);
             let done = burst::run_with(Direction::Encrypt, these, jobs, &keys);
             if sealed(packets, jobs, &done) {
@@ -128,7 +128,7 @@ impl Tables {
                     (out.status, out.sa, out.mtu) = (Ok(()), SaId::NONE, 0);
                 }
                 let notices = shared.xfrm().outbound(core::slice::from_ref(run), these, routes, 0, now);
-                shared.tell(notices);
+                shared.send_notices(notices);
             }
         }
         None
@@ -154,7 +154,7 @@ impl Tables {
             Some(Owned::Number(number)) => shard(number, of),
         };
         let owners = packets.map(owner).collect();
-        Locked { shared, xfrm, now }.tell();
+        Locked { shared, xfrm, now }.finish();
         owners
     }
 
@@ -163,7 +163,7 @@ impl Tables {
         let now = shared.now();
         let mut xfrm = shared.xfrm();
         xfrm.tables(0, now).outbound_end(packets, jobs, done);
-        Locked { shared, xfrm, now }.tell();
+        Locked { shared, xfrm, now }.finish();
     }
 
     /// Counts packets that went away with a core.
@@ -192,21 +192,21 @@ impl Tables {
                 }
                 if !shared.is_contended() {
                     xfrm.tables(0, now).inbound_finish(packets, routes, jobs);
-                    Locked { shared, xfrm, now }.tell();
+                    Locked { shared, xfrm, now }.finish();
                 } else {
                     let mut keys = Keys::default();
                     xfrm.sad().keys(jobs, &mut keys);
-                    Locked { shared, xfrm, now }.tell();
+                    Locked { shared, xfrm, now }.finish();
                     let these = packets.iter_mut().map(|inbound| &mut inbound.packet);
                     let done = burst::run_with(Direction::Decrypt, these, jobs, &keys);
                     let mut xfrm = shared.contended();
                     xfrm.tables(0, now).inbound_end(packets, routes, jobs, &done);
-                    Locked { shared, xfrm, now }.tell();
+                    Locked { shared, xfrm, now }.finish();
                 }
             }
             Scope::Device(device) => device.inbound(packets, routes, shared.now()),
         }
-        self.look_elsewhere(shared, packets);
+        self.open_unknown(shared, packets);
         None
     }
 
@@ -216,19 +216,19 @@ impl Tables {
         let now = shared.now();
         let mut xfrm = shared.xfrm();
         xfrm.tables(0, now).inbound_end(packets, routes, jobs, done);
-        Locked { shared, xfrm, now }.tell();
-        self.look_elsewhere(shared, packets);
+        Locked { shared, xfrm, now }.finish();
+        self.open_unknown(shared, packets);
     }
 
     /// Opens packets whose states these tables do not have. States of a crypto core are used right here: the stack has
     /// the same keys.
-    fn look_elsewhere(&mut self, shared: &Shared, packets: &mut [Inbound<'_>]) {
+    fn open_unknown(&mut self, shared: &Shared, packets: &mut [Inbound<'_>]) {
         let Tables { scope, routes } = self;
         let open = |device: Option<&DeviceTables>, packets: &mut [Inbound<'_>], routes: &mut Routes| match device {
             None => {
                 let now = shared.now();
                 let notices = shared.xfrm().inbound(packets, routes, now);
-                shared.tell(notices);
+                shared.send_notices(notices);
             }
             Some(device) => device.inbound(packets, routes, shared.now()),
         };

@@ -42,21 +42,21 @@ pub(crate) struct Wire {
 }
 
 /// A packet in UDP.
-struct InUdp<'p> {
+struct UdpPacket<'p> {
     outer: OuterHeader,
     datagram: &'p [u8],
 }
 
-impl<'p> InUdp<'p> {
+impl<'p> UdpPacket<'p> {
     /// Says how a sealed packet is sent by a UDP socket. `None` if it is not one in UDP, or is to be sent with the
     /// headers that it has.
     fn of(packet: &'p Outbound<'_>) -> Option<Self> {
         let bytes = packet.packet.bytes();
         match packet.outer {
-            Some(outer) => Some(InUdp { outer, datagram: bytes }),
+            Some(outer) => Some(UdpPacket { outer, datagram: bytes }),
             None => {
                 let (outer, at) = OuterHeader::of(bytes).filter(|(outer, _)| outer.ports.is_some())?;
-                Some(InUdp { outer, datagram: &bytes[at..] })
+                Some(UdpPacket { outer, datagram: &bytes[at..] })
             }
         }
     }
@@ -104,7 +104,7 @@ impl Wire {
                     self.shared.counters.clear.fetch_add(1, Relaxed);
                     plain.push(bytes);
                 }
-                Ok(()) => match InUdp::of(packet) {
+                Ok(()) => match UdpPacket::of(packet) {
                     Some(first) => {
                         // Rules give marks by the first packet of a superframe.
                         let apart = self.shared.marks.load(Acquire).then_some(packet.sa);
@@ -156,7 +156,7 @@ impl Wire {
     }
 
     /// Sends datagrams with the same headers in one superframe.
-    fn send_udp(&mut self, first: &InUdp<'_>, group: &[&[u8]], routes: &mut Routes) {
+    fn send_udp(&mut self, first: &UdpPacket<'_>, group: &[&[u8]], routes: &mut Routes) {
         let Wire { shared, ports, .. } = self;
         let Counters { sent, refused, .. } = &shared.counters;
         let outer = &first.outer;
@@ -213,7 +213,7 @@ fn send_pieces(out: &Raw, packet: &[u8], mtu: usize) -> bool {
 
 /// The datagrams that leave in one superframe: `first` and those of `others`, which follow it, that have the same
 /// headers. All have the first one's length but the last, which may be shorter. With `of` only those of that state do.
-fn group<'p>(others: &'p [Outbound<'_>], first: &InUdp<'p>, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
+fn group<'p>(others: &'p [Outbound<'_>], first: &UdpPacket<'p>, of: Option<SaId>) -> ArrayVec<&'p [u8], MAX_SEGMENTS> {
     let len = first.datagram.len();
     let mut total = len;
     let mut group: ArrayVec<&[u8], MAX_SEGMENTS> = ArrayVec::new();
@@ -223,7 +223,9 @@ fn group<'p>(others: &'p [Outbound<'_>], first: &InUdp<'p>, of: Option<SaId>) ->
         {
             break;
         }
-        let Some(InUdp { datagram, .. }) = InUdp::of(packet).filter(|next| next.outer == first.outer) else { break };
+        let Some(UdpPacket { datagram, .. }) = UdpPacket::of(packet).filter(|next| next.outer == first.outer) else {
+            break;
+        };
         total += datagram.len();
         if datagram.len() > len || total > MAX_SEND {
             break;
@@ -262,7 +264,7 @@ mod tests {
         let lens = |packets: &[Vec<u8>]| {
             let mut buffers = packets.to_vec();
             let packets: Vec<_> = buffers.iter_mut().map(|bytes| Outbound::new(sa, whole(bytes))).collect();
-            let first = InUdp::of(&packets[0]).expect("in UDP");
+            let first = UdpPacket::of(&packets[0]).expect("in UDP");
             group(&packets[1..], &first, None).iter().map(|d| d.len()).collect::<Vec<_>>()
         };
         for v6 in [false, true] {

@@ -26,7 +26,7 @@ use std::time::Duration;
 /// A worker. [`super::outbound`] and [`super::inbound`] move its bursts, [`super::run`] is its loop.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) post: Post,
+    pub(crate) post: WorkerHandle,
     /// The receiver: sockets, rings, and the queue of the TUN device.
     pub(crate) rx: Receiver,
     /// The transmitter: sealed packets leave by it.
@@ -54,7 +54,7 @@ struct Role {
 
 /// A thread's waker, and the flag that ends it.
 #[derive(Clone)]
-pub(crate) struct Post {
+pub(crate) struct WorkerHandle {
     pub(crate) waker: Arc<Waker>,
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -72,7 +72,7 @@ impl Worker {
         let each = lanes.zip(queues).zip(shared.workers.iter().zip(&shared.sockets));
         each.map(|((lane, tun), ((waker, _), sockets))| {
             let shard = lane.as_ref().map_or(Shard::ALL, |lane| Shard { index: lane.index(), of: lane.of() });
-            let post = Post { waker: waker.clone(), stop: shared.stop.clone() };
+            let post = WorkerHandle { waker: waker.clone(), stop: shared.stop.clone() };
             let role = Role { scope: Scope::Stack, shard: Some(shard), lane, lends: true };
             Worker::open(shared, tun, narrow.clone(), post, sockets.clone(), role)
         })
@@ -84,7 +84,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: Post) -> io::Result<Self> {
+    pub(crate) fn open_core(shared: &Arc<Shared>, tun: Tun, number: u8, post: WorkerHandle) -> io::Result<Self> {
         let narrow = Some(Arc::new(Mutex::new(Narrow::new(number, tun.index())?)));
         let sockets = Sockets::all(&shared.sockets);
         let role = Role { scope: Scope::Stack, shard: Some(Shard::ALL), lane: None, lends: false };
@@ -96,7 +96,7 @@ impl Worker {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: Post) -> io::Result<Self> {
+    pub(crate) fn open_interface(shared: &Arc<Shared>, tun: Tun, if_id: u32, post: WorkerHandle) -> io::Result<Self> {
         // For sending any socket of the port will do.
         let sockets = shared.sockets.first().cloned().unwrap_or_default();
         let role = Role { scope: Scope::Interface(if_id), shard: None, lane: None, lends: true };
@@ -107,7 +107,7 @@ impl Worker {
         shared: &Arc<Shared>,
         tun: Tun,
         narrow: Option<Arc<Mutex<Narrow>>>,
-        post: Post,
+        post: WorkerHandle,
         sockets: Sockets,
         role: Role,
     ) -> io::Result<Self> {

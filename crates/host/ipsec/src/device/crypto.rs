@@ -15,9 +15,9 @@
 mod ring;
 mod signal;
 
-use super::running::{DEDICATED_SPIN, Place, Running};
+use super::running::{DEDICATED_SPIN, DeviceContext, Running};
 use parking_lot::Mutex;
-use ring::{End, Ring};
+use ring::{DeviceEnd, Ring};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
@@ -37,9 +37,9 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(30);
 
 /// A message to the thread.
-enum News {
+enum CoreMessage {
     /// There is another queue.
-    Queue(End),
+    Queue(DeviceEnd),
     /// There is another state.
     State(StateKey, SaKey),
     /// A state is given back, as the nth one.
@@ -49,7 +49,7 @@ enum News {
 /// The part that the thread and its users share.
 pub(super) struct Core {
     /// Messages that the thread has not read yet.
-    inbox: Mutex<Vec<News>>,
+    inbox: Mutex<Vec<CoreMessage>>,
     news: AtomicBool,
     stop: AtomicBool,
     alive: AtomicBool,
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Leaves a message for the thread, without waking it. Returns whether it lives.
-    fn tell(&self, what: News) -> bool {
+    fn post(&self, what: CoreMessage) -> bool {
         let mut inbox = self.inbox.lock();
         // The thread clears `alive` before it locks the inbox for the last time.
         let alive = self.alive.load(Acquire);
@@ -145,7 +145,7 @@ impl Core {
 }
 
 /// A state's key.
-struct Held {
+struct HeldKey {
     key: SaKey,
     /// The number of its deletion, once it is deleted.
     gone: Option<u64>,
@@ -154,8 +154,8 @@ struct Held {
 /// The thread's ends of the queues, and the keys. Waiting workers are woken when it is dropped.
 struct Ends<'c> {
     core: &'c Core,
-    list: Vec<End>,
-    keys: HashMap<StateKey, Held>,
+    list: Vec<DeviceEnd>,
+    keys: HashMap<StateKey, HeldKey>,
     /// Deleted states and the numbers of their deletions, as long as there are bursts from before.
     gone: Vec<(StateKey, u64)>,
 }
@@ -166,7 +166,7 @@ impl<'c> Ends<'c> {
     }
 
     /// Reads the inbox.
-    fn hear(&mut self) {
+    fn read_inbox(&mut self) {
         // The flag is written only when there are messages: submitting workers read the same cache line.
         if !self.core.news.load(Acquire) {
             return;
@@ -175,11 +175,11 @@ impl<'c> Ends<'c> {
         self.core.news.store(false, Relaxed);
         for news in inbox.drain(..) {
             match news {
-                News::Queue(end) => self.list.push(end),
-                News::State(name, key) => {
-                    self.keys.insert(name, Held { key, gone: None });
+                CoreMessage::Queue(end) => self.list.push(end),
+                CoreMessage::State(name, key) => {
+                    self.keys.insert(name, HeldKey { key, gone: None });
                 }
-                News::Gone(name, nth) => {
+                CoreMessage::Gone(name, nth) => {
                     if let Some(held) = self.keys.get_mut(&name) {
                         held.gone = Some(nth);
                         self.gone.push((name, nth));
@@ -191,13 +191,13 @@ impl<'c> Ends<'c> {
 
     /// Computes a burst of each queue. Returns whether there was any.
     fn work(&mut self) -> bool {
-        self.hear();
+        self.read_inbox();
         let mut any = false;
         for at in 0..self.list.len() {
             if let Some((given_back, mut burst)) = self.list[at].take() {
                 any = true;
                 // Messages about its states came before it was submitted.
-                self.hear();
+                self.read_inbox();
                 self.compute(given_back, &mut burst);
                 self.list[at].give(burst);
             }
@@ -234,7 +234,7 @@ impl<'c> Ends<'c> {
         let Ends { list, keys, gone, .. } = self;
         if !gone.is_empty() {
             // A deletion is read only after earlier bursts can be seen in the rings.
-            let oldest = list.iter().filter_map(End::next).min().unwrap_or(u64::MAX);
+            let oldest = list.iter().filter_map(DeviceEnd::next).min().unwrap_or(u64::MAX);
             for (name, _) in gone.extract_if(.., |(_, nth)| *nth <= oldest) {
                 keys.remove(&name);
             }
@@ -253,8 +253,9 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.core.alive.store(false, Release);
         let news = core::mem::take(&mut *self.core.inbox.lock());
-        let unseen = news.into_iter().filter_map(|news| if let News::Queue(end) = news { Some(end) } else { None });
-        self.list.drain(..).chain(unseen).for_each(End::leave);
+        let unseen =
+            news.into_iter().filter_map(|news| if let CoreMessage::Queue(end) = news { Some(end) } else { None });
+        self.list.drain(..).chain(unseen).for_each(DeviceEnd::leave);
     }
 }
 
@@ -264,14 +265,14 @@ struct Queues(Arc<Core>);
 impl Crypto for Queues {
     fn queue(&self, wake: Box<dyn Fn() + Send>) -> Option<Box<dyn Queue>> {
         let (ring, end) = Ring::new(self.0.signal.clone(), wake);
-        self.0.tell(News::Queue(end)).then(|| Box::new(ring) as Box<dyn Queue>)
+        self.0.post(CoreMessage::Queue(end)).then(|| Box::new(ring) as Box<dyn Queue>)
     }
 }
 
 /// The engine's half.
-struct Half(Arc<Core>);
+struct CryptoOps(Arc<Core>);
 
-impl Device for Half {
+impl Device for CryptoOps {
     fn caps(&self) -> Caps {
         Caps { states: true, esn: true, policies: false }
     }
@@ -279,13 +280,13 @@ impl Device for Half {
     fn state_add(&mut self, state: OffloadRequest<'_>) -> Result<(), Refusal> {
         let Some(spec) = state.spec.filter(|_| state.mode == Mode::Crypto) else { return Err(Refusal::CRYPTO_ONLY) };
         // If the thread has died, packets are dropped.
-        self.0.tell(News::State(state.key, spec.transform.key()));
+        self.0.post(CoreMessage::State(state.key, spec.transform.key()));
         Ok(())
     }
 
     fn state_del(&mut self, key: StateKey) {
         let before = self.0.signal.given_back.fetch_add(1, Relaxed);
-        self.0.tell(News::Gone(key, before + 1));
+        self.0.post(CoreMessage::Gone(key, before + 1));
         self.0.signal.wake();
     }
 
@@ -308,7 +309,7 @@ impl CryptoCore {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
+    pub(super) fn open(name: &str, cpu: Option<u32>, place: &DeviceContext<'_>) -> io::Result<Self> {
         let tun = place.netns.run(|| Tun::open(name))?;
         Ok(CryptoCore { name: name.to_owned(), tun, cpu, counters: Arc::default(), running: None })
     }
@@ -323,7 +324,7 @@ impl Running for CryptoCore {
         self.down();
         let (core, thread) = Core::start(&self.name, self.cpu, self.counters.clone())?;
         self.running = Some((core.clone(), thread));
-        Ok(Box::new(Half(core)))
+        Ok(Box::new(CryptoOps(core)))
     }
 
     fn down(&mut self) {

@@ -3,7 +3,7 @@
 //! A state that names it is used like one without a device. It takes states in crypto offload only, because it never
 //! has whole packets.
 
-use super::running::{Place, Running};
+use super::running::{DeviceContext, Running};
 use sealane_abi::admin::ipsec::DeviceKind;
 use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
 use sealane_sys::tun::Tun;
@@ -19,7 +19,7 @@ impl Inline {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open(name: &str, place: &Place<'_>) -> io::Result<Self> {
+    pub(super) fn open(name: &str, place: &DeviceContext<'_>) -> io::Result<Self> {
         Ok(Inline { tun: place.netns.run(|| Tun::open(name))? })
     }
 }
@@ -30,7 +30,7 @@ impl Running for Inline {
     }
 
     fn up(&mut self) -> io::Result<Box<dyn Device>> {
-        Ok(Box::new(Half))
+        Ok(Box::new(InlineOps))
     }
 
     fn status(&self) -> DeviceKind {
@@ -39,9 +39,9 @@ impl Running for Inline {
 }
 
 /// The engine's half.
-struct Half;
+struct InlineOps;
 
-impl Device for Half {
+impl Device for InlineOps {
     fn caps(&self) -> Caps {
         Caps { states: true, esn: true, policies: false }
     }

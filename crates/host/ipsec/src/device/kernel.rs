@@ -10,7 +10,7 @@
 
 use super::kernel_socket::{KernelSocket, put};
 use super::mirror::Mirror;
-use super::running::{Place, Running};
+use super::running::{DeviceContext, Running};
 use crate::data::shared::Shared;
 use parking_lot::Mutex;
 use sealane_abi::Errno;
@@ -39,15 +39,15 @@ const TICK: Duration = Duration::from_secs(60);
 
 /// A state's name for the kernel, with its mark.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Name {
+struct KernelStateId {
     id: UsersaId,
     mark: Option<sealane_abi::xfrm::Mark>,
 }
 
-impl Name {
+impl KernelStateId {
     fn of(info: &UsersaInfo, message: &XfrmMessage) -> Self {
         let id = UsersaId { daddr: info.id.daddr, spi: info.id.spi, family: info.family, proto: info.id.proto, pad: 0 };
-        Name { id, mark: mark(message) }
+        KernelStateId { id, mark: mark(message) }
     }
 
     fn ask(&self, body: fn(UsersaId) -> Body) -> XfrmMessage {
@@ -60,9 +60,9 @@ fn mark(message: &XfrmMessage) -> Option<sealane_abi::xfrm::Mark> {
 }
 
 /// The part that both halves and the thread share.
-struct Inner {
+struct KernelShared {
     asker: Mutex<KernelSocket>,
-    states: Mutex<BTreeMap<StateKey, Name>>,
+    states: Mutex<BTreeMap<StateKey, KernelStateId>>,
     policies: Mutex<BTreeMap<PolicyKey, XfrmMessage>>,
     events: Mutex<Vec<DeviceEvent>>,
     mirror: Arc<Mirror>,
@@ -76,7 +76,7 @@ struct Inner {
 /// The interface, which is not the daemon's, and the thread that listens for expired limits.
 pub(super) struct Kernel {
     ifindex: u32,
-    inner: Arc<Inner>,
+    inner: Arc<KernelShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -85,7 +85,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The kernel's: `ENODEV` without the interface, `EPROTONOSUPPORT` without IPsec.
-    pub(super) fn open(name: &str, place: &Place<'_>) -> io::Result<Self> {
+    pub(super) fn open(name: &str, place: &DeviceContext<'_>) -> io::Result<Self> {
         let (ifindex, asker, mut listener) = place.netns.run(|| {
             let listener = Socket::open(libc::NETLINK_XFRM)?;
             listener.join(XFRMNLGRP_EXPIRE)?;
@@ -93,7 +93,7 @@ impl Kernel {
             Ok((link::index(name)?, KernelSocket::open()?, listener))
         })?;
         place.mirror.open(place.netns)?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(KernelShared {
             asker: Mutex::new(asker),
             states: Mutex::default(),
             policies: Mutex::default(),
@@ -109,7 +109,7 @@ impl Kernel {
         let thread = std::thread::Builder::new().name("sealane-kernel".into()).spawn(move || {
             while !heard.stop.load(Ordering::Acquire) {
                 ready::<2>([heard.stopper.as_fd(), listener.as_fd()].into_iter(), TICK);
-                heard.hear(&mut listener);
+                heard.read_notifications(&mut listener);
             }
         })?;
         Ok(Kernel { ifindex, inner, thread: Some(thread) })
@@ -122,7 +122,7 @@ impl Running for Kernel {
     }
 
     fn up(&mut self) -> io::Result<Box<dyn Device>> {
-        Ok(Box::new(Half { ifindex: self.ifindex, inner: self.inner.clone() }))
+        Ok(Box::new(KernelOps { ifindex: self.ifindex, inner: self.inner.clone() }))
     }
 
     fn status(&self) -> DeviceKind {
@@ -147,9 +147,9 @@ impl Drop for Kernel {
     }
 }
 
-impl Inner {
+impl KernelShared {
     /// Reads the kernel's notifications.
-    fn hear(&self, listener: &mut Socket) {
+    fn read_notifications(&self, listener: &mut Socket) {
         let mut told = Vec::new();
         // Lost notifications do no harm: the kernel has deleted the states past their hard limits.
         let _ = listener.receive(|m| told.extend(XfrmMessage::decode(m).ok()));
@@ -157,7 +157,7 @@ impl Inner {
         for message in told {
             match &message.body {
                 Body::Expire(expire) => {
-                    let name = Name::of(&expire.state, &message);
+                    let name = KernelStateId::of(&expire.state, &message);
                     let states = self.states.lock();
                     let keys = states.iter().filter(|(_, held)| held.id == name.id).map(|(key, _)| *key);
                     let event = if expire.hard == 0 { DeviceEvent::Soft } else { DeviceEvent::Hard };
@@ -166,7 +166,7 @@ impl Inner {
                 // An acquire for a mirrored policy: only the daemon can tell its key managers.
                 Body::Acquire(acquire) if self.has_policy(&acquire.policy) => {
                     let bytes = message.encode(0, 0, 0);
-                    self.shared.tell(vec![Notice { group: XFRMNLGRP_ACQUIRE, bytes }]);
+                    self.shared.send_notices(vec![Notice { group: XFRMNLGRP_ACQUIRE, bytes }]);
                 }
                 _ => {}
             }
@@ -191,12 +191,12 @@ impl Inner {
 }
 
 /// The engine's half.
-struct Half {
+struct KernelOps {
     ifindex: u32,
-    inner: Arc<Inner>,
+    inner: Arc<KernelShared>,
 }
 
-impl Device for Half {
+impl Device for KernelOps {
     fn caps(&self) -> Caps {
         // The kernel decides what it can do.
         Caps { states: true, esn: true, policies: true }
@@ -215,13 +215,13 @@ impl Device for Half {
             let text = Some("ESP in UDP does not go to the kernel");
             return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
         }
-        let name = Name::of(&info, state.message);
+        let name = KernelStateId::of(&info, state.message);
         // As on Linux, a state that replaces another leaves that one in place, and a duplicate is refused.
         if !self.inner.states.lock().values().any(|held| *held == name) {
             // Packets that arrive while it is being made belong to it already.
-            self.inner.shared.elsewhere.add(spec.dst, spec.spi);
-            if let Err(refused) = self.inner.asker.lock().act(state.message, 0) {
-                self.inner.shared.elsewhere.remove(spec.dst, spec.spi);
+            self.inner.shared.kernel_states.add(spec.dst, spec.spi);
+            if let Err(refused) = self.inner.asker.lock().request(state.message, 0) {
+                self.inner.shared.kernel_states.remove(spec.dst, spec.spi);
                 return Err(self.inner.refused(refused));
             }
         }
@@ -244,10 +244,10 @@ impl Device for Half {
             name
         };
         // A state past its hard limit is gone already.
-        let _ = self.inner.asker.lock().act(&name.ask(Body::DelSa), 0);
+        let _ = self.inner.asker.lock().request(&name.ask(Body::DelSa), 0);
         let info = name.id;
         if let Some(to) = info.daddr.ip(info.family) {
-            self.inner.shared.elsewhere.remove(to, info.spi.get());
+            self.inner.shared.kernel_states.remove(to, info.spi.get());
         }
     }
 
@@ -257,8 +257,8 @@ impl Device for Half {
             return Err(self.inner.refused(Refusal { errno: Errno::EOPNOTSUPP, text }));
         }
         let message = put(message);
-        self.inner.asker.lock().act(&message, 0).map_err(|refused| self.inner.refused(refused))?;
-        self.inner.mirror.kept(&message);
+        self.inner.asker.lock().request(&message, 0).map_err(|refused| self.inner.refused(refused))?;
+        self.inner.mirror.keep(&message);
         self.inner.policies.lock().insert(key, message);
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Device for Half {
     fn policy_del(&mut self, key: PolicyKey) {
         if let Some(message) = self.inner.policies.lock().remove(&key) {
             // It stays until the daemon's rules cover its packets.
-            self.inner.mirror.stale(message);
+            self.inner.mirror.remove_later(message);
         }
     }
 

@@ -29,7 +29,7 @@ impl KernelSocket {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(super) fn act(&mut self, message: &XfrmMessage, flags: u16) -> Result<(), Refusal> {
+    pub(super) fn request(&mut self, message: &XfrmMessage, flags: u16) -> Result<(), Refusal> {
         self.answer(message, flags | NLM_F_ACK).map(drop)
     }
 
@@ -48,7 +48,7 @@ impl KernelSocket {
 }
 
 /// Keeps a text for the life of the process: there are few different ones.
-fn kept(text: &str) -> Option<&'static str> {
+fn leak_text(text: &str) -> Option<&'static str> {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock();
     if let Some(known) = texts.get(text) {
@@ -69,7 +69,7 @@ pub(super) fn errno(number: i32) -> Errno {
 
 fn refusal(e: &io::Error) -> Refusal {
     match e.get_ref().and_then(|e| e.downcast_ref::<Refused>()) {
-        Some(said) => Refusal { errno: errno(said.errno), text: kept(&said.hint) },
+        Some(said) => Refusal { errno: errno(said.errno), text: leak_text(&said.hint) },
         None => Refusal { errno: errno(e.raw_os_error().unwrap_or(libc::EIO)), text: None },
     }
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The fields of a state that a template asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct End {
+struct TemplateFields {
     inbound: bool,
     src: IpAddr,
     dst: IpAddr,
@@ -33,7 +33,7 @@ struct End {
 #[derive(Default)]
 pub(crate) struct Mirror {
     asker: Mutex<Option<KernelSocket>>,
-    ends: Mutex<BTreeMap<(u32, StateKey), End>>,
+    ends: Mutex<BTreeMap<(u32, StateKey), TemplateFields>>,
     changed: AtomicBool,
     /// Mirrored policies, by the index of the daemon's policy.
     held: Mutex<BTreeMap<u32, XfrmMessage>>,
@@ -57,7 +57,7 @@ impl Mirror {
     /// Notes that the kernel has a state in crypto offload.
     pub(super) fn state(&self, ifindex: u32, key: StateKey, inbound: bool, spec: &SaSpec) {
         let SaSpec { src, dst, proto, mode, reqid, .. } = *spec;
-        self.ends.lock().insert((ifindex, key), End { inbound, src, dst, proto, mode, reqid });
+        self.ends.lock().insert((ifindex, key), TemplateFields { inbound, src, dst, proto, mode, reqid });
         self.changed.store(true, Ordering::Release);
     }
 
@@ -69,13 +69,13 @@ impl Mirror {
     }
 
     /// Keeps a policy in the kernel, even if it was to be removed.
-    pub(super) fn kept(&self, message: &XfrmMessage) {
+    pub(super) fn keep(&self, message: &XfrmMessage) {
         let of = name(message);
         self.stale.lock().retain(|old| name(old) != of);
     }
 
     /// Removes a policy from the kernel when the daemon's rules are in force.
-    pub(super) fn stale(&self, message: XfrmMessage) {
+    pub(super) fn remove_later(&self, message: XfrmMessage) {
         self.stale.lock().push(message);
     }
 
@@ -106,7 +106,7 @@ impl Mirror {
         let old = core::mem::take(&mut *held);
         for (index, message) in wanted {
             let there = old.get(&index).is_some_and(|old| same(old, &message));
-            if there || asker.as_mut().is_some_and(|asker| asker.act(&message, 0).is_ok()) {
+            if there || asker.as_mut().is_some_and(|asker| asker.request(&message, 0).is_ok()) {
                 held.insert(index, message);
             }
         }
@@ -119,12 +119,12 @@ impl Mirror {
     }
 
     /// Removes unwanted policies from the kernel, as the daemon's rules are in force now.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn remove_unwanted(&self) {
         let stale = core::mem::take(&mut *self.stale.lock());
         if let Some(asker) = self.asker.lock().as_mut() {
             for message in stale.iter().filter_map(take) {
                 // Another program may have removed it already.
-                let _ = asker.act(&message, 0);
+                let _ = asker.request(&message, 0);
             }
         }
     }
@@ -136,7 +136,7 @@ fn name(message: &XfrmMessage) -> Option<Vec<u8>> {
 }
 
 /// Whether the kernel has the states that a policy asks for.
-fn covers(ends: &BTreeMap<(u32, StateKey), End>, policy: &Policy) -> bool {
+fn covers(ends: &BTreeMap<(u32, StateKey), TemplateFields>, policy: &Policy) -> bool {
     let [template] = &policy.templates[..] else { return false };
     let plain = policy.device.is_none() && policy.action == Action::Allow && policy.if_id == 0 && !template.optional;
     let host = |address: IpAddr, prefix: (IpAddr, u8)| prefix == (address, if address.is_ipv4() { 32 } else { 128 });

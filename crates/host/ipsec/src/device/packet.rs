@@ -8,11 +8,11 @@
 //! As long as it has inbound states it reads all packets from the wire, as a card does. Packets of other states are
 //! opened with the tables that have these ([`crate::data::tables`]).
 
-use super::running::{DEDICATED_SPIN, Place, Running};
+use super::running::{DEDICATED_SPIN, DeviceContext, Running};
 use crate::data::cores::{CoreCounts, DeviceTables};
 use crate::data::shared::Shared;
 use crate::data::tables::Scope;
-use crate::data::worker::{Post, Worker};
+use crate::data::worker::{Worker, WorkerHandle};
 use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
@@ -37,7 +37,7 @@ pub(super) struct Packet {
     shared: Arc<Shared>,
     events: Arc<Waker>,
     counts: Arc<CoreCounts>,
-    post: Post,
+    post: WorkerHandle,
     /// The thread's worker, while there is no thread.
     idle: Option<Worker>,
     thread: Option<JoinHandle<Option<Worker>>>,
@@ -48,8 +48,8 @@ impl Packet {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn open(name: &str, cpu: Option<u32>, place: &Place<'_>) -> io::Result<Self> {
-        let post = Post { waker: Arc::new(Waker::new()?), stop: Arc::default() };
+    pub(super) fn open(name: &str, cpu: Option<u32>, place: &DeviceContext<'_>) -> io::Result<Self> {
+        let post = WorkerHandle { waker: Arc::new(Waker::new()?), stop: Arc::default() };
         let mut worker =
             place.netns.run(|| Worker::open_core(place.shared, Tun::open(name)?, place.number, post.clone()))?;
         if cpu.is_some() && cpu::has_others(cpu) {
@@ -70,7 +70,7 @@ impl Packet {
         })
     }
 
-    fn halt(&mut self) {
+    fn stop_thread(&mut self) {
         self.shared.remove_core(self.number);
         self.post.stop.store(true, Ordering::Release);
         self.post.waker.wake();
@@ -86,7 +86,7 @@ impl Running for Packet {
     }
 
     fn up(&mut self) -> io::Result<Box<dyn Device>> {
-        self.halt();
+        self.stop_thread();
         let there = self.netns.try_clone()?;
         let gone = || io::Error::other("its thread has ended with an error");
         let mut worker = self.idle.take().ok_or_else(gone)?;
@@ -127,7 +127,7 @@ impl Running for Packet {
     }
 
     fn down(&mut self) {
-        self.halt();
+        self.stop_thread();
     }
 
     fn status(&self) -> DeviceKind {
@@ -144,6 +144,6 @@ impl Running for Packet {
 
 impl Drop for Packet {
     fn drop(&mut self) {
-        self.halt();
+        self.stop_thread();
     }
 }

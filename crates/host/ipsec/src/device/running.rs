@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const DEDICATED_SPIN: Duration = Duration::from_millis(1);
 
 /// The surroundings of a device.
-pub(crate) struct Place<'a> {
+pub(crate) struct DeviceContext<'a> {
     /// Its network namespace.
     pub(crate) netns: &'a Netns,
     /// The shared part of the data path: the engine, its clock, the way to key managers.

@@ -1,6 +1,6 @@
 //! The part of a gateway that its threads share.
 
-use super::opening::{Leaving, Part};
+use super::opening::{OutboundPrefixes, ThreadPart};
 use crate::data::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use sealane_abi::admin::ipsec;
@@ -81,8 +81,8 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 pub(super) struct Orders {
     /// The part that it has from now on, or none.
-    pub(super) part: Option<Option<Box<Part>>>,
-    pub(super) leaving: Option<Arc<Leaving>>,
+    pub(super) part: Option<Option<Box<ThreadPart>>>,
+    pub(super) leaving: Option<Arc<OutboundPrefixes>>,
     /// Whether it has a part, or will have.
     pub(super) holds: bool,
 }
@@ -114,20 +114,20 @@ impl Mailbox {
         self.lost.lock().get(device).copied().unwrap_or_default()
     }
 
-    fn tell(&self, order: impl FnOnce(&mut Orders)) {
+    fn order(&self, order: impl FnOnce(&mut Orders)) {
         order(&mut self.orders.lock());
         self.told.store(true, Ordering::Release);
         self.wake();
     }
 
     /// Gives it a part.
-    pub(super) fn give(&self, part: Part) {
-        self.tell(|orders| (orders.part, orders.holds) = (Some(Some(Box::new(part))), true));
+    pub(super) fn give(&self, part: ThreadPart) {
+        self.order(|orders| (orders.part, orders.holds) = (Some(Some(Box::new(part))), true));
     }
 
     /// Asks for its part back. [`Self::wait`] waits until it has none.
     pub(super) fn take(&self) {
-        self.tell(|orders| orders.part = Some(None));
+        self.order(|orders| orders.part = Some(None));
     }
 
     /// Waits until it has no part, or `stop`.
@@ -139,7 +139,7 @@ impl Mailbox {
     }
 
     /// Tells it which packets are protected from now on.
-    pub(super) fn set_leaving(&self, leaving: Arc<Leaving>) {
-        self.tell(|orders| orders.leaving = Some(leaving));
+    pub(super) fn set_leaving(&self, leaving: Arc<OutboundPrefixes>) {
+        self.order(|orders| orders.leaving = Some(leaving));
     }
 }

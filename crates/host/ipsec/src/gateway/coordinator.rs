@@ -2,7 +2,7 @@
 //! and states.
 
 use super::common::Common;
-use super::opening::{self, Leaving, Part, Present, Program};
+use super::opening::{self, OutboundPrefixes, Program, ThreadPart, UpInterface};
 use super::selection::{self, Rule};
 use super::state::State;
 use crate::data::routes::Routes;
@@ -26,7 +26,7 @@ pub(super) struct Coordinator {
     names: Vec<String>,
     shown: Arc<Mutex<Vec<State>>>,
     /// The interfaces that existed at the last attempt to open them.
-    tried: Option<Vec<Present>>,
+    tried: Option<Vec<UpInterface>>,
     /// The error of that attempt.
     refused: Option<String>,
     /// `None` while no interface can be served.
@@ -55,12 +55,12 @@ impl Coordinator {
     }
 
     /// Whether an update is due that has to wait.
-    pub(super) fn rests(&self, now: Instant) -> bool {
+    pub(super) fn has_delayed_update(&self, now: Instant) -> bool {
         self.changed && self.rest > now
     }
 
     /// Notes that policies or states may have changed, or addresses.
-    pub(super) fn note(&mut self, states: bool, addresses: bool) {
+    pub(super) fn note_changes(&mut self, states: bool, addresses: bool) {
         if addresses {
             self.seen = None;
         }
@@ -68,7 +68,7 @@ impl Coordinator {
     }
 
     /// Opens the interfaces again if they have changed, and checks everything that sends no notification.
-    pub(super) fn look(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
+    pub(super) fn look(&mut self, common: &Common, part: &mut Option<Box<ThreadPart>>, routes: &Routes) {
         common.forwards_v6.store(forwards_v6(), Ordering::Relaxed);
         let there = opening::present(&self.names);
         if self.tried.as_ref() != Some(&there) {
@@ -79,7 +79,7 @@ impl Coordinator {
     }
 
     /// Opens the interfaces that are there.
-    fn reopen(&mut self, there: Vec<Present>, common: &Common, part: &mut Option<Box<Part>>) {
+    fn reopen(&mut self, there: Vec<UpInterface>, common: &Common, part: &mut Option<Box<ThreadPart>>) {
         // One program at a time, and one socket for each queue.
         (self.program, self.seen) = (None, None);
         let others = common.posts.get(1..).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Coordinator {
     }
 
     /// Updates the program's tables after policies, states and addresses, if something has changed and it is time.
-    pub(super) fn update(&mut self, common: &Common, part: &mut Option<Box<Part>>, routes: &Routes) {
+    pub(super) fn update(&mut self, common: &Common, part: &mut Option<Box<ThreadPart>>, routes: &Routes) {
         if !self.changed || routes.now() < self.rest {
             return;
         }
@@ -126,13 +126,13 @@ impl Coordinator {
             // While policies are mirrored into the kernel, and while rules of a former daemon are in force, all packets
             // are left to the stack.
             let few = xfrm.spd().len() <= selection::MAX_POLICIES;
-            let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.elsewhere.any();
+            let simple = few && !is_leftover && !blocks(Dir::Out) && !blocks(Dir::Fwd) && !shared.kernel_states.any();
             let sad = xfrm.sad();
             // ESP in UDP from another port has a socket of a worker of the stack.
-            let elsewhere = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
-            let simple = simple && !sad.iter().any(|(_, sa)| elsewhere(sa));
-            let rules =
-                [selection::arrived, selection::leaving].map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
+            let kernel_states = |sa: &sa::Sa| sa.encap.is_some_and(|e| e.sport != NAT_T) && routes.has(sa.src);
+            let simple = simple && !sad.iter().any(|(_, sa)| kernel_states(sa));
+            let rules = [selection::forward_rules, selection::outbound_rules]
+                .map(|of| if simple { of(xfrm.spd()) } else { Vec::new() });
             let ours = sad.iter().filter(|(id, sa)| {
                 sa.proto == Proto::Esp
                     && sa.dir != Some(SaDir::Out)
@@ -149,7 +149,7 @@ impl Coordinator {
             (seen, rules, states)
         };
         let taken: Vec<Rule> = arrived.into_iter().chain(leaving.iter().copied()).collect();
-        let leaving = Arc::new(Leaving { changes: seen.0, rules: leaving });
+        let leaving = Arc::new(OutboundPrefixes { changes: seen.0, rules: leaving });
         for post in common.posts.get(1..).unwrap_or_default() {
             post.set_leaving(leaving.clone());
         }

@@ -3,8 +3,8 @@
 use super::common::GatewayCounts;
 use super::forwarder::Forwarder;
 use super::hops::{Hop, HopTable};
-use super::opening::Part;
-use super::relay::Relayed;
+use super::opening::ThreadPart;
+use super::relay::RelayedFrame;
 use arrayvec::ArrayVec;
 use core::ops::Range;
 use sealane_engine_xfrm::data::{BURST, Run};
@@ -39,12 +39,12 @@ enum Fate {
     Drop,
 }
 
-type Frames = ArrayVec<Relayed, BURST>;
+type Frames = ArrayVec<RelayedFrame, BURST>;
 type Fates = ArrayVec<Fate, BURST>;
 
 impl Forwarder {
     /// Moves a burst of a socket. Returns the number of frames.
-    pub(super) fn turn(&mut self, i: usize) -> usize {
+    pub(super) fn forward_burst(&mut self, i: usize) -> usize {
         let Forwarder { common, part, tables, .. } = self;
         let Some(part) = part else { return 0 };
         let routes = &tables.routes;
@@ -52,7 +52,7 @@ impl Forwarder {
         let now = routes.now();
         let forwards_v6 = common.forwards_v6.load(Relaxed);
         let iif = part.slots[i];
-        let Part { sockets, memory, hops, .. } = &mut **part;
+        let ThreadPart { sockets, memory, hops, .. } = &mut **part;
         hops.begin();
         let mut refused: ArrayVec<Received, BURST> = ArrayVec::new();
         let (mut to, mut last, protect) = (None, None, common.shared.bits.protect);
@@ -69,7 +69,7 @@ impl Forwarder {
             }
             if to.is_some_and(|(_, here)| here) {
                 // The program took it for its state.
-                sealed.push(Relayed { frame: got.frame, at });
+                sealed.push(RelayedFrame { frame: got.frame, at });
                 return;
             }
             let (source, destination) = ends;
@@ -79,7 +79,7 @@ impl Forwarder {
                 last = Some((source, forwards && hops.admits(asked, now)));
             }
             if last.is_some_and(|(_, admitted)| admitted) && decrement_hop_limit(packet) {
-                plain.push(Relayed { frame: got.frame, at });
+                plain.push(RelayedFrame { frame: got.frame, at });
             } else {
                 refused.push(got);
             }
@@ -100,9 +100,9 @@ impl Forwarder {
     fn sort(&mut self, frames: &mut Frames) {
         let Forwarder { common, part, tables, index, .. } = self;
         let Some(part) = part.as_mut().filter(|part| part.relay.of() > 1 && !frames.is_empty()) else { return };
-        let Part { sockets, memory, relay, .. } = &mut **part;
+        let ThreadPart { sockets, memory, relay, .. } = &mut **part;
         let packets: ArrayVec<&[u8], BURST> =
-            frames.iter_mut().map(|Relayed { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
+            frames.iter_mut().map(|RelayedFrame { frame, at }| &memory.bytes(frame)[at.0..at.1]).collect();
         // Packets of a flow that follow one another go through one state.
         let flows = || packets.chunk_by(|a, b| is_same_flow(a, b));
         let asked = flows().map(|flow| flow[0]);
@@ -124,7 +124,7 @@ impl Forwarder {
                 passed += 1;
             }
         }
-        relay.tell();
+        relay.wake_threads();
         add(&common.counts.handed_over, passed);
         add(&common.counts.not_handed_over, full);
     }
@@ -133,12 +133,12 @@ impl Forwarder {
     pub(super) fn outbound(&mut self, mut frames: Frames) {
         let Forwarder { common, part, index, tx, stack, tables, .. } = self;
         let Some(part) = part else { return };
-        let Part { memory, hops, .. } = &mut **part;
+        let ThreadPart { memory, hops, .. } = &mut **part;
         let (shared, counts) = (&common.shared, &common.counts);
         let now = tables.routes.now();
         let mut packets: ArrayVec<Outbound<'_>, BURST> = ArrayVec::new();
         let mut runs: ArrayVec<Run, BURST> = ArrayVec::new();
-        for Relayed { frame, at } in &mut frames {
+        for RelayedFrame { frame, at } in &mut frames {
             let packet = Outbound::new(SaId::NONE, Packet::new(memory.bytes(frame), at.0, at.1));
             match (packets.last(), runs.last_mut()) {
                 (Some(before), Some(run)) if is_same_flow(before.packet.bytes(), packet.packet.bytes()) => {
@@ -152,16 +152,16 @@ impl Forwarder {
         // Nothing is handed over to a device.
         if let Some(mut locked) = tables.outbound(shared, cpu, &runs, &mut packets, &mut jobs) {
             locked.xfrm.tables(cpu, shared.now()).outbound_finish(&mut packets, &jobs);
-            locked.tell();
+            locked.finish();
         }
         let fates: Fates = packets
             .iter()
-            .map(|packet| match fate(packet) {
-                Fate::Stack => onward(packet, hops, shared.bits.exempt, now).unwrap_or(Fate::Stack),
+            .map(|packet| match fate_of(packet) {
+                Fate::Stack => sealed_hop(packet, hops, shared.bits.exempt, now).unwrap_or(Fate::Stack),
                 fate => fate,
             })
             .collect();
-        stretches(&fates).for_each(|stretch| tx.send(&packets[stretch], tables, stack));
+        stack_ranges(&fates).for_each(|stretch| tx.send(&packets[stretch], tables, stack));
         drop(packets);
         count(counts, &counts.sealed, &fates);
         leave(part, counts, frames, fates);
@@ -171,11 +171,11 @@ impl Forwarder {
     fn inbound(&mut self, i: usize, mut frames: Frames) {
         let Forwarder { common, part, stack, tables, .. } = self;
         let Some(part) = part else { return };
-        let Part { memory, hops, leaving, .. } = &mut **part;
+        let ThreadPart { memory, hops, leaving, .. } = &mut **part;
         let (shared, counts, forwards_v6) = (&common.shared, &common.counts, common.forwards_v6.load(Relaxed));
         let now = tables.routes.now();
         let mut packets: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
-        for Relayed { frame, at } in &mut frames {
+        for RelayedFrame { frame, at } in &mut frames {
             let mut packet = Inbound::new(Packet::new(memory.bytes(frame), at.0, at.1));
             packet.udp_encap = is_udp(packet.packet.bytes());
             packets.push(packet);
@@ -183,7 +183,7 @@ impl Forwarder {
         let mut jobs = Jobs::new();
         if let Some(mut locked) = tables.inbound(shared, &mut packets, &mut jobs) {
             locked.xfrm.tables(0, shared.now()).inbound_finish(&mut packets, &mut tables.routes, &jobs);
-            locked.tell();
+            locked.finish();
         }
         // A new policy may cover the opened packets, which are left to the stack then.
         let known = shared.xfrm().spd().changes() == leaving.changes;
@@ -218,7 +218,7 @@ impl Forwarder {
                 _ => Fate::Stack,
             });
         }
-        for stretch in stretches(&fates) {
+        for stretch in stack_ranges(&fates) {
             stack.deliver(shared, &packets[stretch], false);
         }
         drop(packets);
@@ -228,7 +228,7 @@ impl Forwarder {
 }
 
 /// Decides the fate of a packet that was to be sealed. The stack sends those that may leave.
-fn fate(packet: &Outbound<'_>) -> Fate {
+fn fate_of(packet: &Outbound<'_>) -> Fate {
     match packet.status {
         // No policy protects it any more, and it has not met the rules of the stack; or the state is new and wants a
         // socket.
@@ -240,7 +240,7 @@ fn fate(packet: &Outbound<'_>) -> Fate {
 }
 
 /// Finds the hop by which a sealed packet leaves past the stack. `None` if the stack has to send it.
-fn onward(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -> Option<Fate> {
+fn sealed_hop(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -> Option<Fate> {
     let Outbound { packet, sa, .. } = packet;
     let (source, destination) = address_pair(packet.bytes()).ok()?;
     let hop = hops.hop(Asked { source, destination, iif: 0, mark }, now)?;
@@ -248,7 +248,7 @@ fn onward(packet: &Outbound<'_>, hops: &mut HopTable, mark: u32, now: Instant) -
 }
 
 /// The ranges of packets that need the stack, each as long as possible.
-fn stretches(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
+fn stack_ranges(fates: &[Fate]) -> impl Iterator<Item = Range<usize>> {
     let is = |fate: &Fate| matches!(fate, Fate::Stack | Fate::Tell);
     let mut at = 0;
     fates.chunk_by(move |a, b| is(a) == is(b)).filter_map(move |stretch| {
@@ -268,9 +268,9 @@ fn count(counts: &GatewayCounts, passed: &AtomicU64, fates: &[Fate]) {
 }
 
 /// Puts link headers in front of packets that leave, and frees the chunks of the others.
-fn leave(part: &mut Part, counts: &GatewayCounts, frames: Frames, fates: Fates) {
+fn leave(part: &mut ThreadPart, counts: &GatewayCounts, frames: Frames, fates: Fates) {
     let (mut sent, mut full) = (0, 0);
-    for (Relayed { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
+    for (RelayedFrame { mut frame, .. }, fate) in frames.into_iter().zip(fates) {
         let Fate::Send(hop, start, end, number) = fate else {
             part.sockets.put(frame);
             continue;
@@ -330,7 +330,7 @@ mod tests {
             let end = packet.len();
             let mut packet = Outbound::new(sa, Packet::new(&mut packet, 0, end));
             packet.status = status;
-            fate(&packet)
+            fate_of(&packet)
         };
         for v6 in [false, true] {
             let fates = [
@@ -349,13 +349,13 @@ mod tests {
             count(&counts, &counts.sealed, &fates);
             let counted = counts.status();
             assert_eq!([counted.sealed, counted.to_stack, counted.dropped], [3, 2, 4]);
-            assert_eq!(stretches(&fates).collect::<Vec<_>>(), [0..2, 4..5]);
+            assert_eq!(stack_ranges(&fates).collect::<Vec<_>>(), [0..2, 4..5]);
         }
     }
 
     #[test]
     fn what_the_stack_gets_is_kept_together() {
-        let of = |fates: &[Fate]| stretches(fates).collect::<Vec<_>>();
+        let of = |fates: &[Fate]| stack_ranges(fates).collect::<Vec<_>>();
         use Fate::{Drop, Stack, Tell};
         assert_eq!(of(&[]), []);
         assert_eq!(of(&[Drop, Drop]), []);

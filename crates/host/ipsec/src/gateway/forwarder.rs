@@ -2,8 +2,8 @@
 
 use super::common::Common;
 use super::coordinator::Coordinator;
-use super::opening::{MAX_SOCKETS, Part};
-use super::relay::Relayed;
+use super::opening::{MAX_SOCKETS, ThreadPart};
+use super::relay::RelayedFrame;
 use crate::data::ready::PollTable;
 use crate::data::stack::Stack;
 use crate::data::tables::Tables;
@@ -48,7 +48,7 @@ pub(super) struct Forwarder {
     /// The first thread's. It is dropped before the sockets that its program gives frames to.
     coordinator: Option<Coordinator>,
     /// None while it has no queue to serve.
-    pub(super) part: Option<Box<Part>>,
+    pub(super) part: Option<Box<ThreadPart>>,
     /// The transmitter for packets that the stack has to send.
     pub(super) tx: Wire,
     /// The way up to the stack for opened packets that are not sent on.
@@ -78,7 +78,7 @@ impl Forwarder {
     }
 
     /// Carries out the orders of its mailbox.
-    fn obey(&mut self) {
+    fn follow_orders(&mut self) {
         let post = &self.common.posts[self.index];
         if !post.told.swap(false, Ordering::AcqRel) {
             return;
@@ -103,10 +103,12 @@ impl Forwarder {
         let mut looked = Instant::now();
         let mut busy = false;
         while !self.common.stop.load(Ordering::Acquire) {
-            self.obey();
+            self.follow_orders();
             let count = self.part.as_ref().map_or(0, |part| part.slots.len());
-            let rests =
-                self.coordinator.as_ref().is_some_and(|coordinator| coordinator.rests(self.tables.routes.now()));
+            let rests = self
+                .coordinator
+                .as_ref()
+                .is_some_and(|coordinator| coordinator.has_delayed_update(self.tables.routes.now()));
             let has_mail = self.part.as_ref().is_some_and(|part| part.relay.arm());
             let wait = match busy || has_mail {
                 true => Duration::ZERO,
@@ -128,13 +130,13 @@ impl Forwarder {
                 }
             }
             if let Some(coordinator) = coordinator {
-                coordinator.note(is(Wakeup::Waker), is(Wakeup::Addresses));
+                coordinator.note_changes(is(Wakeup::Waker), is(Wakeup::Addresses));
                 coordinator.update(common, part, &tables.routes);
             }
-            let mut got = self.mail();
+            let mut got = self.seal_handed_over();
             for i in 0..count {
                 for _ in 0..TURN {
-                    let read = self.turn(i);
+                    let read = self.forward_burst(i);
                     got += read;
                     if read < BURST {
                         break;
@@ -144,7 +146,7 @@ impl Forwarder {
             busy = false;
             if let Some(part) = &mut self.part {
                 part.sockets.flush();
-                part.relay.bring_home(&mut part.sockets);
+                part.relay.return_chunks(&mut part.sockets);
                 busy = got >= MANY || part.sockets.is_sending() || part.sockets.is_short();
             }
             // A readable socket without frames has lost its interface.
@@ -182,11 +184,11 @@ impl Forwarder {
     }
 
     /// Seals packets that other threads have handed over. Returns their number.
-    fn mail(&mut self) -> usize {
+    fn seal_handed_over(&mut self) -> usize {
         let mut got = 0;
         for _ in 0..TURN {
             let Some(part) = &mut self.part else { break };
-            let mut frames: ArrayVec<Relayed, BURST> = ArrayVec::new();
+            let mut frames: ArrayVec<RelayedFrame, BURST> = ArrayVec::new();
             part.relay.take(&mut frames);
             let read = frames.len();
             if read > 0 {

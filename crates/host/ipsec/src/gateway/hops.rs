@@ -37,16 +37,16 @@ pub(super) struct Hop {
 }
 
 /// Answers, with the times at which they were given.
-type Known<K, A> = HashMap<K, (A, Instant)>;
+type CachedAnswers<K, A> = HashMap<K, (A, Instant)>;
 
 /// The table of hops.
 pub(super) struct HopTable {
     asker: Asker,
     devices: Vec<Egress>,
-    routes: Known<Asked, Option<Route>>,
-    neighbours: Known<(u32, IpAddr), Option<[u8; 6]>>,
+    routes: CachedAnswers<Asked, Option<Route>>,
+    neighbours: CachedAnswers<(u32, IpAddr), Option<[u8; 6]>>,
     /// Whether packets from an address may come by an interface.
-    admitted: Known<(u32, IpAddr), bool>,
+    admitted: CachedAnswers<(u32, IpAddr), bool>,
     /// The last answer: packets of a burst often have the same hop.
     last: Option<(Asked, Option<Hop>)>,
     questions: u32,

@@ -21,7 +21,7 @@ pub(super) const MAX_SOCKETS: usize = 16;
 
 /// An interface that is there and up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Present {
+pub(super) struct UpInterface {
     name: String,
     index: u32,
     facts: Facts,
@@ -30,7 +30,7 @@ pub(super) struct Present {
 
 /// The program on the interfaces, with its tables.
 pub(super) struct Program {
-    interfaces: Vec<(Present, Attached)>,
+    interfaces: Vec<(UpInterface, Attached)>,
     tables: Tables,
     copying: Copying,
     taken: Selection,
@@ -38,7 +38,7 @@ pub(super) struct Program {
 }
 
 /// A thread's part of the open sockets.
-pub(super) struct Part {
+pub(super) struct ThreadPart {
     pub(super) sockets: Sockets,
     pub(super) memory: Memory,
     /// The interface of each socket.
@@ -47,23 +47,23 @@ pub(super) struct Part {
     queues: Vec<(usize, usize)>,
     pub(super) hops: HopTable,
     pub(super) relay: Relay,
-    pub(super) leaving: Arc<Leaving>,
+    pub(super) leaving: Arc<OutboundPrefixes>,
 }
 
 /// Prefixes of outbound policies, and the change count of the policies from which they were made.
 #[derive(Debug, Default)]
-pub(super) struct Leaving {
+pub(super) struct OutboundPrefixes {
     pub(super) changes: u64,
     pub(super) rules: Vec<Rule>,
 }
 
 /// Lists the interfaces that exist in the calling thread's namespace.
-pub(super) fn present(names: &[String]) -> Vec<Present> {
-    let one = |name: &String| -> io::Result<Option<Present>> {
+pub(super) fn present(names: &[String]) -> Vec<UpInterface> {
+    let one = |name: &String| -> io::Result<Option<UpInterface>> {
         let index = link::index(name)?;
         let facts = link::facts(index)?;
         let fit = facts.ethernet && link::is_up(name)?;
-        Ok(fit.then_some(Present { name: name.clone(), index, facts, queues: link::queues(name)? }))
+        Ok(fit.then_some(UpInterface { name: name.clone(), index, facts, queues: link::queues(name)? }))
     };
     names.iter().filter_map(|name| one(name).ok().flatten()).collect()
 }
@@ -89,7 +89,7 @@ fn sockets(shares: &[Vec<Queue>], copying: Copying) -> io::Result<Vec<Sockets>> 
 ///
 /// # Errors
 /// The kernel's, about what the interfaces have in common; another attempt may succeed.
-pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Option<(Program, Vec<Part>)>> {
+pub(super) fn open(there: Vec<UpInterface>, wakers: &[Arc<Waker>]) -> io::Result<Option<(Program, Vec<ThreadPart>)>> {
     if there.is_empty() {
         return Ok(None);
     }
@@ -103,7 +103,7 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
     let threads = wakers.len().min(least).max(1);
     // Each thread has a queue of each interface, or several.
     let of = |thread: usize| {
-        let queues = move |p: &Present| (0..p.queues).skip(thread).step_by(threads);
+        let queues = move |p: &UpInterface| (0..p.queues).skip(thread).step_by(threads);
         interfaces.iter().map(move |(p, _)| (p.index, queues(p)))
     };
     let queues = |thread| of(thread).flat_map(|(index, queues)| queues.map(move |queue| (index, queue))).collect();
@@ -114,7 +114,7 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
         None => (sockets(&shares, Copying::Once)?, Copying::Once),
     };
     let devices = interfaces.iter().map(|(p, _)| {
-        let Present { index, facts, .. } = p;
+        let UpInterface { index, facts, .. } = p;
         Egress { ifindex: *index, address: facts.address, mtu: facts.mtu }
     });
     let devices: Vec<Egress> = devices.collect();
@@ -130,7 +130,7 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
             }
         }
         let (memory, hops) = (sockets.memory(), HopTable::new(devices.clone())?);
-        parts.push(Part { sockets, memory, slots, queues, hops, relay, leaving: Arc::default() });
+        parts.push(ThreadPart { sockets, memory, slots, queues, hops, relay, leaving: Arc::default() });
     }
     let (taken, states) = (Selection::default(), HashSet::new());
     let program = Program { interfaces, tables, copying, taken, states };
@@ -147,13 +147,13 @@ pub(super) fn open(there: Vec<Present>, wakers: &[Arc<Waker>]) -> io::Result<Opt
 
 /// Attaches the program to interfaces, in the best mode that each supports. Those that support none are left to the
 /// stack.
-fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
-    let mut interfaces: Vec<(Present, Attached)> = Vec::new();
+fn attach(there: Vec<UpInterface>, tables: &Tables) -> Vec<(UpInterface, Attached)> {
+    let mut interfaces: Vec<(UpInterface, Attached)> = Vec::new();
     let mut free = MAX_SOCKETS as u32;
     for mut present in there {
         // Frames of queues without a socket go to the stack.
         present.queues = present.queues.min(free);
-        let Present { name, index, facts, queues } = &present;
+        let UpInterface { name, index, facts, queues } = &present;
         let attach = |mode| Attached::new(*index, facts.address, *queues, tables, mode);
         let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EPERM | libc::EACCES));
         let attached = match attach(Mode::Native) {
@@ -182,7 +182,7 @@ fn attach(there: Vec<Present>, tables: &Tables) -> Vec<(Present, Attached)> {
 impl Program {
     /// The states of the interfaces, when served by so many threads.
     pub(super) fn states(&self, threads: usize) -> Vec<State> {
-        let state = |(present, attached): &(Present, Attached)| {
+        let state = |(present, attached): &(UpInterface, Attached)| {
             let mode = match attached.mode {
                 Mode::Native => XdpMode::Native,
                 Mode::Generic => XdpMode::Generic,
@@ -213,7 +213,7 @@ impl Program {
     }
 }
 
-impl Part {
+impl ThreadPart {
     /// The frames lost on each interface.
     pub(super) fn lost(&self) -> Vec<Lost> {
         let of = |(first, count): &(usize, usize)| {

@@ -22,14 +22,14 @@ const DEPTH: usize = 1024;
 
 /// A frame, and where its packet lies in its chunk.
 #[derive(Debug)]
-pub(super) struct Relayed {
+pub(super) struct RelayedFrame {
     pub(super) frame: Frame,
     pub(super) at: (usize, usize),
 }
 
 /// A thread's end of the rings to another one.
 struct ToThread {
-    packets: Producer<Relayed>,
+    packets: Producer<RelayedFrame>,
     chunks: Producer<Frame>,
     doorbell: Arc<Doorbell>,
     fresh: bool,
@@ -37,7 +37,7 @@ struct ToThread {
 
 /// A thread's end of the rings from another one.
 struct FromThread {
-    packets: Consumer<Relayed>,
+    packets: Consumer<RelayedFrame>,
     chunks: Consumer<Frame>,
 }
 
@@ -56,11 +56,11 @@ impl Relay {
     /// Connects threads that are woken by `wakers`, each with its share of sockets.
     pub(super) fn all(wakers: &[Arc<Waker>], shares: &[Sockets]) -> Vec<Relay> {
         let chunks: Vec<usize> = (0..shares.len()).map(|i| shares[i].chunks(i)).collect();
-        Relay::between(wakers, &chunks)
+        Relay::connect(wakers, &chunks)
     }
 
     /// Connects threads that have so many chunks each.
-    fn between(wakers: &[Arc<Waker>], chunks: &[usize]) -> Vec<Relay> {
+    fn connect(wakers: &[Arc<Waker>], chunks: &[usize]) -> Vec<Relay> {
         let new = |(index, waker): (usize, &Arc<Waker>)| Relay {
             index,
             doorbell: Arc::new(Doorbell::new(waker.clone())),
@@ -95,24 +95,24 @@ impl Relay {
         thread as usize == self.index
     }
 
-    /// Puts a packet into another thread's ring, or returns it if there is no room. [`Self::tell`] wakes that thread.
-    pub(super) fn pass(&mut self, to: u32, packet: Relayed) -> Result<(), Relayed> {
+    /// Puts a packet into another thread's ring, or returns it if there is no room. [`Self::wake_threads`] wakes that thread.
+    pub(super) fn pass(&mut self, to: u32, packet: RelayedFrame) -> Result<(), RelayedFrame> {
         let Some(there) = self.there.get_mut(to as usize).and_then(Option::as_mut) else { return Err(packet) };
         there.fresh = true;
         there.packets.push(packet).map_err(|PushError::Full(packet)| packet)
     }
 
     /// Wakes threads that were given packets, if they sleep.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn wake_threads(&mut self) {
         for there in self.there.iter_mut().flatten() {
             if core::mem::take(&mut there.fresh) {
-                there.doorbell.tell();
+                there.doorbell.ring();
             }
         }
     }
 
     /// Takes packets from the rings in turns, as long as there is room for them.
-    pub(super) fn take<const N: usize>(&mut self, packets: &mut ArrayVec<Relayed, N>) {
+    pub(super) fn take<const N: usize>(&mut self, packets: &mut ArrayVec<RelayedFrame, N>) {
         for _ in 0..self.here.len() {
             self.next = (self.next + 1) % self.here.len();
             let ring = &mut self.here[self.next].packets;
@@ -125,7 +125,7 @@ impl Relay {
     }
 
     /// Sends the chunks of other threads back, and takes back its own.
-    pub(super) fn bring_home(&mut self, sockets: &mut Sockets) {
+    pub(super) fn return_chunks(&mut self, sockets: &mut Sockets) {
         while let Some((home, frame)) = sockets.stray() {
             if let Some(there) = self.there.get_mut(home).and_then(Option::as_mut) {
                 // There is room for all of its chunks.

@@ -58,13 +58,13 @@ impl Rule {
 }
 
 /// The rules of outbound policies.
-pub(super) fn leaving(spd: &Spd) -> Vec<Rule> {
+pub(super) fn outbound_rules(spd: &Spd) -> Vec<Rule> {
     policies(spd, Dir::Out).map(Rule::of).collect()
 }
 
 /// The rules of forward policies that block or require states: packets that must come through a tunnel, or be dropped,
 /// are not taken when they come unencrypted.
-pub(super) fn arrived(spd: &Spd) -> Vec<Rule> {
+pub(super) fn forward_rules(spd: &Spd) -> Vec<Rule> {
     let asks = |p: &&Policy| p.action == Action::Block || p.templates.iter().any(|t| !t.optional);
     policies(spd, Dir::Fwd).filter(asks).map(|policy| Rule { take: false, ..Rule::of(policy) }).collect()
 }
@@ -75,24 +75,24 @@ fn policies(spd: &Spd, dir: Dir) -> impl Iterator<Item = &Policy> {
 }
 
 /// Prefixes of sources for each prefix of destinations, and whether packets between them are taken.
-type Wanted = BTreeMap<Prefix, BTreeMap<Prefix, bool>>;
+type PrefixPairs = BTreeMap<Prefix, BTreeMap<Prefix, bool>>;
 
 /// Works out the tables for rules, in their order. `locals` are addresses of this host.
-fn wanted(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> Wanted {
+fn prefix_pairs(rules: &[Rule], locals: impl Iterator<Item = IpAddr>) -> PrefixPairs {
     if rules.len() > MAX_POLICIES || !rules.iter().any(|rule| rule.take) {
-        return Wanted::new();
+        return PrefixPairs::new();
     }
     let own = locals.map(|address| (address, 128)).chain(NEVER);
     let own =
         own.map(|(address, len)| Rule { source: Prefix::ANY, destination: Prefix::new(address, len), take: false });
     let rules: Vec<Rule> = own.chain(rules.iter().copied()).collect();
-    let mut wanted: Wanted = rules.iter().map(|rule| (rule.destination, BTreeMap::new())).collect();
+    let mut wanted: PrefixPairs = rules.iter().map(|rule| (rule.destination, BTreeMap::new())).collect();
     let mut work = 0;
     for (destination, sources) in &mut wanted {
         let here: Vec<&Rule> = rules.iter().filter(|rule| rule.destination.covers(*destination)).collect();
         work += rules.len() + here.len() * here.len();
         if work > MAX_WORK {
-            return Wanted::new();
+            return PrefixPairs::new();
         }
         for rule in &here {
             let first = here.iter().find(|first| first.source.covers(rule.source));
@@ -123,7 +123,7 @@ impl Selection {
         locals: impl Iterator<Item = IpAddr>,
     ) -> io::Result<()> {
         let (mut to, mut from) = (BTreeMap::new(), BTreeMap::new());
-        for (destination, sources) in wanted(rules, locals) {
+        for (destination, sources) in prefix_pairs(rules, locals) {
             // All packets are left to the stack.
             if !sources.values().any(|take| *take) {
                 to.insert(destination, 0);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// The result of the program's two lookups.
-    fn takes(wanted: &Wanted, source: &str, destination: &str) -> bool {
+    fn takes(wanted: &PrefixPairs, source: &str, destination: &str) -> bool {
         fn longest<T>(of: &BTreeMap<Prefix, T>, address: IpAddr) -> Option<&T> {
             of.iter()
                 .filter(|(prefix, _)| prefix.has(address))
@@ -197,7 +197,7 @@ mod tests {
             rule("10.1.0.0/16", "10.7.0.0/16", true),
             rule("fd01::/64", "::/0", true),
         ];
-        let wanted = wanted(&rules, ["10.2.0.1", "192.0.2.1", "fd02::1"].map(|a| a.parse().unwrap()).into_iter());
+        let wanted = prefix_pairs(&rules, ["10.2.0.1", "192.0.2.1", "fd02::1"].map(|a| a.parse().unwrap()).into_iter());
         let takes = |source, destination| takes(&wanted, source, destination);
         for (source, destination) in [
             ("10.1.2.3", "10.2.3.4"),
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_of_too_many_or_none() {
-        assert!(wanted(&[rule("10.0.0.0/8", "10.0.0.0/8", false)], core::iter::empty()).is_empty());
+        assert!(prefix_pairs(&[rule("10.0.0.0/8", "10.0.0.0/8", false)], core::iter::empty()).is_empty());
         let many = vec![rule("10.0.0.0/8", "10.0.0.0/8", true); MAX_POLICIES + 1];
-        assert!(wanted(&many, core::iter::empty()).is_empty());
-        assert!(!wanted(&many[..MAX_POLICIES / 2], core::iter::empty()).is_empty());
+        assert!(prefix_pairs(&many, core::iter::empty()).is_empty());
+        assert!(!prefix_pairs(&many[..MAX_POLICIES / 2], core::iter::empty()).is_empty());
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn segment(port: u16, i: usize, len: usize, flags: u8) -> Vec<u8> {
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
-fn burst(kept: &mut Unfinished, packets: &[Vec<u8>], more: bool, given: &mut Given) {
+fn burst(kept: &mut UnfinishedSuperframe, packets: &[Vec<u8>], more: bool, given: &mut Given) {
     let mut joins = Joins::new(kept);
     packets.iter().for_each(|packet| joins.push(packet, given).unwrap());
     joins.finish(more, given).unwrap();
@@ -58,7 +58,7 @@ fn burst(kept: &mut Unfinished, packets: &[Vec<u8>], more: bool, given: &mut Giv
 #[test]
 fn one_superframe_of_two_bursts() {
     let all: Vec<Vec<u8>> = (0..30).map(|i| segment(1, i, MSS, ACK)).collect();
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     burst(&mut kept, &all[..20], true, &mut given);
     assert!(kept.is_some() && given.0.is_empty());
     burst(&mut kept, &all[20..29], true, &mut given);
@@ -71,7 +71,7 @@ fn one_superframe_of_two_bursts() {
 
 #[test]
 fn what_is_kept_is_given_before_what_does_not_continue_it() {
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     burst(&mut kept, &[segment(1, 0, MSS, ACK), segment(1, 1, MSS, ACK)], true, &mut given);
     burst(
         &mut kept,
@@ -88,7 +88,7 @@ fn what_is_kept_is_given_before_what_does_not_continue_it() {
 
 #[test]
 fn nothing_is_kept_that_a_burst_had_nothing_of() {
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     burst(&mut kept, &[segment(1, 0, MSS, ACK)], true, &mut given);
     let datagram = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 8, 0, 0];
     burst(&mut kept, &[datagram], true, &mut given);
@@ -98,7 +98,7 @@ fn nothing_is_kept_that_a_burst_had_nothing_of() {
 
 #[test]
 fn the_last_of_several_connections_is_kept() {
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     let of = |i| [segment(1, i, MSS, ACK), segment(2, i, MSS, ACK)];
     burst(&mut kept, &of(0), true, &mut given);
     burst(&mut kept, &of(1), true, &mut given);
@@ -112,7 +112,7 @@ fn the_last_of_several_connections_is_kept() {
 #[test]
 fn a_superframe_is_no_longer_than_a_packet() {
     let all: Vec<Vec<u8>> = (0..100).map(|i| segment(1, i, MSS, ACK)).collect();
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     all.chunks(44).for_each(|these| burst(&mut kept, these, true, &mut given));
     kept.give(&mut given, &Counters::default());
     assert_eq!(given.summary().iter().map(|g| g.2).collect::<Vec<_>>(), [47 * MSS, 47 * MSS, 6 * MSS]);
@@ -121,7 +121,7 @@ fn a_superframe_is_no_longer_than_a_packet() {
 
 #[test]
 fn a_wrong_checksum_is_joined_to_nothing() {
-    let (mut kept, mut given) = (Unfinished::new(), Given::default());
+    let (mut kept, mut given) = (UnfinishedSuperframe::new(), Given::default());
     let mut wrong = segment(1, 1, MSS, ACK);
     wrong[60] ^= 1;
     burst(&mut kept, &[segment(1, 0, MSS, ACK), wrong.clone(), segment(1, 2, MSS, ACK)], false, &mut given);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, fence};
 pub(super) const DEPTH: usize = 4;
 
 /// The flags that both ends share.
-struct Line {
+struct RingFlags {
     /// Whether the worker is to be woken.
     armed: AtomicBool,
     /// Whether the worker has gone.
@@ -19,14 +19,14 @@ struct Line {
 }
 
 /// The device's end.
-pub(super) struct End {
+pub(super) struct DeviceEnd {
     bursts: Consumer<(u64, Box<CryptoBurst>)>,
     back: Producer<Box<CryptoBurst>>,
-    line: Arc<Line>,
+    line: Arc<RingFlags>,
     wake: Box<dyn Fn() + Send>,
 }
 
-impl End {
+impl DeviceEnd {
     /// Takes the next burst, and the number of deletions when it was submitted.
     pub(super) fn take(&mut self) -> Option<(u64, Box<CryptoBurst>)> {
         self.bursts.pop().ok()
@@ -52,7 +52,7 @@ impl End {
 
     /// Closes the end, and wakes the worker.
     pub(super) fn leave(self) {
-        let End { bursts, back, wake, .. } = self;
+        let DeviceEnd { bursts, back, wake, .. } = self;
         drop((bursts, back));
         wake();
     }
@@ -63,17 +63,17 @@ pub(super) struct Ring {
     bursts: Producer<(u64, Box<CryptoBurst>)>,
     back: Consumer<Box<CryptoBurst>>,
     in_flight: usize,
-    line: Arc<Line>,
+    line: Arc<RingFlags>,
     signal: Arc<Signal>,
 }
 
 impl Ring {
     /// Both ends.
-    pub(super) fn new(signal: Arc<Signal>, wake: Box<dyn Fn() + Send>) -> (Self, End) {
+    pub(super) fn new(signal: Arc<Signal>, wake: Box<dyn Fn() + Send>) -> (Self, DeviceEnd) {
         let (there, bursts) = RingBuffer::new(DEPTH);
         let (back, here) = RingBuffer::new(DEPTH);
-        let line = Arc::new(Line { armed: AtomicBool::new(false), over: AtomicBool::new(false) });
-        let end = End { bursts, back, line: line.clone(), wake };
+        let line = Arc::new(RingFlags { armed: AtomicBool::new(false), over: AtomicBool::new(false) });
+        let end = DeviceEnd { bursts, back, line: line.clone(), wake };
         (Ring { bursts: there, back: here, in_flight: 0, line, signal }, end)
     }
 }

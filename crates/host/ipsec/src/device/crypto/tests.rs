@@ -31,7 +31,7 @@ struct Bench {
     out: Sad,
     inn: Sad,
     id: SaId,
-    half: Half,
+    half: CryptoOps,
     thread: Option<JoinHandle<()>>,
     counters: Arc<CryptoCounters>,
 }
@@ -53,8 +53,8 @@ impl Bench {
         let (mut out, mut inn) = (Sad::new(1), Sad::new(2));
         let id = out.add(spec()).expect("it is the first");
         inn.add(spec()).expect("it is the first");
-        core.tell(News::State(NAME, transform().key()));
-        Bench { out, inn, id, half: Half(core), thread, counters }
+        core.post(CoreMessage::State(NAME, transform().key()));
+        Bench { out, inn, id, half: CryptoOps(core), thread, counters }
     }
 
     fn queue(&self) -> Box<dyn Queue> {
@@ -265,7 +265,7 @@ fn a_key_is_wiped_without_bursts() {
     let _idle = bench.queue();
     assert!(!thread.work() && thread.keys.contains_key(&NAME));
     // Another state stays, one that is not there is none.
-    core.tell(News::State(StateKey(8), transform().key()));
+    core.post(CoreMessage::State(StateKey(8), transform().key()));
     bench.half.state_del(NAME);
     bench.half.state_del(StateKey(9));
     assert!(!thread.work() && thread.gone.is_empty());

@@ -1,7 +1,7 @@
 //! A device of the kernel's, inside a kernel that has ESP: the test boots one, with itself as its program.
 
 use super::*;
-use crate::device::running::Place;
+use crate::device::running::DeviceContext;
 use crate::tests::{TUNNEL, attribute, policy, state};
 use sealane_abi::Caller;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
@@ -49,7 +49,7 @@ impl Here {
         let shared = Shared::new(&netns, Xfrm::new(setup), Box::new(|_| {}), 1).expect("sockets");
         let (shared, mirror) = (Arc::new(shared), Arc::<Mirror>::default());
         let waker = Arc::new(Waker::new().expect("a waker"));
-        let place = Place { netns: &netns, shared: &shared, waker: &waker, mirror: &mirror, number: 0 };
+        let place = DeviceContext { netns: &netns, shared: &shared, waker: &waker, mirror: &mirror, number: 0 };
         let mut device = Kernel::open(name, &place).expect("a device");
         let half = device.up().expect("the engine's half");
         shared.xfrm().add_device(device.ifindex() as i32, half);
@@ -61,7 +61,7 @@ impl Here {
         let from = Sender { caller: Caller { privileged: true }, ack: ACK, ..Sender::default() };
         let replies = self.shared.xfrm().call(datagram, from, self.shared.now());
         self.mirror.put(&self.shared.xfrm());
-        self.mirror.settle();
+        self.mirror.remove_unwanted();
         let message = sealane_abi::netlink::Messages::new(&replies.unicast[0]).next().expect("an answer");
         let text = sealane_abi::netlink::answer::text(&message).unwrap_or_default().to_owned();
         (-i32::from_ne_bytes(*message.payload.first_chunk().expect("an errno")), text)
@@ -170,8 +170,8 @@ fn a_kernel_has_states_and_policies_of_ours() {
         [&[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 50, 0, 0, 10, 77, 0, 3 - last, 10, 77, 0, last][..], &spi.to_be_bytes()]
             .concat()
     };
-    assert!(here.shared.elsewhere.has(&esp(1, 0x2000)), "our own sockets leave it alone");
-    assert!(!here.shared.elsewhere.has(&esp(1, 0x1000)) && !here.shared.elsewhere.has(&esp(2, 0x2000)));
+    assert!(here.shared.kernel_states.has(&esp(1, 0x2000)), "our own sockets leave it alone");
+    assert!(!here.shared.kernel_states.has(&esp(1, 0x1000)) && !here.shared.kernel_states.has(&esp(2, 0x2000)));
 
     // The kernel reports its limits.
     let mut limited = state(outer[0], outer[1], 0x4000, TUNNEL, false);
@@ -196,7 +196,7 @@ fn a_kernel_has_states_and_policies_of_ours() {
     assert_eq!(here.sh("ip xfrm policy | grep -c 'dir '"), "2\n", "until the rules are ours again");
     assert!(here.mirror.has_changed());
     assert!(here.mirror.put(&here.shared.xfrm()).is_empty());
-    here.mirror.settle();
+    here.mirror.remove_unwanted();
     assert_eq!(here.sh("ip xfrm policy"), "");
-    assert!(!here.shared.elsewhere.has(&esp(1, 0x2000)));
+    assert!(!here.shared.kernel_states.has(&esp(1, 0x2000)));
 }

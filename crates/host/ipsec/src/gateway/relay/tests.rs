@@ -10,17 +10,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Relays of threads that have so many chunks each, and their wakers.
 fn relays(chunks: &[usize]) -> (Vec<Relay>, Vec<Arc<Waker>>) {
     let wakers: Vec<Arc<Waker>> = chunks.iter().map(|_| Arc::new(Waker::new().expect("a descriptor"))).collect();
-    (Relay::between(&wakers, chunks), wakers)
+    (Relay::connect(&wakers, chunks), wakers)
 }
 
-fn packet(memory: &mut Vec<Frame>, number: usize) -> Relayed {
-    Relayed { frame: memory.pop().expect("a chunk"), at: (number, number + 1) }
+fn packet(memory: &mut Vec<Frame>, number: usize) -> RelayedFrame {
+    RelayedFrame { frame: memory.pop().expect("a chunk"), at: (number, number + 1) }
 }
 
 fn numbers<const N: usize>(relay: &mut Relay) -> (Vec<usize>, Vec<Frame>) {
-    let mut packets: ArrayVec<Relayed, N> = ArrayVec::new();
+    let mut packets: ArrayVec<RelayedFrame, N> = ArrayVec::new();
     relay.take(&mut packets);
-    packets.into_iter().map(|Relayed { frame, at }| (at.0, frame)).unzip()
+    packets.into_iter().map(|RelayedFrame { frame, at }| (at.0, frame)).unzip()
 }
 
 fn is_woken(waker: &Waker) -> bool {
@@ -67,7 +67,7 @@ fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
     let (mut relays, wakers) = relays(&[8, 8]);
     let mut chunks = Frame::some(8);
     relays[0].pass(1, packet(&mut chunks, 1)).unwrap();
-    relays[0].tell();
+    relays[0].wake_threads();
     assert!(!is_woken(&wakers[1]), "it is awake");
     assert!(relays[1].arm(), "and sees it before it sleeps");
     assert_eq!(numbers::<8>(&mut relays[1]).0, [1]);
@@ -75,14 +75,14 @@ fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
     assert!(!relays[1].arm());
     relays[0].pass(1, packet(&mut chunks, 2)).unwrap();
     assert!(!is_woken(&wakers[1]), "it is told of several together");
-    relays[0].tell();
+    relays[0].wake_threads();
     assert!(is_woken(&wakers[1]));
     wakers[1].drain();
     relays[0].pass(1, packet(&mut chunks, 3)).unwrap();
-    relays[0].tell();
+    relays[0].wake_threads();
     assert!(!is_woken(&wakers[1]), "it is on its way");
     // A single thread waits for nobody.
-    assert!(!Relay::between(&wakers[..1], &[8])[0].arm());
+    assert!(!Relay::connect(&wakers[..1], &[8])[0].arm());
 }
 
 #[test]
@@ -99,12 +99,12 @@ fn nothing_is_lost_between_two_threads() {
                 one = a.pass(1, packet).err();
                 // The consumer is not woken each time, but it must be at the end, and when there is no room.
                 if one.is_some() || number % 7 == 0 || number + 1 == COUNT {
-                    a.tell();
+                    a.wake_threads();
                 }
             }
             number += 1;
         }
-        a.tell();
+        a.wake_threads();
     });
     let mut next = 0;
     while next < COUNT {

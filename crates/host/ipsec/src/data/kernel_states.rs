@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The inbound states of the kernel's own IPsec. The daemon's sockets see their packets too, and ignore them.
 #[derive(Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct KernelStates {
     any: AtomicBool,
     /// The number of states with each address and SPI, which may differ by mark or protocol.
     known: Mutex<HashMap<(IpAddr, u32), u32>>,
 }
 
-impl Elsewhere {
+impl KernelStates {
     /// Adds a state of the kernel's.
     pub(crate) fn add(&self, to: IpAddr, spi: u32) {
         *self.known.lock().entry((to, spi)).or_default() += 1;
@@ -69,25 +69,25 @@ mod tests {
 
     #[test]
     fn packets_are_the_kernel_s_as_long_as_it_has_a_state_for_them() {
-        let elsewhere = Elsewhere::default();
+        let kernel_states = KernelStates::default();
         let to: IpAddr = [192, 0, 2, 2].into();
         let mut packet = [0u8; 28];
         packet[0] = 0x45;
         packet[16..20].copy_from_slice(&[192, 0, 2, 2]);
         packet[20..24].copy_from_slice(&7u32.to_be_bytes());
-        let has = || elsewhere.has(&packet);
+        let has = || kernel_states.has(&packet);
         assert!(!has());
         // Two that differ by their marks.
-        elsewhere.add(to, 7);
-        elsewhere.add(to, 7);
-        elsewhere.add(to, 8);
-        assert!(has() && !elsewhere.has(&packet[..23]) && !elsewhere.has(&[]));
-        elsewhere.remove(to, 7);
+        kernel_states.add(to, 7);
+        kernel_states.add(to, 7);
+        kernel_states.add(to, 8);
+        assert!(has() && !kernel_states.has(&packet[..23]) && !kernel_states.has(&[]));
+        kernel_states.remove(to, 7);
         assert!(has());
-        elsewhere.remove(to, 7);
-        elsewhere.remove(to, 7);
-        assert!(!has() && elsewhere.any());
-        elsewhere.remove(to, 8);
-        assert!(!elsewhere.any());
+        kernel_states.remove(to, 7);
+        kernel_states.remove(to, 7);
+        assert!(!has() && kernel_states.any());
+        kernel_states.remove(to, 8);
+        assert!(!kernel_states.any());
     }
 }
