@@ -85,10 +85,10 @@ pub(crate) fn address() -> usize {
 }
 
 /// The allocator of everything in this library.
-struct Shared;
+struct ArenaAllocator;
 
 // SAFETY: talc keeps the contract of GlobalAlloc under its lock; no arena means no memory, which is a null pointer.
-unsafe impl GlobalAlloc for Shared {
+unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's layout.
         get().map_or(core::ptr::null_mut(), |a| unsafe { a.talc.alloc(layout) })
@@ -108,4 +108,4 @@ unsafe impl GlobalAlloc for Shared {
 }
 
 #[global_allocator]
-static ALLOCATOR: Shared = Shared;
+static ALLOCATOR: ArenaAllocator = ArenaAllocator;

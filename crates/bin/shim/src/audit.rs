@@ -6,12 +6,12 @@ use sealane_engine_alg::audit::{self, Counters};
 use sealane_engine_alg::{Event, Observer};
 use std::sync::Arc;
 
-struct Shared {
+struct AuditObserver {
     words: &'static [AtomicU64],
     privileged: bool,
 }
 
-impl Observer for Shared {
+impl Observer for AuditObserver {
     fn event(&self, event: &Event<'_>) {
         Counters::new(self.words).count(event, self.privileged);
     }
@@ -37,5 +37,5 @@ pub(crate) fn observer() -> Option<Arc<dyn Observer>> {
     let at = at.ok()? as *const AtomicU64;
     // SAFETY: page-aligned, of this length, mapped for good; any bits are valid atomics.
     let words = unsafe { core::slice::from_raw_parts(at, audit::WORDS) };
-    Some(Arc::new(Shared { words, privileged: sys::caller().privileged }))
+    Some(Arc::new(AuditObserver { words, privileged: sys::caller().privileged }))
 }

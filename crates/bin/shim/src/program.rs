@@ -11,12 +11,12 @@ use sealane_engine_alg::{Caller, Received};
 
 /// A descriptor of this program in the hands of one call.
 #[derive(Clone, Copy)]
-pub(crate) struct Here<'a> {
+pub(crate) struct LocalDescriptor<'a> {
     fd: c_int,
     handle: &'a Borrow,
 }
 
-impl<'a> Here<'a> {
+impl<'a> LocalDescriptor<'a> {
     /// The descriptor `fd`, which stands for `handle`.
     ///
     /// # Safety
@@ -24,7 +24,7 @@ impl<'a> Here<'a> {
     /// refused; the kernel asks no less of a program.
     #[inline]
     pub(crate) unsafe fn new(fd: c_int, handle: &'a Borrow) -> Self {
-        Here { fd, handle }
+        LocalDescriptor { fd, handle }
     }
 
     /// The open socket.
@@ -45,7 +45,7 @@ fn pointer(at: u64) -> *mut c_void {
     at as usize as *mut c_void
 }
 
-impl Memory for Here<'_> {
+impl Memory for LocalDescriptor<'_> {
     type Failure = i32;
 
     const MAX_INPUT: usize = usize::MAX;
@@ -109,7 +109,7 @@ impl Memory for Here<'_> {
     }
 }
 
-impl Descriptor for Here<'_> {
+impl Descriptor for LocalDescriptor<'_> {
     type Lock = RawLock;
 
     #[inline]

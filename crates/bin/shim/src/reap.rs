@@ -60,7 +60,7 @@ pub(crate) fn reap() -> bool {
     });
     for &record in &dead[..n] {
         // SAFETY: the process is gone and the record off the list.
-        unsafe { table::bury(record) };
+        unsafe { table::release_record(record) };
     }
     n > 0
 }

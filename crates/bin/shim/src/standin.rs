@@ -58,7 +58,7 @@ fn show(fd: c_int, handle: &Borrow) {
 
 /// Makes a socket drop every message that does not begin with `cookie`, as if it had taken it. A program that inherits
 /// the socket over exec, where it is no longer ours, must not read its own plaintext back and take it for ciphertext.
-fn drop_strangers(fd: c_int, cookie: &mut [u8; 8]) -> Result<(), i32> {
+fn drop_foreign_messages(fd: c_int, cookie: &mut [u8; 8]) -> Result<(), i32> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const UNLESS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -83,7 +83,7 @@ fn drop_strangers(fd: c_int, cookie: &mut [u8; 8]) -> Result<(), i32> {
 
 /// Sets a new stand-in up; what it shows then.
 fn prepare(fd: c_int, lively: bool, cookie: &mut [u8; 8]) -> u32 {
-    if lively && drop_strangers(fd, cookie).is_err() {
+    if lively && drop_foreign_messages(fd, cookie).is_err() {
         // Not connected it takes no message at all; poll then sees it as always writable.
         return OUT;
     }

@@ -48,7 +48,7 @@ fn make(arena: &Arena) -> *mut System {
         }
     };
     let registry = sealane_drivers::registry(table, Arc::new(sealane_drivers::SystemEntropy));
-    let host = Arc::new(Inside { net: net_defaults() });
+    let host = Arc::new(ProcessHost { net: net_defaults() });
     let system = System::new(Arc::new(registry), profile, host, audit::observer());
     let made = Arc::into_raw(system).cast_mut();
     arena.system.store(made, Ordering::Release);
@@ -56,11 +56,11 @@ fn make(arena: &Arena) -> *mut System {
 }
 
 /// The host inside a program.
-struct Inside {
+struct ProcessHost {
     net: NetDefaults,
 }
 
-impl Host for Inside {
+impl Host for ProcessHost {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
         // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR
         // after any other, as it would for the real call.

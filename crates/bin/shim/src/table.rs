@@ -313,7 +313,7 @@ pub(crate) fn is_own(record: *mut Process) -> bool {
 ///
 /// # Safety
 /// The process must be gone, and its record must have been removed from the list.
-pub(crate) unsafe fn bury(record: *mut Process) {
+pub(crate) unsafe fn release_record(record: *mut Process) {
     // SAFETY: the record is the caller's alone now.
     let record = unsafe { Box::from_raw(record) };
     for leaf in &record.top {

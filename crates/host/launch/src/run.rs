@@ -4,7 +4,7 @@
 //! [`NOT_EXECUTABLE`], and [`FAILED`] for failures of our own.
 
 use crate::audit::{Ledger, Usage};
-use crate::serve::{self, Counting, Server};
+use crate::serve::{self, AuditObserver, Server};
 use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
@@ -146,7 +146,7 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
 
 /// Serves what comes around the preloaded library, and TCP-AO, while the program runs.
 fn serve(listener: Listener, numbers: Numbers, options: &Options, ledger: Option<&Ledger>) -> Arc<Server> {
-    let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(Counting(l.words())) as _);
+    let observer: Option<Arc<dyn Observer>> = ledger.map(|l| Arc::new(AuditObserver(l.words())) as _);
     let profile = options.profile;
     let registry = LazyLock::new(registry as fn() -> Arc<Registry>);
     let spaces = options.tcp_ao.then(|| Spaces::new(profile, Algorithms::new(&registry), options.data_path));

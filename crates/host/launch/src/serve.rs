@@ -19,7 +19,7 @@ use sealane_sys::seccomp::{Listener, Numbers};
 use sealane_tcp_ao::Spaces;
 use std::sync::Arc;
 
-pub(crate) use server::{Counting, Server};
+pub(crate) use server::{AuditObserver, Server};
 
 /// A server for calls from `listener` on stand-ins of these numbers.
 pub(crate) fn server(

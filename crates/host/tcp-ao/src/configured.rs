@@ -1,7 +1,7 @@
 //! Configured peers: TCP-AO for programs that know nothing of it, with keys that change by the time of day.
 
 use super::leftover;
-use super::path::{Keep, Policy, Shared};
+use super::path::{PeerLookup, SaveConnections, Shared};
 use super::space::{Space, Spaces};
 use super::state;
 use sealane_abi::admin;
@@ -45,7 +45,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// A configured peer with its prepared keys.
-struct Made {
+struct PreparedPeer {
     config: Arc<Config>,
     /// Index of the peer in the configuration.
     at: usize,
@@ -54,7 +54,7 @@ struct Made {
     mkts: Vec<Vec<Arc<Mkt>>>,
 }
 
-impl Made {
+impl PreparedPeer {
     fn peer(&self) -> &Peer {
         &self.config.peers()[self.at]
     }
@@ -86,7 +86,7 @@ pub struct Configured {
     /// Numbers of peers by name, which stay the same when the configuration is read again.
     numbers: HashMap<String, u32>,
     /// The spaces that are served, with their peers, by network namespace.
-    served: BTreeMap<Option<String>, (Arc<Space>, Vec<Made>)>,
+    served: BTreeMap<Option<String>, (Arc<Space>, Vec<PreparedPeer>)>,
 }
 
 impl Configured {
@@ -115,16 +115,16 @@ impl Configured {
     /// The peer that cannot be served, or the system's error; the peers before it may be served by then.
     pub fn apply(&mut self, config: &Arc<Config>) -> Result<(), Error> {
         // The steps that can fail come before anything changes.
-        let mut wanted: BTreeMap<Option<String>, Vec<Made>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Option<String>, Vec<PreparedPeer>> = BTreeMap::new();
         for at in 0..config.peers().len() {
             let made = self.make(config, at)?;
             wanted.entry(made.peer().netns.clone()).or_default().push(made);
         }
         let now_s = wall_ms() / 1000;
         for (netns, made) in wanted {
-            let made: Vec<Made> = made;
-            let prefixes: Vec<Prefix> = made.iter().flat_map(Made::prefixes).collect();
-            let policy = policy(config, &netns, &made);
+            let made: Vec<PreparedPeer> = made;
+            let prefixes: Vec<Prefix> = made.iter().flat_map(PreparedPeer::prefixes).collect();
+            let peer_lookup = peer_lookup(config, &netns, &made);
             let space = match self.served.get(&netns) {
                 Some((space, _)) => {
                     let space = space.clone();
@@ -133,8 +133,8 @@ impl Configured {
                         space.shared().protect(prefix).map_err(system("the rules"))?;
                     }
                     set_keys(space.shared(), &made, now_s);
-                    *space.shared().policy.write() = Some(policy);
-                    end_strangers(space.shared(), space.netns());
+                    *space.shared().peer_lookup.write() = Some(peer_lookup);
+                    end_unknown_connections(space.shared(), space.netns());
                     space
                 }
                 None => {
@@ -144,9 +144,9 @@ impl Configured {
                     let there = ns.try_clone().map_err(system("a network namespace"))?;
                     let prepare = |shared: &Shared| {
                         set_keys(shared, &made, now_s);
-                        *shared.policy.write() = Some(policy);
-                        take_up(shared, &file, &there);
-                        end_strangers(shared, &there);
+                        *shared.peer_lookup.write() = Some(peer_lookup);
+                        restore_connections(shared, &file, &there);
+                        end_unknown_connections(shared, &there);
                         let _ = shared.keep.set(keep(file));
                     };
                     self.spaces.open(ns, &prefixes, prepare).map_err(system("TCP-AO"))?
@@ -166,7 +166,7 @@ impl Configured {
         Ok(())
     }
 
-    fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<Made, Error> {
+    fn make(&mut self, config: &Arc<Config>, at: usize) -> Result<PreparedPeer, Error> {
         let peer = &config.peers()[at];
         let wrong = |what: String| Error::Peer(peer.name.clone(), what);
         if let Some(vrf) = &peer.vrf {
@@ -194,14 +194,14 @@ impl Configured {
             };
             mkts.push(peer.prefixes.iter().map(of).collect::<Result<_, _>>()?);
         }
-        Ok(Made { config: config.clone(), at, number, mkts })
+        Ok(PreparedPeer { config: config.clone(), at, number, mkts })
     }
 
     /// Updates the keys of peers whose chain changes at this time of day.
     pub fn follow_the_time(&mut self) {
         let now_s = wall_ms() / 1000;
         for (space, made) in self.served.values() {
-            let due: Vec<&Made> =
+            let due: Vec<&PreparedPeer> =
                 made.iter().filter(|m| m.peer().chain.next_change_s(now_s - 2).is_some_and(|t| t <= now_s)).collect();
             for m in due {
                 set_keys(space.shared(), std::slice::from_ref(m), now_s);
@@ -210,14 +210,14 @@ impl Configured {
     }
 }
 
-fn set_keys(shared: &Shared, made: &[Made], now_s: i64) {
+fn set_keys(shared: &Shared, made: &[PreparedPeer], now_s: i64) {
     let mut engine = shared.engine.lock();
     for m in made {
         engine.configure(m.number, &m.peer().name, &m.keys(now_s), m.peer().accept_icmps);
     }
 }
 
-fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy {
+fn peer_lookup(config: &Arc<Config>, netns: &Option<String>, made: &[PreparedPeer]) -> PeerLookup {
     let numbers: HashMap<String, u32> = made.iter().map(|m| (m.peer().name.clone(), m.number)).collect();
     let (config, netns) = (config.clone(), netns.clone());
     Arc::new(move |ends: &Ends| {
@@ -228,7 +228,7 @@ fn policy(config: &Arc<Config>, netns: &Option<String>, made: &[Made]) -> Policy
 
 /// Restores the connections of the previous daemon. Those whose sockets closed in between are ended, which their peers
 /// are told.
-fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
+fn restore_connections(shared: &Shared, file: &Path, netns: &Netns) {
     let list = match state::read(file) {
         Ok(list) => list,
         Err(e) => {
@@ -271,13 +271,13 @@ fn take_up(shared: &Shared, file: &Path, netns: &Netns) {
 
 /// Ends connections with configured peers whose handshake is not known: from before there were keys, or of a daemon
 /// whose state is lost. Their segments cannot be signed, so they would hang until a timeout.
-fn end_strangers(shared: &Shared, netns: &Netns) {
-    let Some(policy) = shared.policy.read().clone() else { return };
+fn end_unknown_connections(shared: &Shared, netns: &Netns) {
+    let Some(peer_lookup) = shared.peer_lookup.read().clone() else { return };
     let is_stranger = |e: &Entry| {
         // An unfinished handshake is tried again anyway, and a socket in TIME_WAIT sends nothing by itself.
         let done = !matches!(e.state, State::SynSent | State::SynRecv | State::NewSynRecv | State::TimeWait);
         let ends = Ends::new(e.local, e.remote);
-        done && policy(&ends).is_some() && !shared.engine.lock().tracks(&ends)
+        done && peer_lookup(&ends).is_some() && !shared.engine.lock().tracks(&ends)
     };
     match netns.run(|| leftover::end_connections(is_stranger)) {
         Ok(0) => {}
@@ -289,7 +289,7 @@ fn end_strangers(shared: &Shared, netns: &Netns) {
     }
 }
 
-fn keep(file: PathBuf) -> Keep {
+fn keep(file: PathBuf) -> SaveConnections {
     Box::new(move |connections| {
         if let Err(e) = state::write(&file, connections) {
             let file = file.display();
@@ -346,7 +346,7 @@ mod tests {
         let there = ns.try_clone().expect("a descriptor");
         let space = spaces.open(ns, &[spec.peer], |shared| {
             shared.engine.lock().configure(0, "peer", &[ConfiguredKey { mkt, send: true, preferred: true }], false);
-            take_up(shared, &file, &there);
+            restore_connections(shared, &file, &there);
         });
         let space = space.expect("it can be served");
         let mut known: Vec<_> = space.engine().connections().collect();

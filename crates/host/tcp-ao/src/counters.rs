@@ -13,12 +13,12 @@ pub(super) struct Counters {
     pub(super) fast_out: AtomicU64,
     /// Segments that the kernel refused: no route, no room.
     pub(super) refused: AtomicU64,
-    noted: Mutex<Vec<Noted>>,
+    noted: Mutex<Vec<WorkerFigures>>,
 }
 
 /// The figures of one worker at its last tick.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Noted {
+pub(super) struct WorkerFigures {
     /// Connections of the fast path.
     pub(super) connections: u64,
     /// Packets that did not fit into a ring.
@@ -32,11 +32,11 @@ pub(super) struct Noted {
 impl Counters {
     /// Counters for a number of workers.
     pub(super) fn new(workers: usize) -> Self {
-        Counters { noted: Mutex::new(vec![Noted::default(); workers]), ..Counters::default() }
+        Counters { noted: Mutex::new(vec![WorkerFigures::default(); workers]), ..Counters::default() }
     }
 
     /// Updates the figures of a worker.
-    pub(super) fn note(&self, worker: usize, change: impl FnOnce(&mut Noted)) {
+    pub(super) fn note(&self, worker: usize, change: impl FnOnce(&mut WorkerFigures)) {
         if let Some(noted) = self.noted.lock().get_mut(worker) {
             change(noted);
         }

@@ -11,13 +11,15 @@
 //! When a connection changes its path, a segment may pass both by the ring and by the queue. TCP gets it twice then, as
 //! may happen in any network.
 
+mod connection;
 mod device;
-mod up;
-mod way;
+mod to_stack;
 
 use super::path::Shared;
 use super::tables::Sockets;
 use super::transmit::Links;
+pub(super) use connection::RingsServed;
+use connection::{Activity, FastConnection};
 use device::Device;
 use sealane_abi::admin::{DataPath, NotFast};
 use sealane_engine_ao::{Ends, VerifyBurst};
@@ -29,8 +31,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 use tracing::debug;
-pub(super) use way::Pass;
-use way::{Activity, Way};
 
 /// The most devices with a ring.
 pub(super) const MAX_DEVICES: usize = 16;
@@ -41,11 +41,11 @@ pub(super) struct Fast {
     wanted: DataPath,
     /// Packets dropped by the rings of removed devices.
     drops: u64,
-    demand: Demand<Way>,
+    demand: Demand<FastConnection>,
     devices: BTreeMap<u32, Device>,
     /// Devices that cannot have the fast path: no Ethernet, a feature missing in the kernel, or it did not work.
     unable: Barred<u32, String>,
-    ways: HashMap<Way, Activity>,
+    connections: HashMap<FastConnection, Activity>,
 }
 
 impl Fast {
@@ -58,7 +58,7 @@ impl Fast {
             demand: Demand::new(Instant::now()),
             devices: BTreeMap::new(),
             unable: Barred::default(),
-            ways: HashMap::new(),
+            connections: HashMap::new(),
         }
     }
 
@@ -73,14 +73,14 @@ impl Fast {
         if self.wanted == DataPath::Queue || self.unable.contains(&device) {
             return false;
         }
-        let way = Way { device, ends };
-        self.demand.count(way, Instant::now()) && !self.ways.contains_key(&way)
+        let connection = FastConnection { device, ends };
+        self.demand.count(connection, Instant::now()) && !self.connections.contains_key(&connection)
     }
 
     /// Notes an unsigned segment that came by the queue. If it belongs to a connection of the fast path, the fast path
     /// has probably given it to the stack, and other rules have changed its mark.
     pub(super) fn unsigned(&mut self, device: u32, ends: Ends) {
-        if let Some(activity) = self.ways.get_mut(&Way { device, ends }) {
+        if let Some(activity) = self.connections.get_mut(&FastConnection { device, ends }) {
             activity.lost = true;
         }
     }
@@ -88,8 +88,8 @@ impl Fast {
     /// Moves a connection from the queue to the ring of its device. Packets in the ring and in the queue have to be
     /// judged right before. On failure all connections of the device stay with the queue.
     pub(super) fn promote(&mut self, device: u32, ends: Ends, table: &mut Table) {
-        let way = Way { device, ends };
-        if self.unable.contains(&device) || self.ways.contains_key(&way) {
+        let connection = FastConnection { device, ends };
+        if self.unable.contains(&device) || self.connections.contains_key(&connection) {
             return;
         }
         if !self.devices.contains_key(&device) {
@@ -101,10 +101,10 @@ impl Fast {
                 Err(why) => return self.give_up(device, why.to_string()),
             };
         }
-        match table.add_flow(way.flow()) {
+        match table.add_flow(connection.flow()) {
             Ok(()) => {
                 debug!(ifindex = device, peer = %ends.remote, "TCP-AO: a connection takes the fast path");
-                self.ways.insert(way, Activity::default());
+                self.connections.insert(connection, Activity::default());
             }
             Err(why) => self.give_up(device, why.to_string()),
         }
@@ -122,10 +122,10 @@ impl Fast {
     }
 
     /// Judges frames in the rings.
-    pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut Sockets) -> Pass {
-        let mut pass = Pass::default();
+    pub(super) fn serve(&mut self, shared: &Shared, work: &mut VerifyBurst, kernel: &mut Sockets) -> RingsServed {
+        let mut pass = RingsServed::default();
         for device in self.devices.values_mut() {
-            let one = device.serve(shared, work, kernel, &mut self.ways);
+            let one = device.serve(shared, work, kernel, &mut self.connections);
             pass.frames += one.frames;
             pass.open |= one.open;
             pass.more |= one.more;
@@ -144,37 +144,37 @@ impl Fast {
         self.unable.expire(Instant::now());
         let engine = shared.engine.lock();
         let (mut leaving, mut stuck) = (Vec::new(), Vec::new());
-        for (way, activity) in &mut self.ways {
+        for (connection, activity) in &mut self.connections {
             let (is_idle, is_stuck) = activity.tick();
             if is_stuck {
-                stuck.push(way.device);
+                stuck.push(connection.device);
             }
-            if is_idle || !self.devices.contains_key(&way.device) || !engine.tracks(&way.ends) {
-                leaving.push(*way);
+            if is_idle || !self.devices.contains_key(&connection.device) || !engine.tracks(&connection.ends) {
+                leaving.push(*connection);
             }
         }
         drop(engine);
         let mut done = Ok(());
-        for way in leaving {
-            debug!(ifindex = way.device, peer = %way.ends.remote, "TCP-AO: a connection goes by the queues again");
-            self.ways.remove(&way);
-            done = done.and(table.remove_flow(way.flow()));
+        for connection in leaving {
+            debug!(ifindex = connection.device, peer = %connection.ends.remote, "TCP-AO: a connection goes by the queues again");
+            self.connections.remove(&connection);
+            done = done.and(table.remove_flow(connection.flow()));
         }
         let mut gone = Vec::new();
         for (&index, device) in &mut self.devices {
-            let used = self.ways.keys().any(|w| w.device == index);
+            let used = self.connections.keys().any(|w| w.device == index);
             if stuck.contains(&index) {
                 gone.push((index, Some("what was given back did not arrive".to_owned())));
             } else if let Some(why) = device.broken() {
                 gone.push((index, Some(why)));
-            } else if !used || !table.has_device(index) || device.unfit() {
+            } else if !used || !table.has_device(index) || device.check_unusable() {
                 gone.push((index, None));
             }
         }
         for (index, why) in gone {
             self.drops += self.devices.remove(&index).map_or(0, |mut d| d.ring.drops());
-            for way in self.ways.extract_if(|way, _| way.device == index) {
-                done = done.and(table.remove_flow(way.0.flow()));
+            for connection in self.connections.extract_if(|connection, _| connection.device == index) {
+                done = done.and(table.remove_flow(connection.0.flow()));
             }
             // Other workers may still need it.
             if !table.has_flows(index) {
@@ -194,11 +194,11 @@ impl Fast {
 
     /// The number of connections of the fast path.
     pub(super) fn connections(&self) -> usize {
-        self.ways.len()
+        self.connections.len()
     }
 
     /// Devices that cannot have the fast path, with the reasons, in the order of their indices.
-    pub(super) fn unable(&self) -> Vec<NotFast> {
+    pub(super) fn unsupported_devices(&self) -> Vec<NotFast> {
         let name = |index: u32| link::name(index).unwrap_or_else(|_| format!("device {index}"));
         let unable: BTreeMap<u32, &String> = self.unable.iter().map(|(&index, why)| (index, why)).collect();
         unable.into_iter().map(|(index, why)| NotFast { device: name(index), why: why.clone() }).collect()

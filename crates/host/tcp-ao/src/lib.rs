@@ -18,6 +18,6 @@ mod transmit;
 mod worker;
 
 pub use configured::{Configured, Error};
-pub use protected::Held;
+pub use protected::KeyGuard;
 pub use space::{Space, Spaces};
 pub use start::clear;

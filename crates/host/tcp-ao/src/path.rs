@@ -19,12 +19,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Finds the number of the configured peer to which a connection belongs.
-pub(super) type Policy = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
+pub(super) type PeerLookup = Arc<dyn Fn(&Ends) -> Option<u32> + Send + Sync>;
 /// Saves connections.
-pub(super) type Keep = Box<dyn Fn(&[SavedConnection]) + Send + Sync>;
+pub(super) type SaveConnections = Box<dyn Fn(&[SavedConnection]) + Send + Sync>;
 
 /// The part of a worker that other threads use.
-pub(super) struct Post {
+pub(super) struct WorkerHandle {
     pub(super) waker: Waker,
     /// Locked from the moment that segments are counted until the kernel has delivered them.
     pub(super) delivering: Mutex<()>,
@@ -37,12 +37,12 @@ pub(super) struct Shared {
     pub(super) table: Mutex<Option<Table>>,
     /// Lock order: this, then `table`, then `engine`.
     pub(super) protected: Mutex<Protected>,
-    pub(super) posts: Vec<Post>,
+    pub(super) posts: Vec<WorkerHandle>,
     pub(super) stop: AtomicBool,
     /// The configuration for connections whose program set no keys.
-    pub(super) policy: RwLock<Option<Policy>>,
+    pub(super) peer_lookup: RwLock<Option<PeerLookup>>,
     /// Called with the connections to save whenever they have changed.
-    pub(super) keep: OnceLock<Keep>,
+    pub(super) keep: OnceLock<SaveConnections>,
     /// Locked while connections are saved, so that the latest state is written last. Locked before `engine`.
     pub(super) keeping: Mutex<()>,
     pub(super) counters: Counters,

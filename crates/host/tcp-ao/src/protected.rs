@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(180);
 const MAX_GOING: usize = 4096;
 
 /// A guard while which no prefix is removed, so that a key can be set under the rule.
-pub struct Held<'a>(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'a, Protected>);
+pub struct KeyGuard<'a>(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'a, Protected>);
 
 impl Shared {
     /// Protects the peers of a prefix for good: no segment to or from them passes the rules from now on.
@@ -38,14 +38,14 @@ impl Shared {
     ///
     /// # Errors
     /// As [`Shared::protect`].
-    pub(super) fn protect_for_key(&self, prefixes: &[Prefix]) -> io::Result<Held<'_>> {
+    pub(super) fn protect_for_key(&self, prefixes: &[Prefix]) -> io::Result<KeyGuard<'_>> {
         let mut protected = self.protected.lock();
         let new: Vec<Prefix> = prefixes.iter().filter(|p| !protected.has(p)).copied().collect();
         if !new.is_empty() {
             self.write_rules(&new)?;
             protected.by_keys.extend(new.into_iter().map(|p| (p, None)));
         }
-        Ok(Held(protected))
+        Ok(KeyGuard(protected))
     }
 
     fn write_rules(&self, prefixes: &[Prefix]) -> io::Result<()> {

@@ -2,8 +2,8 @@
 
 use super::leftover;
 use super::path::Shared;
-use super::protected::Held;
-use super::start::{self, Wanted};
+use super::protected::KeyGuard;
+use super::start::{self, PathSettings};
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
@@ -27,7 +27,7 @@ use tracing::{Span, debug, error, error_span, warn};
 pub struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
-    wanted: Wanted,
+    wanted: PathSettings,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
     /// The engine that answers for sockets in namespaces without TCP-AO.
@@ -46,7 +46,7 @@ impl Spaces {
         Spaces {
             profile,
             algorithms,
-            wanted: Wanted { data_path, workers: 1 },
+            wanted: PathSettings { data_path, workers: 1 },
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
             blank,
@@ -132,7 +132,7 @@ impl Spaces {
     ///
     /// # Errors
     /// When the socket's namespace cannot be found out.
-    pub fn early<R>(&self, socket: BorrowedFd<'_>, call: impl FnOnce(&mut Namespace) -> R) -> io::Result<R> {
+    pub fn call_early<R>(&self, socket: BorrowedFd<'_>, call: impl FnOnce(&mut Namespace) -> R) -> io::Result<R> {
         let id = Netns::of_socket(socket)?.id()?;
         let mut early = self.early.lock();
         let engine = early.entry(id).or_insert_with(|| self.new_engine());
@@ -213,7 +213,7 @@ impl Space {
         context: Span,
         engine: Namespace,
         peers: &[Prefix],
-        wanted: Wanted,
+        wanted: PathSettings,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
         let (shared, threads) = context.in_scope(|| start::start(&netns, engine, peers, wanted, prepare))?;
@@ -256,7 +256,7 @@ impl Space {
     ///
     /// # Errors
     /// The kernel's; the peers are not protected then.
-    pub fn protect(&self, prefixes: &[Prefix]) -> io::Result<Held<'_>> {
+    pub fn protect(&self, prefixes: &[Prefix]) -> io::Result<KeyGuard<'_>> {
         self.shared.protect_for_key(prefixes)
     }
 
@@ -303,7 +303,7 @@ impl Space {
             warn!(error = %e, "TCP-AO: connections that are to end: {e}");
         }
         std::thread::sleep(LAST_WORDS);
-        start::halt(&self.shared, core::mem::take(&mut *self.threads.lock()));
+        start::stop_workers(&self.shared, core::mem::take(&mut *self.threads.lock()));
         if let Some(table) = self.shared.table.lock().take()
             && let Err(e) = table.delete()
         {

@@ -2,7 +2,7 @@
 
 use super::counters::Counters;
 use super::covered::Protected;
-use super::path::{Post, Shared};
+use super::path::{Shared, WorkerHandle};
 use super::worker::Worker;
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
@@ -27,7 +27,7 @@ pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
 
 /// Settings of a data path.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct PathSettings {
     pub(super) data_path: DataPath,
     pub(super) workers: u16,
 }
@@ -41,7 +41,7 @@ pub(super) fn start(
     netns: &Netns,
     engine: Namespace,
     peers: &[Prefix],
-    wanted: Wanted,
+    wanted: PathSettings,
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
@@ -62,14 +62,14 @@ pub(super) fn start(
         };
         let table = Table::install(options, &list).map_err(say("nftables rules"))?;
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
-        let post = |_| Ok(Post { waker: Waker::new()?, delivering: Mutex::default() });
+        let post = |_| Ok(WorkerHandle { waker: Waker::new()?, delivering: Mutex::default() });
         let shared = Arc::new(Shared {
             engine: Mutex::new(engine),
             table: Mutex::new(Some(table)),
             protected: Mutex::new(Protected::new(peers.iter().copied())),
             posts: (0..count).map(post).collect::<io::Result<_>>()?,
             stop: AtomicBool::new(false),
-            policy: RwLock::new(None),
+            peer_lookup: RwLock::new(None),
             keep: OnceLock::new(),
             keeping: Mutex::default(),
             counters: Counters::new(count),
@@ -104,7 +104,7 @@ pub(super) fn start(
 }
 
 /// Stops the workers of a data path.
-pub(super) fn halt(shared: &Shared, threads: Vec<JoinHandle<()>>) {
+pub(super) fn stop_workers(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     shared.stop.store(true, Ordering::Release);
     shared.posts.iter().for_each(|post| post.waker.wake());
     for thread in threads {

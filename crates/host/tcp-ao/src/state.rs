@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 const VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct StateFile {
     version: u32,
-    connections: Vec<Row>,
+    connections: Vec<StateRow>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct StateRow {
     cookie: u64,
     peer: String,
     local: SocketAddr,
@@ -45,7 +45,7 @@ pub(super) fn path(folder: &Path, inode: u64) -> PathBuf {
 /// # Errors
 /// The file system's.
 pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<()> {
-    let row = |c: &SavedConnection| Row {
+    let row = |c: &SavedConnection| StateRow {
         cookie: c.cookie,
         peer: c.peer.clone(),
         local: c.conn.local,
@@ -58,7 +58,7 @@ pub(super) fn write(path: &Path, connections: &[SavedConnection]) -> io::Result<
         rnext: c.rnext,
         peer_mss: c.peer_mss,
     };
-    let file = File { version: VERSION, connections: connections.iter().map(row).collect() };
+    let file = StateFile { version: VERSION, connections: connections.iter().map(row).collect() };
     let text = serde_json::to_vec(&file)?;
     let new = path.with_extension("new");
     let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -76,12 +76,12 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<SavedConnection>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text?,
     };
-    let file: File = serde_json::from_slice(&text)?;
+    let file: StateFile = serde_json::from_slice(&text)?;
     if file.version != VERSION {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("version {}", file.version)));
     }
     let sne = |(ext, base)| Sne { ext, base };
-    let saved = |r: Row| SavedConnection {
+    let saved = |r: StateRow| SavedConnection {
         cookie: r.cookie,
         peer: r.peer,
         conn: Conn { snd: sne(r.snd), rcv: sne(r.rcv), ..Conn::new(r.local, r.remote, r.lisn, r.risn) },

@@ -28,7 +28,7 @@ impl Tables {
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: Arc<Shared>) -> io::Result<Self> {
-        let sockets = Sockets { diag: SockDiag::open()?, shared, asked: Asked::default() };
+        let sockets = Sockets { diag: SockDiag::open()?, shared, asked: SocketQuestions::default() };
         Ok(Tables { sockets, mtus: HashMap::new(), bound: HashMap::new() })
     }
 
@@ -58,12 +58,12 @@ impl Tables {
 pub(super) struct Sockets {
     pub(super) diag: SockDiag,
     shared: Arc<Shared>,
-    asked: Asked,
+    asked: SocketQuestions,
 }
 
 /// Questions about the packets of a burst, and the kernel's answers.
 #[derive(Default)]
-struct Asked {
+struct SocketQuestions {
     /// Whether only known answers are given, and other questions are noted.
     deferred: bool,
     found: HashMap<(SocketAddr, SocketAddr, u32), Option<Found>>,
@@ -72,7 +72,7 @@ struct Asked {
     open_has: Vec<(Ends, u32)>,
 }
 
-impl Asked {
+impl SocketQuestions {
     fn forget(&mut self) {
         self.found.clear();
         self.has.clear();
@@ -141,7 +141,7 @@ impl Kernel for Sockets {
     }
 
     fn configured(&mut self, ends: &Ends) -> Option<u32> {
-        self.shared.policy.read().as_ref()?(ends)
+        self.shared.peer_lookup.read().as_ref()?(ends)
     }
 
     fn has(&mut self, ends: &Ends, device: u32) -> Option<bool> {

@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// The fields of an IP header that rules may change on the way out: traffic class and hop limit.
-type Changeable = [u8; 2];
+type MutableFields = [u8; 2];
 
 /// The link headers of one device, learnt from its ring.
 pub(super) struct Links {
     frames: Frames,
-    by_ends: HashMap<Ends, LearntLink<Changeable, [u8; LINK_HEADER_LEN]>>,
+    by_ends: HashMap<Ends, LearntLink<MutableFields, [u8; LINK_HEADER_LEN]>>,
 }
 
 impl Links {
@@ -100,7 +100,7 @@ impl Transmitter {
 }
 
 /// The ends and changeable fields of an outbound packet, of which only the front may be given.
-fn outgoing(packet: &[u8]) -> Option<(Ends, Changeable)> {
+fn outgoing(packet: &[u8]) -> Option<(Ends, MutableFields)> {
     let (family, fields) = match packet.first()? >> 4 {
         4 => (Family::V4, [*packet.get(1)?, *packet.get(8)?]),
         6 => (Family::V6, [packet[0] << 4 | *packet.get(1)? >> 4, *packet.get(7)?]),

@@ -1,8 +1,8 @@
 //! The workers of a data path. All segments of a connection belong to one of them, because the kernel selects the queue
 //! by a hash of both addresses.
 
-use super::counters::Noted;
-use super::fast::{Fast, MAX_DEVICES, Pass};
+use super::counters::WorkerFigures;
+use super::fast::{Fast, MAX_DEVICES, RingsServed};
 use super::path::Shared;
 use super::tables::Tables;
 use super::transmit::Transmitter;
@@ -54,7 +54,7 @@ struct Work {
 }
 
 /// Duties that the first worker has for all: it restores rules that others change, and is notified of closed sockets.
-struct Duties {
+struct SharedDuties {
     watch: Watch,
     departures: Departures,
     tidied: Instant,
@@ -69,7 +69,7 @@ pub(super) struct Worker {
     fast: Fast,
     tables: Tables,
     work: Work,
-    duties: Option<Duties>,
+    duties: Option<SharedDuties>,
 }
 
 /// The expectation of further segments.
@@ -111,7 +111,7 @@ impl Worker {
             fast: Fast::new(marks, wanted),
             tables: Tables::open(shared.clone())?,
             work: Work { sign: SignBurst::new(), verify: VerifyBurst::new() },
-            duties: duties.map(|(watch, departures)| Duties { watch, departures, tidied: Instant::now() }),
+            duties: duties.map(|(watch, departures)| SharedDuties { watch, departures, tidied: Instant::now() }),
         })
     }
 
@@ -132,7 +132,7 @@ impl Worker {
             }
             let shared = self.shared.clone();
             let waker = &shared.posts[self.index].waker;
-            let of_duties = |fd: fn(&Duties) -> BorrowedFd<'_>| self.duties.as_ref().map(fd);
+            let of_duties = |fd: fn(&SharedDuties) -> BorrowedFd<'_>| self.duties.as_ref().map(fd);
             let duties = [of_duties(|d| d.watch.as_fd()), of_duties(|d| d.departures.as_fd())];
             let first = 3 + duties.iter().flatten().count();
             let fds = [waker.as_fd(), self.receiver.output.as_fd(), self.receiver.input.as_fd()];
@@ -153,7 +153,7 @@ impl Worker {
                     }
                 }
                 if departed {
-                    self.departed();
+                    self.handle_closed_sockets();
                 }
             }
             if ticked.elapsed() >= TICK {
@@ -191,11 +191,11 @@ impl Worker {
 
     /// Updates this worker's figures for the status.
     fn note(&mut self) {
-        let noted = Noted {
+        let noted = WorkerFigures {
             connections: self.fast.connections() as u64,
             ring_drops: self.fast.drops(),
             queue_drops: self.receiver.output.overruns() + self.receiver.input.overruns(),
-            not_fast: self.fast.unable(),
+            not_fast: self.fast.unsupported_devices(),
         };
         self.shared.counters.note(self.index, |n| *n = noted);
     }
@@ -204,21 +204,21 @@ impl Worker {
     fn packets(&mut self, ready: Ready) -> Busy {
         let mut full = false;
         if ready.output {
-            full |= settled("packets that leave", self.outgoing()) == BATCH;
+            full |= packet_count("packets that leave", self.outgoing()) == BATCH;
         }
         if ready.input {
-            full |= settled("packets that come in", self.incoming()) == BATCH;
+            full |= packet_count("packets that come in", self.incoming()) == BATCH;
         }
-        let pass = if ready.rings { self.rings() } else { Pass::default() };
+        let pass = if ready.rings { self.rings() } else { RingsServed::default() };
         match pass {
             _ if full => Busy::Now,
-            Pass { more: true, .. } => Busy::Now,
-            Pass { open: true, .. } | Pass { frames: MANY.., .. } => Busy::Soon,
+            RingsServed { more: true, .. } => Busy::Now,
+            RingsServed { open: true, .. } | RingsServed { frames: MANY.., .. } => Busy::Soon,
             _ => Busy::No,
         }
     }
 
-    fn rings(&mut self) -> Pass {
+    fn rings(&mut self) -> RingsServed {
         self.fast.serve(&self.shared, &mut self.work.verify, &mut self.tables.sockets)
     }
 
@@ -231,11 +231,11 @@ impl Worker {
         }
         let (packets, mut verdicts) = receiver.output.split();
         let mut batch: ArrayVec<Outbound<'_>, BATCH> = ArrayVec::new();
-        let mut about: ArrayVec<About, BATCH> = ArrayVec::new();
+        let mut about: ArrayVec<PacketFacts, BATCH> = ArrayVec::new();
         for p in packets {
             let (device, located) = (p.out_device, Located::sent(p.bytes));
             let bound = p.superframe && located.is_some_and(|l| tables.is_bound(l.ends, device));
-            about.push(About { id: p.id, superframe: p.superframe, only: if bound { device } else { 0 } });
+            about.push(PacketFacts { id: p.id, superframe: p.superframe, only: if bound { device } else { 0 } });
             let mtu = tables.mtu(device);
             batch.push(Outbound { packet: p.bytes, located, device, mtu, verdict: Verdict::Pass });
         }
@@ -357,7 +357,7 @@ impl Worker {
     }
 
     /// Handles notifications of closed sockets.
-    fn departed(&mut self) {
+    fn handle_closed_sockets(&mut self) {
         let Some(duties) = &mut self.duties else { return };
         let (shared, diag) = (&self.shared, &mut self.tables.sockets.diag);
         let now_ms = shared.now_ms();
@@ -387,7 +387,7 @@ impl Worker {
 }
 
 /// The number of packets; 0 after an error, which is reported.
-fn settled(what: &str, done: io::Result<usize>) -> usize {
+fn packet_count(what: &str, done: io::Result<usize>) -> usize {
     match done {
         Ok(count) => count,
         Err(e) => {
@@ -407,7 +407,7 @@ fn is_icmp(packet: &[u8]) -> bool {
 }
 
 /// Facts about an outbound packet that the engine does not need.
-struct About {
+struct PacketFacts {
     id: u32,
     superframe: bool,
     /// The only device by which it may leave; 0 for any.

@@ -2,7 +2,7 @@
 //! `io_submit` returns, as they do on Linux 7.3, and their events wait for `io_getevents`.
 
 use crate::entry::guarded;
-use crate::program::Here;
+use crate::program::LocalDescriptor;
 use crate::record::AioQueue;
 use crate::sys::{check, raw, returned};
 use crate::table;
@@ -86,7 +86,7 @@ unsafe fn run(context: usize, at: *const c_void, iocb: &Iocb) -> Result<(), i32>
     }
     let h = &table::borrow(iocb.fd).ok_or(libc::EBADF)?;
     // SAFETY: the program's own call.
-    let here = &unsafe { Here::new(iocb.fd, h) };
+    let here = &unsafe { LocalDescriptor::new(iocb.fd, h) };
     if iocb.flags & FLAG_RESFD != 0 {
         check_eventfd(iocb.eventfd)?;
     }
@@ -212,7 +212,7 @@ unsafe fn events(
 }
 
 /// Whether any of the operations is on a descriptor of ours.
-unsafe fn concerns(n: c_long, iocbs: *const *const Iocb) -> bool {
+unsafe fn has_ours(n: c_long, iocbs: *const *const Iocb) -> bool {
     // SAFETY: the program's array.
     table::active()
         && (0..n.max(0) as usize).any(|i| unsafe {
@@ -225,7 +225,7 @@ pub(crate) unsafe fn sys_submit(context: usize, n: c_long, iocbs: usize) -> isiz
     let iocbs = iocbs as *const *const Iocb;
     // SAFETY: the program's array.
     unsafe {
-        if concerns(n, iocbs) {
+        if has_ours(n, iocbs) {
             return guarded(|| submit(context, n, iocbs));
         }
         returned(raw!(libc::SYS_io_submit, context, n, iocbs))

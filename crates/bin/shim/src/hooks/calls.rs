@@ -147,7 +147,7 @@ unsafe extern "C-unwind" fn served(n: c_long, a: usize, b: usize, c: usize, d: u
             libc::SYS_add_key => keys::add_key(a as *const _, b as *const _, c as *const _, d, e as c_int) as isize,
             libc::SYS_keyctl => {
                 let done = raw!(n, a, b, c, d, e);
-                keys::controlled(a, b, c, d, done);
+                keys::after_keyctl(a, b, c, d, done);
                 returned(done)
             }
             #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,7 @@
 
 use super::hook::hook;
 use crate::entry::real;
-use crate::program::{Here, address};
+use crate::program::{LocalDescriptor, address};
 use crate::table;
 use core::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
@@ -128,13 +128,13 @@ pub(crate) unsafe extern "C-unwind" fn sendmsg(fd: c_int, msg: *const msghdr, fl
         return crate::entry::guarded(|| {
             let handle = table::borrow(fd).ok_or(libc::EBADF)?;
             // SAFETY: the program's own call.
-            let here = unsafe { Here::new(fd, &handle) };
+            let here = unsafe { LocalDescriptor::new(fd, &handle) };
             count(front::sendmsg(&here, address(msg), flags as u32))
         });
     }
     if table::active() {
         // SAFETY: the program's message, which the real call is about to read.
-        unsafe { super::fds::departing(msg) };
+        unsafe { super::fds::note_sent_handles(msg) };
     }
     real!(sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> isize)
 }
@@ -146,14 +146,14 @@ pub(crate) unsafe extern "C-unwind" fn recvmsg(fd: c_int, msg: *mut msghdr, flag
         return crate::entry::guarded(|| {
             let handle = table::borrow(fd).ok_or(libc::EBADF)?;
             // SAFETY: the program's own call.
-            let here = unsafe { Here::new(fd, &handle) };
+            let here = unsafe { LocalDescriptor::new(fd, &handle) };
             count(front::recvmsg(&here, address(msg), flags as u32))
         });
     }
     let got = real!(recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> isize);
     if got >= 0 && table::active() {
         // SAFETY: the program's message, which the real call has filled in.
-        unsafe { super::fds::arriving(msg) };
+        unsafe { super::fds::recognise_received_handles(msg) };
     }
     got
 }

@@ -62,7 +62,7 @@ pub(crate) unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
 }
 
 /// After the kernel has made `new` another name for `old`: whatever `new` was before is forgotten.
-fn duplicated(old: Option<Borrow>, new: c_int) {
+fn after_dup(old: Option<Borrow>, new: c_int) {
     match old {
         Some(handle) if new >= 0 => {
             // Beyond the table, or from within, the new number is just a socket without a meaning.
@@ -81,7 +81,7 @@ fn duplicated(old: Option<Borrow>, new: c_int) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     let new = real!(dup(old: c_int) -> c_int);
-    duplicated(table::borrow(old), new);
+    after_dup(table::borrow(old), new);
     new
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
 pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     let done = real!(dup2(old: c_int, new: c_int) -> c_int);
     if done >= 0 && old != new {
-        duplicated(table::borrow(old), new);
+        after_dup(table::borrow(old), new);
     }
     done
 }
@@ -100,17 +100,17 @@ pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     let done = real!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int);
     if done >= 0 {
-        duplicated(table::borrow(old), new);
+        after_dup(table::borrow(old), new);
     }
     done
 }
 
-fn controlled(fd: c_int, command: c_int, arg: usize, done: c_int) {
+fn after_fcntl(fd: c_int, command: c_int, arg: usize, done: c_int) {
     if done < 0 {
         return;
     }
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(table::borrow(fd), done),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => after_dup(table::borrow(fd), done),
         libc::F_SETFL => {
             if let Some(handle) = table::borrow(fd) {
                 handle.set_nonblock(arg as c_int & libc::O_NONBLOCK != 0);
@@ -124,7 +124,7 @@ fn controlled(fd: c_int, command: c_int, arg: usize, done: c_int) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     let done = real!(fcntl(fd: c_int, command: c_int, arg: usize) -> c_int);
-    controlled(fd, command, arg, done);
+    after_fcntl(fd, command, arg, done);
     done
 }
 
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, arg: usi
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
     let done = real!(fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int);
-    controlled(fd, command, arg, done);
+    after_fcntl(fd, command, arg, done);
     done
 }
 
@@ -181,7 +181,7 @@ unsafe fn rights(msg: *const msghdr, mut each: impl FnMut(c_int)) {
 ///
 /// # Safety
 /// `msg` is a message for sendmsg(2).
-pub(crate) unsafe fn departing(msg: *const msghdr) {
+pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
     // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
     if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
         return;
@@ -209,7 +209,7 @@ pub(crate) unsafe fn departing(msg: *const msghdr) {
 ///
 /// # Safety
 /// `msg` is a message that recvmsg(2) has filled in.
-pub(crate) unsafe fn arriving(msg: *const msghdr) {
+pub(crate) unsafe fn recognise_received_handles(msg: *const msghdr) {
     // SAFETY: the program's message, which may be nowhere: the kernel has the last word on that.
     if unsafe { user::read(msg).and_then(|m| user::control(&m).map(<[u8]>::is_empty)) } != Ok(false) {
         return;

@@ -11,7 +11,7 @@ use sealane_abi::sealane::{NETSTAT_QUERY, XFRM_STAT_QUERY};
 
 /// A file whose text is ours.
 #[derive(Clone, Copy)]
-enum Ours {
+enum ServedFile {
     /// /proc/crypto.
     Crypto,
     /// net/netstat of a thread's network namespace: of this thread (0), of this process (-1), or of the process named.
@@ -24,14 +24,14 @@ enum Ours {
 ///
 /// # Safety
 /// The program's C string, or null.
-unsafe fn ours(path: *const c_char) -> Option<Ours> {
+unsafe fn ours(path: *const c_char) -> Option<ServedFile> {
     if path.is_null() {
         return None;
     }
     // SAFETY: not null.
     let rest = unsafe { CStr::from_ptr(path) }.to_bytes().strip_prefix(b"/proc/")?;
     if rest == b"crypto" {
-        return Some(Ours::Crypto);
+        return Some(ServedFile::Crypto);
     }
     let (whose, file) = match rest.strip_prefix(b"net/") {
         Some(file) => (-1, file),
@@ -46,8 +46,8 @@ unsafe fn ours(path: *const c_char) -> Option<Ours> {
         }
     };
     match file {
-        b"netstat" => Some(Ours::Netstat(whose)),
-        b"xfrm_stat" => Some(Ours::XfrmStat(whose)),
+        b"netstat" => Some(ServedFile::Netstat(whose)),
+        b"xfrm_stat" => Some(ServedFile::XfrmStat(whose)),
         _ => None,
     }
 }
@@ -64,13 +64,13 @@ fn asked(whose: c_int, (level, name): (c_int, c_int)) -> Option<Vec<u8>> {
 }
 
 /// A file with the text, as the flags of open(2) want it. `None`: the kernel's own will do.
-fn listing(which: Ours, flags: c_int) -> Option<Result<isize, i32>> {
+fn listing(which: ServedFile, flags: c_int) -> Option<Result<isize, i32>> {
     let text = match which {
-        Ours::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
-        Ours::Crypto => system::get().map(|s| sealane_engine_alg::proc_crypto(&s).into_bytes()),
-        Ours::Netstat(_) | Ours::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
-        Ours::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, NETSTAT_QUERY))?),
-        Ours::XfrmStat(whose) => Ok(asked(whose, XFRM_STAT_QUERY)?),
+        ServedFile::Crypto if flags & libc::O_ACCMODE != libc::O_RDONLY => return Some(Err(libc::EACCES)),
+        ServedFile::Crypto => system::get().map(|s| sealane_engine_alg::proc_crypto(&s).into_bytes()),
+        ServedFile::Netstat(_) | ServedFile::XfrmStat(_) if flags & libc::O_ACCMODE != libc::O_RDONLY => return None,
+        ServedFile::Netstat(whose) => Ok(asked(whose, (libc::IPPROTO_TCP, NETSTAT_QUERY))?),
+        ServedFile::XfrmStat(whose) => Ok(asked(whose, XFRM_STAT_QUERY)?),
     };
     Some(text.and_then(|text| memory_file(&text, flags & libc::O_CLOEXEC != 0)))
 }

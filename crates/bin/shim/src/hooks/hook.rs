@@ -13,7 +13,7 @@ macro_rules! hook {
                 return $crate::entry::guarded(|| {
                     let handle = $crate::table::borrow($fd).ok_or(libc::EBADF)?;
                     // SAFETY: the program's own call.
-                    let $h = &unsafe { $crate::program::Here::new($fd, &handle) };
+                    let $h = &unsafe { $crate::program::LocalDescriptor::new($fd, &handle) };
                     $body
                 }) as $ret;
             }

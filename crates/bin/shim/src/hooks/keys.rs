@@ -78,7 +78,7 @@ fn remember(serial: i32, at: *const c_void, len: usize) {
 ///
 /// # Safety
 /// The arguments must be those of the call that has succeeded.
-pub(crate) unsafe fn added(type_: *const c_char, payload: *const c_void, len: usize, serial: isize) {
+pub(crate) unsafe fn after_add_key(type_: *const c_char, payload: *const c_void, len: usize, serial: isize) {
     // SAFETY: the kernel has read the type.
     if serial > 0 && !type_.is_null() && unsafe { CStr::from_ptr(type_) } == c"logon" {
         remember(serial as i32, payload, len);
@@ -86,7 +86,7 @@ pub(crate) unsafe fn added(type_: *const c_char, payload: *const c_void, len: us
 }
 
 /// Remembers the new payload of a `logon` key; called after keyctl(2) has returned.
-pub(crate) fn controlled(operation: usize, serial: usize, payload: usize, len: usize, result: isize) {
+pub(crate) fn after_keyctl(operation: usize, serial: usize, payload: usize, len: usize, result: isize) {
     let known = || arena::existing().is_some_and(|a| a.logon.lock().iter().any(|(s, _)| *s == serial as i32));
     if operation == KEYCTL_UPDATE && result >= 0 && known() {
         remember(serial as i32, payload as *const c_void, len);
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C-unwind" fn add_key(
     // SAFETY: the program's own call.
     let serial = unsafe { raw!(libc::SYS_add_key, type_, description, payload, len, keyring) };
     // SAFETY: as above.
-    unsafe { added(type_, payload, len, serial) };
+    unsafe { after_add_key(type_, payload, len, serial) };
     match check(serial) {
         Ok(serial) => serial as c_int,
         Err(e) => {

@@ -2,7 +2,7 @@
 
 use super::hook::hook;
 use crate::entry::{guarded, real};
-use crate::program::Here;
+use crate::program::LocalDescriptor;
 use crate::sys::{check, raw};
 use crate::table;
 use core::ffi::{c_int, c_uint};
@@ -57,7 +57,7 @@ fn put_back(pipe_read: c_int, bytes: &[u8]) {
 }
 
 /// Moves up to `len` bytes from a pipe into a socket.
-fn from_pipe(pipe: c_int, here: &Here<'_>, mut len: usize, flags: c_uint) -> Result<isize, i32> {
+fn from_pipe(pipe: c_int, here: &LocalDescriptor<'_>, mut len: usize, flags: c_uint) -> Result<isize, i32> {
     let mut bounce = here.handle().bounce.lock();
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);
@@ -98,7 +98,7 @@ fn from_pipe(pipe: c_int, here: &Here<'_>, mut len: usize, flags: c_uint) -> Res
 }
 
 /// Receives up to `len` bytes, as far as the pipe has room, into a pipe.
-fn to_pipe(here: &Here<'_>, pipe: c_int, len: usize) -> Result<isize, i32> {
+fn to_pipe(here: &LocalDescriptor<'_>, pipe: c_int, len: usize) -> Result<isize, i32> {
     // SAFETY: plain values.
     let size = check(unsafe { raw!(libc::SYS_fcntl, pipe, libc::F_GETPIPE_SZ, 0) })?;
     let len = len.min(PASS).min(size.saturating_sub(waiting(pipe)));
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C-unwind" fn splice(
                 return Err(libc::EINVAL);
             }
             // SAFETY: the program's own call.
-            let here = unsafe { Here::new(to, &handle) };
+            let here = unsafe { LocalDescriptor::new(to, &handle) };
             from_pipe(from, &here, len.min(crate::user::MAX_BYTES), flags)
         });
     }
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C-unwind" fn splice(
                 return Err(libc::EINVAL);
             }
             // SAFETY: the program's own call.
-            let here = unsafe { Here::new(from, &handle) };
+            let here = unsafe { LocalDescriptor::new(from, &handle) };
             to_pipe(&here, to, len)
         });
     }
@@ -170,7 +170,7 @@ fn is_pipe(fd: c_int) -> Result<bool, i32> {
 }
 
 /// Moves a file's bytes into a socket.
-fn from_file(file: c_int, at: *mut i64, here: &Here<'_>, len: usize) -> Result<isize, i32> {
+fn from_file(file: c_int, at: *mut i64, here: &LocalDescriptor<'_>, len: usize) -> Result<isize, i32> {
     let mut bounce = here.handle().bounce.lock();
     if bounce.len() < PASS {
         bounce.resize(PASS, 0);

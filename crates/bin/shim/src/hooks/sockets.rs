@@ -3,7 +3,7 @@
 use super::hook::hook;
 use crate::entry::{guarded, real};
 use crate::handle::{Object, Standin};
-use crate::program::{Here, address};
+use crate::program::{LocalDescriptor, address};
 use crate::{fork, standin, sys, system, table};
 use core::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, type_: c_int, proto
     fd
 }
 
-fn accepted(here: &Here<'_>, addr: *mut sockaddr, flags: c_int) -> Result<isize, i32> {
+fn accepted(here: &LocalDescriptor<'_>, addr: *mut sockaddr, flags: c_int) -> Result<isize, i32> {
     publish(front::accept(here, !addr.is_null(), flags)?, flags)
 }
 

@@ -1,6 +1,6 @@
 //! One call of a served program, from its numbers to the engine and back.
 
-use super::server::{Done, Entry, LOOK_MS, Object, PRIVILEGED, Server, Verdict, caller};
+use super::server::{Done, LOOK_MS, Object, OpenSocket, PRIVILEGED, Server, Verdict, caller};
 use super::{tcp_ao, xfrm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RawMutex};
@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 const MAX_BYTES: usize = 16 << 20;
 
 /// A call in the hands of one thread.
-struct Call<'a> {
+struct AlgCall<'a> {
     server: &'a Arc<Server>,
     peer: Peer,
     n: &'a Notification,
@@ -26,7 +26,7 @@ struct Call<'a> {
 /// Serves one call.
 pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
     if let Some(spaces) = &server.tcp_ao
-        && tcp_ao::concerns(n)
+        && tcp_ao::is_tcp_ao_call(n)
         && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))
     {
         return tcp_ao::serve(server, spaces, n);
@@ -34,7 +34,7 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
     if let Some(done) = xfrm::serve(server, n) {
         return done;
     }
-    let call = Call { server, peer: Peer(n.tid), n };
+    let call = AlgCall { server, peer: Peer(n.tid), n };
     if n.nr == libc::SYS_socket {
         return call.socket();
     }
@@ -56,10 +56,10 @@ fn count(done: Result<usize, Verdict>) -> Done {
     done.map(|n| n as i64)
 }
 
-impl Call<'_> {
-    fn on(&self, entry: &Arc<Entry>, fd: u32) -> Done {
+impl AlgCall<'_> {
+    fn on(&self, entry: &Arc<OpenSocket>, fd: u32) -> Done {
         PRIVILEGED.set(entry.privileged);
-        let d = &Theirs { call: self, entry, fd };
+        let d = &RemoteDescriptor { call: self, entry, fd };
         let (n, size, zero) = (self.n, |len: u64| len as usize, |()| 0);
         match n.nr {
             libc::SYS_bind => front::bind(d, n.arg(1), n.arg(2) as u32).map(zero),
@@ -123,7 +123,7 @@ impl Call<'_> {
         let pollable = object.is_pollable();
         let shown = if pollable { halves(object.poll()) } else { (false, false) };
         peer::show(ours.as_fd(), theirs.as_fd(), shown.0, shown.1);
-        let entry = Entry {
+        let entry = OpenSocket {
             object,
             ours,
             nonblock: AtomicBool::new(nonblock),
@@ -143,11 +143,11 @@ impl Call<'_> {
         self.server.place(self.n, fd, cloexec, self.server.numbers.high.clone())
     }
 
-    fn accept(&self, d: &Theirs<'_>, flags: i32) -> Done {
+    fn accept(&self, d: &RemoteDescriptor<'_>, flags: i32) -> Done {
         self.publish(front::accept(d, self.n.arg(1) != 0, flags)?, flags)
     }
 
-    fn sendfile(&self, d: &Theirs<'_>) -> Done {
+    fn sendfile(&self, d: &RemoteDescriptor<'_>) -> Done {
         let file = self.peer.borrow(self.n.arg(1) as u32)?;
         let mut offset = match self.n.arg(2) {
             0 => None,
@@ -184,7 +184,7 @@ impl Call<'_> {
         Ok(done as i64)
     }
 
-    fn splice(&self, to: &Entry) -> Done {
+    fn splice(&self, to: &OpenSocket) -> Done {
         const NONBLOCK: u64 = 2;
         const MORE: u64 = 4;
         if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
@@ -206,11 +206,11 @@ impl Call<'_> {
         let n = peer::pull(pipe.as_fd(), &mut data, None)?;
         let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
         let flags = if more { MSG_MORE } else { 0 };
-        let d = Theirs { call: self, entry: to, fd: self.n.arg(2) as u32 };
+        let d = RemoteDescriptor { call: self, entry: to, fd: self.n.arg(2) as u32 };
         count(front::give(&d, SendMsg { data: &[&data[..n]], flags, spliced: true, ..SendMsg::default() }))
     }
 
-    fn splice_out(&self, d: &Theirs<'_>) -> Done {
+    fn splice_out(&self, d: &RemoteDescriptor<'_>) -> Done {
         if self.n.arg(1) != 0 || self.n.arg(3) != 0 {
             return Err(libc::ESPIPE.into());
         }
@@ -226,7 +226,7 @@ impl Call<'_> {
         self.place(theirs.as_fd(), cloexec)
     }
 
-    fn fcntl(&self, entry: &Entry, fd: u32) -> Done {
+    fn fcntl(&self, entry: &OpenSocket, fd: u32) -> Done {
         match self.n.int(1) {
             libc::F_DUPFD => self.dup(fd, false),
             libc::F_DUPFD_CLOEXEC => self.dup(fd, true),
@@ -238,7 +238,7 @@ impl Call<'_> {
         }
     }
 
-    fn ioctl(&self, d: &Theirs<'_>) -> Done {
+    fn ioctl(&self, d: &RemoteDescriptor<'_>) -> Done {
         let request = self.n.arg(1) as u32;
         front::ioctl(d, request)?;
         if u64::from(request) == libc::FIONBIO {
@@ -250,13 +250,13 @@ impl Call<'_> {
 }
 
 /// A descriptor of the program in the hands of one call.
-struct Theirs<'a> {
-    call: &'a Call<'a>,
-    entry: &'a Entry,
+struct RemoteDescriptor<'a> {
+    call: &'a AlgCall<'a>,
+    entry: &'a OpenSocket,
     fd: u32,
 }
 
-impl Theirs<'_> {
+impl RemoteDescriptor<'_> {
     /// The pieces of the program's memory, and the bytes in all that one call moves.
     fn spans(&self, buffers: Buffers) -> Result<(Vec<Span>, usize), Verdict> {
         let spans = match buffers {
@@ -268,7 +268,7 @@ impl Theirs<'_> {
     }
 }
 
-impl Memory for Theirs<'_> {
+impl Memory for RemoteDescriptor<'_> {
     type Failure = Verdict;
 
     const MAX_INPUT: usize = 1 << 20;
@@ -313,7 +313,7 @@ impl Memory for Theirs<'_> {
     }
 }
 
-impl Descriptor for Theirs<'_> {
+impl Descriptor for RemoteDescriptor<'_> {
     type Lock = RawMutex;
 
     fn object(&self) -> &Object {
@@ -333,7 +333,7 @@ impl Descriptor for Theirs<'_> {
     }
 
     fn begin(&self) -> Result<(), Verdict> {
-        self.call.server.still(self.call.n)
+        self.call.server.check_waiting(self.call.n)
     }
 
     fn changed(&self) {

@@ -23,7 +23,7 @@ const MAX_THREADS: usize = 256;
 pub(super) const LOOK_MS: u32 = 10;
 
 /// One open socket of the program.
-pub(crate) struct Entry {
+pub(crate) struct OpenSocket {
     pub(crate) object: Object,
     /// Our end of the pair.
     pub(crate) ours: OwnedFd,
@@ -42,7 +42,7 @@ pub(crate) struct Server {
     pub(crate) listener: Listener,
     make: Box<dyn Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync>,
     system: OnceLock<Arc<System>>,
-    pub(crate) sockets: Mutex<HashMap<u64, Arc<Entry>>>,
+    pub(crate) sockets: Mutex<HashMap<u64, Arc<OpenSocket>>>,
     /// Held while a number is chosen and filled.
     pub(crate) placing: Mutex<()>,
     pub(crate) numbers: Numbers,
@@ -117,11 +117,11 @@ impl Server {
 
     /// Starts serving, in threads of its own.
     pub(crate) fn start(self: &Arc<Self>) {
-        self.another();
+        self.start_thread();
     }
 
     /// Starts one more thread, unless there are too many. Returns whether there is one now.
-    fn another(self: &Arc<Self>) -> bool {
+    fn start_thread(self: &Arc<Self>) -> bool {
         if self.threads.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -167,11 +167,11 @@ impl Server {
 
     /// The system, made at the first socket.
     pub(crate) fn system(self: &Arc<Self>) -> &Arc<System> {
-        self.system.get_or_init(|| (self.make)(Arc::new(Waiter { server: Arc::downgrade(self) })))
+        self.system.get_or_init(|| (self.make)(Arc::new(LauncherHost { server: Arc::downgrade(self) })))
     }
 
     /// The socket behind descriptor `fd` of `peer`.
-    pub(crate) fn find(&self, peer: Peer, fd: u32) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, peer: Peer, fd: u32) -> Option<Arc<OpenSocket>> {
         self.sockets.lock().get(&peer.socket_inode(fd)?).cloned()
     }
 
@@ -193,7 +193,7 @@ impl Server {
     /// # Errors
     /// `EINTR` when the caller has gone or been interrupted, `ENOMEM` when too many wait.
     pub(crate) fn wait_until(self: &Arc<Self>, mut done: impl FnMut() -> bool) -> Result<(), i32> {
-        if self.idle.load(Ordering::Relaxed) == 0 && !self.another() {
+        if self.idle.load(Ordering::Relaxed) == 0 && !self.start_thread() {
             return Err(libc::ENOMEM);
         }
         let mut shared_before = false;
@@ -215,7 +215,7 @@ impl Server {
     }
 
     /// Whether the caller still waits, before anything is changed for good.
-    pub(super) fn still(&self, n: &Notification) -> Result<(), Verdict> {
+    pub(super) fn check_waiting(&self, n: &Notification) -> Result<(), Verdict> {
         if self.listener.valid(n.id) { Ok(()) } else { Err(Verdict::Answered) }
     }
 
@@ -268,11 +268,11 @@ pub(crate) fn caller(peer: Peer) -> Caller {
 }
 
 /// The engine's host in the launcher.
-struct Waiter {
+struct LauncherHost {
     server: std::sync::Weak<Server>,
 }
 
-impl Host for Waiter {
+impl Host for LauncherHost {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
         let server = self.server.upgrade().ok_or(Errno::EINTR)?;
         let changed = || {
@@ -293,9 +293,9 @@ impl Host for Waiter {
 }
 
 /// Counts for the audit, with the privilege of the caller that is being served.
-pub(crate) struct Counting(pub(crate) &'static [core::sync::atomic::AtomicU64]);
+pub(crate) struct AuditObserver(pub(crate) &'static [core::sync::atomic::AtomicU64]);
 
-impl Observer for Counting {
+impl Observer for AuditObserver {
     fn event(&self, event: &Event<'_>) {
         sealane_engine_alg::audit::Counters::new(self.0).count(event, PRIVILEGED.get());
     }

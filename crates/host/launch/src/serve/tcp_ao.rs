@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 const MAX_OPTION: usize = 1 << 16;
 
 /// Whether a call is one of ours to look at.
-pub(super) fn concerns(n: &Notification) -> bool {
+pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
     match n.nr {
         libc::SYS_connect => true,
         libc::SYS_setsockopt | libc::SYS_getsockopt => {
@@ -57,11 +57,11 @@ pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification) -> 
         // Go's listeners are of MPTCP, which has no TCP-AO in the kernel either; the rest is not ours at all.
         _ => return Err(Verdict::Pass),
     };
-    Call { server, spaces, peer, n, family, fd }.serve()
+    TcpCall { server, spaces, peer, n, family, fd }.serve()
 }
 
 /// One call on a TCP socket.
-struct Call<'a> {
+struct TcpCall<'a> {
     server: &'a Arc<Server>,
     spaces: &'a Spaces,
     peer: Peer,
@@ -71,7 +71,7 @@ struct Call<'a> {
     fd: OwnedFd,
 }
 
-impl Call<'_> {
+impl TcpCall<'_> {
     fn serve(self) -> Done {
         let id = SocketId(sock::cookie(self.fd.as_fd()).map_err(|_| libc::EBADF)?);
         let optname = self.n.args[2] as i32;
@@ -133,7 +133,7 @@ impl Call<'_> {
         let Some(space) = self.space(!md5)? else {
             let facts = self.facts(&sealane_engine_ao::NoVrfs);
             let set = |engine: &mut Namespace| engine.md5_setsockopt(id, &facts, optname, &optval, optlen, kernel);
-            self.spaces.early(self.fd.as_fd(), set).map_err(|_| Verdict::Pass)??;
+            self.spaces.call_early(self.fd.as_fd(), set).map_err(|_| Verdict::Pass)??;
             return Ok(0);
         };
         let interfaces = space.interfaces();

@@ -17,16 +17,16 @@ use sealane_abi::netlink::NETLINK_XFRM;
 use sealane_abi::sealane::XFRM_STAT_QUERY;
 use sealane_sys::peer::Peer;
 use sealane_sys::seccomp::{Notification, XFRM_OPTIONS};
-use sockets::Entry;
+use sockets::XfrmSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// One call.
-struct Call<'a> {
+struct XfrmCall<'a> {
     server: &'a Arc<Server>,
     peer: Peer,
     n: &'a Notification,
-    entry: Arc<Entry>,
+    entry: Arc<XfrmSocket>,
     /// A duplicate of the program's descriptor, which goes with the call.
     fd: OwnedFd,
 }
@@ -53,10 +53,10 @@ pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
     }
     let fd = peer.borrow(fd).ok()?;
     let entry = server.xfrm.find(&fd)?;
-    Some(Call { server, peer, n, entry, fd }.serve())
+    Some(XfrmCall { server, peer, n, entry, fd }.serve())
 }
 
-impl Call<'_> {
+impl XfrmCall<'_> {
     fn serve(&self) -> Done {
         match self.n.nr {
             libc::SYS_sendto | libc::SYS_write | libc::SYS_writev | libc::SYS_pwritev2 => self.send_plain(),

@@ -3,8 +3,8 @@
 use super::super::path::Shared;
 use super::super::tables::Sockets;
 use super::super::transmit::Links;
-use super::up::{Delivered, Up};
-use super::way::{Activity, Pass, Way};
+use super::connection::{Activity, FastConnection, RingsServed};
+use super::to_stack::{Delivered, ToStack};
 use arrayvec::ArrayVec;
 use sealane_engine_ao::{Inbound, Located, Verdict, VerifyBurst};
 use sealane_net::ao::mac::BURST;
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) struct Device {
     pub(super) ring: Ring,
     pub(super) links: Links,
-    up: Up,
+    to_stack: ToStack,
     facts: Facts,
     /// Whether a packet was too long for the ring.
     truncated: bool,
@@ -33,7 +33,7 @@ impl Device {
     pub(super) fn open(index: u32, facts: Facts, marks: Marks) -> io::Result<Self> {
         Ok(Device {
             ring: Ring::open(index, facts.mtu, marks)?,
-            up: Up::open(index, &facts, marks)?,
+            to_stack: ToStack::open(index, &facts, marks)?,
             links: Links::open(index, marks)?,
             facts,
             truncated: false,
@@ -54,13 +54,13 @@ impl Device {
         shared: &Shared,
         work: &mut VerifyBurst,
         kernel: &mut Sockets,
-        ways: &mut HashMap<Way, Activity>,
-    ) -> Pass {
-        let frames = self.burst(shared, work, kernel, ways);
-        let mut pass = Pass { frames, open: false, more: frames == BURST };
-        self.up.look(&self.ring, &shared.counters);
+        connections: &mut HashMap<FastConnection, Activity>,
+    ) -> RingsServed {
+        let frames = self.burst(shared, work, kernel, connections);
+        let mut pass = RingsServed { frames, open: false, more: frames == BURST };
+        self.to_stack.flush_idle(&self.ring, &shared.counters);
         self.release();
-        pass.open = !self.up.is_empty();
+        pass.open = !self.to_stack.is_empty();
         if pass.frames == 0 && !pass.open {
             // A wake-up without frames: an error would wake the worker again and again.
             self.failed |= self.ring.failed();
@@ -74,7 +74,7 @@ impl Device {
         shared: &Shared,
         work: &mut VerifyBurst,
         kernel: &mut Sockets,
-        ways: &mut HashMap<Way, Activity>,
+        connections: &mut HashMap<FastConnection, Activity>,
     ) -> usize {
         let mut batch: ArrayVec<Inbound<'_>, BURST> = ArrayVec::new();
         let mut numbers: ArrayVec<u64, BURST> = ArrayVec::new();
@@ -86,7 +86,7 @@ impl Device {
                 return links.learn(frame.packet(), frame.link);
             }
             let Some(located) = Located::received(frame.packet()) else { return };
-            if ways.contains_key(&Way { device, ends: located.ends }) {
+            if connections.contains_key(&FastConnection { device, ends: located.ends }) {
                 let checksum = if frame.partial_checksum { ChecksumState::Partial } else { ChecksumState::Complete };
                 numbers.push(frame.number);
                 let packet = frame.into_packet();
@@ -108,18 +108,18 @@ impl Device {
         drop(batch);
         shared.counters.fast_in.fetch_add(delivered.len() as u64, Relaxed);
         for one in &delivered {
-            if let Some(activity) = ways.get_mut(&Way { device, ends: one.located.ends }) {
+            if let Some(activity) = connections.get_mut(&FastConnection { device, ends: one.located.ends }) {
                 activity.deliver(&one.segment(&self.ring));
             }
         }
-        self.up.push_all(&delivered, &self.ring, &shared.counters);
+        self.to_stack.push_all(&delivered, &self.ring, &shared.counters);
         self.release();
         read
     }
 
     /// Returns frames to the kernel that no superframe needs any more.
     fn release(&mut self) {
-        let keep = self.up.oldest().unwrap_or_else(|| self.ring.next());
+        let keep = self.to_stack.oldest().unwrap_or_else(|| self.ring.next());
         self.ring.release(keep);
     }
 
@@ -130,12 +130,12 @@ impl Device {
 
     /// The reason why no packets can be given to the stack any more.
     pub(super) fn broken(&mut self) -> Option<String> {
-        self.up.broken()
+        self.to_stack.broken()
     }
 
     /// Forgets old link headers, and checks the device. Returns whether it is unusable now: it is down or gone, packets
     /// do not fit into the ring, or its address has changed.
-    pub(super) fn unfit(&mut self) -> bool {
+    pub(super) fn check_unusable(&mut self) -> bool {
         self.links.forget();
         let changed = link::facts(self.ring.device()).is_ok_and(|now| {
             self.facts.mtu = now.mtu;

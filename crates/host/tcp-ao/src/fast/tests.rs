@@ -35,7 +35,7 @@ fn serve(spaces: &Spaces, namespace: &Netns, peers: [&str; 2], key: &[u8]) -> st
     });
     spaces.open(namespace.try_clone()?, &prefixes, |shared| {
         shared.engine.lock().configure(0, "peer", &keys, false);
-        *shared.policy.write() = Some(Arc::new(|_| Some(0)));
+        *shared.peer_lookup.write() = Some(Arc::new(|_| Some(0)));
     })
 }
 

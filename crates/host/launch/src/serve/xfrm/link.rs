@@ -1,6 +1,6 @@
 //! The daemon of a program's network namespace, new sockets, and options of other sockets that concern IPsec.
 
-use super::sockets::{Daemon, Entry};
+use super::sockets::{Daemon, XfrmSocket};
 use crate::serve::server::{Done, Server, Verdict, tell_text};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
@@ -30,7 +30,7 @@ pub(super) fn trusted(uid: u32) -> bool {
 ///
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
-fn meet() -> io::Result<Option<Daemon>> {
+fn find_daemon() -> io::Result<Option<Daemon>> {
     Ok(probe()?.map(|(_, daemon)| daemon))
 }
 
@@ -63,7 +63,7 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
 }
 
 /// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order.
-pub(super) fn settle(peer: Peer) {
+pub(super) fn wait_for_daemon(peer: Peer) {
     // Whatever is wrong, the request has been sent.
     let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
 }
@@ -86,7 +86,7 @@ enum Served {
 
 /// The server of NETLINK_XFRM in the calling thread's namespace.
 fn served() -> io::Result<Served> {
-    match meet()? {
+    match find_daemon()? {
         Some(daemon) => Ok(Served::Daemon(daemon)),
         None => {
             let socket = usersock::open(libc::SOCK_RAW, 0)?;
@@ -97,7 +97,7 @@ fn served() -> io::Result<Served> {
 }
 
 /// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
-fn perhaps(peer: Peer) -> bool {
+fn may_have_daemon(peer: Peer) -> bool {
     let has_port = rights::ports(Some(peer)).is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT));
     has_port || presence::any(&runtime::folders())
 }
@@ -128,7 +128,7 @@ pub(super) fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloex
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
 pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    if !perhaps(peer) || peer.secure() {
+    if !may_have_daemon(peer) || peer.secure() {
         return Err(Verdict::Pass);
     }
     let type_ = n.args[1] as i32;
@@ -147,7 +147,7 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
         Ok(Some((socket, daemon)))
     });
     let Some((socket, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
-    let entry = Entry {
+    let entry = XfrmSocket {
         maker_may: rights::net_admin(peer, netns.as_fd()),
         passes_credentials: AtomicBool::new(false),
         receiving: Mutex::default(),
@@ -157,19 +157,19 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
     place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
-impl Entry {
+impl XfrmSocket {
     /// Makes sure that the daemon is there and is who it says.
     ///
     /// # Errors
     /// `ECONNREFUSED` when there is none now.
-    pub(super) fn meet(&self, socket: BorrowedFd<'_>) -> Result<(), Verdict> {
+    pub(super) fn check_daemon(&self, socket: BorrowedFd<'_>) -> Result<(), Verdict> {
         let mut daemon = self.daemon.lock();
-        if daemon.as_ref().is_some_and(Daemon::stands) {
+        if daemon.as_ref().is_some_and(Daemon::is_current) {
             return Ok(());
         }
         *daemon = None;
         let netns = Netns::of_socket(socket).map_err(|e| refused(&e))?;
-        *daemon = within(&netns, meet).map_err(|e| refused(&e))?;
+        *daemon = within(&netns, find_daemon).map_err(|e| refused(&e))?;
         if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
     }
 
@@ -216,7 +216,7 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
 pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
-    if !perhaps(peer) || peer.secure() {
+    if !may_have_daemon(peer) || peer.secure() {
         return Err(Verdict::Pass);
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
@@ -233,7 +233,7 @@ pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
 pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
     let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
     let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
-    if !inet || u16::from_be_bytes(port) != NAT_T || !perhaps(peer) || peer.secure() {
+    if !inet || u16::from_be_bytes(port) != NAT_T || !may_have_daemon(peer) || peer.secure() {
         return;
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };

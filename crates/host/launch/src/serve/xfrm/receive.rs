@@ -1,7 +1,7 @@
 //! Receiving: what the daemon sent, as if the kernel had; nothing that anybody else sent.
 
 use super::link::trusted;
-use super::{Call, Done};
+use super::{Done, XfrmCall};
 use crate::serve::server::{LOOK_MS, Verdict, not_restarted};
 use sealane_abi::netlink::answer::{AckOptions, fitted};
 use sealane_abi::netlink::{NETLINK_CAP_ACK, NETLINK_EXT_ACK};
@@ -20,12 +20,12 @@ const USUAL: usize = 32 << 10;
 const MSGHDR: usize = 56;
 
 /// The part of a frame that a program receives.
-struct Got {
+struct ReceivedPart {
     frame: Frame,
     bytes: Zeroizing<Vec<u8>>,
 }
 
-impl Got {
+impl ReceivedPart {
     /// The result of a call with room for `room` bytes.
     fn len(&self, room: usize, flags: i32) -> i64 {
         if flags & libc::MSG_TRUNC != 0 { self.bytes.len() as i64 } else { self.bytes.len().min(room) as i64 }
@@ -36,7 +36,7 @@ fn room(spans: &[Span]) -> usize {
     spans.iter().fold(0usize, |sum, s| sum.saturating_add(s.len))
 }
 
-impl Call<'_> {
+impl XfrmCall<'_> {
     pub(super) fn receive_plain(&self) -> Done {
         let (spans, flags) = match self.n.nr {
             libc::SYS_recvfrom => (vec![Span { at: self.n.arg(1), len: self.n.arg(2) as usize }], self.n.int(3)),
@@ -76,7 +76,7 @@ impl Call<'_> {
         let (control, controllen) = (word(&msg, 32), word(&msg, 40) as usize);
         let list = self.control(&got.frame);
         let mut out = Vec::new();
-        if !lay(&list, controllen, &mut out) {
+        if !put_cmsgs(&list, controllen, &mut out) {
             told |= libc::MSG_CTRUNC;
         }
         self.peer.write(&[Span { at: control, len: out.len() }], &out)?;
@@ -106,14 +106,14 @@ impl Call<'_> {
     }
 
     /// The next frame of the daemon's, waited for as long as the socket waits.
-    fn receive(&self, flags: i32) -> Result<Got, Verdict> {
+    fn receive(&self, flags: i32) -> Result<ReceivedPart, Verdict> {
         if flags & libc::MSG_OOB != 0 {
             return Err(libc::EOPNOTSUPP.into());
         }
         let fd = self.fd.as_fd();
         let waits = flags & libc::MSG_DONTWAIT == 0 && !usersock::nonblocking(fd);
         let until = usersock::receive_timeout(fd).map(|t| Instant::now() + t);
-        self.server.still(self.n)?;
+        self.server.check_waiting(self.n)?;
         loop {
             if let Some(got) = self.take(flags & libc::MSG_PEEK != 0)? {
                 return Ok(got);
@@ -132,7 +132,7 @@ impl Call<'_> {
     }
 
     /// The next frame of the daemon's, if there is one. What others sent goes.
-    fn take(&self, peek: bool) -> Result<Option<Got>, Verdict> {
+    fn take(&self, peek: bool) -> Result<Option<ReceivedPart>, Verdict> {
         let fd = self.fd.as_fd();
         let _one = self.entry.receiving.lock();
         let mut bytes = Zeroizing::new(vec![0; USUAL]);
@@ -154,7 +154,7 @@ impl Call<'_> {
                 let options =
                     AckOptions { cap: usersock::flag(fd, NETLINK_CAP_ACK), ext: usersock::flag(fd, NETLINK_EXT_ACK) };
                 let bytes = fitted(&bytes, options).map_or(bytes, Zeroizing::new);
-                return Ok(Some(Got { frame, bytes }));
+                return Ok(Some(ReceivedPart { frame, bytes }));
             }
         }
     }
@@ -184,7 +184,7 @@ impl Call<'_> {
 }
 
 /// Lays control messages out as `put_cmsg` does. Returns whether all fitted into `room` bytes.
-fn lay(list: &[(i32, i32, Vec<u8>)], room: usize, out: &mut Vec<u8>) -> bool {
+fn put_cmsgs(list: &[(i32, i32, Vec<u8>)], room: usize, out: &mut Vec<u8>) -> bool {
     const HEAD: usize = 16;
     for (level, type_, payload) in list {
         let left = room - out.len();
@@ -213,7 +213,7 @@ mod tests {
         let list = [(270, 3, vec![1; 4]), (1, 2, vec![0; 12])];
         for (room, whole, len) in [(56, true, 56), (52, true, 52), (51, false, 51), (24, false, 24), (15, false, 0)] {
             let mut out = Vec::new();
-            assert_eq!((lay(&list, room, &mut out), out.len()), (whole, len), "{room}");
+            assert_eq!((put_cmsgs(&list, room, &mut out), out.len()), (whole, len), "{room}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The kernel serves a request while `sendmsg` runs, and programs rely on finding the answer when the call returns; so
 //! the call waits until the answer is there, or the daemon has ended.
 
-use super::{Call, Done};
+use super::{Done, XfrmCall};
 use crate::serve::server::{Verdict, not_restarted};
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
@@ -27,7 +27,7 @@ const ANSWER_MS: i32 = 200;
 const NOBODY: u32 = 65534;
 const MSGHDR: usize = 56;
 
-impl Call<'_> {
+impl XfrmCall<'_> {
     pub(super) fn send_plain(&self) -> Done {
         match self.n.nr {
             libc::SYS_sendto => {
@@ -83,14 +83,14 @@ impl Call<'_> {
         if to.nl_pid == 0 && to.nl_groups == 0 {
             return Ok(());
         }
-        if !self.may() {
+        if !self.is_permitted() {
             return Err(libc::EPERM.into());
         }
         Err(libc::ECONNREFUSED.into())
     }
 
     /// Whether the program may ask for anything: its socket's maker could, and itself can.
-    fn may(&self) -> bool {
+    fn is_permitted(&self) -> bool {
         let netns = || sealane_sys::netns::Netns::of_socket(self.fd.as_fd());
         self.entry.maker_may && netns().is_ok_and(|netns| rights::net_admin(self.peer, netns.as_fd()))
     }
@@ -109,15 +109,15 @@ impl Call<'_> {
         let mut data = Zeroizing::new(vec![0; total]);
         self.peer.read(spans, &mut data)?;
         self.ensure_port()?;
-        self.entry.meet(self.fd.as_fd())?;
-        let may = self.may();
+        self.entry.check_daemon(self.fd.as_fd())?;
+        let may = self.is_permitted();
         // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
         // may name another process.
         let mut sender = match may {
             true => rights::credentials(self.peer),
             false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
         };
-        self.server.still(self.n)?;
+        self.server.check_waiting(self.n)?;
         let fd = self.fd.as_fd();
         let waits = expects_answer(&data) && !readable(fd, 0);
         let start = Instant::now();
@@ -144,7 +144,7 @@ impl Call<'_> {
         } else if !expects_answer(&data) {
             // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it
             // does the daemon see whose request it is.
-            super::link::settle(self.peer);
+            super::link::wait_for_daemon(self.peer);
         }
         Ok(len as i64)
     }

@@ -1,6 +1,6 @@
 //! Options, names and ioctls of a NETLINK_XFRM socket.
 
-use super::{Call, Done, link};
+use super::{Done, XfrmCall, link};
 use crate::serve::server::Verdict;
 use sealane_abi::netlink::{NETLINK_XFRM, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use zerocopy::FromBytes;
 
-impl Call<'_> {
+impl XfrmCall<'_> {
     pub(super) fn connect(&self) -> Done {
         let len = self.n.int(2);
         if len < size_of::<SockaddrNl>() as i32 {

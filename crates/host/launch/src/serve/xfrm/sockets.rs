@@ -20,7 +20,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Whether it is still the same.
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         match &self.process {
             Some(process) => process.lives(),
             None => self.seen.elapsed() < UNSEEN,
@@ -32,7 +32,7 @@ impl Daemon {
 const FIRST_SWEEP: usize = 64;
 
 /// One socket of a program.
-pub(super) struct Entry {
+pub(super) struct XfrmSocket {
     /// Whether its maker might administer the network namespace: the kernel wants that of makers as well as of senders.
     pub(super) maker_may: bool,
     /// `SO_PASSCRED` as the program has set it; the socket itself always has it.
@@ -46,12 +46,12 @@ pub(super) struct Entry {
 /// All sockets of programs that we serve, by their cookies.
 #[derive(Default)]
 pub(crate) struct Sockets {
-    by_cookie: Mutex<HashMap<u64, Arc<Entry>>>,
+    by_cookie: Mutex<HashMap<u64, Arc<XfrmSocket>>>,
     watched: OnceLock<Watched>,
 }
 
 impl Sockets {
-    pub(super) fn add(&self, socket: &OwnedFd, entry: Entry) -> Result<u64, i32> {
+    pub(super) fn add(&self, socket: &OwnedFd, entry: XfrmSocket) -> Result<u64, i32> {
         let errno = |e: std::io::Error| e.raw_os_error().unwrap_or(libc::EIO);
         let watched = match self.watched.get() {
             Some(watched) => watched,
@@ -71,7 +71,7 @@ impl Sockets {
         Ok(cookie)
     }
 
-    pub(super) fn find(&self, socket: &OwnedFd) -> Option<Arc<Entry>> {
+    pub(super) fn find(&self, socket: &OwnedFd) -> Option<Arc<XfrmSocket>> {
         if !usersock::is_one(socket.as_fd()) {
             return None;
         }

@@ -19,12 +19,12 @@ const MAX_OPEN: usize = 8;
 const MAX_SEGMENTS: usize = MAX_PIECES - 2;
 
 /// A superframe that may still grow.
-struct Open {
+struct OpenSuperframe {
     ends: Ends,
     join: Join,
     /// The frames that hold its payloads, and the payloads' ranges.
     pieces: ArrayVec<(u64, Range<usize>), MAX_SEGMENTS>,
-    /// Whether it has grown since the last [`Up::look`].
+    /// Whether it has grown since the last [`ToStack::flush_idle`].
     grew: bool,
 }
 
@@ -47,20 +47,20 @@ impl Delivered {
 }
 
 /// The way up of one device.
-pub(super) struct Up {
+pub(super) struct ToStack {
     tap: Tap,
-    open: ArrayVec<Open, MAX_OPEN>,
+    open: ArrayVec<OpenSuperframe, MAX_OPEN>,
     /// The reason why no packets can be given to the stack any more.
     broken: Option<String>,
 }
 
-impl Up {
+impl ToStack {
     /// Opens the way up for a device with these `facts`.
     ///
     /// # Errors
     /// As [`Tap::open`].
     pub(super) fn open(device: u32, facts: &Facts, marks: Marks) -> io::Result<Self> {
-        Ok(Up { tap: Tap::open(device, facts, marks)?, open: ArrayVec::new(), broken: None })
+        Ok(ToStack { tap: Tap::open(device, facts, marks)?, open: ArrayVec::new(), broken: None })
     }
 
     /// Whether there is no superframe that may still grow.
@@ -82,25 +82,25 @@ impl Up {
     pub(super) fn push_all(&mut self, delivered: &[Delivered], ring: &Ring, counters: &Counters) {
         for one in delivered {
             let done = self.push(one, ring);
-            self.given(done, counters);
+            self.count_result(done, counters);
         }
     }
 
     /// Gives superframes to the stack that have not grown since the last call.
-    pub(super) fn look(&mut self, ring: &Ring, counters: &Counters) {
+    pub(super) fn flush_idle(&mut self, ring: &Ring, counters: &Counters) {
         let mut i = 0;
         while i < self.open.len() {
             if core::mem::take(&mut self.open[i].grew) {
                 i += 1;
             } else {
                 let done = give(self.open.remove(i), ring, &mut self.tap);
-                self.given(done, counters);
+                self.count_result(done, counters);
             }
         }
     }
 
     /// Counts a packet that the stack did not take, and notes a permanent error.
-    fn given(&mut self, done: io::Result<()>, counters: &Counters) {
+    fn count_result(&mut self, done: io::Result<()>, counters: &Counters) {
         if let Err(e) = done {
             counters.refused.fetch_add(1, Relaxed);
             if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR)) {
@@ -134,7 +134,7 @@ impl Up {
             }
             let mut pieces = ArrayVec::new();
             pieces.push(payload);
-            self.open.push(Open { ends, join, pieces, grew: true });
+            self.open.push(OpenSuperframe { ends, join, pieces, grew: true });
             return done;
         }
         let headers = Headers {
@@ -148,7 +148,7 @@ impl Up {
 }
 
 /// Gives a superframe to the stack.
-fn give(mut open: Open, ring: &Ring, tap: &mut Tap) -> io::Result<()> {
+fn give(mut open: OpenSuperframe, ring: &Ring, tap: &mut Tap) -> io::Result<()> {
     let (count, size, tcp_at) = (open.join.count(), open.join.gso_size(), open.join.layout().tcp_at);
     let headers = Headers {
         bytes: open.join.header(),

@@ -10,12 +10,12 @@ const STUCK_TICKS: u8 = 2;
 
 /// The inbound direction of a connection, with the device by which it comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct FastConnection {
     pub(super) device: u32,
     pub(super) ends: Ends,
 }
 
-impl Way {
+impl FastConnection {
     pub(super) fn flow(&self) -> Flow {
         Flow { device: self.device, source: self.ends.remote, destination: self.ends.local }
     }
@@ -73,7 +73,7 @@ impl Activity {
 
 /// The result of serving the rings.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pass {
+pub(crate) struct RingsServed {
     /// Frames that were read.
     pub(crate) frames: usize,
     /// Whether there are superframes that may still grow.
