@@ -254,6 +254,14 @@ impl Host {
         daemon.finish(LIMIT);
     }
 
+    /// Sends a signal to the daemon.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn signal(&self, signal: i32) {
+        self.daemon.as_ref().expect("it runs").signal(signal);
+    }
+
     /// Runs a script whose `ip xfrm` reaches the daemon, and returns its output.
     ///
     /// # Panics

@@ -65,7 +65,7 @@ session() {
   check "$1: none in clear" none_in_clear
   # Without its daemon it logs many errors.
   end charon a KILL; end charon b KILL; end daemon b
-  for end in a b; do SEALANE_RUNTIME_DIR=$dir/run-$end ip netns exec "$name-$end" "$sealane" tcp-ao clear >/dev/null 2>&1 || true; done
+  for end in a b; do SEALANE_RUNTIME_DIR=$dir/run-$end ip netns exec "$name-$end" "$sealane" xfrm clear >/dev/null 2>&1 || true; done
 }
 
 # Before charon 5.9.11 the word for crypto offload is `yes`.

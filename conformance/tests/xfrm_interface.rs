@@ -269,9 +269,9 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     assert!(status != Some(0) && text.contains(" 0 received"), "{text}");
     let (_, seen) = watch.finish(LIMIT);
     assert!(seen.contains("clear 0"), "{seen}");
-    // It returns with the same addresses and new keys.
+    // It returns with the same addresses and policies, and gets new keys.
     host.start(lab);
-    host.ip(lab, &commands(0));
+    host.ip(lab, &format!("ip xfrm policy flush\n{}", commands(0)));
     guest.must(&format!("ip xfrm state flush\nip xfrm policy flush\n{}", commands(1)));
     let start = Instant::now();
     while !host.ip(lab, &format!("ping -q -c 1 -W 1 {} || true", address(1, 1, true))).contains(" 1 received") {
@@ -290,8 +290,13 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
     assert!(said.contains("ipsec1") && said.contains("exists"), "{text}{said}");
     let [[own, _], _] = INNER;
     assert!(show(lab, host, &format!("ip -d link show ipsec1 | grep -q veth && ping -q -c 1 {own}")).0 == Some(0));
-    // An orderly end removes the interfaces.
+    // One that leaves the configuration is removed; one whose daemon ends in good order stays, and lets nothing pass.
+    let none = CONFIG.split("[[ipsec.interface]]").next().expect("a part");
+    let said = host.reload(lab, none);
+    let (_, links) = show(lab, host, "ip -o link");
+    assert!(!links.contains("ipsec0"), "{said}\n{links}");
+    host.reload(lab, one);
     host.end(libc::SIGTERM);
     let (_, links) = show(lab, host, "ip -o link");
-    assert!(!links.contains("ipsec0"), "{links}");
+    assert!(links.contains("ipsec0"), "{links}");
 }

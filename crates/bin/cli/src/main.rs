@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Command::TcpAo(TcpAo::Show(args)) => cmd::show::show(&args, &mut out),
         Command::TcpAo(TcpAo::Verify(args)) => cmd::verify::verify(&args, &mut out),
         Command::TcpAo(TcpAo::Sign(args)) => cmd::sign::sign(&args, &mut out),
-        Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear(&args),
+        Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear_tcp_ao(&args),
         Command::Xfrm(args) => xfrm::xfrm(&args, &mut out),
         Command::Daemon(args) => cmd::daemon::daemon(&args),
         Command::Check(args) => cmd::check::check(&args, &mut out),

@@ -27,16 +27,18 @@ enum Object {
     Policy,
     Monitor,
     Show,
+    Clear,
 }
 
 impl Object {
     /// Parses the name of an object, which can be abbreviated.
     fn parse(word: &str) -> Result<Object> {
-        const NAMES: [(&str, Object); 4] = [
+        const NAMES: [(&str, Object); 5] = [
             ("state", Object::State),
             ("policy", Object::Policy),
             ("monitor", Object::Monitor),
             ("show", Object::Show),
+            ("clear", Object::Clear),
         ];
         let found = NAMES.iter().find(|(name, _)| name.starts_with(word));
         let names = || NAMES.map(|(name, _)| name).join(", ");
@@ -55,8 +57,12 @@ pub(crate) fn xfrm(args: &Xfrm, out: &mut dyn Write) -> Result<Answer> {
         write!(out, "{help}")?;
         return Ok(Answer::Yes);
     }
-    let object = Object::parse(&words.next().context("expected one of state, policy, monitor, show")?)?;
+    let object = Object::parse(&words.next().context("expected one of state, policy, monitor, show, clear")?)?;
     let netns = args.netns.as_deref();
+    if object == Object::Clear {
+        words.end()?;
+        return crate::cmd::daemon::clear_ipsec(netns);
+    }
     let names = client::interface_names(netns).with_context(|| match netns {
         Some(name) => format!("network namespace '{name}'"),
         None => "the interfaces of this network namespace".to_owned(),
@@ -84,5 +90,6 @@ pub(crate) fn xfrm(args: &Xfrm, out: &mut dyn Write) -> Result<Answer> {
         Object::Policy => policy::run(&mut session, &mut words),
         Object::Monitor => monitor::run(&mut session),
         Object::Show => show::run(&mut session, &mut words, args.json),
+        Object::Clear => Ok(Answer::Yes),
     }
 }

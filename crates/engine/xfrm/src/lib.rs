@@ -28,6 +28,7 @@ mod expire;
 mod find;
 mod fragments;
 mod keepalive;
+mod kept;
 mod lease;
 mod migrate;
 mod namespace;

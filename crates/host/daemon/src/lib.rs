@@ -55,6 +55,9 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 /// The interval at which key chains are checked against the time of day.
 const TICK: Duration = Duration::from_secs(1);
 
+/// The runtime folder of a user without one.
+const FOLDER: &str = "/run/sealane";
+
 /// The data paths that the daemon runs.
 struct Host {
     tcp_ao: Configured,
@@ -71,8 +74,8 @@ impl Host {
 
 /// Runs until a signal ends it, and reports when all peers are protected.
 ///
-/// The rules stay in place when it ends, for whatever reason: protected traffic is dropped until the daemon is back or
-/// [`clear`] is called.
+/// Protection stays when it ends, for whatever reason: protected traffic is dropped until the daemon is back, or
+/// [`clear_tcp_ao`] and [`clear_ipsec`] take it away.
 ///
 /// # Errors
 /// [`Error`], if it cannot start.
@@ -80,7 +83,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let config = Arc::new(Config::load(path).map_err(Error::Config)?);
     process::no_core_for_us();
     let signals = Signals::block();
-    let folder = runtime::folder().unwrap_or_else(|| "/run/sealane".into());
+    let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
     runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let (registry, error) = sealane_drivers::system_registry();
     if let Some(e) = error {
@@ -167,11 +170,24 @@ fn source(host: &Arc<Mutex<Host>>) -> Source {
     })
 }
 
-/// Deletes the rules that an ended daemon left in a network namespace, so that traffic passes unprotected.
+/// Takes the protection of TCP-AO away that an ended instance left in a network namespace: segments pass unsigned.
 ///
 /// # Errors
-/// Those of the kernel, or that a running instance owns the rules.
-pub fn clear(netns: Option<&str>) -> Result<(), Error> {
-    let ns = Netns::named(netns).map_err(system(netns.unwrap_or("this network namespace")))?;
-    ns.run(sealane_tcp_ao::clear).and_then(|()| ns.run(sealane_ipsec::clear)).map_err(system("the rules"))
+/// `PermissionDenied` while an instance runs; otherwise the kernel's.
+pub fn clear_tcp_ao(netns: Option<&str>) -> Result<(), Error> {
+    named(netns)?.run(sealane_tcp_ao::clear).map_err(system("the rules of TCP-AO"))
+}
+
+/// Takes the protection of IPsec away that an ended daemon left in a network namespace: its policies, rules and routes.
+/// Packets that they covered pass unencrypted, and programs reach the kernel's own IPsec again.
+///
+/// # Errors
+/// `AddrInUse` while a daemon runs; otherwise the kernel's.
+pub fn clear_ipsec(netns: Option<&str>) -> Result<(), Error> {
+    let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
+    sealane_ipsec::clear(&named(netns)?, &folder).map_err(system("the policies and rules of IPsec"))
+}
+
+fn named(netns: Option<&str>) -> Result<Netns, Error> {
+    Netns::named(netns).map_err(system(netns.unwrap_or("this network namespace")))
 }

@@ -1,6 +1,7 @@
 //! The control path: NETLINK_XFRM's daemon end, policies as rules of nftables, and the threads of the data path.
 
 pub(crate) mod keepalive;
+pub(crate) mod kept;
 pub(crate) mod listeners;
 pub(crate) mod numbers;
 pub(crate) mod path;

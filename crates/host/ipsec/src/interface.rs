@@ -127,7 +127,13 @@ impl Interfaces {
         self.list.iter().map(status).collect()
     }
 
-    /// Ends all of them.
+    /// Ends their threads. The devices stay for the next daemon, and drop what is routed to them.
+    pub(super) fn leave(&mut self, data: &DataPath) {
+        data.shared().gates.set(Vec::new());
+        self.list.clear();
+    }
+
+    /// Ends and removes all of them.
     pub(super) fn stop(&mut self, data: &DataPath) {
         data.shared().gates.set(Vec::new());
         self.list.drain(..).for_each(Interface::end);

@@ -68,7 +68,7 @@ impl Spaces {
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();
         for name in gone {
             if let Some(space) = self.by_name.remove(&name) {
-                space.stop();
+                space.hand_back();
             }
         }
         for (name, space) in &self.by_name {
@@ -95,7 +95,8 @@ impl Spaces {
         self.by_name.values().map(status).collect()
     }
 
-    /// Ends all of them.
+    /// Ends all of them. Their policies stay in force: traffic that they cover is dropped until the next daemon serves
+    /// it, or [`clear`] is called.
     pub fn stop(&mut self) {
         for space in core::mem::take(&mut self.by_name).into_values() {
             space.stop();

@@ -1,5 +1,6 @@
 //! Two network namespaces and a data path in each. They need root.
 
+use crate::control::kept::KeptPolicies;
 use crate::control::path::DataPath;
 use sealane_abi::Caller;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
@@ -10,6 +11,7 @@ use sealane_sys::netns::Netns;
 use sealane_sys::testing;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +134,10 @@ pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
         });
     };
     let xfrm = Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers: None });
-    DataPath::start(netns.try_clone().expect("a descriptor"), xfrm, Box::new(|_| {}), workers).expect("a data path")
+    // A folder that is not there: policies do not outlive the test.
+    let kept = KeptPolicies::of(Path::new("/nonexistent"), netns).expect("a name");
+    let netns = netns.try_clone().expect("a descriptor");
+    DataPath::start(netns, xfrm, Box::new(|_| {}), workers, kept).expect("a data path")
 }
 
 /// Namespaces, data paths, and the addresses inside the tunnel.
@@ -213,7 +218,7 @@ impl Both {
     }
 
     fn stop(self) {
-        self.paths.iter().for_each(DataPath::stop);
+        self.paths.iter().for_each(DataPath::hand_back);
     }
 }
 

@@ -239,6 +239,15 @@ impl Socket {
         self.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)
     }
 
+    /// Receives only the datagrams that a filter keeps, from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn keep_only(&self, filter: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        super::set_option(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
     /// The port that the kernel assigned to this socket; notifications carry it if this socket caused the change.
     ///
     /// # Errors

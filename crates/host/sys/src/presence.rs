@@ -20,7 +20,7 @@ fn path(folder: &Path, cookie: u64) -> PathBuf {
 }
 
 /// The kernel's id of this boot: cookies start over with each boot.
-fn boot() -> String {
+pub fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
@@ -50,6 +50,15 @@ impl Presence {
     pub fn remove(&self) {
         // It is no error if the file is gone already.
         let _ = fs::remove_file(&self.path);
+    }
+
+    /// Removes the file of a namespace whose daemon has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn clear(folder: &Path, netns: &Netns) -> io::Result<()> {
+        Presence { path: path(folder, netns.cookie()?) }.remove();
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Routing: rules that lead marked packets to TUN devices, the addresses of this host, and path MTUs.
 
+use super::cbpf::{ALL, NEXT, Program, Size};
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
 use arrayvec::ArrayVec;
@@ -94,6 +95,59 @@ pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
     both(|family| route(libc::RTM_NEWROUTE, create, family, number, None))?;
     both(|family| route(libc::RTM_NEWROUTE, replace, family, number, Some(device)))?;
     both(|family| rule(libc::RTM_NEWRULE, create, family, bits, number))
+}
+
+/// The groups of notifications about rules and about routes.
+const RULE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE];
+const ROUTE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
+
+/// Tells when others have removed rules or routes, perhaps ours.
+#[derive(Debug)]
+pub struct Watch {
+    rules: Socket,
+    routes: Socket,
+}
+
+impl Watch {
+    /// Watches in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        let [rules, routes] = [Socket::open(libc::NETLINK_ROUTE)?, Socket::open(libc::NETLINK_ROUTE)?];
+        // A router has a million routes that come and go. Only those are told that leave a table with a number above 255.
+        routes.keep_only(&removed_routes())?;
+        RULE_GROUPS.iter().try_for_each(|group| rules.join(*group))?;
+        ROUTE_GROUPS.iter().try_for_each(|group| routes.join(*group))?;
+        Ok(Watch { rules, routes })
+    }
+
+    /// The descriptors that become readable.
+    pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.rules.as_fd(), self.routes.as_fd()]
+    }
+
+    /// Whether a rule or a route of a table like ours has been removed since the last call. Does not wait.
+    pub fn changed(&mut self) -> bool {
+        let mut changed = false;
+        for socket in [&mut self.rules, &mut self.routes] {
+            let removed = [libc::RTM_DELRULE, libc::RTM_DELROUTE];
+            let read = socket.receive(|message| changed |= removed.contains(&message.header.nlmsg_type));
+            // Lost messages may have been about ours.
+            changed |= read.is_err();
+        }
+        changed
+    }
+}
+
+/// The filter of [`Watch`], over `struct nlmsghdr` and `struct rtmsg`.
+fn removed_routes() -> Vec<libc::sock_filter> {
+    let mut program = Program::new();
+    // The program loads in network byte order what the kernel has written in the machine's.
+    program.load(Size::Half, 4).jump(libc::BPF_JEQ, libc::RTM_DELROUTE.to_be().into(), NEXT, "skip");
+    program.load(Size::Byte, 16 + 4).jump(libc::BPF_JEQ, libc::RT_TABLE_COMPAT.into(), NEXT, "skip");
+    program.ret(ALL).label("skip").ret(0);
+    program.assemble()
 }
 
 /// Removes our rules and routes.

@@ -135,8 +135,10 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
 /// Removes the rules of the calling thread's namespace, whoever left them.
 ///
 /// # Errors
-/// The kernel's; `EPERM` while a process owns them.
+/// The kernel's; `EPERM` while an instance runs.
 pub fn clear() -> io::Result<()> {
+    // As long as we have its queue, no instance starts. Without it a table that nobody can own would be deleted.
+    let _queue = Queue::open(FIRST_QUEUE, false)?;
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
     let options = Options { output_queue, input_queue, queues, marks: Marks::default(), any_option: false };
     Table::install(options, &[])?.delete()

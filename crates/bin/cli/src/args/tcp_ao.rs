@@ -49,8 +49,8 @@ pub(crate) struct Show {
 /// IPsec: in every network namespace listed in the section 'ipsec' the daemon takes the place of the kernel's XFRM. Key
 /// managers and 'ip xfrm' talk to it when they are started by 'sealane run'; 'sealane xfrm' talks to it directly. The
 /// daemon seals and opens the packets, and makes the offload devices, xfrm interfaces and gateways of the
-/// configuration. Traffic covered by a policy is not sent unencrypted while the daemon runs or after it was killed. An
-/// orderly stop removes the rules, the devices and the xfrm interfaces; docs/security.md lists the other exceptions.
+/// configuration. Traffic covered by a policy is not sent unencrypted while the daemon runs, after it has been stopped or
+/// killed, and whatever others do to routes and marks; 'sealane xfrm clear' ends that. docs/security.md lists the exceptions.
 ///
 /// SIGHUP makes the daemon read its configuration again; if that contains errors, nothing changes. Metrics for Prometheus
 /// are served at the address that 'metrics' sets in the section 'daemon'. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW,
@@ -67,10 +67,10 @@ pub(crate) struct Daemon {
     pub(crate) config: PathBuf,
 }
 
-/// Remove the rules that an ended instance of Sealane has left behind, those of TCP-AO and those of IPsec.
+/// Take away the protection of TCP-AO that an ended instance of Sealane has left behind.
 ///
-/// Segments of protected peers then pass unsigned, and packets covered by policies pass unencrypted. The command is refused
-/// while a running instance owns the rules.
+/// Segments of protected peers then pass unsigned. The command is refused while an instance runs. IPsec has a command of its
+/// own, 'sealane xfrm clear'.
 #[derive(Debug, Args)]
 pub(crate) struct Clear {
     /// The network namespace, as a name in /run/netns or a path. The default is the current one.

@@ -11,6 +11,8 @@ Options stand before the object. Objects and their commands:
   monitor  [nokeys] [all | acquire | expire | SA | policy | aevent | mapping | migrate | report]...
   show     [interval SECONDS] [--json]: states with their rates and devices; offload devices, xfrm
            interfaces and gateways with their counters; dropped packets by reason
+  clear    takes away the policies, rules and routes that an ended daemon has left: what they
+           covered then passes unencrypted; refused while a daemon runs
 
 state add, state update:
   src A dst B proto esp|ah|comp spi N [mode M] [reqid N] [seq N] [enc NAME KEY] [auth NAME KEY]
@@ -62,7 +64,7 @@ pub(crate) struct Xfrm {
     /// The network namespace, as a name in /run/netns or a path. The default is the current one.
     #[arg(short = 'n', long, value_name = "NETNS")]
     pub(crate) netns: Option<String>,
-    /// The object (state, policy, monitor or show), the command and its arguments.
+    /// The object (state, policy, monitor, show or clear), the command and its arguments.
     #[arg(value_name = "WORD", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }

@@ -1,7 +1,9 @@
 //! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
 //! packets to them.
 
+use super::kept::KeptPolicies;
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
+use super::socket::Socket;
 use crate::data::shared::{Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
@@ -11,27 +13,48 @@ use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
+use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
+use sealane_sys::presence::Presence;
 use sealane_sys::route::{self, PrefixRule, PrefixRules};
 use sealane_sys::tun::Tun;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tracing::{Span, debug, error, warn};
 
-/// The data path of a namespace. Rules and routes outlive it, unless it is ended by [`DataPath::stop`].
+/// The data path of a namespace. Rules, routes and policies outlive it, unless it is ended by [`DataPath::hand_back`].
 pub(crate) struct DataPath {
     netns: Netns,
     shared: Arc<Shared>,
-    table: Mutex<PolicyTable>,
+    /// The rules, and the policies in the file, which change together.
+    table: Mutex<(PolicyTable, KeptPolicies)>,
     targets: Mutex<Targets>,
     prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
     /// The device for others that give packets to the stack.
     tun: Tun,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether the rules could not be written, and have to be written again.
+    stale: AtomicBool,
+}
+
+/// Tells when others change the rules or routes that protection needs.
+pub(crate) struct Watches {
+    rules: nft::Watch,
+    routes: route::Watch,
+}
+
+impl Watches {
+    /// The descriptors that become readable.
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 3] {
+        let [rules, routes] = self.routes.fds();
+        [self.rules.as_fd(), rules, routes]
+    }
 }
 
 /// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then.
@@ -45,18 +68,32 @@ impl Drop for StopWorkersOnDrop {
 }
 
 impl DataPath {
-    /// Starts one with so many workers. From now on traffic covered by policies goes through it, or is dropped.
+    /// Starts one with so many workers, which takes the policies in `kept`. From now on traffic covered by policies goes through it, or is dropped.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
-    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
+    pub(crate) fn start(
+        netns: Netns,
+        xfrm: Xfrm,
+        publish: Publish,
+        workers: u32,
+        kept: KeptPolicies,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
         let bits = shared.bits;
+        let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.xfrm().leave_unknown();
         let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
-        // Traffic covered by policies before a crash stays covered until a key manager says which policies there are
-        // now.
-        if table.is_there() {
+        let is_restored = match restored {
+            Ok(policies) => policies.is_some(),
+            Err(e) => {
+                error!(error = %e, "xfrm: the policies of before: {e}; their rules stay until new policies come");
+                false
+            }
+        };
+        // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
+        // says which policies there are now.
+        if table.is_there() && !is_restored {
             shared.set_leftover(true);
         } else {
             write(&mut table, wanted_rules(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
@@ -72,12 +109,13 @@ impl DataPath {
         let data = DataPath {
             netns,
             shared,
-            table: Mutex::new(table),
+            table: Mutex::new((table, kept)),
             targets: Mutex::default(),
             prefix_rules: Mutex::new(prefix_rules),
             mirror: Arc::default(),
             tun,
             threads: Mutex::default(),
+            stale: AtomicBool::new(false),
         };
         match data.spawn(workers) {
             Ok(()) => Ok(data),
@@ -152,9 +190,10 @@ impl DataPath {
     /// # Errors
     /// The kernel's, when the rules could not be changed: traffic covered by them is dropped then.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Xfrm, Now) -> R) -> io::Result<R> {
-        let mut table = self.table.lock();
+        let mut guard = self.table.lock();
+        let (table, kept) = &mut *guard;
         let now = self.shared.now();
-        let (result, rules) = {
+        let (result, rules, policies) = {
             let mut xfrm = self.shared.xfrm();
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
             let result = f(&mut xfrm, now);
@@ -164,10 +203,15 @@ impl DataPath {
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let targets = self.targets.lock();
             let rules = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
-            (result, changed.then(rules))
+            let policies = (xfrm.spd().changes() != before.0).then(|| xfrm.policy_requests());
+            (result, changed.then(rules), policies)
         };
+        if let Some(policies) = policies {
+            kept.write(&policies);
+        }
         if let Some((rules, prefix_rules)) = rules {
-            write(&mut table, rules)?;
+            // What the engine has changed stays changed, so that the rules have to follow.
+            write(table, rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
             self.set_prefix_rules(prefix_rules);
             self.mirror.remove_unwanted();
             self.shared.set_leftover(false);
@@ -178,19 +222,73 @@ impl DataPath {
         Ok(result)
     }
 
+    /// Writes the rules again where that has failed. Returns whether they are as they should be.
+    pub(crate) fn catch_up(&self) -> bool {
+        if !self.stale.swap(false, Ordering::AcqRel) {
+            return true;
+        }
+        let table = &mut self.table.lock().0;
+        let rules = self.wanted_rules(&self.shared.xfrm(), &self.targets.lock());
+        let done = write(table, rules);
+        match &done {
+            Ok(()) => {
+                warn!("xfrm: the rules for policies are written at last");
+                self.shared.set_leftover(false);
+            }
+            Err(_) => self.stale.store(true, Ordering::Release),
+        }
+        done.is_ok()
+    }
+
+    /// Watches over the rules and routes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn watch(&self) -> io::Result<Watches> {
+        let rules = self.netns.run(|| self.table.lock().0.watch())?;
+        Ok(Watches { rules, routes: self.netns.run(route::Watch::new)? })
+    }
+
+    /// Puts rules and routes back that others have removed. What is missing meanwhile is dropped by what is left.
+    pub(crate) fn repair(&self, watches: &mut Watches) {
+        if watches.rules.changed() {
+            match self.table.lock().0.restore() {
+                Ok(()) => warn!("xfrm: rules that somebody changed are as they were"),
+                Err(e) => {
+                    error!(error = %e, "xfrm: rules that somebody changed: {e}");
+                    self.stale.store(true, Ordering::Release);
+                }
+            }
+        }
+        if watches.routes.changed() {
+            let install = |number, index| self.netns.run(|| route::install(self.shared.bits, number, index));
+            let targets = self.targets.lock();
+            let devices = targets.iter().filter_map(|(index, target)| match target {
+                Target::Tun(number, _) => Some((*number, *index)),
+                Target::Kernel => None,
+            });
+            for (number, index) in [(0, self.tun.index())].into_iter().chain(devices) {
+                // The device may be gone: then the route to nowhere is what is left, as it should be.
+                if let Err(e) = install(number, index) {
+                    debug!(error = %e, "xfrm: routing rules that somebody removed: {e}");
+                }
+            }
+        }
+    }
+
     /// Updates engine and rules after the xfrm interfaces have changed.
     ///
     /// # Errors
     /// The kernel's, when the rules could not be changed.
     pub(crate) fn update_interfaces(&self) -> io::Result<()> {
-        let mut table = self.table.lock();
+        let table = &mut self.table.lock().0;
         let rules = {
             let mut xfrm = self.shared.xfrm();
             xfrm.set_interfaces(self.shared.gates.if_ids());
             self.wanted_rules(&xfrm, &self.targets.lock())
         };
         // Rules of a former daemon stay until a key manager says which policies there are now.
-        if self.shared.is_leftover() { Ok(()) } else { write(&mut table, rules) }
+        if self.shared.is_leftover() { Ok(()) } else { write(table, rules) }
     }
 
     /// The rules that policies, devices and interfaces ask for.
@@ -204,12 +302,13 @@ impl DataPath {
     /// The statistics of packets that the engine has judged and of those that the rules have dropped.
     pub(crate) fn stat(&self) -> Stat {
         let mut stat = self.shared.xfrm().stat();
-        let dropped = self.table.lock().dropped();
+        let dropped = self.table.lock().0.dropped();
         for (why, packets) in Refused::ALL.into_iter().zip(dropped) {
             let reason = match why {
                 Refused::Template => DropReason::Template,
                 Refused::Block => DropReason::InBlock,
                 Refused::Rest => DropReason::InNoPolicy,
+                Refused::Escape => DropReason::Escape,
             };
             stat.count(reason, packets);
         }
@@ -248,7 +347,7 @@ impl DataPath {
         if let Some(Target::Tun(number, _)) = target {
             self.netns.run(|| route::install(self.shared.bits, number, ifindex))?;
         }
-        let mut table = self.table.lock();
+        let table = &mut self.table.lock().0;
         let (before, after) = {
             let mut targets = self.targets.lock();
             let before = targets.clone();
@@ -266,16 +365,18 @@ impl DataPath {
             let xfrm = self.shared.xfrm();
             (self.wanted_rules(&xfrm, &after), prefix_rules(xfrm.spd(), &after))
         };
-        write(&mut table, rules)?;
+        write(table, rules)?;
         self.set_prefix_rules(prefix_rules);
         self.mirror.remove_unwanted();
         Ok(())
     }
 
-    /// Ends it in good order: rules and routes are removed, and traffic that policies covered passes unencrypted.
-    pub(crate) fn stop(&self) {
+    /// Ends it, and removes rules, routes and kept policies: traffic that policies covered passes unencrypted.
+    pub(crate) fn hand_back(&self) {
         self.stop_threads();
-        let done = self.table.lock().delete().and_then(|()| {
+        let (table, kept) = &mut *self.table.lock();
+        kept.remove();
+        let done = table.delete().and_then(|()| {
             self.netns.run(|| {
                 self.prefix_rules.lock().clear(self.shared.bits)?;
                 route::remove_all(self.shared.bits)
@@ -286,7 +387,7 @@ impl DataPath {
         }
     }
 
-    /// Ends its threads alone: traffic covered by policies is dropped from then on.
+    /// Ends its threads: traffic covered by policies is dropped from then on.
     pub(crate) fn stop_threads(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake();
@@ -306,14 +407,20 @@ fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the rules and routes of a daemon that has ended, in the calling thread's namespace: traffic that policies
-/// covered passes unencrypted.
+/// Removes the rules, routes and policies of a daemon that has ended: traffic that policies covered passes unencrypted.
+/// `folder` is where it kept them.
 ///
 /// # Errors
-/// When a running daemon owns them, or the kernel's.
-pub fn clear() -> io::Result<()> {
-    let bits = Bits::default();
-    PolicyTable::new(DEVICE, bits)?.delete()?;
-    PrefixRules::default().clear(bits)?;
-    route::remove_all(bits)
+/// `AddrInUse` while a daemon serves the namespace; otherwise the kernel's.
+pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
+    // As long as we have its port, no daemon starts.
+    let _port = Socket::open(netns)?;
+    KeptPolicies::of(folder, netns)?.remove();
+    netns.run(|| {
+        let bits = Bits::default();
+        PolicyTable::new(DEVICE, bits)?.delete()?;
+        PrefixRules::default().clear(bits)?;
+        route::remove_all(bits)
+    })?;
+    Presence::clear(folder, netns)
 }

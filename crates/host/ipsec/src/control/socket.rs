@@ -47,6 +47,8 @@ const FIRST_SWEEP: usize = 16;
 const ACK: AckOptions = AckOptions { cap: false, ext: true };
 /// The most requests that are served before events and timers have their turn.
 const TURN: usize = 64;
+/// The most descriptors that are waited for.
+const MAX_FDS: usize = 8;
 
 /// The socket. Its events can be sent from any thread.
 #[derive(Debug)]
@@ -132,18 +134,18 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Waits for requests, at most for `timeout` or until `waker` is woken or `other` can be read, and answers them by
-    /// `call`.
+    /// Waits for requests, at most for `timeout` or until `waker` is woken or one of `others` can be read, and answers them
+    /// by `call`.
     pub(crate) fn serve_once(
         &mut self,
         timeout: Duration,
         waker: &Waker,
-        other: Option<BorrowedFd<'_>>,
+        others: &[BorrowedFd<'_>],
         mut call: impl FnMut(&[u8], Sender) -> Replies,
     ) {
         let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
         let fds = [self.fd.as_fd(), waker.as_fd()];
-        let ready = poll::ready::<3>(fds.into_iter().chain(other), timeout);
+        let ready = poll::ready::<MAX_FDS>(fds.into_iter().chain(others.iter().copied()), timeout);
         if ready[1] {
             waker.drain();
         }
@@ -295,7 +297,7 @@ mod tests {
             scope.spawn(|| {
                 let mut server = Server::new(&socket).expect("it is open");
                 while !stop.load(Ordering::Acquire) {
-                    server.serve_once(Duration::from_secs(1), &waker, None, &call);
+                    server.serve_once(Duration::from_secs(1), &waker, &[], &call);
                 }
             });
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&socket)));
@@ -404,7 +406,7 @@ mod tests {
         for round in 0..4 {
             for stranger in &strangers {
                 usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000], None).expect("a request");
-                server.serve_once(Duration::from_secs(1), &waker, None, dump);
+                server.serve_once(Duration::from_secs(1), &waker, &[], dump);
             }
         }
         let [unprivileged, privileged] = &server.kept;
@@ -416,7 +418,7 @@ mod tests {
         usersock::send(root.as_fd(), XFRM_PORT, b"x", None).expect("a request");
         for n in 0..2000u32 {
             while !sealane_sys::peer::readable(root.as_fd(), 0) {
-                server.serve_once(Duration::from_millis(10), &waker, None, dump);
+                server.serve_once(Duration::from_millis(10), &waker, &[], dump);
             }
             assert_eq!(read(&root).1[..4], n.to_ne_bytes());
         }

@@ -2,14 +2,16 @@
 //! [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
 
 use crate::control::keepalive;
+use crate::control::kept::KeptPolicies;
 use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
 use crate::control::numbers;
-use crate::control::path::DataPath;
+use crate::control::path::{DataPath, Watches};
 use crate::control::questions;
 use crate::control::socket::{Server, Socket};
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
 use crate::interface::Interfaces;
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
 use sealane_abi::admin::{DropCount, ipsec};
@@ -26,7 +28,7 @@ use sealane_sys::poll::Waker;
 use sealane_sys::presence::Presence;
 use sealane_sys::random;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +36,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{Span, debug, error, error_span, warn};
 use zeroize::Zeroizing;
+
+/// The time until rules are written again that could not be written.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// The longest sleep of the thread. Other threads wake it when they change the engine.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -90,7 +95,8 @@ impl Space {
                 waker.wake();
             })
         };
-        let data = DataPath::start(netns.try_clone()?, engine, publish, workers)?;
+        let kept = KeptPolicies::of(folder, &netns)?;
+        let data = DataPath::start(netns.try_clone()?, engine, publish, workers, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let presence = Presence::write(folder, &netns)?;
@@ -123,6 +129,11 @@ impl Space {
         let Some(mut server) = Server::new(&self.socket) else { return };
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
+        let mut watches = self
+            .data
+            .watch()
+            .inspect_err(|e| error!(error = %e, "xfrm: {e}: rules that others remove stay removed"))
+            .ok();
         while !self.stop.load(Ordering::Acquire) {
             // The kernel is asked before the engine is locked, because packets wait for the lock.
             let listen = listeners.has_listeners(XFRMNLGRP_AEVENTS);
@@ -133,7 +144,11 @@ impl Space {
                 let longest = if engine.has_states() { LISTENERS } else { LONGEST };
                 engine.poll_timeout(now).unwrap_or(longest).min(longest)
             };
-            server.serve_once(timeout, &self.waker, Some(self.links.as_fd()), |datagram, from| {
+            let mut fds: ArrayVec<BorrowedFd<'_>, 4> = ArrayVec::new();
+            fds.push(self.links.as_fd());
+            fds.extend(watches.iter().flat_map(Watches::fds));
+            let timeout = if self.data.catch_up() { timeout } else { timeout.min(AGAIN) };
+            server.serve_once(timeout, &self.waker, &fds, |datagram, from| {
                 // As on Linux, a client that has put an interface down finds its states gone.
                 self.devices.lock().update(&self.data);
                 let answer = questions::answer(datagram, &from, |question| match question {
@@ -154,6 +169,10 @@ impl Space {
                     refuse(datagram, from)
                 })
             });
+            drop(fds);
+            if let Some(watches) = &mut watches {
+                self.data.repair(watches);
+            }
             self.devices.lock().update(&self.data);
             let told = self.engine().take_device_events();
             if !told.is_empty() {
@@ -259,9 +278,26 @@ impl Space {
         Ok(())
     }
 
-    /// Ends it: from now on the kernel's own IPsec answers in this namespace.
+    /// Ends it, and hands the namespace back to the kernel's own IPsec.
+    pub(crate) fn hand_back(&self) {
+        let _context = self.context.enter();
+        self.end_control();
+        self.interfaces.lock().stop(&self.data);
+        self.devices.lock().stop(&self.data);
+        self.data.hand_back();
+        self.presence.remove();
+    }
+
+    /// Ends it for another daemon to go on: traffic covered by policies is dropped meanwhile, and programs are refused.
     pub(crate) fn stop(&self) {
         let _context = self.context.enter();
+        self.end_control();
+        self.interfaces.lock().leave(&self.data);
+        self.devices.lock().stop(&self.data);
+        self.data.stop_threads();
+    }
+
+    fn end_control(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.lock().take() {
@@ -270,11 +306,6 @@ impl Space {
         // The rest takes a while, in which requests are not answered.
         self.socket.close();
         *self.gateway.lock() = None;
-        self.interfaces.lock().stop(&self.data);
-        self.devices.lock().stop(&self.data);
-        self.data.stop();
-        self.presence.remove();
-        debug!("xfrm: the namespace is served no longer");
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
             })
             .expect("sockets");
         assert_eq!((ports.own.len(), ports.lent.len()), (4, 0));
-        path.stop();
+        path.hand_back();
         assert!(most_udp(4) > 100 && most_udp(64) > 32, "16 workers have 32 of port 4500, whose device reads them all");
     }
 
@@ -165,6 +165,6 @@ mod tests {
                 Ok(())
             })
             .expect("sockets");
-        path.stop();
+        path.hand_back();
     }
 }

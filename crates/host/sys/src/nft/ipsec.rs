@@ -11,13 +11,23 @@
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
 //!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
 //!                                                            jump refused-...
-//!   chain refused-template, refused-block, refused-rest      counter, drop
+//!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, IKE, ND: accept
+//!                     policies 'out' in their order    pass: accept; protect, block, the default: jump refused-escape
+//!   chain refused-template, refused-block, refused-rest, refused-escape      counter, drop
 //! ```
 //!
 //! Marked packets are routed to the TUN device, or to an unreachable route if that is gone ([`crate::route`]). For
 //! policies in packet offload, the mark contains the device's number and leads to the TUN device of that offload
 //! device. The engine checks the policies again there, so that a rule may match more than its policy, but never less.
 //! Packets of a policy that the kernel itself applies, for an offload card, are not marked.
+//!
+//! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
+//! routing rules or put theirs before ours. Whatever they do, the chain `backstop` judges every packet once more when
+//! nothing comes after it any more, by its addresses and by the device that it leaves by.
+//!
+//! A later fragment has no ports. Where a policy selects ports, and protects or blocks, it takes all later fragments between
+//! its addresses; the engine knows to which packet they belong. Connection tracking reassembles packets before these rules
+//! see them.
 //!
 //! Rules change in one transaction and stay in place without the daemon. If the table is owned, only chains whose rules
 //! change are rewritten, and counters continue.
@@ -27,7 +37,7 @@ use super::write::{
     Base, Batch, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_TABLE,
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
-use super::{INET, Messages, Socket, errno, nl};
+use super::{INET, Messages, Socket, Watch, errno, nl};
 use crate::mask;
 use arrayvec::ArrayVec;
 use sealane_abi::sealane::BYPASS_MARK;
@@ -95,7 +105,7 @@ pub enum Then {
     Block,
 }
 
-/// Reasons for which the rules drop incoming unprotected packets.
+/// Reasons for which the rules drop unprotected packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// A policy requires protection.
@@ -104,19 +114,21 @@ pub enum Refused {
     Block,
     /// There is no policy, and the default blocks.
     Rest,
+    /// A packet that a policy protects or blocks was about to leave by another device than ours.
+    Escape,
 }
 
 impl Refused {
     /// All reasons.
-    pub const ALL: [Refused; 3] = [Refused::Template, Refused::Block, Refused::Rest];
+    pub const ALL: [Refused; 4] = [Refused::Template, Refused::Block, Refused::Rest, Refused::Escape];
 
-    /// The chain for packets to this host. It exempts ESP in UDP on ports other than the IKE daemon's.
+    /// The reasons for packets to this host, with chains that exempt ESP in UDP on ports other than the IKE daemon's.
+    const INPUT: [(Refused, &'static str); 3] =
+        [(Refused::Template, "input-template"), (Refused::Block, "input-block"), (Refused::Rest, "input-rest")];
+
+    /// The chain for packets to this host.
     fn input(self) -> &'static str {
-        match self {
-            Refused::Template => "input-template",
-            Refused::Block => "input-block",
-            Refused::Rest => "input-rest",
-        }
+        Refused::INPUT.iter().find(|(why, _)| *why == self).map_or(self.chain(), |(_, name)| name)
     }
 
     /// The chain that counts and drops packets.
@@ -125,6 +137,7 @@ impl Refused {
             Refused::Template => "refused-template",
             Refused::Block => "refused-block",
             Refused::Rest => "refused-rest",
+            Refused::Escape => "refused-escape",
         }
     }
 }
@@ -183,19 +196,22 @@ pub struct PolicyTable {
     /// Whether this process has written the table, and the numbers of packets that its rules had dropped at the last
     /// look, in the order of [`Refused::ALL`].
     ours: bool,
-    dropped: [u64; 3],
+    dropped: [u64; 4],
     /// The rules in the table, if this process has written it.
     written: Wanted,
 }
 
 const R1: i32 = libc::NFT_REG_1;
-/// The chains whose rules depend on policies, states and devices, with their hooks.
-const CHANGING: [(&str, Option<(&str, i32)>); 5] = [
+/// The type, hook and priority of a base chain.
+type Hook = (&'static str, i32, i32);
+/// The chains whose rules depend on policies, states and devices.
+const CHANGING: [(&str, Option<Hook>); 6] = [
     ("leaving", None),
-    ("output", Some(("route", libc::NF_INET_LOCAL_OUT))),
-    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING))),
-    ("input", Some(("filter", libc::NF_INET_LOCAL_IN))),
-    ("forward", Some(("filter", libc::NF_INET_FORWARD))),
+    ("output", Some(("route", libc::NF_INET_LOCAL_OUT, PRIORITY))),
+    ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING, PRIORITY))),
+    ("input", Some(("filter", libc::NF_INET_LOCAL_IN, PRIORITY))),
+    ("forward", Some(("filter", libc::NF_INET_FORWARD, PRIORITY))),
+    ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX))),
 ];
 /// Before the filters of others, and before NAT.
 const PRIORITY: i32 = -150;
@@ -219,11 +235,32 @@ impl PolicyTable {
             sockets: true,
             counts: true,
             ours: false,
-            dropped: [0; 3],
+            dropped: [0; 4],
             written: Wanted::default(),
         };
         table.there = exists(&mut table.socket, INET, TABLE)?;
         Ok(table)
+    }
+
+    /// Watches for changes of the table by others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(&self) -> io::Result<Watch> {
+        Watch::over(TABLE, self.socket.port()?)
+    }
+
+    /// Writes the last rules again, whatever is there. Nothing happens if this process has written none.
+    ///
+    /// # Errors
+    /// The kernel's; nothing has changed in that case.
+    pub fn restore(&mut self) -> io::Result<()> {
+        if !self.ours {
+            return Ok(());
+        }
+        self.there = exists(&mut self.socket, INET, TABLE)?;
+        let wanted = self.written.clone();
+        self.replace(wanted)
     }
 
     /// Whether a table exists, ours or that of a predecessor that died.
@@ -233,7 +270,7 @@ impl PolicyTable {
 
     /// The number of packets that the rules have dropped since this table was created, in the order of
     /// [`Refused::ALL`]; the last known numbers if the kernel does not answer.
-    pub fn dropped(&mut self) -> [u64; 3] {
+    pub fn dropped(&mut self) -> [u64; 4] {
         if self.ours && self.counts {
             for (at, why) in Refused::ALL.into_iter().enumerate() {
                 if let Ok(Some(packets)) = self.counted(why.chain()) {
@@ -274,7 +311,7 @@ impl PolicyTable {
         // A table without an owner may have been changed by others.
         if self.ours && self.flags != 0 {
             let mut batch = Batch::new();
-            let stale: ArrayVec<&str, 5> = self.written.differ(&wanted).collect();
+            let stale: ArrayVec<&str, { CHANGING.len() }> = self.written.differ(&wanted).collect();
             stale.iter().for_each(|name| delete_rules(&mut batch, (INET, TABLE), name));
             self.write_rules(&mut Chains { batch: &mut batch, names: &stale }, &wanted);
             if batch.commit(&mut self.socket).is_ok() {
@@ -283,6 +320,11 @@ impl PolicyTable {
             }
             self.there = exists(&mut self.socket, INET, TABLE)?;
         }
+        self.replace(wanted)
+    }
+
+    /// Writes the whole table, in place of the one that is there.
+    fn replace(&mut self, wanted: Wanted) -> io::Result<()> {
         // The new counters continue from the old ones; packets dropped in between are not counted.
         self.dropped();
         loop {
@@ -337,20 +379,22 @@ impl PolicyTable {
                 }
                 r.drop();
             });
-            chain(batch, why.input(), None);
+        }
+        for (why, input) in Refused::INPUT {
+            chain(batch, input, None);
             if self.sockets {
-                write_rule(batch, (INET, TABLE), why.input(), |r| {
+                write_rule(batch, (INET, TABLE), input, |r| {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                     r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
                 });
             }
             // IPv6 fragments are reassembled after this hook. Later fragments are useless without the first one, which
             // is checked.
-            write_rule(batch, (INET, TABLE), why.input(), |r| {
+            write_rule(batch, (INET, TABLE), input, |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::NFPROTO_IPV6 as u8]);
                 r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]).accept();
             });
-            write_rule(batch, (INET, TABLE), why.input(), |r| r.jump(why.chain()));
+            write_rule(batch, (INET, TABLE), input, |r| r.jump(why.chain()));
         }
         CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
         self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
@@ -368,8 +412,8 @@ impl PolicyTable {
                 self.ours(r).drop();
             });
         }
-        for name in ["output", "prerouting", "input"] {
-            let key = if name == "output" { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
+        for name in ["output", "prerouting", "input", "backstop"] {
+            let key = if ["output", "backstop"].contains(&name) { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             to.rule(name, |r| {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
             });
@@ -385,9 +429,11 @@ impl PolicyTable {
                 });
             }
             // The engine checks these packets there.
-            to.rule("output", |r| {
-                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
-            });
+            for name in ["output", "backstop"] {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &device).accept();
+                });
+            }
         }
         for of in &wanted.interfaces {
             for name in ["input", "forward"] {
@@ -395,15 +441,36 @@ impl PolicyTable {
                     r.meta(libc::NFT_META_IIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
                 });
             }
+            to.rule("backstop", |r| {
+                r.meta(libc::NFT_META_OIFNAME, R1).cmp(R1, libc::NFT_CMP_EQ, &padded(of)).accept();
+            });
         }
+        // It was on its way to a TUN device. Policies that select marks do not match it any more.
+        to.rule("backstop", |r| {
+            r.meta(libc::NFT_META_MARK, R1).and(R1, &self.bits.protect.to_ne_bytes());
+            r.cmp(R1, libc::NFT_CMP_NEQ, &[0; 4]).jump(Refused::Escape.chain());
+        });
         for protocol in [libc::IPPROTO_ESP, libc::IPPROTO_AH] {
             to.rule("input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]).accept();
             });
+            // Ours, where others have overwritten its mark.
+            to.rule("backstop", |r| {
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
+                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]).accept();
+            });
+        }
+        // ESP in UDP whose mark we have replaced by that of its state.
+        for of in &wanted.marks {
+            to.rule("backstop", |r| {
+                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                write_state_match(r, of);
+                r.accept();
+            });
         }
         // Neighbour discovery works on the link, whatever the policies say about hosts; messages from the TUN device
         // would be useless for it.
-        for name in ["input", "output"] {
+        for name in ["input", "output", "backstop"] {
             to.rule(name, |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_ICMPV6 as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, R1);
@@ -417,12 +484,14 @@ impl PolicyTable {
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, R1);
                 r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
             });
-            to.rule("output", |r| {
-                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
-                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
-                r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
-            });
+            for name in ["output", "backstop"] {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
+                    r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                    r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
+                    r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
+                });
+            }
         }
         for name in ["output", "prerouting"] {
             to.rule(name, |r| r.jump("leaving"));
@@ -434,8 +503,12 @@ impl PolicyTable {
         };
         let to_stack = |r: &mut Rule<'_, '_>| protect(r, 0);
         self.policies(to, "leaving", &wanted.output, protect, to_stack, to_stack);
-        let ways = [("input", &wanted.input, Refused::input as fn(Refused) -> &'static str)];
-        for (name, rules, way) in ways.into_iter().chain([("forward", &wanted.forward, Refused::chain as _)]) {
+        let ways = [
+            ("input", &wanted.input, Refused::input as fn(Refused) -> &'static str),
+            ("forward", &wanted.forward, Refused::chain),
+            ("backstop", &wanted.output, |_| Refused::Escape.chain()),
+        ];
+        for (name, rules, way) in ways {
             let refuse = |why: Refused| move |r: &mut Rule<'_, '_>| r.jump(way(why));
             let protect = |r: &mut Rule<'_, '_>, _| refuse(Refused::Template)(r);
             self.policies(to, name, rules, protect, refuse(Refused::Block), refuse(Refused::Rest));
@@ -451,27 +524,7 @@ impl PolicyTable {
     /// Sets a state's mark on packets that we send through it, except for the bits that select our devices.
     fn write_mark(&self, r: &mut Rule<'_, '_>, of: &StateMark) {
         self.ours(r);
-        let any = match of.destination {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let spi_at = match i32::from(of.proto) {
-            libc::IPPROTO_UDP => 8,
-            libc::IPPROTO_AH => 4,
-            _ => 0,
-        };
-        let bits = if of.destination.is_ipv4() { 32 } else { 128 };
-        let to = Match {
-            source: (any, 0),
-            destination: (of.destination, bits),
-            proto: of.proto,
-            sport: (0, 0),
-            dport: (0, 0),
-            mark: (0, 0),
-        };
-        write_match(r, &to);
-        r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, spi_at, 4, R1);
-        r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
+        write_state_match(r, of);
         let ours = self.bits.protect | self.bits.device;
         r.meta(libc::NFT_META_MARK, R1).and(R1, &[0; 4]).or(R1, of.mark & !ours).set_mark(R1).accept();
     }
@@ -486,13 +539,21 @@ impl PolicyTable {
         rest: impl Fn(&mut Rule<'_, '_>),
     ) {
         for (of, then) in &rules.list {
+            let verdict = |r: &mut Rule<'_, '_>| match then {
+                Then::Pass => r.accept(),
+                Then::Protect(number) => protect(r, *number),
+                Then::Block => block(r),
+            };
+            // Packets to this host are complete when they get to its rules, or useless without the first fragment.
+            if *then != Then::Pass && of.selects_ports() && chain != "input" {
+                to.rule(chain, |r| {
+                    write_later_fragments(r, of);
+                    verdict(r);
+                });
+            }
             to.rule(chain, |r| {
                 write_match(r, of);
-                match then {
-                    Then::Pass => r.accept(),
-                    Then::Protect(number) => protect(r, *number),
-                    Then::Block => block(r),
-                }
+                verdict(r);
             });
         }
         if rules.block_rest {
@@ -508,6 +569,45 @@ fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
         *to = from;
     }
     padded
+}
+
+/// Continues only for packets of a state.
+fn write_state_match(r: &mut Rule<'_, '_>, of: &StateMark) {
+    let any = match of.destination {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let spi_at = match i32::from(of.proto) {
+        libc::IPPROTO_UDP => 8,
+        libc::IPPROTO_AH => 4,
+        _ => 0,
+    };
+    let bits = if of.destination.is_ipv4() { 32 } else { 128 };
+    let to = Match {
+        source: (any, 0),
+        destination: (of.destination, bits),
+        proto: of.proto,
+        sport: (0, 0),
+        dport: (0, 0),
+        mark: (0, 0),
+    };
+    write_match(r, &to);
+    r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, spi_at, 4, R1);
+    r.cmp(R1, libc::NFT_CMP_EQ, &of.spi.to_be_bytes());
+}
+
+/// Continues only for the fragments behind the first between the addresses, with the protocol and the mark.
+fn write_later_fragments(r: &mut Rule<'_, '_>, of: &Match) {
+    write_match(r, &Match { sport: (0, 0), dport: (0, 0), ..*of });
+    match of.source.0 {
+        IpAddr::V4(_) => {
+            r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 6, 2, R1).and(R1, &0x1fffu16.to_be_bytes());
+        }
+        IpAddr::V6(_) => {
+            r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes());
+        }
+    }
+    r.cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]);
 }
 
 fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
@@ -557,6 +657,11 @@ fn write_match(r: &mut Rule<'_, '_>, of: &Match) {
 }
 
 impl Match {
+    /// Whether it selects ports, or types and codes of ICMP, which later fragments lack.
+    fn selects_ports(&self) -> bool {
+        self.sport.1 != 0 || self.dport.1 != 0
+    }
+
     /// Whether a rule can express this exactly. Ports of other protocols are left to the engine.
     pub fn is_exact(&self) -> bool {
         let ports = self.sport.1 != 0 || self.dport.1 != 0;
@@ -571,8 +676,8 @@ impl Match {
     }
 }
 
-fn chain(batch: &mut Batch, name: &str, base: Option<(&str, i32)>) {
-    let base = base.map(|(kind, hook)| Base { kind, hook, priority: PRIORITY, device: None });
+fn chain(batch: &mut Batch, name: &str, base: Option<Hook>) {
+    let base = base.map(|(kind, hook, priority)| Base { kind, hook, priority, device: None });
     write_chain(batch, (INET, TABLE), name, base);
 }
 
@@ -599,6 +704,7 @@ impl Wanted {
             "output" => devices || self.marks != that.marks,
             "input" => devices || self.input != that.input,
             "forward" => devices || self.forward != that.forward,
+            "backstop" => devices || self.marks != that.marks || self.output != that.output,
             // These chains never change.
             _ => false,
         })

@@ -235,6 +235,8 @@ reasons! {
     TooLong, "The sealed packet would exceed the maximum length of an IP packet.", "too-long", Some(C::OutStateProtoError), "the sealed packet exceeds 65535 bytes";
     NoRoom, "The buffer has no room for headers or trailer.", "no-room", Some(C::OutError), "an error of the caller";
     Driver, "The crypto driver or device failed.", "driver", Some(C::OutStateProtoError), "the crypto driver failed, or the crypto device was removed";
+    Escape, "A policy's packet was about to leave unprotected, or is a fragment without the ports that the policy selects.", "escape",
+        Some(C::OutPolError), "a routing rule, a route or a mark was changed by others, or packets are forwarded in fragments";
 }
 
 impl fmt::Display for DropReason {

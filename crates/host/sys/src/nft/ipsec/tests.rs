@@ -25,13 +25,16 @@ fn only_chains_that_say_something_else_are_written() {
     let differ = |that: &Wanted| one.differ(that).collect::<Vec<_>>();
     assert_eq!(differ(&one), [""; 0]);
     assert_eq!(differ(&Wanted::default()), ["input"]);
-    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving"]);
+    assert_eq!(differ(&Wanted { output: one.input.clone(), ..one.clone() }), ["leaving", "backstop"]);
     let more = Wanted { forward: Rules { block_rest: true, ..Rules::default() }, ..one.clone() };
     assert_eq!(differ(&more), ["forward"]);
-    assert_eq!(differ(&Wanted { devices: vec!["x".into()], ..one.clone() }), ["output", "input", "forward"]);
+    assert_eq!(
+        differ(&Wanted { devices: vec!["x".into()], ..one.clone() }),
+        ["output", "input", "forward", "backstop"]
+    );
     let destination = IpAddr::from([10, 77, 0, 2]);
     let mark = StateMark { destination, proto: libc::IPPROTO_ESP as u8, spi: 1, mark: 1 };
-    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output"]);
+    assert_eq!(differ(&Wanted { marks: vec![mark], ..one.clone() }), ["output", "backstop"]);
 }
 
 struct Scene {
@@ -61,7 +64,7 @@ impl Scene {
     /// Waits until a blocking policy has dropped this many packets.
     fn dropped(&mut self, packets: u64) {
         let start = Instant::now();
-        while self.table.dropped() != [0, packets, 0] {
+        while self.table.dropped() != [0, packets, 0, 0] {
             assert!(start.elapsed() < PATIENCE, "{:?}, not {packets}", self.table.dropped());
             std::thread::sleep(Duration::from_millis(2));
         }
