@@ -52,6 +52,13 @@ impl Host {
         daemon.finish(LIMIT);
     }
 
+    /// Takes away what an ended daemon has left.
+    fn clear(&self) {
+        let exe = sealane();
+        let argv = ["env", &self.runtime(), &*exe.to_string_lossy(), "xfrm", "clear"];
+        assert_eq!(self.lab.start(&self.space, &argv).finish(LIMIT), (Some(0), String::new()));
+    }
+
     /// Runs a program under `sealane run`; returns its exit status and output.
     fn run(&self, argv: &[&str]) -> (Option<i32>, String) {
         self.begin(argv).finish(LIMIT)
@@ -141,7 +148,8 @@ fn what_others_send_never_arrives() {
     assert_eq!(host.run(&["python3", &file("programs/xfrm_forged.py")]), (Some(0), "clean\n".to_owned()));
 }
 
-/// While a killed daemon is down nothing reaches the kernel's own IPsec; after an orderly end everything does.
+/// While no daemon runs nothing reaches the kernel's own IPsec, and the next one has the policies of before. After
+/// `sealane xfrm clear` everything reaches the kernel.
 #[test]
 fn without_the_daemon() {
     let Some(mut host) = Host::new("xfrm::without_the_daemon") else { return };
@@ -150,25 +158,29 @@ fn without_the_daemon() {
     let count = ["ip", "xfrm", "policy", "count"];
     assert_eq!(host.run(&add), (Some(0), String::new()));
     assert!(host.run(&count).1.contains("OUT 1"));
-    host.end(9);
-    let (status, told) = host.run(&add);
-    assert_eq!(status, Some(2), "{told}");
-    assert!(told.contains("Connection refused"), "{told}");
-    host.start();
-    assert!(host.run(&count).1.contains("OUT 0"), "a new daemon, a new engine");
-    assert_eq!(host.run(&add), (Some(0), String::new()));
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        host.end(signal);
+        let (status, told) = host.run(&add);
+        assert_eq!(status, Some(2), "{told}");
+        assert!(told.contains("Connection refused"), "{told}");
+        host.start();
+        assert!(host.run(&count).1.contains("OUT 1"), "after signal {signal}");
+        let (status, told) = host.run(&add);
+        assert_eq!((status, &*told), (Some(2), "RTNETLINK answers: File exists\n"));
+    }
     host.end(libc::SIGTERM);
+    host.clear();
     assert!(!host.run(&count).1.contains("OUT 1"), "this is the kernel's");
 }
 
 #[test]
 fn a_daemon_that_ends_leaves_nobody_waiting() {
     let Some(mut host) = Host::new("xfrm::a_daemon_that_ends_leaves_nobody_waiting") else { return };
-    let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
-    let add: Vec<&str> = add.split(' ').collect();
+    let set = "ip xfrm policy update dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+    let set: Vec<&str> = set.split(' ').collect();
     for signal in [libc::SIGTERM, libc::SIGKILL].into_iter().cycle().take(6) {
-        // A policy, so that the daemon has something to remove.
-        assert_eq!(host.run(&add), (Some(0), String::new()));
+        // A policy, so that the daemon has something to leave.
+        assert_eq!(host.run(&set), (Some(0), String::new()));
         let mut asking: Vec<_> = (0..3).map(|_| host.begin(&["python3", &file("programs/xfrm_asks.py")])).collect();
         asking.iter_mut().for_each(|one| one.expect("busy", 1));
         host.end(signal);
@@ -214,6 +226,7 @@ fn the_same_grammar_without_ip() {
     let mut told = [String::new(), String::new()];
     for (own, told) in [false, true].into_iter().zip(&mut told) {
         host.end(libc::SIGTERM);
+        host.clear();
         host.start();
         *told = without_times(&if own {
             let xfrm = format!("XFRM={} xfrm", sealane().display());

@@ -229,11 +229,11 @@ fn nothing_in_clear() {
     // Rekeying under traffic.
     (0..2).for_each(|end| set(&pair, end, 0x3001, "ip xfrm state flush\n"));
     flows(&pair);
-    // The daemon dies and is started again.
+    // The daemon dies; the next one goes on with its states and policies, on its device.
     pair.hosts[0].end(libc::SIGKILL);
     pause();
     pair.hosts[0].start(&pair.lab);
-    pause();
+    flows(&pair);
     (0..2).for_each(|end| set(&pair, end, 0x5001, "ip xfrm state flush\n"));
     flows(&pair);
     let (_, sent) = sender.finish(LIMIT);

@@ -293,14 +293,17 @@ fn nothing_in_clear() {
         );
     }
     flows(&pair);
+    // The daemon dies; the next one goes on with its states.
     pair.hosts[0].end(libc::SIGKILL);
     pause();
     pair.hosts[0].start(&pair.lab);
-    pause();
-    let again = tunnel(0, 0x5001).replace("ip xfrm policy flush\n", "");
-    pair.hosts[0].ip(&pair.lab, &again);
-    pair.hosts[1]
-        .ip(&pair.lab, &tunnel(1, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"));
+    flows(&pair);
+    for end in 0..2 {
+        pair.hosts[end].ip(
+            &pair.lab,
+            &tunnel(end, 0x5001).replace("ip xfrm policy flush\n", "").replace("policy add", "policy update"),
+        );
+    }
     flows(&pair);
     // The daemons end in order.
     let (_, sent) = sender.finish(LIMIT);

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     TcpAo(TcpAo),
     Xfrm(Xfrm),
     Daemon(Daemon),
+    #[command(hide = true)]
+    Hold(Hold),
     Check(Check),
     Speed(Speed),
     Man(Man),
@@ -79,6 +81,14 @@ pub(crate) struct Run {
     pub(crate) tcp_ao_path: Option<TcpAoPath>,
     #[command(flatten)]
     pub(crate) launch: Launch,
+}
+
+/// Keep what outlives a daemon.
+///
+/// The daemon starts this with a listening socket as standard input, which is bound in FOLDER.
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    pub(crate) folder: PathBuf,
 }
 
 /// The arguments common to `run` and `audit`.

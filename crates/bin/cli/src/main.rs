@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::TcpAo(TcpAo::Clear(args)) => cmd::daemon::clear_tcp_ao(&args),
         Command::Xfrm(args) => xfrm::xfrm(&args, &mut out),
         Command::Daemon(args) => cmd::daemon::daemon(&args),
+        Command::Hold(args) => cmd::daemon::hold(&args),
         Command::Check(args) => cmd::check::check(&args, &mut out),
         Command::Speed(args) => cmd::speed::speed(&args, &mut out),
         Command::Man(args) => cmd::docs::man(&args),

@@ -265,7 +265,7 @@ impl Xfrm {
     }
 
     /// Makes a state of what a request says (`xfrm_state_construct`), with what its packets are to be computed with.
-    fn construct_state(
+    pub(crate) fn construct_state(
         &mut self,
         p: &UsersaInfo,
         attrs: &Attributes<'_>,

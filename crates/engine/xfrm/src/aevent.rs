@@ -99,6 +99,7 @@ impl Xfrm {
             state.mapping_maxage_s = maxage.unwrap_or(state.mapping_maxage_s);
         }
         self.watch(serial);
+        self.states.changes.note(serial);
         if let Some(state) = self.states.get(serial) {
             let message = self.aevent_message(state, XFRM_AE_CU);
             context.notify(XFRMNLGRP_AEVENTS, &message);

@@ -1,5 +1,6 @@
 //! Defaults, thresholds and counts of a namespace (`xfrm_set_default`, `xfrm_set_spdinfo`, `xfrm_get_sadinfo`).
 
+use crate::kept::DEFAULTS;
 use crate::namespace::Xfrm;
 use crate::reply::{Notice, RequestContext};
 use crate::settings::HASH_MAX;
@@ -65,6 +66,7 @@ impl Xfrm {
             *now = wanted;
             self.data.spd.set_default(dir, action);
         }
+        self.policies.changes.note(DEFAULTS);
         // The kernel's event has no number and no port.
         let message = XfrmMessage::new(Body::GetDefault(self.settings.defaults));
         context.replies.events.push(Notice::new(XFRMNLGRP_POLICY, &message, 0, 0));

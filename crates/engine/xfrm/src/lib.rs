@@ -59,6 +59,7 @@ mod verify;
 mod tests;
 
 pub use keepalive::Keepalive;
+pub use kept::{Record, Recorder};
 pub use namespace::{Random, Setup, Xfrm};
 pub use output_mark::OutputMark;
 pub use proc::proc_xfrm_stat;

@@ -1,6 +1,7 @@
 //! The table of policies.
 
 use crate::convert;
+use crate::kept::Changes;
 use crate::policy::PolicyRecord;
 use crate::serial::Serial;
 use crate::settings::Buckets;
@@ -32,6 +33,8 @@ pub(crate) struct Policies {
     last: Serial,
     next_index: u32,
     buckets: Buckets,
+    /// What has changed since it was recorded last.
+    pub(crate) changes: Changes,
 }
 
 impl Policies {
@@ -83,6 +86,7 @@ impl Policies {
         let (young, next) = age(&policy, &info.curlft, info.curlft.add_time);
         let first = if young == Age::Young { next } else { Some(info.curlft.add_time) };
         policy.look_at_s = first;
+        self.changes.note(self.last);
         self.timers.extend(first.map(|at| (at, self.last)));
         self.policies.insert(self.last, Box::new(policy));
         self.buckets.added(self.policies.len());
@@ -91,6 +95,7 @@ impl Policies {
 
     pub(crate) fn remove(&mut self, serial: Serial) -> Option<Box<PolicyRecord>> {
         let policy = self.policies.remove(&serial)?;
+        self.changes.note(serial);
         let info = &policy.info;
         self.by_key.remove(&key_of(info.dir, &info.sel, policy.mark, policy.if_id));
         self.by_index.remove(&info.index);

@@ -236,6 +236,7 @@ impl Xfrm {
     pub(crate) fn replace_templates(&mut self, serial: Serial, tmpls: Vec<UserTmpl>) {
         let Some(policy) = self.policies.policies.get_mut(&serial) else { return };
         policy.tmpls = tmpls;
+        self.policies.changes.note(serial);
         let used_s = policy.info(&self.data.spd).curlft.use_time;
         // The selector is that of the one that it replaces: it is taken.
         policy.id = self.data.spd.add(policy.to_packets(), true).ok();

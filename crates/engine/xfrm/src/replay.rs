@@ -90,6 +90,25 @@ pub(crate) fn reported(said: &Replay, esn: bool, at: Position, window: &Window) 
     }
 }
 
+/// The window as it is known to be at least: the highest number received is `top`, and of those before it nobody knows,
+/// so that all of them count as received.
+pub(crate) fn advanced(replay: &Replay, esn: bool, window_pkts: u32, top: u64) -> Replay {
+    if window_pkts == 0 || top <= numbers(replay, esn).1 {
+        return replay.clone();
+    }
+    match replay {
+        Replay::Legacy(r) => Replay::Legacy(ReplayState { seq: top as u32, bitmap: u32::MAX, ..*r }),
+        Replay::Esn(r) => {
+            let bmp = vec![u32::MAX; r.bmp.len()];
+            let mut all = ReplayStateEsn { seq: top as u32, bmp, ..r.clone() };
+            if esn {
+                all.seq_hi = (top >> 32) as u32;
+            }
+            Replay::Esn(all)
+        }
+    }
+}
+
 /// The current sequence numbers of an association.
 pub(crate) fn position(sad: &Sad, sa: SaId) -> Option<Position> {
     Some(Position { out: sad.out_number(sa)?, top: sad.get(sa)?.window().top(), packets: sad.usage(sa)?.packets })

@@ -1,6 +1,7 @@
 //! The table of states: by number of addition, by what names them, by addresses, by acquire.
 
 use crate::convert;
+use crate::kept::Changes;
 use crate::serial::Serial;
 use crate::settings::Buckets;
 use crate::state::{Km, State};
@@ -32,6 +33,8 @@ pub(crate) struct States {
     marked: BTreeSet<Serial>,
     mark_changes: u64,
     buckets: Buckets,
+    /// What has changed since it was recorded last.
+    pub(crate) changes: Changes,
 }
 
 fn name_of(state: &State) -> SpiKey {
@@ -102,6 +105,7 @@ impl States {
     }
 
     fn put(&mut self, serial: Serial, mut state: Box<State>, now_s: u64) {
+        self.changes.note(serial);
         if state.info.id.spi.get() != 0 {
             self.by_name.insert((name_of(&state), serial));
         }
@@ -130,6 +134,7 @@ impl States {
     /// Takes one out.
     pub(crate) fn remove(&mut self, serial: Serial) -> Option<Box<State>> {
         let state = self.states.remove(&serial)?;
+        self.changes.note(serial);
         self.by_name.remove(&(name_of(&state), serial));
         self.mark_changes += u64::from(self.marked.remove(&serial));
         self.by_pair.remove(&(pair_of(&state), serial));

@@ -6,9 +6,12 @@ use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::{Attrs, Messages, NLM_F_REQUEST, NLMSG_HDRLEN};
 use sealane_abi::xfrm::*;
 use sealane_net::ipsec::event::Event;
+use sealane_net::ipsec::progress::{Progress, Words};
 use sealane_net::ipsec::sa::Proto;
 use sealane_net::ipsec::selector::Flow;
 use sealane_net::ipsec::spd::resolve::{OutboundQuery, resolve};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// One exchange of a record.
@@ -153,11 +156,84 @@ fn packets(xfrm: &mut Xfrm, step: &Step, now: Now) -> Vec<Notice> {
     notices
 }
 
+/// Records in memory.
+#[derive(Default)]
+struct Memory {
+    states: BTreeMap<u64, (Vec<u8>, Option<u32>)>,
+    policies: BTreeMap<u64, Vec<u8>>,
+    words: Vec<Arc<MemoryWords>>,
+}
+
+struct MemoryWords(u32, [AtomicU64; 8]);
+
+impl Words for MemoryWords {
+    fn index(&self) -> u32 {
+        self.0
+    }
+
+    fn words(&self) -> &[AtomicU64; 8] {
+        &self.1
+    }
+}
+
+impl Recorder for Memory {
+    fn words(&mut self) -> Option<Arc<dyn Words>> {
+        let words = Arc::new(MemoryWords(self.words.len() as u32, Default::default()));
+        self.words.push(words.clone());
+        Some(words)
+    }
+
+    fn put_state(&mut self, key: u64, record: &Record<'_>) {
+        self.states.insert(key, (record.request.to_vec(), record.progress));
+    }
+
+    fn remove_state(&mut self, key: u64) {
+        self.states.remove(&key);
+    }
+
+    fn put_policy(&mut self, key: u64, record: &Record<'_>) {
+        self.policies.insert(key, record.request.to_vec());
+    }
+
+    fn remove_policy(&mut self, key: u64) {
+        self.policies.remove(&key);
+    }
+}
+
+impl Memory {
+    /// Another engine with what is recorded.
+    fn restored(&self, now: Now) -> Xfrm {
+        let (mut xfrm, _) = with_next_spi();
+        for request in self.policies.values() {
+            xfrm.restore_policy(request, None, now).unwrap();
+        }
+        for (request, progress) in self.states.values() {
+            let words = progress.map(|index| &self.words[index as usize].1);
+            let noted = words.map(|words| Progress::of(core::array::from_fn(|i| words[i].load(Ordering::Acquire))));
+            xfrm.restore_state(request, None, noted, now).unwrap();
+        }
+        xfrm
+    }
+}
+
+/// All states with an SPI and all policies, the oldest first, as a key manager would be told of them.
+fn told(xfrm: &Xfrm) -> Vec<Vec<u8>> {
+    let mut states: Vec<_> = xfrm.states.iter().filter(|(_, state)| state.info.id.spi.get() != 0).collect();
+    let mut policies: Vec<_> = xfrm.policies.iter().collect();
+    (states.reverse(), policies.reverse());
+    let states = states.into_iter().map(|(_, state)| xfrm.new_sa_message(state));
+    let policies = policies.into_iter().map(|(_, policy)| policy.new_message(&xfrm.data.spd));
+    let defaults = XfrmMessage::new(Body::GetDefault(xfrm.settings.defaults));
+    let all = states.chain(policies).chain([defaults]);
+    all.map(|message| masked(message.encode(0, 0, 0).to_vec())).collect()
+}
+
 /// Plays a record; returns the titles of the steps that came out otherwise.
 fn play(record: &str) -> (usize, Vec<String>) {
     let (mut xfrm, mut next) = with_next_spi();
     let mut now = Now { monotonic_ns: 0, wall_s: 1_800_000_000 };
     let (mut unlike, mut played) = (Vec::new(), 0);
+    let mut memory = Memory::default();
     for step in steps(record) {
         let elsewhere = if record.starts_with("; Linux 6.18") { ELSEWHERE_6_18 } else { ELSEWHERE };
         if elsewhere.iter().any(|(title, _)| step.title.contains(title)) {
@@ -190,6 +266,13 @@ fn play(record: &str) -> (usize, Vec<String>) {
         } else {
             events.extend(packets(&mut xfrm, &step, now).iter().map(|n| n.bytes.to_vec()));
         }
+        // After each step another engine could go on.
+        if !xfrm.states.changes.recorded {
+            xfrm.start_recording();
+            memory = Memory::default();
+        }
+        xfrm.record(&mut memory);
+        assert_eq!(show(&told(&memory.restored(now))), show(&told(&xfrm)), "{}", step.title);
         let (got, events) = (messages(&got), messages(&events));
         let (want, told) = (messages(&step.received), messages(&step.events));
         let mut got = got;

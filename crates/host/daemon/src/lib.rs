@@ -11,6 +11,7 @@ use sealane_abi::admin::{Role, Snapshot, VERSION};
 use sealane_admin::metrics::http;
 use sealane_admin::{Source, socket};
 use sealane_config::{Config, LoadError};
+use sealane_handover::Keeper;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
@@ -19,6 +20,7 @@ use sealane_sys::runtime;
 use sealane_tcp_ao::{Configured, Spaces};
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +94,8 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let registry = Arc::new(registry);
     let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
         .with_workers(config.daemon.workers);
-    let ipsec = sealane_ipsec::Spaces::new(registry, folder.clone());
+    let keeper = Arc::new(Keeper::of_daemon(&folder));
+    let ipsec = sealane_ipsec::Spaces::new(registry, folder.clone(), keeper.clone());
     let mut host = Host { tcp_ao: Configured::new(spaces, folder.clone()), ipsec };
     host.apply(&config)?;
     let host = Arc::new(Mutex::new(host));
@@ -121,6 +124,7 @@ pub fn run(path: &Path) -> Result<(), Error> {
             loop {
                 std::thread::sleep(TICK);
                 clock.lock().tcp_ao.follow_the_time();
+                keeper.renew();
             }
         })
         .map_err(system("a thread for key chains"))?;
@@ -168,6 +172,14 @@ fn source(host: &Arc<Mutex<Host>>) -> Source {
             ipsec: host.ipsec.status(),
         }
     })
+}
+
+/// Keeps what outlives the daemon of a runtime folder, until there is nothing any more. `listener` is bound in it.
+///
+/// # Errors
+/// The kernel's.
+pub fn hold(listener: UnixListener, folder: &Path) -> Result<(), Error> {
+    sealane_handover::holder::hold(&listener, folder).map_err(system("the holder"))
 }
 
 /// Takes the protection of TCP-AO away that an ended instance left in a network namespace: segments pass unsigned.

@@ -26,6 +26,7 @@ use control::space::Space;
 use sealane_abi::admin::ipsec;
 use sealane_config::Ipsec;
 use sealane_crypto::Registry;
+use sealane_handover::Keeper;
 use sealane_sys::netns::Netns;
 use std::collections::BTreeMap;
 use std::io;
@@ -37,13 +38,14 @@ use tracing::debug;
 pub struct Spaces {
     registry: Arc<Registry>,
     folder: PathBuf,
+    keeper: Arc<Keeper>,
     by_name: BTreeMap<Option<String>, Arc<Space>>,
 }
 
 impl Spaces {
-    /// Starts without namespaces. Served ones are noted in `folder`.
-    pub fn new(registry: Arc<Registry>, folder: PathBuf) -> Self {
-        Spaces { registry, folder, by_name: BTreeMap::new() }
+    /// Starts without namespaces. Served ones are noted in `folder`, and `keeper` has their states for the next daemon.
+    pub fn new(registry: Arc<Registry>, folder: PathBuf, keeper: Arc<Keeper>) -> Self {
+        Spaces { registry, folder, keeper, by_name: BTreeMap::new() }
     }
 
     /// Serves the namespaces of a configuration and no others, with its devices and no others.
@@ -61,7 +63,8 @@ impl Spaces {
         let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
-            let space = Space::start(netns, name.as_deref(), self.registry.clone(), &self.folder, *workers)
+            let (registry, keeper) = (self.registry.clone(), self.keeper.clone());
+            let space = Space::start(netns, name.as_deref(), registry, &self.folder, keeper, *workers)
                 .map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
         }

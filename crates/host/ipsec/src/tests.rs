@@ -1,9 +1,10 @@
 //! Two network namespaces and a data path in each. They need root.
 
-use crate::control::kept::KeptPolicies;
+use crate::control::kept::Kept;
 use crate::control::path::DataPath;
 use sealane_abi::Caller;
 use sealane_engine_xfrm::{Sender, Setup, Xfrm};
+use sealane_handover::Keeper;
 use sealane_net::ipsec::sa::{SaId, SaSpec};
 use sealane_net::ipsec::sad::Sad;
 use sealane_net::ipsec::transform::{Keyed, TransformSpec, Transforms};
@@ -134,8 +135,9 @@ pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
         });
     };
     let xfrm = Xfrm::new(Setup { registry, random: Box::new(random), cpus: 2, numbers: None });
-    // A folder that is not there: policies do not outlive the test.
-    let kept = KeptPolicies::of(Path::new("/nonexistent"), netns).expect("a name");
+    // A folder that is not there: policies and states do not outlive the test.
+    let folder = Path::new("/nonexistent");
+    let kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder))).expect("a name");
     let netns = netns.try_clone().expect("a descriptor");
     DataPath::start(netns, xfrm, Box::new(|_| {}), workers, kept).expect("a data path")
 }

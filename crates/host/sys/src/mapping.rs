@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -99,5 +99,51 @@ impl SharedWords {
     /// The path at which other processes of this user can open the file while this process lives.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
+    }
+}
+
+/// Creates an empty file in memory that can grow and never shrinks.
+///
+/// # Errors
+/// The kernel's.
+pub fn memory_file(name: &str) -> io::Result<File> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    Ok(file.into())
+}
+
+/// Words in a part of a file of [`memory_file`], which may outlive this process.
+pub struct FileWords {
+    mapping: Mapping,
+}
+
+impl FileWords {
+    /// Maps `n` words at `offset`, a multiple of the page size. The file grows if it is shorter.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidInput` for a file that may shrink.
+    pub fn map(file: &File, offset: u64, n: usize) -> io::Result<Self> {
+        let len = n * size_of::<AtomicU64>();
+        let end = offset.checked_add(len as u64).ok_or(io::ErrorKind::InvalidInput)?;
+        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if file.metadata()?.len() < end {
+            file.set_len(end)?;
+        }
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        let mapping = Mapping::map(file.as_raw_fd(), offset, len, libc::MAP_SHARED)?;
+        Ok(FileWords { mapping })
+    }
+}
+
+impl core::ops::Deref for FileWords {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        let n = self.mapping.len() / size_of::<AtomicU64>();
+        // SAFETY: page-aligned memory of this length, mapped as long as `self` lives. The file cannot shrink, so that
+        // every page is there, and other processes that have it mapped use atomic words, too.
+        unsafe { core::slice::from_raw_parts(self.mapping.start().as_ptr().cast::<AtomicU64>(), n) }
     }
 }

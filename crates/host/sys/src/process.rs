@@ -1,14 +1,15 @@
 //! Starting a program and waiting for it.
 
 use super::seccomp::Filter;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use rustix::process::{Pid, PidfdFlags, Resource, WaitOptions};
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use super::unix;
+use rustix::io::FdFlags;
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, WaitOptions};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A change of the program's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,16 +111,73 @@ pub fn no_core_for_us() {
 
 /// Reports a state to the service manager, if there is one (`sd_notify(3)`).
 pub fn notify(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let Ok(socket) = UnixDatagram::unbound() else { return };
+    // It is no error if the manager does not listen.
+    let _ = notify_with(state, None);
+}
+
+/// Reports a state to the service manager, with a descriptor that it is to keep (`sd_pid_notify_with_fds(3)`).
+///
+/// # Errors
+/// `NotFound` without a manager, otherwise the kernel's.
+pub fn notify_with(state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
+    let path = std::env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotFound)?;
     let address = match path.as_bytes().strip_prefix(b"@") {
         Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name),
         None => std::os::unix::net::SocketAddr::from_pathname(&path),
+    }?;
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    unix::send_with(&socket, state.as_bytes(), descriptor).map(drop)
+}
+
+/// Takes over the descriptors that the service manager has kept for this process, with their names
+/// (`sd_listen_fds_with_names(3)`). Only the first call returns any.
+pub fn take_kept_descriptors() -> Vec<(String, OwnedFd)> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    /// The first descriptor that a service manager passes (`SD_LISTEN_FDS_START`).
+    const FIRST: RawFd = 3;
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+    if number("LISTEN_PID") != Some(std::process::id()) || TAKEN.swap(true, Ordering::AcqRel) {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0).min(descriptor_limit());
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.split(':').chain(core::iter::repeat(""));
+    let take = |(fd, name): (RawFd, &str)| {
+        // SAFETY: the manager opened these descriptors for this process, and nobody else here knows of them: they are
+        // taken once. One that is not open is left alone.
+        let descriptor = unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) < 0 {
+                return None;
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        rustix::io::fcntl_setfd(&descriptor, FdFlags::CLOEXEC).ok()?;
+        Some((name.to_owned(), descriptor))
     };
-    // It is no error if the manager does not listen.
-    let _ = address.and_then(|a| socket.send_to_addr(state.as_bytes(), &a));
+    (FIRST..FIRST + count as RawFd).zip(names).filter_map(take).collect()
+}
+
+/// Leaves the terminal's session and this network namespace, drops all capabilities, and allows no core dump: for a
+/// process that only keeps what others gave it.
+///
+/// # Errors
+/// The kernel's.
+pub fn seclude() -> io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+    // A leader of a process group cannot, and has left its session already.
+    let _ = rustix::process::setsid();
+    // A process keeps its network namespace alive. Without the right to, it stays.
+    // SAFETY: no other thread runs, and no code here depends on the namespace.
+    let _ = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::thread::set_name(c"sealane-holder")?;
+    rustix::thread::set_no_new_privs(true)?;
+    let none = CapabilitySet::empty();
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    std::env::set_current_dir("/")
 }
 
 /// Whether a file has file capabilities.
@@ -235,11 +293,5 @@ fn send_fd(socket: RawFd, fd: RawFd) {
 
 /// Receives a descriptor, if one was sent.
 fn recv_fd(socket: &UnixDatagram) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
-    control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
+    unix::receive_with(socket, &mut [0]).ok()?.1
 }

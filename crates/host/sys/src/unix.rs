@@ -1,7 +1,12 @@
 //! Unix sockets.
 
-use std::io;
-use std::os::fd::AsFd;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// The user at the other end of a connection.
@@ -12,4 +17,33 @@ pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     // `struct ucred`. Its process is 0 outside our process namespace, for which rustix's type has no room.
     let [_process, user, _group]: [u32; 3] = super::option(stream.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED)?;
     Ok(user)
+}
+
+/// Sends bytes, and a descriptor with them. Returns how many bytes were sent.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_with(socket: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// Receives bytes, and the descriptor that came with them, close-on-exec. Returns how many bytes came.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive_with(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((received.bytes, descriptor))
 }

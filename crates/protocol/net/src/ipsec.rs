@@ -27,6 +27,7 @@ pub mod mtu;
 pub mod open;
 pub mod packet;
 mod prebuilt;
+pub mod progress;
 pub mod replay;
 pub mod sa;
 pub mod sad;

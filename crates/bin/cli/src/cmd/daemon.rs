@@ -2,13 +2,22 @@
 //! leaves behind.
 
 use crate::answer::Answer;
-use crate::args::{Clear, Daemon};
+use crate::args::{Clear, Daemon, Hold};
 use anyhow::{Result, anyhow};
 use sealane_daemon as host;
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 
 pub(crate) fn daemon(args: &Daemon) -> Result<Answer> {
     host::run(&args.config)?;
+    Ok(Answer::Yes)
+}
+
+/// `sealane hold`, which only a daemon starts.
+pub(crate) fn hold(args: &Hold) -> Result<Answer> {
+    let listener = std::io::stdin().as_fd().try_clone_to_owned()?;
+    host::hold(UnixListener::from(listener), &args.folder)?;
     Ok(Answer::Yes)
 }
 

@@ -1,99 +1,458 @@
-//! The policies of a network namespace in a file of the runtime folder, from which the next daemon takes them: after a
-//! crash, a stop or an upgrade every one of them is in force as before, and only its own removal takes it away.
+//! Policies and states of a network namespace in journals, from which the next daemon takes them: after a crash, a stop
+//! or an upgrade they are in force as before, and only their own removal takes them away.
 //!
-//! The file has the requests that make the policies again (`XFRM_MSG_NEWPOLICY`, `XFRM_MSG_SETDEFAULT`), and nothing
-//! secret. It is replaced as a whole before the rules change, and belongs to one boot. Where it cannot be written it is
-//! removed, and the next daemon finds only the rules, which it leaves in place.
+//! Policies are in a file of the runtime folder, which holds no secret and outlives everything but the boot. States
+//! hold keys, and are in a file of memory that a [`Keeper`] keeps. States are taken over with their policies only:
+//! where somebody has removed these (`sealane xfrm clear`), nobody wants the states either.
 
-use sealane_engine_xfrm::{Now, Xfrm};
+use sealane_abi::Errno;
+use sealane_abi::xfrm::UserOffload;
+use sealane_engine_xfrm::{Now, Record, Recorder, Xfrm};
+use sealane_handover::progress::{Entry, Progress};
+use sealane_handover::{Journal, Keeper};
+use sealane_net::ipsec::progress::{Progress as Noted, Words};
+use sealane_sys::clock::boot_ns;
+use sealane_sys::link;
+use sealane_sys::mapping::memory_file;
 use sealane_sys::netns::Netns;
 use sealane_sys::presence::boot;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tracing::warn;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tracing::{debug, error, warn};
+use zeroize::Zeroizing;
 
-const MAGIC: &str = "sealane policies 1";
+const POLICIES: &str = "ipsec policies 2";
+const STATES: &str = "ipsec states 1";
 
-/// The file of one namespace.
-#[derive(Debug)]
-pub(crate) struct KeptPolicies {
-    path: PathBuf,
-    /// Whether the last write failed, which is told once.
+/// The journals of one namespace.
+pub(crate) struct Kept {
+    netns: Netns,
+    policies: PathBuf,
+    /// The name of the file of states.
+    states: String,
+    keeper: Arc<Keeper>,
+    /// The journals that are written: from [`Kept::begin`] on.
+    open: Option<Open>,
+    /// Whether they are the next daemon's, or nobody's.
+    ended: bool,
+    /// Policies and states of before whose devices are not there yet.
+    waiting: Vec<Waiting>,
+    /// Whether a write has failed, which is told once.
     failed: bool,
 }
 
-impl KeptPolicies {
-    /// The file of this namespace, which need not exist.
+struct Open {
+    /// `None` after a write has failed.
+    policies: Option<Journal>,
+    /// Whether the journal of policies is not yet in its place.
+    is_new: bool,
+    states: Option<States>,
+}
+
+struct States {
+    journal: Journal,
+    progress: Progress,
+}
+
+/// What waits for its device.
+struct Waiting {
+    device: String,
+    flags: u8,
+    request: Zeroizing<Vec<u8>>,
+    /// The progress of a state; `None` for a policy.
+    state: Option<Option<Noted>>,
+}
+
+/// What was taken from the journals of before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restored {
+    /// There were none of this boot.
+    Nothing,
+    /// All policies, and the states that could be read.
+    All,
+    /// The policies could not be read: nobody knows what they covered.
+    Damaged,
+}
+
+/// Changes to write, collected while the engine is locked.
+#[derive(Default)]
+pub(crate) struct Batch {
+    puts: Vec<(Table, u64, Zeroizing<Vec<u8>>)>,
+    removals: Vec<(Table, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Policies,
+    States,
+}
+
+/// An entry of progress as the engine uses it.
+struct EntryWords(Entry);
+
+impl Words for EntryWords {
+    fn index(&self) -> u32 {
+        self.0.index()
+    }
+
+    fn words(&self) -> &[AtomicU64; 8] {
+        self.0.words()
+    }
+}
+
+/// Collects the changes of an engine.
+pub(crate) struct Collector<'a> {
+    batch: &'a mut Batch,
+    progress: Option<&'a Progress>,
+    netns: &'a Netns,
+    /// Names of devices that were looked up.
+    names: HashMap<i32, Option<String>>,
+}
+
+impl Collector<'_> {
+    fn record(&mut self, record: &Record<'_>) -> Zeroizing<Vec<u8>> {
+        let netns = self.netns;
+        let device = record.device.map(|of| {
+            let name = self.names.entry(of.ifindex).or_insert_with(|| {
+                let index = u32::try_from(of.ifindex).ok()?;
+                netns.run(|| link::name(index)).ok()
+            });
+            (name.clone().unwrap_or_default(), of.flags)
+        });
+        encode(device.as_ref().map(|(name, flags)| (&**name, *flags)), record.progress, record.request)
+    }
+}
+
+impl Recorder for Collector<'_> {
+    fn words(&mut self) -> Option<Arc<dyn Words>> {
+        let entry = self.progress?.take().inspect_err(|e| debug!(error = %e, "xfrm: no memory for progress: {e}"));
+        Some(Arc::new(EntryWords(entry.ok()?)))
+    }
+
+    fn put_state(&mut self, key: u64, record: &Record<'_>) {
+        let record = self.record(record);
+        self.batch.puts.push((Table::States, key, record));
+    }
+
+    fn remove_state(&mut self, key: u64) {
+        self.batch.removals.push((Table::States, key));
+    }
+
+    fn put_policy(&mut self, key: u64, record: &Record<'_>) {
+        let record = self.record(record);
+        self.batch.puts.push((Table::Policies, key, record));
+    }
+
+    fn remove_policy(&mut self, key: u64) {
+        self.batch.removals.push((Table::Policies, key));
+    }
+}
+
+/// A record of a journal: device (length of its name, name, flags), number of the progress, request.
+fn encode(device: Option<(&str, u8)>, progress: Option<u32>, request: &[u8]) -> Zeroizing<Vec<u8>> {
+    let (name, flags) = device.unwrap_or_default();
+    let name = &name.as_bytes()[..name.len().min(u8::MAX.into())];
+    let mut bytes = Zeroizing::new(Vec::with_capacity(7 + name.len() + request.len()));
+    bytes.extend_from_slice(&[u8::from(device.is_some()), name.len() as u8]);
+    bytes.extend_from_slice(name);
+    bytes.push(flags);
+    bytes.extend_from_slice(&progress.unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend_from_slice(request);
+    bytes
+}
+
+/// A record as it was encoded.
+#[derive(Debug, PartialEq, Eq)]
+struct Decoded<'a> {
+    device: Option<(&'a str, u8)>,
+    progress: Option<u32>,
+    request: &'a [u8],
+}
+
+fn decode(bytes: &[u8]) -> Option<Decoded<'_>> {
+    let ([has_device, len], rest) = bytes.split_first_chunk()?;
+    let (name, rest) = rest.split_at_checked(usize::from(*len))?;
+    let ([flags], rest) = rest.split_first_chunk()?;
+    let (progress, request) = rest.split_first_chunk()?;
+    let progress = Some(u32::from_le_bytes(*progress)).filter(|index| *index != u32::MAX);
+    let device = match has_device {
+        0 => None,
+        _ => Some((core::str::from_utf8(name).ok()?, *flags)),
+    };
+    Some(Decoded { device, progress, request })
+}
+
+impl Kept {
+    /// The journals of this namespace, which need not exist.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn of(folder: &Path, netns: &Netns) -> io::Result<Self> {
-        Ok(KeptPolicies { path: folder.join(format!("policies.{}", netns.cookie()?)), failed: false })
+    pub(crate) fn of(folder: &Path, netns: &Netns, keeper: Arc<Keeper>) -> io::Result<Self> {
+        let cookie = netns.cookie()?;
+        Ok(Kept {
+            netns: netns.try_clone()?,
+            policies: folder.join(format!("policies.{cookie}")),
+            states: format!("ipsec.{cookie}"),
+            keeper,
+            open: None,
+            ended: false,
+            waiting: Vec::new(),
+            failed: false,
+        })
     }
 
-    /// Adds the policies in the file to an engine without any. Returns how many; `None` without a file of this boot.
-    ///
-    /// # Errors
-    /// The file system's, `InvalidData` for a file that is damaged or that the engine refuses. The engine may have some
-    /// of the policies then.
-    pub(crate) fn restore(&self, xfrm: &mut Xfrm, now: Now) -> io::Result<Option<usize>> {
-        let mut bytes = Vec::new();
-        match File::open(&self.path) {
-            Ok(mut file) => file.read_to_end(&mut bytes)?,
+    /// Adds the policies and states of before to an engine without any. Those of devices wait until
+    /// [`Kept::restore_devices`]; traffic of such a policy is covered by it without the device meanwhile.
+    pub(crate) fn restore(&mut self, xfrm: &mut Xfrm, now: Now) -> Restored {
+        match self.restore_policies(xfrm, now) {
+            Ok(None) => return Restored::Nothing,
+            Ok(Some(policies)) => debug!(policies, "xfrm: the policies of before are in force"),
+            Err(e) => {
+                let file = self.policies.display();
+                error!(%file, error = %e, "xfrm: {file}: {e}; the rules of before stay until new policies come");
+                return Restored::Damaged;
+            }
+        }
+        match self.restore_states(xfrm, now) {
+            Ok([0, 0]) => {}
+            Ok([states, 0]) => debug!(states, "xfrm: the states of before are in force"),
+            Ok([states, refused]) => {
+                warn!(
+                    states,
+                    refused,
+                    "xfrm: {refused} of {} states of before could not be made again",
+                    states + refused
+                );
+            }
+            Err(e) => error!(error = %e, "xfrm: the states of before: {e}; key managers have to make new ones"),
+        }
+        Restored::All
+    }
+
+    fn restore_policies(&mut self, xfrm: &mut Xfrm, now: Now) -> io::Result<Option<usize>> {
+        let file = match File::open(&self.policies) {
+            Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        let Some(requests) = parse(&bytes, &boot())? else { return Ok(None) };
-        xfrm.restore_policies(requests, now).map(Some).ok_or_else(|| damaged("a policy is refused"))
-    }
-
-    /// Replaces the file. An error is told, and the file removed: it would not say what is in force.
-    pub(crate) fn write(&mut self, requests: &[u8]) {
-        let done = self.replace(requests);
-        if let Err(e) = &done {
-            let _ = std::fs::remove_file(&self.path);
-            if !self.failed {
-                let file = self.path.display();
-                warn!(%file, error = %e, "xfrm: {file}: {e}: policies would not survive us, their rules would");
+        let Some(read) = Journal::read(&file, POLICIES, &boot())? else { return Ok(None) };
+        let refused = || io::Error::new(io::ErrorKind::InvalidData, "a policy is refused");
+        let count = read.records.len().saturating_sub(1);
+        for record in read.records.into_values() {
+            let decoded = decode(&record).ok_or_else(refused)?;
+            // Without its device a policy protects the same packets.
+            xfrm.restore_policy(decoded.request, None, now).map_err(|_| refused())?;
+            if let Some((device, flags)) = decoded.device {
+                let request = Zeroizing::new(decoded.request.to_vec());
+                self.waiting.push(Waiting { device: device.to_owned(), flags, request, state: None });
             }
         }
-        self.failed = done.is_err();
+        Ok(Some(count))
     }
 
-    fn replace(&self, requests: &[u8]) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        let head = format!("{MAGIC}\n{}\n{}\n", boot(), requests.len());
-        file.write_all(head.as_bytes())?;
-        file.write_all(requests)?;
-        std::fs::rename(&new, &self.path)
+    /// Returns how many states were added or wait, and how many were refused.
+    fn restore_states(&mut self, xfrm: &mut Xfrm, now: Now) -> io::Result<[usize; 2]> {
+        let mut counts = [0, 0];
+        let Some(file) = self.keeper.take(&self.states)? else { return Ok(counts) };
+        let Some(read) = Journal::read(&file, STATES, &boot())? else { return Ok(counts) };
+        let progress = Progress::new(file);
+        for record in read.records.into_values() {
+            let restored = decode(&record).is_some_and(|decoded| {
+                let noted = match decoded.progress.map(|index| progress.read(index)) {
+                    None => None,
+                    Some(Ok(words)) => Some(Noted::of(words)),
+                    // Without it packets could be accepted twice.
+                    Some(Err(_)) => return false,
+                };
+                if let Some((device, flags)) = decoded.device {
+                    let request = Zeroizing::new(decoded.request.to_vec());
+                    self.waiting.push(Waiting { device: device.to_owned(), flags, request, state: Some(noted) });
+                    return true;
+                }
+                let done = xfrm.restore_state(decoded.request, None, noted, now);
+                done.inspect_err(|errno| debug!(?errno, "xfrm: a state of before is refused")).is_ok()
+            });
+            counts[usize::from(!restored)] += 1;
+        }
+        Ok(counts)
     }
 
-    /// Removes the file.
-    pub(crate) fn remove(&self) {
+    /// Makes policies and states of before again whose devices have waited, and forgets those whose device is not
+    /// there: as if it had been removed.
+    pub(crate) fn restore_devices(&mut self, xfrm: &mut Xfrm, now: Now) {
+        for waiting in core::mem::take(&mut self.waiting) {
+            let Waiting { device, flags, request, state } = waiting;
+            let index = self.netns.run(|| link::index(&device));
+            let done = index.map_err(|_| Errno::ENODEV).and_then(|index| {
+                let device = Some(UserOffload { ifindex: index as i32, flags, ..UserOffload::default() });
+                match state {
+                    Some(noted) => xfrm.restore_state(&request, device, noted, now),
+                    None => xfrm.restore_policy(&request, device, now),
+                }
+            });
+            if let Err(errno) = done {
+                let what = if state.is_some() { "state" } else { "policy" };
+                warn!(device, ?errno, "xfrm: {device}: a {what} of before is refused: {errno:?}");
+            }
+        }
+    }
+
+    /// Whether changes are written.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Begins new journals with what the engine has now, in the place of those of before.
+    pub(crate) fn begin(&mut self, xfrm: &mut Xfrm) {
+        if self.ended {
+            return;
+        }
+        let before = self.keeper.take(&self.states).ok().flatten();
+        let states = match self.begin_states() {
+            Ok(states) => Some(states),
+            Err(e) => {
+                warn!(error = %e, "xfrm: states would not survive us: {e}");
+                None
+            }
+        };
+        self.open = Some(Open { policies: None, is_new: true, states });
+        xfrm.start_recording();
+        let batch = self.collect(xfrm);
+        self.write(batch);
+        // From here on the next daemon finds them: whole, and all at once.
+        if let Some(Open { states: Some(states), .. }) = &self.open {
+            let put = self.keeper.put(&self.states, states.journal.file());
+            if let Err(e) = put {
+                warn!(error = %e, "xfrm: nobody keeps states for the next daemon: {e}");
+            } else if let Some(before) = before {
+                let _ = Journal::wipe(&before);
+            }
+        }
+    }
+
+    fn begin_policies(&self) -> io::Result<Journal> {
+        let new = self.policies.with_extension("new");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        Journal::create(file, POLICIES, &boot(), boot_ns())
+    }
+
+    fn begin_states(&self) -> io::Result<States> {
+        let file = memory_file("sealane-states")?;
+        let progress = Progress::new(file.try_clone()?);
+        let journal = Journal::create(file, STATES, &boot(), boot_ns())?;
+        Ok(States { journal, progress })
+    }
+
+    /// Collects the changes of an engine since the last time.
+    pub(crate) fn collect(&mut self, xfrm: &mut Xfrm) -> Batch {
+        let mut batch = Batch::default();
+        let is_new = self.open.as_ref().is_some_and(|open| open.is_new);
+        if self.open.is_some() && (is_new || xfrm.has_changes()) {
+            self.begin_again(xfrm);
+        }
+        if let Some(open) = &self.open
+            && xfrm.has_changes()
+        {
+            let progress = open.states.as_ref().map(|states| &states.progress);
+            let names = HashMap::new();
+            xfrm.record(&mut Collector { batch: &mut batch, progress, netns: &self.netns, names });
+        }
+        batch
+    }
+
+    /// Begins a journal of policies where there is none, or none any more.
+    fn begin_again(&mut self, xfrm: &mut Xfrm) {
+        if self.open.as_ref().is_none_or(|open| open.policies.is_some()) {
+            return;
+        }
+        let begun = self.begin_policies();
+        match (begun, &mut self.open) {
+            (Ok(journal), Some(open)) => {
+                (open.policies, open.is_new) = (Some(journal), true);
+                xfrm.start_recording();
+            }
+            (Err(e), _) => self.told(&e),
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// Writes changes. What fails is told, and the journal is given up: it would not say what is in force.
+    pub(crate) fn write(&mut self, batch: Batch) {
+        let Some(open) = &mut self.open else { return };
+        let Open { policies, states, is_new } = open;
+        let mut states = states.as_mut().map(|states| &mut states.journal);
+        let mut failed = None;
+        let mut each = |table, change: &mut dyn FnMut(&mut Journal) -> io::Result<()>| {
+            match table {
+                Table::Policies if failed.is_none() => failed = policies.as_mut().and_then(|p| change(p).err()),
+                Table::Policies => {}
+                Table::States => {
+                    if let Some(Err(e)) = states.as_deref_mut().map(change) {
+                        // The next daemon lacks this state: packets of its peer are dropped then.
+                        warn!(error = %e, "xfrm: a state would not survive us: {e}");
+                    }
+                }
+            }
+        };
+        for (table, key, record) in &batch.puts {
+            each(*table, &mut |journal| journal.put(*key, record));
+        }
+        for (table, key) in &batch.removals {
+            each(*table, &mut |journal| journal.remove(*key));
+        }
+        let failed = failed.or_else(|| {
+            let placed = *is_new && policies.is_some();
+            let new = self.policies.with_extension("new");
+            placed.then(|| fs::rename(&new, &self.policies).inspect(|()| *is_new = false).err()).flatten()
+        });
+        match failed {
+            Some(e) => self.give_up(&e),
+            None => self.failed = false,
+        }
+    }
+
+    fn told(&mut self, error: &io::Error) {
+        if !core::mem::replace(&mut self.failed, true) {
+            let file = self.policies.display();
+            warn!(%file, %error, "xfrm: {file}: {error}: policies would not survive us, their rules would");
+        }
+    }
+
+    /// Without a journal of policies the next daemon finds only the rules, which it leaves in place.
+    fn give_up(&mut self, error: &io::Error) {
+        self.told(error);
+        if let Some(open) = &mut self.open {
+            open.policies = None;
+        }
+        let _ = fs::remove_file(&self.policies);
+        let _ = fs::remove_file(self.policies.with_extension("new"));
+    }
+
+    /// Leaves the journals to the next daemon: nothing that happens from now on changes them.
+    pub(crate) fn leave(&mut self) {
+        if let Some(Open { states: Some(states), .. }) = &self.open {
+            states.progress.leave();
+        }
+        (self.open, self.ended) = (None, true);
+    }
+
+    /// Removes the journals, and wipes the keys in them.
+    pub(crate) fn remove(&mut self) {
+        (self.open, self.ended) = (None, true);
         // It is no error if the file is gone already.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.policies);
+        let done = self.keeper.take(&self.states).and_then(|file| {
+            file.map_or(Ok(()), |file| Journal::wipe(&file)).and_then(|()| self.keeper.remove(&self.states))
+        });
+        if let Err(e) = done {
+            warn!(error = %e, "xfrm: the states that were kept for the next daemon: {e}");
+        }
     }
-}
-
-fn damaged(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("damaged: {what}"))
-}
-
-/// Returns the requests in a file; `None` for one of another boot.
-fn parse<'a>(bytes: &'a [u8], boot: &str) -> io::Result<Option<&'a [u8]>> {
-    let mut lines = bytes.splitn(4, |byte| *byte == b'\n');
-    let mut line = || lines.next().ok_or_else(|| damaged("cut short"));
-    let (magic, of, len, rest) = (line()?, line()?, line()?, line()?);
-    if magic != MAGIC.as_bytes() {
-        return Err(damaged("not a file of this version"));
-    }
-    if core::str::from_utf8(len).ok().and_then(|len| len.parse().ok()) != Some(rest.len()) {
-        return Err(damaged("its length"));
-    }
-    Ok((of == boot.as_bytes()).then_some(rest))
 }
 
 #[cfg(test)]
@@ -101,14 +460,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_as_it_was_written_or_not_at_all() {
-        let whole = format!("{MAGIC}\nthis boot\n3\nabc");
-        assert_eq!(parse(whole.as_bytes(), "this boot").unwrap(), Some(&b"abc"[..]));
-        assert_eq!(parse(whole.as_bytes(), "another").unwrap(), None);
-        for len in 0..whole.len() {
-            assert!(parse(&whole.as_bytes()[..len], "this boot").is_err(), "the first {len} bytes");
+    fn a_record_is_decoded_as_it_was_encoded() {
+        for (device, progress) in [(None, None), (Some(("sealane0", 3)), Some(7)), (Some(("", 0)), None)] {
+            let bytes = encode(device, progress, b"request");
+            assert_eq!(decode(&bytes), Some(Decoded { device, progress, request: b"request" }));
+            for len in 0..bytes.len() - b"request".len() {
+                assert_eq!(decode(&bytes[..len]), None, "{len} bytes");
+            }
         }
-        assert!(parse(format!("{whole}d").as_bytes(), "this boot").is_err(), "more than it says");
-        assert!(parse(b"sealane policies 2\nthis boot\n3\nabc", "this boot").is_err(), "another version");
     }
 }

@@ -1,7 +1,7 @@
 //! The control of one network namespace's data path: its threads ([`crate::data::worker`]), and the rules that lead
 //! packets to them.
 
-use super::kept::KeptPolicies;
+use super::kept::{Kept, Restored};
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
 use crate::data::shared::{Publish, Shared};
@@ -10,6 +10,7 @@ use crate::device::mirror::Mirror;
 use parking_lot::Mutex;
 use sealane_config::DEVICE;
 use sealane_engine_xfrm::{Now, Xfrm};
+use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
 use sealane_sys::netns::Netns;
@@ -31,8 +32,8 @@ use tracing::{Span, debug, error, warn};
 pub(crate) struct DataPath {
     netns: Netns,
     shared: Arc<Shared>,
-    /// The rules, and the policies in the file, which change together.
-    table: Mutex<(PolicyTable, KeptPolicies)>,
+    /// The rules, and the journals for the next daemon, which change together.
+    table: Mutex<(PolicyTable, Kept)>,
     targets: Mutex<Targets>,
     prefix_rules: Mutex<PrefixRules>,
     mirror: Arc<Mirror>,
@@ -68,35 +69,27 @@ impl Drop for StopWorkersOnDrop {
 }
 
 impl DataPath {
-    /// Starts one with so many workers, which takes the policies in `kept`. From now on traffic covered by policies goes through it, or is dropped.
+    /// Starts one with so many workers, which takes over the policies and states in `kept`. From now on traffic covered
+    /// by policies goes through it, or is dropped.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
-    pub(crate) fn start(
-        netns: Netns,
-        xfrm: Xfrm,
-        publish: Publish,
-        workers: u32,
-        kept: KeptPolicies,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32, mut kept: Kept) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
+        shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
         let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
-        let is_restored = match restored {
-            Ok(policies) => policies.is_some(),
-            Err(e) => {
-                error!(error = %e, "xfrm: the policies of before: {e}; their rules stay until new policies come");
-                false
-            }
-        };
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
-        if table.is_there() && !is_restored {
+        if table.is_there() && restored != Restored::All {
             shared.set_leftover(true);
         } else {
-            write(&mut table, wanted_rules(shared.xfrm().spd(), Vec::new(), &Targets::new(), &BTreeSet::new()))?;
+            let marks = policies::marks(&shared.xfrm());
+            shared.marks.store(!marks.is_empty(), Ordering::Release);
+            write(&mut table, wanted_rules(shared.xfrm().spd(), marks, &Targets::new(), &BTreeSet::new()))?;
+            kept.begin(&mut shared.xfrm());
         }
         let tun = workers.first().ok_or(io::ErrorKind::InvalidInput)?.stack.tun()?;
         let index = tun.index();
@@ -190,25 +183,31 @@ impl DataPath {
     /// # Errors
     /// The kernel's, when the rules could not be changed: traffic covered by them is dropped then.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Xfrm, Now) -> R) -> io::Result<R> {
+        self.with_kept(|_, xfrm, now| f(xfrm, now))
+    }
+
+    fn with_kept<R>(&self, f: impl FnOnce(&mut Kept, &mut Xfrm, Now) -> R) -> io::Result<R> {
         let mut guard = self.table.lock();
         let (table, kept) = &mut *guard;
         let now = self.shared.now();
-        let (result, rules, policies) = {
+        let (result, rules, batch) = {
             let mut xfrm = self.shared.xfrm();
             let before = (xfrm.spd().changes(), xfrm.output_mark_changes());
-            let result = f(&mut xfrm, now);
+            let result = f(kept, &mut xfrm, now);
             self.shared.note_modes(&xfrm);
             // Rules of a former daemon stay until a key manager says which policies there are now.
             let remarked = xfrm.output_mark_changes() != before.1 && !self.shared.is_leftover();
             let changed = xfrm.spd().changes() != before.0 || remarked || self.mirror.has_changed();
             let targets = self.targets.lock();
             let rules = || (self.wanted_rules(&xfrm, &targets), prefix_rules(xfrm.spd(), &targets));
-            let policies = (xfrm.spd().changes() != before.0).then(|| xfrm.policy_requests());
-            (result, changed.then(rules), policies)
+            let rules = changed.then(rules);
+            if changed && !kept.is_open() {
+                // Now it is known again which policies there are.
+                kept.begin(&mut xfrm);
+            }
+            (result, rules, kept.collect(&mut xfrm))
         };
-        if let Some(policies) = policies {
-            kept.write(&policies);
-        }
+        kept.write(batch);
         if let Some((rules, prefix_rules)) = rules {
             // What the engine has changed stays changed, so that the rules have to follow.
             write(table, rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
@@ -387,6 +386,19 @@ impl DataPath {
         }
     }
 
+    /// Makes policies and states of before again whose devices have not been there so far.
+    pub(crate) fn restore_devices(&self) {
+        let done = self.with_kept(|kept, xfrm, now| kept.restore_devices(xfrm, now));
+        if let Err(e) = done {
+            error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
+        }
+    }
+
+    /// Leaves policies and states to the next daemon as they are now.
+    pub(crate) fn leave(&self) {
+        self.table.lock().1.leave();
+    }
+
     /// Ends its threads: traffic covered by policies is dropped from then on.
     pub(crate) fn stop_threads(&self) {
         self.shared.stop.store(true, Ordering::Release);
@@ -415,7 +427,7 @@ fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
 pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     // As long as we have its port, no daemon starts.
     let _port = Socket::open(netns)?;
-    KeptPolicies::of(folder, netns)?.remove();
+    Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder)))?.remove();
     netns.run(|| {
         let bits = Bits::default();
         PolicyTable::new(DEVICE, bits)?.delete()?;

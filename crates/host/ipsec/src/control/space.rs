@@ -2,7 +2,7 @@
 //! [`XFRM_PORT`](sealane_abi::sealane::XFRM_PORT).
 
 use crate::control::keepalive;
-use crate::control::kept::KeptPolicies;
+use crate::control::kept::Kept;
 use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
 use crate::control::numbers;
 use crate::control::path::{DataPath, Watches};
@@ -22,6 +22,7 @@ use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
 use sealane_crypto::Registry;
 use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -64,7 +65,8 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Serves a namespace of this name with so many workers. Its presence is noted in `folder`.
+    /// Serves a namespace of this name with so many workers. Its presence is noted in `folder`, and `keeper` has its
+    /// states for the next daemon.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
@@ -73,6 +75,7 @@ impl Space {
         name: Option<&str>,
         registry: Arc<Registry>,
         folder: &Path,
+        keeper: Arc<Keeper>,
         workers: u32,
     ) -> io::Result<Arc<Self>> {
         let id = netns.id()?;
@@ -95,7 +98,7 @@ impl Space {
                 waker.wake();
             })
         };
-        let kept = KeptPolicies::of(folder, &netns)?;
+        let kept = Kept::of(folder, &netns, keeper)?;
         let data = DataPath::start(netns.try_clone()?, engine, publish, workers, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
@@ -174,6 +177,12 @@ impl Space {
                 self.data.repair(watches);
             }
             self.devices.lock().update(&self.data);
+            // Workers remove states whose limits packets have reached.
+            if self.engine().has_changes()
+                && let Err(e) = self.data.with(|_, _| ())
+            {
+                error!(error = %e, "xfrm: the rules for policies could not be written: {e}");
+            }
             let told = self.engine().take_device_events();
             if !told.is_empty() {
                 match self.data.with(|engine, _| engine.handle_device_events(told)) {
@@ -250,6 +259,8 @@ impl Space {
         let mut devices = self.devices.lock();
         let done = devices.configure(wanted, &self.data);
         self.presence.set_devices(&devices.names()).map_err(|e| ("their names".to_owned(), e))?;
+        drop(devices);
+        self.data.restore_devices();
         done
     }
 
@@ -292,6 +303,8 @@ impl Space {
     pub(crate) fn stop(&self) {
         let _context = self.context.enter();
         self.end_control();
+        // Devices that end take their states with them; those of the next daemon get them back.
+        self.data.leave();
         self.interfaces.lock().leave(&self.data);
         self.devices.lock().stop(&self.data);
         self.data.stop_threads();

@@ -8,6 +8,7 @@ use crate::ipsec::event::Event;
 pub use crate::ipsec::id::SaId;
 use crate::ipsec::lifetime::{Age, Limits, Usage};
 use crate::ipsec::prebuilt::PrebuiltHeader;
+use crate::ipsec::progress::{Progress, Words};
 use crate::ipsec::replay::Window;
 use crate::ipsec::selector::{Mark, Selector, family_of};
 use crate::ipsec::seq::Lease;
@@ -17,6 +18,7 @@ use crate::wire::proto;
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroI32;
+use std::sync::Arc;
 use zeroize::Zeroize;
 
 /// ESP or AH.
@@ -304,6 +306,8 @@ pub struct Sa {
     pub(crate) notify_from: [u64; 2],
     /// When its last packet came; 0 before the first.
     pub last_used_s: u64,
+    /// Where its progress is noted.
+    progress: Option<Arc<dyn Words>>,
     /// Outer destination.
     pub dst: IpAddr,
     /// Outer source.
@@ -350,8 +354,8 @@ pub struct Sa {
 /// [`Sad::find_out`].
 ///
 /// [`Sad::find_out`]: crate::ipsec::sad::Sad::find_out
-pub(crate) const OUT_LINES: usize = 3;
-pub(crate) const IN_LINES: usize = 5;
+pub(crate) const OUT_LINES: usize = 4;
+pub(crate) const IN_LINES: usize = 6;
 pub(crate) const FIND_LINES: usize = 6;
 
 const _: () = {
@@ -428,6 +432,7 @@ impl Sa {
             mark: spec.mark,
             bytes_mark: 0,
             packets_mark: 0,
+            progress: None,
             notify_from: [u64::MAX; 2],
             add_time_s: spec.now_s,
             use_time_s: 0,
@@ -507,6 +512,7 @@ impl Sa {
         self.notify_from = old.notify_from;
         self.use_time_s = used.use_time_s;
         self.last_used_s = old.last_used_s;
+        self.progress.clone_from(&old.progress);
         (self.bytes_mark, self.packets_mark) =
             (used.bytes.wrapping_add(hot.bytes_left), used.packets.wrapping_add(hot.packets_left));
         self.refill(hot);
@@ -620,6 +626,35 @@ impl Sa {
                 self.use_time_s = now_s;
             }
         }
+        self.note_progress(hot);
+    }
+
+    /// Notes the progress, before a packet is given to anybody.
+    #[inline]
+    pub(crate) fn note_progress(&self, hot: &Hot) {
+        if let Some(words) = &self.progress {
+            let used = self.usage(hot);
+            let progress = Progress {
+                top: self.window.top(),
+                bytes: used.bytes,
+                packets: used.packets,
+                use_time_s: self.use_time_s,
+                last_used_s: self.last_used_s,
+            };
+            progress.store(words.words());
+        }
+    }
+
+    /// The number of the words in which its progress is noted.
+    #[must_use]
+    pub fn progress_index(&self) -> Option<u32> {
+        self.progress.as_ref().map(|words| words.index())
+    }
+
+    /// Notes the progress in these words from now on.
+    pub(crate) fn set_progress(&mut self, hot: &Hot, words: Arc<dyn Words>) {
+        self.progress = Some(words);
+        self.note_progress(hot);
     }
 
     /// Renews the lease of sequence numbers.

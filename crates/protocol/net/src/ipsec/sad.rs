@@ -8,6 +8,7 @@ use crate::ipsec::drop::{DropReason, TrafficCounters};
 use crate::ipsec::event::Event;
 use crate::ipsec::index::{Hash, HashIndex};
 use crate::ipsec::lifetime::{Age, Limits, Usage};
+use crate::ipsec::progress::Words;
 use crate::ipsec::replay::Window;
 use crate::ipsec::sa::{
     CryptoDevice, FIND_LINES, Hot, IN_LINES, Mode, OUT_LINES, Proto, Sa, SaDir, SaError, SaId, SaSpec, SaState,
@@ -21,6 +22,7 @@ use core::cmp::Reverse;
 use core::net::IpAddr;
 use sealane_cpu::prefetch;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// The number of associations from which on memory is prefetched; fewer stay in the caches.
 const WARM_FROM: usize = 256;
@@ -321,6 +323,7 @@ impl Sad {
     pub fn set_usage(&mut self, id: SaId, used: &Usage, now_s: u64) {
         let Some((hot, sa)) = self.pair_mut(id) else { return };
         sa.count_from(hot, used);
+        sa.note_progress(hot);
         let look = sa.limits.time(used, sa.dying, now_s);
         self.look_again(id, look, now_s);
     }
@@ -381,7 +384,22 @@ impl Sad {
         sa.window = window;
         hot.number = out_number;
         sa.refill(hot);
+        sa.note_progress(hot);
         Ok(())
+    }
+
+    /// Notes the progress of an association in these words from now on.
+    pub fn set_progress(&mut self, id: SaId, words: Arc<dyn Words>) {
+        if let Some((hot, sa)) = self.pair_mut(id) {
+            sa.set_progress(hot, words);
+        }
+    }
+
+    /// Sets when its last packet came, in seconds of wall time.
+    pub fn set_last_used(&mut self, id: SaId, at_s: u64) {
+        if let Some((_, sa)) = self.pair_mut(id) {
+            sa.last_used_s = at_s;
+        }
     }
 
     /// Changes the outer addresses: the association continues under a new handle with its counters

@@ -1,0 +1,211 @@
+//! A process that keeps descriptors while no daemon runs. It knows nothing of what is in them.
+//!
+//! It listens at a socket in the runtime folder, for its own user only. Each connection has one request and one answer:
+//! a request is a frame of [`FRAME_LEN`] bytes (version, verb, length of a name, name), with a descriptor for
+//! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, or when its
+//! socket is gone from the folder.
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use sealane_sys::process::{effective_user, seclude};
+use sealane_sys::unix::{peer_user, receive_with, send_with};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The version of the frames. A daemon may be newer or older than its holder.
+const VERSION: u8 = 1;
+/// The length of a request.
+const FRAME_LEN: usize = 128;
+/// The longest name in bytes.
+const NAME_LEN: usize = FRAME_LEN - 3;
+
+/// Keeps a descriptor under a name, instead of the one that had it.
+const PUT: u8 = 1;
+/// Returns a copy of the descriptor of a name.
+const TAKE: u8 = 2;
+/// Closes the descriptor of a name.
+const REMOVE: u8 = 3;
+/// Only asks whether the holder is there.
+const ASK: u8 = 4;
+
+const DONE: u8 = 0;
+const MISSING: u8 = 1;
+const FULL: u8 = 2;
+const REFUSED: u8 = 3;
+
+/// The most descriptors that are kept.
+const MAX: usize = 256;
+/// The longest time for one request. A loaded machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The interval at which the holder looks for its socket in the folder.
+const LOOK: Duration = Duration::from_secs(1);
+/// The time in which the first descriptor has to come.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// The path of the socket.
+pub(crate) fn path(folder: &Path) -> PathBuf {
+    folder.join("holder")
+}
+
+/// What is asked of a holder.
+pub(crate) enum Request<'a> {
+    /// [`PUT`].
+    Put(&'a str, &'a OwnedFd),
+    /// [`TAKE`].
+    Take(&'a str),
+    /// [`REMOVE`].
+    Remove(&'a str),
+    /// [`ASK`].
+    Ask,
+}
+
+/// Asks the holder of a folder.
+///
+/// # Errors
+/// `NotFound` and `ConnectionRefused` without a holder; `NotFound` for a name that it does not know; `StorageFull`.
+pub(crate) fn ask(folder: &Path, request: &Request<'_>) -> io::Result<Option<OwnedFd>> {
+    let (verb, name, descriptor) = match request {
+        Request::Put(name, descriptor) => (PUT, *name, Some(descriptor.as_fd())),
+        Request::Take(name) => (TAKE, *name, None),
+        Request::Remove(name) => (REMOVE, *name, None),
+        Request::Ask => (ASK, "", None),
+    };
+    if name.len() > NAME_LEN {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut frame = [0; FRAME_LEN];
+    frame[..3].copy_from_slice(&[VERSION, verb, name.len() as u8]);
+    frame[3..3 + name.len()].copy_from_slice(name.as_bytes());
+    let stream = UnixStream::connect(path(folder))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if send_with(&stream, &frame, descriptor)? != frame.len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    let mut answer = [REFUSED];
+    let (len, descriptor) = receive_with(&stream, &mut answer)?;
+    match (len, answer[0]) {
+        (1, DONE) => Ok(descriptor),
+        (1, MISSING) => Err(io::ErrorKind::NotFound.into()),
+        (1, FULL) => Err(io::ErrorKind::StorageFull.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the holder refuses, it may be of another version")),
+    }
+}
+
+/// The descriptors of one holder.
+#[derive(Default)]
+struct Kept(BTreeMap<String, OwnedFd>);
+
+impl Kept {
+    /// Serves a frame: the answer, and its descriptor.
+    fn serve(&mut self, frame: &[u8; FRAME_LEN], descriptor: Option<OwnedFd>) -> (u8, Option<OwnedFd>) {
+        let [version, verb, len, rest @ ..] = frame;
+        let name = rest.get(..usize::from(*len)).and_then(|name| core::str::from_utf8(name).ok());
+        let Some(name) = name.filter(|_| *version == VERSION) else { return (REFUSED, None) };
+        match (*verb, descriptor) {
+            (PUT, Some(_)) if self.0.len() >= MAX && !self.0.contains_key(name) => (FULL, None),
+            (PUT, Some(descriptor)) => {
+                self.0.insert(name.to_owned(), descriptor);
+                (DONE, None)
+            }
+            (TAKE, None) => match self.0.get(name).map(OwnedFd::try_clone) {
+                Some(Ok(descriptor)) => (DONE, Some(descriptor)),
+                Some(Err(_)) => (FULL, None),
+                None => (MISSING, None),
+            },
+            (REMOVE, None) => (if self.0.remove(name).is_some() { DONE } else { MISSING }, None),
+            (ASK, None) => (DONE, None),
+            _ => (REFUSED, None),
+        }
+    }
+
+    fn answer(&mut self, stream: &UnixStream) -> io::Result<()> {
+        if peer_user(stream)? != effective_user() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut frame = [0; FRAME_LEN];
+        let (len, descriptor) = receive_with(stream, &mut frame)?;
+        if len != frame.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (answer, descriptor) = self.serve(&frame, descriptor);
+        send_with(stream, &[answer], descriptor.as_ref().map(AsFd::as_fd)).map(drop)
+    }
+}
+
+/// Keeps descriptors until it has none any more. `listener` is bound in `folder`.
+///
+/// # Errors
+/// The kernel's.
+pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
+    let path = path(folder);
+    let identity = |path: &Path| fs::symlink_metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    let ours = identity(&path);
+    seclude()?;
+    set_socket_timeout(listener, Timeout::Recv, Some(LOOK))?;
+    let mut kept = Kept::default();
+    let started = std::time::Instant::now();
+    while ours.is_some() && identity(&path) == ours {
+        if let Ok((stream, _)) = listener.accept() {
+            // Whoever asks in a wrong way gets no answer.
+            let _ = kept.answer(&stream);
+        }
+        if kept.0.is_empty() && started.elapsed() > FIRST {
+            let _ = fs::remove_file(&path);
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn frame(version: u8, verb: u8, name: &str) -> [u8; FRAME_LEN] {
+        let mut frame = [0; FRAME_LEN];
+        frame[..3].copy_from_slice(&[version, verb, name.len() as u8]);
+        frame[3..3 + name.len()].copy_from_slice(name.as_bytes());
+        frame
+    }
+
+    #[test]
+    fn descriptors_are_kept_by_name() {
+        let mut kept = Kept::default();
+        let descriptor = || Some(OwnedFd::from(File::open("/dev/null").unwrap()));
+        let mut serve = |frame, descriptor| {
+            let (answer, descriptor) = kept.serve(&frame, descriptor);
+            (answer, descriptor.is_some())
+        };
+        assert_eq!(serve(frame(1, TAKE, "a"), None), (MISSING, false));
+        assert_eq!(serve(frame(1, PUT, "a"), descriptor()), (DONE, false));
+        assert_eq!(serve(frame(1, TAKE, "a"), None), (DONE, true));
+        assert_eq!(serve(frame(1, TAKE, "a"), None), (DONE, true), "a copy");
+        assert_eq!(serve(frame(1, REMOVE, "a"), None), (DONE, false));
+        assert_eq!(serve(frame(1, REMOVE, "a"), None), (MISSING, false));
+        for (frame, descriptor) in [
+            (frame(2, PUT, "a"), descriptor()),
+            (frame(1, PUT, "a"), None),
+            (frame(1, TAKE, "a"), descriptor()),
+            (frame(1, 9, "a"), None),
+        ] {
+            assert_eq!(serve(frame, descriptor), (REFUSED, false));
+        }
+        let mut long = frame(1, TAKE, "a");
+        long[2] = 255;
+        assert_eq!(serve(long, None), (REFUSED, false));
+        for i in 0..MAX {
+            assert_eq!(serve(frame(1, PUT, &i.to_string()), descriptor()), (DONE, false));
+        }
+        assert_eq!(serve(frame(1, PUT, "one more"), descriptor()), (FULL, false));
+        assert_eq!(serve(frame(1, PUT, "7"), descriptor()), (DONE, false), "in the place of another");
+    }
+}
