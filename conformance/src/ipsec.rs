@@ -226,6 +226,12 @@ impl Host {
         self.daemon = Some(daemon);
     }
 
+    /// Its runtime folder.
+    #[must_use]
+    pub fn folder(&self) -> &str {
+        self.runtime.split_once('=').map_or("", |(_, folder)| folder)
+    }
+
     /// Gives the daemon another configuration, and returns its messages about it.
     ///
     /// # Panics
