@@ -241,7 +241,7 @@ fn an_interface_outlives_its_daemon_and_lets_nothing_pass() {
         return;
     };
     assert!(net.answers(0, 0, true) && net.answers(0, 1, true));
-    let Tapped { host, lab, guest } = &mut net.0;
+    let Tapped { host, lab, .. } = &mut net.0;
     let show = |lab: &Lab, host: &Host, line: &str| lab.start(&host.space, &["sh", "-c", line]).finish(LIMIT);
     // The daemon's status.
     let (_, text) = host.sealane(lab, "xfrm show");

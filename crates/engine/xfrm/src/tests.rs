@@ -220,7 +220,8 @@ impl Memory {
 fn told(xfrm: &Xfrm) -> Vec<Vec<u8>> {
     let mut states: Vec<_> = xfrm.states.iter().filter(|(_, state)| state.info.id.spi.get() != 0).collect();
     let mut policies: Vec<_> = xfrm.policies.iter().collect();
-    (states.reverse(), policies.reverse());
+    states.reverse();
+    policies.reverse();
     let states = states.into_iter().map(|(_, state)| xfrm.new_sa_message(state));
     let policies = policies.into_iter().map(|(_, policy)| policy.new_message(&xfrm.data.spd));
     let defaults = XfrmMessage::new(Body::GetDefault(xfrm.settings.defaults));

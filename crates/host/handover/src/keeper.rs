@@ -60,7 +60,7 @@ impl Keeper {
                 let files = kept.iter().filter(|(full, _)| base(full) == name);
                 // Where a daemon ended while it replaced a file there are two.
                 let files = files.filter_map(|(_, file)| Some(File::from(file.try_clone().ok()?)));
-                return Ok(files.max_by_key(|file| Journal::created_ns(file)));
+                return Ok(files.max_by_key(Journal::created_ns));
             }
             Place::Holder(folder) => ask(folder, &Request::Take(name)),
         };

@@ -99,8 +99,9 @@ impl Progress {
         if index >= MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let (words, at) = (self.chunk(index / CHUNK)?, (index % CHUNK) as usize * WORDS);
-        Ok(core::array::from_fn(|i| words[at + i].load(Ordering::Acquire)))
+        let words = self.chunk(index / CHUNK)?;
+        let (entries, _) = words.as_chunks::<WORDS>();
+        Ok(entries[(index % CHUNK) as usize].each_ref().map(|word| word.load(Ordering::Acquire)))
     }
 }
 
@@ -114,8 +115,8 @@ impl Entry {
     /// Its words.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64; WORDS] {
-        let at = (self.index % CHUNK) as usize * WORDS;
-        self.words[at..].first_chunk().expect("a chunk has whole entries")
+        let (entries, _) = self.words.as_chunks();
+        &entries[(self.index % CHUNK) as usize]
     }
 }
 
