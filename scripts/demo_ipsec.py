@@ -182,6 +182,16 @@ def demo(work):
     # With a route to a device that is gone, ping fails at once.
     failed += " 0 received" not in answers[0] and "No route to host" not in answers[0]
     print(f"   daemon killed     ping: {answers[-1]}")
+    serving = daemon(work)
+    try:
+        answers = ping()
+        failed += "3 received" not in answers[0]
+        print(f"   started again     ping: {answers[-1]}, with the keys of before")
+    finally:
+        serving.terminate()
+        serving.communicate()
+        for ns in (A, B):
+            sh("ip", "netns", "exec", ns, SEALANE, "xfrm", "clear")
     esp, clear = (sum(getattr(f, what) for f in frames) for what in ("esp", "clear"))
     failed += clear != 0 or esp == 0
     print(f"   on the wire       {esp:,} packets of ESP seen in all that time, {clear} in clear")

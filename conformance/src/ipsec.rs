@@ -226,6 +226,14 @@ impl Host {
         self.daemon = Some(daemon);
     }
 
+    /// Waits until the daemon has started so many times, when it starts again by itself.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn expect_start(&mut self, count: usize) {
+        self.daemon.as_mut().expect("it runs").expect("IPsec in 1 network namespaces", count);
+    }
+
     /// Its runtime folder.
     #[must_use]
     pub fn folder(&self) -> &str {

@@ -106,6 +106,15 @@ impl Scene {
         text
     }
 
+    /// Waits until the output of a script is as wanted.
+    fn until_text(&self, script: &str, is_wanted: impl Fn(&str) -> bool) {
+        let start = Instant::now();
+        while !is_wanted(&self.text(script)) {
+            assert!(start.elapsed() < LIMIT, "{script}: {}", self.text(script));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Everybody sends to the other side.
     fn send(&self, size: &str) {
         let program = program("udp_never.py");
@@ -253,6 +262,34 @@ fn what_is_removed_comes_back() {
         // Without an interruption all of these would be sealed: two senders, two families, three rounds.
         assert!(seen.esp > 72, "{what}: sealed again: {seen:?}");
     }
+}
+
+/// The TUN device that others have put down and up, or deleted, is used again, with the states of before.
+#[test]
+fn the_device_comes_back() {
+    let Some(mut scene) = Scene::new("xfrm_never::the_device_comes_back") else { return };
+    let sealed = |scene: &Scene, what: &str| {
+        let seen = scene.during(what, |_| {});
+        // Two senders, two families, two rounds; large datagrams have several fragments.
+        assert!(seen.esp >= 72, "{what}: {seen:?}");
+    };
+    sealed(&scene, "before");
+    scene.during("down and up", |scene| {
+        sh(&scene.lab, &scene.a.space, "ip link set sealane-ipsec down; sleep 0.2; ip link set sealane-ipsec up");
+        scene.until_text("ip route show table 24225; ip -6 route show table 24225", |text| {
+            text.matches("default dev sealane-ipsec").count() == 2
+        });
+    });
+    sealed(&scene, "after it was down");
+    let watches = scene.watch();
+    scene.send("100");
+    sh(&scene.lab, &scene.a.space, "ip link del sealane-ipsec");
+    scene.send("100");
+    scene.a.expect_start(2);
+    scene.send("100");
+    let seen = watches.end();
+    assert_eq!((seen.clear, seen.at_a, seen.at_c), (0, 0, 0), "{seen:?}");
+    sealed(&scene, "after it was deleted");
 }
 
 #[test]

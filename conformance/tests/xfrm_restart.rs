@@ -183,3 +183,21 @@ fn states_are_kept_by_a_process_that_may_end() {
     let states = pair.hosts[0].ip(&pair.lab, "ip xfrm state count; ip xfrm policy count");
     assert!(states.contains("SAD count 0") && states.contains("OUT 0"), "{states}");
 }
+
+/// A key manager that asks while no daemon runs waits for the next one; `charon` does not notice a restart.
+#[test]
+fn a_request_waits_for_the_next_daemon() {
+    let Some(mut pair) = Pair::new("xfrm_restart::a_request_waits_for_the_next_daemon", PLAIN) else { return };
+    let policy = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+    for signal in [libc::SIGTERM, libc::SIGKILL] {
+        pair.hosts[0].end(signal);
+        let asking =
+            pair.hosts[0].begin(&pair.lab, &["sh", "-c", &format!("echo asks; {policy}; ip xfrm policy flush")]);
+        pair.hosts[0].start(&pair.lab);
+        assert_eq!(asking.finish(LIMIT), (Some(0), "asks\n".to_owned()), "signal {signal}");
+    }
+    // Where none comes it is told so.
+    pair.hosts[0].end(libc::SIGTERM);
+    let (status, text) = pair.hosts[0].run(&pair.lab, &["sh", "-c", policy]);
+    assert!(status == Some(2) && text.contains("Connection refused"), "{text}");
+}

@@ -88,6 +88,8 @@ pub(crate) struct Run {
 /// The daemon starts this with a listening socket as standard input, which is bound in FOLDER.
 #[derive(Debug, Args)]
 pub(crate) struct Hold {
+    /// The runtime folder of the daemon.
+    #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
 }
 

@@ -1,6 +1,6 @@
 //! Defaults, thresholds and counts of a namespace (`xfrm_set_default`, `xfrm_set_spdinfo`, `xfrm_get_sadinfo`).
 
-use crate::kept::DEFAULTS;
+use crate::changes::DEFAULTS;
 use crate::namespace::Xfrm;
 use crate::reply::{Notice, RequestContext};
 use crate::settings::HASH_MAX;

@@ -3,12 +3,14 @@
 //! A record is the request that makes the object again (`XFRM_MSG_NEWSA`, `XFRM_MSG_NEWPOLICY`,
 //! `XFRM_MSG_SETDEFAULT`). The progress of a state, which packets change, is noted beside its record.
 
+use crate::changes::DEFAULTS;
 use crate::namespace::Xfrm;
 use crate::replay::advanced;
 use crate::reply::{Sender, plain};
 use crate::serial::Serial;
 use crate::state::{Km, State};
 use crate::time::Now;
+use crate::verify;
 use sealane_abi::Caller;
 use sealane_abi::Errno;
 use sealane_abi::netlink::answer::AckOptions;
@@ -18,12 +20,8 @@ use sealane_abi::xfrm::{
     Attribute, Body, Request, UserOffload, XFRM_MSG_NEWSA, XFRM_OFFLOAD_PACKET, XFRM_STATE_ESN, XfrmMessage,
 };
 use sealane_net::ipsec::progress::{Progress, Words};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// The key of the record of the defaults, which no policy has.
-pub(crate) const DEFAULTS: Serial = 0;
 
 /// A state or policy as it is recorded.
 pub struct Record<'a> {
@@ -53,33 +51,13 @@ pub trait Recorder {
     fn remove_policy(&mut self, key: u64);
 }
 
-/// The keys of what has changed since the last record.
-#[derive(Default)]
-pub(crate) struct Changes {
-    /// Whether anybody records them.
-    pub(crate) recorded: bool,
-    keys: BTreeSet<Serial>,
-}
-
-impl Changes {
-    pub(crate) fn note(&mut self, key: Serial) {
-        if self.recorded {
-            self.keys.insert(key);
-        }
-    }
-
-    fn take(&mut self) -> BTreeSet<Serial> {
-        core::mem::take(&mut self.keys)
-    }
-}
-
 impl Xfrm {
     /// Notes all changes from now on, for [`Self::record`].
     pub fn start_recording(&mut self) {
         let states: Vec<Serial> = self.states.iter().map(|(serial, _)| serial).collect();
         let policies: Vec<Serial> = self.policies.iter().map(|(serial, _)| serial).collect();
-        self.states.changes.recorded = true;
-        self.policies.changes.recorded = true;
+        self.states.changes.start();
+        self.policies.changes.start();
         states.into_iter().for_each(|serial| self.states.changes.note(serial));
         policies.into_iter().for_each(|serial| self.policies.changes.note(serial));
         self.policies.changes.note(DEFAULTS);
@@ -88,7 +66,7 @@ impl Xfrm {
     /// Whether there is anything to record.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        !self.states.changes.keys.is_empty() || !self.policies.changes.keys.is_empty()
+        !self.states.changes.is_empty() || !self.policies.changes.is_empty()
     }
 
     /// Records what has changed. What is new is recorded before anything is removed.
@@ -191,6 +169,7 @@ impl Xfrm {
             self.renew_acquiring(serial, now.wall_s);
             return Ok(());
         }
+        verify::new_state(&info, attrs)?;
         let (mut state, transform) = self.construct_state(&info, attrs, now.wall_s)?;
         state.info.curlft = info.curlft;
         state.info.stats = info.stats;

@@ -18,6 +18,7 @@ mod aevents;
 mod ahead;
 mod burst;
 mod call;
+mod changes;
 mod convert;
 pub mod data;
 mod defaults;

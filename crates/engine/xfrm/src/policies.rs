@@ -1,7 +1,7 @@
 //! The table of policies.
 
+use crate::changes::Changes;
 use crate::convert;
-use crate::kept::Changes;
 use crate::policy::PolicyRecord;
 use crate::serial::Serial;
 use crate::settings::Buckets;

@@ -1,7 +1,7 @@
 //! The table of states: by number of addition, by what names them, by addresses, by acquire.
 
+use crate::changes::Changes;
 use crate::convert;
-use crate::kept::Changes;
 use crate::serial::Serial;
 use crate::settings::Buckets;
 use crate::state::{Km, State};

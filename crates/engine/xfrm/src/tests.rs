@@ -268,7 +268,7 @@ fn play(record: &str) -> (usize, Vec<String>) {
             events.extend(packets(&mut xfrm, &step, now).iter().map(|n| n.bytes.to_vec()));
         }
         // After each step another engine could go on.
-        if !xfrm.states.changes.recorded {
+        if !xfrm.states.changes.are_noted() {
             xfrm.start_recording();
             memory = Memory::default();
         }

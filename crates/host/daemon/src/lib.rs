@@ -23,7 +23,8 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 /// The reason why the daemon does not start.
@@ -35,6 +36,8 @@ pub enum Error {
     TcpAo(sealane_tcp_ao::Error),
     /// A system call failed; with what it was for.
     System(String, io::Error),
+    /// A thread has failed, and the service manager is to start everything again.
+    Failed,
 }
 
 impl fmt::Display for Error {
@@ -43,6 +46,7 @@ impl fmt::Display for Error {
             Error::Config(e) => e.fmt(f),
             Error::TcpAo(e) => e.fmt(f),
             Error::System(what, e) => write!(f, "{what}: {e}"),
+            Error::Failed => f.write_str("a thread has failed: everything has to be started again"),
         }
     }
 }
@@ -56,6 +60,30 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 /// The interval at which key chains are checked against the time of day.
 const TICK: Duration = Duration::from_secs(1);
+
+/// The shortest time between two starts after failures.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether a thread has failed, so that packets or requests are not served any more.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The signal by which the main thread learns of [`FAILED`].
+const FAILURE: i32 = libc::SIGUSR2;
+
+/// Notes that a thread has failed.
+fn fail() {
+    FAILED.store(true, Ordering::Release);
+    process::kill(std::process::id(), FAILURE);
+}
+
+/// Counts a panic of any thread as its failure: a daemon without one of them only looks alive.
+fn fail_with_any_thread() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        fail();
+    }));
+}
 
 /// The runtime folder of a user without one.
 const FOLDER: &str = "/run/sealane";
@@ -85,6 +113,8 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let config = Arc::new(Config::load(path).map_err(Error::Config)?);
     process::no_core_for_us();
     let signals = Signals::block();
+    let started = Instant::now();
+    fail_with_any_thread();
     let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
     runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
     let (registry, error) = sealane_drivers::system_registry();
@@ -95,7 +125,14 @@ pub fn run(path: &Path) -> Result<(), Error> {
     let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
         .with_workers(config.daemon.workers);
     let keeper = Arc::new(Keeper::of_daemon(&folder));
-    let ipsec = sealane_ipsec::Spaces::new(registry, folder.clone(), keeper.clone());
+    let surroundings = sealane_ipsec::Surroundings {
+        registry,
+        folder: folder.clone(),
+        keeper: keeper.clone(),
+        on_failure: Arc::new(fail),
+    };
+    let ipsec = sealane_ipsec::Spaces::new(surroundings);
+    let is_managed = keeper.is_manager();
     let mut host = Host { tcp_ao: Configured::new(spaces, folder.clone()), ipsec };
     host.apply(&config)?;
     let host = Arc::new(Mutex::new(host));
@@ -131,6 +168,9 @@ pub fn run(path: &Path) -> Result<(), Error> {
     loop {
         match signals.wait() {
             Signal::Sent(libc::SIGHUP) => reload(path, &host),
+            Signal::Sent(FAILURE) if FAILED.load(Ordering::Acquire) => {
+                return Err(start_again(&host, started, is_managed));
+            }
             Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal => break,
             Signal::Sent(_) | Signal::Child => {}
         }
@@ -141,6 +181,22 @@ pub fn run(path: &Path) -> Result<(), Error> {
     host.ipsec.stop();
     drop(server);
     Ok(())
+}
+
+/// Starts everything again after a thread has failed: the next process goes on with the states and policies of this one.
+/// Returns the error with which this process has to end.
+fn start_again(host: &Mutex<Host>, started: Instant, is_managed: bool) -> Error {
+    error!("a thread has failed: starting again");
+    // Whatever fails at once is not tried without a pause.
+    std::thread::sleep(PAUSE.saturating_sub(started.elapsed()));
+    if let Some(host) = host.try_lock_for(PAUSE) {
+        host.tcp_ao.save();
+    }
+    if is_managed {
+        // The manager has the states, and gives them to the process that it starts.
+        return Error::Failed;
+    }
+    system("starting again")(process::start_again())
 }
 
 /// Rereads the configuration; an invalid one changes nothing.

@@ -2,20 +2,21 @@
 //!
 //! It listens at a socket in the runtime folder, for its own user only. Each connection has one request and one answer:
 //! a request is a frame of [`FRAME_LEN`] bytes (version, verb, length of a name, name), with a descriptor for
-//! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, or when its
-//! socket is gone from the folder.
+//! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, when its
+//! socket is gone from the folder, or when no daemon has asked for ten minutes: then it wipes what it has.
 
+use crate::journal::Journal;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use sealane_sys::process::{effective_user, seclude};
 use sealane_sys::unix::{peer_user, receive_with, send_with};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The version of the frames. A daemon may be newer or older than its holder.
 const VERSION: u8 = 1;
@@ -46,6 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// The time in which the first descriptor has to come.
 const FIRST: Duration = Duration::from_secs(10);
+/// The longest time without any daemon, each of which asks once a second. Then nobody wants to go on any more.
+const ALONE: Duration = Duration::from_secs(600);
 
 /// The path of the socket.
 pub(crate) fn path(folder: &Path) -> PathBuf {
@@ -151,14 +154,21 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
     seclude()?;
     set_socket_timeout(listener, Timeout::Recv, Some(LOOK))?;
     let mut kept = Kept::default();
-    let started = std::time::Instant::now();
+    let (started, mut asked) = (Instant::now(), Instant::now());
     while ours.is_some() && identity(&path) == ours {
         if let Ok((stream, _)) = listener.accept() {
             // Whoever asks in a wrong way gets no answer.
-            let _ = kept.answer(&stream);
+            if kept.answer(&stream).is_ok() {
+                asked = Instant::now();
+            }
         }
         if kept.0.is_empty() && started.elapsed() > FIRST {
             let _ = fs::remove_file(&path);
+            break;
+        }
+        if asked.elapsed() > ALONE {
+            let _ = fs::remove_file(&path);
+            core::mem::take(&mut kept.0).into_values().for_each(|file| drop(Journal::wipe(&File::from(file))));
             break;
         }
     }
@@ -168,7 +178,6 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
 
     fn frame(version: u8, verb: u8, name: &str) -> [u8; FRAME_LEN] {
         let mut frame = [0; FRAME_LEN];

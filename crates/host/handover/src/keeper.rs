@@ -3,7 +3,7 @@
 use crate::holder::{self, Request, ask};
 use crate::journal::Journal;
 use parking_lot::Mutex;
-use sealane_sys::process::{notify_with, take_kept_descriptors};
+use sealane_sys::process::{notify_with, take_kept_descriptors, this_program};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -41,6 +41,13 @@ impl Keeper {
             Place::Holder(folder.to_owned())
         };
         Keeper { place, files: Mutex::default() }
+    }
+
+    /// Whether the service manager keeps the files, so that they outlive this process only if the manager starts the next
+    /// one.
+    #[must_use]
+    pub fn is_manager(&self) -> bool {
+        matches!(self.place, Place::Manager(_))
     }
 
     /// The holder of a runtime folder, for another process than the daemon.
@@ -166,7 +173,7 @@ fn ensure(folder: &Path) -> io::Result<()> {
         return Err(e);
     }
     let listener = UnixListener::bind(&path)?;
-    let mut holder = Command::new("/proc/self/exe")
+    let mut holder = Command::new(this_program())
         .arg("hold")
         .arg(folder)
         .stdin(Stdio::from(OwnedFd::from(listener)))

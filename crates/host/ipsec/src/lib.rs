@@ -20,32 +20,29 @@ mod data;
 mod device;
 mod gateway;
 mod interface;
+mod surroundings;
 
 pub use control::path::clear;
 use control::space::Space;
 use sealane_abi::admin::ipsec;
 use sealane_config::Ipsec;
-use sealane_crypto::Registry;
-use sealane_handover::Keeper;
 use sealane_sys::netns::Netns;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
+pub use surroundings::Surroundings;
 use tracing::debug;
 
 /// All namespaces that are served, by name; `None` is the daemon's own.
 pub struct Spaces {
-    registry: Arc<Registry>,
-    folder: PathBuf,
-    keeper: Arc<Keeper>,
+    place: Surroundings,
     by_name: BTreeMap<Option<String>, Arc<Space>>,
 }
 
 impl Spaces {
-    /// Starts without namespaces. Served ones are noted in `folder`, and `keeper` has their states for the next daemon.
-    pub fn new(registry: Arc<Registry>, folder: PathBuf, keeper: Arc<Keeper>) -> Self {
-        Spaces { registry, folder, keeper, by_name: BTreeMap::new() }
+    /// Starts without namespaces.
+    pub fn new(place: Surroundings) -> Self {
+        Spaces { place, by_name: BTreeMap::new() }
     }
 
     /// Serves the namespaces of a configuration and no others, with its devices and no others.
@@ -63,9 +60,7 @@ impl Spaces {
         let of = |name: &Option<String>| format!("IPsec in {}", name.as_deref().unwrap_or("this network namespace"));
         for name in names.iter().filter(|n| !self.by_name.contains_key(*n)).collect::<Vec<_>>() {
             let netns = Netns::named(name.as_deref()).map_err(|e| (of(name), e))?;
-            let (registry, keeper) = (self.registry.clone(), self.keeper.clone());
-            let space = Space::start(netns, name.as_deref(), registry, &self.folder, keeper, *workers)
-                .map_err(|e| (of(name), e))?;
+            let space = Space::start(netns, name.as_deref(), &self.place, *workers).map_err(|e| (of(name), e))?;
             self.by_name.insert(name.clone(), space);
         }
         let gone: Vec<_> = self.by_name.keys().filter(|n| !names.contains(n)).cloned().collect();

@@ -139,7 +139,7 @@ pub(super) fn start(netns: &Netns, workers: u32) -> DataPath {
     let folder = Path::new("/nonexistent");
     let kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder))).expect("a name");
     let netns = netns.try_clone().expect("a descriptor");
-    DataPath::start(netns, xfrm, Box::new(|_| {}), workers, kept).expect("a data path")
+    DataPath::start(netns, xfrm, Box::new(|_| {}), Arc::new(|| {}), workers, kept).expect("a data path")
 }
 
 /// Namespaces, data paths, and the addresses inside the tunnel.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -160,6 +161,21 @@ pub fn take_kept_descriptors() -> Vec<(String, OwnedFd)> {
     (FIRST..FIRST + count as RawFd).zip(names).filter_map(take).collect()
 }
 
+/// The path of the executable of this process, also after another one has taken its place.
+pub fn this_program() -> PathBuf {
+    let same = PathBuf::from("/proc/self/exe");
+    // By its own path its processes keep their name.
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or(same)
+}
+
+/// Replaces this process by a new one of the same executable, with the same arguments and the same id. Returns only if
+/// that fails.
+pub fn start_again() -> io::Error {
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    Command::new(this_program()).arg0(name).args(arguments).exec()
+}
+
 /// Leaves the terminal's session and this network namespace, drops all capabilities, and allows no core dump: for a
 /// process that only keeps what others gave it.
 ///
@@ -167,6 +183,13 @@ pub fn take_kept_descriptors() -> Vec<(String, OwnedFd)> {
 /// The kernel's.
 pub fn seclude() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+    // Signals that the parent waits for would stay blocked.
+    // SAFETY: an all-zero set is valid, and is then made empty by libc.
+    unsafe {
+        let mut none: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, core::ptr::null_mut());
+    }
     // A leader of a process group cannot, and has left its session already.
     let _ = rustix::process::setsid();
     // A process keeps its network namespace alive. Without the right to, it stays.

@@ -98,10 +98,11 @@ pub fn install(bits: Bits, number: u8, device: u32) -> io::Result<()> {
 }
 
 /// The groups of notifications about rules and about routes.
-const RULE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE];
+const RULE_GROUPS: [u32; 3] = [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_LINK];
 const ROUTE_GROUPS: [u32; 2] = [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE];
 
-/// Tells when others have removed rules or routes, perhaps ours.
+/// Tells when others have removed rules or routes, perhaps ours, or have put up a device, whose routes went when it was
+/// put down.
 #[derive(Debug)]
 pub struct Watch {
     rules: Socket,
@@ -127,17 +128,30 @@ impl Watch {
         [self.rules.as_fd(), self.routes.as_fd()]
     }
 
-    /// Whether a rule or a route of a table like ours has been removed since the last call. Does not wait.
+    /// Whether a rule or a route of a table like ours has been removed since the last call, or a device has been put up.
+    /// Does not wait.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;
         for socket in [&mut self.rules, &mut self.routes] {
-            let removed = [libc::RTM_DELRULE, libc::RTM_DELROUTE];
-            let read = socket.receive(|message| changed |= removed.contains(&message.header.nlmsg_type));
+            let read = socket.receive(|message| {
+                changed |= match message.header.nlmsg_type {
+                    libc::RTM_DELRULE | libc::RTM_DELROUTE => true,
+                    libc::RTM_NEWLINK => is_put_up(message.payload),
+                    _ => false,
+                };
+            });
             // Lost messages may have been about ours.
             changed |= read.is_err();
         }
         changed
     }
+}
+
+/// Whether a message (`struct ifinfomsg`) says that a device has been put up.
+fn is_put_up(message: &[u8]) -> bool {
+    let word = |at: usize| message.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
+    let up = libc::IFF_UP as u32;
+    word(8).zip(word(12)).is_some_and(|(flags, changed)| flags & changed & up != 0)
 }
 
 /// The filter of [`Watch`], over `struct nlmsghdr` and `struct rtmsg`.

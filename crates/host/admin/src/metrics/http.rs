@@ -6,13 +6,44 @@
 use crate::Source;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The maximum length of the header of a request in bytes.
 const MAX_REQUEST: u64 = 8 << 10;
 
-/// The time limit of each read and write.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time limit of a request and its answer together.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// A connection that fails with `TimedOut` after a moment, however often it has moved a byte until then.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
 
 /// Serves the metrics of `source` on `addr` until the process ends. Returns the address with the port, which may have
 /// been 0.
@@ -26,7 +57,7 @@ pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
         for stream in listener.incoming() {
             match stream {
                 // A failure with one client does not concern the others.
-                Ok(stream) => drop(answer(&stream, &source)),
+                Ok(stream) => drop(answer(&stream, &source, PATIENCE)),
                 // The process is probably out of descriptors, which takes time to change.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -35,11 +66,10 @@ pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
     Ok(addr)
 }
 
-fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn answer(stream: &TcpStream, source: &Source, patience: Duration) -> io::Result<()> {
+    let mut stream = Timed { stream, until: Instant::now() + patience };
     let mut request = Vec::new();
-    let mut limited = stream.take(MAX_REQUEST);
+    let mut limited = Read::by_ref(&mut stream).take(MAX_REQUEST);
     let mut chunk = [0; 1024];
     while !ends_header(&request) {
         match limited.read(&mut chunk)? {
@@ -53,7 +83,6 @@ fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
          Connection: close\r\n\r\n",
         body.len()
     );
-    let mut stream = stream;
     stream.write_all(head.as_bytes())?;
     if !request.starts_with(b"HEAD ") {
         stream.write_all(body.as_bytes())?;
@@ -77,5 +106,44 @@ fn respond(request: &[u8], source: &Source) -> (&'static str, String) {
         (b"GET" | b"HEAD", b"/metrics") => ("200 OK", super::render(&source())),
         (b"GET" | b"HEAD", _) => ("404 Not Found", "metrics are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET\n".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Both ends of a connection.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    /// A client that sends byte by byte, or reads nothing, does not keep others waiting for longer than the limit.
+    #[test]
+    fn a_slow_client_is_given_up() {
+        let (mut client, server) = pair();
+        let sender = std::thread::spawn(move || {
+            // Ends when the server closes the connection.
+            while client.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let source: Source = Arc::new(|| unreachable!("nobody has asked"));
+        let given_up = answer(&server, &source, Duration::from_millis(100)).unwrap_err();
+        assert!(matches!(given_up.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{given_up}");
+        drop(server);
+        sender.join().unwrap();
+        let (client, server) = pair();
+        let mut timed = Timed { stream: &server, until: Instant::now() + Duration::from_millis(100) };
+        let given_up = loop {
+            if let Err(e) = timed.write(&[0; 1 << 16]) {
+                break e;
+            }
+        };
+        assert!(matches!(given_up.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{given_up}");
+        drop(client);
     }
 }

@@ -42,8 +42,9 @@ const RECORD_LEN: usize = 32;
 
 /// Returns the path of a namespace's file.
 pub(crate) fn path(folder: &Path, netns: Option<&str>) -> PathBuf {
-    // Names of namespaces are names of files.
-    folder.join(netns.map_or_else(|| "ipsec-numbers".to_owned(), |name| format!("ipsec-numbers.{name}")))
+    // Names of namespaces are names of files; a namespace may be named by a path, too.
+    let name = netns.map(|name| name.replace('/', "%2F"));
+    folder.join(name.map_or_else(|| "ipsec-numbers".to_owned(), |name| format!("ipsec-numbers.{name}")))
 }
 
 /// Returns the folder that outlives a boot if there is one (systemd's `StateDirectory=`), else the runtime folder,
@@ -294,6 +295,14 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_namespace_named_by_a_path_has_a_file_too() {
+        let folder = Path::new("/run/sealane");
+        assert_eq!(path(folder, None), folder.join("ipsec-numbers"));
+        assert_eq!(path(folder, Some("a")), folder.join("ipsec-numbers.a"));
+        assert_eq!(path(folder, Some("/proc/7/ns/net")), folder.join("ipsec-numbers.%2Fproc%2F7%2Fns%2Fnet"));
     }
 
     #[test]

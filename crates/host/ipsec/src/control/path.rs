@@ -4,7 +4,7 @@
 use super::kept::{Kept, Restored};
 use super::policies::{self, Target, Targets, prefix_rules, wanted_rules};
 use super::socket::Socket;
-use crate::data::shared::{Publish, Shared};
+use crate::data::shared::{OnFailure, Publish, Shared};
 use crate::data::worker::Worker;
 use crate::device::mirror::Mirror;
 use parking_lot::Mutex;
@@ -40,6 +40,7 @@ pub(crate) struct DataPath {
     /// The device for others that give packets to the stack.
     tun: Tun,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    on_failure: OnFailure,
     /// Whether the rules could not be written, and have to be written again.
     stale: AtomicBool,
 }
@@ -58,13 +59,17 @@ impl Watches {
     }
 }
 
-/// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then.
-struct StopWorkersOnDrop(Arc<Shared>);
+/// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then, until
+/// whoever is told starts everything again.
+struct StopWorkersOnDrop(Arc<Shared>, OnFailure);
 
 impl Drop for StopWorkersOnDrop {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Release);
+        let was_stopped = self.0.stop.swap(true, Ordering::AcqRel);
         self.0.wake();
+        if !was_stopped {
+            (self.1)();
+        }
     }
 }
 
@@ -74,7 +79,14 @@ impl DataPath {
     ///
     /// # Errors
     /// The kernel's: `EPERM` without its privileges, `ENOENT` without `/dev/net/tun`.
-    pub(crate) fn start(netns: Netns, xfrm: Xfrm, publish: Publish, workers: u32, mut kept: Kept) -> io::Result<Self> {
+    pub(crate) fn start(
+        netns: Netns,
+        xfrm: Xfrm,
+        publish: Publish,
+        on_failure: OnFailure,
+        workers: u32,
+        mut kept: Kept,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
@@ -108,6 +120,7 @@ impl DataPath {
             mirror: Arc::default(),
             tun,
             threads: Mutex::default(),
+            on_failure,
             stale: AtomicBool::new(false),
         };
         match data.spawn(workers) {
@@ -123,7 +136,7 @@ impl DataPath {
         for (i, mut worker) in workers.into_iter().enumerate() {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
-            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone()), Span::current());
+            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone(), self.on_failure.clone()), Span::current());
             // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
             // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
@@ -135,10 +148,7 @@ impl DataPath {
                 let _ = cpu.map(cpu::stay_on);
                 // The thread asks for paths and opens sockets in this namespace.
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
-                    error!(
-                        error = %e,
-                        "the data path of IPsec ended: {e}; traffic covered by policies is dropped from now on"
-                    );
+                    error!(error = %e, "the data path of IPsec ended: {e}; traffic covered by policies is dropped");
                 }
                 drop(alarm);
             })?;
@@ -169,7 +179,7 @@ impl DataPath {
     /// Does the last thing that an ending thread does.
     #[cfg(test)]
     pub(crate) fn end_one(&self) {
-        drop(StopWorkersOnDrop(self.shared.clone()));
+        drop(StopWorkersOnDrop(self.shared.clone(), self.on_failure.clone()));
     }
 
     /// The part that its threads share.

@@ -11,6 +11,7 @@ use crate::control::socket::{Server, Socket};
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
 use crate::interface::Interfaces;
+use crate::surroundings::Surroundings;
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use sealane_abi::Errno;
@@ -20,9 +21,7 @@ use sealane_abi::netlink::{Message, Messages};
 use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
-use sealane_crypto::Registry;
 use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
-use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
@@ -30,7 +29,6 @@ use sealane_sys::presence::Presence;
 use sealane_sys::random;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -65,29 +63,26 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Serves a namespace of this name with so many workers. Its presence is noted in `folder`, and `keeper` has its
-    /// states for the next daemon.
+    /// Serves a namespace of this name with so many workers.
     ///
     /// # Errors
     /// `AddrInUse` when another daemon does; otherwise the kernel's.
-    pub(crate) fn start(
-        netns: Netns,
-        name: Option<&str>,
-        registry: Arc<Registry>,
-        folder: &Path,
-        keeper: Arc<Keeper>,
-        workers: u32,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn start(netns: Netns, name: Option<&str>, place: &Surroundings, workers: u32) -> io::Result<Arc<Self>> {
+        let Surroundings { registry, folder, keeper, on_failure } = place;
         let id = netns.id()?;
         // Of the highest level, so that warnings have it even if less is told.
         let context = error_span!("ipsec", netns = id.name(), netns_inode = id.inode());
         let _context = context.enter();
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         let path = numbers::path(&numbers::folder(folder), name);
-        let numbers = numbers::Log::open(&path, &registry, random::fill)
+        let numbers = numbers::Log::open(&path, registry, random::fill)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
-        let engine =
-            Xfrm::new(Setup { registry, random: Box::new(random::fill), cpus, numbers: Some(Box::new(numbers)) });
+        let engine = Xfrm::new(Setup {
+            registry: registry.clone(),
+            random: Box::new(random::fill),
+            cpus,
+            numbers: Some(Box::new(numbers)),
+        });
         let socket = Arc::new(Socket::open(&netns)?);
         let waker = Arc::new(Waker::new()?);
         let publish = {
@@ -98,8 +93,8 @@ impl Space {
                 waker.wake();
             })
         };
-        let kept = Kept::of(folder, &netns, keeper)?;
-        let data = DataPath::start(netns.try_clone()?, engine, publish, workers, kept)?;
+        let kept = Kept::of(folder, &netns, keeper.clone())?;
+        let data = DataPath::start(netns.try_clone()?, engine, publish, on_failure.clone(), workers, kept)?;
         let devices = Devices::new(netns.try_clone()?, waker.clone())?;
         let links = devices.links()?;
         let presence = Presence::write(folder, &netns)?;

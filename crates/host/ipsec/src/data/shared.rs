@@ -20,6 +20,9 @@ use std::time::{Instant, SystemTime};
 /// Sends notices to key managers.
 pub(crate) type Publish = Box<dyn Fn(Vec<Notice>) + Send + Sync>;
 
+/// Called when a data path has ended by itself: nothing passes any more until it is started again.
+pub(crate) type OnFailure = Arc<dyn Fn() + Send + Sync>;
+
 /// The part of a namespace's data path that its threads share.
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,

@@ -21,6 +21,9 @@ use zeroize::Zeroizing;
 const MAX_REQUEST: usize = 16 << 20;
 /// The longest time for which a daemon's receive buffer may stay full.
 const BUSY: Duration = Duration::from_secs(30);
+/// The longest time in which a daemon that has ended may be followed by another one. Programs wait for it, so that they
+/// do not notice a restart.
+const RESTART: Duration = Duration::from_secs(3);
 /// The wait for an answer, in milliseconds, between two checks that the daemon is still there.
 const ANSWER_MS: i32 = 200;
 /// The user id that is passed on for an unprivileged program: nobody.
@@ -109,7 +112,7 @@ impl XfrmCall<'_> {
         let mut data = Zeroizing::new(vec![0; total]);
         self.peer.read(spans, &mut data)?;
         self.ensure_port()?;
-        self.entry.check_daemon(self.fd.as_fd())?;
+        self.await_daemon()?;
         let may = self.is_permitted();
         // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
         // may name another process.
@@ -147,6 +150,27 @@ impl XfrmCall<'_> {
             super::link::wait_for_daemon(self.peer);
         }
         Ok(len as i64)
+    }
+
+    /// Waits for a daemon where there was one.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED` when none has come.
+    fn await_daemon(&self) -> Result<(), Verdict> {
+        let fd = self.fd.as_fd();
+        let mut found = self.entry.check_daemon(fd);
+        let is_missing = |found: &Result<(), Verdict>| matches!(found, Err(Verdict::Fail(libc::ECONNREFUSED)));
+        if !is_missing(&found) {
+            return found;
+        }
+        self.server.check_waiting(self.n)?;
+        let start = Instant::now();
+        self.server.wait_until(|| {
+            std::thread::sleep(Duration::from_millis(10));
+            found = self.entry.check_daemon(fd);
+            !is_missing(&found) || start.elapsed() >= RESTART
+        })?;
+        found
     }
 
     /// Waits for the answer to what has just been sent.

@@ -1,0 +1,19 @@
+//! What the data paths of all namespaces need from their daemon.
+
+use sealane_crypto::Registry;
+use sealane_handover::Keeper;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a daemon provides to all namespaces.
+pub struct Surroundings {
+    /// Algorithms.
+    pub registry: Arc<Registry>,
+    /// The runtime folder, in which served namespaces and their policies are noted.
+    pub folder: PathBuf,
+    /// Keeps states for the next daemon.
+    pub keeper: Arc<Keeper>,
+    /// Called when the data path of a namespace has ended by itself. Traffic covered by policies is dropped until
+    /// everything is started again.
+    pub on_failure: Arc<dyn Fn() + Send + Sync>,
+}
