@@ -17,7 +17,8 @@ use sealane_abi::netlink::answer::AckOptions;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::netlink::{Messages, NLM_F_REQUEST};
 use sealane_abi::xfrm::{
-    Attribute, Body, Request, UserOffload, XFRM_MSG_NEWSA, XFRM_OFFLOAD_PACKET, XFRM_STATE_ESN, XfrmMessage,
+    Attribute, Body, Request, UserOffload, XFRM_MSG_NEWPOLICY, XFRM_MSG_NEWSA, XFRM_MSG_SETDEFAULT,
+    XFRM_OFFLOAD_PACKET, XFRM_STATE_ESN, XfrmMessage,
 };
 use sealane_net::ipsec::progress::{Progress, Words};
 use std::sync::Arc;
@@ -131,9 +132,15 @@ impl Xfrm {
     pub fn restore_policy(&mut self, request: &[u8], device: Option<UserOffload>, now: Now) -> Result<(), Errno> {
         // The direction in the flags is only told, never asked for.
         let device = device.map(|of| UserOffload { flags: of.flags & XFRM_OFFLOAD_PACKET, ..of });
+        let mut messages = Messages::new(request);
+        let is_wanted = |type_| matches!(type_, XFRM_MSG_NEWPOLICY | XFRM_MSG_SETDEFAULT);
+        let is_one = messages.next().is_some_and(|m| is_wanted(m.header.nlmsg_type)) && messages.next().is_none();
+        if !is_one {
+            return Err(Errno::EINVAL);
+        }
         let request = with_device(request, device).ok_or(Errno::EINVAL)?;
         let ours = Sender { port: 0, caller: Caller { privileged: true }, ack: AckOptions::default() };
-        // Without NLM_F_ACK only refusals are answered.
+        // Without NLM_F_ACK, which a record loses, only refusals are answered.
         let answers = self.call(&request, ours, now);
         if answers.unicast.is_empty() { Ok(()) } else { Err(Errno::EINVAL) }
     }
@@ -190,12 +197,13 @@ impl Xfrm {
 
 /// The request of a record, with a device. A policy is there already, without it.
 fn with_device(request: &[u8], device: Option<UserOffload>) -> Option<Zeroizing<Vec<u8>>> {
-    let Some(device) = device else { return Some(Zeroizing::new(request.to_vec())) };
     let message = Messages::new(request).next()?;
     let mut message = XfrmMessage::decode(&message).ok()?;
-    message.attrs.push(Attribute::OffloadDev(device));
-    if let Body::NewPolicy(info) = message.body {
-        message.body = Body::UpdPolicy(info);
+    if let Some(device) = device {
+        message.attrs.push(Attribute::OffloadDev(device));
+        if let Body::NewPolicy(info) = message.body {
+            message.body = Body::UpdPolicy(info);
+        }
     }
     Some(message.encode(NLM_F_REQUEST, 0, 0))
 }
