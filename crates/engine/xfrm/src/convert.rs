@@ -74,7 +74,7 @@ pub(crate) fn usage(cur: &abi::LifetimeCur) -> Usage {
     Usage { bytes: cur.bytes, packets: cur.packets, add_time_s: cur.add_time, use_time_s: cur.use_time }
 }
 
-/// The same the other way.
+/// The opposite conversion.
 pub(crate) fn lifetime_cur(used: &Usage) -> abi::LifetimeCur {
     abi::LifetimeCur { bytes: used.bytes, packets: used.packets, add_time: used.add_time_s, use_time: used.use_time_s }
 }

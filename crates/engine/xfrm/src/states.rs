@@ -95,7 +95,7 @@ impl States {
         self.by_sa.get(&sa).copied()
     }
 
-    /// Adds one, the newest.
+    /// Adds a state as the newest.
     pub(crate) fn add(&mut self, state: State, now_s: u64) -> Serial {
         self.last += 1;
         let serial = self.last;
@@ -187,7 +187,7 @@ impl States {
         all.filter_map(|(_, serial)| Some((*serial, self.get(*serial)?)))
     }
 
-    /// Those that answer an acquire, the newest first.
+    /// The states that answer an acquire, the newest first.
     pub(crate) fn of_seq(&self, seq: u32) -> impl Iterator<Item = (Serial, &State)> {
         let all = self.by_seq.range((Included((seq, 0)), Included((seq, Serial::MAX)))).rev();
         all.filter_map(|(_, serial)| Some((*serial, self.get(*serial)?)))

@@ -74,7 +74,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts one between interfaces of a namespace, some of which may come later. `tun` gives packets to the stack.
+    /// Starts a gateway between interfaces of a namespace, some of which may come later. `tun` gives packets to the stack.
     ///
     /// # Errors
     /// The kernel's. An interface that cannot be served is reported, and left to the stack.

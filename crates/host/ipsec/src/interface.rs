@@ -58,7 +58,7 @@ impl Interface {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it, and its device.
+    /// Ends the interface and its device.
     fn end(self) {
         // It may be gone already.
         let _ = self.gate.to.lock().0.let_go();

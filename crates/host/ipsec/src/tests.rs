@@ -64,7 +64,7 @@ pub(super) fn state(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, encap: bool) -
     state_in_udp(src, dst, spi, mode, encap.then_some([4500; 2]))
 }
 
-/// The same in UDP between these ports, if it is.
+/// The state's message with UDP encapsulation between these ports, if there are any.
 pub(super) fn state_in_udp(src: IpAddr, dst: IpAddr, spi: u32, mode: u8, ports: Option<[u16; 2]>) -> Vec<u8> {
     let mut body = vec![0; 224];
     put(&mut body, 56, dst);

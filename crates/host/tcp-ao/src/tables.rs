@@ -23,7 +23,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens those of the calling thread's namespace.
+    /// Opens the tables of the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.

@@ -59,7 +59,7 @@ pub(super) struct Transmitter {
 }
 
 impl Transmitter {
-    /// Opens those of the calling thread's namespace.
+    /// Opens the transmitter's sockets in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.

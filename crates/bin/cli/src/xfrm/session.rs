@@ -44,7 +44,7 @@ impl Session<'_> {
         Ok(done)
     }
 
-    /// The same, and reports a refusal.
+    /// Sends a request, and reports a refusal.
     pub(super) fn execute(&mut self, request: &XfrmMessage, flags: u16) -> Result<Answer> {
         Ok(report(self.request(request, flags)?))
     }

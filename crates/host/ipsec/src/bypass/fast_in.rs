@@ -160,7 +160,7 @@ pub(super) fn named(device: u32, packet: &[u8]) -> Option<(EspFlow, u32)> {
 }
 
 impl FastIn {
-    /// Makes that of a worker, without flows. `mark` is that of packets that come by both ring and socket. `None` if
+    /// Makes the fast path of a worker, without flows. `mark` is that of packets that come by both ring and socket. `None` if
     /// the kernel is too old.
     pub(crate) fn new(raw: &[Arc<RawEsp>], mark: u32, shard: Shard) -> Option<Self> {
         raw.iter().try_for_each(|socket| socket.tell_marks()).ok()?;

@@ -20,7 +20,7 @@ const TTL: u8 = 64;
 pub(crate) struct Sender(Option<Raw>);
 
 impl Sender {
-    /// Sends these, with the mark that exempts them from policies.
+    /// Sends the keep-alives that are due, with the mark that exempts them from policies.
     ///
     /// # Errors
     /// The kernel's, about the socket.

@@ -20,7 +20,7 @@ pub(crate) struct Sysctls {
 }
 
 impl Sysctls {
-    /// Opens those of the calling thread's namespace.
+    /// Opens the files of the calling thread's namespace.
     pub(crate) fn open() -> Self {
         let open = |name: &str| File::open(format!("/proc/sys/net/core/xfrm_{name}")).ok();
         Sysctls {

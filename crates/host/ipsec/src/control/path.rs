@@ -74,7 +74,7 @@ impl Drop for StopWorkersOnDrop {
 }
 
 impl DataPath {
-    /// Starts one with so many workers, which takes over the policies and states in `kept`. From now on traffic covered
+    /// Starts a data path with so many workers, which takes over the policies and states in `kept`. From now on traffic covered
     /// by policies goes through it, or is dropped.
     ///
     /// # Errors
@@ -380,7 +380,7 @@ impl DataPath {
         Ok(())
     }
 
-    /// Ends it, and removes rules, routes and kept policies: traffic that policies covered passes unencrypted.
+    /// Ends the data path, and removes rules, routes and kept policies: traffic that policies covered passes unencrypted.
     pub(crate) fn hand_back(&self) {
         self.stop_threads();
         let (table, kept) = &mut *self.table.lock();

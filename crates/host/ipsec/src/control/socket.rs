@@ -29,7 +29,7 @@ const RECEIVE_BUFFER: i32 = 8 << 20;
 const SEND_BUFFER: i32 = 4 << 20;
 /// The most bytes of answers that wait until their clients read, with the overhead of each. Most of them are dumps.
 const MAX_WAITING: usize = 512 << 20;
-/// The same for clients without rights, whose requests are all refused: they must not take the room of others.
+/// The same limit for clients without rights, whose requests are all refused: they must not take the room of others.
 const MAX_WAITING_UNPRIVILEGED: usize = 4 << 20;
 /// The most such clients with answers waiting, each of which is polled again and again.
 const MAX_UNPRIVILEGED: usize = 64;
@@ -59,7 +59,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens that of a namespace.
+    /// Opens the socket of a namespace.
     ///
     /// # Errors
     /// `AddrInUse` when the port is taken; otherwise the kernel's.

@@ -284,7 +284,7 @@ impl Space {
         Ok(())
     }
 
-    /// Ends it, and hands the namespace back to the kernel's own IPsec.
+    /// Ends the service, and hands the namespace back to the kernel's own IPsec.
     pub(crate) fn hand_back(&self) {
         let _context = self.context.enter();
         self.end_control();
@@ -294,7 +294,7 @@ impl Space {
         self.presence.remove();
     }
 
-    /// Ends it for another daemon to go on: traffic covered by policies is dropped meanwhile, and programs are refused.
+    /// Ends the service for another daemon to go on: traffic covered by policies is dropped meanwhile, and programs are refused.
     pub(crate) fn stop(&self) {
         let _context = self.context.enter();
         self.end_control();

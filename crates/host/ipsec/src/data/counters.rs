@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct Counters {
     /// Packets that the kernel accepted for the wire.
     pub(crate) sent: AtomicU64,
-    /// Those of them that went past the stack.
+    /// The packets among them that went past the stack.
     pub(crate) fast_out: AtomicU64,
     /// Packets that came past the stack, and were authentic.
     pub(crate) fast_in: AtomicU64,

@@ -12,7 +12,7 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes that of a thread that is awake.
+    /// Makes the doorbell of a thread that is awake.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
         Doorbell { waker, sleeping: AtomicBool::new(false) }
     }
@@ -23,7 +23,7 @@ impl Doorbell {
         fence(SeqCst);
     }
 
-    /// Asks them not to wake it any more.
+    /// Asks the others not to wake this thread any more.
     pub(crate) fn disarm(&self) {
         self.sleeping.store(false, Relaxed);
     }

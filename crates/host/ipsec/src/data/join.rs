@@ -61,7 +61,7 @@ impl UnfinishedSuperframe {
         self.join.is_some()
     }
 
-    /// Gives it to the stack as it is.
+    /// Gives the unfinished superframe to the stack as it is.
     pub(crate) fn give(&mut self, tun: &mut impl Sink, counters: &Counters) {
         if let Some(join) = self.join.take()
             && give(OpenSuperframe { join, kept: self.len, payloads: ArrayVec::new() }, &self.payload, tun).is_err()

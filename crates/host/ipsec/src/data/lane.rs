@@ -88,7 +88,7 @@ impl Parcel {
 pub(crate) struct WorkerCounts {
     /// Frames that it read from its queue.
     pub(crate) read: AtomicU64,
-    /// Those of them that it handed over to others.
+    /// The packets among them that it handed over to others.
     pub(crate) handed_over: AtomicU64,
     /// Frames that others handed over to it.
     pub(crate) taken_over: AtomicU64,
@@ -298,7 +298,7 @@ pub(crate) enum NextFrame {
 }
 
 impl Intake {
-    /// Makes that of a worker; it is one of several if it has a lane.
+    /// Makes the part of a worker, which is one of several if it has a lane.
     pub(crate) fn new(lane: Option<Lane>) -> Self {
         let len = if lane.is_some() { 2 * FRAME_LEN } else { FRAME_LEN };
         Intake { parcel: Box::new(Parcel::new(len)), lane, queue: false }
@@ -332,7 +332,7 @@ impl Intake {
         lane.has_mail()
     }
 
-    /// Asks them not to wake it any more.
+    /// Asks the others not to wake this worker any more.
     pub(crate) fn disarm(&self) {
         self.lane.iter().for_each(|lane| lane.doorbell.disarm());
     }

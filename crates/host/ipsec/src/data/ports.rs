@@ -12,7 +12,7 @@ const LOOKS: usize = 4096;
 
 /// The UDP sockets of one thread.
 pub(crate) struct Ports {
-    /// Those that it reads: of port 4500 first, then of others.
+    /// The sockets that the worker reads: of port 4500 first, then of others.
     own: Vec<Arc<UdpEsp>>,
     /// The number of sockets of port 4500. All threads have those; one of them reads them.
     common: usize,

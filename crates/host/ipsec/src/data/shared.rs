@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes that of a namespace with so many workers.
+    /// Makes the shared part of a namespace with so many workers.
     ///
     /// # Errors
     /// The kernel's.

@@ -60,7 +60,7 @@ pub(crate) struct WorkerHandle {
 }
 
 impl Worker {
-    /// Opens those of the stack, in the calling thread's namespace.
+    /// Opens the workers of the stack, in the calling thread's namespace.
     ///
     /// # Errors
     /// The kernel's.
@@ -79,7 +79,7 @@ impl Worker {
         .collect()
     }
 
-    /// Opens that of a packet core, between its TUN device and the wire, in the calling thread's namespace. Packets are
+    /// Opens the worker of a packet core, between its TUN device and the wire, in the calling thread's namespace. Packets are
     /// led to that device by `number`. Its tables are set later.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Worker {
         Worker::open(shared, tun, narrow, post, sockets, role)
     }
 
-    /// Opens that of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound
+    /// Opens the worker of an xfrm interface, between its TUN device and the wire, in the calling thread's namespace. Inbound
     /// packets are opened by the stack's workers.
     ///
     /// # Errors

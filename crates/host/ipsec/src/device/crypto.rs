@@ -60,7 +60,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Makes one without a thread yet, which is pinned to `cpu` if given.
+    /// Makes a device without a thread yet, which is pinned to `cpu` if given.
     fn new(cpu: Option<u32>, counters: Arc<CryptoCounters>) -> Arc<Self> {
         Arc::new(Core {
             inbox: Mutex::default(),

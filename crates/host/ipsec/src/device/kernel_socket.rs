@@ -17,7 +17,7 @@ pub(super) struct KernelSocket {
 }
 
 impl KernelSocket {
-    /// Opens one in the calling thread's namespace.
+    /// Opens a socket in the calling thread's namespace.
     ///
     /// # Errors
     /// `EPROTONOSUPPORT` where the kernel has no IPsec.

@@ -42,7 +42,7 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Opens it for the policies of a namespace.
+    /// Opens the mirror for the policies of a namespace.
     ///
     /// # Errors
     /// The kernel's.

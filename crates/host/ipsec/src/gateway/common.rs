@@ -88,7 +88,7 @@ pub(super) struct Orders {
 }
 
 impl Mailbox {
-    /// Makes that of a thread without a part.
+    /// Makes the mailbox of a thread without a part.
     pub(super) fn new(waker: Arc<Waker>) -> Self {
         Mailbox {
             waker,
@@ -120,7 +120,7 @@ impl Mailbox {
         self.wake();
     }
 
-    /// Gives it a part.
+    /// Gives the thread a part.
     pub(super) fn give(&self, part: ThreadPart) {
         self.order(|orders| (orders.part, orders.holds) = (Some(Some(Box::new(part))), true));
     }
@@ -138,7 +138,7 @@ impl Mailbox {
         }
     }
 
-    /// Tells it which packets are protected from now on.
+    /// Tells the XDP program which packets are protected from now on.
     pub(super) fn set_leaving(&self, leaving: Arc<OutboundPrefixes>) {
         self.order(|orders| orders.leaving = Some(leaving));
     }

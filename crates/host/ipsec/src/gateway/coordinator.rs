@@ -40,7 +40,7 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Makes that of a gateway without open interfaces.
+    /// Makes the coordinator of a gateway without open interfaces.
     pub(super) fn new(names: &[String], shown: &Arc<Mutex<Vec<State>>>) -> Self {
         Coordinator {
             names: names.to_vec(),

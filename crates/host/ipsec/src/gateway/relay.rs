@@ -149,7 +149,7 @@ impl Relay {
         self.here.iter().any(|here| !here.packets.is_empty())
     }
 
-    /// Asks them not to wake it any more.
+    /// Asks the others not to wake this thread any more.
     pub(super) fn disarm(&self) {
         self.doorbell.disarm();
     }

@@ -450,7 +450,7 @@ impl Sad {
         }
     }
 
-    /// The same if several may match.
+    /// [`Self::find_in`] where several may match.
     #[inline(never)]
     fn find_among(&self, spi: u32, dst: IpAddr, proto: Proto, mark: u32) -> Option<SaId> {
         let fits = self.of_spi(spi, dst, proto).filter(|i| self.cold_at(*i).mark.matches(mark));

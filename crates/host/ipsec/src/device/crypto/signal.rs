@@ -30,7 +30,7 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    /// Makes that of a thread that does not run yet.
+    /// Makes the signal of a thread that does not run yet.
     pub(super) fn new(counters: Arc<CryptoCounters>) -> Self {
         let (given_back, sleeping) = (AtomicU64::new(0), AtomicBool::new(false));
         Signal { given_back, thread: OnceLock::new(), sleeping, counters }

@@ -43,7 +43,7 @@ impl Bench {
         Bench::over(core, Some(thread), counters)
     }
 
-    /// Makes one whose thread is the test.
+    /// Makes a device whose thread is the test.
     fn without_thread() -> Self {
         let counters = Arc::default();
         Bench::over(Core::new(None, Arc::clone(&counters)), None, counters)

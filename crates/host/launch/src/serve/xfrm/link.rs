@@ -34,7 +34,7 @@ fn find_daemon() -> io::Result<Option<Daemon>> {
     Ok(probe()?.map(|(_, daemon)| daemon))
 }
 
-/// The same, with the socket that it was asked by.
+/// [`find_daemon`], with the socket by which it was asked.
 fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
