@@ -185,7 +185,7 @@ fn sh(lab: &Lab, space: &str, script: &str) {
 }
 
 /// Events that are commands in the daemon's namespace.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 10] = [
     (
         "routing rules are flushed, as systemd-networkd does it",
         "for f in -4 -6; do ip $f rule flush; ip $f rule add pref 32766 lookup main; done; ip rule add pref 32767 lookup default",
@@ -211,6 +211,11 @@ const COMMANDS: [(&str, &str); 8] = [
         "connection tracking begins, and is flushed",
         "nft 'add table inet t; add chain inet t c { type filter hook forward priority 0; }; \
          add rule inet t c ct state established accept'",
+    ),
+    ("the rules are flushed", "nft flush ruleset"),
+    (
+        "the rules are reloaded in a loop",
+        "for i in $(seq 20); do nft 'flush ruleset; add table inet filter; add chain inet filter input { type filter hook input priority 0; }'; done",
     ),
     ("the TUN device is put down", "ip link set sealane-ipsec down"),
     ("the TUN device is deleted", "ip link del sealane-ipsec"),
@@ -300,6 +305,9 @@ fn whatever_happens_to_the_daemon() {
         let watches = scene.watch();
         scene.send("100");
         scene.a.end(signal);
+        scene.send("100");
+        // Somebody else still owns the rules.
+        sh(&scene.lab, &scene.a.space, "nft flush ruleset");
         scene.send("100");
         scene.send("4000");
         scene.a.start(&scene.lab);

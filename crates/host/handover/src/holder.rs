@@ -2,8 +2,9 @@
 //!
 //! It listens at a socket in the runtime folder, for its own user only. Each connection has one request and one answer:
 //! a request is a frame of [`FRAME_LEN`] bytes (version, verb, length of a name, name), with a descriptor for
-//! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, when its
-//! socket is gone from the folder, or when no daemon has asked for ten minutes: then it wipes what it has.
+//! [`PUT`]; an answer is one byte, with a descriptor for [`TAKE`]. The process ends when it keeps nothing, or when its
+//! socket is gone from the folder. When no daemon has asked for ten minutes, it wipes the memory that it has, and keeps
+//! only sockets: those by which rules have an owner.
 
 use crate::journal::Journal;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -47,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 /// The time in which the first descriptor has to come.
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest time without any daemon, each of which asks once a second. Then nobody wants to go on any more.
+/// The longest time without any daemon, each of which asks once a second. Then nobody wants to go on with these states.
 const ALONE: Duration = Duration::from_secs(600);
 
 /// The path of the socket.
@@ -127,6 +128,14 @@ impl Kept {
         }
     }
 
+    /// Wipes and closes files of memory. Others stay.
+    fn wipe_files(&mut self) {
+        let kept = core::mem::take(&mut self.0).into_iter().map(|(name, fd)| (name, File::from(fd)));
+        let (files, others): (Vec<_>, Vec<_>) = kept.partition(|(_, file)| file.metadata().is_ok_and(|m| m.is_file()));
+        files.into_iter().for_each(|(_, file)| drop(Journal::wipe(&file)));
+        self.0 = others.into_iter().map(|(name, file)| (name, file.into())).collect();
+    }
+
     fn answer(&mut self, stream: &UnixStream) -> io::Result<()> {
         if peer_user(stream)? != effective_user() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -167,9 +176,7 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
             break;
         }
         if asked.elapsed() > ALONE {
-            let _ = fs::remove_file(&path);
-            core::mem::take(&mut kept.0).into_values().for_each(|file| drop(Journal::wipe(&File::from(file))));
-            break;
+            kept.wipe_files();
         }
     }
     Ok(())
@@ -184,6 +191,20 @@ mod tests {
         frame[..3].copy_from_slice(&[version, verb, name.len() as u8]);
         frame[3..3 + name.len()].copy_from_slice(name.as_bytes());
         frame
+    }
+
+    #[test]
+    fn files_are_wiped_and_sockets_stay() {
+        let mut kept = Kept::default();
+        let memory = sealane_sys::mapping::memory_file("test").unwrap();
+        io::Write::write_all(&mut &memory, b"secret").unwrap();
+        kept.0.insert("file".into(), memory.try_clone().unwrap().into());
+        kept.0.insert("socket".into(), UnixStream::pair().unwrap().0.into());
+        kept.wipe_files();
+        assert_eq!(kept.0.keys().collect::<Vec<_>>(), ["socket"]);
+        let mut bytes = [0; 6];
+        let _ = std::os::unix::fs::FileExt::read_at(&memory, &mut bytes, 0);
+        assert_eq!(bytes, [0; 6]);
     }
 
     #[test]

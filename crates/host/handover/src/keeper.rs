@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,7 +23,7 @@ pub struct Keeper {
 
 enum Place {
     /// The service manager's descriptor store (`FileDescriptorStoreMax=`), with the names in it. It cannot replace a
-    /// descriptor, so that a name there has the time of its journal's creation behind it.
+    /// descriptor, so that a name there has the time of its journal's creation behind it, or the number of its socket.
     Manager(Mutex<Vec<(String, OwnedFd)>>),
     /// A process of ours, found in this folder.
     Holder(PathBuf),
@@ -86,7 +87,10 @@ impl Keeper {
         let kept = OwnedFd::from(file.try_clone()?);
         match &self.place {
             Place::Manager(names) => {
-                let full = format!("{name}.{:x}", Journal::created_ns(file).unwrap_or(0));
+                let full = format!(
+                    "{name}.{:x}",
+                    Journal::created_ns(file).map_or_else(|| file.metadata().map(|m| m.ino()), Ok)?
+                );
                 notify_with(&format!("FDSTORE=1\nFDPOLL=0\nFDNAME={full}"), Some(file.as_fd()))?;
                 let mut names = names.lock();
                 let (before, others) = core::mem::take(&mut *names)

@@ -223,6 +223,26 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Takes over a socket of another process, which ended or shares it. Answers that nobody has read are dropped.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidInput` for anything but a netlink socket that is bound.
+    pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        if SocketAddrNetlink::try_from(rustix::net::getsockname(&fd)?).is_ok_and(|name| name.pid() != 0) {
+            let mut socket = Socket { fd, buf: vec![0; ANSWER_LEN] };
+            // A read fails once where answers were lost.
+            let mut lost = 2;
+            while lost > 0 {
+                match socket.read() {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok(socket),
+                    Err(_) => lost -= 1,
+                }
+            }
+        }
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+
     /// Sets an option whose value is an integer.
     ///
     /// # Errors

@@ -394,7 +394,7 @@ impl AsFd for Table {
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
-    table: &'static str,
+    tables: &'static [&'static str],
     ours: u32,
 }
 
@@ -404,24 +404,25 @@ impl Watch {
     /// # Errors
     /// The kernel's.
     pub fn new(table: &Table) -> io::Result<Self> {
-        Watch::over(TABLE, table.port()?)
+        Watch::over(&[TABLE], table.port()?)
     }
 
-    /// Watches a table by its name. `ours` is the port by which we change it ourselves.
-    fn over(table: &'static str, ours: u32) -> io::Result<Self> {
+    /// Watches tables by their names. `ours` is the port by which we change them ourselves.
+    fn over(tables: &'static [&'static str], ours: u32) -> io::Result<Self> {
         let socket = Socket::open(libc::NETLINK_NETFILTER)?;
         socket.join(libc::NFNLGRP_NFTABLES as u32)?;
-        Ok(Watch { socket, table, ours })
+        Ok(Watch { socket, tables, ours })
     }
 
     /// Whether anything has changed since the last call. Does not wait.
     pub fn changed(&mut self) -> bool {
-        let (ours, table, mut changed) = (self.ours, self.table.as_bytes(), false);
+        let (ours, tables, mut changed) = (self.ours, self.tables, false);
         let read = self.socket.receive(|message| {
             // Attribute 1 is the table's name in all messages about tables, chains, rules, sets and elements. In
             // messages about generations it is a number.
             let attributes = nl::Attrs::new(message.payload.get(4..).unwrap_or_default());
-            let named = attributes.filter(|a| a.type_ == 1).any(|a| a.payload.strip_suffix(&[0]) == Some(table));
+            let is_ours = |name: &[u8]| tables.iter().any(|table| name.strip_suffix(&[0]) == Some(table.as_bytes()));
+            let named = attributes.filter(|a| a.type_ == 1).any(|a| is_ours(a.payload));
             changed |= named && message.header.nlmsg_pid != ours;
         });
         // Lost messages may have been about our table.

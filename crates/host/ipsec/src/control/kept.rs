@@ -19,6 +19,7 @@ use sealane_sys::presence::boot;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Kept {
     policies: PathBuf,
     /// The name of the file of states.
     states: String,
+    /// The name of the socket that owns the rules.
+    rules: String,
     keeper: Arc<Keeper>,
     /// The journals that are written: from [`Kept::begin`] on.
     open: Option<Open>,
@@ -198,6 +201,7 @@ impl Kept {
             netns: netns.try_clone()?,
             policies: folder.join(format!("policies.{cookie}")),
             states: format!("ipsec.{cookie}"),
+            rules: format!("ipsec-rules.{cookie}"),
             keeper,
             open: None,
             ended: false,
@@ -299,6 +303,24 @@ impl Kept {
                 let what = if state.is_some() { "state" } else { "policy" };
                 warn!(device, ?errno, "xfrm: {device}: a {what} of before is refused: {errno:?}");
             }
+        }
+    }
+
+    /// The socket that owns the rules of before, if somebody has kept it.
+    pub(crate) fn rules_owner(&self) -> Option<OwnedFd> {
+        let taken = self.keeper.take(&self.rules);
+        taken
+            .inspect_err(|e| warn!(error = %e, "xfrm: the owner of the rules of before: {e}"))
+            .ok()
+            .flatten()
+            .map(OwnedFd::from)
+    }
+
+    /// Keeps the socket that owns the rules: as long as it is open somewhere, nobody else can remove them.
+    pub(crate) fn keep_rules_owner(&self, owner: BorrowedFd<'_>) {
+        let put = owner.try_clone_to_owned().and_then(|owner| self.keeper.put(&self.rules, &File::from(owner)));
+        if let Err(e) = put {
+            warn!(error = %e, "xfrm: nobody keeps the rules' owner: {e}: while no daemon runs, a flush of nftables removes them");
         }
     }
 
@@ -451,6 +473,9 @@ impl Kept {
         });
         if let Err(e) = done {
             warn!(error = %e, "xfrm: the states that were kept for the next daemon: {e}");
+        }
+        if let Err(e) = self.keeper.remove(&self.rules) {
+            warn!(error = %e, "xfrm: the owner of the rules is still kept: {e}");
         }
     }
 }

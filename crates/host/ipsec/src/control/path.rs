@@ -92,7 +92,10 @@ impl DataPath {
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
-        let (workers, mut table) = netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits)?)))?;
+        let owner = kept.rules_owner();
+        let (workers, mut table) =
+            netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits, owner)?)))?;
+        kept.keep_rules_owner(table.owner());
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
         if table.is_there() && restored != Restored::All {
@@ -437,10 +440,12 @@ fn write(table: &mut PolicyTable, rules: Wanted) -> io::Result<()> {
 pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     // As long as we have its port, no daemon starts.
     let _port = Socket::open(netns)?;
-    Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder)))?.remove();
+    let mut kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder)))?;
+    let owner = kept.rules_owner();
+    kept.remove();
     netns.run(|| {
         let bits = Bits::default();
-        PolicyTable::new(DEVICE, bits)?.delete()?;
+        PolicyTable::new(DEVICE, bits, owner)?.delete()?;
         PrefixRules::default().clear(bits)?;
         route::remove_all(bits)
     })?;

@@ -31,6 +31,11 @@
 //!
 //! Rules change in one transaction and stay in place without the daemon. If the table is owned, only chains whose rules
 //! change are rewritten, and counters continue.
+//!
+//! The socket that writes the table owns it: `nft flush ruleset` of others leaves it alone as long as somebody has that
+//! socket open, which may be a process that keeps it for the next daemon. Before Linux 6.9 an owned table is removed with
+//! its owner's socket, so that a second table without an owner, `sealane-ipsec-guard`, has the chains that drop. It takes
+//! a flush and the end of everybody who has the socket to remove both.
 
 use super::expr::{self, Rule};
 use super::write::{
@@ -43,9 +48,12 @@ use arrayvec::ArrayVec;
 use sealane_abi::sealane::BYPASS_MARK;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The name of the table.
 const TABLE: &str = "sealane-ipsec";
+/// The name of the table without an owner, where [`TABLE`] would not outlive its owner.
+const GUARD: &str = "sealane-ipsec-guard";
 
 /// Bits of packet marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +219,13 @@ const CHANGING: [(&str, Option<Hook>); 6] = [
     ("prerouting", Some(("filter", libc::NF_INET_PRE_ROUTING, PRIORITY))),
     ("input", Some(("filter", libc::NF_INET_LOCAL_IN, PRIORITY))),
     ("forward", Some(("filter", libc::NF_INET_FORWARD, PRIORITY))),
-    ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX))),
+    ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX - 2))),
+];
+/// The chains of the table without an owner, which judge packets after those of [`CHANGING`].
+const GUARDING: [(&str, Option<Hook>); 3] = [
+    ("input", Some(("filter", libc::NF_INET_LOCAL_IN, PRIORITY + 1))),
+    ("forward", Some(("filter", libc::NF_INET_FORWARD, PRIORITY + 1))),
+    ("backstop", Some(("filter", libc::NF_INET_POST_ROUTING, i32::MAX - 1))),
 ];
 /// Before the filters of others, and before NAT.
 const PRIORITY: i32 = -150;
@@ -221,13 +235,15 @@ const ND_LAST: u8 = 137;
 const IKE_PORTS: [u16; 2] = [500, 4500];
 
 impl PolicyTable {
-    /// Creates a table, which the first rules write. `device` is the TUN device's name.
+    /// Creates a table, which the first rules write. `device` is the TUN device's name, and `owner` the socket that owns
+    /// the table of a predecessor, if somebody has kept it.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(device: &str, bits: Bits) -> io::Result<Self> {
+    pub fn new(device: &str, bits: Bits, owner: Option<OwnedFd>) -> io::Result<Self> {
+        let socket = owner.map_or_else(|| Socket::open(libc::NETLINK_NETFILTER), Socket::adopt)?;
         let mut table = PolicyTable {
-            socket: Socket::open(libc::NETLINK_NETFILTER)?,
+            socket,
             device: device.to_owned(),
             bits,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
@@ -238,8 +254,18 @@ impl PolicyTable {
             dropped: [0; 4],
             written: Wanted::default(),
         };
-        table.there = exists(&mut table.socket, INET, TABLE)?;
+        table.there = table.exists()?.contains(&true);
         Ok(table)
+    }
+
+    /// Whether there are tables of ours: with and without an owner.
+    fn exists(&mut self) -> io::Result<[bool; 2]> {
+        Ok([exists(&mut self.socket, INET, TABLE)?, exists(&mut self.socket, INET, GUARD)?])
+    }
+
+    /// The socket that owns the table. As long as somebody has it open, others cannot remove the rules.
+    pub fn owner(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Watches for changes of the table by others.
@@ -247,7 +273,7 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn watch(&self) -> io::Result<Watch> {
-        Watch::over(TABLE, self.socket.port()?)
+        Watch::over(&[TABLE, GUARD], self.socket.port()?)
     }
 
     /// Writes the last rules again, whatever is there. Nothing happens if this process has written none.
@@ -258,7 +284,6 @@ impl PolicyTable {
         if !self.ours {
             return Ok(());
         }
-        self.there = exists(&mut self.socket, INET, TABLE)?;
         let wanted = self.written.clone();
         self.replace(wanted)
     }
@@ -313,38 +338,52 @@ impl PolicyTable {
             let mut batch = Batch::new();
             let stale: ArrayVec<&str, { CHANGING.len() }> = self.written.differ(&wanted).collect();
             stale.iter().for_each(|name| delete_rules(&mut batch, (INET, TABLE), name));
-            self.write_rules(&mut Chains { batch: &mut batch, names: &stale }, &wanted);
+            self.write_rules(&mut Chains { batch: &mut batch, table: TABLE, names: &stale }, &wanted);
+            let guard = !stale.is_empty() && self.flags == NFT_TABLE_F_OWNER;
+            if guard {
+                if exists(&mut self.socket, INET, GUARD)? {
+                    delete_table(&mut batch, INET, GUARD);
+                }
+                self.write_guard(&mut batch, &wanted);
+            }
             if batch.commit(&mut self.socket).is_ok() {
                 self.written = wanted;
                 return Ok(());
             }
-            self.there = exists(&mut self.socket, INET, TABLE)?;
         }
         self.replace(wanted)
     }
 
-    /// Writes the whole table, in place of the one that is there.
+    /// Writes all tables, in place of those that are there.
     fn replace(&mut self, wanted: Wanted) -> io::Result<()> {
         // The new counters continue from the old ones; packets dropped in between are not counted.
         self.dropped();
         loop {
             let mut batch = Batch::new();
-            if self.there {
-                delete_table(&mut batch, INET, TABLE);
+            let there = self.exists()?;
+            for (name, _) in [TABLE, GUARD].into_iter().zip(there).filter(|(_, there)| *there) {
+                delete_table(&mut batch, INET, name);
             }
             self.write_all(&mut batch, &wanted);
+            if self.flags == NFT_TABLE_F_OWNER {
+                self.write_guard(&mut batch, &wanted);
+            }
             match batch.commit(&mut self.socket) {
-                // This kernel does not support table owners. Only the first write can show that.
+                // This kernel's tables do not outlive their owners, or have none. Only the first write can show that.
                 Err(e)
                     if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE))
                         && self.flags != 0
                         && !self.ours =>
                 {
-                    self.flags = 0;
+                    self.flags = if self.flags == NFT_TABLE_F_OWNER { 0 } else { NFT_TABLE_F_OWNER };
                 }
                 // Rules that drop more, or do not count, are better than none.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.sockets => self.sockets = false,
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
+                Err(e) if errno(&e) == Some(libc::EPERM) && there[0] => {
+                    let why = format!("another process owns the table {TABLE} (a service manager may keep it)");
+                    return Err(io::Error::new(e.kind(), why));
+                }
                 Ok(()) => {
                     (self.there, self.ours, self.written) = (true, true, wanted);
                     return Ok(());
@@ -359,21 +398,35 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn delete(&mut self) -> io::Result<()> {
-        if !exists(&mut self.socket, INET, TABLE)? {
-            return Ok(());
-        }
         let mut batch = Batch::new();
-        delete_table(&mut batch, INET, TABLE);
+        for (name, _) in [TABLE, GUARD].into_iter().zip(self.exists()?).filter(|(_, there)| *there) {
+            delete_table(&mut batch, INET, name);
+        }
         self.dropped();
         (self.there, self.ours) = (false, false);
         batch.commit(&mut self.socket)
     }
 
     fn write_all(&self, batch: &mut Batch, wanted: &Wanted) {
-        write_table(batch, INET, TABLE, self.flags);
+        self.write_one(batch, (TABLE, self.flags), &CHANGING, wanted);
+    }
+
+    fn write_guard(&self, batch: &mut Batch, wanted: &Wanted) {
+        self.write_one(batch, (GUARD, 0), &GUARDING, wanted);
+    }
+
+    /// Writes a table with these base chains, and the chains that they jump to.
+    fn write_one(
+        &self,
+        batch: &mut Batch,
+        (table, flags): (&str, u32),
+        chains: &[(&'static str, Option<Hook>)],
+        wanted: &Wanted,
+    ) {
+        write_table(batch, INET, table, flags);
         for (why, dropped) in Refused::ALL.into_iter().zip(self.dropped) {
-            chain(batch, why.chain(), None);
-            write_rule(batch, (INET, TABLE), why.chain(), |r| {
+            chain(batch, table, why.chain(), None);
+            write_rule(batch, (INET, table), why.chain(), |r| {
                 if self.counts {
                     r.counter(dropped);
                 }
@@ -381,23 +434,24 @@ impl PolicyTable {
             });
         }
         for (why, input) in Refused::INPUT {
-            chain(batch, input, None);
+            chain(batch, table, input, None);
             if self.sockets {
-                write_rule(batch, (INET, TABLE), input, |r| {
+                write_rule(batch, (INET, table), input, |r| {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
                     r.socket_mark(R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes()).accept();
                 });
             }
             // IPv6 fragments are reassembled after this hook. Later fragments are useless without the first one, which
             // is checked.
-            write_rule(batch, (INET, TABLE), input, |r| {
+            write_rule(batch, (INET, table), input, |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::NFPROTO_IPV6 as u8]);
                 r.v6_fragment(R1).and(R1, &0xfff8u16.to_be_bytes()).cmp(R1, libc::NFT_CMP_NEQ, &[0, 0]).accept();
             });
-            write_rule(batch, (INET, TABLE), input, |r| r.jump(why.chain()));
+            write_rule(batch, (INET, table), input, |r| r.jump(why.chain()));
         }
-        CHANGING.iter().for_each(|(name, base)| chain(batch, name, *base));
-        self.write_rules(&mut Chains { batch, names: &CHANGING.map(|(name, _)| name) }, wanted);
+        chains.iter().for_each(|(name, base)| chain(batch, table, name, *base));
+        let names: ArrayVec<&str, { CHANGING.len() }> = chains.iter().map(|(name, _)| *name).collect();
+        self.write_rules(&mut Chains { batch, table, names: &names }, wanted);
     }
 
     /// Writes the rules that depend on policies, states and devices.
@@ -676,21 +730,22 @@ impl Match {
     }
 }
 
-fn chain(batch: &mut Batch, name: &str, base: Option<Hook>) {
+fn chain(batch: &mut Batch, table: &str, name: &str, base: Option<Hook>) {
     let base = base.map(|(kind, hook, priority)| Base { kind, hook, priority, device: None });
-    write_chain(batch, (INET, TABLE), name, base);
+    write_chain(batch, (INET, table), name, base);
 }
 
-/// The chains that are written; all others keep their rules.
+/// The chains of a table that are written; all others keep their rules.
 struct Chains<'a> {
     batch: &'a mut Batch,
+    table: &'a str,
     names: &'a [&'a str],
 }
 
 impl Chains<'_> {
     fn rule(&mut self, chain: &str, expressions: impl FnOnce(&mut Rule<'_, '_>)) {
         if self.names.contains(&chain) {
-            write_rule(self.batch, (INET, TABLE), chain, expressions);
+            write_rule(self.batch, (INET, self.table), chain, expressions);
         }
     }
 }
