@@ -52,8 +52,6 @@ INNER = ("10.88.1.1", "10.88.2.1")
 KEY = "0x000102030405060708090a0b0c0d0e0f10111213"
 DEVICE = {"crypto": "crypto", "packet": "packet", "through": "packet"}
 NAME = "sealane0"
-# The mark of packets without a policy, and of packets from the daemon.
-EXEMPT = "0x58460000/0xfffffffc"
 LOSS = 0.02
 LINE_GBIT_S = 92
 CPUS = (1, 2, 4, 8, 16, 32)
@@ -109,6 +107,14 @@ def arrived_bytes():
     return int(re.search(r"bytes (\d+)", text)[1])
 
 
+
+def own_mark():
+    """The mark of the daemon's own packets, with its mask, from the first rule about marks in its table."""
+    argv = ["ip", "netns", "exec", SPACES[0], "nft", "list", "chain", "inet", "sealane-ipsec", "backstop"]
+    text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    return re.search(r"meta mark (?:& 0xfffffffc == )?(0x[0-9a-f]+)", text)[1] + "/0xfffffffc"
+
+
 class Tunnel:
     """The daemon in the sender's namespace that this row needs, or none."""
 
@@ -135,7 +141,7 @@ class Tunnel:
                 raise SystemExit(f"{row}: {log.read_text()}")
         if row == "through":
             ip(0, "route", "add", f"{INNER[1]}/32", "dev", NAME, "src", INNER[0])
-            ip(0, "rule", "add", "fwmark", EXEMPT, "lookup", "100")
+            ip(0, "rule", "add", "fwmark", own_mark(), "lookup", "100")
             ip(0, "route", "add", f"{INNER[1]}/32", "via", OUTER[1], "dev", "veth", "table", "100")
             return
         ip(0, "route", "add", f"{INNER[1]}/32", "via", OUTER[1], "src", INNER[0])

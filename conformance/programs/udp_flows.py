@@ -7,8 +7,8 @@ usage: udp_flows.py receive ADDRESS PORTS COUNT FILE
 Ports are 9001 and the next ones; flows take them in turns, and each has a port of its own to send from. COUNT datagrams are sent in
 all, by two processes, in bunches. The receiver writes into FILE how many have come; the senders stay at most UNDER_WAY ahead of
 that, so that no buffer overflows however late the receiver is scheduled. What has not come after ten seconds counts as lost. The
-receiver ends when all have come, or none for 30 seconds, and prints how many came and how many came behind a later one of their
-flow.
+receiver ends when all have come, when none came for 30 seconds, or for two after the senders have written into FILE that they are
+done. It prints how many came and how many came behind a later one of their flow.
 """
 import mmap, os, select, socket, struct, sys, time
 
@@ -21,9 +21,9 @@ PATIENCE_S = 10
 def counter(path, create):
     with open(path, "w+b" if create else "r+b") as f:
         if create:
-            f.write(bytes(8))
+            f.write(bytes(16))
             f.flush()
-        return mmap.mmap(f.fileno(), 8)
+        return mmap.mmap(f.fileno(), 16)
 
 
 def receive(address, ports, count, path):
@@ -37,10 +37,12 @@ def receive(address, ports, count, path):
         poll.register(s, select.POLLIN)
         sockets[s.fileno()] = s
     print("ready", flush=True)
-    last, came, behind = {}, 0, 0
+    last, came, behind, silent = {}, 0, 0, 0
     while came < count:
-        ready = poll.poll(30_000)
-        if not ready:
+        ready = poll.poll(1_000)
+        silent = 0 if ready else silent + 1
+        done = struct.unpack_from("=Q", seen, 8)[0]
+        if silent >= (2 if done else 30):
             break
         for fd, _ in ready:
             try:
@@ -81,6 +83,7 @@ def send(source, to, ports, flows, count, path):
         os._exit(0)
     for _ in range(processes):
         os.wait()
+    struct.pack_into("=Q", seen, 8, 1)
 
 
 if sys.argv[1] == "receive":

@@ -1,5 +1,6 @@
 //! `sealane daemon` for unmodified programs, with daemons that are killed in the middle of a session.
 
+use sealane_conformance::ipsec::program;
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
@@ -190,5 +191,32 @@ fn keys_follow_the_configuration() {
     let server = hosts.server();
     hosts.assert_answers(true);
     drop(server);
+    nothing_in_clear(watch);
+}
+
+/// The rules let the daemon's own segments pass by their mark. Others who know it, or guess, may not use it, whether a
+/// daemon runs or not.
+#[test]
+fn marks_of_others() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::marks_of_others") else { return };
+    let watch = hosts.watch();
+    let list = hosts.lab.start(&hosts.spaces[0], &["nft", "list", "chain", "inet", "sealane", "output"]);
+    let (status, text) = list.finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    let rule = text.lines().find(|line| line.contains("mark")).unwrap_or_else(|| panic!("{text}"));
+    let word = rule.split([' ', '/']).find(|word| word.starts_with("0x") && !word.starts_with("0xffff"));
+    let mark = u32::from_str_radix(word.expect("a mark").trim_start_matches("0x"), 16).expect("a number");
+    // The last one is that which every Sealane had until marks were drawn.
+    let marks = [mark, mark | 1, mark | 2, 0x5ea1_1a40].map(|mark| mark.to_string());
+    let program = program("never.py");
+    let words = ["python3", &program, "connect", B, PORT];
+    let argv: Vec<&str> = words.into_iter().chain(marks.iter().map(String::as_str)).collect();
+    for _ in 0..2 {
+        let (status, text) = hosts.lab.start(&hosts.spaces[0], &argv).finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+        if hosts.daemons[0].is_some() {
+            hosts.end(0, libc::SIGKILL);
+        }
+    }
     nothing_in_clear(watch);
 }

@@ -86,7 +86,7 @@ impl Scene {
     }
 
     fn watch(&self) -> Watches {
-        let program = program("udp_never.py");
+        let program = program("never.py");
         let start = |space: &str, how: &[&str]| {
             let mut watch = self.lab.start(space, &[&["python3", &*program], how].concat());
             watch.expect("watching", 1);
@@ -117,7 +117,7 @@ impl Scene {
 
     /// Everybody sends to the other side.
     fn send(&self, size: &str) {
-        let program = program("udp_never.py");
+        let program = program("never.py");
         let [a4, a6] = A;
         let [b4, b6] = B;
         let [c4, c6] = C;
@@ -351,4 +351,71 @@ fn an_explicit_command_hands_back() {
     // The next daemon begins without policies.
     scene.a.start(&scene.lab);
     assert_eq!(scene.a.ip(&scene.lab, "ip xfrm policy"), "");
+}
+
+/// The marks in the rules of packets that leave: those of the daemon's own packets, and of programs' sockets.
+fn exempt_marks(scene: &Scene) -> (u32, u32) {
+    let text = scene.text("nft list chain inet sealane-ipsec backstop");
+    let number = |line: &str| {
+        let word = line.split([' ', '/']).find(|word| word.starts_with("0x") && !word.starts_with("0xffff"));
+        u32::from_str_radix(word?.trim_start_matches("0x"), 16).ok()
+    };
+    let exempt: Vec<u32> =
+        text.lines().filter(|line| line.contains("mark") && line.contains("accept")).filter_map(number).collect();
+    assert_eq!(exempt.len(), 2, "{text}");
+    (exempt[0], exempt[1])
+}
+
+/// Nobody but root and the daemon passes by a mark, even if it is known, and nobody passes by guessing.
+#[test]
+fn marks_of_others() {
+    let Some(mut scene) = Scene::new("xfrm_never::marks_of_others") else { return };
+    let (own, programs) = exempt_marks(&scene);
+    let program = program("never.py");
+    let known = format!("{own} {} {} {programs}", own | 1, own | 2);
+    // Those that every daemon had until marks were drawn.
+    let guessed = "0x58460000 0x58460001 0x58460002";
+    let marked =
+        |how: &str, of: usize, marks: &str| format!("python3 {program} {how} {COUNT} {} {} {marks}", A[of], B[of]);
+    for of in [0, 1] {
+        scene.during("a container that knows the marks", |scene| {
+            sh(&scene.lab, &scene.a.space, &marked("container", of, &known));
+        });
+        scene.during("guessed marks", |scene| sh(&scene.lab, &scene.a.space, &marked("marked", of, guessed)));
+        let watches = scene.watch();
+        sh(&scene.lab, &scene.a.space, &marked("marked", of, &programs.to_string()));
+        assert_eq!(watches.end().clear, 9, "root may exempt its sockets");
+    }
+    // The next daemon has other marks of its own, and the same for programs.
+    scene.a.end(libc::SIGKILL);
+    scene.a.start(&scene.lab);
+    let after = exempt_marks(&scene);
+    assert_ne!(after.0, own);
+    assert_eq!(after.1, programs);
+}
+
+/// A key manager's socket is exempt from policies before and after a restart, and while no daemon runs.
+#[test]
+fn sockets_that_are_exempt() {
+    let Some(mut scene) = Scene::new("xfrm_never::sockets_that_are_exempt") else { return };
+    let program = program("never.py");
+    for of in [0, 1] {
+        let path = scene.lab.file("count", "");
+        let mut exempt = scene.a.begin(&scene.lab, &["python3", &program, "exempt", COUNT, A[of], B[of], &path]);
+        exempt.expect("ready", 1);
+        for turn in 1..=3 {
+            match turn {
+                2 => scene.a.end(libc::SIGKILL),
+                3 => scene.a.start(&scene.lab),
+                _ => {}
+            }
+            let watches = scene.watch();
+            let _ = scene.lab.file("count", &turn.to_string());
+            exempt.expect(&format!("sent {turn}."), 1);
+            assert_eq!(watches.end().clear, 9, "turn {turn}");
+        }
+        let _ = scene.lab.file("count", "0");
+        let (status, text) = exempt.finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+    }
 }

@@ -27,6 +27,7 @@ mod left;
 mod write;
 
 use super::netlink::{Messages, Socket, errno};
+use super::{netns, random};
 use cover::{Bits, Change, Peers};
 use expr::QueueKind;
 pub use left::left;
@@ -47,6 +48,14 @@ use write::{
 pub struct Marks(u32);
 
 impl Marks {
+    /// Draws marks that nobody can guess.
+    pub fn draw() -> Self {
+        let mut bytes = [0; 4];
+        random::fill(&mut bytes);
+        // Bits by which IPsec leads packets to its device stay clear, and no mark is 0.
+        Marks::new(u32::from_ne_bytes(bytes) & 0x0fff_ffff | 0x4000_0000)
+    }
+
     /// Three marks from `base`, whose two lower bits are ignored.
     pub const fn new(base: u32) -> Self {
         Marks(base & !3)
@@ -65,13 +74,6 @@ impl Marks {
     /// The mark of incoming verified packets.
     pub const fn verified(self) -> u32 {
         self.0 | 2
-    }
-}
-
-impl Default for Marks {
-    /// Spells "sea lane", and is unlikely to be used by others.
-    fn default() -> Self {
-        Marks::new(0x5ea1_1a40)
     }
 }
 
@@ -97,6 +99,8 @@ pub struct Options {
 pub struct Table {
     socket: Socket,
     options: Options,
+    /// The user of our own sockets as rules see it, where they can tell.
+    user: Option<u32>,
     kind: QueueKind,
     /// Table flags that this kernel accepts.
     flags: u32,
@@ -116,6 +120,7 @@ impl Table {
         let mut table = Table {
             socket: Socket::open(libc::NETLINK_NETFILTER)?,
             options,
+            user: netns::user_in_rules()?,
             kind: QueueKind::Native,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             peers: [Peers::new(0), Peers::new(1)],
@@ -321,7 +326,8 @@ impl Table {
         const R1: i32 = libc::NFT_REG_1;
         write_rule(batch, (INET, TABLE), "output", |r| {
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
-            r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes()).accept();
+            r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes());
+            r.of_user(self.user).accept();
         });
         write_rule(batch, (INET, TABLE), "input", |r| {
             r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();

@@ -52,7 +52,7 @@ pub(super) fn start(
         let first = |queues: &[Queue]| queues.first().map_or(FIRST_QUEUE, Queue::number);
         let input = Queue::open_many(first(&output) + wanted.workers.max(1), count, false)
             .map_err(say("a queue for packets that come in"))?;
-        let marks = Marks::default();
+        let marks = Marks::draw();
         let options = Options {
             output_queue: first(&output),
             input_queue: first(&input),
@@ -140,6 +140,6 @@ pub fn clear() -> io::Result<()> {
     // As long as we have its queue, no instance starts. Without it a table that nobody can own would be deleted.
     let _queue = Queue::open(FIRST_QUEUE, false)?;
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
-    let options = Options { output_queue, input_queue, queues, marks: Marks::default(), any_option: false };
+    let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: false };
     Table::install(options, &[])?.delete()
 }

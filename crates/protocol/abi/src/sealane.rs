@@ -1,4 +1,4 @@
-//! Numbers of Sealane's own in number spaces of the kernel: a netlink port and message types, a packet mark, socket options.
+//! Numbers of Sealane's own in number spaces of the kernel: a netlink port and message types, socket options.
 //!
 //! Launcher, preloaded library and daemon agree on them; no kernel gives them a meaning.
 
@@ -8,9 +8,6 @@ use crate::netlink::{Messages, NLMSG_HDRLEN};
 ///
 /// Programs take their process id as port; those end at 4,194,304, so none collides with this number.
 pub const XFRM_PORT: u32 = 0x5846_0001;
-
-/// The mark (`SO_MARK`) of sockets whose packets are exempt from all policies: a key manager's, and the daemon's own.
-pub const BYPASS_MARK: u32 = XFRM_PORT;
 
 /// The option of `getsockopt` at level `IPPROTO_TCP` by which the preloaded library asks the launcher for the text of
 /// `/proc/net/netstat`, with the thread id in place of the descriptor. The kernel refuses it.
@@ -27,11 +24,14 @@ pub enum Question {
     Stat,
     /// Asks for the status of the namespace, an [`ipsec::Status`](crate::admin::ipsec::Status) as JSON.
     Status,
+    /// Asks for the mark (`SO_MARK`) of sockets whose packets no policy covers, as a decimal number. Only those who may
+    /// change policies get it.
+    ExemptMark,
 }
 
 impl Question {
     /// Every question.
-    pub const ALL: [Question; 2] = [Question::Stat, Question::Status];
+    pub const ALL: [Question; 3] = [Question::Stat, Question::Status, Question::ExemptMark];
 
     /// The type of the message, of the question as of its answer.
     #[must_use]
@@ -39,6 +39,7 @@ impl Question {
         match self {
             Question::Stat => 0xff00,
             Question::Status => 0xff01,
+            Question::ExemptMark => 0xff02,
         }
     }
 

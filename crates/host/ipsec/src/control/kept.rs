@@ -15,10 +15,11 @@ use sealane_sys::clock::boot_ns;
 use sealane_sys::link;
 use sealane_sys::mapping::memory_file;
 use sealane_sys::netns::Netns;
+use sealane_sys::nft::ipsec::Bits;
 use sealane_sys::presence::boot;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(crate) struct Kept {
     states: String,
     /// The name of the socket that owns the rules.
     rules: String,
+    /// The file with the mark of programs' sockets that no policy covers.
+    mark: PathBuf,
     keeper: Arc<Keeper>,
     /// The journals that are written: from [`Kept::begin`] on.
     open: Option<Open>,
@@ -202,6 +205,7 @@ impl Kept {
             policies: folder.join(format!("policies.{cookie}")),
             states: format!("ipsec.{cookie}"),
             rules: format!("ipsec-rules.{cookie}"),
+            mark: folder.join(format!("mark.{cookie}")),
             keeper,
             open: None,
             ended: false,
@@ -304,6 +308,27 @@ impl Kept {
                 warn!(device, ?errno, "xfrm: {device}: a {what} of before is refused: {errno:?}");
             }
         }
+    }
+
+    /// The mark of programs' sockets that no policy covers. Sockets have it when a daemon ends, so that the next one goes on
+    /// with it; it is a new one after a boot.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn programs_mark(&self) -> io::Result<u32> {
+        let text = fs::read_to_string(&self.mark).unwrap_or_default();
+        if let Some((boot_id, mark)) = text.trim().split_once(' ')
+            && boot_id == boot()
+            && let Ok(mark) = mark.parse()
+            && Bits::is_drawn(mark)
+        {
+            return Ok(mark);
+        }
+        let (mark, new) = (Bits::draw(), self.mark.with_extension("new"));
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        writeln!(file, "{} {mark}", boot())?;
+        fs::rename(&new, &self.mark)?;
+        Ok(mark)
     }
 
     /// The socket that owns the rules of before, if somebody has kept it.
@@ -466,8 +491,9 @@ impl Kept {
     /// Removes the journals, and wipes the keys in them.
     pub(crate) fn remove(&mut self) {
         (self.open, self.ended) = (None, true);
-        // It is no error if the file is gone already.
+        // It is no error if a file is gone already.
         let _ = fs::remove_file(&self.policies);
+        let _ = fs::remove_file(&self.mark);
         let done = self.keeper.take(&self.states).and_then(|file| {
             file.map_or(Ok(()), |file| Journal::wipe(&file)).and_then(|()| self.keeper.remove(&self.states))
         });

@@ -87,7 +87,8 @@ impl DataPath {
         workers: u32,
         mut kept: Kept,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers)?);
+        let programs = kept.programs_mark()?;
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers, programs)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
@@ -444,7 +445,7 @@ pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     let owner = kept.rules_owner();
     kept.remove();
     netns.run(|| {
-        let bits = Bits::default();
+        let bits = Bits::new(0, 0);
         PolicyTable::new(DEVICE, bits, owner)?.delete()?;
         PrefixRules::default().clear(bits)?;
         route::remove_all(bits)

@@ -54,12 +54,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Makes the shared part of a namespace with so many workers.
+    /// Makes the shared part of a namespace with so many workers. `programs` is the mark of programs' sockets whose
+    /// packets no policy covers.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32) -> io::Result<Self> {
-        let bits = Bits::default();
+    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32, programs: u32) -> io::Result<Self> {
+        let bits = Bits::new(Bits::draw(), programs);
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         Ok(Shared {
             xfrm: Mutex::new(xfrm),

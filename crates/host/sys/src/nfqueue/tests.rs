@@ -17,7 +17,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
             output_queue: queues[0].number(),
             input_queue: queues[1].number(),
             queues: 1,
-            marks: nft::Marks::default(),
+            marks: nft::Marks::draw(),
             any_option: false,
         };
         let peers = [("10.77.0.2".parse().expect("v4"), 32), ("fd77::2".parse().expect("v6"), 128)];

@@ -114,6 +114,17 @@ impl Rule<'_, '_> {
         })
     }
 
+    /// Continues only for packets from sockets of a user, if one is given.
+    pub(super) fn of_user(&mut self, user: Option<u32>) -> &mut Self {
+        match user {
+            Some(user) => {
+                self.meta(libc::NFT_META_SKUID, libc::NFT_REG_1);
+                self.cmp(libc::NFT_REG_1, libc::NFT_CMP_EQ, &user.to_ne_bytes())
+            }
+            None => self,
+        }
+    }
+
     /// Sets the packet's mark from a register.
     pub(super) fn set_mark(&mut self, register: i32) -> &mut Self {
         self.expr("meta", |a| {

@@ -3,7 +3,8 @@
 //! ```text
 //! table inet sealane-ipsec
 //!   chain output      type route, hook output       ours, of a state with a mark: set it, accept
-//!                                                   ours, to our TUN devices, loopback, IKE, ND: accept; jump leaving
+//!                                                   ours, exempt sockets', to our TUN devices, loopback, IKE, ND: accept;
+//!                                                   jump leaving
 //!   chain prerouting  hook prerouting               ours, loopback:      accept;  jump leaving
 //!   chain leaving     policies 'out' in their order    pass: accept;   protect, block: set the mark, accept
 //!   chain input       hook input                    from a TUN device of ours, loopback, ESP, AH, IKE, ND: accept
@@ -11,7 +12,8 @@
 //!   chain forward     hook forward                  from our TUN devices: accept; policies 'fwd': jump refused-...
 //!   chain input-template, input-block, input-rest            for a socket of ours, IPv6's later fragments: accept;
 //!                                                            jump refused-...
-//!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, IKE, ND: accept
+//!   chain backstop    hook postrouting, last        loopback, out by our TUN devices, ours, exempt sockets', IKE, ND:
+//!                                                   accept
 //!                     policies 'out' in their order    pass: accept; protect, block, the default: jump refused-escape
 //!   chain refused-template, refused-block, refused-rest, refused-escape      counter, drop
 //! ```
@@ -24,6 +26,9 @@
 //! The mark and the routing rule are the way to the TUN device, not the protection: others may overwrite a mark, flush
 //! routing rules or put theirs before ours. Whatever they do, the chain `backstop` judges every packet once more when
 //! nothing comes after it any more, by its addresses and by the device that it leaves by.
+//!
+//! Marks that exempt are drawn at random, and only count on packets of our own user's or root's sockets: a container on the
+//! host's network may be able to set marks, but not to find these.
 //!
 //! A later fragment has no ports. Where a policy selects ports, and protects or blocks, it takes all later fragments between
 //! its addresses; the engine knows to which packet they belong. Connection tracking reassembles packets before these rules
@@ -43,9 +48,8 @@ use super::write::{
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, Watch, errno, nl};
-use crate::mask;
+use crate::{mask, netns, random};
 use arrayvec::ArrayVec;
-use sealane_abi::sealane::BYPASS_MARK;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,17 +66,36 @@ pub struct Bits {
     pub protect: u32,
     /// The number of that TUN device; 0 is the one of the stack's path.
     pub device: u32,
-    /// The mark of packets that no policy applies to; its two lower bits are ignored.
+    /// The mark of our own packets, to which no policy applies; its two lower bits are ignored.
     pub exempt: u32,
+    /// The mark of programs' sockets whose packets no policy covers.
+    pub programs: u32,
 }
 
-impl Default for Bits {
-    fn default() -> Self {
-        Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: BYPASS_MARK & !3 }
-    }
-}
+/// A bit that every exempt mark has: none is 0, which packets without a mark have.
+const EXEMPT: u32 = 0x4000_0000;
 
 impl Bits {
+    /// Bits with exempt marks that were drawn.
+    pub fn new(exempt: u32, programs: u32) -> Self {
+        Bits { exempt: exempt & !3, programs, ..Bits::WITHOUT_EXEMPT }
+    }
+
+    /// Bits that exempt nothing.
+    const WITHOUT_EXEMPT: Bits = Bits { protect: 0x2000_0000, device: 0x1c00_0000, exempt: 0, programs: 0 };
+
+    /// Draws an exempt mark, which nobody can guess. It does not lead to a TUN device.
+    pub fn draw() -> u32 {
+        let mut bytes = [0; 4];
+        random::fill(&mut bytes);
+        u32::from_ne_bytes(bytes) & !Bits::WITHOUT_EXEMPT.protect | EXEMPT
+    }
+
+    /// Whether a number could have been drawn.
+    pub fn is_drawn(mark: u32) -> bool {
+        mark & (Bits::WITHOUT_EXEMPT.protect | EXEMPT) == EXEMPT
+    }
+
     /// The highest device number.
     pub fn last_device(self) -> u8 {
         (self.device >> self.device.trailing_zeros()) as u8
@@ -196,6 +219,8 @@ pub struct PolicyTable {
     socket: Socket,
     device: String,
     bits: Bits,
+    /// The user of our own sockets as rules see it, where they can tell.
+    user: Option<u32>,
     flags: u32,
     there: bool,
     /// Whether this kernel's rules support socket lookups and counters.
@@ -246,6 +271,7 @@ impl PolicyTable {
             socket,
             device: device.to_owned(),
             bits,
+            user: netns::user_in_rules()?,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             there: false,
             sockets: true,
@@ -467,13 +493,21 @@ impl PolicyTable {
             });
         }
         for name in ["output", "prerouting", "input", "backstop"] {
-            let key = if ["output", "backstop"].contains(&name) { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
+            let leaves = ["output", "backstop"].contains(&name);
+            let key = if leaves { libc::NFT_META_OIF } else { libc::NFT_META_IIF };
             to.rule(name, |r| {
                 r.meta(key, R1).cmp(R1, libc::NFT_CMP_EQ, &1u32.to_ne_bytes()).accept();
             });
             to.rule(name, |r| {
-                self.ours(r).accept();
+                // Nobody can set the mark of a packet that comes from elsewhere. One that leaves has a socket.
+                self.ours(r).of_user(self.user.filter(|_| leaves)).accept();
             });
+            if leaves {
+                to.rule(name, |r| {
+                    r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &self.bits.programs.to_ne_bytes());
+                    r.of_user(Some(0)).accept();
+                });
+            }
         }
         for of in core::iter::once(&self.device).chain(&wanted.devices) {
             let device = padded(of);
@@ -511,13 +545,13 @@ impl PolicyTable {
             // Ours, where others have overwritten its mark.
             to.rule("backstop", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
-                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]).accept();
+                r.of_user(Some(0)).accept();
             });
         }
         // ESP in UDP whose mark we have replaced by that of its state.
         for of in &wanted.marks {
             to.rule("backstop", |r| {
-                r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                r.of_user(Some(0));
                 write_state_match(r, of);
                 r.accept();
             });
@@ -541,7 +575,7 @@ impl PolicyTable {
             for name in ["output", "backstop"] {
                 to.rule(name, |r| {
                     r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_UDP as u8]);
-                    r.meta(libc::NFT_META_SKUID, R1).cmp(R1, libc::NFT_CMP_EQ, &[0; 4]);
+                    r.of_user(Some(0));
                     r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1);
                     r.cmp(R1, libc::NFT_CMP_EQ, &port.to_be_bytes()).accept();
                 });
@@ -569,7 +603,7 @@ impl PolicyTable {
         }
     }
 
-    /// Continues only for packets with our own mark or a key manager's.
+    /// Continues only for packets with our own mark.
     fn ours<'r, 'a, 'b>(&self, r: &'r mut Rule<'a, 'b>) -> &'r mut Rule<'a, 'b> {
         r.meta(libc::NFT_META_MARK, R1).and(R1, &(!3u32).to_ne_bytes());
         r.cmp(R1, libc::NFT_CMP_EQ, &self.bits.exempt.to_ne_bytes())

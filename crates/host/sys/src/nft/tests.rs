@@ -114,6 +114,7 @@ fn a_flush_by_others_is_refused_or_noticed() {
     let mut table = Table {
         socket: a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket"),
         options: OPTIONS,
+        user: None,
         kind: QueueKind::Native,
         flags: 0,
         peers: [Peers::new(0), Peers::new(1)],

@@ -42,7 +42,7 @@ fn datagram(v6: bool, text: &[u8]) -> Vec<u8> {
 #[test]
 fn bursts_arrive_in_their_order() {
     let Some((a, b)) = testing::pair("sys::raw") else { return };
-    let (raw, device) = a.run(|| Ok((Raw::open(Marks::default())?, link::index("a")?))).expect("sockets");
+    let (raw, device) = a.run(|| Ok((Raw::open(Marks::draw())?, link::index("a")?))).expect("sockets");
     for (v6, address) in [(false, "10.77.0.2:7000"), (true, "[fd77::2]:7000")] {
         let receiver = b.run(|| UdpSocket::bind(address)).expect("a receiver");
         receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");

@@ -42,7 +42,7 @@ impl Bench {
         let receivers = b
             .run(|| Ok([RawEsp::open(false, ESP, 1, Shard::ALL)?, RawEsp::open(true, ESP, 1, Shard::ALL)?]))
             .expect("receivers");
-        let marks = Marks::default();
+        let marks = Marks::draw();
         let raw = a.run(|| Raw::open(marks)).expect("sockets");
         let out = FastOut::new(&raw, marks).expect("a kernel that keeps frames");
         let bench = Bench { a, receivers, raw, out, counters: Counters::default(), now: Instant::now(), number: 0 };

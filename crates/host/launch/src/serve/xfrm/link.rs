@@ -4,7 +4,7 @@ use super::sockets::{Daemon, XfrmSocket};
 use crate::serve::server::{Done, Server, Verdict, tell_text};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
-use sealane_abi::sealane::{BYPASS_MARK, Question, XFRM_PORT};
+use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::socket::{NAT_T, UDP_ENCAP};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
 use sealane_sys::netns::{self, Netns};
@@ -16,8 +16,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
+
+/// The longest time in which a daemon that has ended may be followed by another one. Programs wait for it, so that they
+/// do not notice a restart.
+pub(super) const RESTART: Duration = Duration::from_secs(3);
 
 /// The time that a daemon has to identify itself.
 const PATIENCE_MS: i32 = 2000;
@@ -189,6 +193,18 @@ impl XfrmSocket {
     }
 }
 
+/// Asks the daemon of the calling thread's namespace. None: there is none, or it does not know the question.
+fn ask(question: Question) -> io::Result<Option<String>> {
+    let Some((socket, _)) = probe()? else { return Ok(None) };
+    let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, &[]);
+    usersock::send(socket.as_fd(), XFRM_PORT, &message, None)?;
+    readable(socket.as_fd(), PATIENCE_MS);
+    let mut bytes = vec![0; 16 << 10];
+    let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
+    bytes.truncate(frame.len);
+    Ok(question.text(&bytes).map(str::to_owned))
+}
+
 /// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an
 /// id.
 pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
@@ -198,18 +214,7 @@ pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
         _ => Peer(peer.process().unwrap_or(peer.0)),
     };
     let none = |_| Verdict::Fail(libc::ENOENT);
-    let text = peer_netns(of).and_then(|netns| {
-        within(&netns, || {
-            let Some((socket, _)) = probe()? else { return Ok(None) };
-            let question = answer::message(Question::Stat.kind(), NLM_F_REQUEST, 0, 0, &[]);
-            usersock::send(socket.as_fd(), XFRM_PORT, &question, None)?;
-            readable(socket.as_fd(), PATIENCE_MS);
-            let mut bytes = vec![0; 16 << 10];
-            let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
-            bytes.truncate(frame.len);
-            Ok(Question::Stat.text(&bytes).map(str::to_owned))
-        })
-    });
+    let text = peer_netns(of).and_then(|netns| within(&netns, || ask(Question::Stat)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
     tell_text(peer, n, &text)
 }
@@ -225,7 +230,7 @@ pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
     if !server.listener.valid(n.id) {
         return Err(Verdict::Answered);
     }
-    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(peer, n, &fd, &netns) }
+    if n.args[2] as i32 == UDP_ENCAP { encap(peer, n, &fd) } else { policy(server, peer, n, &fd, &netns) }
 }
 
 /// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there
@@ -264,7 +269,7 @@ fn encap(peer: Peer, n: &Notification, fd: &OwnedFd) -> Done {
 }
 
 /// A policy of a socket: key managers except their own packets from policies so.
-fn policy(peer: Peer, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
+fn policy(server: &Arc<Server>, peer: Peer, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
     if !rights::net_admin(peer, netns.as_fd()) {
         return Err(libc::EPERM.into());
     }
@@ -286,7 +291,23 @@ fn policy(peer: Peer, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
         // A socket's own protection is not ours to give: refused rather than sent in clear.
         return Err(libc::EOPNOTSUPP.into());
     }
-    mark_socket(fd, BYPASS_MARK)
+    mark_socket(fd, exempt_mark(server, netns)?)
+}
+
+/// The mark of sockets that no policy covers. Where a daemon has ended, the next one is waited for.
+fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
+    let (start, mut mark) = (Instant::now(), Ok(None));
+    server.wait_until(|| {
+        mark = within(netns, || ask(Question::ExemptMark));
+        let done = !matches!(mark, Ok(None)) || start.elapsed() >= RESTART;
+        if !done {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        done
+    })?;
+    let mark = mark.map_err(|e| refused(&e))?.ok_or(libc::ECONNREFUSED)?;
+    // The daemon tells it only to those who may change policies.
+    Ok(mark.parse::<u32>().map_err(|_| libc::EPERM)?)
 }
 
 fn mark_socket(fd: &OwnedFd, value: u32) -> Done {

@@ -21,9 +21,6 @@ use zeroize::Zeroizing;
 const MAX_REQUEST: usize = 16 << 20;
 /// The longest time for which a daemon's receive buffer may stay full.
 const BUSY: Duration = Duration::from_secs(30);
-/// The longest time in which a daemon that has ended may be followed by another one. Programs wait for it, so that they
-/// do not notice a restart.
-const RESTART: Duration = Duration::from_secs(3);
 /// The wait for an answer, in milliseconds, between two checks that the daemon is still there.
 const ANSWER_MS: i32 = 200;
 /// The user id that is passed on for an unprivileged program: nobody.
@@ -168,7 +165,7 @@ impl XfrmCall<'_> {
         self.server.wait_until(|| {
             std::thread::sleep(Duration::from_millis(10));
             found = self.entry.check_daemon(fd);
-            !is_missing(&found) || start.elapsed() >= RESTART
+            !is_missing(&found) || start.elapsed() >= super::link::RESTART
         })?;
         found
     }

@@ -67,7 +67,7 @@ fn arrived<T>(count: usize, mut read: impl FnMut() -> Vec<T>) -> Vec<T> {
 fn the_rules_take_what_the_ring_has_seen() {
     const TEST: &str = "sys::nft::ingress";
     let Some((a, b)) = testing::pair(TEST) else { return };
-    let raw = a.run(|| Raw::open(Marks::default())).expect("sockets");
+    let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
     let sockets = b
         .run(|| Ok([RawEsp::open(false, 50, 1, Shard::ALL)?, RawEsp::open(true, 50, 1, Shard::ALL)?]))
         .expect("sockets");

@@ -49,7 +49,8 @@ impl Scene {
         let (a, b) = testing::pair(test)?;
         let here = a.run(|| UdpSocket::bind("10.77.0.1:7001")).expect("a socket");
         here.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let mut table = a.run(|| PolicyTable::new("sealane-ipsec", Bits::default(), None)).expect("a table");
+        let mut table =
+            a.run(|| PolicyTable::new("sealane-ipsec", Bits::new(Bits::draw(), Bits::draw()), None)).expect("a table");
         match table.write(Wanted::default()) {
             Err(e) if testing::missing(test, &e) => None,
             done => done.map(|()| Scene { b, table, here }).map_err(|e| panic!("{e}")).ok(),
