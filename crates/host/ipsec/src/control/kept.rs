@@ -312,23 +312,28 @@ impl Kept {
 
     /// The mark of programs' sockets that no policy covers. Sockets have it when a daemon ends, so that the next one goes on
     /// with it; it is a new one after a boot.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub(crate) fn programs_mark(&self) -> io::Result<u32> {
+    pub(crate) fn programs_mark(&self) -> u32 {
         let text = fs::read_to_string(&self.mark).unwrap_or_default();
         if let Some((boot_id, mark)) = text.trim().split_once(' ')
             && boot_id == boot()
             && let Ok(mark) = mark.parse()
             && Bits::is_drawn(mark)
         {
-            return Ok(mark);
+            return mark;
         }
-        let (mark, new) = (Bits::draw(), self.mark.with_extension("new"));
+        let mark = Bits::draw();
+        if let Err(e) = self.write_mark(mark) {
+            let file = self.mark.display();
+            warn!(%file, error = %e, "xfrm: {file}: {e}: after a restart policies would cover the sockets of key managers");
+        }
+        mark
+    }
+
+    fn write_mark(&self, mark: u32) -> io::Result<()> {
+        let new = self.mark.with_extension("new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         writeln!(file, "{} {mark}", boot())?;
-        fs::rename(&new, &self.mark)?;
-        Ok(mark)
+        fs::rename(&new, &self.mark)
     }
 
     /// The socket that owns the rules of before, if somebody has kept it.

@@ -87,7 +87,7 @@ impl DataPath {
         workers: u32,
         mut kept: Kept,
     ) -> io::Result<Self> {
-        let programs = kept.programs_mark()?;
+        let programs = kept.programs_mark();
         let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers, programs)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());

@@ -29,12 +29,13 @@ fn segment(v6: bool, options: &[u8], payload: &[u8]) -> Vec<u8> {
     packet
 }
 
+const MARKS: Marks = Marks::new(0x5ea1_1a40);
 const AO: [u8; 16] = [29, 16, 1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9];
 
 fn ring(namespace: &Netns, name: &str) -> io::Result<(Ring, u32)> {
     namespace.run(|| {
         let device = link::index(name)?;
-        Ok((Ring::open(device, 1500, Marks::draw())?, device))
+        Ok((Ring::open(device, 1500, MARKS)?, device))
     })
 }
 
@@ -74,7 +75,7 @@ fn is_filled(ring: &Ring, number: u64) -> bool {
 #[test]
 fn only_segments_with_the_option_are_seen() {
     let Some((a, b)) = testing::pair("sys::ring::only") else { return };
-    let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
+    let raw = a.run(|| Raw::open(MARKS)).expect("sockets");
     let (mut ring, _) = ring(&b, "b").expect("a ring");
     for v6 in [false, true] {
         let wanted = segment(v6, &AO, b"payload");
@@ -112,10 +113,10 @@ fn only_segments_with_the_option_are_seen() {
 #[test]
 fn a_learnt_link_header_sends_past_the_stack() {
     let Some((a, b)) = testing::pair("sys::ring::learnt") else { return };
-    let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
+    let raw = a.run(|| Raw::open(MARKS)).expect("sockets");
     let (mut here, device) = ring(&a, "a").expect("a ring");
     let (mut there, _) = ring(&b, "b").expect("a ring");
-    let frames = a.run(|| Frames::open(device, Marks::draw())).expect("a socket");
+    let frames = a.run(|| Frames::open(device, MARKS)).expect("a socket");
     for v6 in [false, true] {
         let packet = segment(v6, &AO, &[7; 160]);
         raw.send(&[&packet], 0, false);
@@ -144,7 +145,7 @@ fn a_learnt_link_header_sends_past_the_stack() {
 #[test]
 fn a_full_ring_drops_and_goes_on() {
     let Some((a, b)) = testing::pair("sys::ring::full") else { return };
-    let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
+    let raw = a.run(|| Raw::open(MARKS)).expect("sockets");
     let (mut ring, _) = ring(&b, "b").expect("a ring");
     let packets: Vec<Vec<u8>> = (0..5000u16).map(|i| segment(false, &AO, &i.to_be_bytes())).collect();
     // Fewer at a time than may wait for a busy CPU (`net.core.netdev_max_backlog`).
@@ -194,8 +195,8 @@ fn a_dead_device_is_noticed() {
 #[test]
 fn what_is_given_back_comes_in_by_the_device() {
     let Some((a, b)) = testing::pair("sys::ring::given_back") else { return };
-    let raw = a.run(|| Raw::open(Marks::draw())).expect("sockets");
-    let marks = Marks::draw();
+    let raw = a.run(|| Raw::open(MARKS)).expect("sockets");
+    let marks = MARKS;
     let made = b.run(|| {
         let device = link::index("b")?;
         let facts = link::facts(device)?;
