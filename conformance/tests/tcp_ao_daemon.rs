@@ -217,6 +217,22 @@ fn marks_of_others() {
         if hosts.daemons[0].is_some() {
             hosts.end(0, libc::SIGKILL);
         }
+        // The rules of a daemon that was killed have an owner that lives: others cannot remove them.
+        let flush = ["sh", "-c", "nft flush ruleset; nft delete table inet sealane"];
+        let _ = hosts.lab.start(&hosts.spaces[0], &flush).finish(LIMIT);
     }
+    // The next daemon goes on with them, and an explicit command removes them.
+    hosts.start(0);
+    let server = hosts.server();
+    hosts.assert_answers(true);
+    drop(server);
+    hosts.end(0, libc::SIGTERM);
+    let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join("run0").display());
+    let exe = sealane();
+    let clear = ["env", &runtime, &*exe.to_string_lossy(), "tcp-ao", "clear"];
+    let (status, text) = hosts.lab.start(&hosts.spaces[0], &clear).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    let (_, text) = hosts.lab.start(&hosts.spaces[0], &["nft", "list", "tables"]).finish(LIMIT);
+    assert!(!text.contains("sealane"), "{text}");
     nothing_in_clear(watch);
 }

@@ -122,9 +122,10 @@ pub fn run(path: &Path) -> Result<(), Error> {
         warn!(error = %e, "calibration: {e}; using the shipped table");
     }
     let registry = Arc::new(registry);
-    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
-        .with_workers(config.daemon.workers);
     let keeper = Arc::new(Keeper::of_daemon(&folder));
+    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
+        .with_workers(config.daemon.workers)
+        .with_keeper(keeper.clone());
     let surroundings = sealane_ipsec::Surroundings {
         registry,
         folder: folder.clone(),
@@ -243,7 +244,8 @@ pub fn hold(listener: UnixListener, folder: &Path) -> Result<(), Error> {
 /// # Errors
 /// `PermissionDenied` while an instance runs; otherwise the kernel's.
 pub fn clear_tcp_ao(netns: Option<&str>) -> Result<(), Error> {
-    named(netns)?.run(sealane_tcp_ao::clear).map_err(system("the rules of TCP-AO"))
+    let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
+    named(netns)?.run(|| sealane_tcp_ao::clear(&folder)).map_err(system("the rules of TCP-AO"))
 }
 
 /// Takes the protection of IPsec away that an ended daemon left in a network namespace: its policies, rules and routes.

@@ -4,6 +4,7 @@
 //! - [`progress`]: words in such a file that packets change, for example the top of a replay window.
 //! - [`keeper`]: who keeps files of memory while no daemon runs. This is systemd where it starts the daemon, and
 //!   otherwise a process of ours ([`holder`]), which ends when it keeps nothing any more.
+//! - [`rules_owner`]: the socket without which nobody can remove the rules of a namespace.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -11,6 +12,8 @@ pub mod holder;
 pub mod journal;
 pub mod keeper;
 pub mod progress;
+pub mod rules_owner;
 
 pub use journal::Journal;
 pub use keeper::Keeper;
+pub use rules_owner::RulesOwner;

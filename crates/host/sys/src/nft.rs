@@ -35,7 +35,7 @@ use sealane_abi::netlink as nl;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub use write::Flow;
 use write::{
     Base, Batch, FLOWS, INET, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, PEERS, PRIORITY, TABLE, TCPOPT_AO,
@@ -112,13 +112,15 @@ pub struct Table {
 
 impl Table {
     /// Installs the rules for these peers. Replaces a predecessor's table in one step. The queues should be open
-    /// before, so that no packet is dropped needlessly.
+    /// before, so that no packet is dropped needlessly. `owner` is the socket that owns a predecessor's table, if somebody
+    /// has kept it.
     ///
     /// # Errors
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` or `ENOENT` where it lacks nftables or queues.
-    pub fn install(options: Options, peers: &[(IpAddr, u8)]) -> io::Result<Self> {
+    pub fn install(options: Options, peers: &[(IpAddr, u8)], owner: Option<OwnedFd>) -> io::Result<Self> {
+        let socket = owner.map_or_else(|| Socket::open(libc::NETLINK_NETFILTER), Socket::adopt)?;
         let mut table = Table {
-            socket: Socket::open(libc::NETLINK_NETFILTER)?,
+            socket,
             options,
             user: netns::user_in_rules()?,
             kind: QueueKind::Native,
@@ -151,7 +153,7 @@ impl Table {
             if !self.devices.is_empty() {
                 self.write_netdev(&mut batch);
             }
-            match batch.commit(&mut self.socket) {
+            match batch.replace(&mut self.socket, TABLE) {
                 // Each kernel may lack another feature, and only the errno tells which.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.kind == QueueKind::Native => {
                     self.kind = QueueKind::Compat;
@@ -391,6 +393,7 @@ impl Table {
 }
 
 impl AsFd for Table {
+    /// The socket that owns the table. As long as somebody has it open, others cannot remove the rules.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

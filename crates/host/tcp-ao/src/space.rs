@@ -9,10 +9,12 @@ use sealane_abi::Profile;
 use sealane_abi::admin::{self, DataPath};
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Interfaces, Namespace, NoVrfs};
+use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::alg::Algorithms;
 use sealane_net::ao::drop::Counter;
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::netns::{Netns, NetnsId};
+use sealane_sys::nft::Table;
 use sealane_sys::sock_diag::{Entry, SockDiag};
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +30,8 @@ pub struct Spaces {
     profile: Profile,
     algorithms: Algorithms,
     wanted: PathSettings,
+    /// Keeps what owns the rules for the next daemon; a launcher has none.
+    keeper: Option<Arc<Keeper>>,
     by_id: Mutex<HashMap<NetnsId, Arc<Space>>>,
     any: AtomicBool,
     /// The engine that answers for sockets in namespaces without TCP-AO.
@@ -47,6 +51,7 @@ impl Spaces {
             profile,
             algorithms,
             wanted: PathSettings { data_path, workers: 1 },
+            keeper: None,
             by_id: Mutex::default(),
             any: AtomicBool::new(false),
             blank,
@@ -58,6 +63,13 @@ impl Spaces {
     #[must_use]
     pub fn with_workers(mut self, workers: u16) -> Self {
         self.wanted.workers = workers.max(1);
+        self
+    }
+
+    /// Keeps what owns the rules of each space for the next daemon.
+    #[must_use]
+    pub fn with_keeper(mut self, keeper: Arc<Keeper>) -> Self {
+        self.keeper = Some(keeper);
         self
     }
 
@@ -103,7 +115,8 @@ impl Spaces {
         let context = context(id);
         let left = netns.run(|| context.in_scope(|| leftover::take_over(id.inode())))?;
         let engine = self.early.lock().remove(&id).unwrap_or_else(|| self.new_engine());
-        let space = Space::start(netns, context, engine, &left, self.wanted, |_| {})?;
+        let owner = self.owner(&netns)?;
+        let space = Space::start(netns, context, engine, &left, self.wanted, owner, |_| {})?;
         Ok(Some(self.add(&mut spaces, id, space)))
     }
 
@@ -114,8 +127,14 @@ impl Spaces {
     /// The reason why it cannot be opened.
     pub(super) fn open(&self, netns: Netns, peers: &[Prefix], prepare: impl FnOnce(&Shared)) -> io::Result<Arc<Space>> {
         let id = netns.id()?;
-        let space = Space::start(netns, context(id), self.new_engine(), peers, self.wanted, prepare)?;
+        let owner = self.owner(&netns)?;
+        let space = Space::start(netns, context(id), self.new_engine(), peers, self.wanted, owner, prepare)?;
         Ok(self.add(&mut self.by_id.lock(), id, space))
+    }
+
+    fn owner(&self, netns: &Netns) -> io::Result<Option<RulesOwner>> {
+        let owner = |keeper| Ok(RulesOwner::new(keeper, start::PROTOCOL, netns.cookie()?));
+        self.keeper.clone().map(owner).transpose()
     }
 
     fn add(&self, spaces: &mut HashMap<NetnsId, Arc<Space>>, id: NetnsId, space: Arc<Space>) -> Arc<Space> {
@@ -204,6 +223,7 @@ pub struct Space {
     netns: Netns,
     context: Span,
     shared: Arc<Shared>,
+    owner: Option<RulesOwner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -214,11 +234,13 @@ impl Space {
         engine: Namespace,
         peers: &[Prefix],
         wanted: PathSettings,
+        owner: Option<RulesOwner>,
         prepare: impl FnOnce(&Shared),
     ) -> io::Result<Arc<Self>> {
-        let (shared, threads) = context.in_scope(|| start::start(&netns, engine, peers, wanted, prepare))?;
+        let (shared, threads) =
+            context.in_scope(|| start::start(&netns, engine, peers, wanted, owner.as_ref(), prepare))?;
         context.in_scope(|| debug!(workers = threads.len(), "TCP-AO: the namespace is served"));
-        Ok(Arc::new(Space { netns, context, shared, threads: Mutex::new(threads) }))
+        Ok(Arc::new(Space { netns, context, shared, owner, threads: Mutex::new(threads) }))
     }
 
     /// The engine, for answers with counters: see [`Shared::delivered`].
@@ -304,10 +326,10 @@ impl Space {
         }
         std::thread::sleep(LAST_WORDS);
         start::stop_workers(&self.shared, core::mem::take(&mut *self.threads.lock()));
-        if let Some(table) = self.shared.table.lock().take()
-            && let Err(e) = table.delete()
-        {
-            error!(error = %e, "TCP-AO: taking the rules away: {e}");
+        match self.shared.table.lock().take().map(Table::delete) {
+            Some(Err(e)) => error!(error = %e, "TCP-AO: taking the rules away: {e}"),
+            Some(Ok(())) => self.owner.iter().for_each(RulesOwner::release),
+            None => {}
         }
         debug!("TCP-AO: the namespace is served no longer");
     }

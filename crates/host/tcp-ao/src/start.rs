@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Namespace};
+use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::netns::Netns;
@@ -16,6 +17,8 @@ use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::poll::Waker;
 use sealane_sys::sock_diag::{Departures, SockDiag};
 use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -24,6 +27,9 @@ use tracing::{Span, debug, error};
 
 /// The first queue number that is tried.
 pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
+
+/// The protocol of the rules whose owner is kept.
+pub(super) const PROTOCOL: &str = "tcp-ao";
 
 /// Settings of a data path.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +48,7 @@ pub(super) fn start(
     engine: Namespace,
     peers: &[Prefix],
     wanted: PathSettings,
+    owner: Option<&RulesOwner>,
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
@@ -60,7 +67,10 @@ pub(super) fn start(
             marks,
             any_option: true,
         };
-        let table = Table::install(options, &list).map_err(say("nftables rules"))?;
+        let table = Table::install(options, &list, owner.and_then(RulesOwner::take)).map_err(say("nftables rules"))?;
+        if let Some(owner) = owner {
+            owner.keep(table.as_fd());
+        }
         let watch = Watch::new(&table).map_err(say("watching over the rules"))?;
         let post = |_| Ok(WorkerHandle { waker: Waker::new()?, delivering: Mutex::default() });
         let shared = Arc::new(Shared {
@@ -132,14 +142,18 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
     })
 }
 
-/// Removes the rules of the calling thread's namespace, whoever left them.
+/// Removes the rules of the calling thread's namespace, whoever left them. `folder` is the daemon's runtime folder.
 ///
 /// # Errors
 /// The kernel's; `EPERM` while an instance runs.
-pub fn clear() -> io::Result<()> {
+pub fn clear(folder: &Path) -> io::Result<()> {
     // As long as we have its queue, no instance starts. Without it a table that nobody can own would be deleted.
     let _queue = Queue::open(FIRST_QUEUE, false)?;
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
     let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: false };
-    Table::install(options, &[])?.delete()
+    let keeper = Arc::new(Keeper::of_folder(folder));
+    let owner = RulesOwner::new(keeper, PROTOCOL, Netns::current()?.cookie()?);
+    Table::install(options, &[], owner.take())?.delete()?;
+    owner.release();
+    Ok(())
 }

@@ -9,7 +9,7 @@ use sealane_abi::Errno;
 use sealane_abi::xfrm::UserOffload;
 use sealane_engine_xfrm::{Now, Record, Recorder, Xfrm};
 use sealane_handover::progress::{Entry, Progress};
-use sealane_handover::{Journal, Keeper};
+use sealane_handover::{Journal, Keeper, RulesOwner};
 use sealane_net::ipsec::progress::{Progress as Noted, Words};
 use sealane_sys::clock::boot_ns;
 use sealane_sys::link;
@@ -20,7 +20,6 @@ use sealane_sys::presence::boot;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,8 +36,7 @@ pub(crate) struct Kept {
     policies: PathBuf,
     /// The name of the file of states.
     states: String,
-    /// The name of the socket that owns the rules.
-    rules: String,
+    rules: RulesOwner,
     /// The file with the mark of programs' sockets that no policy covers.
     mark: PathBuf,
     keeper: Arc<Keeper>,
@@ -204,7 +202,7 @@ impl Kept {
             netns: netns.try_clone()?,
             policies: folder.join(format!("policies.{cookie}")),
             states: format!("ipsec.{cookie}"),
-            rules: format!("ipsec-rules.{cookie}"),
+            rules: RulesOwner::new(keeper.clone(), "ipsec", cookie),
             mark: folder.join(format!("mark.{cookie}")),
             keeper,
             open: None,
@@ -336,22 +334,9 @@ impl Kept {
         fs::rename(&new, &self.mark)
     }
 
-    /// The socket that owns the rules of before, if somebody has kept it.
-    pub(crate) fn rules_owner(&self) -> Option<OwnedFd> {
-        let taken = self.keeper.take(&self.rules);
-        taken
-            .inspect_err(|e| warn!(error = %e, "xfrm: the owner of the rules of before: {e}"))
-            .ok()
-            .flatten()
-            .map(OwnedFd::from)
-    }
-
-    /// Keeps the socket that owns the rules: as long as it is open somewhere, nobody else can remove them.
-    pub(crate) fn keep_rules_owner(&self, owner: BorrowedFd<'_>) {
-        let put = owner.try_clone_to_owned().and_then(|owner| self.keeper.put(&self.rules, &File::from(owner)));
-        if let Err(e) = put {
-            warn!(error = %e, "xfrm: nobody keeps the rules' owner: {e}: while no daemon runs, a flush of nftables removes them");
-        }
+    /// The place of the socket that owns the rules.
+    pub(crate) fn rules_owner(&self) -> &RulesOwner {
+        &self.rules
     }
 
     /// Whether changes are written.
@@ -505,9 +490,7 @@ impl Kept {
         if let Err(e) = done {
             warn!(error = %e, "xfrm: the states that were kept for the next daemon: {e}");
         }
-        if let Err(e) = self.keeper.remove(&self.rules) {
-            warn!(error = %e, "xfrm: the owner of the rules is still kept: {e}");
-        }
+        self.rules.release();
     }
 }
 

@@ -93,10 +93,10 @@ impl DataPath {
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
         shared.xfrm().leave_unknown();
-        let owner = kept.rules_owner();
+        let owner = kept.rules_owner().take();
         let (workers, mut table) =
             netns.run(|| Ok((Worker::open_all(&shared)?, PolicyTable::new(DEVICE, bits, owner)?)))?;
-        kept.keep_rules_owner(table.owner());
+        kept.rules_owner().keep(table.owner());
         // Without the policies of before, traffic that they covered stays covered by their rules until a key manager
         // says which policies there are now.
         if table.is_there() && restored != Restored::All {
@@ -442,7 +442,7 @@ pub fn clear(netns: &Netns, folder: &Path) -> io::Result<()> {
     // As long as we have its port, no daemon starts.
     let _port = Socket::open(netns)?;
     let mut kept = Kept::of(folder, netns, Arc::new(Keeper::of_folder(folder)))?;
-    let owner = kept.rules_owner();
+    let owner = kept.rules_owner().take();
     kept.remove();
     netns.run(|| {
         let bits = Bits::new(0, 0);

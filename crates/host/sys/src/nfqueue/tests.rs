@@ -21,7 +21,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
             any_option: false,
         };
         let peers = [("10.77.0.2".parse().expect("v4"), 32), ("fd77::2".parse().expect("v6"), 128)];
-        Ok((queues, nft::Table::install(options, &peers)?))
+        Ok((queues, nft::Table::install(options, &peers, None)?))
     });
     match made {
         Ok((queues, table)) => Some((a, b, queues, table)),

@@ -394,7 +394,7 @@ impl PolicyTable {
             if self.flags == NFT_TABLE_F_OWNER {
                 self.write_guard(&mut batch, &wanted);
             }
-            match batch.commit(&mut self.socket) {
+            match batch.replace(&mut self.socket, TABLE) {
                 // This kernel's tables do not outlive their owners, or have none. Only the first write can show that.
                 Err(e)
                     if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE))
@@ -406,10 +406,6 @@ impl PolicyTable {
                 // Rules that drop more, or do not count, are better than none.
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.sockets => self.sockets = false,
                 Err(e) if errno(&e) == Some(libc::ENOENT) && self.counts => self.counts = false,
-                Err(e) if errno(&e) == Some(libc::EPERM) && there[0] => {
-                    let why = format!("another process owns the table {TABLE} (a service manager may keep it)");
-                    return Err(io::Error::new(e.kind(), why));
-                }
                 Ok(()) => {
                     (self.there, self.ours, self.written) = (true, true, wanted);
                     return Ok(());

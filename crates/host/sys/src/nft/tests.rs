@@ -10,7 +10,7 @@ const OPTIONS: Options =
 
 /// Installs a table in `namespace`; reports a skip and returns `None` where the kernel lacks a feature.
 fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
-    match namespace.run(|| Table::install(OPTIONS, peers)) {
+    match namespace.run(|| Table::install(OPTIONS, peers, None)) {
         Ok(table) => Some(table),
         Err(error) if testing::missing(test, &error) => None,
         Err(error) => panic!("{error}"),

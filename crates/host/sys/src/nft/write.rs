@@ -6,6 +6,7 @@ use crate::netlink::{Attributes, Messages, Socket, errno};
 use sealane_abi::netlink as nl;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 /// The name of our tables.
 pub(super) const TABLE: &str = "sealane";
@@ -60,6 +61,9 @@ pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
 pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub(super) const NFTA_DATA_VALUE: u16 = 1;
+
+/// The time in which another owner of a table may end.
+const OWNER_ENDS: Duration = Duration::from_secs(3);
 
 /// Elements per message: a message's list must stay below 64 KB.
 const ELEMENTS: usize = 500;
@@ -127,6 +131,30 @@ impl Batch {
         self.messages.acknowledge(self.last);
         self.messages.push(libc::NFNL_MSG_BATCH_END as u16, 0, &batch_header(), |_| {});
         Some(self.messages)
+    }
+
+    /// Applies all of it, or nothing; waits a little where the table that it replaces has another owner. That may be a
+    /// process which keeps a predecessor's socket and is about to end.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub(super) fn replace(self, socket: &mut Socket, table: &str) -> io::Result<()> {
+        let Some(messages) = self.finish() else { return Ok(()) };
+        let start = Instant::now();
+        loop {
+            match socket.transact(&messages) {
+                Err(e) if errno(&e) == Some(libc::EPERM) => {
+                    // Without CAP_NET_ADMIN this fails, too.
+                    exists(socket, INET, table)?;
+                    if start.elapsed() > OWNER_ENDS {
+                        let why = format!("another process owns the table {table} (a service manager may keep it)");
+                        return Err(io::Error::new(e.kind(), why));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Applies all of it, or nothing.
