@@ -217,13 +217,22 @@ fn marks_of_others() {
         if hosts.daemons[0].is_some() {
             hosts.end(0, libc::SIGKILL);
         }
-        // The rules of a daemon that was killed have an owner that lives: others cannot remove them.
-        let flush = ["sh", "-c", "nft flush ruleset; nft delete table inet sealane"];
-        let _ = hosts.lab.start(&hosts.spaces[0], &flush).finish(LIMIT);
     }
-    // The next daemon goes on with them, and an explicit command removes them.
-    hosts.start(0);
+    nothing_in_clear(watch);
+}
+
+/// The rules of a daemon that was killed have an owner that lives: others cannot remove them. The next daemon goes on with
+/// them, and an explicit command removes them. Before Linux 6.9 rules without a daemon have no owner (AO-33).
+#[test]
+fn rules_of_a_killed_daemon_stay() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::rules_of_a_killed_daemon_stay") else { return };
+    let watch = hosts.watch();
+    hosts.end(0, libc::SIGKILL);
+    let flush = ["sh", "-c", "nft flush ruleset; nft delete table inet sealane"];
+    let _ = hosts.lab.start(&hosts.spaces[0], &flush).finish(LIMIT);
     let server = hosts.server();
+    hosts.assert_answers(false);
+    hosts.start(0);
     hosts.assert_answers(true);
     drop(server);
     hosts.end(0, libc::SIGTERM);

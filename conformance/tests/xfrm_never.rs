@@ -10,7 +10,7 @@
 use sealane_conformance::ipsec::{Host, LIMIT, OUTER, program};
 use sealane_conformance::lab::{Lab, Running};
 use sealane_conformance::skip::skip_without;
-use sealane_conformance::target::Target;
+use sealane_conformance::target::{Target, sealane};
 use std::time::{Duration, Instant};
 
 const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
@@ -445,4 +445,20 @@ fn sockets_that_are_exempt() {
         let (status, text) = exempt.finish(LIMIT);
         assert_eq!(status, Some(0), "{text}");
     }
+}
+
+/// On Debian 12's kernel rules go with their owner, and `/etc/nftables.conf` begins with a flush.
+#[test]
+fn rules_are_reloaded_on_linux_6_1() {
+    let kernel = Target::kernel("linux-6.1");
+    if skip_without("xfrm_never::rules_are_reloaded_on_linux_6_1", &[&kernel, &Target::sealane("open")]) {
+        return;
+    }
+    let this = std::env::current_exe().expect("a path");
+    let exe = format!("SEALANE={}", sealane().display());
+    let name = "rules_are_reloaded_all_the_time";
+    let argv = ["env", &*exe, &*this.to_string_lossy(), "--exact", name, "--nocapture"];
+    let done = kernel.run(&argv, LIMIT * 4).expect("it starts");
+    let passed = done.text.contains(&format!("test {name} ... ok")) || done.text.contains("1 passed");
+    assert!(passed && !done.text.contains("SKIPPED"), "{}{}", done.text, done.errors);
 }
