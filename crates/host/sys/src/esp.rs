@@ -2,6 +2,7 @@
 
 use super::cbpf::{NEXT, Program, Size};
 use super::shard::{Shard, peer, reckon};
+use super::transient;
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use sealane_net::wire::outer::OuterHeader;
@@ -388,6 +389,7 @@ fn send(fd: BorrowedFd<'_>, outer: &OuterHeader, pieces: &[&[u8]], segment: Opti
         }
         let error = io::Error::last_os_error();
         if error.raw_os_error() != Some(libc::EINTR) {
+            transient::count(&error);
             return Err(error);
         }
     }
@@ -415,6 +417,8 @@ fn receive(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Option<Received>> {
             Some(libc::EAGAIN) => return Ok(None),
             // An ICMP error about an earlier packet, which does not affect receiving.
             Some(libc::EINTR | libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EMSGSIZE) => {}
+            // The socket stays readable, if there is anything to read.
+            _ if transient::count(&error) => return Ok(None),
             _ => return Err(error),
         }
     };

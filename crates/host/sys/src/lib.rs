@@ -3,7 +3,7 @@
 //!
 //! - Served programs: `process` (start and wait), `seccomp` (the filter and its notifications), `peer` (a caller's
 //!   memory and descriptors), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
-//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `clock`, `random`.
+//! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
 //! - Network configuration: `netlink` (messages), `netns` (namespaces), `link` and `ethtool` (devices), `route` (rules,
@@ -14,6 +14,7 @@
 //!   (distribution over workers).
 //! - Packets past the stack: `ring` (receiving from a device), `frames` (sending), `fast_path` (which flows use them),
 //!   and for gateways `xdp` (the program that selects frames) and `xsk` (the sockets that get them).
+//! - Errors that pass by themselves: `transient`.
 //! - Files: `runtime` (the folder for sockets and state), `presence` (which namespaces are served).
 
 pub mod bpf;
@@ -27,6 +28,7 @@ pub mod frames;
 pub mod gone;
 pub mod hops;
 pub mod keys;
+pub mod life;
 pub mod link;
 pub mod mapping;
 pub mod netlink;
@@ -39,6 +41,7 @@ pub mod presence;
 pub mod process;
 pub mod random;
 pub mod raw;
+mod refusal;
 pub mod rights;
 pub mod ring;
 pub mod route;
@@ -52,6 +55,7 @@ pub mod tap;
 pub mod tcp_socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod transient;
 pub mod tun;
 pub mod unix;
 pub mod usersock;
@@ -73,7 +77,7 @@ fn mask(len: u8) -> u128 {
 fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     let (family, kind) = (AddressFamily::from_raw(family as u16), SocketType::from_raw(kind as u32));
     let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
-    Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?)
+    transient::counted(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol).map_err(io::Error::from))
 }
 
 /// Binds a packet socket to a device, for frames of `protocol` (`ETH_P_*`; 0 for none).
@@ -117,7 +121,8 @@ fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> Option<i32> {
 
 /// Sends bytes over a socket; repeats the call when a signal interrupts it.
 fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::io::retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::empty()))?)
+    let sent = rustix::io::retry_on_intr(|| rustix::net::send(fd, bytes, SendFlags::empty()));
+    transient::counted(sent.map_err(io::Error::from))
 }
 
 /// Sends messages without waiting; skips those that the kernel refuses.
@@ -133,9 +138,11 @@ unsafe fn send_many(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr], sent: &mu
         sent.taken += done;
         rest = &mut rest[done..];
         if done == 0 {
-            if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+            let error = io::Error::last_os_error();
+            if error.raw_os_error() == Some(libc::EINTR) {
                 continue;
             }
+            transient::count(&error);
             // The first message failed. A full buffer is full for the others too.
             sent.refused += 1;
             rest = &mut rest[1..];

@@ -21,7 +21,7 @@ pub struct Facts {
 
 /// A socket for ioctls; any kind will do.
 fn any_socket() -> io::Result<OwnedFd> {
-    Ok(std::os::unix::net::UnixDatagram::unbound()?.into())
+    Ok(super::transient::counted(std::os::unix::net::UnixDatagram::unbound())?.into())
 }
 
 /// A request about the device of this name.

@@ -3,6 +3,7 @@
 //! The kernel handles a request while `sendmsg` runs, so that all answers are in the socket's buffer when it returns.
 //! Nothing here waits.
 
+pub use super::refusal::{Refusal, errno};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -158,42 +159,6 @@ pub(super) fn ip(bytes: &[u8]) -> Option<IpAddr> {
 /// The family of an address, as in fixed headers.
 pub(super) fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
-}
-
-/// The kernel's refusal of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The number of the refused message in the request, from 0.
-    pub message: u32,
-    /// The errno.
-    pub errno: i32,
-    /// The kernel's explanation, often empty.
-    pub hint: String,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", io::Error::from_raw_os_error(self.errno))?;
-        if !self.hint.is_empty() {
-            write!(f, ": {}", self.hint)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-impl From<Refusal> for io::Error {
-    fn from(refusal: Refusal) -> Self {
-        let kind = io::Error::from_raw_os_error(refusal.errno).kind();
-        io::Error::new(kind, refusal)
-    }
-}
-
-/// The errno in an error of this module or of a system call.
-pub fn errno(error: &io::Error) -> Option<i32> {
-    let refusal = error.get_ref().and_then(|e| e.downcast_ref::<Refusal>());
-    refusal.map(|r| r.errno).or_else(|| error.raw_os_error())
 }
 
 /// A netlink socket in the network namespace of the thread that opened it.
@@ -354,7 +319,7 @@ impl Socket {
                 Ok((n, _)) => return Ok(Some(n)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return super::transient::counted(Err(error.into())),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Network namespaces: identifying those of threads and sockets, and running code in them.
 
+use super::transient;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io;
@@ -127,7 +128,9 @@ impl Netns {
             let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
                 self.enter()?;
                 f()
-            })?;
+            });
+            // Of all reasons only too little memory for the thread, or too many threads, are possible.
+            let thread = transient::counted(thread.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM)))?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

@@ -5,9 +5,11 @@
 //! packets that do not fit into the queue or the socket, and never lets them pass (no `FAIL_OPEN`).
 
 use super::netlink::{Messages, Socket, errno};
+use super::transient;
 use sealane_abi::netlink as nl;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 use zerocopy::FromBytes;
 
 /// The most packets that one call reads.
@@ -27,6 +29,10 @@ const RECEIVE_BUFFER: i32 = 64 << 20;
 
 /// The number of queue numbers that are tried to find a free one.
 const TRIES: u16 = 64;
+
+/// The most times that verdicts are sent, and the pause in between.
+const SENDS: u32 = 10;
+const PAUSE: Duration = Duration::from_micros(200);
 
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
@@ -68,6 +74,8 @@ pub struct Queue {
     verdicts: Messages,
     /// The number of packets of the batch that have a verdict.
     judged: usize,
+    /// Whether verdicts could not be sent, so that packets of an earlier batch still wait.
+    missed: bool,
     /// Number of the last packet read.
     last: Option<u32>,
     overruns: u64,
@@ -114,10 +122,20 @@ impl Queue {
             lens,
             count: 0,
             judged: 0,
+            missed: false,
             verdicts: Messages::new(),
             last: None,
             overruns: 0,
         })
+    }
+
+    /// Opens the queue of this number, which must be free.
+    ///
+    /// # Errors
+    /// As [`Queue::open`].
+    pub fn open_exactly(number: u16, gso: bool) -> io::Result<Self> {
+        let queue = Queue::open(number, gso)?;
+        if queue.number == number { Ok(queue) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
     }
 
     /// Opens `count` free queues with consecutive numbers, the first at or after `first`.
@@ -188,7 +206,7 @@ impl Queue {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(0),
-                _ => Err(error),
+                _ => transient::counted(Err(error)),
             };
         };
         // A message that is not a packet is an error about a late verdict: the packet is gone anyway.
@@ -213,6 +231,7 @@ impl Queue {
             socket: &self.socket,
             messages: &mut self.verdicts,
             judged: &mut self.judged,
+            missed: &mut self.missed,
             number: self.number,
         };
         (slots.filter_map(|(slot, len)| packet(&mut slot[..len])), verdicts)
@@ -226,7 +245,7 @@ impl Queue {
         let count = core::mem::take(&mut self.count);
         let Some(last) = self.last.filter(|_| count > 0) else { return Ok(()) };
         // The kernel reports an error if there is nothing to drop.
-        if self.judged < count {
+        if self.judged < count || core::mem::take(&mut self.missed) {
             let type_ = (libc::NFNL_SUBSYS_QUEUE << 8 | libc::NFQNL_MSG_VERDICT_BATCH) as u16;
             self.verdicts.push(type_, 0, &head(self.number), |a| {
                 a.put(libc::NFQA_VERDICT_HDR as u16, &verdict_header(NF_DROP, last));
@@ -236,10 +255,24 @@ impl Queue {
         if self.verdicts.is_empty() {
             return Ok(());
         }
-        let sent = self.socket.send(&self.verdicts);
-        self.verdicts.clear();
-        sent
+        give_verdicts(&self.socket, &mut self.verdicts, &mut self.missed)
     }
+}
+
+/// Sends verdicts; a few times, where the kernel has no memory for them. Packets whose verdicts could not be sent are
+/// dropped with the next batch.
+fn give_verdicts(socket: &Socket, verdicts: &mut Messages, missed: &mut bool) -> io::Result<()> {
+    let mut sent = socket.send(verdicts);
+    for _ in 1..SENDS {
+        match &sent {
+            Err(e) if transient::is(e) => std::thread::sleep(PAUSE),
+            _ => break,
+        }
+        sent = socket.send(verdicts);
+    }
+    *missed |= sent.is_err();
+    verdicts.clear();
+    sent
 }
 
 impl AsFd for Queue {
@@ -259,6 +292,7 @@ pub struct Verdicts<'a> {
     socket: &'a Socket,
     messages: &'a mut Messages,
     judged: &'a mut usize,
+    missed: &'a mut bool,
     number: u16,
 }
 
@@ -271,9 +305,7 @@ impl Verdicts<'_> {
         if self.messages.is_empty() {
             return Ok(());
         }
-        let sent = self.socket.send(self.messages);
-        self.messages.clear();
-        sent
+        give_verdicts(self.socket, self.messages, self.missed)
     }
 
     /// Sets the verdict of a packet of the batch, once. Verdicts take effect with [`Queue::finish`], in the order in

@@ -293,6 +293,16 @@ impl Table {
         batch.commit(&mut self.socket)
     }
 
+    /// Forgets all devices and flows, whose rings are gone, and rewrites everything else.
+    ///
+    /// # Errors
+    /// As [`Table::install`].
+    pub fn forget_flows(&mut self) -> io::Result<()> {
+        self.devices.clear();
+        self.flows.clear();
+        self.restore()
+    }
+
     /// Deletes all rules, so that segments pass unprotected. Must be the last step, and only of an orderly shutdown.
     ///
     /// # Errors

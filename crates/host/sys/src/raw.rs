@@ -160,7 +160,11 @@ fn kept_frame(socket: &OwnedFd) -> Option<(u32, usize, [u8; FRONT_LEN])> {
     // SAFETY: the buffers live until the call returns and are writable for these lengths; the control buffer is aligned
     // for its headers.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
-    let len = usize::try_from(n).ok()?.min(FRONT_LEN);
+    let Ok(len) = usize::try_from(n) else {
+        super::transient::count(&io::Error::last_os_error());
+        return None;
+    };
+    let len = len.min(FRONT_LEN);
     // SAFETY: the kernel wrote whole messages into the buffer and set its length; each is read according to its type.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&raw const message);

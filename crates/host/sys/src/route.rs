@@ -3,6 +3,7 @@
 use super::cbpf::{ALL, NEXT, Program, Size};
 use super::netlink::{IFA_ADDRESS, IFA_LOCAL, Messages, RTAX_MTU, Socket, errno, family, ip};
 use super::nft::ipsec::Bits;
+use super::transient;
 use arrayvec::ArrayVec;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use sealane_abi::netlink as nl;
@@ -449,6 +450,8 @@ impl PathTable {
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let path = match ask(to, any, self.mark) {
             Ok((mtu, source)) => Path { mtu: self.beyond_told(to, mtu), source, asked: now },
+            // Nothing is known to have changed.
+            Err(e) if transient::count(&e) && self.known.contains_key(&to) => Path { asked: now, ..self.known[&to] },
             Err(_) => Path { mtu: 0, source: any, asked: now },
         };
         if self.known.len() >= MAX_PATHS {

@@ -132,8 +132,7 @@ pub(super) fn write<'a>(
         slices[count] = IoSlice::new(piece);
         count += 1;
     }
-    rustix::io::writev(file, &slices[..count])?;
-    Ok(())
+    super::transient::counted(rustix::io::writev(file, &slices[..count]).map(drop).map_err(io::Error::from))
 }
 
 /// `struct virtio_net_hdr` for a packet that follows a link header.

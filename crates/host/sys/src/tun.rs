@@ -5,6 +5,7 @@
 use super::link;
 use super::netlink::{IFA_LOCAL, Messages, Socket};
 use super::tap::{self, Headers, VNET_HEADER_LEN};
+use super::transient;
 use sealane_abi::netlink as nl;
 use sealane_net::wire::gso::Offload;
 use std::fs::File;
@@ -127,6 +128,8 @@ impl Tun {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // The frame waits for the next turn.
+                Err(e) if transient::count(&e) => return Ok(None),
                 Err(e) => return Err(e),
             }
         }
