@@ -5,7 +5,8 @@
 
 use crate::{Source, metrics};
 use sealane_abi::admin::{Query, Snapshot, Socket};
-use sealane_sys::{process, runtime, unix};
+use sealane_sys::life::{self, Kind};
+use sealane_sys::{process, runtime, transient, unix};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -48,15 +49,22 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sealane-admin".into()).spawn(move || {
-            for stream in listener.incoming() {
+            let _alive = life::begin("sealane-admin", Kind::Control);
+            loop {
+                let wait = life::wait();
+                let stream = listener.accept();
+                drop(wait);
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
                 match stream {
                     // A failure with one client does not concern the others.
-                    Ok(stream) => drop(answer(stream, &source)),
+                    Ok((stream, _)) => drop(answer(stream, &source)),
                     // The process is probably out of descriptors, which takes time to change.
-                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                    Err(e) => {
+                        transient::count(&e);
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
                 }
             }
         })?;

@@ -5,27 +5,33 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod failures;
+mod watch;
+
+use failures::Reason;
 use parking_lot::Mutex;
 use sealane_abi::Profile;
-use sealane_abi::admin::{Role, Snapshot, VERSION};
+use sealane_abi::admin::{Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::metrics::http;
 use sealane_admin::{Source, socket};
 use sealane_config::{Config, LoadError};
 use sealane_handover::Keeper;
 use sealane_net::ao::alg::Algorithms;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
-use sealane_sys::process::{self, Signal, Signals};
-use sealane_sys::runtime;
+use sealane_sys::process::{self, Signal, Signals, Successor};
+use sealane_sys::{runtime, transient};
 use sealane_tcp_ao::{Configured, Spaces};
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
+use watch::{Recovery, Transients};
 
 /// The reason why the daemon does not start.
 #[derive(Debug)]
@@ -64,15 +70,12 @@ const TICK: Duration = Duration::from_secs(1);
 /// The shortest time between two starts after failures.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether a thread has failed, so that packets or requests are not served any more.
-static FAILED: AtomicBool = AtomicBool::new(false);
-
-/// The signal by which the main thread learns of [`FAILED`].
+/// The signal by which the main thread learns of a failure ([`failures::noted`]).
 const FAILURE: i32 = libc::SIGUSR2;
 
-/// Notes that a thread has failed.
-fn fail() {
-    FAILED.store(true, Ordering::Release);
+/// Notes that a thread has failed, so that packets or requests are not served any more.
+fn fail(reason: Reason) {
+    failures::note(reason);
     process::kill(std::process::id(), FAILURE);
 }
 
@@ -81,7 +84,7 @@ fn fail_with_any_thread() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
-        fail();
+        fail(Reason::Panic);
     }));
 }
 
@@ -110,94 +113,140 @@ impl Host {
 /// # Errors
 /// [`Error`], if it cannot start.
 pub fn run(path: &Path) -> Result<(), Error> {
-    let config = Arc::new(Config::load(path).map_err(Error::Config)?);
+    let started = Instant::now();
     process::no_core_for_us();
     let signals = Signals::block();
-    let started = Instant::now();
-    fail_with_any_thread();
     let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
-    runtime::make_private(&folder).map_err(system(folder.display().to_string()))?;
-    let (registry, error) = sealane_drivers::system_registry();
-    if let Some(e) = error {
-        warn!(error = %e, "calibration: {e}; using the shipped table");
-    }
-    let registry = Arc::new(registry);
     let keeper = Arc::new(Keeper::of_daemon(&folder));
-    let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
-        .with_workers(config.daemon.workers)
-        .with_keeper(keeper.clone());
-    let surroundings = sealane_ipsec::Surroundings {
-        registry,
-        folder: folder.clone(),
-        keeper: keeper.clone(),
-        on_failure: Arc::new(fail),
-    };
-    let ipsec = sealane_ipsec::Spaces::new(surroundings);
     let is_managed = keeper.is_manager();
-    let mut host = Host { tcp_ao: Configured::new(spaces, folder.clone()), ipsec };
-    host.apply(&config)?;
-    let host = Arc::new(Mutex::new(host));
-    let source = source(&host);
-    let server = socket::Server::start(&folder, source.clone()).map_err(system("the admin socket"))?;
-    let mut told = format!("{} peers protected", config.peers().len());
-    if let Some(ipsec) = &config.ipsec {
-        told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
-        if !ipsec.devices.is_empty() {
-            told = format!("{told} with {} offload devices", ipsec.devices.len());
+    let recovery = Arc::new(Recovery { successor: Successor::new(), is_managed, folder: folder.clone() });
+    fail_with_any_thread();
+    let run = || Daemon::start(path, &folder, keeper, &recovery)?.serve(path, &signals);
+    // A panic of this thread is a failure like another.
+    let failed = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(None)) => return Ok(()),
+        Ok(Ok(Some(reason))) => reason,
+        Ok(Err(e)) if is_managed || !process::is_successor() => return Err(e),
+        // Whoever came back once comes back again: the reason may pass, and nobody else would start it.
+        Ok(Err(e)) => {
+            error!(error = %e, "{e}");
+            Reason::Error
         }
-    }
-    if let Some(addr) = config.daemon.metrics {
-        let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
-        told = format!("{told}, metrics on http://{addr}/metrics");
-    }
-    for warning in config.warnings(wall_ms() / 1000) {
-        warn!(file = %path.display(), "warning: {warning}");
-    }
-    process::notify("READY=1");
-    info!(peers = config.peers().len(), "{told}");
-    let clock = host.clone();
-    std::thread::Builder::new()
-        .name("sealane-keys".into())
-        .spawn(move || {
-            loop {
-                std::thread::sleep(TICK);
-                clock.lock().tcp_ao.follow_the_time();
-                keeper.renew();
-            }
-        })
-        .map_err(system("a thread for key chains"))?;
-    loop {
-        match signals.wait() {
-            Signal::Sent(libc::SIGHUP) => reload(path, &host),
-            Signal::Sent(FAILURE) if FAILED.load(Ordering::Acquire) => {
-                return Err(start_again(&host, started, is_managed));
-            }
-            Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal => break,
-            Signal::Sent(_) | Signal::Child => {}
-        }
-    }
-    process::notify("STOPPING=1");
-    let mut host = host.lock();
-    host.tcp_ao.save();
-    host.ipsec.stop();
-    drop(server);
-    Ok(())
-}
-
-/// Starts everything again after a thread has failed: the next process goes on with the states and policies of this one.
-/// Returns the error with which this process has to end.
-fn start_again(host: &Mutex<Host>, started: Instant, is_managed: bool) -> Error {
-    error!("a thread has failed: starting again");
+        Err(_) => Reason::Panic,
+    };
+    error!(reason = failed.name(), "a thread has failed ({}): starting again", failed.name());
+    failures::count(&recovery.folder, failed);
     // Whatever fails at once is not tried without a pause.
-    std::thread::sleep(PAUSE.saturating_sub(started.elapsed()));
-    if let Some(host) = host.try_lock_for(PAUSE) {
-        host.tcp_ao.save();
+    while let Some(left) = PAUSE.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
+        if let Some(Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal) = signals.wait_for(left) {
+            return Ok(());
+        }
     }
     if is_managed {
         // The manager has the states, and gives them to the process that it starts.
-        return Error::Failed;
+        return Err(Error::Failed);
     }
-    system("starting again")(process::start_again())
+    Err(system("starting again")(recovery.successor.take_over()))
+}
+
+/// The running daemon.
+struct Daemon {
+    host: Arc<Mutex<Host>>,
+    /// Listens as long as the daemon runs.
+    _server: socket::Server,
+}
+
+impl Daemon {
+    /// Starts everything.
+    fn start(path: &Path, folder: &Path, keeper: Arc<Keeper>, recovery: &Arc<Recovery>) -> Result<Self, Error> {
+        let config = Arc::new(Config::load(path).map_err(Error::Config)?);
+        runtime::make_private(folder).map_err(system(folder.display().to_string()))?;
+        let (registry, error) = sealane_drivers::system_registry();
+        if let Some(e) = error {
+            warn!(error = %e, "calibration: {e}; using the shipped table");
+        }
+        let registry = Arc::new(registry);
+        let spaces = Spaces::new(Profile::Open, Algorithms::new(&registry), config.daemon.data_path)
+            .with_workers(config.daemon.workers)
+            .with_keeper(keeper.clone());
+        let surroundings = sealane_ipsec::Surroundings {
+            registry,
+            folder: folder.to_owned(),
+            keeper: keeper.clone(),
+            on_failure: Arc::new(|| fail(Reason::Error)),
+        };
+        let ipsec = sealane_ipsec::Spaces::new(surroundings);
+        let mut host = Host { tcp_ao: Configured::new(spaces, folder.to_owned()), ipsec };
+        host.apply(&config)?;
+        let host = Arc::new(Mutex::new(host));
+        let source = source(&host, failures::read(folder));
+        let server = socket::Server::start(folder, source.clone()).map_err(system("the admin socket"))?;
+        let mut told = format!("{} peers protected", config.peers().len());
+        if let Some(ipsec) = &config.ipsec {
+            told = format!("{told}, IPsec in {} network namespaces", ipsec.netns.len());
+            if !ipsec.devices.is_empty() {
+                told = format!("{told} with {} offload devices", ipsec.devices.len());
+            }
+        }
+        if let Some(addr) = config.daemon.metrics {
+            let addr = http::serve(addr, source).map_err(system(format!("metrics on {addr}")))?;
+            told = format!("{told}, metrics on http://{addr}/metrics");
+        }
+        for warning in config.warnings(wall_ms() / 1000) {
+            warn!(file = %path.display(), "warning: {warning}");
+        }
+        watch::start(recovery.clone()).map_err(system("a thread that watches over the others"))?;
+        process::notify("READY=1");
+        info!(peers = config.peers().len(), "{told}");
+        let clock = host.clone();
+        std::thread::Builder::new()
+            .name("sealane-keys".into())
+            .spawn(move || {
+                let _alive = life::begin("sealane-keys", Kind::Control);
+                let mut transients = Transients::new();
+                loop {
+                    let wait = life::wait();
+                    std::thread::sleep(TICK);
+                    drop(wait);
+                    transients.look();
+                    clock.lock().tcp_ao.follow_the_time();
+                    keeper.renew();
+                }
+            })
+            .map_err(system("a thread for key chains"))?;
+        Ok(Daemon { host, _server: server })
+    }
+
+    /// Handles signals until one of them ends the daemon, or a thread has failed.
+    fn serve(self, path: &Path, signals: &Signals) -> Result<Option<Reason>, Error> {
+        let _alive = life::begin("main", Kind::Control);
+        loop {
+            let wait = life::wait();
+            let signal = signals.wait();
+            drop(wait);
+            match signal {
+                Signal::Sent(libc::SIGHUP) => reload(path, &self.host),
+                Signal::Sent(FAILURE) => {
+                    if let Some(reason) = failures::noted() {
+                        if let Some(host) = self.host.try_lock_for(PAUSE) {
+                            host.tcp_ao.save();
+                        }
+                        // Its threads serve until the last moment, and whatever they hold is never waited for.
+                        core::mem::forget(self);
+                        return Ok(Some(reason));
+                    }
+                }
+                Signal::Sent(libc::SIGTERM | libc::SIGINT) | Signal::Terminal => break,
+                Signal::Sent(_) | Signal::Child => {}
+            }
+        }
+        watch::end();
+        process::notify("STOPPING=1");
+        let mut host = self.host.lock();
+        host.tcp_ao.save();
+        host.ipsec.stop();
+        Ok(None)
+    }
 }
 
 /// Rereads the configuration; an invalid one changes nothing.
@@ -212,8 +261,9 @@ fn reload(path: &Path, host: &Mutex<Host>) {
     process::notify("READY=1");
 }
 
-fn source(host: &Arc<Mutex<Host>>) -> Source {
+fn source(host: &Arc<Mutex<Host>>, failures: Vec<Tally>) -> Source {
     let host = host.clone();
+    let transient = || transient::counts().map(|(name, count)| Tally { name: name.to_owned(), count }).collect();
     let started_s = wall_ms() / 1000;
     Arc::new(move || {
         let host = host.lock();
@@ -225,6 +275,7 @@ fn source(host: &Arc<Mutex<Host>>) -> Source {
             program: String::new(),
             started_s,
             taken_s: wall_ms() / 1000,
+            health: Health { failures: failures.clone(), transient_errors: transient() },
             namespaces: host.tcp_ao.describe(),
             ipsec: host.ipsec.status(),
         }

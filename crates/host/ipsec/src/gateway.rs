@@ -45,6 +45,7 @@ use forwarder::Forwarder;
 use parking_lot::Mutex;
 use sealane_abi::admin::ipsec;
 use sealane_sys::cpu;
+use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::route::Narrow;
@@ -117,13 +118,17 @@ impl Gateway {
             let name = if i == 0 { "sealane-gateway".to_owned() } else { format!("sealane-gateway{i}") };
             // As with the stack's workers, pinning keeps the packets of a thread in order.
             let cpu = if count > 1 { cpu::nth(i as u32) } else { None };
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
-                let alarm = alarm;
+            let failed = shared.on_failure.clone();
+            // The coordinator's thread sets drivers up, which takes as long as they want.
+            let kind = if i == 0 { Kind::Control } else { Kind::Data };
+            let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+                let (alarm, _alive) = (alarm, life::begin(&name, kind));
                 let _context = context.entered();
                 // A thread that may not be pinned moves packets all the same.
                 let _ = cpu.map(cpu::stay_on);
                 if let Err(e) = there.enter().and_then(|()| worker.run()) {
                     error!(error = %e, "xfrm: the gateway has ended: {e}; the stack has its interfaces again");
+                    failed();
                 }
                 drop(alarm);
             })?;

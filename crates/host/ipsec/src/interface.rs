@@ -15,6 +15,8 @@ use crate::data::worker::{Worker, WorkerHandle};
 use parking_lot::Mutex;
 use sealane_abi::admin::ipsec;
 use sealane_config::XfrmInterface;
+use sealane_sys::life::{self, Kind};
+use sealane_sys::link;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::tun::Tun;
@@ -40,14 +42,20 @@ impl Interface {
         let gate = Arc::new(Gate { name, if_id: config.if_id, to });
         let mut worker = netns.run(|| Worker::open_interface(data.shared(), tun, config.if_id, post.clone()))?;
         let (there, name, context) = (netns.try_clone()?, config.name.clone(), Span::current());
+        let failed = data.shared().on_failure.clone();
         let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
             let _context = context.entered();
+            let _alive = life::begin(&name, Kind::Data);
             if let Err(e) = there.enter().and_then(|()| worker.run()) {
                 error!(
                     interface = name,
                     error = %e,
                     "xfrm: the interface {name} has ended: {e}; packets routed to it are dropped"
                 );
+                // An interface that somebody has deleted is made again when the configuration is read again.
+                if link::index(&name).is_ok() {
+                    failed();
+                }
             }
         })?;
         debug!(interface = config.name, if_id = config.if_id, "xfrm: the interface {} is up", config.name);

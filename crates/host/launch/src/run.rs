@@ -5,7 +5,7 @@
 
 use crate::audit::{Ledger, Usage};
 use crate::serve::{self, AuditObserver, Server};
-use sealane_abi::admin::{DataPath, Role, Snapshot, VERSION};
+use sealane_abi::admin::{DataPath, Health, Role, Snapshot, Tally, VERSION};
 use sealane_admin::socket as admin;
 use sealane_crypto::Registry;
 use sealane_engine_alg::{Observer, Profile, System};
@@ -14,6 +14,7 @@ use sealane_sys::clock::wall_ms;
 use sealane_sys::process::{self, Change, Signal, Signals};
 use sealane_sys::runtime;
 use sealane_sys::seccomp::{Filter, Listener, Numbers};
+use sealane_sys::transient;
 use sealane_tcp_ao::Spaces;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -170,6 +171,7 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
         program: program.clone(),
         started_s,
         taken_s: wall_ms() / 1000,
+        health: Health { failures: Vec::new(), transient_errors: transient_errors() },
         namespaces: server.tcp_ao.as_ref().map(Spaces::describe).unwrap_or_default(),
         ipsec: Vec::new(),
     };
@@ -179,6 +181,11 @@ fn admin(server: &Arc<Server>, program: &Path) -> Option<admin::Server> {
         warn!(%folder, error = %e, "tcp-ao show will not find us: {folder}: {e}");
     };
     started.inspect_err(report).ok()
+}
+
+/// The errors of the kernel that pass by themselves.
+fn transient_errors() -> Vec<Tally> {
+    transient::counts().map(|(name, count)| Tally { name: name.to_owned(), count }).collect()
 }
 
 /// Every driver of this build, with this machine's table; says so where that cannot be used.

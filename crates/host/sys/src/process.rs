@@ -2,15 +2,19 @@
 
 use super::seccomp::Filter;
 use super::unix;
+use parking_lot::Mutex;
 use rustix::io::FdFlags;
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, WaitOptions};
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A change of the program's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,16 @@ pub enum Signal {
     Terminal,
 }
 
+impl Signal {
+    fn of(signal: i32, info: &libc::siginfo_t) -> Self {
+        match signal {
+            libc::SIGCHLD => Signal::Child,
+            s if info.si_code <= 0 => Signal::Sent(s),
+            _ => Signal::Terminal,
+        }
+    }
+}
+
 impl Signals {
     /// Blocks them in this thread and in those that it starts.
     pub fn block() -> Self {
@@ -69,6 +83,18 @@ impl Signals {
         }
     }
 
+    /// Waits for the next signal, at most for `timeout`.
+    pub fn wait_for(&self, timeout: Duration) -> Option<Signal> {
+        let time = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        // SAFETY: a valid set, a time, and a zeroed siginfo to be filled in.
+        let (signal, info) = unsafe {
+            let mut info: libc::siginfo_t = core::mem::zeroed();
+            (libc::sigtimedwait(&self.set, &mut info, &time), info)
+        };
+        // EAGAIN: none came; EINTR: another signal.
+        (signal > 0).then(|| Signal::of(signal, &info))
+    }
+
     /// Waits for the next signal.
     pub fn wait(&self) -> Signal {
         loop {
@@ -77,12 +103,9 @@ impl Signals {
                 let mut info: libc::siginfo_t = core::mem::zeroed();
                 (libc::sigwaitinfo(&self.set, &mut info), info)
             };
-            match signal {
-                libc::SIGCHLD => return Signal::Child,
-                s if s > 0 && info.si_code <= 0 => return Signal::Sent(s),
-                s if s > 0 => return Signal::Terminal,
-                // EINTR: another signal.
-                _ => {}
+            // EINTR: another signal.
+            if signal > 0 {
+                return Signal::of(signal, &info);
             }
         }
     }
@@ -116,13 +139,29 @@ pub fn notify(state: &str) {
     let _ = notify_with(state, None);
 }
 
-/// Reports a state to the service manager, with a descriptor that it is to keep (`sd_pid_notify_with_fds(3)`).
+/// Reports a state to the service manager, with a descriptor that it is to keep (`sd_pid_notify_with_fds(3)`). Its socket
+/// stays open, so that later reports need no descriptor.
 ///
 /// # Errors
 /// `NotFound` without a manager, otherwise the kernel's.
 pub fn notify_with(state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    static MANAGER: Mutex<Option<UnixDatagram>> = Mutex::new(None);
+    let mut manager = MANAGER.lock();
+    if let Some(socket) = manager.as_ref() {
+        match unix::send_with(socket, state.as_bytes(), descriptor) {
+            // The manager may have a new socket.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
+            done => return done.map(drop),
+        }
+    }
+    let socket = manager_socket()?;
+    let done = unix::send_with(&socket, state.as_bytes(), descriptor).map(drop);
+    *manager = Some(socket);
+    done
+}
+
+fn manager_socket() -> io::Result<UnixDatagram> {
     use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::ffi::OsStrExt;
     let path = std::env::var_os("NOTIFY_SOCKET").ok_or(io::ErrorKind::NotFound)?;
     let address = match path.as_bytes().strip_prefix(b"@") {
         Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name),
@@ -130,7 +169,15 @@ pub fn notify_with(state: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Resul
     }?;
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    unix::send_with(&socket, state.as_bytes(), descriptor).map(drop)
+    Ok(socket)
+}
+
+/// The time within which the service manager wants to be told again that this process lives (`sd_watchdog_enabled(3)`).
+#[must_use]
+pub fn watchdog() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|usec| ours && *usec > 0).map(Duration::from_micros)
 }
 
 /// Takes over the descriptors that the service manager has kept for this process, with their names
@@ -168,12 +215,70 @@ pub fn this_program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or(same)
 }
 
-/// Replaces this process by a new one of the same executable, with the same arguments and the same id. Returns only if
-/// that fails.
-pub fn start_again() -> io::Error {
-    let mut arguments = std::env::args_os();
-    let name = arguments.next().unwrap_or_default();
-    Command::new(this_program()).arg0(name).args(arguments).exec()
+/// The variable by which a process learns that it has taken the place of one that failed.
+const SUCCESSOR: &str = "SEALANE_STARTED_AGAIN";
+
+/// Whether this process has taken the place of one that failed ([`Successor`]).
+#[must_use]
+pub fn is_successor() -> bool {
+    std::env::var_os(SUCCESSOR).is_some()
+}
+
+/// A new process of the same executable, with the same arguments and the same id, that can take the place of this one at
+/// any time: everything that this needs was prepared, so that no lock of another thread is in the way.
+pub struct Successor {
+    /// The paths of the executable that are tried.
+    programs: Vec<CString>,
+    /// Null-terminated lists of pointers into `strings`.
+    arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    /// Owns what the pointers point to.
+    _strings: Vec<CString>,
+}
+
+// SAFETY: nothing changes the strings that the pointers point to, and they live as long as the value.
+unsafe impl Send for Successor {}
+// SAFETY: as above.
+unsafe impl Sync for Successor {}
+
+impl Successor {
+    /// Prepares it with the arguments and the environment of now.
+    #[must_use]
+    pub fn new() -> Self {
+        let mark = [(OsString::from(SUCCESSOR), OsString::from("1"))];
+        let others = std::env::vars_os().filter(|(name, _)| name != SUCCESSOR);
+        let text = |bytes: Vec<u8>| CString::new(bytes).ok();
+        let mut strings: Vec<CString> = std::env::args_os().filter_map(|one| text(one.into_vec())).collect();
+        let count = strings.len();
+        let pair = |(name, value): (OsString, OsString)| text([name.as_bytes(), b"=", value.as_bytes()].concat());
+        strings.extend(others.chain(mark).filter_map(pair));
+        let list = |of: &[CString]| of.iter().map(|s| s.as_ptr()).chain([core::ptr::null()]).collect();
+        let (arguments, environment) = (list(&strings[..count]), list(&strings[count..]));
+        let programs = [this_program(), PathBuf::from("/proc/self/exe")];
+        let programs = programs.into_iter().filter_map(|path| text(path.into_os_string().into_vec())).collect();
+        Successor { programs, arguments, environment, _strings: strings }
+    }
+
+    /// Replaces this process, from any thread; the others end. Returns only if that fails.
+    pub fn take_over(&self) -> io::Error {
+        for program in &self.programs {
+            // SAFETY: strings and null-terminated lists of strings, which live until the call returns.
+            unsafe { libc::execve(program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
+        }
+        io::Error::last_os_error()
+    }
+}
+
+impl Default for Successor {
+    fn default() -> Self {
+        Successor::new()
+    }
+}
+
+/// Ends this process at once, without anything that another thread could be in the way of.
+pub fn end_at_once(status: i32) -> ! {
+    // SAFETY: a plain value.
+    unsafe { libc::_exit(status) }
 }
 
 /// Leaves the terminal's session and this network namespace, drops all capabilities, and allows no core dump: for a

@@ -13,6 +13,8 @@ pub(super) struct Counters {
     pub(super) fast_out: AtomicU64,
     /// Segments that the kernel refused: no route, no room.
     pub(super) refused: AtomicU64,
+    /// The number of times that a worker took the place of one that had failed.
+    pub(super) restarts: AtomicU64,
     noted: Mutex<Vec<WorkerFigures>>,
 }
 
@@ -58,6 +60,7 @@ impl Counters {
             fast_in: value(&self.fast_in),
             fast_out: value(&self.fast_out),
             refused: value(&self.refused),
+            restarts: value(&self.restarts),
             ring_drops: noted.iter().map(|n| n.ring_drops).sum(),
             queue_drops: noted.iter().map(|n| n.queue_drops).sum(),
             not_fast,

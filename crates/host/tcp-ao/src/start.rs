@@ -3,7 +3,7 @@
 use super::counters::Counters;
 use super::covered::Protected;
 use super::path::{Shared, WorkerHandle};
-use super::worker::Worker;
+use super::worker::{Place, Worker};
 use parking_lot::{Mutex, RwLock};
 use sealane_abi::admin::DataPath;
 use sealane_abi::tcp::State;
@@ -11,6 +11,7 @@ use sealane_engine_ao::{Ends, Namespace};
 use sealane_handover::{Keeper, RulesOwner};
 use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
+use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::nfqueue::Queue;
 use sealane_sys::nft::{Marks, Options, Table, Watch};
@@ -18,11 +19,12 @@ use sealane_sys::poll::Waker;
 use sealane_sys::sock_diag::{Departures, SockDiag};
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{Span, debug, error};
 
 /// The first queue number that is tried.
@@ -30,6 +32,9 @@ pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
 
 /// The protocol of the rules whose owner is kept.
 pub(super) const PROTOCOL: &str = "tcp-ao";
+
+/// The pause before something that has failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Settings of a data path.
 #[derive(Debug, Clone, Copy)]
@@ -97,20 +102,46 @@ pub(super) fn start(
     })?;
     prepare(&shared);
     let mut threads = Vec::new();
-    for mut worker in workers {
+    let alone = workers.len() == 1;
+    for worker in workers {
         let (netns, context) = (netns.try_clone()?, Span::current());
+        let (shared, place) = (shared.clone(), alone.then(|| worker.place(Marks::default(), wanted.data_path)));
         threads.push(std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
             let _context = context.entered();
-            if let Err(e) = netns.enter() {
+            let _alive = life::begin("sealane-ao", Kind::Data);
+            while let Err(e) = netns.enter() {
                 error!(error = %e, "cannot enter a network namespace: {e}");
-                return;
+                std::thread::sleep(PAUSE);
             }
             debug!("TCP-AO: a worker has started");
-            worker.run();
+            run(worker, place, &shared);
             debug!("TCP-AO: a worker has ended");
         })?);
     }
     Ok((shared, threads))
+}
+
+/// Runs a worker, and another one in its place whenever it fails. Where there are several, the first one that fails ends
+/// its thread: the panic has told the daemon, which starts everything again.
+fn run(worker: Worker, place: Option<Place>, shared: &Shared) {
+    let mut worker = Some(worker);
+    while !shared.stop.load(Ordering::Acquire) {
+        if let Some(mut now) = worker.take()
+            && catch_unwind(AssertUnwindSafe(|| now.run())).is_ok()
+        {
+            return;
+        }
+        let Some(place) = &place else { return };
+        shared.counters.restarts.fetch_add(1, Ordering::Relaxed);
+        error!("TCP-AO: a worker has failed: another one takes its place");
+        match Worker::reopen(place) {
+            Ok(another) => worker = Some(another),
+            Err(e) => {
+                error!(error = %e, "TCP-AO: another worker: {e}");
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
 }
 
 /// Stops the workers of a data path.

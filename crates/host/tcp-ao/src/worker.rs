@@ -21,6 +21,7 @@ use sealane_sys::nfqueue::{BATCH, Queue, Verdict as Fate};
 use sealane_sys::nft::{Marks, Table, Watch};
 use sealane_sys::poll::{ready, sleep_precisely};
 use sealane_sys::sock_diag::Departures;
+use sealane_sys::{life, transient};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -72,6 +73,14 @@ pub(super) struct Worker {
     duties: Option<SharedDuties>,
 }
 
+/// The parameters of a worker that outlive it.
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    queues: [u16; 2],
+    marks: Marks,
+    wanted: DataPath,
+}
+
 /// The expectation of further segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Busy {
@@ -115,6 +124,34 @@ impl Worker {
         })
     }
 
+    /// Opens a worker in the place of this one, which has failed, with the same queues. Packets that come meanwhile are
+    /// dropped. Only where there is one worker: devices and flows of the fast path begin anew.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn reopen(place: &Place) -> io::Result<Self> {
+        let shared = &place.shared;
+        let [output, input] = place.queues;
+        let queues = (Queue::open_exactly(output, true)?, Queue::open_exactly(input, false)?);
+        let watch = match shared.table.lock().as_mut() {
+            Some(table) => {
+                table.forget_flows()?;
+                Watch::new(table)?
+            }
+            None => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let duties = (watch, Departures::open()?);
+        // Sockets may have been closed meanwhile.
+        shared.engine.lock().recheck_all(shared.now_ms());
+        Worker::open(shared, 0, queues, place.marks, place.wanted, Some(duties))
+    }
+
+    /// What [`Worker::reopen`] needs.
+    pub(super) fn place(&self, marks: Marks, wanted: DataPath) -> Place {
+        let queues = [self.receiver.output.number(), self.receiver.input.number()];
+        Place { shared: self.shared.clone(), queues, marks, wanted }
+    }
+
     /// Moves packets until the data path is stopped.
     pub(super) fn run(&mut self) {
         sleep_precisely();
@@ -127,6 +164,7 @@ impl Worker {
                     std::thread::sleep(NAP);
                 }
                 naps += 1;
+                life::beat();
                 busy = self.packets(Ready { output: true, input: true, rings: true });
                 continue;
             }
@@ -390,6 +428,8 @@ impl Worker {
 fn packet_count(what: &str, done: io::Result<usize>) -> usize {
     match done {
         Ok(count) => count,
+        // Counted where it happened, and reported for all threads together.
+        Err(e) if transient::is(&e) => 0,
         Err(e) => {
             error!(error = %e, "TCP-AO: {what}: {e}");
             0

@@ -52,11 +52,33 @@ pub struct Snapshot {
     pub started_s: i64,
     /// The time of the snapshot, in seconds since 1970.
     pub taken_s: i64,
+    /// Failures that the instance has recovered from.
+    #[serde(default)]
+    pub health: Health,
     /// TCP-AO in the network namespaces in which a key was ever added.
     pub namespaces: Vec<AoNamespace>,
     /// IPsec in the network namespaces of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ipsec: Vec<ipsec::IpsecNamespace>,
+}
+
+/// Failures that an instance has recovered from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Health {
+    /// The times that everything was started again since the boot, by reason: a thread panicked, ended with an error, or
+    /// hung. Empty for a launcher.
+    pub failures: Vec<Tally>,
+    /// Errors of the kernel that pass by themselves, by their name in errno(3), since the process began.
+    pub transient_errors: Vec<Tally>,
+}
+
+/// The number of events of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The kind.
+    pub name: String,
+    /// The number.
+    pub count: u64,
 }
 
 /// TCP-AO in one network namespace.
@@ -121,6 +143,9 @@ pub struct Path {
     pub ring_drops: u64,
     /// Packets lost because a queue was full.
     pub queue_drops: u64,
+    /// The number of times that a worker took the place of one that had failed.
+    #[serde(default)]
+    pub restarts: u64,
     /// The devices that do not support the fast path.
     #[serde(default)]
     pub not_fast: Vec<NotFast>,

@@ -197,7 +197,7 @@ fn print_drop(drop: &Drop, indent: &str, out: &mut impl Write) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sealane_abi::admin::{AoNamespace, DropCount, SocketState, VERSION};
+    use sealane_abi::admin::{AoNamespace, DropCount, Health, SocketState, VERSION};
 
     fn key(peer: &str, send_id: u8) -> KeyStatus {
         KeyStatus {
@@ -252,6 +252,7 @@ mod tests {
             program: "bird".into(),
             started_s: 1_769_900_000,
             taken_s: 1_769_900_000,
+            health: Health::default(),
             namespaces: vec![AoNamespace {
                 inode: 4_026_531_840,
                 name: Some("blue".into()),

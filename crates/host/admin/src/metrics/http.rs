@@ -4,6 +4,8 @@
 //! hundred times as much code to trust.
 
 use crate::Source;
+use sealane_sys::life::{self, Kind};
+use sealane_sys::transient;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -54,12 +56,19 @@ pub fn serve(addr: SocketAddr, source: Source) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(addr)?;
     let addr = listener.local_addr()?;
     std::thread::Builder::new().name("sealane-metrics".into()).spawn(move || {
-        for stream in listener.incoming() {
+        let _alive = life::begin("sealane-metrics", Kind::Control);
+        loop {
+            let wait = life::wait();
+            let stream = listener.accept();
+            drop(wait);
             match stream {
                 // A failure with one client does not concern the others.
-                Ok(stream) => drop(answer(&stream, &source, PATIENCE)),
+                Ok((stream, _)) => drop(answer(&stream, &source, PATIENCE)),
                 // The process is probably out of descriptors, which takes time to change.
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(e) => {
+                    transient::count(&e);
+                    std::thread::sleep(Duration::from_millis(100));
+                }
             }
         }
     })?;

@@ -122,6 +122,15 @@ fn per_path(out: &mut String, namespaces: &[(String, &AoNamespace)]) {
             family.sample(&[("netns", name), ("at", at)], count);
         }
     }
+    let mut family = Family::new(
+        out,
+        "sealane_tcp_ao_worker_restarts_total",
+        "counter",
+        "The number of times that a worker took the place of one that had failed.",
+    );
+    for (name, path) in &paths {
+        family.sample(&[("netns", name)], path.restarts);
+    }
     let mut family =
         Family::new(out, "sealane_tcp_ao_fast_path_connections", "gauge", "Connections that use the fast path.");
     for (name, path) in &paths {

@@ -3,7 +3,8 @@ use sealane_abi::admin::ipsec::{
     self, CryptoOffload, DeviceKind, GatewayCounters, GatewayInterface, PacketOffload, Xdp, XdpMemory, XdpMode,
 };
 use sealane_abi::admin::{
-    AoNamespace, Counters, Drop as Dropped, DropCount, KeyStatus, Path, Role, Socket, SocketState, VERSION,
+    AoNamespace, Counters, Drop as Dropped, DropCount, Health, KeyStatus, Path, Role, Socket, SocketState, Tally,
+    VERSION,
 };
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -59,6 +60,10 @@ pub(crate) fn example() -> Snapshot {
         program: "bird".into(),
         started_s: 1_769_900_000,
         taken_s: 1_769_904_000,
+        health: Health {
+            failures: vec![Tally { name: "panic".into(), count: 2 }],
+            transient_errors: vec![Tally { name: "ENOBUFS".into(), count: 7 }],
+        },
         namespaces: vec![AoNamespace {
             inode: 4_026_531_840,
             name: Some("blue \"x\"\\\n".into()),

@@ -15,6 +15,7 @@ use sealane_crypto::mac::MacTfm;
 use sealane_crypto::{Kind, Registry};
 use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::seq::Lease;
+use sealane_sys::life;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -240,9 +241,11 @@ impl Numbers for Log {
 
 impl Sync {
     fn work(&self) {
+        let _alive = life::begin("sealane-numbers", life::Kind::Control);
         loop {
             let mut wanted = self.wanted.lock();
             while !wanted.0 && !wanted.1 {
+                let _wait = life::wait();
                 self.woken.wait(&mut wanted);
             }
             if wanted.1 {
@@ -250,7 +253,11 @@ impl Sync {
             }
             wanted.0 = false;
             drop(wanted);
-            if let Err(e) = self.file.sync_data() {
+            // A disk may take as long as it wants.
+            let wait = life::wait();
+            let synced = self.file.sync_data();
+            drop(wait);
+            if let Err(e) = synced {
                 error!(error = %e, "xfrm: sequence numbers cannot be synchronised: {e}");
             }
             let mut wanted = self.wanted.lock();

@@ -13,6 +13,7 @@ use sealane_engine_xfrm::{Now, Xfrm};
 use sealane_handover::Keeper;
 use sealane_net::ipsec::drop::{DropReason, Stat};
 use sealane_sys::cpu;
+use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::nft;
 use sealane_sys::nft::ipsec::{Bits, PolicyTable, Refused, Wanted};
@@ -40,7 +41,6 @@ pub(crate) struct DataPath {
     /// The device for others that give packets to the stack.
     tun: Tun,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    on_failure: OnFailure,
     /// Whether the rules could not be written, and have to be written again.
     stale: AtomicBool,
 }
@@ -61,14 +61,14 @@ impl Watches {
 
 /// Ends all workers as soon as one of them ends, even by a panic: traffic covered by policies is dropped then, until
 /// whoever is told starts everything again.
-struct StopWorkersOnDrop(Arc<Shared>, OnFailure);
+struct StopWorkersOnDrop(Arc<Shared>);
 
 impl Drop for StopWorkersOnDrop {
     fn drop(&mut self) {
         let was_stopped = self.0.stop.swap(true, Ordering::AcqRel);
         self.0.wake();
         if !was_stopped {
-            (self.1)();
+            (self.0.on_failure)();
         }
     }
 }
@@ -88,7 +88,7 @@ impl DataPath {
         mut kept: Kept,
     ) -> io::Result<Self> {
         let programs = kept.programs_mark();
-        let shared = Arc::new(Shared::new(&netns, xfrm, publish, workers, programs)?);
+        let shared = Arc::new(Shared::new(&netns, xfrm, publish, on_failure, workers, programs)?);
         let bits = shared.bits;
         let restored = kept.restore(&mut shared.xfrm(), shared.now());
         shared.note_modes(&shared.xfrm());
@@ -124,7 +124,6 @@ impl DataPath {
             mirror: Arc::default(),
             tun,
             threads: Mutex::default(),
-            on_failure,
             stale: AtomicBool::new(false),
         };
         match data.spawn(workers) {
@@ -140,12 +139,12 @@ impl DataPath {
         for (i, mut worker) in workers.into_iter().enumerate() {
             let there = self.netns.try_clone()?;
             let name = if i == 0 { DEVICE.to_owned() } else { format!("{DEVICE}{i}") };
-            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone(), self.on_failure.clone()), Span::current());
+            let (alarm, context) = (StopWorkersOnDrop(self.shared.clone()), Span::current());
             // The kernel has a queue for each CPU, so packets that a thread sent before it moved to another CPU may
             // arrive late. With several threads that would happen all the time.
             let cpu = if self.shared.has_several() { cpu::nth(i as u32) } else { None };
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
-                let alarm = alarm;
+            let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+                let (alarm, _alive) = (alarm, life::begin(&name, Kind::Data));
                 let _context = context.entered();
                 debug!(worker = i, "xfrm: a worker has started");
                 // A thread that may not be pinned moves packets all the same.
@@ -183,7 +182,7 @@ impl DataPath {
     /// Does the last thing that an ending thread does.
     #[cfg(test)]
     pub(crate) fn end_one(&self) {
-        drop(StopWorkersOnDrop(self.shared.clone(), self.on_failure.clone()));
+        drop(StopWorkersOnDrop(self.shared.clone()));
     }
 
     /// The part that its threads share.

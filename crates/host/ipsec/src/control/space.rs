@@ -7,22 +7,20 @@ use crate::control::listeners::{LISTENERS, Listeners, Sysctls};
 use crate::control::numbers;
 use crate::control::path::{DataPath, Watches};
 use crate::control::questions;
-use crate::control::socket::{Server, Socket};
+use crate::control::socket::{Server, Socket, refuse};
 use crate::device::{Devices, Refused};
 use crate::gateway::Gateway;
 use crate::interface::Interfaces;
 use crate::surroundings::Surroundings;
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
-use sealane_abi::Errno;
 use sealane_abi::admin::{DropCount, ipsec};
-use sealane_abi::netlink::answer::{ExtAck, ack};
-use sealane_abi::netlink::{Message, Messages};
 use sealane_abi::sealane::Question;
 use sealane_abi::xfrm::XFRMNLGRP_AEVENTS;
 use sealane_config::{OffloadDevice, XfrmInterface};
-use sealane_engine_xfrm::{Notice, Now, Replies, Sender, Setup, Xfrm, proc_xfrm_stat};
+use sealane_engine_xfrm::{Notice, Now, Setup, Xfrm, proc_xfrm_stat};
 use sealane_net::ipsec::drop::{Counter, DropReason, Stat, TrafficCounters};
+use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::presence::Presence;
@@ -34,7 +32,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::{Span, debug, error, error_span, warn};
-use zeroize::Zeroizing;
 
 /// The time until rules are written again that could not be written.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -124,6 +121,7 @@ impl Space {
 
     fn work(&self) {
         let _context = self.context.enter();
+        let _alive = life::begin("sealane-xfrm", Kind::Control);
         let Some(mut server) = Server::new(&self.socket) else { return };
         let mut listeners = Listeners::new(&self.netns);
         let mut keepalives = keepalive::Sender::default();
@@ -334,12 +332,6 @@ fn drops_and_traffic(stat: &Stat) -> ipsec::Status {
         traffic: ipsec::Traffic { sealed_packets, sealed_bytes, opened_packets, opened_bytes },
         ..ipsec::Status::default()
     }
-}
-
-/// The answer to a datagram whose policies could not be made rules: its sender must not believe that they are in force.
-fn refuse(datagram: &[u8], from: Sender) -> Replies {
-    let ack = |m: Message<'_>| Zeroizing::new(ack(&m, from.port, Err(Errno::ENOBUFS), from.ack, &ExtAck::default()));
-    Replies { unicast: Messages::new(datagram).map(ack).collect(), events: Vec::new() }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use sealane_engine_xfrm::data::Paths;
 use sealane_net::ipsec::icmp;
 use sealane_net::ipsec::mtu::V6_MIN_MTU;
 use sealane_sys::route::{Locals, Narrow, Path, PathTable};
+use sealane_sys::transient;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,6 +16,8 @@ use std::time::Instant;
 pub(crate) struct Routes {
     table: PathTable,
     locals: Locals,
+    /// Whether the addresses of this host could not be read, and have to be read again.
+    stale: bool,
     narrow: Option<Arc<Mutex<Narrow>>>,
     now: Instant,
 }
@@ -25,7 +28,7 @@ impl Routes {
     /// # Errors
     /// The kernel's.
     pub(crate) fn new(narrow: Option<Arc<Mutex<Narrow>>>, exempt: u32) -> io::Result<Self> {
-        Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, narrow, now: Instant::now() })
+        Ok(Routes { table: PathTable::new(exempt), locals: Locals::new()?, stale: false, narrow, now: Instant::now() })
     }
 
     /// The descriptor that becomes readable when addresses change.
@@ -33,9 +36,28 @@ impl Routes {
         self.locals.as_fd()
     }
 
-    /// The addresses of this host.
-    pub(crate) fn locals(&mut self) -> &mut Locals {
-        &mut self.locals
+    /// Reads the addresses of this host, because they have changed. Those of before stay while the kernel lacks memory
+    /// or descriptors.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn refresh(&mut self) -> io::Result<()> {
+        match self.locals.refresh() {
+            Err(e) if transient::is(&e) => self.stale = true,
+            done => {
+                done?;
+                self.stale = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the addresses again where that has failed.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn catch_up(&mut self) -> io::Result<()> {
+        if self.stale { self.refresh() } else { Ok(()) }
     }
 
     /// Reads the clock, as another burst begins.

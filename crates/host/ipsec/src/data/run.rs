@@ -86,7 +86,7 @@ impl Worker {
             if !woken.is_empty() {
                 timers.work = self.tables.routes.now();
             }
-            self.tick(&mut timers);
+            self.tick(&mut timers)?;
             let intake = self.rx.intake();
             let mut queue = ongoing.cutting || intake.has_mail() || intake.is_held();
             let mut rings = false;
@@ -94,7 +94,7 @@ impl Worker {
             for source in woken {
                 match source {
                     Source::Waker => self.post.waker.drain(),
-                    Source::Addresses => self.tables.routes.locals().refresh()?,
+                    Source::Addresses => self.tables.routes.refresh()?,
                     Source::Queue => queue = true,
                     Source::Ring => rings = true,
                     Source::Socket(socket) if sockets.contains(&socket) => {}
@@ -155,15 +155,20 @@ impl Worker {
     }
 
     /// Does what is due at intervals.
-    fn tick(&mut self, timers: &mut Timers) {
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn tick(&mut self, timers: &mut Timers) -> io::Result<()> {
         let now = self.tables.routes.now();
         if now.duration_since(timers.core) >= TICK {
             timers.core = now;
             self.tables.handle_timeout(&self.shared);
+            self.tables.routes.catch_up()?;
         }
         if now.duration_since(timers.routes) > TIDY && self.tables.routes.forget_narrow_paths() {
             timers.routes = now;
         }
+        Ok(())
     }
 
     /// Closes unused sockets, while nothing refers to a socket by its index.

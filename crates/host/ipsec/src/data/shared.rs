@@ -27,6 +27,7 @@ pub(crate) type OnFailure = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Shared {
     xfrm: Mutex<Xfrm>,
     publish: Publish,
+    pub(crate) on_failure: OnFailure,
     pub(crate) stop: Arc<AtomicBool>,
     /// The waker and the counters of each of the stack's workers.
     pub(crate) workers: Vec<(Arc<Waker>, Arc<WorkerCounts>)>,
@@ -59,12 +60,20 @@ impl Shared {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn new(netns: &Netns, xfrm: Xfrm, publish: Publish, workers: u32, programs: u32) -> io::Result<Self> {
+    pub(crate) fn new(
+        netns: &Netns,
+        xfrm: Xfrm,
+        publish: Publish,
+        on_failure: OnFailure,
+        workers: u32,
+        programs: u32,
+    ) -> io::Result<Self> {
         let bits = Bits::new(Bits::draw(), programs);
         let worker = |_| Ok((Arc::new(Waker::new()?), Arc::default()));
         Ok(Shared {
             xfrm: Mutex::new(xfrm),
             publish,
+            on_failure,
             stop: Arc::default(),
             sockets: netns.run(|| Sockets::open(bits.exempt, workers))?,
             ports: Mutex::default(),

@@ -23,6 +23,7 @@ use sealane_engine_xfrm::device::crypto::{Crypto, CryptoBurst, Queue};
 use sealane_engine_xfrm::device::{Caps, Device, Mode, OffloadRequest, Refusal, StateKey};
 use sealane_net::ipsec::burst::SaKey;
 use sealane_sys::cpu::{has_others, stay_on};
+use sealane_sys::life::{self, Kind};
 use sealane_sys::tun::Tun;
 use signal::{CryptoCounters, Signal};
 use std::collections::HashMap;
@@ -84,11 +85,13 @@ impl Core {
     fn start(name: &str, cpu: Option<u32>, counters: Arc<CryptoCounters>) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
         let core = Core::new(cpu, counters);
         let (there, (tell, told)) = (core.clone(), std::sync::mpsc::sync_channel(1));
+        let called = name.to_owned();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let pinned = cpu.map_or(Ok(()), stay_on);
             let fine = pinned.is_ok();
             let _ = tell.send(pinned);
             if fine {
+                let _alive = life::begin(&called, Kind::Data);
                 there.run();
             }
         })?;
@@ -120,6 +123,7 @@ impl Core {
     fn run(&self) {
         let mut ends = Ends::new(self);
         while !self.stop.load(Acquire) {
+            life::beat();
             if ends.work() {
                 continue;
             }
@@ -137,6 +141,7 @@ impl Core {
             self.signal.sleeping.store(true, Relaxed);
             fence(SeqCst);
             if ends.is_idle() && !self.stop.load(Acquire) {
+                let _wait = life::wait();
                 std::thread::park();
             }
             self.signal.sleeping.store(false, Relaxed);

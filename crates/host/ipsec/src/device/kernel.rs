@@ -23,6 +23,7 @@ use sealane_engine_xfrm::device::{Caps, Device, DeviceEvent, Mode, OffloadReques
 use sealane_net::ipsec::lifetime::Usage;
 use sealane_net::ipsec::sa::SaStat;
 use sealane_net::ipsec::spd::Policy;
+use sealane_sys::life::{self, Kind};
 use sealane_sys::link;
 use sealane_sys::netlink::Socket;
 use sealane_sys::poll::{Waker, ready};
@@ -107,6 +108,7 @@ impl Kernel {
         });
         let heard = inner.clone();
         let thread = std::thread::Builder::new().name("sealane-kernel".into()).spawn(move || {
+            let _alive = life::begin("sealane-kernel", Kind::Control);
             while !heard.stop.load(Ordering::Acquire) {
                 ready::<2>([heard.stopper.as_fd(), listener.as_fd()].into_iter(), TICK);
                 heard.read_notifications(&mut listener);

@@ -17,6 +17,8 @@ use sealane_abi::admin::ipsec::{self, DeviceKind};
 use sealane_engine_xfrm::device::Device;
 use sealane_engine_xfrm::packet::PacketDevice;
 use sealane_sys::cpu;
+use sealane_sys::life::{self, Kind};
+use sealane_sys::link;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::Waker;
 use sealane_sys::random;
@@ -105,8 +107,10 @@ impl Running for Packet {
         worker.tables.set_scope(Scope::Device(tables.clone()));
         self.post.stop.store(false, Ordering::Release);
         let (name, cpu, context) = (self.name.clone(), self.cpu, Span::current());
+        let failed = self.shared.on_failure.clone();
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
             let _context = context.entered();
+            let _alive = life::begin(&name, Kind::Data);
             if let Some(cpu) = cpu
                 && let Err(e) = cpu::stay_on(cpu)
             {
@@ -117,6 +121,10 @@ impl Running for Packet {
                 Err(e) => {
                     // The interface goes with it, so packets led there are dropped.
                     error!(device = name, error = %e, "xfrm: {name}: the device has ended: {e}");
+                    // Unless somebody has deleted it.
+                    if link::index(&name).is_ok() {
+                        failed();
+                    }
                     None
                 }
             }

@@ -123,7 +123,7 @@ impl Forwarder {
             for source in &woken {
                 match source {
                     Wakeup::Waker => common.posts[*index].waker().drain(),
-                    Wakeup::Addresses => tables.routes.locals().refresh()?,
+                    Wakeup::Addresses => tables.routes.refresh()?,
                     Wakeup::Hops => part.iter_mut().for_each(|part| part.hops.refresh()),
                     // All sockets are read below.
                     Wakeup::Socket => {}
@@ -153,6 +153,7 @@ impl Forwarder {
             let lost = got == 0 && is(Wakeup::Socket);
             if lost || now.duration_since(looked) >= TICK {
                 looked = now;
+                self.tables.routes.catch_up()?;
                 self.look();
             }
             if busy && got < BURST {

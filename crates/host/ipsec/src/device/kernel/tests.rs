@@ -46,7 +46,7 @@ impl Here {
             cpus: 1,
             numbers: None,
         };
-        let shared = Shared::new(&netns, Xfrm::new(setup), Box::new(|_| {}), 1, 0).expect("sockets");
+        let shared = Shared::new(&netns, Xfrm::new(setup), Box::new(|_| {}), Arc::new(|| {}), 1, 0).expect("sockets");
         let (shared, mirror) = (Arc::new(shared), Arc::<Mirror>::default());
         let waker = Arc::new(Waker::new().expect("a waker"));
         let place = DeviceContext { netns: &netns, shared: &shared, waker: &waker, mirror: &mirror, number: 0 };
