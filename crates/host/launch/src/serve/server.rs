@@ -12,6 +12,8 @@ use sealane_tcp_ao::Spaces;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tracing::warn;
 use zeroize::Zeroizing;
 
 /// The object behind a stand-in.
@@ -19,6 +21,8 @@ pub(crate) type Object = front::Object<RawMutex>;
 
 /// The most threads that serve calls at the same time; a further call that waits fails with `ENOMEM`.
 const MAX_THREADS: usize = 256;
+/// The pause before calls are asked for again when that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The interval at which a waiting thread checks that its caller still waits.
 pub(super) const LOOK_MS: u32 = 10;
 
@@ -137,7 +141,18 @@ impl Server {
     }
 
     fn work(self: Arc<Self>) {
-        while let Ok(Some(call)) = self.listener.next() {
+        loop {
+            let call = match self.listener.next() {
+                Ok(Some(call)) => call,
+                Ok(None) => break,
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBADF | libc::EINVAL | libc::ENOTTY)) => break,
+                // Without this thread the program's calls would wait for ever.
+                Err(e) => {
+                    warn!(error = %e, "the program's calls: {e}");
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            };
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.serve(&call);
             // Threads that were started for waiters go when enough others listen.

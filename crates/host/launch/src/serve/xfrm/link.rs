@@ -177,19 +177,26 @@ impl XfrmSocket {
         if daemon.is_some() { Ok(()) } else { Err(libc::ECONNREFUSED.into()) }
     }
 
-    /// Whether the daemon that was met still lives and has its port.
-    pub(super) fn is_heard(&self, socket: BorrowedFd<'_>) -> bool {
+    /// Whether the daemon that was met still lives.
+    pub(super) fn lives(&self) -> bool {
         let lives = |daemon: &Daemon| daemon.process.as_ref().is_none_or(process::Watch::lives);
-        if !self.daemon.lock().as_ref().is_some_and(lives) {
-            return false;
-        }
-        let word = answer::message(NLMSG_NOOP, NLM_F_REQUEST, 0, 0, &[]);
+        self.daemon.lock().as_ref().is_some_and(lives)
+    }
+
+    /// Asks whoever has the daemon's port now for an acknowledgement. It comes after the answers to all that the same
+    /// daemon was asked before.
+    ///
+    /// # Errors
+    /// The kernel's: `ECONNREFUSED` when nobody has the port.
+    pub(super) fn say_hello(&self, socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
         let say = || {
             let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::send(probe.as_fd(), XFRM_PORT, &word, None)
+            usersock::connect(probe.as_fd(), XFRM_PORT)?;
+            usersock::send(probe.as_fd(), XFRM_PORT, &hello, None)?;
+            Ok(probe)
         };
-        let said = Netns::of_socket(socket).and_then(|netns| within(&netns, say));
-        !said.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNREFUSED))
+        Netns::of_socket(socket).and_then(|netns| within(&netns, say))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sending: a datagram goes to the daemon's port, whatever the program calls it.
 //!
 //! The kernel serves a request while `sendmsg` runs, and programs rely on finding the answer when the call returns; so
-//! the call waits until the answer is there, or the daemon has ended.
+//! the call waits until the answer is there, or the daemon has ended or started again.
 
 use super::{Done, XfrmCall};
 use crate::serve::server::{Verdict, not_restarted};
@@ -12,7 +12,7 @@ use sealane_sys::peer::{Span, readable};
 use sealane_sys::rights;
 use sealane_sys::usersock::{self, Credentials};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
@@ -23,6 +23,8 @@ const MAX_REQUEST: usize = 16 << 20;
 const BUSY: Duration = Duration::from_secs(30);
 /// The wait for an answer, in milliseconds, between two checks that the daemon is still there.
 const ANSWER_MS: i32 = 200;
+/// The time until a daemon that is late with its answer is asked again whether it is there.
+const HELLO: Duration = Duration::from_secs(1);
 /// The user id that is passed on for an unprivileged program: nobody.
 const NOBODY: u32 = 65534;
 const MSGHDR: usize = 56;
@@ -180,8 +182,18 @@ impl XfrmCall<'_> {
             return Ok(());
         }
         let (start, mut gone) = (Instant::now(), false);
+        let mut hello: Option<(OwnedFd, Instant)> = None;
         let done = self.server.wait_until(|| {
-            gone = !self.entry.is_heard(fd);
+            // A daemon that has started again has not seen the request: it answers what came later.
+            let answered = hello.as_ref().is_some_and(|(hello, _)| readable(hello.as_fd(), 0));
+            if answered || !self.entry.lives() {
+                gone = true;
+            } else if hello.as_ref().is_none_or(|(_, at)| at.elapsed() >= HELLO) {
+                match self.entry.say_hello(fd) {
+                    Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => gone = true,
+                    said => hello = said.ok().map(|said| (said, Instant::now())),
+                }
+            }
             gone || readable(fd, ANSWER_MS) || start.elapsed() >= BUSY
         });
         if done.is_err() {
