@@ -219,8 +219,17 @@ impl Host {
     /// # Panics
     /// When it does not start.
     pub fn start(&mut self, lab: &Lab) {
-        let exe = sealane();
-        let argv = ["env", &self.runtime, &*exe.to_string_lossy(), "daemon", "--config", &self.config];
+        self.start_with(lab, &[]);
+    }
+
+    /// Starts the daemon again with further variables of its environment.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_with(&mut self, lab: &Lab, variables: &[&str]) {
+        let exe = sealane().to_string_lossy().into_owned();
+        let begin = [&["env", &*self.runtime], variables].concat();
+        let argv = [&begin[..], &[&exe, "daemon", "--config", &self.config]].concat();
         let mut daemon = lab.start(&self.space, &argv);
         daemon.expect("IPsec in 1 network namespaces", 1);
         self.daemon = Some(daemon);
@@ -232,6 +241,24 @@ impl Host {
     /// When it does not.
     pub fn expect_start(&mut self, count: usize) {
         self.daemon.as_mut().expect("it runs").expect("IPsec in 1 network namespaces", count);
+    }
+
+    /// The id of the daemon's process.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.daemon.as_ref().expect("it runs").id()
+    }
+
+    /// The daemon's messages so far.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.daemon.as_ref().expect("it runs").output()
     }
 
     /// Its runtime folder.

@@ -1,0 +1,199 @@
+//! Workers of TCP-AO that panic, hang or get errors: sessions go on by themselves, and no segment is unsigned meanwhile.
+//!
+//! The faults are real: `inject.py` traces the worker, and lets its system calls fail or the thread stop.
+
+use sealane_conformance::ipsec::program;
+use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::skip::skip_without;
+use sealane_conformance::target::{Target, sealane};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+const PEER: &str = env!("CARGO_BIN_EXE_ao-peer");
+const WATCH: &str = env!("CARGO_BIN_EXE_wire-watch");
+const LIMIT: Duration = Duration::from_secs(180);
+const PORT: &str = "5179";
+const A: &str = "10.81.0.1";
+const B: &str = "10.81.0.2";
+
+/// Two namespaces whose wire is watched.
+struct Scene {
+    lab: Lab,
+    spaces: [String; 2],
+    watches: [Running; 2],
+}
+
+impl Scene {
+    fn new(test: &str) -> Option<Self> {
+        if skip_without(test, &[&Target::sealane("open")]) {
+            return None;
+        }
+        let mut lab = Lab::new(test)?;
+        let spaces = [lab.space("a"), lab.space("b")];
+        lab.veth([&spaces[0], &spaces[1]], ["wire", "wire"]);
+        lab.address(&spaces[0], "wire", &format!("{A}/24"), "fd81::1/64");
+        lab.address(&spaces[1], "wire", &format!("{B}/24"), "fd81::2/64");
+        let watches = spaces.each_ref().map(|space| {
+            let mut watch = lab.start(space, &[WATCH, "wire", PORT]);
+            watch.expect("watching", 1);
+            watch
+        });
+        Some(Scene { lab, spaces, watches })
+    }
+
+    fn runtime(&self, which: usize) -> String {
+        format!("SEALANE_RUNTIME_DIR={}", self.lab.folder().join(format!("run{which}")).display())
+    }
+
+    /// Starts `sealane` at an end.
+    fn sealane(&self, which: usize, argv: &[&str]) -> Running {
+        let (exe, runtime) = (sealane(), self.runtime(which));
+        self.lab.start(&self.spaces[which], &[&["env", &runtime, &*exe.to_string_lossy()], argv].concat())
+    }
+
+    /// Starts a daemon at an end.
+    fn daemon(&self, which: usize) -> Running {
+        let (peer, send, recv) = if which == 0 { (B, 1, 2) } else { (A, 2, 1) };
+        let text = format!(
+            "[[peer]]\nname = \"{peer}\"\nprefix = \"{peer}\"\nport = {PORT}\n\
+             [[peer.key]]\nsend-id = {send}\nrecv-id = {recv}\nalgorithm = \"hmac(sha512)\"\nsecret = \"secret\"\n"
+        );
+        let path = self.lab.file(&format!("{which}.toml"), &text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut daemon = self.sealane(which, &["daemon", "--config", &path]);
+        daemon.expect("1 peers protected", 1);
+        daemon
+    }
+
+    /// Injects a fault into the worker of a process at the first end.
+    fn inject(&self, of: &Running, how: &str) -> Running {
+        let (inject, id) = (program("inject.py"), of.id().to_string());
+        let argv: Vec<&str> = ["python3", &inject, &id, "sealane-ao"].into_iter().chain(how.split(' ')).collect();
+        let mut injection = self.lab.start(&self.spaces[0], &argv);
+        injection.expect("injects", 1);
+        injection
+    }
+
+    /// The value of a metric at the first end.
+    fn metric(&self, name: &str) -> u64 {
+        let (status, text) = self.sealane(0, &["tcp-ao", "show", "--metrics"]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{text}");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        line.and_then(|(_, value)| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
+    /// Waits until an injection has made so many calls fail.
+    fn wait(&self, injection: Running, count: u64) {
+        let start = Instant::now();
+        while !injection.output().contains("done") {
+            assert!(start.elapsed() < LIMIT, "{}", injection.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (_, told) = injection.finish(LIMIT);
+        assert!(told.contains(&format!("done {count}")), "{told}");
+    }
+
+    /// All segments were signed.
+    fn end(self) {
+        for watch in self.watches {
+            let (status, told) = watch.finish(LIMIT);
+            assert_eq!(status, Some(0), "not all segments on the wire were signed: {told}");
+        }
+    }
+}
+
+/// A session between two daemons, in which one end sends without an end.
+fn session(scene: &Scene) -> [Running; 2] {
+    let none = scene.lab.file("none", "");
+    let at = format!("{B}:{PORT}");
+    let mut server = scene.lab.start(&scene.spaces[1], &[PEER, "serve", &at, "--keys", &none]);
+    server.expect("listening", 1);
+    let argv = [PEER, "connect", &at, "--keys", &none, "--bytes", "1000000000000", "--seconds", "120"];
+    let client = scene.lab.start(&scene.spaces[0], &argv);
+    scene.lab.sends(&scene.spaces[0], "wire", 300);
+    [server, client]
+}
+
+/// A worker that panics or hangs: the daemon starts again by itself, and the session goes on.
+#[test]
+fn workers_that_fail_are_back() {
+    let Some(scene) = Scene::new("tcp_ao_faults::workers_that_fail_are_back") else { return };
+    let (mut daemon, _other) = (scene.daemon(0), scene.daemon(1));
+    let [_server, client] = session(&scene);
+    let mut starts = 1;
+    for (how, reason) in
+        [("long sendmmsg 1", "panic"), ("stop recvmmsg", "hang"), ("freeze", "hang"), ("long sendmmsg 1", "panic")]
+    {
+        let counter = format!("sealane_failures_total{{reason=\"{reason}\"}}");
+        let before = scene.metric(&counter);
+        let from = Instant::now();
+        let injection = scene.inject(&daemon, how);
+        starts += 1;
+        daemon.expect("1 peers protected", starts);
+        println!("{how}: a new daemon after {} ms", from.elapsed().as_millis());
+        scene.wait(injection, 1);
+        scene.lab.sends(&scene.spaces[0], "wire", 300);
+        println!("{how}: 300 segments after {} ms", from.elapsed().as_millis());
+        assert_eq!(scene.metric(&counter), before + 1, "{how}");
+        let told = daemon.output();
+        assert_eq!(told.matches("starting again").count() + 1, starts, "{told}");
+        assert_eq!(told.matches("1 connections go on").count() + 1, starts, "{told}");
+        assert_eq!(client.output(), "", "{how}: it sends");
+    }
+    drop(client);
+    scene.end();
+}
+
+/// Errors that pass by themselves end nothing.
+#[test]
+fn errors_that_pass_end_nothing() {
+    let Some(scene) = Scene::new("tcp_ao_faults::errors_that_pass_end_nothing") else { return };
+    let (daemon, _other) = (scene.daemon(0), scene.daemon(1));
+    let [_server, client] = session(&scene);
+    for (errno, calls) in [
+        ("ENOBUFS", "sendmmsg"),
+        ("ENOBUFS", "recvmmsg"),
+        ("ENOMEM", "recvmmsg"),
+        ("ENOMEM", "sendto"),
+        ("ENOMEM", "ppoll,poll"),
+    ] {
+        let counter = format!("sealane_transient_errors_total{{errno=\"{errno}\"}}");
+        let before = scene.metric(&counter);
+        let injection = scene.inject(&daemon, &format!("{errno} {calls} 20"));
+        scene.wait(injection, 20);
+        assert!(scene.metric(&counter) >= before + 20, "{errno} {calls}");
+        scene.lab.sends(&scene.spaces[0], "wire", 300);
+        assert_eq!(client.output(), "", "{errno} {calls}: it sends");
+    }
+    let told = daemon.output();
+    for errno in ["ENOBUFS", "ENOMEM"] {
+        assert!((1..10).contains(&told.matches(&format!("({errno})")).count()), "{errno}: {told}");
+    }
+    assert!(!told.contains("starting again"), "{told}");
+    drop(client);
+    scene.end();
+}
+
+/// A worker of `sealane run` that panics is replaced by another one, and the program's session goes on.
+#[test]
+fn a_worker_of_a_launcher_is_replaced() {
+    let Some(scene) = Scene::new("tcp_ao_faults::a_worker_of_a_launcher_is_replaced") else { return };
+    let keys = [scene.lab.file("a", "hmac(sha256) 1 2 12 0 k"), scene.lab.file("b", "hmac(sha256) 2 1 12 0 k")];
+    let at = format!("{B}:{PORT}");
+    let run = ["run", "--tcp-ao", "--", PEER];
+    let serve = ["serve", &at, "--peer", &format!("{A}/32"), "--keys", &keys[1]];
+    let mut server = scene.sealane(1, &[&run[..], &serve].concat());
+    server.expect("listening on", 1);
+    let connect = ["connect", &at, "--keys", &keys[0], "--bytes", "1000000000000", "--seconds", "120"];
+    let client = scene.sealane(0, &[&run[..], &connect].concat());
+    scene.lab.sends(&scene.spaces[0], "wire", 300);
+    for round in 1..=2 {
+        let injection = scene.inject(&client, "long sendmmsg 1");
+        scene.wait(injection, 1);
+        scene.lab.sends(&scene.spaces[0], "wire", 300);
+        assert_eq!(scene.metric("sealane_tcp_ao_worker_restarts_total"), round);
+        assert!(client.output().contains("another one takes its place"), "{}", client.output());
+    }
+    drop(client);
+    scene.end();
+}

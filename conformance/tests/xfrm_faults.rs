@@ -1,0 +1,328 @@
+//! Threads of the daemon that panic, hang or get errors, and a daemon without descriptors: traffic goes on by itself, with
+//! the states of before, and nothing is in clear meanwhile.
+//!
+//! The faults are real: `inject.py` traces one thread of the daemon, and lets its system calls fail or the thread stop.
+
+use sealane_conformance::ipsec::{INNER, LIMIT, Pair, ping_all, program};
+use sealane_conformance::lab::Running;
+use std::time::{Duration, Instant};
+
+const PLAIN: &str = "[ipsec]\n";
+const GCM: &str = "aead 'rfc4106(gcm(aes))' 0x000102030405060708090a0b0c0d0e0f10111213 128";
+
+/// The commands for a tunnel between the inner addresses at an end.
+fn tunnel(end: usize) -> String {
+    let mut script = String::new();
+    for (from, spi) in [(0, 0x1001), (1, 0x2001)] {
+        let (to, dir) = (1 - from, if from == end { "out" } else { "in" });
+        let [src, dst] = [format!("10.81.0.{}", from + 1), format!("10.81.0.{}", to + 1)];
+        script += &format!(
+            "ip xfrm state add src {src} dst {dst} proto esp spi {spi:#x} reqid 1 mode tunnel replay-window 64 {GCM}\n\
+             ip xfrm policy add dir {dir} src {} dst {} tmpl src {src} dst {dst} proto esp reqid 1 mode tunnel\n",
+            INNER[0][from], INNER[0][to]
+        );
+    }
+    script
+}
+
+/// Two daemons with a tunnel, whose wire is watched, while one end sends all the time.
+struct Scene {
+    watches: [Running; 2],
+    senders: [Running; 2],
+    pair: Pair,
+}
+
+impl Scene {
+    fn new(test: &str) -> Option<Scene> {
+        Scene::configured(test, PLAIN)
+    }
+
+    fn configured(test: &str, config: &str) -> Option<Scene> {
+        let pair = Pair::new(test, config)?;
+        for end in 0..2 {
+            pair.hosts[end].ip(&pair.lab, &tunnel(end));
+        }
+        let start = |end: usize, argv: &[&str]| pair.lab.start(&pair.hosts[end].space, argv);
+        let watches = [0, 1].map(|end| {
+            let mut watch = start(end, &["python3", &program("esp_numbers.py"), "veth"]);
+            watch.expect("watching", 1);
+            watch
+        });
+        let send = program("clear_send.py");
+        let senders = [0, 1].map(|end| start(end, &["python3", &send, INNER[0][1 - end]]));
+        let scene = Scene { watches, senders, pair };
+        assert!(scene.answered(5));
+        Some(scene)
+    }
+
+    /// Injects a fault into a thread of the first end's daemon.
+    fn inject(&self, how: &str) -> Running {
+        let host = &self.pair.hosts[0];
+        let (inject, id) = (program("inject.py"), host.id().to_string());
+        let argv: Vec<&str> = ["python3", &inject, &id].into_iter().chain(how.split(' ')).collect();
+        let mut injection = self.pair.lab.start(&host.space, &argv);
+        injection.expect("injects", 1);
+        injection
+    }
+
+    fn sh(&self, script: &str) -> (Option<i32>, String) {
+        self.pair.lab.start(&self.pair.hosts[0].space, &["sh", "-c", script]).finish(LIMIT)
+    }
+
+    /// Whether pings from the first end are answered.
+    fn answered(&self, count: u32) -> bool {
+        let (_, text) = self.sh(&format!("{} {}", ping_all(count), INNER[0][1]));
+        text.contains(&format!(" {count} received"))
+    }
+
+    /// Pings until one is answered; returns how long that took.
+    fn until_answered(&self, from: Instant) -> Duration {
+        loop {
+            let (status, _) = self.sh(&format!("ping -q -c 1 -W 0.1 {}", INNER[0][1]));
+            if status == Some(0) {
+                return from.elapsed();
+            }
+            assert!(from.elapsed() < LIMIT, "{}", self.pair.hosts[0].output());
+        }
+    }
+
+    /// The value of a metric of the first end's daemon, with its labels.
+    fn metric(&self, name: &str) -> u64 {
+        let (status, text) = self.pair.hosts[0].sealane(&self.pair.lab, "tcp-ao show --metrics");
+        assert_eq!(status, Some(0), "{text}");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
+    /// The first end has the states and policies of before.
+    fn has_everything(&self) {
+        let script = "ip xfrm state; ip xfrm state count; ip xfrm policy count";
+        let states = self.pair.hosts[0].ip(&self.pair.lab, script);
+        assert!(states.contains("0x00001001") && states.contains("0x00002001"), "{states}");
+        assert!(states.contains("SAD count 2") && states.contains("OUT 1"), "{states}");
+    }
+
+    /// Nothing was in clear at either end, no number was used twice, and enough was sealed.
+    fn end(self) {
+        for sender in self.senders {
+            sender.finish(LIMIT);
+        }
+        for watch in self.watches {
+            let (_, seen) = watch.finish(LIMIT);
+            assert!(seen.contains("clear 0 ") && seen.contains(" twice 0 "), "{seen}");
+            let esp = seen.split_once("esp ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+            assert!(esp > Some(100), "{seen}");
+        }
+    }
+}
+
+/// A thread of packets or the one that answers requests panics or hangs: the daemon starts again by itself.
+#[test]
+fn threads_that_fail_are_back() {
+    let Some(mut scene) = Scene::new("xfrm_faults::threads_that_fail_are_back") else { return };
+    let mut starts = 1;
+    for (how, asks, reason) in [
+        ("sealane-ipsec long read 1", false, "panic"),
+        // It writes policies down before it answers.
+        ("sealane-xfrm long pwrite64 1", true, "panic"),
+        ("sealane-ipsec stop read", false, "hang"),
+        ("sealane-ipsec freeze", false, "hang"),
+        ("sealane-xfrm freeze", false, "hang"),
+        ("sealane-admin freeze", false, "hang"),
+        ("sealane-ipsec EBADFD read 1", false, "error"),
+    ] {
+        let before = scene.metric(&format!("sealane_failures_total{{reason=\"{reason}\"}}"));
+        let from = Instant::now();
+        let injection = scene.inject(how);
+        let asking = asks.then(|| {
+            let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+            scene.pair.hosts[0].begin(&scene.pair.lab, &["sh", "-c", add])
+        });
+        starts += 1;
+        scene.pair.hosts[0].expect_start(starts);
+        let took = scene.until_answered(from);
+        println!("{how}: traffic again after {} ms", took.as_millis());
+        let (_, told) = injection.finish(LIMIT);
+        assert!(told.contains("done 1"), "{how}: {told}");
+        if let Some(asking) = asking {
+            // Whether the policy is there or not, the program does not wait for ever.
+            let (status, text) = asking.finish(LIMIT);
+            assert!(status == Some(0) || text.contains("Connection refused"), "{text}");
+            let delete = ["ip", "xfrm", "policy", "delete", "dir", "out", "src", "10.1.0.0/16", "dst", "10.2.0.0/16"];
+            scene.pair.hosts[0].run(&scene.pair.lab, &delete);
+        }
+        assert_eq!(scene.metric(&format!("sealane_failures_total{{reason=\"{reason}\"}}")), before + 1, "{how}");
+        assert_eq!(scene.pair.hosts[0].output().matches("starting again").count() + 1, starts, "{how}");
+        scene.has_everything();
+        assert!(scene.answered(5), "{how}");
+    }
+    scene.end();
+}
+
+/// The same for threads of offload devices, xfrm interfaces and a gateway, which other traffic does not need.
+#[test]
+fn threads_of_devices_that_fail_are_back() {
+    const CONFIG: &str = "[ipsec]\n[[ipsec.device]]\nname = \"crypto0\"\nkind = \"crypto\"\n\
+                          [[ipsec.device]]\nname = \"packet0\"\nkind = \"packet\"\n\
+                          [[ipsec.interface]]\nname = \"route0\"\nif_id = 7\n\
+                          [[ipsec.gateway]]\ninterfaces = [\"none\"]\n";
+    let test = "xfrm_faults::threads_of_devices_that_fail_are_back";
+    let Some(mut scene) = Scene::configured(test, CONFIG) else { return };
+    let mut starts = 1;
+    for how in [
+        "crypto0 freeze",
+        "packet0 freeze",
+        "route0 freeze",
+        "sealane-gateway freeze",
+        "sealane-numbers freeze",
+        "sealane-keys freeze",
+    ] {
+        let injection = scene.inject(how);
+        starts += 1;
+        scene.pair.hosts[0].expect_start(starts);
+        injection.finish(LIMIT);
+        let output = scene.pair.hosts[0].output();
+        assert_eq!(output.matches("starting again").count() + 1, starts, "{how}: {output}");
+        scene.until_answered(Instant::now());
+        scene.has_everything();
+    }
+    scene.end();
+}
+
+/// Errors that pass by themselves end nothing.
+#[test]
+fn errors_that_pass_end_nothing() {
+    let Some(mut scene) = Scene::new("xfrm_faults::errors_that_pass_end_nothing") else { return };
+    for (errno, calls) in [
+        ("ENOBUFS", "sendmmsg,sendmsg"),
+        ("ENOMEM", "sendmmsg,sendmsg"),
+        ("ENOBUFS", "recvmsg"),
+        ("ENOMEM", "recvmsg"),
+        ("ENOMEM", "read"),
+        ("ENOMEM", "ppoll,poll"),
+        ("EMFILE", "socket"),
+        ("ENOMEM", "writev"),
+    ] {
+        let counter = format!("sealane_transient_errors_total{{errno=\"{errno}\"}}");
+        let before = scene.metric(&counter);
+        let injection = scene.inject(&format!("sealane-ipsec {errno} {calls} 20"));
+        if calls == "socket" {
+            // Addresses that change are read again.
+            assert_eq!(
+                scene.sh("ip addr add 192.0.2.1/32 dev lo; sleep 0.5; ip addr del 192.0.2.1/32 dev lo").0,
+                Some(0)
+            );
+        }
+        let injected = |text: &str| text.lines().find_map(|line| line.strip_prefix("done ")?.parse::<u64>().ok());
+        let start = Instant::now();
+        // Paths are looked up once a second.
+        while injected(&injection.output()).is_none() && (calls != "socket" || start.elapsed() < Duration::from_secs(3))
+        {
+            assert!(start.elapsed() < LIMIT, "{errno} {calls}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (_, told) = injection.finish(LIMIT);
+        let count = injected(&told).unwrap_or_else(|| panic!("{told}"));
+        assert!(count > 0, "{errno} {calls}");
+        assert!(scene.metric(&counter) >= before + count, "{errno} {calls}: {count}");
+        scene.until_answered(start);
+        assert!(scene.answered(20), "{errno} {calls}");
+    }
+    // It is reported, not once for each.
+    let output = scene.pair.hosts[0].output();
+    for errno in ["ENOBUFS", "ENOMEM", "EMFILE"] {
+        assert!((1..10).contains(&output.matches(&format!("({errno})")).count()), "{errno}: {output}");
+    }
+    scene.pair.hosts[0].expect_start(1);
+    assert!(!output.contains("starting again"), "{output}");
+    scene.has_everything();
+    scene.end();
+}
+
+/// A daemon that gets no descriptor any more protects as before, refuses what needs one, and is right again afterwards.
+#[test]
+fn without_descriptors() {
+    let Some(scene) = Scene::new("xfrm_faults::without_descriptors") else { return };
+    let host = &scene.pair.hosts[0];
+    let id = host.id();
+    let limit = |most: &str| assert_eq!(scene.sh(&format!("prlimit --pid {id} --nofile={most}:")).0, Some(0));
+    let usual = scene.sh(&format!("prlimit --pid {id} --nofile --noheadings --output SOFT")).1.trim().to_owned();
+    let most = scene.sh(&format!("ls /proc/{id}/fd | wc -l")).1.trim().to_owned();
+    // With the second limit the kernel does not even wait for as many as a thread has.
+    for most in [most.as_str(), "4"] {
+        limit(most);
+        // Paths that were known are looked up again after a second.
+        std::thread::sleep(Duration::from_millis(2500));
+        assert!(scene.answered(20), "{most}");
+        let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+        let (status, text) = host.run(&scene.pair.lab, &["sh", "-c", add]);
+        assert!(status == Some(2) && text.contains("No buffer space available"), "{most}: {text}");
+        // A client of the admin socket waits until there is a descriptor.
+        let asks = host.begin(&scene.pair.lab, &["true"]);
+        asks.finish(LIMIT);
+        limit(&usual);
+        host.ip(&scene.pair.lab, add);
+        host.ip(&scene.pair.lab, &add.replace(" add ", " delete ").replace(" action block", ""));
+        assert!(scene.metric("sealane_transient_errors_total{errno=\"EMFILE\"}") > 0);
+        assert!(scene.answered(20), "{most}");
+        scene.has_everything();
+    }
+    let output = host.output();
+    assert!(output.contains("(EMFILE)") && !output.contains("starting again"), "{output}");
+    scene.end();
+}
+
+/// A service manager hears from the daemon as long as its threads live, and as long as somebody looks at them.
+#[test]
+fn a_service_manager_hears_of_life() {
+    let Some(mut scene) = Scene::new("xfrm_faults::a_service_manager_hears_of_life") else { return };
+    scene.pair.hosts[0].end(libc::SIGKILL);
+    let socket = scene.pair.lab.folder().join("notify").display().to_string();
+    let space = scene.pair.hosts[0].space.clone();
+    let listen = "import socket,sys\ns=socket.socket(socket.AF_UNIX,socket.SOCK_DGRAM)\ns.bind(sys.argv[1])\n\
+                  print('listens',flush=True)\nwhile 1: print(s.recv(999).decode(),flush=True)";
+    let mut manager = scene.pair.lab.start(&space, &["python3", "-c", listen, &socket]);
+    manager.expect("listens", 1);
+    let heard = |manager: &Running| manager.output().matches("WATCHDOG=1").count();
+    scene.pair.hosts[0].start_with(&scene.pair.lab, &[&format!("NOTIFY_SOCKET={socket}"), "WATCHDOG_USEC=2000000"]);
+    manager.expect("READY=1", 1);
+    manager.expect("WATCHDOG=1", 5);
+    // It needs no descriptor for that.
+    let (id, before) = (scene.pair.hosts[0].id(), heard(&manager));
+    assert_eq!(scene.sh(&format!("prlimit --pid {id} --nofile=4:")).0, Some(0));
+    manager.expect("WATCHDOG=1", before + 5);
+    assert_eq!(scene.sh(&format!("prlimit --pid {id} --nofile=1024:")).0, Some(0));
+    // Where nobody looks at the threads, the manager hears nothing.
+    let injection = scene.inject("sealane-watch freeze");
+    let before = heard(&manager);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(heard(&manager) <= before + 1, "{}", manager.output());
+    injection.finish(LIMIT);
+    manager.expect("WATCHDOG=1", before + 5);
+    // The thread that handles signals may hang, too.
+    let injection = scene.inject("sealane freeze");
+    manager.expect("READY=1", 2);
+    injection.finish(LIMIT);
+    let before = heard(&manager);
+    manager.expect("WATCHDOG=1", before + 5);
+    assert!(scene.answered(5));
+    scene.has_everything();
+    scene.end();
+}
+
+/// A daemon that somebody stops as a whole has not failed.
+#[test]
+fn a_stopped_daemon_goes_on() {
+    let Some(mut scene) = Scene::new("xfrm_faults::a_stopped_daemon_goes_on") else { return };
+    scene.pair.hosts[0].signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(3));
+    scene.pair.hosts[0].signal(libc::SIGCONT);
+    scene.until_answered(Instant::now());
+    // Time enough to be taken for hanging.
+    std::thread::sleep(Duration::from_secs(2));
+    scene.pair.hosts[0].expect_start(1);
+    assert!(!scene.pair.hosts[0].output().contains("starting again"), "{}", scene.pair.hosts[0].output());
+    assert!(scene.answered(5));
+    scene.has_everything();
+    scene.end();
+}
