@@ -8,7 +8,10 @@ b, is ended by SIGTERM and started again, then killed and started again. For eac
 datagrams is told (median of the rounds, and the longest of all), the time until the new daemon says that it serves, and how many
 datagrams were lost. Nothing is negotiated: afterwards both have the same states as at the beginning.
 
-usage: ipsec_restart.py [--rounds N] [--states N] [--csv FILE] [--sealane FILE]
+With --faults the daemon is not ended from outside. The thread that carries the packets panics, stops while it works, or stops while
+it waits (conformance/programs/inject.py), and the daemon starts again by itself.
+
+usage: ipsec_restart.py [--rounds N] [--states N] [--faults] [--csv FILE] [--sealane FILE]
 """
 import pathlib, signal, statistics, subprocess, sys, tempfile, threading, time
 from ipsec_netns import KEY, Daemon, delete, inside, make, parser, veth, write_csv
@@ -16,6 +19,11 @@ from ipsec_netns import KEY, Daemon, delete, inside, make, parser, veth, write_c
 A, B = SPACES = ["ipsecrs-a", "ipsecrs-b"]
 OUTER, INNER = ["10.94.0.1", "10.94.0.2"], ["10.95.1.1", "10.95.2.1"]
 PORT = 4444
+SIGNALS = [("stop and start", signal.SIGTERM), ("kill and start", signal.SIGKILL)]
+FAULTS = [("a panic", "long"), ("a hang at work", "stop"), ("a hang in a wait", "freeze")]
+INJECT = pathlib.Path(__file__).resolve().parent.parent / "conformance/programs/inject.py"
+# A call of the thread at either end while it carries packets. No call of the receiver's makes it panic.
+CALLS = ["read", "recvmsg"]
 
 SEND = f"""
 import socket, sys, time
@@ -82,6 +90,15 @@ class Arrivals:
             return before + [one for one in self.at if one[1] >= begin_ns]
 
 
+def fail(pid, how, call):
+    """Injects a fault into the daemon's thread for packets. Returns when the thread has ended."""
+    argv = [sys.executable, INJECT, str(pid), "sealane-ipsec", how, *([] if how == "freeze" else [call])]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        told = [line.strip() for line in process.stdout]
+    if told != ["injects", "done 1"]:
+        raise SystemExit(f"inject.py: {told}")
+
+
 def states(daemon):
     told = subprocess.run([*daemon.argv, "run", "--", "ip", "xfrm", "state"], check=True, capture_output=True, text=True).stdout
     return sorted(line.split()[3] for line in told.splitlines() if "proto esp spi" in line)
@@ -90,6 +107,7 @@ def states(daemon):
 def main():
     of = parser(__doc__.split("usage:")[1].strip(), 10, 0)
     of.add_argument("--states", type=int, default=1000)
+    of.add_argument("--faults", action="store_true")
     args = of.parse_args()
     make(SPACES)
     veth(A, B, "wire")
@@ -113,13 +131,19 @@ def main():
             if not arrivals.since(0):
                 raise SystemExit("nothing arrives")
             for number in range(args.rounds):
-                for way, how in [("stop and start", signal.SIGTERM), ("kill and start", signal.SIGKILL)]:
+                for way, how in FAULTS if args.faults else SIGNALS:
                     for n, (space, end) in enumerate(zip(SPACES, ["sender", "receiver"])):
+                        if how == "long" and end == "receiver":
+                            continue
                         begin_ns = time.monotonic_ns()
-                        daemons[n].process.send_signal(how)
-                        daemons[n].process.wait(20)
                         start = time.monotonic()
-                        daemons[n] = Daemon(args.sealane, space, folder, space, "[ipsec]\n")
+                        if args.faults:
+                            fail(daemons[n].process.pid, how, CALLS[n])
+                        else:
+                            daemons[n].process.send_signal(how)
+                            daemons[n].process.wait(20)
+                            start = time.monotonic()
+                            daemons[n] = Daemon(args.sealane, space, folder, space, "[ipsec]\n")
                         ready_ms = (time.monotonic() - start) * 1000
                         time.sleep(1)
                         came = arrivals.since(begin_ns)
