@@ -57,7 +57,7 @@ pub(super) fn start(
     prepare: impl FnOnce(&Shared),
 ) -> io::Result<(Arc<Shared>, Vec<JoinHandle<()>>)> {
     let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
-    let (workers, shared) = netns.run(|| {
+    let (workers, shared, marks) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
         let count = usize::from(wanted.workers.max(1));
         let output = Queue::open_many(FIRST_QUEUE, count, true).map_err(say("a queue for packets that leave"))?;
@@ -98,14 +98,14 @@ pub(super) fn start(
         };
         let workers: Vec<Worker> =
             output.into_iter().zip(input).enumerate().map(make).collect::<io::Result<_>>().map_err(say("sockets"))?;
-        Ok((workers, shared))
+        Ok((workers, shared, marks))
     })?;
     prepare(&shared);
     let mut threads = Vec::new();
     let alone = workers.len() == 1;
     for worker in workers {
         let (netns, context) = (netns.try_clone()?, Span::current());
-        let (shared, place) = (shared.clone(), alone.then(|| worker.place(Marks::default(), wanted.data_path)));
+        let (shared, place) = (shared.clone(), alone.then(|| worker.place(marks, wanted.data_path)));
         threads.push(std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
             let _context = context.entered();
             let _alive = life::begin("sealane-ao", Kind::Data);
