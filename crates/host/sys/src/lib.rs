@@ -1,8 +1,9 @@
 //! Safe wrappers of the system calls that the daemon and the launcher make. Of their crates, only this one has unsafe
 //! code.
 //!
-//! - Served programs: `process` (start and wait), `seccomp` (the filter and its notifications), `peer` (a caller's
-//!   memory and descriptors), `rights` (its capabilities), `gone` (when its files are closed), `keys` (keyrings).
+//! - Served programs: `process` (start and wait), `seccomp` (the filter and its notifications), `thread` (a caller's
+//!   memory and descriptors), `peer` (its stand-ins), `rights` (its capabilities), `gone` (when its files are closed),
+//!   `keys` (keyrings).
 //! - Memory and threads: `mapping`, `cpu`, `sleep`, `poll`, `life` (threads that hang), `clock`, `random`.
 //! - Sockets: `tcp_socket` (a program's), `sock_diag` (the kernel's tables), `usersock` (netlink between programs),
 //!   `unix`.
@@ -55,6 +56,7 @@ pub mod tap;
 pub mod tcp_socket;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod thread;
 pub mod transient;
 pub mod tun;
 pub mod unix;

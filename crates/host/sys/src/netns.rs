@@ -145,6 +145,13 @@ pub fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     super::option(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE)
 }
 
+impl From<OwnedFd> for Netns {
+    /// The namespace of which this is a descriptor.
+    fn from(fd: OwnedFd) -> Self {
+        Netns { fd }
+    }
+}
+
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -191,6 +191,7 @@ impl Notification {
 }
 
 /// The descriptor from which notifications are read.
+#[derive(Debug)]
 pub struct Listener(OwnedFd);
 
 const fn iowr(nr: u64, size: usize, direction: u64) -> libc::Ioctl {

@@ -7,8 +7,9 @@ use parking_lot::{Mutex, RawMutex};
 use sealane_abi::socket::{MSG_MORE, SOCK_TYPE_MASK};
 use sealane_engine_alg::front::{self, Buffers, Descriptor, Memory};
 use sealane_engine_alg::{Caller, PollMask, Received, SendMsg};
-use sealane_sys::peer::{self, Peer, Span};
+use sealane_sys::peer;
 use sealane_sys::seccomp::Notification;
+use sealane_sys::thread::{Span, Thread};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -19,22 +20,22 @@ const MAX_BYTES: usize = 16 << 20;
 /// A call in the hands of one thread.
 struct AlgCall<'a> {
     server: &'a Arc<Server>,
-    peer: Peer,
+    peer: &'a Thread,
     n: &'a Notification,
 }
 
 /// Serves one call.
-pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Done {
+pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Done {
     if let Some(spaces) = &server.tcp_ao
         && tcp_ao::is_tcp_ao_call(n)
         && !(n.nr == libc::SYS_connect && server.watches(n.args[0] as u32))
     {
-        return tcp_ao::serve(server, spaces, n);
+        return tcp_ao::serve(server, spaces, n, peer);
     }
-    if let Some(done) = xfrm::serve(server, n) {
+    if let Some(done) = xfrm::serve(server, n, peer) {
         return done;
     }
-    let call = AlgCall { server, peer: Peer(n.tid), n };
+    let call = AlgCall { server, peer, n };
     if n.nr == libc::SYS_socket {
         return call.socket();
     }
@@ -140,7 +141,7 @@ impl AlgCall<'_> {
     }
 
     fn place(&self, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
-        self.server.place(self.n, fd, cloexec, self.server.numbers.high.clone())
+        self.server.place(self.n, self.peer, fd, cloexec, self.server.numbers.high.clone())
     }
 
     fn accept(&self, d: &RemoteDescriptor<'_>, flags: i32) -> Done {
@@ -329,7 +330,7 @@ impl Descriptor for RemoteDescriptor<'_> {
     }
 
     fn own_port(&self) -> u32 {
-        self.call.peer.0
+        self.call.peer.id()
     }
 
     fn begin(&self) -> Result<(), Verdict> {

@@ -1,16 +1,18 @@
 //! The server of one launched program: its threads, and what calls share.
 
 use super::xfrm::sockets::Sockets;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use parking_lot::{Mutex, RawMutex};
 use sealane_engine_alg::{Caller, Errno, Event, Host, Observer, System, front};
-use sealane_sys::peer::{self, Peer, Span};
+use sealane_sys::peer;
 use sealane_sys::seccomp::{Listener, Notification, Numbers};
 use sealane_sys::sleep;
+use sealane_sys::thread::{Span, Thread};
 use sealane_tcp_ao::Spaces;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::warn;
@@ -42,8 +44,8 @@ pub(crate) struct OpenSocket {
 /// The server of one launched program and its descendants.
 pub(crate) struct Server {
     /// Serves one call.
-    answer: fn(&Arc<Server>, &Notification) -> Done,
-    pub(crate) listener: Listener,
+    answer: Answer,
+    pub(crate) listener: Arc<Listener>,
     make: Box<dyn Fn(Arc<dyn Host>) -> Arc<System> + Send + Sync>,
     system: OnceLock<Arc<System>>,
     pub(crate) sockets: Mutex<HashMap<u64, Arc<OpenSocket>>>,
@@ -57,6 +59,9 @@ pub(crate) struct Server {
     idle: AtomicUsize,
     threads: AtomicUsize,
 }
+
+/// Serves one call of a thread.
+pub(super) type Answer = fn(&Arc<Server>, &Notification, &Thread) -> Done;
 
 /// The value that a call returns.
 pub(super) type Done = Result<i64, Verdict>;
@@ -84,8 +89,8 @@ impl From<Errno> for Verdict {
 }
 
 thread_local! {
-    /// The call that this thread serves, for the engine's host to look at while it waits.
-    static CURRENT: Cell<Option<(u64, u32)>> = const { Cell::new(None) };
+    /// The caller that this thread serves, for the engine's host to look at while it waits.
+    static CURRENT: RefCell<Option<Rc<Thread>>> = const { RefCell::new(None) };
     /// Whether a signal took the call away, which the kernel then restarts or not as its handler wants.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
     /// Whether the maker of the socket that is being served was privileged.
@@ -98,7 +103,7 @@ const ERESTARTSYS: i32 = 512;
 impl Server {
     /// A server for calls from `listener` on stand-ins of these numbers, each of which `answer` serves.
     pub(super) fn new(
-        answer: fn(&Arc<Server>, &Notification) -> Done,
+        answer: Answer,
         listener: Listener,
         numbers: Numbers,
         tcp_ao: Option<Spaces>,
@@ -106,7 +111,7 @@ impl Server {
     ) -> Arc<Self> {
         Arc::new(Server {
             answer,
-            listener,
+            listener: Arc::new(listener),
             make: Box::new(make),
             system: OnceLock::new(),
             sockets: Mutex::default(),
@@ -165,9 +170,10 @@ impl Server {
     }
 
     fn serve(self: &Arc<Self>, call: &Notification) {
-        CURRENT.set(Some((call.id, call.tid)));
+        let caller = Rc::new(Thread::new(self.listener.clone(), call));
+        CURRENT.set(Some(caller.clone()));
         INTERRUPTED.set(false);
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.answer)(self, call)));
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.answer)(self, call, &caller)));
         CURRENT.set(None);
         match done {
             Ok(Ok(value)) => self.listener.answer(call.id, Ok(value)),
@@ -186,7 +192,7 @@ impl Server {
     }
 
     /// The socket behind descriptor `fd` of `peer`.
-    pub(crate) fn find(&self, peer: Peer, fd: u32) -> Option<Arc<OpenSocket>> {
+    pub(crate) fn find(&self, peer: &Thread, fd: u32) -> Option<Arc<OpenSocket>> {
         self.sockets.lock().get(&peer.socket_inode(fd)?).cloned()
     }
 
@@ -213,12 +219,12 @@ impl Server {
         }
         let mut shared_before = false;
         while !done() {
-            let Some((id, tid)) = CURRENT.get() else { return Err(libc::EINTR) };
-            if !self.listener.valid(id) {
+            let Some(caller) = CURRENT.with_borrow(Clone::clone) else { return Err(libc::EINTR) };
+            if !caller.waits() {
                 return Err(libc::EINTR);
             }
             // A signal for the whole process goes to another thread if one can take it; only one that stays is ours.
-            match Peer(tid).signalled() {
+            match caller.signalled() {
                 Some(own) if own || shared_before => {
                     INTERRUPTED.set(true);
                     return Err(libc::EINTR);
@@ -238,12 +244,12 @@ impl Server {
     pub(super) fn place(
         &self,
         n: &Notification,
+        peer: &Thread,
         fd: BorrowedFd<'_>,
         cloexec: bool,
         mut numbers: impl Iterator<Item = u32>,
     ) -> Done {
         let _placing = self.placing.lock();
-        let peer = Peer(n.tid);
         let new = numbers.find(|&n| !peer.has(n)).ok_or(libc::EMFILE)?;
         match self.listener.hand_over(n.id, fd, new, cloexec) {
             Ok(()) => Err(Verdict::Answered),
@@ -260,7 +266,7 @@ impl Server {
 }
 
 /// Answers a `getsockopt` of the preloaded library, which asks for a text so.
-pub(super) fn tell_text(peer: Peer, n: &Notification, text: &str) -> Done {
+pub(super) fn tell_text(peer: &Thread, n: &Notification, text: &str) -> Done {
     let room = u32::from_ne_bytes(peer.bytes::<4>(n.args[4])?) as usize;
     if text.len() > room {
         return Err(libc::ENOBUFS.into());
@@ -276,7 +282,7 @@ pub(crate) fn not_restarted() {
 }
 
 /// The privileges of a peer, from its capabilities.
-pub(crate) fn caller(peer: Peer) -> Caller {
+pub(crate) fn caller(peer: &Thread) -> Caller {
     const NET_ADMIN_OR_SYS_ADMIN: u64 = 1 << 12 | 1 << 21;
     let privileged = peer.status().is_some_and(|s| peer::capabilities(&s) & NET_ADMIN_OR_SYS_ADMIN != 0);
     Caller { privileged }

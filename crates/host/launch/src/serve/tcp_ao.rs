@@ -11,9 +11,9 @@ use sealane_abi::tcp::{self, State, TcpAoAdd, TcpAoInfoOpt, TcpMd5sig};
 use sealane_engine_ao::{Family, Interfaces, Namespace, RepairSeqs, SocketFacts, SocketId, netstat};
 use sealane_net::ao::mkt::{Prefix, unmapped};
 use sealane_sys::netns::Netns;
-use sealane_sys::peer::{Peer, Span};
 use sealane_sys::seccomp::Notification;
 use sealane_sys::tcp_socket as sock;
+use sealane_sys::thread::{Span, Thread};
 use sealane_tcp_ao::{Space, Spaces};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +24,9 @@ use zeroize::Zeroizing;
 
 /// More than any of the options takes: what follows only has to be looked at for zeros.
 const MAX_OPTION: usize = 1 << 16;
+
+/// The smallest size of a page.
+const PAGE: u64 = 4096;
 
 /// Whether a call is one of ours to look at.
 pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
@@ -42,8 +45,7 @@ pub(super) fn is_tcp_ao_call(n: &Notification) -> bool {
 }
 
 /// Serves one call.
-pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification) -> Done {
-    let peer = Peer(n.tid);
+pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification, peer: &Thread) -> Done {
     if n.nr == libc::SYS_getsockopt && n.args[2] as i32 == NETSTAT_QUERY {
         return counters(spaces, peer, n);
     }
@@ -64,7 +66,7 @@ pub(super) fn serve(server: &Arc<Server>, spaces: &Spaces, n: &Notification) -> 
 struct TcpCall<'a> {
     server: &'a Arc<Server>,
     spaces: &'a Spaces,
-    peer: Peer,
+    peer: &'a Thread,
     n: &'a Notification,
     family: Family,
     /// A duplicate of the program's descriptor, which goes with the call.
@@ -108,22 +110,32 @@ impl TcpCall<'_> {
     }
 
     /// The readable part of the program's `len` bytes at `at`, wiped on drop.
-    fn read(&self, at: u64, len: i32) -> Zeroizing<Vec<u8>> {
+    fn read(&self, at: u64, len: i32) -> Result<Zeroizing<Vec<u8>>, Verdict> {
         let len = usize::try_from(len).unwrap_or(0).min(MAX_OPTION);
         let mut bytes = Zeroizing::new(vec![0; len]);
-        if self.peer.read(&[Span { at, len }], &mut bytes).is_err() {
-            // Its memory may end within: up to the end of the page is there or is not.
-            let whole = (0..len).find(|n| self.peer.read(&[Span { at: at + *n as u64, len: 1 }], &mut [0]).is_err());
-            let readable = whole.unwrap_or(len);
-            let _ = self.peer.read(&[Span { at, len: readable }], &mut bytes[..readable]);
-            bytes.truncate(readable);
+        match self.peer.read(&[Span { at, len }], &mut bytes) {
+            Err(libc::EFAULT) => {}
+            read => return Ok(read.map(|()| bytes)?),
         }
-        bytes
+        // Its memory may end within: what is readable ends at the end of a page.
+        let mut readable = 0;
+        while readable < len {
+            let next = (at.wrapping_add(readable as u64) | (PAGE - 1)).wrapping_add(1).wrapping_sub(at);
+            let next = usize::try_from(next).map_or(len, |next| next.min(len));
+            let span = Span { at: at.wrapping_add(readable as u64), len: next - readable };
+            match self.peer.read(&[span], &mut bytes[readable..next]) {
+                Err(libc::EFAULT) => break,
+                read => read?,
+            }
+            readable = next;
+        }
+        bytes.truncate(readable);
+        Ok(bytes)
     }
 
     fn setsockopt(&self, id: SocketId, optname: i32) -> Done {
         let optlen = self.n.args[4] as i32;
-        let optval = self.read(self.n.args[3], optlen);
+        let optval = self.read(self.n.args[3], optlen)?;
         let md5 = matches!(optname, tcp::TCP_MD5SIG | tcp::TCP_MD5SIG_EXT);
         if md5 && optval.len() < usize::try_from(optlen).unwrap_or(0).min(size_of::<TcpMd5sig>()) {
             // Memory that ends early: the kernel finds the right error.
@@ -168,7 +180,7 @@ impl TcpCall<'_> {
 
     fn getsockopt(&self, id: SocketId, optname: i32) -> Done {
         let optlen = i32::from_ne_bytes(self.peer.bytes::<4>(self.n.args[4])?);
-        let optval = self.read(self.n.args[3], optlen);
+        let optval = self.read(self.n.args[3], optlen)?;
         let answer = match self.space(false)? {
             Some(space) => {
                 let interfaces = space.interfaces();
@@ -243,7 +255,7 @@ fn protects(family: Family, optname: i32, optval: &[u8]) -> Vec<Prefix> {
 }
 
 /// The text of /proc/net/netstat with our counters, for the preloaded library.
-fn counters(spaces: &Spaces, peer: Peer, n: &Notification) -> Done {
+fn counters(spaces: &Spaces, peer: &Thread, n: &Notification) -> Done {
     let (tid, proc) = (n.tid, "/proc");
     let of = match n.args[0] as i32 {
         0 => format!("{proc}/{tid}/task/{tid}"),
@@ -251,9 +263,9 @@ fn counters(spaces: &Spaces, peer: Peer, n: &Notification) -> Done {
         _ => format!("{proc}/{}", peer.process().unwrap_or(tid)),
     };
     // Whoever looks at counters wants segments counted from now on, also those for sockets without keys.
-    let space = Netns::open(&format!("{of}/ns/net")).and_then(|netns| spaces.of(netns, true));
-    let Ok(Some(space)) = space else { return Err(libc::ENOENT.into()) };
-    let text = std::fs::read_to_string(format!("{of}/net/netstat")).map_err(|_| libc::ENOENT)?;
+    let read = || Ok((Netns::open(&format!("{of}/ns/net"))?, std::fs::read_to_string(format!("{of}/net/netstat"))?));
+    let (netns, text) = peer.ask(|_| read()).ok_or(Verdict::Answered)?.map_err(|_: std::io::Error| libc::ENOENT)?;
+    let Ok(Some(space)) = spaces.of(netns, true) else { return Err(libc::ENOENT.into()) };
     let text = netstat::render(&text, space.delivered().netstat());
     tell_text(peer, n, &text)
 }

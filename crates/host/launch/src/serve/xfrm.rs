@@ -15,8 +15,8 @@ pub(super) mod sockets;
 use super::server::{Done, Server, Verdict};
 use sealane_abi::netlink::NETLINK_XFRM;
 use sealane_abi::sealane::XFRM_STAT_QUERY;
-use sealane_sys::peer::Peer;
 use sealane_sys::seccomp::{Notification, XFRM_OPTIONS};
+use sealane_sys::thread::Thread;
 use sockets::XfrmSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// One call.
 struct XfrmCall<'a> {
     server: &'a Arc<Server>,
-    peer: Peer,
+    peer: &'a Thread,
     n: &'a Notification,
     entry: Arc<XfrmSocket>,
     /// A duplicate of the program's descriptor, which goes with the call.
@@ -32,8 +32,7 @@ struct XfrmCall<'a> {
 }
 
 /// Serves a call if it is about NETLINK_XFRM.
-pub(super) fn serve(server: &Arc<Server>, n: &Notification) -> Option<Done> {
-    let peer = Peer(n.tid);
+pub(super) fn serve(server: &Arc<Server>, n: &Notification, peer: &Thread) -> Option<Done> {
     if n.nr == libc::SYS_socket {
         let ours = n.args[0] as i32 == libc::AF_NETLINK && n.args[2] as i32 == NETLINK_XFRM;
         return ours.then(|| link::socket(server, peer, n));
@@ -73,10 +72,10 @@ impl XfrmCall<'_> {
                 Err(libc::EOPNOTSUPP.into())
             }
             libc::SYS_sendfile | libc::SYS_splice => Err(libc::EINVAL.into()),
-            libc::SYS_dup => link::place(self.server, self.n, self.fd.as_fd(), false),
+            libc::SYS_dup => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
             libc::SYS_fcntl => match self.n.int(1) {
-                libc::F_DUPFD => link::place(self.server, self.n, self.fd.as_fd(), false),
-                libc::F_DUPFD_CLOEXEC => link::place(self.server, self.n, self.fd.as_fd(), true),
+                libc::F_DUPFD => link::place(self.server, self.n, self.peer, self.fd.as_fd(), false),
+                libc::F_DUPFD_CLOEXEC => link::place(self.server, self.n, self.peer, self.fd.as_fd(), true),
                 _ => Err(Verdict::Pass),
             },
             libc::SYS_ioctl => self.ioctl(),

@@ -8,9 +8,10 @@ use sealane_abi::sealane::{Question, XFRM_PORT};
 use sealane_abi::socket::{NAT_T, UDP_ENCAP};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
 use sealane_sys::netns::{self, Netns};
-use sealane_sys::peer::{Peer, Span, readable};
+use sealane_sys::peer::readable;
 use sealane_sys::rights;
 use sealane_sys::seccomp::Notification;
+use sealane_sys::thread::{Span, Thread};
 use sealane_sys::{presence, process, runtime, tcp_socket, usersock};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,7 +68,7 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
 }
 
 /// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order.
-pub(super) fn wait_for_daemon(peer: Peer) {
+pub(super) fn wait_for_daemon(peer: &Thread) {
     // Whatever is wrong, the request has been sent.
     let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
 }
@@ -101,13 +102,20 @@ fn served() -> io::Result<Served> {
 }
 
 /// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
-fn may_have_daemon(peer: Peer) -> bool {
-    let has_port = rights::ports(Some(peer)).is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT));
+fn may_have_daemon(peer: &Thread) -> bool {
+    let has_port = peer
+        .ask(|peer| rights::ports(Some(peer)))
+        .is_some_and(|ports| ports.is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT)));
     has_port || presence::any(&runtime::folders())
 }
 
-fn peer_netns(peer: Peer) -> io::Result<Netns> {
-    Netns::open(&format!("/proc/{}/ns/net", peer.0))
+fn peer_netns(peer: &Thread) -> io::Result<Netns> {
+    peer.namespace("net").map(Netns::from).map_err(io::Error::from_raw_os_error)
+}
+
+/// Whether a caller has CAP_NET_ADMIN over a namespace.
+pub(super) fn may_administer(peer: &Thread, netns: &Netns) -> bool {
+    peer.ask(|peer| rights::net_admin(peer, netns.as_fd())).unwrap_or(false)
 }
 
 /// Runs something in a namespace: here, where it is our own.
@@ -125,12 +133,12 @@ fn refused(e: &io::Error) -> Verdict {
 }
 
 /// Gives the program a descriptor of a socket, by preference one that `select` can have.
-pub(super) fn place(server: &Server, n: &Notification, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
-    server.place(n, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
+pub(super) fn place(server: &Server, n: &Notification, peer: &Thread, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
+    server.place(n, peer, fd, cloexec, server.numbers.low.clone().chain(server.numbers.high.clone()))
 }
 
 /// `socket(AF_NETLINK, ..., NETLINK_XFRM)`.
-pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
+pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
     const FLAGS: i32 = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     if !may_have_daemon(peer) || peer.secure() {
         return Err(Verdict::Pass);
@@ -152,13 +160,13 @@ pub(super) fn socket(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
     });
     let Some((socket, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
     let entry = XfrmSocket {
-        maker_may: rights::net_admin(peer, netns.as_fd()),
+        maker_may: may_administer(peer, &netns),
         passes_credentials: AtomicBool::new(false),
         receiving: Mutex::default(),
         daemon: Mutex::new(daemon),
     };
     server.xfrm.add(&socket, entry)?;
-    place(server, n, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
+    place(server, n, peer, socket.as_fd(), type_ & libc::SOCK_CLOEXEC != 0)
 }
 
 impl XfrmSocket {
@@ -214,20 +222,24 @@ fn ask(question: Question) -> io::Result<Option<String>> {
 
 /// The text of /proc/net/xfrm_stat, for the preloaded library: `whose` is 0 for this thread, -1 for this process, or an
 /// id.
-pub(super) fn counters(peer: Peer, n: &Notification) -> Done {
-    let of = match n.args[0] as i32 {
-        pid if pid > 0 => Peer(pid as u32),
-        0 => peer,
-        _ => Peer(peer.process().unwrap_or(peer.0)),
+pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
+    let netns = match n.args[0] as i32 {
+        // The program names a process by its number, as it does for /proc.
+        pid if pid > 0 => Netns::open(&format!("/proc/{pid}/ns/net")),
+        0 => peer_netns(peer),
+        _ => peer.process().ok_or(io::ErrorKind::NotFound.into()).and_then(|process| {
+            let netns = peer.ask(|_| Netns::open(&format!("/proc/{process}/ns/net")));
+            netns.unwrap_or(Err(io::ErrorKind::NotFound.into()))
+        }),
     };
     let none = |_| Verdict::Fail(libc::ENOENT);
-    let text = peer_netns(of).and_then(|netns| within(&netns, || ask(Question::Stat)));
+    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
     tell_text(peer, n, &text)
 }
 
 /// `UDP_ENCAP`, `IP_XFRM_POLICY` and `IPV6_XFRM_POLICY`, where a daemon stands for the kernel's IPsec.
-pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done {
+pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> Done {
     if !may_have_daemon(peer) || peer.secure() {
         return Err(Verdict::Pass);
     }
@@ -242,7 +254,7 @@ pub(super) fn option(server: &Arc<Server>, peer: Peer, n: &Notification) -> Done
 
 /// `bind` of a key manager's socket to the port that IKE shares with ESP: the daemon has it, too, and may be there
 /// first.
-pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
+pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     let Ok([family, port]) = peer.bytes::<4>(n.args[1]).map(|b| [[b[0], b[1]], [b[2], b[3]]]) else { return };
     let inet = matches!(i32::from(u16::from_ne_bytes(family)), libc::AF_INET | libc::AF_INET6);
     if !inet || u16::from_be_bytes(port) != NAT_T || !may_have_daemon(peer) || peer.secure() {
@@ -261,7 +273,7 @@ pub(super) fn bind(server: &Arc<Server>, peer: Peer, n: &Notification) {
 }
 
 /// ESP in UDP: the daemon takes what is ESP from the port, if it may bind beside.
-fn encap(peer: Peer, n: &Notification, fd: &OwnedFd) -> Done {
+fn encap(peer: &Thread, n: &Notification, fd: &OwnedFd) -> Done {
     const UDP_ENCAP_ESPINUDP: i32 = 2;
     if (n.args[4] as i32) < 4 {
         return Err(libc::EINVAL.into());
@@ -276,8 +288,8 @@ fn encap(peer: Peer, n: &Notification, fd: &OwnedFd) -> Done {
 }
 
 /// A policy of a socket: key managers except their own packets from policies so.
-fn policy(server: &Arc<Server>, peer: Peer, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
-    if !rights::net_admin(peer, netns.as_fd()) {
+fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, netns: &Netns) -> Done {
+    if !may_administer(peer, netns) {
         return Err(libc::EPERM.into());
     }
     let (at, len) = (n.args[3], n.args[4] as i32);

@@ -3,13 +3,15 @@
 //! The kernel serves a request while `sendmsg` runs, and programs rely on finding the answer when the call returns; so
 //! the call waits until the answer is there, or the daemon has ended or started again.
 
+use super::link::may_administer;
 use super::{Done, XfrmCall};
 use crate::serve::server::{Verdict, not_restarted};
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
 use sealane_abi::xfrm;
-use sealane_sys::peer::{Span, readable};
+use sealane_sys::peer::readable;
 use sealane_sys::rights;
+use sealane_sys::thread::Span;
 use sealane_sys::usersock::{self, Credentials};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -94,7 +96,7 @@ impl XfrmCall<'_> {
     /// Whether the program may ask for anything: its socket's maker could, and itself can.
     fn is_permitted(&self) -> bool {
         let netns = || sealane_sys::netns::Netns::of_socket(self.fd.as_fd());
-        self.entry.maker_may && netns().is_ok_and(|netns| rights::net_admin(self.peer, netns.as_fd()))
+        self.entry.maker_may && netns().is_ok_and(|netns| may_administer(self.peer, &netns))
     }
 
     fn send(&self, spans: &[Span], flags: i32) -> Done {
@@ -116,7 +118,7 @@ impl XfrmCall<'_> {
         // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
         // may name another process.
         let mut sender = match may {
-            true => rights::credentials(self.peer),
+            true => self.peer.ask(rights::credentials).flatten(),
             false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
         };
         self.server.check_waiting(self.n)?;

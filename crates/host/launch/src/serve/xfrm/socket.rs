@@ -6,7 +6,7 @@ use sealane_abi::netlink::{NETLINK_XFRM, SockaddrNl};
 use sealane_abi::sealane::XFRM_PORT;
 use sealane_sys::ethtool;
 use sealane_sys::netns;
-use sealane_sys::peer::Span;
+use sealane_sys::thread::Span;
 use sealane_sys::usersock;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
