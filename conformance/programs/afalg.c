@@ -3,15 +3,20 @@
  *
  *   afalg               known answers: SHA-256 of "abc", AES-128-CBC and AES-128-GCM of published vectors
  *   afalg sha256 FILE   prints the file's digest as sha256sum does
+ *   afalg slow          known answers while another thread's sendfile waits for a pipe that nobody writes to; then a
+ *                       signal ends its wait
  *
  * Exit status: 0 all right, 1 a wrong answer, 2 AF_ALG could not be used.
  */
 #include <errno.h>
 #include <linux/if_alg.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -173,13 +178,47 @@ static void sha256_file(const char *path)
 	printf("  %s\n", path);
 }
 
+static int slow_pipe[2];
+
+static void noticed(int signal)
+{
+	(void)signal;
+}
+
+static void *slow(void *op)
+{
+	/* Linux itself takes nothing from a pipe here. */
+	ssize_t n = sendfile(*(int *)op, slow_pipe[0], NULL, 16);
+
+	printf("%-32s %s\n", "sendfile that is interrupted", n < 0 && (errno == EINTR || errno == EINVAL) ? "ok" : "WRONG");
+	wrong |= n >= 0;
+	return NULL;
+}
+
+static void known_answers_beside_slow(void)
+{
+	struct sigaction action = { .sa_handler = noticed };
+	int op = open_op("hash", "sha256", NULL, 0, 0);
+	pthread_t thread;
+
+	if (pipe(slow_pipe) || sigaction(SIGUSR1, &action, NULL) || pthread_create(&thread, NULL, slow, &op))
+		die("a thread");
+	/* It is given time to wait; if it has not begun, this test shows less. */
+	usleep(100000);
+	known_answers();
+	pthread_kill(thread, SIGUSR1);
+	pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "sha256"))
 		sha256_file(argv[2]);
+	else if (argc == 2 && !strcmp(argv[1], "slow"))
+		known_answers_beside_slow();
 	else if (argc == 1)
 		known_answers();
 	else
-		return fprintf(stderr, "usage: afalg [sha256 FILE]\n"), 2;
+		return fprintf(stderr, "usage: afalg [sha256 FILE | slow]\n"), 2;
 	return wrong;
 }

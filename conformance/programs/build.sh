@@ -9,8 +9,8 @@ out=${1:?usage: build.sh FOLDER}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cc=${CC:-cc}
-"$cc" -O2 -Wall -o "$out/afalg" "$here/afalg.c"
-"$cc" -O2 -Wall -static -o "$out/afalg-static" "$here/afalg.c"
+"$cc" -O2 -Wall -pthread -o "$out/afalg" "$here/afalg.c"
+"$cc" -O2 -Wall -pthread -static -o "$out/afalg-static" "$here/afalg.c"
 "$cc" -O2 -Wall -static -o "$out/xfrm-static" "$here/xfrm.c"
 if command -v go >/dev/null; then
   CGO_ENABLED=0 GOFLAGS=-mod=mod go build -o "$out/afalg-go" "$here/afalg.go"

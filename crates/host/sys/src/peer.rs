@@ -2,9 +2,9 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl, fstat};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ pub fn hung_up(ours: BorrowedFd<'_>) -> bool {
     poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
-/// Reads from a file at an offset, or at its own position.
+/// Reads from a file at an offset, or at its own position. Waits for it, as long as that takes.
 ///
 /// # Errors
 /// The kernel's.
@@ -77,6 +77,26 @@ pub fn pull(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result
         None => rustix::io::read(file, buf),
     };
     n.map_err(Errno::raw_os_error)
+}
+
+/// As [`pull`], if that needs no waiting. `None` if it does, or may.
+///
+/// # Errors
+/// The kernel's.
+pub fn pull_at_once(file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result<Option<usize>, i32> {
+    // An offset of -1 is the file's own position.
+    let offset = offset.map_or(u64::MAX, |offset| offset as u64);
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(n) => Ok(Some(n)),
+        // Not every kind of file can be asked so.
+        Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL | Errno::NOSYS) => Ok(None),
+        Err(e) => Err(e.raw_os_error()),
+    }
+}
+
+/// Whether a read of this file fails rather than waits (`O_NONBLOCK`).
+pub fn never_waits(file: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// The number of bytes that a pipe has room for.

@@ -10,7 +10,7 @@ use sealane_engine_alg::{Caller, PollMask, Received, SendMsg};
 use sealane_sys::peer;
 use sealane_sys::seccomp::Notification;
 use sealane_sys::thread::{Span, Thread};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -140,7 +140,7 @@ impl AlgCall<'_> {
         })
     }
 
-    fn place(&self, fd: std::os::fd::BorrowedFd<'_>, cloexec: bool) -> Done {
+    fn place(&self, fd: BorrowedFd<'_>, cloexec: bool) -> Done {
         self.server.place(self.n, self.peer, fd, cloexec, self.server.numbers.high.clone())
     }
 
@@ -159,7 +159,7 @@ impl AlgCall<'_> {
         let mut done = 0;
         while done < total {
             let want = (total - done).min(data.len());
-            let n = match peer::pull(file.as_fd(), &mut data[..want], offset) {
+            let n = match self.pull(file.as_fd(), &mut data[..want], offset) {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(e) if done == 0 => return Err(e.into()),
@@ -185,6 +185,24 @@ impl AlgCall<'_> {
         Ok(done as i64)
     }
 
+    /// Reads from a file of the program's, which may be slow: other calls go on meanwhile.
+    fn pull(&self, file: BorrowedFd<'_>, buf: &mut [u8], offset: Option<i64>) -> Result<usize, i32> {
+        loop {
+            if let Some(n) = peer::pull_at_once(file, buf, offset)? {
+                return Ok(n);
+            }
+            if peer::never_waits(file) {
+                return peer::pull(file, buf, offset);
+            }
+            if peer::readable(file, 0) {
+                // It is there, or a file that does not tell: a disk's, a network's, a program's (FUSE).
+                self.server.leave_listening()?;
+                return peer::pull(file, buf, offset);
+            }
+            self.server.wait_until(|| peer::readable(file, LOOK_MS as i32))?;
+        }
+    }
+
     fn splice(&self, to: &OpenSocket) -> Done {
         const NONBLOCK: u64 = 2;
         const MORE: u64 = 4;
@@ -204,7 +222,7 @@ impl AlgCall<'_> {
             self.server.wait_until(|| peer::readable(pipe.as_fd(), LOOK_MS as i32))?;
         }
         let mut data = Zeroizing::new(vec![0; total]);
-        let n = peer::pull(pipe.as_fd(), &mut data, None)?;
+        let n = self.pull(pipe.as_fd(), &mut data, None)?;
         let more = self.n.arg(5) & MORE != 0 || (n < total && peer::readable(pipe.as_fd(), 0));
         let flags = if more { MSG_MORE } else { 0 };
         let d = RemoteDescriptor { call: self, entry: to, fd: self.n.arg(2) as u32 };
@@ -218,6 +236,8 @@ impl AlgCall<'_> {
         let pipe = self.peer.borrow(self.n.arg(2) as u32)?;
         let room = peer::pipe_room(pipe.as_fd())?.min(self.n.arg(4) as usize).min(1 << 16);
         let mut data = Zeroizing::new(vec![0; room]);
+        // Others may fill the pipe first.
+        self.server.leave_listening()?;
         let got = front::take(d, &mut [&mut data], 0, 0)?;
         Ok(peer::push(pipe.as_fd(), &data[..got.len.min(room)])? as i64)
     }

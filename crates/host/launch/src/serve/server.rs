@@ -209,14 +209,20 @@ impl Server {
         !gone.is_empty()
     }
 
+    /// Makes sure that another thread takes calls while this one may wait for something.
+    ///
+    /// # Errors
+    /// `ENOMEM` when too many wait.
+    pub(super) fn leave_listening(self: &Arc<Self>) -> Result<(), i32> {
+        if self.idle.load(Ordering::Relaxed) == 0 && !self.start_thread() { Err(libc::ENOMEM) } else { Ok(()) }
+    }
+
     /// Waits a little for what `done` looks for, as long as the caller waits. The thread that waits is replaced.
     ///
     /// # Errors
     /// `EINTR` when the caller has gone or been interrupted, `ENOMEM` when too many wait.
     pub(crate) fn wait_until(self: &Arc<Self>, mut done: impl FnMut() -> bool) -> Result<(), i32> {
-        if self.idle.load(Ordering::Relaxed) == 0 && !self.start_thread() {
-            return Err(libc::ENOMEM);
-        }
+        self.leave_listening()?;
         let mut shared_before = false;
         while !done() {
             let Some(caller) = CURRENT.with_borrow(Clone::clone) else { return Err(libc::EINTR) };

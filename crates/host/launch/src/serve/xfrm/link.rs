@@ -148,6 +148,8 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         return Err(Verdict::Pass);
     }
     let netns = peer_netns(peer).map_err(|_| Verdict::Pass)?;
+    // The daemon may be slow to answer.
+    server.leave_listening()?;
     let made = within(&netns, || {
         let daemon = match served()? {
             Served::Kernel => return Ok(None),
@@ -245,6 +247,7 @@ pub(super) fn option(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
     }
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return Err(Verdict::Pass) };
     let Ok(netns) = Netns::of_socket(fd.as_fd()) else { return Err(Verdict::Pass) };
+    server.leave_listening()?;
     let Ok(Served::Daemon(_) | Served::Died) = within(&netns, served) else { return Err(Verdict::Pass) };
     if !server.listener.valid(n.id) {
         return Err(Verdict::Answered);
@@ -263,6 +266,7 @@ pub(super) fn bind(server: &Arc<Server>, peer: &Thread, n: &Notification) {
     let Ok(fd) = peer.borrow(n.args[0] as u32) else { return };
     let udp = tcp_socket::kind(fd.as_fd()).is_some_and(|k| k.1 == libc::IPPROTO_UDP);
     if udp
+        && server.leave_listening().is_ok()
         && let Ok(netns) = Netns::of_socket(fd.as_fd())
         && let Ok(Served::Daemon(_)) = within(&netns, served)
         && server.listener.valid(n.id)

@@ -113,6 +113,7 @@ impl XfrmCall<'_> {
         let mut data = Zeroizing::new(vec![0; total]);
         self.peer.read(spans, &mut data)?;
         self.ensure_port()?;
+        self.server.leave_listening()?;
         self.await_daemon()?;
         let may = self.is_permitted();
         // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
