@@ -4,10 +4,12 @@
     ao_many.py serve   ADDRESS PEERS KEYS
     ao_many.py connect ADDRESS PEERS KEYS SECONDS
     ao_many.py flood   ADDRESS COUNT
+    ao_many.py forge   ADDRESS SECONDS
 
 Peer i has the address 10.90.0.0 + i and KEYS keys on both ends. `serve` accepts and echoes until its standard input ends.
 `connect` opens a session from each address, then sends a keepalive (19 bytes) on each once a second and waits for its echo, for
 SECONDS, or with 0 until its standard input ends.
+`forge` sends segments with an option whose MAC is wrong for so many seconds, from addresses that are no peer's: 10.90.200.0/24.
 `flood` sends COUNT SYNs from addresses of peers, half without the option, half with an option whose MAC is wrong.
 Each role prints a line for each step; `connect` exits with 1 when a session breaks."""
 import itertools
@@ -119,8 +121,32 @@ def flood(address, count):
     return 0
 
 
+def forge(address, seconds):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    rng = random.Random(1)
+    to = socket.inet_aton(address)
+    packets = []
+    for n in range(4096):
+        source = struct.pack(">I", BASE + (200 << 8) + n % 256)
+        # Some of them to the port that is served.
+        tcp = struct.pack(">HHIIBBHHH", 1024 + n, PORT if n % 2 else 9, rng.randrange(1 << 32), 1, 9 << 4, 16, 64000, 0, 0)
+        tcp += struct.pack("BBBB", 29, 16, 0, 0) + rng.randbytes(12)
+        total = sum(struct.unpack(f">{len(tcp) // 2}H", tcp)) + sum(struct.unpack(">4H", source + to)) + 6 + len(tcp)
+        while total >> 16:
+            total = (total & 0xFFFF) + (total >> 16)
+        tcp = tcp[:16] + struct.pack(">H", ~total & 0xFFFF) + tcp[18:]
+        packets.append(struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0) + source + to + tcp)
+    start, count = time.monotonic(), 0
+    while time.monotonic() - start < seconds:
+        for packet in packets:
+            sock.sendto(packet, (address, 0))
+        count += len(packets)
+    say(f"{count} forged segments in {time.monotonic() - start:.2f} s")
+    return 0
+
+
 if __name__ == "__main__":
     role, address, *numbers = sys.argv[1:]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    sys.exit({"serve": serve, "connect": connect, "flood": flood}[role](address, *map(int, numbers)))
+    sys.exit({"serve": serve, "connect": connect, "flood": flood, "forge": forge}[role](address, *map(int, numbers)))

@@ -197,6 +197,55 @@ fn syn_flood() {
     assert_eq!(status, Some(0), "{told}");
 }
 
+/// The queues of a namespace by their numbers: the packets that came into each of them, and those that it dropped.
+fn queues(pair: &Pair, space: &str) -> Vec<(u64, u64)> {
+    let argv = ["cat", "/proc/net/netfilter/nfnetlink_queue"];
+    let (status, text) = pair.lab.start(space, &argv).finish(LIMIT);
+    assert_eq!(status, Some(0), "{text}");
+    let row = |line: &str| line.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<u64>>();
+    let mut rows: Vec<Vec<u64>> = text.lines().map(row).collect();
+    rows.sort();
+    // Queue, port, waiting, mode, range, dropped by the queue, dropped by the socket, last packet.
+    rows.iter().map(|row| (row[7] + row[5], row[5] + row[6])).collect()
+}
+
+/// Segments with the option from others than peers do not share a queue with those of peers, and take no memory.
+#[test]
+fn forged_segments_do_not_displace_those_of_peers() {
+    let Some(mut pair) = Pair::new("tcp_ao_scale::forged_segments_do_not_displace_those_of_peers") else { return };
+    let others = pair.lab.space("others");
+    pair.lab.veth([&others, &pair.server], ["veth", "veth2"]);
+    pair.lab.address(&others, "veth", "10.92.0.1/24", "fd92::1/64");
+    pair.lab.address(&pair.server, "veth2", "10.92.0.2/24", "fd92::2/64");
+    pair.lab.ip(&others, "route add 10.91.0.0/24 via 10.92.0.2");
+    pair.lab.ip(&pair.server, "route add 10.90.200.0/24 via 10.92.0.1");
+    let mut server = pair.start(&pair.server, true, &format!("serve {SERVER} 50 1"));
+    server.expect("listening", 1);
+    let mut sessions = pair.start(&pair.peers, true, &format!("connect {SERVER} 50 1 12"));
+    sessions.expect("sessions", 1);
+    let forge = |seconds: u32| {
+        let (status, told) = pair.start(&others, false, &format!("forge {SERVER} {seconds}")).finish(LIMIT);
+        assert_eq!(status, Some(0), "{told}");
+        (Use::of(&server), told)
+    };
+    let (before, _) = forge(1);
+    let (after, told) = forge(6);
+    let [output, input, strangers] = queues(&pair, &pair.server)[..] else { panic!("three queues") };
+    println!(
+        "{}; packets and drops: {output:?} out, {input:?} in, {strangers:?} of strangers; RSS {} KiB, then {} KiB; CPU {:.2} s",
+        told.trim(),
+        before.rss_kib,
+        after.rss_kib,
+        after.cpu_s - before.cpu_s
+    );
+    assert_eq!((output.1, input.1), (0, 0), "no segment of a peer was dropped by a full queue");
+    assert!(strangers.0 > 10_000, "the flood came, and went by its own queue: {strangers:?}");
+    assert!(input.0 < 10_000, "and not by that of the peers: {input:?}");
+    assert!(after.rss_kib < before.rss_kib + 1024, "{} KiB, then {} KiB", before.rss_kib, after.rss_kib);
+    let (status, told) = sessions.finish(LIMIT);
+    assert_eq!(status, Some(0), "{told}");
+}
+
 /// Returns the configurations of both daemons: each peer has these keys, and the last one is preferred.
 fn configs(peers: u32, keys: Range<u32>) -> [String; 2] {
     let with_keys = |out: &mut String, name: &str, peer: &str| {

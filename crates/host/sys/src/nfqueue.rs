@@ -27,6 +27,9 @@ const MAX_WAITING: u32 = 8192;
 /// Memory for messages that wait to be read, in bytes; the kernel counts allocated memory.
 const RECEIVE_BUFFER: i32 = 64 << 20;
 
+/// The same two limits for a queue of packets that anybody may send: enough for a burst, and little memory.
+const STRANGERS: Room = Room { packets: 256, bytes: 1 << 20 };
+
 /// The number of queue numbers that are tried to find a free one.
 const TRIES: u16 = 64;
 
@@ -36,6 +39,15 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
+
+/// Limits of a queue.
+#[derive(Clone, Copy)]
+struct Room {
+    /// The most packets that may wait for a verdict.
+    packets: u32,
+    /// Memory for messages that wait to be read, in bytes.
+    bytes: i32,
+}
 
 /// A packet that waits for its verdict.
 #[derive(Debug)]
@@ -88,6 +100,18 @@ impl Queue {
     /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `EOPNOTSUPP` where it lacks NFQUEUE, `EBUSY` when no queue is
     /// free.
     pub fn open(first: u16, gso: bool) -> io::Result<Self> {
+        Self::open_with(first, gso, Room { packets: MAX_WAITING, bytes: RECEIVE_BUFFER })
+    }
+
+    /// Opens the first free queue at or after `first`, for packets that anybody may send: it is short.
+    ///
+    /// # Errors
+    /// As [`Queue::open`].
+    pub fn open_for_strangers(first: u16) -> io::Result<Self> {
+        Self::open_with(first, false, STRANGERS)
+    }
+
+    fn open_with(first: u16, gso: bool, room: Room) -> io::Result<Self> {
         let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
         let mut number = first;
         while let Err(error) = bind(&mut socket, number) {
@@ -104,14 +128,14 @@ impl Queue {
             params[..4].copy_from_slice(&0xffffu32.to_be_bytes());
             params[4] = libc::NFQNL_COPY_PACKET as u8;
             a.put(libc::NFQA_CFG_PARAMS as u16, &params);
-            a.be32(libc::NFQA_CFG_QUEUE_MAXLEN as u16, MAX_WAITING);
+            a.be32(libc::NFQA_CFG_QUEUE_MAXLEN as u16, room.packets);
             if gso {
                 a.be32(libc::NFQA_CFG_MASK as u16, libc::NFQA_CFG_F_GSO as u32);
                 a.be32(libc::NFQA_CFG_FLAGS as u16, libc::NFQA_CFG_F_GSO as u32);
             }
         });
         socket.transact(&messages)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room.bytes)?;
         // Losses are counted by gaps in packet numbers; an error would only delay the packets that are there.
         socket.set(libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, 1)?;
         let (slots, lens) = (vec![0; BATCH * SLOT_LEN], [0; BATCH]);
@@ -129,13 +153,12 @@ impl Queue {
         })
     }
 
-    /// Opens the queue of this number, which must be free.
+    /// Returns the queue if it has this number, the first that was tried.
     ///
     /// # Errors
-    /// As [`Queue::open`].
-    pub fn open_exactly(number: u16, gso: bool) -> io::Result<Self> {
-        let queue = Queue::open(number, gso)?;
-        if queue.number == number { Ok(queue) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
+    /// `EBUSY` where somebody else has that queue.
+    pub fn exactly(self, number: u16) -> io::Result<Self> {
+        if self.number == number { Ok(self) } else { Err(io::Error::from_raw_os_error(libc::EBUSY)) }
     }
 
     /// Opens `count` free queues with consecutive numbers, the first at or after `first`.

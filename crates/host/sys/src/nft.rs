@@ -10,7 +10,7 @@
 //!   chain input   hook input, after all filters
 //!     mark is ours: accept
 //!     TCP from peers: queue
-//!     TCP with option 29: queue
+//!     TCP with option 29: queue of strangers
 //!     ICMP errors about TCP to peers: queue
 //! ```
 //!
@@ -89,9 +89,10 @@ pub struct Options {
     pub queues: u16,
     /// The marks of packets that we send or return to the stack.
     pub marks: Marks,
-    /// Whether every TCP segment with option 29 is queued, whoever sent it. Must be off where a kernel with TCP-AO
-    /// serves other programs.
-    pub any_option: bool,
+    /// The number of the queue for TCP segments with option 29 that are not from a peer. It is none of the peers' queues,
+    /// so that a flood of such segments neither delays nor displaces theirs. `None`: such segments are not queued; it
+    /// has to be so where a kernel with TCP-AO serves other programs.
+    pub any_option: Option<u16>,
 }
 
 /// Our tables in the namespace of the thread that installed them.
@@ -358,10 +359,10 @@ impl Table {
             }
             self.write_icmp(batch, family);
         }
-        if any_option {
+        if let Some(strangers) = any_option {
             write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, input_queue, queues);
+                r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, strangers, 1);
             });
         }
     }

@@ -64,13 +64,15 @@ pub(super) fn start(
         let first = |queues: &[Queue]| queues.first().map_or(FIRST_QUEUE, Queue::number);
         let input = Queue::open_many(first(&output) + wanted.workers.max(1), count, false)
             .map_err(say("a queue for packets that come in"))?;
+        let strangers = Queue::open_for_strangers(first(&input) + wanted.workers.max(1))
+            .map_err(say("a queue for segments of strangers"))?;
         let marks = Marks::draw();
         let options = Options {
             output_queue: first(&output),
             input_queue: first(&input),
             queues: wanted.workers.max(1),
             marks,
-            any_option: true,
+            any_option: Some(strangers.number()),
         };
         let table = Table::install(options, &list, owner.and_then(RulesOwner::take)).map_err(say("nftables rules"))?;
         if let Some(owner) = owner {
@@ -92,9 +94,9 @@ pub(super) fn start(
             start_wall_ms: wall_ms(),
         });
         let departures = Departures::open().map_err(say("news of sockets that close"))?;
-        let mut watches = Some((watch, departures));
+        let mut duties = Some((watch, departures, strangers));
         let make = |(index, (output, input))| {
-            Worker::open(&shared, index, (output, input), marks, wanted.data_path, watches.take())
+            Worker::open(&shared, index, (output, input), marks, wanted.data_path, duties.take())
         };
         let workers: Vec<Worker> =
             output.into_iter().zip(input).enumerate().map(make).collect::<io::Result<_>>().map_err(say("sockets"))?;
@@ -105,7 +107,8 @@ pub(super) fn start(
     let alone = workers.len() == 1;
     for worker in workers {
         let (netns, context) = (netns.try_clone()?, Span::current());
-        let (shared, place) = (shared.clone(), alone.then(|| worker.place(marks, wanted.data_path)));
+        let shared = shared.clone();
+        let place = if alone { worker.place(marks, wanted.data_path) } else { None };
         threads.push(std::thread::Builder::new().name("sealane-ao".into()).spawn(move || {
             let _context = context.entered();
             let _alive = life::begin("sealane-ao", Kind::Data);
@@ -181,7 +184,7 @@ pub fn clear(folder: &Path) -> io::Result<()> {
     // As long as we have its queue, no instance starts. Without it a table that nobody can own would be deleted.
     let _queue = Queue::open(FIRST_QUEUE, false)?;
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
-    let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: false };
+    let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: None };
     let keeper = Arc::new(Keeper::of_folder(folder));
     let owner = RulesOwner::new(keeper, PROTOCOL, Netns::current()?.cookie()?);
     Table::install(options, &[], owner.take())?.delete()?;

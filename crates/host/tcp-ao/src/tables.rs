@@ -5,7 +5,7 @@ use sealane_abi::tcp::State;
 use sealane_engine_ao::{Ends, Found, Kernel, SocketId};
 use sealane_sys::link;
 use sealane_sys::sock_diag::{Entry, SockDiag};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -28,7 +28,8 @@ impl Tables {
     /// # Errors
     /// The kernel's.
     pub(super) fn open(shared: Arc<Shared>) -> io::Result<Self> {
-        let sockets = Sockets { diag: SockDiag::open()?, shared, asked: SocketQuestions::default() };
+        let sockets =
+            Sockets { diag: SockDiag::open()?, shared, asked: SocketQuestions::default(), absent: Absent::default() };
         Ok(Tables { sockets, mtus: HashMap::new(), bound: HashMap::new() })
     }
 
@@ -51,6 +52,7 @@ impl Tables {
     pub(super) fn forget(&mut self) {
         self.mtus.clear();
         self.bound.clear();
+        self.sockets.absent.forget();
     }
 }
 
@@ -59,6 +61,37 @@ pub(super) struct Sockets {
     pub(super) diag: SockDiag,
     shared: Arc<Shared>,
     asked: SocketQuestions,
+    absent: Absent,
+}
+
+/// The most remembered pairs of ends without a socket.
+const MAX_ABSENT: usize = 4096;
+
+/// The ends and devices for which the kernel had no socket, kept for about a second. They are for segments of strangers
+/// only: a segment of a peer is never judged by an old answer.
+#[derive(Default)]
+struct Absent {
+    used: bool,
+    list: HashSet<(SocketAddr, SocketAddr, u32)>,
+}
+
+impl Absent {
+    fn has(&self, key: &(SocketAddr, SocketAddr, u32)) -> bool {
+        self.used && self.list.contains(key)
+    }
+
+    fn add(&mut self, key: (SocketAddr, SocketAddr, u32)) {
+        if self.used {
+            if self.list.len() >= MAX_ABSENT {
+                self.list.clear();
+            }
+            self.list.insert(key);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.list.clear();
+    }
 }
 
 /// Questions about the packets of a burst, and the kernel's answers.
@@ -84,6 +117,11 @@ impl SocketQuestions {
 const MAX_ATTEMPTS: usize = 4;
 
 impl Sockets {
+    /// Sets whether it is remembered for a while that there is no socket, and whether that is looked at.
+    pub(super) fn keeps_absence(&mut self, keeps: bool) {
+        self.absent.used = keeps;
+    }
+
     /// Calls `begin`, which takes the lock of the engine, and asks the kernel its questions without that lock. `begin` is called
     /// again with the answers, so that it may have no effect as long as an answer is missing. The answers are forgotten then.
     pub(super) fn ask_unlocked<R>(&mut self, mut begin: impl FnMut(&mut Self) -> R) -> R {
@@ -109,9 +147,13 @@ impl Sockets {
         begun
     }
 
-    fn ask_find(&mut self, (local, remote, device): (SocketAddr, SocketAddr, u32)) -> Option<Found> {
+    fn ask_find(&mut self, key: (SocketAddr, SocketAddr, u32)) -> Option<Found> {
+        let (local, remote, device) = key;
         let found = |e: Entry| Found { id: SocketId(e.cookie), state: e.state, vrf: 0 };
-        let entry = self.diag.find(local, remote, device).ok()??;
+        let Some(entry) = self.diag.find(local, remote, device).ok()? else {
+            self.absent.add(key);
+            return None;
+        };
         if entry.state != State::NewSynRecv {
             return Some(found(entry));
         }
@@ -132,6 +174,7 @@ impl Kernel for Sockets {
         let key = (local, remote, device);
         match self.asked.found.get(&key) {
             Some(found) => *found,
+            None if self.absent.has(&key) => None,
             None if self.asked.deferred => {
                 self.asked.open_find.push(key);
                 None
@@ -153,5 +196,30 @@ impl Kernel for Sockets {
             }
             None => self.ask_has(ends, device),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_is_remembered_for_strangers_within_bounds() {
+        let key = |port: u16| ("10.0.0.1:179".parse().expect("ends"), SocketAddr::from(([10, 0, 0, 2], port)), 1);
+        let mut absent = Absent::default();
+        absent.add(key(1));
+        assert!(absent.list.is_empty(), "an answer about a peer is not kept");
+        absent.used = true;
+        absent.add(key(1));
+        assert!(absent.has(&key(1)) && !absent.has(&key(2)));
+        absent.used = false;
+        assert!(!absent.has(&key(1)), "nor looked at");
+        absent.used = true;
+        for port in 0..=u16::MAX {
+            absent.add(key(port));
+            assert!(absent.list.len() <= MAX_ABSENT && absent.has(&key(port)));
+        }
+        absent.forget();
+        assert!(absent.list.is_empty());
     }
 }

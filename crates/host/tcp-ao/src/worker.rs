@@ -36,7 +36,7 @@ const TIDY: Duration = Duration::from_secs(60);
 const SWEEPS: u32 = 32;
 
 /// The most descriptors that a worker waits for.
-const FDS: usize = 5 + MAX_DEVICES;
+const FDS: usize = 6 + MAX_DEVICES;
 /// The pause in which expected segments accumulate. A connection with that many segments has more latency anyway.
 const NAP: Duration = Duration::from_micros(30);
 /// The most pauses before the worker checks everything else.
@@ -46,6 +46,8 @@ const NAPS: u32 = 32;
 struct Receiver {
     output: Queue,
     input: Queue,
+    /// Segments with the option that are not from a peer; the first worker has them.
+    strangers: Option<Queue>,
 }
 
 /// Work in flight of one worker.
@@ -76,7 +78,8 @@ pub(super) struct Worker {
 /// The parameters of a worker that outlive it.
 pub(super) struct Place {
     shared: Arc<Shared>,
-    queues: [u16; 2],
+    /// The numbers of the queues: outbound, inbound, strangers'.
+    queues: [u16; 3],
     marks: Marks,
     wanted: DataPath,
 }
@@ -90,17 +93,25 @@ enum Busy {
     Now,
 }
 
+/// The senders of inbound segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Peers,
+    Strangers,
+}
+
 /// The sources that have something to read.
 #[derive(Debug, Clone, Copy)]
 struct Ready {
     output: bool,
     input: bool,
+    strangers: bool,
     rings: bool,
 }
 
 impl Worker {
     /// Opens a worker in the calling thread's namespace, with an outbound and an inbound queue. The first one has
-    /// `duties`.
+    /// `duties`, and the queue of strangers.
     ///
     /// # Errors
     /// The kernel's.
@@ -110,17 +121,23 @@ impl Worker {
         (output, input): (Queue, Queue),
         marks: Marks,
         wanted: DataPath,
-        duties: Option<(Watch, Departures)>,
+        duties: Option<(Watch, Departures, Queue)>,
     ) -> io::Result<Self> {
+        let (duties, strangers) = match duties {
+            Some((watch, departures, strangers)) => {
+                (Some(SharedDuties { watch, departures, tidied: Instant::now() }), Some(strangers))
+            }
+            None => (None, None),
+        };
         Ok(Worker {
             shared: shared.clone(),
             index,
-            receiver: Receiver { output, input },
+            receiver: Receiver { output, input, strangers },
             transmitter: Transmitter::open(marks)?,
             fast: Fast::new(marks, wanted),
             tables: Tables::open(shared.clone())?,
             work: Work { sign: SignBurst::new(), verify: VerifyBurst::new() },
-            duties: duties.map(|(watch, departures)| SharedDuties { watch, departures, tidied: Instant::now() }),
+            duties,
         })
     }
 
@@ -131,8 +148,9 @@ impl Worker {
     /// The kernel's.
     pub(super) fn reopen(place: &Place) -> io::Result<Self> {
         let shared = &place.shared;
-        let [output, input] = place.queues;
-        let queues = (Queue::open_exactly(output, true)?, Queue::open_exactly(input, false)?);
+        let [output, input, strangers] = place.queues;
+        let queues = (Queue::open(output, true)?.exactly(output)?, Queue::open(input, false)?.exactly(input)?);
+        let strangers = Queue::open_for_strangers(strangers)?.exactly(strangers)?;
         let watch = match shared.table.lock().as_mut() {
             Some(table) => {
                 table.forget_flows()?;
@@ -140,16 +158,17 @@ impl Worker {
             }
             None => return Err(io::ErrorKind::NotFound.into()),
         };
-        let duties = (watch, Departures::open()?);
+        let duties = (watch, Departures::open()?, strangers);
         // Sockets may have been closed meanwhile.
         shared.engine.lock().recheck_all(shared.now_ms());
         Worker::open(shared, 0, queues, place.marks, place.wanted, Some(duties))
     }
 
-    /// What [`Worker::reopen`] needs.
-    pub(super) fn place(&self, marks: Marks, wanted: DataPath) -> Place {
-        let queues = [self.receiver.output.number(), self.receiver.input.number()];
-        Place { shared: self.shared.clone(), queues, marks, wanted }
+    /// What [`Worker::reopen`] needs; `None` if another worker has the queue of strangers.
+    pub(super) fn place(&self, marks: Marks, wanted: DataPath) -> Option<Place> {
+        let Receiver { output, input, strangers } = &self.receiver;
+        let queues = [output.number(), input.number(), strangers.as_ref()?.number()];
+        Some(Place { shared: self.shared.clone(), queues, marks, wanted })
     }
 
     /// Moves packets until the data path is stopped.
@@ -165,7 +184,7 @@ impl Worker {
                 }
                 naps += 1;
                 life::beat();
-                busy = self.packets(Ready { output: true, input: true, rings: true });
+                busy = self.packets(Ready { output: true, input: true, strangers: true, rings: true });
                 continue;
             }
             let shared = self.shared.clone();
@@ -173,12 +192,15 @@ impl Worker {
             let of_duties = |fd: fn(&SharedDuties) -> BorrowedFd<'_>| self.duties.as_ref().map(fd);
             let duties = [of_duties(|d| d.watch.as_fd()), of_duties(|d| d.departures.as_fd())];
             let first = 3 + duties.iter().flatten().count();
+            let strangers = self.receiver.strangers.as_ref().map(AsFd::as_fd);
+            let last = first + usize::from(strangers.is_some());
             let fds = [waker.as_fd(), self.receiver.output.as_fd(), self.receiver.input.as_fd()];
-            let fds = fds.into_iter().chain(duties.into_iter().flatten()).chain(self.fast.fds());
+            let fds = fds.into_iter().chain(duties.into_iter().flatten()).chain(strangers).chain(self.fast.fds());
             let ready: ArrayVec<bool, FDS> = ready(fds, if busy == Busy::No { TICK } else { Duration::ZERO });
             naps = 0;
-            let rings = busy != Busy::No || ready[first..].contains(&true);
-            busy = self.packets(Ready { output: ready[1], input: ready[2], rings });
+            let rings = busy != Busy::No || ready[last..].contains(&true);
+            let strangers = ready[first..last].contains(&true);
+            busy = self.packets(Ready { output: ready[1], input: ready[2], strangers, rings });
             if ready[0] {
                 waker.drain();
             }
@@ -247,6 +269,11 @@ impl Worker {
         if ready.input {
             full |= packet_count("packets that come in", self.incoming()) == BATCH;
         }
+        // Strangers wait until no peer does, and have one batch then.
+        if ready.strangers && !full {
+            let count = self.incoming_batch(Source::Strangers).map(|(count, _)| count);
+            full |= packet_count("packets of strangers", count) == BATCH;
+        }
         let pass = if ready.rings { self.rings() } else { RingsServed::default() };
         match pass {
             _ if full => Busy::Now,
@@ -313,7 +340,7 @@ impl Worker {
     fn incoming(&mut self) -> io::Result<usize> {
         let mut promoted = false;
         loop {
-            let (count, worth) = self.incoming_batch()?;
+            let (count, worth) = self.incoming_batch(Source::Peers)?;
             if worth.is_empty() {
                 if count < BATCH || !promoted {
                     return Ok(count);
@@ -334,14 +361,18 @@ impl Worker {
 
     /// Verifies and delivers one batch of packets. Returns their number, and the connections to promote to the fast
     /// path.
-    fn incoming_batch(&mut self) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
+    fn incoming_batch(&mut self, from: Source) -> io::Result<(usize, ArrayVec<(u32, Ends), BATCH>)> {
         let Worker { shared, index, receiver, fast, tables, work, .. } = self;
         let mut worth = ArrayVec::new();
-        let count = receiver.input.receive()?;
+        let queue = match (from, &mut receiver.strangers) {
+            (Source::Strangers, Some(strangers)) => strangers,
+            _ => &mut receiver.input,
+        };
+        let count = queue.receive()?;
         if count == 0 {
             return Ok((0, worth));
         }
-        let (packets, mut verdicts) = receiver.input.split();
+        let (packets, mut verdicts) = queue.split();
         let mut batch: ArrayVec<Inbound<'_>, BATCH> = ArrayVec::new();
         let mut ids: ArrayVec<u32, BATCH> = ArrayVec::new();
         for p in packets {
@@ -353,7 +384,9 @@ impl Worker {
         }
         // The kernel delivers the packets within `finish`.
         let delivering = shared.delivering(*index);
+        tables.sockets.keeps_absence(from == Source::Strangers);
         shared.verify(&mut work.verify, &mut batch, &mut tables.sockets);
+        tables.sockets.keeps_absence(false);
         for (id, p) in ids.iter().zip(&mut batch) {
             match p.verdict {
                 Verdict::Pass => verdicts.judge(*id, Fate::Accept),
@@ -389,7 +422,7 @@ impl Worker {
             }
         }
         drop(batch);
-        receiver.input.finish()?;
+        queue.finish()?;
         drop(delivering);
         Ok((count, worth))
     }

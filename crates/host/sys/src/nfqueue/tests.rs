@@ -18,7 +18,7 @@ fn queued(test: &str) -> Option<(Netns, Netns, [Queue; 2], nft::Table)> {
             input_queue: queues[1].number(),
             queues: 1,
             marks: nft::Marks::draw(),
-            any_option: false,
+            any_option: None,
         };
         let peers = [("10.77.0.2".parse().expect("v4"), 32), ("fd77::2".parse().expect("v6"), 128)];
         Ok((queues, nft::Table::install(options, &peers, None)?))

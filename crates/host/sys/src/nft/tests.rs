@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 const OPTIONS: Options =
-    Options { output_queue: 1, input_queue: 2, queues: 1, marks: Marks::new(0x5ea1_1a40), any_option: true };
+    Options { output_queue: 1, input_queue: 2, queues: 1, marks: Marks::new(0x5ea1_1a40), any_option: Some(3) };
 
 /// Installs a table in `namespace`; reports a skip and returns `None` where the kernel lacks a feature.
 fn install(test: &str, namespace: &Netns, peers: &[(IpAddr, u8)]) -> Option<Table> {
