@@ -40,7 +40,7 @@ pub use configured::{ConfiguredKey, SavedConnection};
 pub use connect::Accepted;
 pub use facts::{Family, Interfaces, NoVrfs, RepairSeqs, SocketFacts, SocketId};
 pub use flows::{Ends, Found, Kernel, MAX_HALF_OPEN, Target, Track};
-pub use icmp::{hide_from_sockets, icmp_error};
+pub use icmp::{hide_from_sockets, icmp_error, is_icmp};
 pub use md5_keys::Md5Key;
 pub use namespace::{Namespace, OPTMEM_MAX};
 pub use process::inbound::VerifyBurst;

@@ -11,7 +11,7 @@
 //!     mark is ours: accept
 //!     TCP from peers: queue
 //!     TCP with option 29: queue of strangers
-//!     ICMP errors about TCP to peers: queue
+//!     ICMP errors about TCP to peers: queue of strangers
 //! ```
 //!
 //! A queue without a listener drops, so nothing passes while no daemon runs. On kernels that support it (6.9), the
@@ -89,9 +89,10 @@ pub struct Options {
     pub queues: u16,
     /// The marks of packets that we send or return to the stack.
     pub marks: Marks,
-    /// The number of the queue for TCP segments with option 29 that are not from a peer. It is none of the peers' queues,
-    /// so that a flood of such segments neither delays nor displaces theirs. `None`: such segments are not queued; it
-    /// has to be so where a kernel with TCP-AO serves other programs.
+    /// The number of the queue for packets that anybody may send: TCP segments with option 29 that are not from a peer,
+    /// and ICMP errors. It is none of the peers' queues, so that a flood neither delays nor displaces theirs. `None`:
+    /// such segments are not queued, and the errors are in a peers' queue; it has to be so where a kernel with TCP-AO
+    /// serves other programs.
     pub any_option: Option<u16>,
 }
 
@@ -368,7 +369,7 @@ impl Table {
     }
 
     /// Queues the ICMP errors about segments to a peer that RFC 5925, section 7.8, requires to be ignored: v4 type 3,
-    /// codes 2 to 4; v6 type 1, codes 1 and 4.
+    /// codes 2 to 4; v6 type 1, codes 1 and 4, whatever the quoted packet carries.
     fn write_icmp(&self, batch: &mut Batch, family: usize) {
         const R1: i32 = libc::NFT_REG_1;
         // The header of the packet in error follows 8 bytes of ICMP.
@@ -376,17 +377,22 @@ impl Table {
         let (sets, len, _) = PEERS[family];
         let (protocol, icmp) =
             [(libc::NFPROTO_IPV4, libc::IPPROTO_ICMP), (libc::NFPROTO_IPV6, libc::IPPROTO_ICMPV6)][family];
-        let (inner_protocol, inner_destination) = [(9, 16), (6, 24)][family];
+        let inner_destination = [16, 24][family];
         let codes: &[[u8; 2]] = [&[[3, 2], [3, 3], [3, 4]][..], &[[1, 1], [1, 4]][..]][family];
+        let Options { input_queue, queues, any_option, .. } = self.options;
+        let (queue, count) = any_option.map_or((input_queue, queues), |strangers| (strangers, 1));
         for (code, set) in codes.iter().flat_map(|code| sets.map(|set| (code, set))) {
             write_rule(batch, (INET, TABLE), "input", |r| {
                 r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol as u8]);
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[icmp as u8]);
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2, R1).cmp(R1, libc::NFT_CMP_EQ, code);
-                r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_protocol, 1, R1);
-                r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                // In a quoted IPv6 packet TCP may be behind extension headers: whoever judges the error follows them.
+                if family == 0 {
+                    r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + 9, 1, R1);
+                    r.cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                }
                 r.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, INNER + inner_destination, len, R1);
-                r.lookup(set, R1).queue(self.kind, self.options.input_queue, self.options.queues);
+                r.lookup(set, R1).queue(self.kind, queue, count);
             });
         }
     }

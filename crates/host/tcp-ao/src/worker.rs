@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use sealane_abi::admin::DataPath;
 use sealane_abi::tcp::State;
 use sealane_engine_ao::{
-    Ends, Inbound, Located, Outbound, SignBurst, SocketId, Verdict, VerifyBurst, hide_from_sockets, icmp_error,
+    Ends, Inbound, Located, Outbound, SignBurst, SocketId, Verdict, VerifyBurst, hide_from_sockets, icmp_error, is_icmp,
 };
 use sealane_net::ao::drop::DropReason;
 use sealane_net::ao::mac::BURST;
@@ -46,7 +46,7 @@ const NAPS: u32 = 32;
 struct Receiver {
     output: Queue,
     input: Queue,
-    /// Segments with the option that are not from a peer; the first worker has them.
+    /// Segments with the option that are not from a peer, and ICMP errors; the first worker has them.
     strangers: Option<Queue>,
 }
 
@@ -467,15 +467,6 @@ fn packet_count(what: &str, done: io::Result<usize>) -> usize {
             error!(error = %e, "TCP-AO: {what}: {e}");
             0
         }
-    }
-}
-
-/// Whether a packet is ICMP. The rules queue ICMP errors as well as TCP.
-fn is_icmp(packet: &[u8]) -> bool {
-    match packet.first().map(|b| b >> 4) {
-        Some(4) => packet.get(9) == Some(&(libc::IPPROTO_ICMP as u8)),
-        Some(6) => packet.get(6) == Some(&(libc::IPPROTO_ICMPV6 as u8)),
-        _ => false,
     }
 }
 

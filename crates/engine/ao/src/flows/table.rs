@@ -44,21 +44,22 @@ impl Ends {
     }
 
     /// The ends of an outbound packet of which only the front is given, up to the ports, as in an ICMP error. `None`
-    /// when it has no TCP header there. Lengths are not checked, and extension headers are not followed.
+    /// when it has no TCP header there. Lengths are not checked.
     #[must_use]
     pub fn sent_front(family: Family, packet: &[u8]) -> Option<Self> {
-        let (protocol_at, source, destination, ports_at) = match family {
+        let (protocol, source, destination, ports_at) = match family {
             Family::V4 => {
                 let ip = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?));
-                (9, ip(12)?, ip(16)?, ip::v4_header_len(packet)?)
+                (*packet.get(9)?, ip(12)?, ip(16)?, ip::v4_header_len(packet)?)
             }
             Family::V6 => {
                 let ip = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<16>()?));
-                (6, ip(8)?, ip(24)?, ip::V6_HEADER_LEN)
+                let upper = ip::v6_upper(packet, ip::ExtensionHeaders::WithAh)?;
+                (upper.protocol, ip(8)?, ip(24)?, upper.at)
             }
         };
         let port = |at: usize| Some(u16::from_be_bytes(*packet.get(ports_at + at..)?.first_chunk()?));
-        (packet[protocol_at] == ip::PROTO_TCP).then_some(())?;
+        (protocol == ip::PROTO_TCP).then_some(())?;
         Some(Ends::new(SocketAddr::new(source, port(0)?), SocketAddr::new(destination, port(2)?)))
     }
 }

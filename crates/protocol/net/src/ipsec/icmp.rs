@@ -9,7 +9,7 @@
 use crate::ipsec::encap::ESP_LEN;
 use crate::ipsec::sa::Proto;
 use crate::ipsec::selector::Flow;
-use crate::wire::ip::{Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, sum};
+use crate::wire::ip::{ExtensionHeaders, Family, V4_HEADER_LEN, V6_HEADER_LEN, be16, be32, finish, sum, v6_upper};
 use crate::wire::proto;
 use crate::wire::walk::{Walk, addresses, set_total_len};
 use core::net::IpAddr;
@@ -198,13 +198,17 @@ pub fn quoted(packet: &[u8], flow: &Flow) -> Option<Flow> {
     };
     let header = inner.get(..header_len)?;
     let (source, destination) = addresses(header, family);
-    // The quoted packet is truncated, so its length fields are ignored and its extension headers are not walked.
-    let (upper, later) = match family {
-        Family::V4 => (header[9], be16(header, 6) & 0x1fff != 0),
-        Family::V6 => (header[6], false),
+    // The quoted packet is truncated, so its length fields are ignored. A later fragment, and a packet that ends within
+    // its extension headers, has no ports: in IPv6 no protocol either.
+    let (upper, ports) = match family {
+        Family::V4 if be16(header, 6) & 0x1fff != 0 => (header[9], &[][..]),
+        Family::V4 => (header[9], &inner[header_len..]),
+        Family::V6 => match v6_upper(inner, ExtensionHeaders::BeforeIpsec) {
+            Some(upper) => (upper.protocol, inner.get(upper.at..).unwrap_or_default()),
+            None => (header[6], &[][..]),
+        },
     };
-    let (sport, dport) = match (upper, &inner[header_len..]) {
-        _ if later => (0, 0),
+    let (sport, dport) = match (upper, ports) {
         (proto::TCP | proto::UDP | proto::UDPLITE | proto::SCTP | proto::DCCP, ports @ [_, _, _, _, ..]) => {
             (be16(ports, 2), be16(ports, 0))
         }
@@ -233,6 +237,19 @@ mod tests {
                 assert_eq!(quoted(&error[..len], &flow), None, "cut off at {len}");
             }
         }
+        // Hop-by-hop options and a first fragment before UDP.
+        let carried = [&[44, 0, 1, 4, 0, 0, 0, 0, 17, 0, 0, 1, 0, 0, 0, 9][..], &udp].concat();
+        let packet = v6(0, &carried);
+        let error = told(&packet, 1400).unwrap();
+        let sent = Flow::of(&packet, 5, 3).unwrap();
+        let back = Flow { source: sent.destination, destination: sent.source, sport: 9, dport: 7, ..sent };
+        assert_eq!((sent.proto, sent.sport), (17, 7));
+        assert_eq!(quoted(&error, &Flow::of(&error, 5, 3).unwrap()), Some(back));
+        // A later fragment.
+        let mut later = error;
+        later[40 + 8 + 40 + 8 + 3] = 9;
+        let back = quoted(&later, &Flow::of(&later, 5, 3).unwrap()).unwrap();
+        assert_eq!((back.sport, back.dport), (0, 0));
         let ping = v4(1, &[8, 0, 0, 0, 1, 2, 3, 4]);
         let error = told(&ping, 1400).unwrap();
         let back = quoted(&error, &Flow::of(&error, 0, 0).unwrap()).unwrap();

@@ -8,6 +8,7 @@
 //!  12 source       16 destination            24 destination (16 bytes)
 //! ```
 
+use crate::wire::proto;
 use core::net::{IpAddr, SocketAddr};
 use sealane_cpu::sum::words;
 
@@ -178,6 +179,53 @@ fn v6(packet: &[u8]) -> Result<(Family, usize, usize), NotTcp> {
             _ => (usize::from(header[1]) + 1) * 8,
         };
         (next, at) = (header[0], at + len.max(8));
+    }
+}
+
+/// The upper-layer protocol of an IPv6 packet behind its extension headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct V6Upper {
+    /// The protocol's number.
+    pub protocol: u8,
+    /// Offset of the byte that names it.
+    pub named_at: usize,
+    /// Offset of its header, which may be behind the end of the packet.
+    pub at: usize,
+}
+
+/// The extension headers of IPv6 that count as such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtensionHeaders {
+    /// AH is one of them, as when Linux looks for the socket of an ICMPv6 error (`ipv6_skip_exthdr`).
+    WithAh,
+    /// AH is an upper-layer protocol, as where Linux' IPsec decodes a packet's flow.
+    BeforeIpsec,
+}
+
+/// Finds the upper-layer protocol of an IPv6 packet of which only the front may be given. `None` where its extension
+/// headers are cut short, and for a later fragment.
+#[must_use]
+pub fn v6_upper(packet: &[u8], headers: ExtensionHeaders) -> Option<V6Upper> {
+    let (mut named_at, mut at) = (6, V6_HEADER_LEN);
+    // The loop ends because each header has at least eight bytes.
+    loop {
+        let protocol = *packet.get(named_at)?;
+        let follow = match protocol {
+            proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DESTINATION => true,
+            proto::AH => headers == ExtensionHeaders::WithAh,
+            _ => false,
+        };
+        if !follow {
+            return Some(V6Upper { protocol, named_at, at });
+        }
+        let header: &[u8; 8] = packet.get(at..)?.first_chunk()?;
+        let len = match protocol {
+            proto::FRAGMENT if u16::from_be_bytes([header[2], header[3]]) & 0xfff8 != 0 => return None,
+            proto::FRAGMENT => 8,
+            proto::AH => (usize::from(header[1]) + 2) * 4,
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        (named_at, at) = (at, at + len);
     }
 }
 
