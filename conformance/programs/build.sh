@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs into a folder: afalg (dynamic), afalg-static, xfrm-static, afalg-go and ao-go (static, without
-# libc).
+# Builds the programs into a folder: afalg and afalg_fork (dynamic), afalg-static, xfrm-static, afalg-go and ao-go
+# (static, without libc).
 #   build.sh FOLDER
 # Programs that cannot be built here are named and left out.
 set -euo pipefail
@@ -10,6 +10,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cc=${CC:-cc}
 "$cc" -O2 -Wall -pthread -o "$out/afalg" "$here/afalg.c"
+"$cc" -O2 -Wall -pthread -o "$out/afalg_fork" "$here/afalg_fork.c"
 "$cc" -O2 -Wall -pthread -static -o "$out/afalg-static" "$here/afalg.c"
 "$cc" -O2 -Wall -static -o "$out/xfrm-static" "$here/xfrm.c"
 if command -v go >/dev/null; then

@@ -78,6 +78,67 @@ fn go() {
     check("programs::go", "afalg-go", &Target::sealane("open"));
 }
 
+/// Runs one part of `afalg_fork` under the preloaded library.
+fn family(test: &str, arguments: &[&str]) {
+    let target = Target::sealane("open");
+    if skip_without(test, &[&target]) {
+        return;
+    }
+    let path = built().join("afalg_fork");
+    let path = path.to_string_lossy();
+    let outcome = target.run(&[&[&*path], arguments].concat(), LIMIT).unwrap();
+    assert_eq!((outcome.status, &*outcome.text), (Some(0), "all right\n"), "{arguments:?}: {}", outcome.errors);
+}
+
+/// The ways in which `afalg_fork` changes its credentials here: without root only its capabilities.
+fn changes() -> &'static [&'static str] {
+    let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    if root { &["setuid", "setresuid", "setgroups", "capset", "syscall"] } else { &["capset"] }
+}
+
+#[test]
+fn parent_and_child_share_operations() {
+    family("programs::parent_and_child_share_operations", &["shared"]);
+}
+
+/// A child that has changed its credentials does not find the keys of sockets that it has closed, nor of those that its
+/// parent opened after the fork, in any memory that it can read.
+#[test]
+fn no_keys_of_the_parents_after_a_change_of_credentials() {
+    for how in changes() {
+        family("programs::no_keys_of_the_parents_after_a_change_of_credentials", &["scan", how]);
+    }
+}
+
+/// Whatever such a child writes into memory that it shares, its parent's sockets go on.
+#[test]
+fn no_writing_to_the_parent_after_a_change_of_credentials() {
+    for how in changes() {
+        family("programs::no_writing_to_the_parent_after_a_change_of_credentials", &["scribble", how]);
+    }
+}
+
+/// The same when the parent changes its credentials and the child does not.
+#[test]
+fn no_writing_to_a_parent_that_has_changed_its_credentials() {
+    for how in changes() {
+        family("programs::no_writing_to_a_parent_that_has_changed_its_credentials", &["parent", how]);
+    }
+}
+
+#[test]
+fn sockets_survive_a_change_of_credentials() {
+    family("programs::sockets_survive_a_change_of_credentials", &["continue"]);
+}
+
+/// Children that are killed at any instruction, with locks in their hands, do not harm their parent's sockets.
+#[test]
+fn killed_children_do_no_harm() {
+    for seed in ["1", "2", "3"] {
+        family("programs::killed_children_do_no_harm", &["killed", seed, "300"]);
+    }
+}
+
 /// A static Go program sets the socket options of TCP-AO in its own network namespace.
 #[test]
 fn go_sets_keys_of_tcp_ao() {

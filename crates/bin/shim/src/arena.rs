@@ -3,33 +3,99 @@
 //! The kernel shares an AF_ALG socket between a process and its children after fork. So must we: everything this
 //! library allocates lies in one shared mapping, made at the first allocation, which is the first `socket(AF_ALG)`.
 //! Before that the library allocates nothing.
+//!
+//! ```text
+//! Arena: locks, lists, commons │ a PageInfo for each page │ handles, each with the home of a socket │ pages
+//! ```
+//!
+//! Each socket has a home of its own ([`crate::home`]): the pages with its key, its state and its data. What belongs to
+//! no socket (the drivers, the tables of descriptors) lies in the commons. So it is known which pages a process has no
+//! use for once it stops sharing ([`crate::detach`]), and the pages of a closed socket are wiped as a whole.
+//!
+//! A process may be killed at any instruction. All lists here are changed under a lock by single stores in an order
+//! that leaves a whole list at every moment; a process that dies in between leaks what it had just taken.
 
 use crate::handle::Handle;
+use crate::home::{COMMONS, Home};
 use crate::lock::{Lock, RawLock};
 use crate::record::Process;
-use crate::sys;
+use crate::{sys, thread};
 use core::alloc::{GlobalAlloc, Layout};
-use core::sync::atomic::{AtomicPtr, Ordering};
-use talc::source::Manual;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use lock_api::RawMutex as _;
 use zeroize::Zeroizing;
 
 /// Sizes to try, in bytes. Address space only: memory is taken when touched.
 const SIZES: [usize; 4] = [16 << 30, 1 << 30, 256 << 20, 64 << 20];
+/// The unit of memory, in bytes.
+pub(crate) const PAGE: usize = 4096;
+/// The sizes of runs of pages: 1, 2, 4, ... pages.
+const ORDERS: usize = 23;
+/// The order from which on a run that is given back gives its memory back to the kernel, too.
+const GENEROUS: u32 = 6;
+/// The most handles that are remembered while they travel; beyond, the oldest is forgotten.
+pub(crate) const MAX_FLYING: usize = 256;
+
+/// The owner and the length of a run of pages, at the index of its first page.
+pub(crate) struct PageInfo {
+    /// The index of the home that has it: 0 for none, [`COMMONS`], or that of a handle.
+    pub(crate) home: AtomicU32,
+    /// The next run of the same list; 0 ends it.
+    pub(crate) next: AtomicU32,
+    /// The logarithm of its length in pages.
+    pub(crate) order: AtomicU32,
+    /// For detach.rs: it has been copied.
+    pub(crate) copied: AtomicU32,
+}
+
+/// A handle on its way in an SCM_RIGHTS message.
+pub(crate) struct Flying {
+    /// The inode of the stand-in.
+    pub(crate) inode: AtomicU64,
+    /// Null: nothing here.
+    pub(crate) handle: AtomicPtr<Handle>,
+}
+
+/// The payload of a `logon` key, which user space cannot read back.
+pub(crate) struct Logon {
+    /// The process that added the key.
+    pub(crate) pid: u32,
+    pub(crate) serial: i32,
+    pub(crate) payload: Zeroizing<Vec<u8>>,
+}
 
 /// The header of the shared memory.
 pub(crate) struct Arena {
-    talc: talc::TalcLock<RawLock, Manual>,
-    /// The processes that share this arena.
-    pub(crate) processes: Lock<Vec<*mut Process>>,
+    /// Bytes of the whole mapping.
+    pub(crate) len: usize,
+    /// The home of everything that belongs to no socket.
+    pub(crate) commons: Home,
+    /// Held while pages are taken or given back.
+    pub(crate) paging: RawLock,
+    free_runs: [AtomicU32; ORDERS],
+    /// The first page that was never used; page 0 never is.
+    pub(crate) next_page: AtomicU32,
+    /// Held while handles are taken or given back.
+    pub(crate) handling: RawLock,
     /// Handles without a user, for reuse. Their memory never becomes anything else (table.rs says why).
-    pub(crate) spare: Lock<Vec<*mut Handle>>,
-    /// Handles travelling in SCM_RIGHTS messages: (inode of the stand-in, handle).
-    pub(crate) in_flight: Lock<std::collections::VecDeque<(u64, *mut Handle)>>,
+    pub(crate) free_handle: AtomicU32,
+    /// The first handle that was never used; 0 and [`COMMONS`] never are.
+    pub(crate) next_handle: AtomicU32,
+    /// Held while the list of processes changes.
+    pub(crate) enlisting: RawLock,
+    /// The processes that share this arena.
+    pub(crate) processes: AtomicPtr<Process>,
+    /// Held while `flying` changes.
+    pub(crate) boarding: RawLock,
+    /// Handles travelling in SCM_RIGHTS messages.
+    pub(crate) flying: [Flying; MAX_FLYING],
+    /// The place in `flying` where the next one goes.
+    pub(crate) next_flying: AtomicU32,
     /// Payloads of `logon` keys that were added under our eyes: user space cannot read them back.
-    pub(crate) logon: Lock<Vec<(i32, Zeroizing<Vec<u8>>)>>,
+    pub(crate) logon: Lock<Vec<Logon>>,
     /// The engine's system, shared by every socket of this family of processes; null before the first.
     pub(crate) system: AtomicPtr<sealane_engine_alg::System>,
-    /// Held while the system is being made.
+    /// Held while the system is being made, and while it grows.
     pub(crate) making: Lock<()>,
 }
 
@@ -39,7 +105,7 @@ static ARENA: AtomicPtr<Arena> = AtomicPtr::new(core::ptr::null_mut());
 /// The arena, if there is one.
 pub(crate) fn existing() -> Option<&'static Arena> {
     // SAFETY: published only when complete, and never taken away.
-    unsafe { ARENA.load(Ordering::Acquire).as_ref() }
+    unsafe { ARENA.load(Acquire).as_ref() }
 }
 
 /// The arena, made now if need be; none when the kernel gives no memory.
@@ -51,22 +117,30 @@ pub(crate) fn get() -> Option<&'static Arena> {
 fn make() -> Option<&'static Arena> {
     let (at, len) = SIZES.iter().find_map(|&len| Some((sys::map_shared(len)?, len)))?;
     let arena = at.cast::<Arena>();
-    // SAFETY: the mapping is fresh, page-aligned, writable, and larger than the header by far. The heap that talc
-    // claims lies behind the header. Collections start empty and allocate only after publication.
+    // SAFETY: the mapping is fresh, page-aligned, writable, and larger than the header by far. Collections start empty
+    // and allocate only after publication.
     unsafe {
         arena.write(Arena {
-            talc: talc::TalcLock::new(Manual),
-            processes: Lock::new(Vec::new()),
-            spare: Lock::new(Vec::new()),
-            in_flight: Lock::new(std::collections::VecDeque::new()),
+            len,
+            commons: Home::new(),
+            paging: RawLock::INIT,
+            free_runs: [const { AtomicU32::new(0) }; ORDERS],
+            next_page: AtomicU32::new(1),
+            handling: RawLock::INIT,
+            free_handle: AtomicU32::new(0),
+            next_handle: AtomicU32::new(COMMONS + 1),
+            enlisting: RawLock::INIT,
+            processes: AtomicPtr::new(core::ptr::null_mut()),
+            boarding: RawLock::INIT,
+            flying: [const { Flying { inode: AtomicU64::new(0), handle: AtomicPtr::new(core::ptr::null_mut()) } };
+                MAX_FLYING],
+            next_flying: AtomicU32::new(0),
             logon: Lock::new(Vec::new()),
             system: AtomicPtr::new(core::ptr::null_mut()),
             making: Lock::new(()),
         });
-        let header = size_of::<Arena>().next_multiple_of(64);
-        (*arena).talc.lock().claim(at.add(header), len - header)?;
     }
-    match ARENA.compare_exchange(core::ptr::null_mut(), arena, Ordering::AcqRel, Ordering::Acquire) {
+    match ARENA.compare_exchange(core::ptr::null_mut(), arena, core::sync::atomic::Ordering::AcqRel, Acquire) {
         // SAFETY: just written.
         Ok(_) => Some(unsafe { &*arena }),
         Err(first) => {
@@ -79,31 +153,231 @@ fn make() -> Option<&'static Arena> {
     }
 }
 
-/// The address of the arena, by which it is recognised in another process's map.
+/// The address of the arena, by which it is recognised in a process's map; 0 for none.
 pub(crate) fn address() -> usize {
-    ARENA.load(Ordering::Relaxed) as usize
+    ARENA.load(Relaxed) as usize
+}
+
+impl Arena {
+    /// The address of its first byte.
+    pub(crate) fn base(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
+    fn infos(&self) -> usize {
+        self.base() + size_of::<Arena>().next_multiple_of(PAGE)
+    }
+
+    fn handles(&self) -> usize {
+        self.infos() + (self.len / PAGE * size_of::<PageInfo>()).next_multiple_of(PAGE)
+    }
+
+    /// As many as a quarter of the pages: each needs one for its socket, and sockets have more.
+    fn max_handles(&self) -> usize {
+        self.len / PAGE / 4
+    }
+
+    /// The address of page 0.
+    fn heap(&self) -> usize {
+        self.handles() + (self.max_handles() * size_of::<Handle>()).next_multiple_of(PAGE)
+    }
+
+    /// The number of bytes of the mapping that have been used so far.
+    pub(crate) fn used(&self) -> usize {
+        self.page(self.next_page.load(Relaxed)) - self.base()
+    }
+
+    /// The address of a page.
+    pub(crate) fn page(&self, page: u32) -> usize {
+        self.heap() + page as usize * PAGE
+    }
+
+    /// The page that an address lies in.
+    pub(crate) fn page_of(&self, at: usize) -> u32 {
+        ((at - self.heap()) / PAGE) as u32
+    }
+
+    /// The owner of the run that begins at `page`.
+    pub(crate) fn info(&self, page: u32) -> &PageInfo {
+        debug_assert!((page as usize) < self.len / PAGE);
+        // SAFETY: the array has an entry for each page of the mapping, whose zeros are a valid one.
+        unsafe { &*(self.infos() as *const PageInfo).add(page as usize) }
+    }
+
+    /// The handle with this index.
+    pub(crate) fn handle(&self, index: u32) -> *mut Handle {
+        debug_assert!((index as usize) < self.max_handles());
+        // SAFETY: the array lies in the mapping.
+        unsafe { (self.handles() as *mut Handle).add(index as usize) }
+    }
+
+    /// The index of a handle.
+    pub(crate) fn index_of(&self, handle: *const Handle) -> u32 {
+        ((handle as usize - self.handles()) / size_of::<Handle>()) as u32
+    }
+
+    /// The home with this index.
+    pub(crate) fn home(&self, index: u32) -> &Home {
+        // SAFETY: every index but that of the commons is a handle's, and handles are never unmapped.
+        if index <= COMMONS { &self.commons } else { unsafe { &(*self.handle(index)).home } }
+    }
+
+    /// Takes a run of `1 << order` pages of zeros, which belongs to `home` from now on; its first page.
+    pub(crate) fn take_run(&self, order: u32, home: u32) -> Option<u32> {
+        let list = self.free_runs.get(order as usize)?;
+        self.paging.lock();
+        let mut page = list.load(Relaxed);
+        if page != 0 {
+            list.store(self.info(page).next.load(Relaxed), Release);
+            self.info(page).home.store(home, Release);
+        } else {
+            page = self.next_page.load(Relaxed);
+            let end = page as usize + (1 << order);
+            if self.page(0) + end * PAGE <= self.base() + self.len {
+                let info = self.info(page);
+                info.order.store(order, Relaxed);
+                info.home.store(home, Relaxed);
+                self.next_page.store(end as u32, Release);
+            } else {
+                page = 0;
+            }
+        }
+        // SAFETY: taken above.
+        unsafe { self.paging.unlock() };
+        (page != 0).then_some(page)
+    }
+
+    /// Wipes a run and takes it back.
+    ///
+    /// # Safety
+    /// It must be on no list, and nothing may use it any more.
+    pub(crate) unsafe fn give_run(&self, page: u32) {
+        let info = self.info(page);
+        let order = info.order.load(Relaxed);
+        let (at, len) = (self.page(page), PAGE << order);
+        // SAFETY: the run is the caller's to give.
+        unsafe {
+            if order < GENEROUS || !sys::discard(at, len) {
+                core::ptr::write_bytes(at as *mut u8, 0, len);
+            }
+        }
+        info.home.store(0, Release);
+        self.paging.lock();
+        let list = &self.free_runs[order as usize];
+        info.next.store(list.load(Relaxed), Relaxed);
+        list.store(page, Release);
+        // SAFETY: taken above.
+        unsafe { self.paging.unlock() };
+    }
+
+    /// Makes all runs unknown that nobody has. Nobody else works in this arena.
+    pub(crate) fn forget_free_runs(&self) {
+        self.free_runs.iter().for_each(|list| list.store(0, Relaxed));
+    }
+
+    /// Puts a run of zeros on its list. Nobody else works in this arena; `info` is the run's, wherever that lies now.
+    pub(crate) fn note_free_run(&self, info: &PageInfo, page: u32, order: u32) {
+        let list = &self.free_runs[order as usize];
+        info.next.store(list.load(Relaxed), Relaxed);
+        list.store(page, Relaxed);
+    }
+
+    /// Takes a handle without references; its index. It is zeros, or what its last user left.
+    pub(crate) fn take_handle(&self) -> Option<u32> {
+        self.handling.lock();
+        let mut index = self.free_handle.load(Relaxed);
+        if index != 0 {
+            // SAFETY: handles are never unmapped.
+            self.free_handle.store(unsafe { &*self.handle(index) }.next_free.load(Relaxed), Release);
+        } else {
+            index = self.next_handle.load(Relaxed);
+            if (index as usize) < self.max_handles() {
+                self.next_handle.store(index + 1, Release);
+            } else {
+                index = 0;
+            }
+        }
+        // SAFETY: taken above.
+        unsafe { self.handling.unlock() };
+        (index != 0).then_some(index)
+    }
+
+    /// Takes a handle back.
+    pub(crate) fn give_handle(&self, index: u32) {
+        // SAFETY: handles are never unmapped.
+        let handle = unsafe { &*self.handle(index) };
+        self.handling.lock();
+        handle.next_free.store(self.free_handle.load(Relaxed), Relaxed);
+        self.free_handle.store(index, Release);
+        // SAFETY: taken above.
+        unsafe { self.handling.unlock() };
+    }
+
+    /// Gives back one use of a home: its handle's, or that of a socket that was accepted from its socket. The last one
+    /// wipes it.
+    pub(crate) fn leave_home(&self, mut index: u32) {
+        while index > COMMONS {
+            let home = self.home(index);
+            if home.users.fetch_sub(1, core::sync::atomic::Ordering::AcqRel) != 1 {
+                return;
+            }
+            let parent = home.parent.load(Relaxed);
+            home.clear(self);
+            self.give_handle(index);
+            index = parent;
+        }
+    }
 }
 
 /// The allocator of everything in this library.
 struct ArenaAllocator;
 
-// SAFETY: talc keeps the contract of GlobalAlloc under its lock; no arena means no memory, which is a null pointer.
+impl ArenaAllocator {
+    fn alloc_in(arena: &Arena, index: u32, layout: Layout) -> *mut u8 {
+        arena.home(index).alloc(arena, index, layout)
+    }
+}
+
+// SAFETY: homes keep the contract of GlobalAlloc under their locks; no arena means no memory, which is a null pointer.
 unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout.
-        get().map_or(core::ptr::null_mut(), |a| unsafe { a.talc.alloc(layout) })
+        let Some(arena) = get() else { return core::ptr::null_mut() };
+        let index = match thread::place() {
+            // What a panic carries may outlive the socket that it happened in.
+            Some(_) if std::thread::panicking() => COMMONS,
+            Some(handle) => arena.index_of(handle),
+            None => COMMONS,
+        };
+        Self::alloc_in(arena, index, layout)
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        if let Some(a) = existing() {
+        if let Some(arena) = existing() {
+            let page = arena.page_of(ptr as usize);
+            let home = arena.home(arena.info(page).home.load(Relaxed));
             // SAFETY: the caller's pointer came from here.
-            unsafe { a.talc.dealloc(ptr, layout) }
+            unsafe { home.dealloc(arena, ptr, layout) }
         }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's pointer came from here.
-        existing().map_or(core::ptr::null_mut(), |a| unsafe { a.talc.realloc(ptr, layout, new_size) })
+        // SAFETY: the caller's, who keeps to the limits of a layout.
+        let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        if Home::room(layout) == Home::room(new) {
+            return ptr;
+        }
+        let Some(arena) = existing() else { return core::ptr::null_mut() };
+        // What grows stays at home, whoever makes it grow.
+        let index = arena.info(arena.page_of(ptr as usize)).home.load(Relaxed);
+        let to = Self::alloc_in(arena, index, new);
+        if !to.is_null() {
+            // SAFETY: both have room for the smaller one.
+            unsafe {
+                core::ptr::copy_nonoverlapping(ptr, to, layout.size().min(new_size));
+                self.dealloc(ptr, layout);
+            }
+        }
+        to
     }
 }
 

@@ -1,14 +1,9 @@
 //! The boundary between a C program and us: errno, panics, signal handlers.
 
 use crate::sys::{complain, set_errno};
-use core::cell::Cell;
+use crate::thread;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-thread_local! {
-    /// Whether this thread is between our locks, where a signal handler may have interrupted it.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Runs `f` for a C caller: its result, or -1 and errno. A panic becomes `EIO` and one line on standard error.
 ///
@@ -16,11 +11,12 @@ thread_local! {
 /// by the frame below it.
 #[inline]
 pub(crate) fn guarded(f: impl FnOnce() -> Result<isize, i32>) -> isize {
-    if INSIDE.replace(true) {
+    let slot = thread::slot();
+    if !slot.enter() {
         return reentered();
     }
     let done = catch_unwind(AssertUnwindSafe(f));
-    INSIDE.set(false);
+    slot.leave();
     match done {
         Ok(Ok(value)) => value,
         Ok(Err(errno)) => {
@@ -46,21 +42,14 @@ fn reentered() -> isize {
 
 /// Runs `f` as [`guarded`] does, without a caller to tell. Does nothing from within, and returns whether it ran.
 pub(crate) fn quietly(f: impl FnOnce()) -> bool {
-    if INSIDE.replace(true) {
+    let slot = thread::slot();
+    if !slot.enter() {
         return false;
     }
     // The panic hook has told; the caller goes on without what `f` would have done.
     let _ = catch_unwind(AssertUnwindSafe(f));
-    INSIDE.set(false);
+    slot.leave();
     true
-}
-
-/// Sleeps with no lock of ours held: signal handlers may call us meanwhile.
-pub(crate) fn asleep<T>(f: impl FnOnce() -> T) -> T {
-    let inside = INSIDE.replace(false);
-    let value = f();
-    INSIDE.set(inside);
-    value
 }
 
 /// Makes a panic one line that names us, instead of Rust's report.

@@ -1,9 +1,9 @@
 //! The record of this process, and those of its children.
 
 use crate::arena::{self, Arena};
-use crate::lock;
 use crate::record::{Process, empty};
-use crate::table::{PROCESS, adopt, changing, copy, own};
+use crate::table::{PROCESS, adopt, changing, copy, enlist, enlisted, own};
+use crate::thread;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use lock_api::RawMutex as _;
 
@@ -20,10 +20,11 @@ pub(crate) fn ensure() -> Result<&'static Arena, i32> {
     if !own().is_null() {
         return Ok(arena);
     }
+    let _commons = thread::within(core::ptr::null_mut());
     let _making = arena.making.lock();
     if PROCESS.load(Ordering::Acquire).is_null() {
         let process = Box::into_raw(empty());
-        arena.processes.lock().push(process);
+        enlist(arena, process);
         adopt(process);
         // SAFETY: three functions that live as long as the library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child)) };
@@ -34,7 +35,7 @@ pub(crate) fn ensure() -> Result<&'static Arena, i32> {
 extern "C" fn before_fork() {
     let (Some(arena), process) = (arena::existing(), own()) else { return };
     crate::entry::quietly(|| {
-        if arena.processes.lock().len() > 16 {
+        if enlisted(arena) > 16 {
             crate::reap::reap();
         }
         if let Some(held) = changing(process) {
@@ -57,7 +58,7 @@ extern "C" fn after_fork_parent() {
 }
 
 extern "C" fn after_fork_child() {
-    lock::forget_tid();
+    thread::forked();
     let child = FORKING.swap(core::ptr::null_mut(), Ordering::Relaxed);
     if !child.is_null() {
         adopt(child);

@@ -1,5 +1,6 @@
 //! Open sockets, each shared by every descriptor that dup, fork or SCM_RIGHTS made from it.
 
+use crate::home::Home;
 use crate::lock::{Lock, RawLock};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,6 +21,10 @@ pub(crate) struct Handle {
     pub(crate) standin: Lock<Standin>,
     /// A buffer for spliced bytes.
     pub(crate) bounce: Lock<Vec<u8>>,
+    /// The memory of the socket.
+    pub(crate) home: Home,
+    /// The next handle without references; of use while this one has none.
+    pub(crate) next_free: AtomicU32,
 }
 
 impl Handle {

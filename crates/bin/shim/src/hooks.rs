@@ -2,6 +2,7 @@
 
 pub(crate) mod aio;
 pub(crate) mod calls;
+pub(crate) mod creds;
 pub(crate) mod data;
 pub(crate) mod fds;
 pub(crate) mod files;

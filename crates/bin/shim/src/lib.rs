@@ -9,15 +9,19 @@
 //! - [`program`] gives the engine's front end the descriptor and, by [`user`], slices for the caller's pointers; it does the
 //!   rest;
 //! - [`standin`] keeps what poll sees of a descriptor in step;
-//! - [`arena`] holds everything, shared with the processes that fork makes; [`lock`] excludes threads and processes.
+//! - [`arena`] holds everything, shared with the processes that fork makes, and each socket has a [`home`] in it;
+//!   [`lock`] excludes threads and processes;
+//! - [`detach`] gives a process an arena of its own before its credentials change.
 //!
 //! Until the program opens its first AF_ALG socket none of this costs more than one load and one branch a call.
 
 mod arena;
 mod audit;
+mod detach;
 mod entry;
 mod fork;
 mod handle;
+mod home;
 mod hooks;
 mod lock;
 mod proc;
@@ -28,4 +32,5 @@ mod standin;
 mod sys;
 mod system;
 mod table;
+mod thread;
 mod user;

@@ -4,39 +4,39 @@
 //! and lets go. An owner that died is noticed and its lock taken over; what it protected may be half done then, which
 //! for the operation states means that one operation of a killed process is lost.
 
-use crate::sys;
-use core::cell::Cell;
+use crate::{proc, sys, thread};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Set in the word while somebody sleeps on it.
 const WAITERS: u32 = 1 << 31;
 /// The wait after which a sleeper checks whether the owner still lives.
-const SUSPICION_MS: u32 = 500;
-
-thread_local! {
-    static TID: Cell<u32> = const { Cell::new(0) };
-}
+const SUSPICION_MS: u32 = 100;
 
 /// The calling thread's id, remembered.
+#[inline]
 pub(crate) fn tid() -> u32 {
-    let known = TID.get();
-    if known != 0 {
-        return known;
-    }
-    let tid = sys::gettid();
-    TID.set(tid);
-    tid
+    thread::slot().tid()
 }
 
-/// To be called in the child after a fork: this thread has another id now.
-pub(crate) fn forget_tid() {
-    TID.set(0);
+/// Whether the thread with this id does not share our memory: it is gone, or it is another one of the same number.
+fn is_gone(owner: u32) -> bool {
+    match proc::started(owner) {
+        // A zombie exists for kill(2), and is not gone while its parent waits for us. Without /proc, or for a process
+        // that /proc hides from us, only a missing one is gone.
+        None => !sys::alive(owner) || (sys::may_signal(owner) && proc::started(sys::getpid()).is_some()),
+        Some(_) => !proc::shares_arena(owner),
+    }
 }
 
 /// The lock itself; [`lock_api::Mutex`] gives it contents.
 pub(crate) struct RawLock(AtomicU32);
 
 impl RawLock {
+    /// Makes it free, whoever holds it: in memory that nobody else works in.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     #[cold]
     fn lock_slow(&self, me: u32) {
         let mut spins = 100;
@@ -45,6 +45,14 @@ impl RawLock {
             if seen == 0 {
                 // Others may be asleep: only the one who finds the bit unset may drop it.
                 if self.0.compare_exchange(0, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return;
+                }
+                continue;
+            }
+            // Entry points refuse to come here from a signal handler that interrupted a holder (entry.rs), so a lock of
+            // this thread's own id belongs to a dead namesake, or was copied while this thread held it (detach.rs).
+            if seen & !WAITERS == me {
+                if self.0.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
                 }
                 continue;
@@ -59,10 +67,7 @@ impl RawLock {
                 continue;
             }
             if sys::futex_wait(&self.0, marked, Some(SUSPICION_MS)) == Err(libc::ETIMEDOUT) {
-                let owner = marked & !WAITERS;
-                // Entry points refuse to come here from a signal handler that interrupted a holder (entry.rs), so a
-                // lock of this thread's own id belongs to a dead namesake, or to a bug that must not hang the program.
-                let gone = owner == sys::gettid() || !sys::alive(owner);
+                let gone = is_gone(marked & !WAITERS);
                 if gone && self.0.compare_exchange(marked, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
                 }

@@ -1,5 +1,6 @@
 //! Small files of /proc, read without allocation.
 
+use crate::arena;
 use crate::sys::{self, check, raw};
 
 /// Reads a small file of /proc into `buf` and returns the part that was read.
@@ -21,7 +22,7 @@ pub(crate) fn slurp<'a>(
         }
         if kept == buf.len() {
             // Keep a tail, so that a line across two reads is still seen whole.
-            let tail = kept.min(64);
+            let tail = kept.min(128);
             buf.copy_within(kept - tail.., 0);
             kept = tail;
         }
@@ -70,4 +71,45 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
     }
     // State is field 3, the start time field 22.
     fields.nth(18)?.parse().ok()
+}
+
+/// The inode of the shared memory that process `pid` has mapped at the address of our arena; `None` when its map cannot
+/// be read, 0 when there is none.
+fn arena_inode(pid: u32) -> Option<u64> {
+    let path = proc_path(pid, "maps");
+    let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
+    let mut wanted = *b"0000000000000000-";
+    let mut rest = arena::address();
+    let mut n = wanted.len() - 1;
+    while rest != 0 {
+        n -= 1;
+        wanted[n] = b"0123456789abcdef"[rest % 16];
+        rest /= 16;
+    }
+    let wanted = &wanted[n..];
+    let mut inode = 0;
+    let mut buf = [0u8; 4096];
+    slurp(path, &mut buf, |part| {
+        let starts = |at: &usize| {
+            part[*at..].starts_with(wanted) && at.checked_sub(1).is_none_or(|before| part[before] == b'\n')
+        };
+        if let Some(at) = (0..part.len()).find(starts) {
+            // START-END PERMISSIONS OFFSET DEVICE INODE NAME; without the space behind it the number may go on.
+            let mut fields = part[at..].split(|&b| b == b' ');
+            if let (Some(number), Some(_)) = (fields.nth(4), fields.next()) {
+                inode = core::str::from_utf8(number).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+            }
+        }
+        inode == 0
+    })?;
+    Some(inode)
+}
+
+/// Whether process or thread `pid` still shares our arena: after an exec it does not, nor after it has detached. True
+/// where it cannot be told.
+pub(crate) fn shares_arena(pid: u32) -> bool {
+    match (arena_inode(pid), arena_inode(sys::getpid())) {
+        (Some(other), Some(own)) => other == own,
+        _ => true,
+    }
 }

@@ -3,6 +3,7 @@
 use crate::handle::Object;
 use crate::lock::RawLock;
 use crate::table::Borrow;
+use crate::thread::{Within, within};
 use crate::{reap, standin, sys, user};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -10,10 +11,11 @@ use sealane_engine_alg::front::{Buffers, Descriptor, Memory};
 use sealane_engine_alg::{Caller, Received};
 
 /// A descriptor of this program in the hands of one call.
-#[derive(Clone, Copy)]
 pub(crate) struct LocalDescriptor<'a> {
     fd: c_int,
     handle: &'a Borrow,
+    /// What the call allocates belongs to the socket.
+    _within: Within,
 }
 
 impl<'a> LocalDescriptor<'a> {
@@ -24,7 +26,7 @@ impl<'a> LocalDescriptor<'a> {
     /// refused; the kernel asks no less of a program.
     #[inline]
     pub(crate) unsafe fn new(fd: c_int, handle: &'a Borrow) -> Self {
-        LocalDescriptor { fd, handle }
+        LocalDescriptor { fd, handle, _within: within(handle.as_ptr()) }
     }
 
     /// The open socket.

@@ -1,32 +1,11 @@
 //! Records of processes that are gone: a killed process closes its descriptors without telling us.
 
 use crate::arena;
-use crate::proc::{proc_path, slurp, started};
+use crate::proc::{shares_arena, started};
 use crate::record::Process;
-use crate::{sys, table};
-
-/// Whether the process still maps our arena: after an exec it does not, and its descriptors were closed or are no
-/// longer reachable for us.
-fn maps_arena(pid: u32) -> bool {
-    let path = proc_path(pid, "maps");
-    let Ok(path) = core::ffi::CStr::from_bytes_until_nul(&path) else { return true };
-    let mut wanted = [b'0'; 16];
-    let mut rest = arena::address();
-    let mut n = wanted.len();
-    while rest != 0 {
-        n -= 1;
-        wanted[n] = b"0123456789abcdef"[rest % 16];
-        rest /= 16;
-    }
-    let wanted = &wanted[n..];
-    let mut found = false;
-    let mut buf = [0u8; 4096];
-    let readable = slurp(path, &mut buf, |part| {
-        found |= part.windows(wanted.len()).any(|w| w == wanted);
-        !found
-    });
-    found || readable.is_none()
-}
+use crate::{sys, table, thread};
+use core::sync::atomic::Ordering::{Acquire, Release};
+use lock_api::RawMutex as _;
 
 fn gone(record: &Process) -> bool {
     match record.pid() {
@@ -34,7 +13,7 @@ fn gone(record: &Process) -> bool {
         0 => record.age_s() > 10,
         pid => match started(pid) {
             None => !sys::alive(pid) || check_proc(),
-            Some(t) => (record.started() != 0 && t != record.started()) || !maps_arena(pid),
+            Some(t) => (record.started() != 0 && t != record.started()) || !shares_arena(pid),
         },
     }
 }
@@ -47,17 +26,25 @@ fn check_proc() -> bool {
 /// Buries the records of processes that are gone. Returns whether there were any.
 pub(crate) fn reap() -> bool {
     let Some(arena) = arena::existing() else { return false };
+    // What is done here belongs to no socket.
+    let _commons = thread::within(core::ptr::null_mut());
     let mut dead = [core::ptr::null_mut(); 64];
     let mut n = 0;
-    arena.processes.lock().retain(|&record| {
-        // SAFETY: records on the list are alive; only this function takes them off.
-        let bury = n < dead.len() && !table::is_own(record) && gone(unsafe { &*record });
-        if bury {
-            dead[n] = record;
+    arena.enlisting.lock();
+    let mut link = &arena.processes;
+    // SAFETY: records on the list are alive; only their own process and this function take them off.
+    while let Some(record) = unsafe { link.load(Acquire).as_ref() } {
+        let at = core::ptr::from_ref(record).cast_mut();
+        if n < dead.len() && !table::is_own(at) && gone(record) {
+            link.store(record.next.load(Acquire), Release);
+            dead[n] = at;
             n += 1;
+        } else {
+            link = &record.next;
         }
-        !bury
-    });
+    }
+    // SAFETY: taken above.
+    unsafe { arena.enlisting.unlock() };
     for &record in &dead[..n] {
         // SAFETY: the process is gone and the record off the list.
         unsafe { table::release_record(record) };

@@ -2,7 +2,7 @@
 
 use crate::handle::Handle;
 use crate::lock::{Lock, RawLock};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use lock_api::RawMutex as _;
 use std::collections::VecDeque;
 
@@ -26,6 +26,10 @@ pub(crate) struct Process {
     pub(crate) changing: RawLock,
     pub(crate) top: [AtomicPtr<Leaf>; FANOUT],
     pub(crate) aio: Lock<Vec<AioQueue>>,
+    /// It has given back its references and shares this arena no longer.
+    pub(crate) left: AtomicBool,
+    /// The next process that shares the arena.
+    pub(crate) next: AtomicPtr<Process>,
 }
 
 /// A record without descriptors.
@@ -37,6 +41,8 @@ pub(crate) fn empty() -> Box<Process> {
         changing: RawLock::INIT,
         top: [const { AtomicPtr::new(core::ptr::null_mut()) }; FANOUT],
         aio: Lock::new(Vec::new()),
+        left: AtomicBool::new(false),
+        next: AtomicPtr::new(core::ptr::null_mut()),
     })
 }
 

@@ -108,6 +108,96 @@ pub(crate) fn alive(tid: u32) -> bool {
     r != -(libc::ESRCH as isize)
 }
 
+/// Whether this process may send signals to a thread or process that exists.
+pub(crate) fn may_signal(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { raw!(libc::SYS_kill, tid, 0) == 0 }
+}
+
+/// Lets other threads run for a moment.
+pub(crate) fn pause() {
+    let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    // SAFETY: a valid timespec.
+    unsafe { raw!(libc::SYS_nanosleep, &raw const moment, 0) };
+}
+
+/// Makes every other thread of this process pass a memory barrier.
+pub(crate) fn barrier() {
+    const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+    const PRIVATE_EXPEDITED: usize = 1 << 3;
+    // SAFETY: plain values.
+    let done = unsafe {
+        raw!(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
+            && raw!(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0
+    };
+    if !done {
+        // A store is seen by others long before this ends.
+        (0..100).for_each(|_| pause());
+    }
+}
+
+/// Overwrites the part of the stack that calls of before have used: round keys may have been spilled there.
+#[inline(never)]
+pub(crate) fn wipe_stack() {
+    let mut stack = [0u8; 24 << 10];
+    core::hint::black_box(&mut stack);
+}
+
+/// Makes `to` another name for the file of `from`; whether it is closed on exec stays as it is.
+pub(crate) fn replace(from: c_int, to: c_int) {
+    // SAFETY: plain values.
+    unsafe {
+        let flags = raw!(libc::SYS_fcntl, to, libc::F_GETFD, 0);
+        let cloexec = if flags & libc::FD_CLOEXEC as isize != 0 { libc::O_CLOEXEC } else { 0 };
+        raw!(libc::SYS_dup3, from, to, cloexec);
+    }
+}
+
+/// Gives the contents of shared memory back to the kernel; it reads as zeros afterwards. False: the kernel cannot.
+pub(crate) fn discard(at: usize, len: usize) -> bool {
+    // SAFETY: the caller's memory, in the shared mapping.
+    unsafe { raw!(libc::SYS_madvise, at, len, libc::MADV_REMOVE) == 0 }
+}
+
+/// Private memory of zeros.
+pub(crate) fn map_private(len: usize) -> Option<*mut u8> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    check(unsafe { raw!(libc::SYS_mmap, 0, len, prot, flags, -1isize, 0) }).ok().map(|at| at as *mut u8)
+}
+
+/// Puts the mapping at `from` in the place of what is mapped at `to`, at one stroke.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// What is at `to` must be ours, and what uses it must bear the change.
+pub(crate) unsafe fn move_mapping(from: *mut u8, len: usize, to: usize) -> Result<(), i32> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the caller's.
+    check(unsafe { raw!(libc::SYS_mremap, from, len, len, flags, to) }).map(drop)
+}
+
+/// Puts new shared memory of zeros in the place of what is mapped at `at`.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Safety
+/// As for [`move_mapping`].
+pub(crate) unsafe fn map_shared_at(at: usize, len: usize) -> Result<(), i32> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // SAFETY: the caller's.
+    unsafe {
+        check(raw!(libc::SYS_mmap, at, len, prot, flags, -1isize, 0))?;
+        raw!(libc::SYS_madvise, at, len, libc::MADV_DONTDUMP);
+    }
+    Ok(())
+}
+
 /// Closes a descriptor of our own.
 pub(crate) fn close(fd: c_int) {
     // SAFETY: plain value.

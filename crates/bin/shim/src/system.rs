@@ -2,9 +2,8 @@
 
 use crate::arena::Arena;
 use crate::audit;
-use crate::entry::asleep;
 use crate::fork;
-use crate::sys;
+use crate::{sys, thread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use sealane_engine_alg::{Errno, Host, NetDefaults, Profile, System};
 use std::sync::Arc;
@@ -27,6 +26,7 @@ pub(crate) fn get() -> Result<Arc<System>, i32> {
 
 #[cold]
 fn make(arena: &Arena) -> *mut System {
+    let _commons = thread::within(core::ptr::null_mut());
     let _making = arena.making.lock();
     let known = arena.system.load(Ordering::Acquire);
     if !known.is_null() {
@@ -64,7 +64,7 @@ impl Host for ProcessHost {
     fn wait(&self, word: &AtomicU32, seen: u32) -> Result<(), Errno> {
         // Without a timeout, so that the kernel restarts the sleep after a handler with SA_RESTART and reports EINTR
         // after any other, as it would for the real call.
-        match asleep(|| sys::futex_wait(word, seen, None)) {
+        match thread::asleep(word, || sys::futex_wait(word, seen, None)) {
             Err(libc::EINTR) => Err(Errno::EINTR),
             _ => Ok(()),
         }
@@ -76,6 +76,13 @@ impl Host for ProcessHost {
 
     fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
         crate::hooks::keys::payload(serial)
+    }
+
+    fn common(&self, f: &mut dyn FnMut()) {
+        // Outside of every socket's home, and while nobody copies the system (detach.rs).
+        let _commons = thread::within(core::ptr::null_mut());
+        let _making = crate::arena::existing().map(|arena| arena.making.lock());
+        f();
     }
 
     fn net_defaults(&self) -> NetDefaults {

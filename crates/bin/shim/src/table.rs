@@ -9,9 +9,10 @@
 
 use crate::arena::{self, Arena};
 use crate::handle::{Handle, Object, Standin};
-use crate::lock::{self, Lock};
+use crate::home::Home;
+use crate::lock::Lock;
 use crate::record::{AioQueue, FANOUT, Leaf, Process, empty};
-use crate::{proc, sys};
+use crate::{proc, sys, thread};
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -25,6 +26,12 @@ impl Borrow {
     pub(crate) fn object(&self) -> &Object {
         // SAFETY: our count keeps the object in place; nobody writes it while the count is not zero.
         unsafe { (*self.object.get()).as_ref().expect("a counted handle has an object") }
+    }
+
+    /// The handle's address.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut Handle {
+        self.0
     }
 
     /// Forgets the reference without releasing it: the count stays as it is.
@@ -71,7 +78,7 @@ pub(crate) unsafe fn release(handle: *mut Handle) {
         *bounce = Vec::new();
         drop(bounce);
         if let Some(arena) = arena::existing() {
-            arena.spare.lock().push(handle);
+            arena.leave_home(arena.index_of(handle));
         }
     }
 }
@@ -152,7 +159,7 @@ pub(crate) fn own() -> *mut Process {
     if process.is_null() || unsafe { mine.as_ref() }.is_none_or(|m| m.load(Ordering::Relaxed) == 1) {
         return process;
     }
-    lock::forget_tid();
+    thread::forked();
     if let (Some(held), Some(arena)) = (changing(process), arena::existing()) {
         let child = copy(arena, held.0);
         drop(held);
@@ -208,34 +215,100 @@ pub(crate) fn copy(arena: &Arena, from: &Process) -> *mut Process {
         child.top[i].store(Box::into_raw(twin), Ordering::Release);
     }
     let child = Box::into_raw(child);
-    arena.processes.lock().push(child);
+    enlist(arena, child);
     child
 }
 
-/// Puts a new socket at `fd`.
+/// Puts a record on the list of processes.
+pub(crate) fn enlist(arena: &Arena, record: *mut Process) {
+    arena.enlisting.lock();
+    // SAFETY: the caller's record, which is on no list.
+    unsafe { &*record }.next.store(arena.processes.load(Ordering::Relaxed), Ordering::Relaxed);
+    arena.processes.store(record, Ordering::Release);
+    // SAFETY: taken above.
+    unsafe { arena.enlisting.unlock() };
+}
+
+/// The number of records.
+pub(crate) fn enlisted(arena: &Arena) -> usize {
+    arena.enlisting.lock();
+    let first = arena.processes.load(Ordering::Relaxed);
+    // SAFETY: records on the list are alive while it is locked.
+    let next = |record: &*mut Process| unsafe { record.as_ref() }.map(|r| r.next.load(Ordering::Relaxed));
+    let n = core::iter::successors(Some(first), next).filter(|record| !record.is_null()).count();
+    // SAFETY: taken above.
+    unsafe { arena.enlisting.unlock() };
+    n
+}
+
+/// A handle whose home is ready and which has no object yet; it belongs to the caller alone.
+pub(crate) struct Fresh {
+    arena: &'static Arena,
+    handle: *mut Handle,
+}
+
+/// Takes a handle for a socket, which is accepted from `parent`'s if that is not null.
 ///
 /// # Errors
-/// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
-pub(crate) fn install(arena: &Arena, fd: c_int, object: Object, nonblock: bool, standin: Standin) -> Result<(), i32> {
-    let handle = arena.spare.lock().pop().unwrap_or_else(|| {
-        Box::into_raw(Box::new(Handle {
+/// `ENOMEM`.
+pub(crate) fn fresh(arena: &'static Arena, parent: *const Handle) -> Result<Fresh, i32> {
+    let index = arena.take_handle().ok_or(libc::ENOMEM)?;
+    let handle = arena.handle(index);
+    // SAFETY: no one else has it; a look-up that comes late finds its count, which is zero before and after.
+    unsafe {
+        handle.write(Handle {
             refs: AtomicU32::new(0),
             object: UnsafeCell::new(None),
             nonblock: AtomicBool::new(false),
             polled: AtomicBool::new(false),
             standin: Lock::new(Standin::default()),
             bounce: Lock::new(Vec::new()),
-        }))
-    });
-    // SAFETY: no one else can use a handle that has no references.
-    let h = unsafe { &*handle };
-    // SAFETY: as above.
-    unsafe { *h.object.get() = Some(object) };
-    h.nonblock.store(nonblock, Ordering::Relaxed);
-    h.polled.store(false, Ordering::Relaxed);
-    *h.standin.lock() = standin;
-    h.refs.store(1, Ordering::Release);
-    place(fd, Borrow(handle))
+            home: Home::new(),
+            next_free: AtomicU32::new(0),
+        });
+        (*handle).home.users.store(1, Ordering::Relaxed);
+    }
+    if !parent.is_null() {
+        let parent = arena.index_of(parent);
+        // An operation that was accepted from an operation has the key of the same transform.
+        let parent = match arena.home(parent).parent.load(Ordering::Relaxed) {
+            0 => parent,
+            transform => transform,
+        };
+        arena.home(parent).users.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: ours.
+        unsafe { (*handle).home.parent.store(parent, Ordering::Relaxed) };
+    }
+    Ok(Fresh { arena, handle })
+}
+
+impl Fresh {
+    /// The handle, for [`thread::within`].
+    pub(crate) fn handle(&self) -> *mut Handle {
+        self.handle
+    }
+
+    /// Puts a new socket at `fd`.
+    ///
+    /// # Errors
+    /// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
+    pub(crate) fn install(self, fd: c_int, object: Object, nonblock: bool, standin: Standin) -> Result<(), i32> {
+        let handle = core::mem::ManuallyDrop::new(self).handle;
+        // SAFETY: no one else can use a handle that has no references.
+        let h = unsafe { &*handle };
+        // SAFETY: as above.
+        unsafe { *h.object.get() = Some(object) };
+        h.nonblock.store(nonblock, Ordering::Relaxed);
+        *h.standin.lock() = standin;
+        h.refs.store(1, Ordering::Release);
+        place(fd, Borrow(handle))
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        self.arena.leave_home(self.arena.index_of(self.handle));
+    }
 }
 
 /// Puts a reference at `fd`.
@@ -243,6 +316,7 @@ pub(crate) fn install(arena: &Arena, fd: c_int, object: Object, nonblock: bool, 
 /// # Errors
 /// `EMFILE` for a descriptor beyond the table, `ENOMEM`.
 pub(crate) fn place(fd: c_int, handle: Borrow) -> Result<(), i32> {
+    let _commons = thread::within(core::ptr::null_mut());
     let held = changing(own()).ok_or(libc::ENOMEM)?;
     let i = usize::try_from(fd).map_err(|_| libc::EBADF)?;
     let top = held.0.top.get(i / FANOUT).ok_or(libc::EMFILE)?;
@@ -304,6 +378,11 @@ pub(crate) fn aio() -> Option<&'static Lock<Vec<AioQueue>>> {
     unsafe { own().as_ref() }.map(|p| &p.aio)
 }
 
+/// The handle that the table has at `fd`, or null.
+pub(crate) fn at(fd: c_int) -> *mut Handle {
+    slot_of(PROCESS.load(Ordering::Acquire), fd).map_or(core::ptr::null_mut(), |s| s.load(Ordering::Acquire))
+}
+
 /// Whether `record` is the calling process's own.
 pub(crate) fn is_own(record: *mut Process) -> bool {
     record == PROCESS.load(Ordering::Relaxed)
@@ -314,6 +393,22 @@ pub(crate) fn is_own(record: *mut Process) -> bool {
 /// # Safety
 /// The process must be gone, and its record must have been removed from the list.
 pub(crate) unsafe fn release_record(record: *mut Process) {
+    // SAFETY: the caller's; each reference is the table's.
+    unsafe {
+        let left = (*record).left.load(Ordering::Acquire);
+        drop_record(record, |handle| {
+            if !left {
+                release(handle);
+            }
+        });
+    }
+}
+
+/// Frees a record, after `each` has had every reference in it.
+///
+/// # Safety
+/// The record must be the caller's alone.
+pub(crate) unsafe fn drop_record(record: *mut Process, mut each: impl FnMut(*mut Handle)) {
     // SAFETY: the record is the caller's alone now.
     let record = unsafe { Box::from_raw(record) };
     for leaf in &record.top {
@@ -325,8 +420,7 @@ pub(crate) unsafe fn release_record(record: *mut Process) {
         for slot in unsafe { Box::from_raw(leaf) }.iter() {
             let handle = slot.load(Ordering::Acquire);
             if !handle.is_null() {
-                // SAFETY: the table's reference.
-                unsafe { release(handle) };
+                each(handle);
             }
         }
     }

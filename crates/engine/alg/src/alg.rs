@@ -303,6 +303,37 @@ impl<L: RawMutex> Socket<L> {
         self.common.change.watch()
     }
 
+    /// Runs `f` while nobody else changes the socket, nor the transform and the generator that it uses: for a host that
+    /// copies their memory.
+    pub fn still(&self, f: &mut dyn FnMut()) {
+        match &self.body {
+            Body::Tfm(tfm) => tfm.still(f),
+            Body::Op(op) => op.work.still(&mut |_| op.parent.still(f)),
+        }
+    }
+
+    /// Forgets who else has the socket, and all operations that were accepted from it; `sleepers` threads still sleep on
+    /// it. For a host that has copied the memory of its sockets: [`Self::join`] follows for each of them.
+    pub fn forget_others(&self, sleepers: u32) {
+        self.common.change.forget_others(sleepers);
+        match &self.body {
+            Body::Tfm(tfm) => tfm.forget_operations(),
+            Body::Op(op) => {
+                op.parent.forget_operations();
+                if sleepers == 0 {
+                    op.work.forget_sender();
+                }
+            }
+        }
+    }
+
+    /// Counts an operation with its transform again.
+    pub fn join(&self) {
+        if let Body::Op(op) = &self.body {
+            op.work.still(&mut |nokey| op.parent.hold(nokey));
+        }
+    }
+
     /// Whether it was accepted from another socket.
     pub fn is_op(&self) -> bool {
         matches!(self.body, Body::Op(_))

@@ -106,6 +106,17 @@ impl<L: RawMutex> CryptoUser<L> {
         }))
     }
 
+    /// Runs `f` while nobody else changes the socket.
+    pub fn still(&self, f: &mut dyn FnMut()) {
+        let _state = self.state.lock();
+        f();
+    }
+
+    /// Forgets who else has the socket, of whose threads `sleepers` sleep on it.
+    pub fn forget_others(&self, sleepers: u32) {
+        self.change.forget_others(sleepers);
+    }
+
     /// Sets the port that replies carry: from bind, or the host's choice (the process id) before the first send.
     pub fn set_port(&self, port: u32) {
         self.state.lock().port = port;
@@ -316,7 +327,7 @@ impl<L: RawMutex> CryptoUser<L> {
                 ["hash", "skcipher", "aead", "rng"]
                     .iter()
                     .filter_map(|kind| kind_named(kind.as_bytes()))
-                    .find_map(|kind| self.sys.catalog().instantiate(self.sys.registry(), kind, wanted))
+                    .find_map(|kind| self.sys.instantiate(kind, wanted))
                     .ok_or(Errno::ENOENT)
             }
             CRYPTO_MSG_DELALG => {

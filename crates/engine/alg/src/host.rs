@@ -21,6 +21,10 @@ pub trait Host: Send + Sync {
     /// The errors of the kernel's `ALG_SET_KEY_BY_KEY_SERIAL`: `ENOKEY`, `EACCES`, `EKEYREVOKED`, `EKEYEXPIRED`, and
     /// `ENOPROTOOPT` for keys of other types.
     fn key_payload(&self, serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno>;
+    /// Runs `f`, which changes what all sockets share: the memory that it takes belongs to none of them.
+    fn common(&self, f: &mut dyn FnMut()) {
+        f();
+    }
     /// Sizes of buffers.
     fn net_defaults(&self) -> NetDefaults {
         NetDefaults::default()

@@ -58,16 +58,25 @@ impl System {
     /// Our own rows as the open profile lists them: the latest instance of a template first, as in the kernel, and no
     /// type that AF_ALG could not name. The well-known compositions are made if nobody has asked for them yet.
     pub(crate) fn own_rows(&self) -> Vec<&Arc<Row>> {
-        for (kind, name) in sealane_crypto::templates::well_known() {
-            // One that this build lacks is not listed.
-            let _ = self.registry.lookup(*kind, name);
-        }
+        self.host.common(&mut || {
+            for (kind, name) in sealane_crypto::templates::well_known() {
+                // One that this build lacks is not listed.
+                let _ = self.registry.lookup(*kind, name);
+            }
+        });
         let mut rows: Vec<&Arc<Row>> = self.registry.rows().iter().chain(self.registry.instances()).collect();
         rows.reverse();
         // One instance may have been asked for by several names.
         let mut seen = std::collections::BTreeSet::new();
         rows.retain(|row| row.info.kind != Kind::NonceMac && seen.insert((row.info.kind, row.driver.as_str())));
         rows
+    }
+
+    /// Makes the instance that `name` stands for, as a request for it by NETLINK_CRYPTO does; whether there is one.
+    pub(crate) fn instantiate(&self, kind: Kind, name: &str) -> Option<()> {
+        let mut made = None;
+        self.host.common(&mut || made = self.catalog.instantiate(&self.registry, kind, name));
+        made
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -80,7 +89,9 @@ impl System {
     /// [`Errno::ENOENT`] when the imitated kernel or this build does not have it, or does not let this caller have it;
     /// other numbers where that kernel's templates answer so.
     pub fn resolve(&self, kind: Kind, name: &str, caller: Caller) -> Result<Alg, Errno> {
-        self.catalog.resolve(&self.registry, kind, name, caller)
+        let mut found = Err(Errno::ENOENT);
+        self.host.common(&mut || found = self.catalog.resolve(&self.registry, kind, name, caller));
+        found
     }
 
     pub(crate) fn observer(&self) -> Option<&dyn Observer> {

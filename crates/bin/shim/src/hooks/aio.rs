@@ -5,8 +5,8 @@ use crate::entry::guarded;
 use crate::program::LocalDescriptor;
 use crate::record::AioQueue;
 use crate::sys::{check, raw, returned};
-use crate::table;
 use crate::user;
+use crate::{table, thread};
 use core::ffi::{c_int, c_long, c_void};
 use libc::timespec;
 use sealane_engine_alg::{SendMsg, front};
@@ -42,6 +42,8 @@ const MAX_EVENTS: usize = 65536;
 
 /// Runs `f` on the queue of `context`, made when the kernel knows the context.
 fn with_queue<T>(context: usize, f: impl FnOnce(&mut VecDeque<[u64; 4]>) -> T) -> Result<T, i32> {
+    // Events belong to the process.
+    let _commons = thread::within(core::ptr::null_mut());
     let mut queues = table::aio().ok_or(libc::EINVAL)?.lock();
     if let Some(queue) = queues.iter_mut().find(|q| q.context == context) {
         return Ok(f(&mut queue.done));
@@ -241,8 +243,12 @@ pub(crate) unsafe fn sys_events(
     timeout: usize,
     sigmask: usize,
 ) -> isize {
-    let pending = table::active()
-        && table::aio().is_some_and(|q| q.lock().iter().any(|q| q.context == context && !q.done.is_empty()));
+    let mut pending = false;
+    if table::active() {
+        crate::entry::quietly(|| {
+            pending = table::aio().is_some_and(|q| q.lock().iter().any(|q| q.context == context && !q.done.is_empty()));
+        });
+    }
     // SAFETY: the program's array and pointers.
     unsafe {
         if pending {

@@ -1,6 +1,6 @@
 //! `syscall(2)` itself, for programs that call by number, and vfork.
 
-use super::{aio, data, fds, keys, pipes, polls, sockets};
+use super::{aio, creds, data, fds, keys, pipes, polls, sockets};
 use crate::sys::{Real, raw, returned};
 use crate::table;
 use core::ffi::{c_int, c_long, c_uint};
@@ -17,7 +17,9 @@ const WATCHED: &[i64] = &numbers![
     SYS_connect SYS_shutdown SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg SYS_read SYS_write
     SYS_readv SYS_writev SYS_preadv2 SYS_pwritev2 SYS_close SYS_close_range SYS_dup SYS_dup3 SYS_fcntl SYS_ioctl SYS_splice
     SYS_vmsplice SYS_tee SYS_sendfile SYS_ppoll SYS_pselect6 SYS_epoll_ctl SYS_io_submit SYS_io_getevents
-    SYS_io_destroy SYS_add_key SYS_keyctl
+    SYS_io_destroy SYS_add_key SYS_keyctl SYS_setuid SYS_setreuid SYS_setresuid SYS_setgid SYS_setregid SYS_setresgid
+    SYS_setgroups SYS_setfsuid SYS_setfsgid SYS_capset SYS_chroot SYS_setns SYS_unshare SYS_prctl SYS_seccomp
+    SYS_landlock_restrict_self
 ];
 
 /// `io_pgetevents`, which the libc crate does not have.
@@ -178,6 +180,27 @@ unsafe extern "C-unwind" fn served(n: c_long, a: usize, b: usize, c: usize, d: u
             libc::SYS_vmsplice => pipes::vmsplice(fd, b as *const _, c, d as c_uint),
             libc::SYS_tee => pipes::tee(fd, b as c_int, c, d as c_uint),
             libc::SYS_sendfile => pipes::sendfile(fd, b as c_int, c as *mut i64, d),
+            libc::SYS_setuid
+            | libc::SYS_setreuid
+            | libc::SYS_setresuid
+            | libc::SYS_setgid
+            | libc::SYS_setregid
+            | libc::SYS_setresgid
+            | libc::SYS_setgroups
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+            | libc::SYS_capset
+            | libc::SYS_chroot
+            | libc::SYS_setns
+            | libc::SYS_unshare
+            | libc::SYS_prctl
+            | libc::SYS_seccomp
+            | libc::SYS_landlock_restrict_self => {
+                if table::active() {
+                    creds::before_call(n, [a, b, c, d]);
+                }
+                returned(raw!(n, a, b, c, d, e, f))
+            }
             _ if !table::ours(fd) => returned(raw!(n, a, b, c, d, e, f)),
             libc::SYS_bind => sockets::bind(fd, ptr.cast(), c as u32) as isize,
             libc::SYS_accept => sockets::accept(fd, ptr.cast(), c as *mut u32) as isize,

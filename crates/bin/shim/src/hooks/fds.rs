@@ -1,16 +1,15 @@
 //! close, dup, fcntl, ioctl, and descriptors that travel in messages.
 
 use super::hook::hook;
-use crate::arena;
+use crate::arena::{self, MAX_FLYING};
 use crate::entry::{quietly, real};
 use crate::table::{self, Borrow};
 use crate::user;
 use core::ffi::{c_int, c_uint};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use libc::{FILE, msghdr};
+use lock_api::RawMutex as _;
 use sealane_engine_alg::front;
-
-/// The most handles remembered while they travel; beyond, the oldest is forgotten.
-const MAX_IN_FLIGHT: usize = 256;
 
 /// `close(2)`. Out of our table first: the number may be another thread's the moment the kernel has closed it.
 #[unsafe(no_mangle)]
@@ -62,18 +61,19 @@ pub(crate) unsafe extern "C-unwind" fn fclose(file: *mut FILE) -> c_int {
 }
 
 /// After the kernel has made `new` another name for `old`: whatever `new` was before is forgotten.
-fn after_dup(old: Option<Borrow>, new: c_int) {
-    match old {
-        Some(handle) if new >= 0 => {
-            // Beyond the table, or from within, the new number is just a socket without a meaning.
-            let ran = quietly(|| {
-                let _ = table::place(new, handle);
-            });
-            if !ran {
-                table::abandon(new);
-            }
+fn after_dup(old: c_int, new: c_int) {
+    if new < 0 || !(table::ours(old) || table::ours(new)) {
+        return;
+    }
+    // Beyond the table, or from within, the new number is just a socket without a meaning.
+    let ran = quietly(|| match table::borrow(old) {
+        Some(handle) => {
+            let _ = table::place(new, handle);
         }
-        _ => forget(new),
+        None => table::remove(new),
+    });
+    if !ran {
+        table::abandon(new);
     }
 }
 
@@ -81,7 +81,7 @@ fn after_dup(old: Option<Borrow>, new: c_int) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     let new = real!(dup(old: c_int) -> c_int);
-    after_dup(table::borrow(old), new);
+    after_dup(old, new);
     new
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
 pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     let done = real!(dup2(old: c_int, new: c_int) -> c_int);
     if done >= 0 && old != new {
-        after_dup(table::borrow(old), new);
+        after_dup(old, new);
     }
     done
 }
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     let done = real!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int);
     if done >= 0 {
-        after_dup(table::borrow(old), new);
+        after_dup(old, new);
     }
     done
 }
@@ -110,11 +110,13 @@ fn after_fcntl(fd: c_int, command: c_int, arg: usize, done: c_int) {
         return;
     }
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => after_dup(table::borrow(fd), done),
-        libc::F_SETFL => {
-            if let Some(handle) = table::borrow(fd) {
-                handle.set_nonblock(arg as c_int & libc::O_NONBLOCK != 0);
-            }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => after_dup(fd, done),
+        libc::F_SETFL if table::ours(fd) => {
+            quietly(|| {
+                if let Some(handle) = table::borrow(fd) {
+                    handle.set_nonblock(arg as c_int & libc::O_NONBLOCK != 0);
+                }
+            });
         }
         _ => {}
     }
@@ -192,12 +194,14 @@ pub(crate) unsafe fn note_sent_handles(msg: *const msghdr) {
         unsafe {
             rights(msg, |fd| {
                 if let (Some(handle), Some(inode)) = (table::borrow(fd), inode(fd)) {
-                    let mut flying = arena.in_flight.lock();
-                    flying.push_back((inode, handle.into_raw()));
-                    let lost = if flying.len() > MAX_IN_FLIGHT { flying.pop_front() } else { None };
-                    drop(flying);
-                    if let Some((_, handle)) = lost {
-                        table::release(handle);
+                    arena.boarding.lock();
+                    let place = arena.next_flying.fetch_add(1, Relaxed) as usize % MAX_FLYING;
+                    let place = &arena.flying[place];
+                    place.inode.store(inode, Relaxed);
+                    let lost = place.handle.swap(handle.into_raw(), AcqRel);
+                    arena.boarding.unlock();
+                    if !lost.is_null() {
+                        table::release(lost);
                     }
                 }
             });
@@ -221,11 +225,14 @@ pub(crate) unsafe fn recognise_received_handles(msg: *const msghdr) {
             rights(msg, |fd| {
                 table::remove(fd);
                 let Some(inode) = inode(fd) else { return };
-                let mut flying = arena.in_flight.lock();
-                let Some(at) = flying.iter().position(|&(i, _)| i == inode) else { return };
-                let found = flying.remove(at);
-                drop(flying);
-                if let Some((_, handle)) = found {
+                arena.boarding.lock();
+                let found = arena
+                    .flying
+                    .iter()
+                    .find(|place| !place.handle.load(Relaxed).is_null() && place.inode.load(Relaxed) == inode)
+                    .map(|place| place.handle.swap(core::ptr::null_mut(), AcqRel));
+                arena.boarding.unlock();
+                if let Some(handle) = found {
                     // Beyond the table it is just a socket without a meaning.
                     let _ = table::place(fd, Borrow::from_raw(handle));
                 }

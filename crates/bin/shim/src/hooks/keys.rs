@@ -3,7 +3,7 @@
 //! A `user` key is read with keyctl. A `logon` key cannot be read by user space at all, by design; the library therefore
 //! remembers the payloads of the `logon` keys that the program itself adds.
 
-use crate::arena;
+use crate::arena::{self, Logon};
 use crate::entry::quietly;
 use crate::sys::{check, raw, set_errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -52,7 +52,7 @@ pub(crate) fn payload(serial: i32) -> Result<Zeroizing<Vec<u8>>, Errno> {
     match type_ {
         b"user" | b"encrypted" | b"trusted" => fill(KEYCTL_READ, serial).map_err(errno),
         b"logon" => arena::existing()
-            .and_then(|a| a.logon.lock().iter().find(|(s, _)| *s == serial).map(|(_, p)| p.clone()))
+            .and_then(|a| a.logon.lock().iter().find(|key| key.serial == serial).map(|key| key.payload.clone()))
             .ok_or(Errno::EACCES),
         _ => Err(errno(libc::ENOPROTOOPT)),
     }
@@ -66,11 +66,11 @@ fn remember(serial: i32, at: *const c_void, len: usize) {
         let Ok(bytes) = (unsafe { crate::user::bytes(at, len.min(MAX_PAYLOAD)) }) else { return };
         let payload = Zeroizing::new(bytes.to_vec());
         let mut known = arena.logon.lock();
-        known.retain(|(s, _)| *s != serial);
+        known.retain(|key| key.serial != serial);
         if known.len() == MAX_LOGON {
             known.remove(0);
         }
-        known.push((serial, payload));
+        known.push(Logon { pid: crate::sys::getpid(), serial, payload });
     });
 }
 
@@ -87,7 +87,13 @@ pub(crate) unsafe fn after_add_key(type_: *const c_char, payload: *const c_void,
 
 /// Remembers the new payload of a `logon` key; called after keyctl(2) has returned.
 pub(crate) fn after_keyctl(operation: usize, serial: usize, payload: usize, len: usize, result: isize) {
-    let known = || arena::existing().is_some_and(|a| a.logon.lock().iter().any(|(s, _)| *s == serial as i32));
+    let known = || {
+        let mut known = false;
+        if let Some(arena) = arena::existing() {
+            quietly(|| known = arena.logon.lock().iter().any(|key| key.serial == serial as i32));
+        }
+        known
+    };
     if operation == KEYCTL_UPDATE && result >= 0 && known() {
         remember(serial as i32, payload as *const c_void, len);
     }

@@ -2,27 +2,32 @@
 
 use super::hook::hook;
 use crate::entry::{guarded, real};
-use crate::handle::{Object, Standin};
+use crate::handle::{Handle, Object, Standin};
 use crate::program::{LocalDescriptor, address};
-use crate::{fork, standin, sys, system, table};
+use crate::{fork, standin, sys, system, table, thread};
 use core::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
 use sealane_abi::netlink::NETLINK_CRYPTO;
 use sealane_abi::socket::SOCK_TYPE_MASK;
 use sealane_engine_alg::front;
 
-/// Opens a stand-in and puts `object` behind it.
-fn publish(object: Object, flags: c_int) -> Result<isize, i32> {
+/// Makes an object in a home of its own, opens a stand-in and puts the object behind it.
+fn publish(parent: *const Handle, flags: c_int, make: impl FnOnce() -> Result<Object, i32>) -> Result<isize, i32> {
+    let fresh = table::fresh(fork::ensure()?, parent)?;
+    let within = thread::within(fresh.handle());
+    let object = make()?;
+    drop(within);
     let pollable = object.is_pollable();
     let fd = standin::open(pollable, flags)?;
-    let arena = fork::ensure().inspect_err(|_| sys::close(fd))?;
-    table::install(arena, fd, object, flags & libc::SOCK_NONBLOCK != 0, Standin::new(pollable))
+    fresh
+        .install(fd, object, flags & libc::SOCK_NONBLOCK != 0, Standin::new(pollable))
         .inspect_err(|_| sys::close(fd))?;
     Ok(fd as isize)
 }
 
 fn open(domain: c_int, type_: c_int, protocol: c_int) -> Result<isize, i32> {
-    publish(front::socket(domain, type_, protocol, system::get)?, type_ & !SOCK_TYPE_MASK)
+    let system = system::get()?;
+    publish(core::ptr::null(), type_ & !SOCK_TYPE_MASK, || front::socket(domain, type_, protocol, || Ok(system)))
 }
 
 /// `socket(2)`: AF_ALG and NETLINK_CRYPTO never reach the kernel.
@@ -37,7 +42,7 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, type_: c_int, proto
 }
 
 fn accepted(here: &LocalDescriptor<'_>, addr: *mut sockaddr, flags: c_int) -> Result<isize, i32> {
-    publish(front::accept(here, !addr.is_null(), flags)?, flags)
+    publish(here.handle().as_ptr(), flags, || Ok(front::accept(here, !addr.is_null(), flags)?))
 }
 
 hook! {

@@ -81,6 +81,11 @@ impl CipherOp {
         self.key = Some(key);
     }
 
+    /// Forgets a sender that was in the middle of its message.
+    pub(super) fn forget_sender(&mut self) {
+        self.write = false;
+    }
+
     pub(super) fn poll(&self, sndbuf: usize) -> PollMask {
         let mut mask = PollMask::none();
         if !self.more || self.tx.used() > 0 {

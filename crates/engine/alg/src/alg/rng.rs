@@ -27,6 +27,12 @@ impl<L: RawMutex> SharedRng<L> {
         self.state.lock().seed(seed).map_err(key_errno)
     }
 
+    /// Runs `f` while nobody else draws from it.
+    pub(super) fn still(&self, f: &mut dyn FnMut()) {
+        let _state = self.state.lock();
+        f();
+    }
+
     /// Replaces the entropy source by the caller's bytes (`CONFIG_CRYPTO_USER_API_RNG_CAVP`).
     pub(super) fn set_entropy(&mut self, val: Option<&[u8]>, len: usize, caller: Caller) -> Result<(), Errno> {
         if !caller.privileged {

@@ -88,6 +88,21 @@ impl<L: RawMutex> TfmSocket<L> {
         self.nokey_refcnt.fetch_sub(1, Relaxed);
     }
 
+    /// Forgets all operations that were accepted from it.
+    pub(super) fn forget_operations(&self) {
+        self.refcnt.store(0, Relaxed);
+        self.nokey_refcnt.store(0, Relaxed);
+    }
+
+    /// Runs `f` while nobody else changes it.
+    pub(super) fn still(&self, f: &mut dyn FnMut()) {
+        let guard = self.lock();
+        match guard.as_ref().map(|bound| &bound.transform) {
+            Some(Transform::Rng(rng)) => rng.still(f),
+            _ => f(),
+        }
+    }
+
     /// Counts an operation that has gone. No lock: the order is the kernel's, in which a change made in between finds
     /// the counters unequal and is refused.
     pub(super) fn release(&self, nokey: bool) {

@@ -14,6 +14,31 @@ pub(super) enum Work<L: RawMutex> {
 }
 
 impl<L: RawMutex> Work<L> {
+    /// Runs `f`, which gets whether this counts as an operation without a key, while nobody else changes it.
+    pub(super) fn still(&self, f: &mut dyn FnMut(bool)) {
+        match self {
+            Work::Hash(hash) => {
+                let state = hash.lock();
+                f(state.nokey);
+            }
+            Work::Cipher(cipher) => {
+                let state = cipher.lock();
+                f(state.nokey);
+            }
+            Work::Rng(rng) => {
+                let _state = rng.lock();
+                f(false);
+            }
+        }
+    }
+
+    /// Forgets a sender that was in the middle of its message.
+    pub(super) fn forget_sender(&self) {
+        if let Work::Cipher(cipher) = self {
+            cipher.lock().op.forget_sender();
+        }
+    }
+
     /// Whether it counts as an operation without a key.
     pub(super) fn nokey(&mut self) -> bool {
         match self {

@@ -33,6 +33,29 @@ impl<L: RawMutex> Object<L> {
         }
     }
 
+    /// Runs `f` while nobody else changes the socket; see [`Socket::still`].
+    pub fn still(&self, f: &mut dyn FnMut()) {
+        match self {
+            Object::Alg(socket) => socket.still(f),
+            Object::Netlink(socket) => socket.still(f),
+        }
+    }
+
+    /// Forgets who else has the socket; see [`Socket::forget_others`].
+    pub fn forget_others(&self, sleepers: u32) {
+        match self {
+            Object::Alg(socket) => socket.forget_others(sleepers),
+            Object::Netlink(socket) => socket.forget_others(sleepers),
+        }
+    }
+
+    /// Counts an operation with its transform again; see [`Socket::join`].
+    pub fn join(&self) {
+        if let Object::Alg(socket) = self {
+            socket.join();
+        }
+    }
+
     /// The address of the sender of received data: none, or the kernel's.
     pub(super) fn sender(&self) -> Option<SockaddrNl> {
         match self {
