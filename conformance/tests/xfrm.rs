@@ -148,6 +148,24 @@ fn what_others_send_never_arrives() {
     assert_eq!(host.run(&["python3", &file("programs/xfrm_forged.py")]), (Some(0), "clean\n".to_owned()));
 }
 
+/// Rights are those over the network namespace, of who sends, at that moment.
+#[test]
+fn only_who_has_rights_is_served() {
+    let Some(host) = Host::new("xfrm::only_who_has_rights_is_served") else { return };
+    let expected = "\
+root, guarded: answered 0x22
+root, open: the daemon refuses: Operation not permitted
+nobody, guarded: the kernel refuses: Operation not permitted
+nobody, open: the daemon refuses: Operation not permitted
+nobody with root's sockets, guarded: the kernel refuses: Operation not permitted
+nobody with root's sockets, open: the daemon refuses: Operation not permitted
+root of another user namespace, guarded: the kernel refuses: Operation not permitted
+root of another user namespace, open: the daemon refuses: Operation not permitted
+nobody connects to the guarded port: refused
+";
+    assert_eq!(host.run(&["python3", &file("programs/xfrm_rights.py")]), (Some(0), expected.to_owned()));
+}
+
 /// While no daemon runs nothing reaches the kernel's own IPsec, and the next one has the policies of before. After
 /// `sealane xfrm clear` everything reaches the kernel.
 #[test]

@@ -2,7 +2,7 @@
 
 use sealane_abi::admin::ipsec::Status;
 use sealane_abi::netlink::{Message, Messages, NLMSG_DONE, NLMSG_ERROR};
-use sealane_abi::sealane::{Question, XFRM_PORT};
+use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
 use sealane_abi::xfrm::XfrmMessage;
 use sealane_sys::netns::Netns;
 use sealane_sys::{link, peer, process, usersock};
@@ -30,7 +30,12 @@ pub struct Refusal {
 /// A socket that is connected to the port of a daemon.
 #[derive(Debug)]
 pub struct Client {
+    /// For answers, and for requests if we have no rights.
     fd: OwnedFd,
+    /// For requests.
+    guarded: OwnedFd,
+    /// The header of requests names this port for answers.
+    port: u32,
     seq: u32,
 }
 
@@ -47,8 +52,9 @@ impl Client {
             usersock::set_receive_buffer(fd.as_fd(), 8 << 20)?;
             usersock::bind(fd.as_fd(), 0, groups)?;
             usersock::connect(fd.as_fd(), XFRM_PORT)?;
-            let mut client = Client { fd, seq: 0 };
-            // The daemon checks credentials before it sends keys; this message carries them.
+            let port = usersock::port(fd.as_fd())?;
+            let mut client = Client { fd, guarded: usersock::open_guarded()?, port, seq: 0 };
+            // By the answer the kernel tells who serves the port, before a key is sent there.
             client.send(&sealane_abi::netlink::answer::message(
                 sealane_abi::netlink::NLMSG_NOOP,
                 sealane_abi::netlink::NLM_F_REQUEST | sealane_abi::netlink::NLM_F_ACK,
@@ -63,8 +69,16 @@ impl Client {
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = Instant::now();
+        let header = vouched(self.port, bytes.len());
         loop {
-            match usersock::send(self.fd.as_fd(), XFRM_PORT, bytes, None) {
+            let sent = match usersock::send_guarded(self.guarded.as_fd(), XFRM_PORT, [&header, bytes]) {
+                // The daemon refuses what comes by the other way.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                    usersock::send(self.fd.as_fd(), XFRM_PORT, bytes)
+                }
+                sent => sent,
+            };
+            match sent {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
                     std::thread::sleep(Duration::from_millis(1));
                 }

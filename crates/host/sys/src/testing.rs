@@ -41,6 +41,21 @@ pub fn namespace(test: &str) -> Option<Netns> {
     }
 }
 
+/// Runs `f` on a thread that has no capabilities.
+///
+/// # Panics
+/// When they cannot be given up, or `f` panics.
+pub fn without_capabilities<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let drop_all = || {
+        let none = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+            .expect("less rights");
+        f()
+    };
+    std::thread::scope(|scope| scope.spawn(drop_all).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// Two namespaces joined by a veth pair; `None` as for [`namespace`]. `a` has 10.77.0.1 and fd77::1, `b` has 10.77.0.2
 /// and fd77::2.
 ///

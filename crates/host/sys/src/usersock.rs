@@ -2,21 +2,26 @@
 //!
 //! It is the one protocol that has all features of netlink (ports, groups, receive buffers that overrun) but no kernel
 //! side. Anybody may send to it, so messages are checked by their port and by the credentials that the kernel adds.
+//!
+//! Requests that need rights go to a port of NETLINK_GENERIC instead ([`open_guarded`]): the kernel itself refuses a
+//! message to another program's port there, unless the sender has CAP_NET_ADMIN over the network namespace
+//! (`netlink_allowed` in af_netlink.c). So a receiver knows the rights that the sender had while it sent, also of a
+//! process that it cannot look at, that has ended, or that has executed another program meanwhile.
 
 use super::{int_option, set_option};
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, socket_timeout};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, UCred};
-use rustix::process::{Pid, Uid, getgid};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
 use sealane_abi::netlink::{NETLINK_USERSOCK, SockaddrNl};
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Netlink option: received messages come with a control message that contains the group.
 pub const NETLINK_PKTINFO: i32 = 3;
+
+/// The send buffer in bytes of a guarded socket.
+const LONGEST_GUARDED: i32 = 2 << 20;
 
 /// The sender of a message, as the kernel reports it (`struct ucred`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +58,17 @@ pub fn address(port: u32, groups: u32) -> SockaddrNl {
 /// The kernel's.
 pub fn open(type_: i32, flags: i32) -> io::Result<OwnedFd> {
     super::socket(libc::AF_NETLINK, type_ | flags, NETLINK_USERSOCK)
+}
+
+/// Opens a socket of NETLINK_GENERIC in the calling thread's network namespace. Only who has CAP_NET_ADMIN over that
+/// namespace can send to its port, or connect to it. Every kernel with a network has this protocol.
+///
+/// # Errors
+/// The kernel's.
+pub fn open_guarded() -> io::Result<OwnedFd> {
+    let fd = super::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_NONBLOCK, libc::NETLINK_GENERIC)?;
+    set_send_buffer(fd.as_fd(), LONGEST_GUARDED)?;
+    Ok(fd)
 }
 
 /// Binds a socket to a port and groups.
@@ -103,6 +119,11 @@ pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
 pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
         .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+}
+
+/// The send buffer in bytes, which limits the length of messages.
+pub fn send_buffer(fd: BorrowedFd<'_>) -> Option<usize> {
+    int_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF).and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 /// Whether a boolean netlink option (`SOL_NETLINK`) is set.
@@ -167,14 +188,20 @@ pub fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: i32) -> io::Result<Fra
 
 /// Sends one message to a port, without waiting.
 ///
-/// With `sender`, the kernel reports that process and user to the receiver as the sender, if we have the right to name
-/// them.
+/// # Errors
+/// `ConnectionRefused` when the port has no owner, `WouldBlock` when its buffer is full, `EMSGSIZE` for a message longer
+/// than our send buffer.
+pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8]) -> io::Result<usize> {
+    transmit(fd, SocketAddrNetlink::new(port, 0), &[IoSlice::new(bytes)])
+}
+
+/// Sends one message, whose parts follow each other, from a socket of [`open_guarded`] to a port of another one, without
+/// waiting.
 ///
 /// # Errors
-/// `ConnectionRefused` when the port has no owner, `WouldBlock` when its buffer is full, `EPERM` for a sender that we
-/// may not name, `EMSGSIZE` for a message longer than our send buffer.
-pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
-    transmit(fd, SocketAddrNetlink::new(port, 0), bytes, sender)
+/// `EPERM` without CAP_NET_ADMIN over the network namespace of the socket; otherwise as [`send`].
+pub fn send_guarded(fd: BorrowedFd<'_>, port: u32, parts: [&[u8]; 2]) -> io::Result<usize> {
+    transmit(fd, SocketAddrNetlink::new(port, 0), &parts.map(IoSlice::new))
 }
 
 /// Sends one message to all listeners of a group.
@@ -184,21 +211,16 @@ pub fn send(fd: BorrowedFd<'_>, port: u32, bytes: &[u8], sender: Option<Credenti
 /// without listeners.
 pub fn publish(fd: BorrowedFd<'_>, group: u32, bytes: &[u8]) -> io::Result<()> {
     let to = SocketAddrNetlink::new(0, sealane_abi::xfrm::group_bit(group));
-    match transmit(fd, to, bytes, None) {
+    match transmit(fd, to, &[IoSlice::new(bytes)]) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::ESRCH | libc::ENOBUFS)) => Ok(()),
         done => done.map(drop),
     }
 }
 
-fn transmit(fd: BorrowedFd<'_>, to: SocketAddrNetlink, bytes: &[u8], sender: Option<Credentials>) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if let Some(Credentials { pid, uid }) = sender {
-        let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
-        control.push(SendAncillaryMessage::ScmCredentials(UCred { pid, uid: Uid::from_raw(uid), gid: getgid() }));
-    }
+fn transmit(fd: BorrowedFd<'_>, to: SocketAddrNetlink, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut control = SendAncillaryBuffer::default();
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let mut send = || rustix::net::sendmsg_addr(fd, &to, &[IoSlice::new(bytes)], &mut control, flags);
+    let mut send = || rustix::net::sendmsg_addr(fd, &to, parts, &mut control, flags);
     Ok(rustix::io::retry_on_intr(&mut send)?)
 }
 
@@ -216,4 +238,28 @@ pub fn share_port(fd: BorrowedFd<'_>) -> io::Result<()> {
 /// The kernel's.
 pub fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, &mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn the_kernel_lets_only_who_has_rights_send_to_a_guarded_port() {
+        const PORT: u32 = 0x5846_7777;
+        let Some(netns) = testing::namespace("sys::usersock") else { return };
+        let (to, from) = netns.run(|| Ok((open_guarded()?, open_guarded()?))).expect("sockets");
+        bind(to.as_fd(), PORT, 0).expect("a port");
+        let send = || send_guarded(from.as_fd(), PORT, [b"re", b"quest"]).map_err(|e| e.raw_os_error());
+        // The sender's rights count, not those of the process that made the socket.
+        assert_eq!(testing::without_capabilities(send), Err(Some(libc::EPERM)));
+        let connected = testing::without_capabilities(|| connect(from.as_fd(), PORT));
+        assert_eq!(connected.map_err(|e| e.raw_os_error()), Err(Some(libc::EPERM)));
+        let mut buf = [0; 16];
+        assert_eq!(receive(to.as_fd(), &mut buf, 0).expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(send(), Ok(7));
+        let frame = receive(to.as_fd(), &mut buf, 0).expect("a frame");
+        assert_eq!((frame.port, &buf[..frame.len]), (port(from.as_fd()).expect("a name"), &b"request"[..]));
+    }
 }

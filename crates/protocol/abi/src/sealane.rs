@@ -2,12 +2,42 @@
 //!
 //! Launcher, preloaded library and daemon agree on them; no kernel gives them a meaning.
 
-use crate::netlink::{Messages, NLMSG_HDRLEN};
+use crate::netlink::{Messages, NLM_F_REQUEST, NLMSG_HDRLEN, Nlmsghdr};
+use zerocopy::FromBytes;
 
 /// The NETLINK_USERSOCK port at which the IPsec daemon answers in each network namespace that it serves: "XF", and a version.
 ///
 /// Programs take their process id as port; those end at 4,194,304, so none collides with this number.
+///
+/// The daemon has the same port of NETLINK_GENERIC, to which the kernel lets only processes send that have CAP_NET_ADMIN
+/// over the network namespace. Requests that arrive there have the header that [`vouched`] makes.
 pub const XFRM_PORT: u32 = 0x5846_0001;
+
+/// The type of the header before a request that arrives at the port of NETLINK_GENERIC.
+const VOUCHED: u16 = 0xff10;
+
+/// The header before a request of `len` bytes at the port of NETLINK_GENERIC. Answers go to the port `answers` of
+/// NETLINK_USERSOCK.
+#[must_use]
+pub fn vouched(answers: u32, len: usize) -> [u8; NLMSG_HDRLEN] {
+    let header = Nlmsghdr {
+        nlmsg_len: (NLMSG_HDRLEN + len) as u32,
+        nlmsg_type: VOUCHED,
+        nlmsg_flags: NLM_F_REQUEST,
+        nlmsg_seq: 0,
+        nlmsg_pid: answers,
+    };
+    zerocopy::transmute!(header)
+}
+
+/// The port for answers to a frame with the header that [`vouched`] makes, and the request behind the header. `None` for
+/// any other frame.
+#[must_use]
+pub fn read_vouched(frame: &[u8]) -> Option<(u32, &[u8])> {
+    let (header, request) = Nlmsghdr::read_from_prefix(frame).ok()?;
+    let fits = header.nlmsg_type == VOUCHED && header.nlmsg_len as usize == frame.len();
+    fits.then_some((header.nlmsg_pid, request))
+}
 
 /// The option of `getsockopt` at level `IPPROTO_TCP` by which the preloaded library asks the launcher for the text of
 /// `/proc/net/netstat`, with the thread id in place of the descriptor. The kernel refuses it.

@@ -1,23 +1,23 @@
 //! The daemon's end of NETLINK_XFRM, over NETLINK_USERSOCK at the port [`XFRM_PORT`] of a network namespace.
 //!
-//! Requests are datagrams as for the kernel. Answers go to the client's port, events to the groups of NETLINK_XFRM. A
-//! client's rights come from the credentials that the kernel attaches, and from /proc's entry of that process, which
-//! must have the socket of the port: never from the datagram.
+//! Requests are datagrams as for the kernel. Answers go to the client's port, events to the groups of NETLINK_XFRM.
+//!
+//! The kernel judges a client's rights: only a client with CAP_NET_ADMIN over the namespace can send to the same port of
+//! NETLINK_GENERIC, and what arrives there may change the namespace. What arrives at the port of NETLINK_USERSOCK, to
+//! which anybody can send, has no rights. Both sockets are the daemon's, so that nobody else gets requests with keys.
 
 use parking_lot::RwLock;
 use sealane_abi::netlink::answer::{AckOptions, ExtAck, ack};
 use sealane_abi::netlink::{Message, Messages};
-use sealane_abi::sealane::XFRM_PORT;
+use sealane_abi::sealane::{XFRM_PORT, read_vouched};
 use sealane_abi::{Caller, Errno};
 use sealane_engine_xfrm::{Notice, Replies, Sender};
 use sealane_sys::life;
 use sealane_sys::netns::Netns;
 use sealane_sys::poll::{self, Waker};
-use sealane_sys::rights::{self, Sender as Process};
 use sealane_sys::transient;
-use sealane_sys::usersock::{self, Credentials, Frame};
+use sealane_sys::usersock;
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -43,53 +43,59 @@ const KEPT_LEN: usize = 64;
 const RETRY: Duration = Duration::from_millis(1);
 /// The longest time that a client may read nothing before its answers are dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most clients that are remembered, each with a descriptor. Others are looked up anew.
-const MAX_ASKERS: usize = 128;
-/// Clients that have ended are forgotten when there are this many, or twice as many as after the last time.
-const FIRST_SWEEP: usize = 16;
 /// Acknowledgements are sent in full: the launcher removes the parts that a client's socket did not ask for.
 const ACK: AckOptions = AckOptions { cap: false, ext: true };
-/// The most requests that are served before events and timers have their turn.
+/// The most requests of each socket that are served before events and timers have their turn.
 const TURN: usize = 64;
 /// The most descriptors that are waited for.
 const MAX_FDS: usize = 8;
 
-/// The socket. Its events can be sent from any thread.
+/// The sockets of a namespace. Events can be sent from any thread.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// `None` once it has been closed.
-    fd: RwLock<Option<Arc<OwnedFd>>>,
-    netns: Netns,
+    /// `None` once they have been closed.
+    fds: RwLock<Option<Arc<Fds>>>,
+}
+
+#[derive(Debug)]
+struct Fds {
+    /// Requests with rights (NETLINK_GENERIC).
+    guarded: OwnedFd,
+    /// Requests without rights, answers and events (NETLINK_USERSOCK).
+    open: OwnedFd,
 }
 
 impl Socket {
-    /// Opens the socket of a namespace.
+    /// Opens the sockets of a namespace.
     ///
     /// # Errors
     /// `AddrInUse` when the port is taken; otherwise the kernel's.
     pub(crate) fn open(netns: &Netns) -> io::Result<Self> {
-        let fd = netns.run(|| {
-            let fd = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
-            usersock::pass_credentials(fd.as_fd())?;
-            usersock::set_receive_buffer(fd.as_fd(), RECEIVE_BUFFER)?;
-            usersock::set_send_buffer(fd.as_fd(), SEND_BUFFER)?;
-            usersock::bind(fd.as_fd(), XFRM_PORT, 0)?;
-            Ok(fd)
+        let fds = netns.run(|| {
+            // Clients look who has the port of NETLINK_USERSOCK. Whoever has it must have the other one already.
+            let guarded = usersock::open_guarded()?;
+            usersock::set_receive_buffer(guarded.as_fd(), RECEIVE_BUFFER)?;
+            usersock::bind(guarded.as_fd(), XFRM_PORT, 0)?;
+            let open = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
+            usersock::set_receive_buffer(open.as_fd(), RECEIVE_BUFFER)?;
+            usersock::set_send_buffer(open.as_fd(), SEND_BUFFER)?;
+            usersock::bind(open.as_fd(), XFRM_PORT, 0)?;
+            Ok(Fds { guarded, open })
         })?;
-        Ok(Socket { fd: RwLock::new(Some(Arc::new(fd))), netns: netns.try_clone()? })
+        Ok(Socket { fds: RwLock::new(Some(Arc::new(fds))) })
     }
 
-    /// Closes it as soon as no [`Server`] uses it. Later requests are refused; the launcher answers those that are
+    /// Closes them as soon as no [`Server`] uses them. Later requests are refused; the launcher answers those that are
     /// waiting.
     pub(crate) fn close(&self) {
-        *self.fd.write() = None;
+        *self.fds.write() = None;
     }
 
     /// Sends events to listeners. A listener without room misses them, and its socket reports that, as with the kernel.
     pub(crate) fn publish(&self, events: &[Notice]) {
-        let Some(fd) = self.fd.read().clone() else { return };
+        let Some(fds) = self.fds.read().clone() else { return };
         for event in events {
-            if let Err(e) = usersock::publish(fd.as_fd(), event.group, &event.bytes) {
+            if let Err(e) = usersock::publish(fds.open.as_fd(), event.group, &event.bytes) {
                 let (group, len) = (event.group, event.bytes.len());
                 error!(group, error = %e, "xfrm: an event of {len} bytes is lost: {e}");
             }
@@ -114,10 +120,7 @@ struct WaitingTotals {
 /// Serves a [`Socket`], in one thread.
 pub(crate) struct Server<'a> {
     socket: &'a Socket,
-    fd: Arc<OwnedFd>,
-    askers: HashMap<(u32, u32), Process>,
-    /// The number of clients from which on those that have ended are looked for.
-    sweep_at: usize,
+    fds: Arc<Fds>,
     waiting: HashMap<u32, Waiting>,
     /// Of clients without rights, and of those with rights.
     kept: [WaitingTotals; 2],
@@ -129,9 +132,7 @@ impl<'a> Server<'a> {
     pub(crate) fn new(socket: &'a Socket) -> Option<Self> {
         Some(Server {
             socket,
-            fd: socket.fd.read().clone()?,
-            askers: HashMap::new(),
-            sweep_at: FIRST_SWEEP,
+            fds: socket.fds.read().clone()?,
             waiting: HashMap::new(),
             kept: Default::default(),
             buf: vec![0; MAX_REQUEST],
@@ -148,80 +149,54 @@ impl<'a> Server<'a> {
         mut call: impl FnMut(&[u8], Sender) -> Replies,
     ) {
         let timeout = if self.waiting.is_empty() { timeout } else { timeout.min(RETRY) };
-        let fds = [self.fd.as_fd(), waker.as_fd()];
+        let fds = [self.fds.guarded.as_fd(), self.fds.open.as_fd(), waker.as_fd()];
         let ready = poll::ready::<MAX_FDS>(fds.into_iter().chain(others.iter().copied()), timeout);
-        if ready[1] {
+        if ready[2] {
             waker.drain();
         }
-        if ready[0] {
-            for _ in 0..TURN {
-                match usersock::receive(self.fd.as_fd(), &mut self.buf, 0) {
-                    Ok(frame) => {
-                        life::beat();
-                        self.request(frame, &mut call);
+        for privileged in [true, false] {
+            if ready[usize::from(!privileged)] {
+                for _ in 0..TURN {
+                    match self.request(privileged, &mut call) {
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                        // A full buffer: the sender has been told.
+                        Err(_) => {}
+                        Ok(()) => life::beat(),
                     }
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    // A full buffer: the sender has been told.
-                    Err(_) => {}
                 }
             }
         }
         self.send_waiting();
     }
 
-    fn request(&mut self, frame: Frame, call: &mut impl FnMut(&[u8], Sender) -> Replies) {
-        // Datagrams to groups are no requests, and neither are those without credentials.
-        let Some(credentials) = frame.sender.filter(|c| c.pid != 0 && frame.groups == 0 && frame.port != XFRM_PORT)
-        else {
-            return;
-        };
-        if frame.len > self.buf.len() {
-            return;
-        }
-        let privileged = self.may_administer(frame.port, credentials);
-        let from = Sender { port: frame.port, caller: Caller { privileged }, ack: ACK };
-        // Without descriptors nobody's rights are known. "Not permitted" would be an answer for good.
-        let is_judged = privileged || transient::counted(File::open("/proc/self/stat")).is_ok();
-        let datagram = &self.buf[..frame.len];
-        let replies = if is_judged { call(datagram, from) } else { refuse(datagram, from) };
+    /// Receives a request from the socket for clients with rights or from the other one, and answers it.
+    fn request(&mut self, privileged: bool, call: &mut impl FnMut(&[u8], Sender) -> Replies) -> io::Result<()> {
+        let fd = if privileged { self.fds.guarded.as_fd() } else { self.fds.open.as_fd() };
+        let frame = usersock::receive(fd, &mut self.buf, 0)?;
+        let complete = frame.len <= self.buf.len();
+        let bytes = &mut self.buf[..frame.len.min(MAX_REQUEST)];
+        // Datagrams to groups are no requests, and neither are those of the kernel.
+        let request = Some((frame.port, &*bytes)).filter(|_| complete && frame.groups == 0 && frame.port != 0);
+        let request = if privileged { request.and_then(|(_, bytes)| read_vouched(bytes)) } else { request };
+        let answered = request.filter(|(port, _)| !matches!(*port, 0 | XFRM_PORT)).map(|(port, request)| {
+            let from = Sender { port, caller: Caller { privileged }, ack: ACK };
+            (port, call(request, from))
+        });
         // There may be keys in the request.
-        self.buf[..frame.len].zeroize();
-        self.socket.publish(&replies.events);
-        for datagram in replies.unicast {
-            self.answer(frame.port, privileged, datagram);
-        }
-    }
-
-    /// Whether the sender of a frame may change this namespace.
-    fn may_administer(&mut self, port: u32, credentials: Credentials) -> bool {
-        let key = (port, credentials.pid);
-        if self.askers.get(&key).is_none_or(|known| !known.lives()) {
-            if self.askers.len() >= self.sweep_at {
-                self.askers.retain(|_, known| known.lives());
-                if self.askers.len() >= MAX_ASKERS {
-                    self.askers.clear();
-                }
-                self.sweep_at = (2 * self.askers.len()).clamp(FIRST_SWEEP, MAX_ASKERS);
+        bytes.zeroize();
+        if let Some((port, replies)) = answered {
+            self.socket.publish(&replies.events);
+            for datagram in replies.unicast {
+                self.answer(port, privileged, datagram);
             }
-            let inode = self
-                .socket
-                .netns
-                .run(|| rights::ports(None))
-                .ok()
-                .and_then(|list| list.into_iter().find(|(other, _)| *other == port).map(|(_, inode)| inode));
-            let Some(process) = inode.and_then(|inode| Process::find(credentials.pid, inode)) else {
-                self.askers.remove(&key);
-                return false;
-            };
-            self.askers.insert(key, process);
         }
-        self.askers[&key].may_administer(credentials, self.socket.netns.as_fd())
+        Ok(())
     }
 
     /// Sends an answer, or queues it behind those that wait.
     fn answer(&mut self, port: u32, privileged: bool, datagram: Zeroizing<Vec<u8>>) {
         if !self.waiting.contains_key(&port) {
-            match usersock::send(self.fd.as_fd(), port, &datagram, None) {
+            match usersock::send(self.fds.open.as_fd(), port, &datagram) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock || transient::count(&e) => {}
                 // A client that is gone needs no answer.
                 _ => return,
@@ -244,11 +219,11 @@ impl<'a> Server<'a> {
     }
 
     fn send_waiting(&mut self) {
-        let (fd, kept) = (self.fd.as_fd(), &mut self.kept);
+        let (fd, kept) = (self.fds.open.as_fd(), &mut self.kept);
         self.waiting.retain(|port, waiting| {
             let kept = &mut kept[usize::from(waiting.privileged)];
             while let Some(datagram) = waiting.datagrams.front() {
-                match usersock::send(fd, *port, datagram, None) {
+                match usersock::send(fd, *port, datagram) {
                     Ok(_) => {
                         waiting.since = Instant::now();
                         kept.len -= kept_len(datagram);
@@ -284,7 +259,9 @@ fn kept_len(datagram: &Zeroizing<Vec<u8>>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sealane_abi::sealane::vouched;
     use sealane_sys::testing;
+    use sealane_sys::usersock::Frame;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
@@ -298,6 +275,13 @@ mod tests {
                 Ok(fd)
             })
             .expect("a client")
+    }
+
+    /// Asks for a client, with our rights.
+    fn ask(netns: &Netns, client: &OwnedFd, request: &[u8]) {
+        let header = vouched(usersock::port(client.as_fd()).expect("a name"), request.len());
+        let guarded = netns.run(usersock::open_guarded).expect("a socket");
+        usersock::send_guarded(guarded.as_fd(), XFRM_PORT, [&header, request]).expect("a request");
     }
 
     fn read(fd: &OwnedFd) -> (Frame, Vec<u8>) {
@@ -340,20 +324,14 @@ mod tests {
         };
         served(&netns, echo, |socket| {
             let (asker, listener, other) = (client(&netns, 0), client(&netns, 1 << 2), client(&netns, 1 << 3));
-            usersock::send(asker.as_fd(), XFRM_PORT, b"hello", None).expect("a request");
+            ask(&netns, &asker, b"hello");
             let (frame, bytes) = read(&asker);
             assert_eq!((frame.port, &bytes[..]), (XFRM_PORT, &b"hello\x01"[..]), "privileged, as we are");
             assert_eq!(read(&asker).1, [2]);
             let (frame, bytes) = read(&listener);
             assert_eq!((frame.groups, &bytes[..]), (1 << 2, &b"hello"[..]));
-            // Somebody else's credentials, where we may name them, are not ours.
-            usersock::send(
-                asker.as_fd(),
-                XFRM_PORT,
-                b"hello",
-                Some(Credentials { pid: std::process::id(), uid: 65534 }),
-            )
-            .expect("a request");
+            // By the way that is open to everybody there are no rights, whoever uses it.
+            usersock::send(asker.as_fd(), XFRM_PORT, b"hello").expect("a request");
             assert_eq!(read(&asker).1, b"hello\x00");
             socket.publish(&[Notice { group: 4, bytes: Zeroizing::new(vec![7]) }]);
             assert_eq!(read(&other).1, [7]);
@@ -363,19 +341,26 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_given_away_has_not_its_new_owner_s_rights() {
+    fn requests_without_a_header_or_for_no_client_are_dropped() {
         let Some(netns) = testing::namespace("xfrm::socket") else { return };
-        let tell = |_: &[u8], from: Sender| Replies {
-            unicast: vec![Zeroizing::new(vec![u8::from(from.caller.privileged)])],
-            events: Vec::new(),
+        let socket = Socket::open(&netns).expect("the port");
+        let mut server = Server::new(&socket).expect("it is open");
+        let waker = Waker::new().expect("a waker");
+        let guarded = netns.run(usersock::open_guarded).expect("a socket");
+        let send = |head: &[u8], rest: &[u8]| {
+            usersock::send_guarded(guarded.as_fd(), XFRM_PORT, [head, rest]).expect("sent");
         };
-        served(&netns, tell, |_| {
-            // Made by nobody, used by us.
-            let fd = client(&netns, 0);
-            std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
-            usersock::send(fd.as_fd(), XFRM_PORT, b"x", None).expect("a request");
-            assert_eq!(read(&fd).1, [0]);
+        send(b"hello", b"");
+        send(&vouched(0, 5), b"hello");
+        send(&vouched(XFRM_PORT, 5), b"hello");
+        send(&vouched(7, 5), b"hell");
+        send(&vouched(7, 5), b"hello");
+        let mut asked = Vec::new();
+        server.serve_once(Duration::from_secs(5), &waker, &[], |request, from| {
+            asked.push((from.port, request.to_vec()));
+            Replies::default()
         });
+        assert_eq!(asked, [(7, b"hello".to_vec())]);
     }
 
     #[test]
@@ -388,10 +373,10 @@ mod tests {
         let (send, receive) = mpsc::channel();
         served(&netns, dump, |_| {
             let (slow, quick) = (client(&netns, 0), client(&netns, 0));
-            usersock::send(slow.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+            ask(&netns, &slow, b"x");
             read(&slow);
             // Other clients do not wait for it.
-            usersock::send(quick.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+            ask(&netns, &quick, b"x");
             for n in 0..2000u32 {
                 assert_eq!(read(&quick).1[..4], n.to_ne_bytes());
             }
@@ -416,15 +401,10 @@ mod tests {
         let socket = Socket::open(&netns).expect("the port");
         let mut server = Server::new(&socket).expect("it is open");
         let waker = Waker::new().expect("a waker");
-        let stranger = || {
-            let fd = client(&netns, 0);
-            std::os::unix::fs::fchown(&fd, Some(65534), Some(65534)).expect("as root");
-            fd
-        };
-        let strangers: Vec<OwnedFd> = (0..2 * MAX_UNPRIVILEGED).map(|_| stranger()).collect();
+        let strangers: Vec<OwnedFd> = (0..2 * MAX_UNPRIVILEGED).map(|_| client(&netns, 0)).collect();
         for round in 0..4 {
             for stranger in &strangers {
-                usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000], None).expect("a request");
+                usersock::send(stranger.as_fd(), XFRM_PORT, &[round; 30_000]).expect("a request");
                 server.serve_once(Duration::from_secs(1), &waker, &[], dump);
             }
         }
@@ -434,7 +414,7 @@ mod tests {
         assert_eq!((privileged.askers, privileged.len), (0, 0));
         // Root has room.
         let root = client(&netns, 0);
-        usersock::send(root.as_fd(), XFRM_PORT, b"x", None).expect("a request");
+        ask(&netns, &root, b"x");
         for n in 0..2000u32 {
             while !sealane_sys::peer::readable(root.as_fd(), 0) {
                 server.serve_once(Duration::from_millis(10), &waker, &[], dump);

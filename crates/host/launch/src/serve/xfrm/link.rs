@@ -4,7 +4,7 @@ use super::sockets::{Daemon, XfrmSocket};
 use crate::serve::server::{Done, Server, Verdict, tell_text};
 use parking_lot::Mutex;
 use sealane_abi::netlink::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_NOOP, answer};
-use sealane_abi::sealane::{Question, XFRM_PORT};
+use sealane_abi::sealane::{Question, XFRM_PORT, vouched};
 use sealane_abi::socket::{NAT_T, UDP_ENCAP};
 use sealane_abi::xfrm::{UserpolicyInfo, XFRM_POLICY_ALLOW};
 use sealane_sys::netns::{self, Netns};
@@ -36,20 +36,20 @@ pub(super) fn trusted(uid: u32) -> bool {
 /// # Errors
 /// `PermissionDenied` when whoever has it is not to be told keys; otherwise the kernel's.
 fn find_daemon() -> io::Result<Option<Daemon>> {
-    Ok(probe()?.map(|(_, daemon)| daemon))
+    Ok(probe(None)?.map(|(_, daemon)| daemon))
 }
 
-/// [`find_daemon`], with the socket by which it was asked.
-fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
+/// [`find_daemon`], with the socket by which it was asked. With `guarded`, the daemon is asked by that socket.
+fn probe(guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<(OwnedFd, Daemon)>> {
     let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
     usersock::pass_credentials(probe.as_fd())?;
     // From now on nobody else's frames get here.
     usersock::connect(probe.as_fd(), XFRM_PORT)?;
     let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
-    match usersock::send(probe.as_fd(), XFRM_PORT, &hello, None) {
+    match say(probe.as_fd(), guarded, &hello) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
         sent => sent?,
-    };
+    }
     if !readable(probe.as_fd(), PATIENCE_MS) {
         return Err(io::ErrorKind::TimedOut.into());
     }
@@ -67,10 +67,23 @@ fn probe() -> io::Result<Option<(OwnedFd, Daemon)>> {
     }
 }
 
-/// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order.
-pub(super) fn wait_for_daemon(peer: &Thread) {
+/// Sends a message to the daemon's port, by the socket `guarded` if there is one. Answers go to the port of `answers`.
+fn say(answers: BorrowedFd<'_>, guarded: Option<BorrowedFd<'_>>, message: &[u8]) -> io::Result<()> {
+    match guarded {
+        Some(guarded) => {
+            let header = vouched(usersock::port(answers)?, message.len());
+            usersock::send_guarded(guarded, XFRM_PORT, [&header, message])
+        }
+        None => usersock::send(answers, XFRM_PORT, message),
+    }
+    .map(drop)
+}
+
+/// Waits until the daemon has done all that it was asked for in a peer's namespace so far: it answers in order what comes
+/// by the same way.
+pub(super) fn wait_for_daemon(peer: &Thread, guarded: Option<BorrowedFd<'_>>) {
     // Whatever is wrong, the request has been sent.
-    let _ = peer_netns(peer).and_then(|netns| within(&netns, probe));
+    let _ = peer_netns(peer).and_then(|netns| within(&netns, || probe(guarded)));
 }
 
 /// The devices of the daemon that serves, or served, a namespace; none where there was no daemon, or it ended in good
@@ -103,9 +116,7 @@ fn served() -> io::Result<Served> {
 
 /// Whether it is worth going into a peer's namespace: somebody has the daemon's port there, or some daemon left a mark.
 fn may_have_daemon(peer: &Thread) -> bool {
-    let has_port = peer
-        .ask(|peer| rights::ports(Some(peer)))
-        .is_some_and(|ports| ports.is_ok_and(|ports| ports.iter().any(|(port, _)| *port == XFRM_PORT)));
+    let has_port = peer.ask(rights::ports).is_some_and(|ports| ports.is_ok_and(|ports| ports.contains(&XFRM_PORT)));
     has_port || presence::any(&runtime::folders())
 }
 
@@ -158,12 +169,13 @@ pub(super) fn socket(server: &Arc<Server>, peer: &Thread, n: &Notification) -> D
         };
         let socket = usersock::open(type_ & !FLAGS, type_ & libc::SOCK_NONBLOCK)?;
         usersock::pass_credentials(socket.as_fd())?;
-        Ok(Some((socket, daemon)))
+        Ok(Some((socket, usersock::open_guarded()?, daemon)))
     });
-    let Some((socket, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
+    let Some((socket, guarded, daemon)) = made.map_err(|e| refused(&e))? else { return Err(Verdict::Pass) };
     let entry = XfrmSocket {
         maker_may: may_administer(peer, &netns),
         passes_credentials: AtomicBool::new(false),
+        guarded,
         receiving: Mutex::default(),
         daemon: Mutex::new(daemon),
     };
@@ -194,27 +206,28 @@ impl XfrmSocket {
     }
 
     /// Asks whoever has the daemon's port now for an acknowledgement. It comes after the answers to all that the same
-    /// daemon was asked before.
+    /// daemon was asked before by the same way.
     ///
     /// # Errors
     /// The kernel's: `ECONNREFUSED` when nobody has the port.
-    pub(super) fn say_hello(&self, socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    pub(super) fn say_hello(&self, socket: BorrowedFd<'_>, guarded: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
         let hello = answer::message(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, 0, 0, &[]);
-        let say = || {
+        let ask = || {
             let probe = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
             usersock::connect(probe.as_fd(), XFRM_PORT)?;
-            usersock::send(probe.as_fd(), XFRM_PORT, &hello, None)?;
+            say(probe.as_fd(), guarded, &hello)?;
             Ok(probe)
         };
-        Netns::of_socket(socket).and_then(|netns| within(&netns, say))
+        Netns::of_socket(socket).and_then(|netns| within(&netns, ask))
     }
 }
 
-/// Asks the daemon of the calling thread's namespace. None: there is none, or it does not know the question.
-fn ask(question: Question) -> io::Result<Option<String>> {
-    let Some((socket, _)) = probe()? else { return Ok(None) };
+/// Asks the daemon of the calling thread's namespace. `guarded` is a socket for questions that only who has rights may
+/// ask. None: there is no daemon, or it does not know the question.
+fn ask(question: Question, guarded: Option<BorrowedFd<'_>>) -> io::Result<Option<String>> {
+    let Some((socket, _)) = probe(None)? else { return Ok(None) };
     let message = answer::message(question.kind(), NLM_F_REQUEST, 0, 0, &[]);
-    usersock::send(socket.as_fd(), XFRM_PORT, &message, None)?;
+    say(socket.as_fd(), guarded, &message)?;
     readable(socket.as_fd(), PATIENCE_MS);
     let mut bytes = vec![0; 16 << 10];
     let frame = usersock::receive(socket.as_fd(), &mut bytes, 0)?;
@@ -235,7 +248,7 @@ pub(super) fn counters(peer: &Thread, n: &Notification) -> Done {
         }),
     };
     let none = |_| Verdict::Fail(libc::ENOENT);
-    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat)));
+    let text = netns.and_then(|netns| within(&netns, || ask(Question::Stat, None)));
     let text = text.map_err(none)?.ok_or(libc::ENOENT)?;
     tell_text(peer, n, &text)
 }
@@ -321,7 +334,7 @@ fn policy(server: &Arc<Server>, peer: &Thread, n: &Notification, fd: &OwnedFd, n
 fn exempt_mark(server: &Arc<Server>, netns: &Netns) -> Result<u32, Verdict> {
     let (start, mut mark) = (Instant::now(), Ok(None));
     server.wait_until(|| {
-        mark = within(netns, || ask(Question::ExemptMark));
+        mark = within(netns, || ask(Question::ExemptMark, Some(usersock::open_guarded()?.as_fd())));
         let done = !matches!(mark, Ok(None)) || start.elapsed() >= RESTART;
         if !done {
             std::thread::sleep(Duration::from_millis(10));

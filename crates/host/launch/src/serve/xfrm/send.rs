@@ -7,14 +7,13 @@ use super::link::may_administer;
 use super::{Done, XfrmCall};
 use crate::serve::server::{Verdict, not_restarted};
 use sealane_abi::netlink::{Messages, NLM_F_ACK, NLM_F_DUMP, SockaddrNl};
-use sealane_abi::sealane::XFRM_PORT;
+use sealane_abi::sealane::{XFRM_PORT, vouched};
 use sealane_abi::xfrm;
 use sealane_sys::peer::readable;
-use sealane_sys::rights;
 use sealane_sys::thread::Span;
-use sealane_sys::usersock::{self, Credentials};
+use sealane_sys::usersock;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 use zeroize::Zeroizing;
@@ -27,8 +26,8 @@ const BUSY: Duration = Duration::from_secs(30);
 const ANSWER_MS: i32 = 200;
 /// The time until a daemon that is late with its answer is asked again whether it is there.
 const HELLO: Duration = Duration::from_secs(1);
-/// The user id that is passed on for an unprivileged program: nobody.
-const NOBODY: u32 = 65534;
+/// The part of a socket's send buffer that a datagram cannot have (`netlink_sendmsg`).
+const RESERVED: usize = 32;
 const MSGHDR: usize = 56;
 
 impl XfrmCall<'_> {
@@ -51,7 +50,7 @@ impl XfrmCall<'_> {
         let msg: [u8; MSGHDR] = self.peer.bytes(at)?;
         let word = |at: usize| u64::from_ne_bytes(*msg[at..].first_chunk().expect("inside the structure"));
         let spans = self.peer.spans(word(16), word(24), libc::EMSGSIZE)?;
-        // Credentials are all that could be in control messages, and it is the kernel that says who sends.
+        // Credentials are all that could be in control messages, and the daemon does not ask for them.
         self.check_destination(word(0), word(8) as u32)?;
         self.send(&spans, flags)
     }
@@ -115,22 +114,25 @@ impl XfrmCall<'_> {
         self.ensure_port()?;
         self.server.leave_listening()?;
         self.await_daemon()?;
-        let may = self.is_permitted();
-        // The daemon looks whether the sender has the socket: the program goes on having it, we do not. Not everybody
-        // may name another process.
-        let mut sender = match may {
-            true => self.peer.ask(rights::credentials).flatten(),
-            false => Some(Credentials { pid: std::process::id(), uid: NOBODY }),
-        };
-        self.server.check_waiting(self.n)?;
         let fd = self.fd.as_fd();
+        // We vouch for the program's rights: the kernel lets us only if we have them, too.
+        let mut guarded = self.is_permitted().then(|| self.entry.guarded.as_fd());
+        let header = vouched(usersock::port(fd).map_err(errno)?, total);
+        if guarded.is_some() && usersock::send_buffer(fd).is_some_and(|room| total > room.saturating_sub(RESERVED)) {
+            return Err(libc::EMSGSIZE.into());
+        }
+        self.server.check_waiting(self.n)?;
         let waits = expects_answer(&data) && !readable(fd, 0);
         let start = Instant::now();
         let mut sent = Err(io::ErrorKind::WouldBlock.into());
         self.server.wait_until(|| {
-            sent = usersock::send(fd, XFRM_PORT, &data, sender);
+            sent = match guarded {
+                Some(guarded) => usersock::send_guarded(guarded, XFRM_PORT, [&header, &data]),
+                None => usersock::send(fd, XFRM_PORT, &data),
+            };
             let refused = sent.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EPERM));
-            if refused && may && sender.take().is_some() {
+            if refused && guarded.take().is_some() {
+                // The daemon refuses what comes by the other way, as the kernel refuses what lacks rights.
                 return false;
             }
             let full = sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) && start.elapsed() < BUSY;
@@ -139,19 +141,18 @@ impl XfrmCall<'_> {
             }
             !full
         })?;
-        let len = sent.map_err(|e| match e.raw_os_error() {
+        sent.map_err(|e| match e.raw_os_error() {
             // Nobody is to be told to try again who was told that it had been sent by the kernel.
             Some(libc::EAGAIN) => libc::ECONNREFUSED,
             errno => errno.unwrap_or(libc::EIO),
         })?;
         if waits {
-            self.await_answer()?;
+            self.await_answer(guarded)?;
         } else if !expects_answer(&data) {
-            // The kernel has done it by now, and the program may close its socket, or end: only as long as it has it
-            // does the daemon see whose request it is.
-            super::link::wait_for_daemon(self.peer);
+            // The kernel would have done it by now.
+            super::link::wait_for_daemon(self.peer, guarded);
         }
-        Ok(len as i64)
+        Ok(total as i64)
     }
 
     /// Waits for a daemon where there was one.
@@ -179,7 +180,7 @@ impl XfrmCall<'_> {
     ///
     /// # Errors
     /// `ECONNREFUSED` when there will be none.
-    fn await_answer(&self) -> Result<(), Verdict> {
+    fn await_answer(&self, guarded: Option<BorrowedFd<'_>>) -> Result<(), Verdict> {
         let fd = self.fd.as_fd();
         if readable(fd, ANSWER_MS) {
             return Ok(());
@@ -192,7 +193,7 @@ impl XfrmCall<'_> {
             if answered || !self.entry.lives() {
                 gone = true;
             } else if hello.as_ref().is_none_or(|(_, at)| at.elapsed() >= HELLO) {
-                match self.entry.say_hello(fd) {
+                match self.entry.say_hello(fd, guarded) {
                     Err(e) if e.raw_os_error() == Some(libc::ECONNREFUSED) => gone = true,
                     said => hello = said.ok().map(|said| (said, Instant::now())),
                 }
@@ -211,7 +212,6 @@ impl XfrmCall<'_> {
     /// process, or any.
     pub(super) fn ensure_port(&self) -> Result<(), Verdict> {
         let fd = self.fd.as_fd();
-        let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
         if usersock::port(fd).map_err(errno)? != 0 {
             return Ok(());
         }
@@ -230,6 +230,10 @@ impl XfrmCall<'_> {
         }
         Err(libc::EADDRINUSE.into())
     }
+}
+
+fn errno(e: io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Whether a datagram will be answered even when all goes well.
