@@ -107,11 +107,14 @@ impl Netns {
         self.run(|| cookie(super::usersock::open(libc::SOCK_RAW, 0)?.as_fd()))
     }
 
-    /// Moves the calling thread into the namespace, for good.
+    /// Moves the calling thread into the namespace, for good. If it is there already, no rights are needed.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` in it.
+    /// `EPERM` without `CAP_SYS_ADMIN`, here and in the namespace.
     pub fn enter(&self) -> io::Result<()> {
+        if Netns::current()?.id()? == self.id()? {
+            return Ok(());
+        }
         Ok(move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
