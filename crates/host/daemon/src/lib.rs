@@ -30,7 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use watch::{Recovery, Transients};
 
 /// The reason why the daemon does not start.
@@ -115,6 +115,10 @@ impl Host {
 pub fn run(path: &Path) -> Result<(), Error> {
     let started = Instant::now();
     process::no_core_for_us();
+    match process::lock_memory() {
+        Ok(()) => debug!("keys are locked in memory"),
+        Err(e) => info!(error = %e, "keys are not locked in memory, and can be written to swap: {e}"),
+    }
     let signals = Signals::block();
     let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
     let keeper = Arc::new(Keeper::of_daemon(&folder));

@@ -8,7 +8,7 @@
 
 use crate::journal::Journal;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use sealane_sys::process::{effective_user, seclude};
+use sealane_sys::process::{effective_user, lock_memory, seclude};
 use sealane_sys::unix::{peer_user, receive_with, send_with};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -161,6 +161,8 @@ pub fn hold(listener: &UnixListener, folder: &Path) -> io::Result<()> {
     let identity = |path: &Path| fs::symlink_metadata(path).map(|data| (data.dev(), data.ino())).ok();
     let ours = identity(&path);
     seclude()?;
+    // It has no rights any more, but the daemon's limit.
+    let _ = lock_memory();
     set_socket_timeout(listener, Timeout::Recv, Some(LOOK))?;
     let mut kept = Kept::default();
     let (started, mut asked) = (Instant::now(), Instant::now());

@@ -127,6 +127,10 @@ fn launch(options: &Options, ledger: Option<&Ledger>) -> Result<i32, i32> {
     };
     debug!(program = %program.display(), pid, watched = listener.is_some(), "the program has started");
     process::no_core_for_us();
+    // Users have a small limit as a rule.
+    if let Err(e) = process::lock_memory() {
+        debug!(error = %e, "keys are not locked in memory: {e}");
+    }
     let mut server = None;
     match listener {
         Some(listener) => server = Some(serve(Listener::new(listener), numbers, options, ledger)),

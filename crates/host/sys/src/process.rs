@@ -133,6 +133,26 @@ pub fn no_core_for_us() {
     let _ = std::fs::write("/proc/self/coredump_filter", "0");
 }
 
+/// Keeps all memory of this process out of swap, what it gets later too. Pages are locked when they are first used, so
+/// that reserved memory costs nothing. A program that is started later has no locked memory.
+///
+/// # Errors
+/// `PermissionDenied` with a limit of locked memory (`RLIMIT_MEMLOCK`) that we may neither raise nor ignore
+/// (CAP_IPC_LOCK): the process could not get memory any more as soon as it reaches the limit.
+pub fn lock_memory() -> io::Result<()> {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    use rustix::process::{Rlimit, getrlimit, setrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+    let unlimited = Rlimit { current: None, maximum: None };
+    if getrlimit(Resource::Memlock).current.is_some()
+        && setrlimit(Resource::Memlock, unlimited).is_err()
+        && !capabilities(None)?.effective.contains(CapabilitySet::IPC_LOCK)
+    {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)?)
+}
+
 /// Reports a state to the service manager, if there is one (`sd_notify(3)`).
 pub fn notify(state: &str) {
     // It is no error if the manager does not listen.
