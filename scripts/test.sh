@@ -30,6 +30,9 @@ step demo-ipsec bash -c 'DEMO_SECONDS=1 python3 scripts/demo_ipsec.py && echo "P
 # strongSwan of Debian 13, unpacked under target/ and not installed. Status 77 as above.
 step charon bash -c 'timeout -k 30 600 conformance/suites/charon.sh || (($? == 77))'
 step charon-offload bash -c 'timeout -k 30 600 conformance/suites/charon_offload.sh || (($? == 77))'
+# The shipped unit, under systemd in a container.
+step systemd bash -c 'timeout -k 30 300 conformance/suites/systemd.sh || (($? == 77))'
+step systemd-ipsec bash -c 'timeout -k 30 300 conformance/suites/systemd_ipsec.sh || (($? == 77))'
 
 echo
 target/release/summary "${steps[@]}"
