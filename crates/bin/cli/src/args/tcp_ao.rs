@@ -53,9 +53,8 @@ pub(crate) struct Show {
 /// killed, and whatever others do to routes and marks; 'sealane xfrm clear' ends that. docs/security.md lists the exceptions.
 ///
 /// SIGHUP makes the daemon read its configuration again; if that contains errors, nothing changes. Metrics for Prometheus
-/// are served at the address that 'metrics' sets in the section 'daemon'. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW,
-/// CAP_SYS_ADMIN for other network namespaces and for the fast path, and CAP_SYS_PTRACE for IPsec, to check the programs
-/// that send requests.
+/// are served at the address that 'metrics' sets in the section 'daemon'. The daemon needs CAP_NET_ADMIN and CAP_NET_RAW, CAP_BPF for
+/// fast paths and several workers, and CAP_SYS_ADMIN for other network namespaces.
 #[derive(Debug, Args)]
 #[command(after_help = format!(
     "Examples:\n  sealane check /etc/sealane/sealane.toml\n  sealane daemon --config \
