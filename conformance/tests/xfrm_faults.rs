@@ -295,7 +295,7 @@ fn a_service_manager_hears_of_life() {
     assert_eq!(scene.sh(&format!("prlimit --pid {id} --nofile=4:")).0, Some(0));
     manager.expect("WATCHDOG=1", before + 5);
     assert_eq!(scene.sh(&format!("prlimit --pid {id} --nofile=1024:")).0, Some(0));
-    // Where nobody looks at the threads, the manager hears nothing.
+    // If nobody looks at the threads, the manager hears nothing.
     let injection = scene.inject("sealane-watch freeze");
     let before = heard(&manager);
     std::thread::sleep(Duration::from_secs(3));

@@ -30,7 +30,7 @@ struct Scene {
     lab: Lab,
 }
 
-/// What was seen since a moment.
+/// The packets seen since a moment.
 struct Watches {
     wire: Running,
     a: Running,

@@ -80,7 +80,7 @@ fn traffic_goes_on() {
     assert!(value(&seen, "esp") > 100, "{seen} {sent}");
 }
 
-/// What was accepted before a crash is not accepted again after it, and counters go on.
+/// A packet that was accepted before a crash is not accepted again after it, and counters go on.
 #[test]
 fn nothing_is_accepted_twice() {
     for flags in ["replay-window 64", "replay-window 128", "replay-window 128 flag esn"] {
@@ -196,7 +196,7 @@ fn a_request_waits_for_the_next_daemon() {
         pair.hosts[0].start(&pair.lab);
         assert_eq!(asking.finish(LIMIT), (Some(0), "asks\n".to_owned()), "signal {signal}");
     }
-    // Where none comes it is told so.
+    // If none comes it is told so.
     pair.hosts[0].end(libc::SIGTERM);
     let (status, text) = pair.hosts[0].run(&pair.lab, &["sh", "-c", policy]);
     assert!(status == Some(2) && text.contains("Connection refused"), "{text}");

@@ -1,4 +1,4 @@
-//! What a daemon takes over from the one before. The first byte of an input says what the rest is: 0, the bytes of a
+//! The files that a daemon takes over from the one before. The first byte of an input says what the rest is: 0, the bytes of a
 //! journal; 1, changes of a journal, after which it has to read as they say, also with bytes of it changed; otherwise
 //! records of states and policies, which an engine makes again or refuses: no panic, and what it has made can be recorded.
 #![no_main]

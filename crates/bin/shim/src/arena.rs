@@ -343,7 +343,7 @@ unsafe impl GlobalAlloc for ArenaAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(arena) = get() else { return core::ptr::null_mut() };
         let index = match thread::place() {
-            // What a panic carries may outlive the socket that it happened in.
+            // The message of a panic may outlive the socket that it happened in.
             Some(_) if std::thread::panicking() => COMMONS,
             Some(handle) => arena.index_of(handle),
             None => COMMONS,
@@ -367,7 +367,7 @@ unsafe impl GlobalAlloc for ArenaAllocator {
             return ptr;
         }
         let Some(arena) = existing() else { return core::ptr::null_mut() };
-        // What grows stays at home, whoever makes it grow.
+        // Memory that grows stays in its home, whoever makes it grow.
         let index = arena.info(arena.page_of(ptr as usize)).home.load(Relaxed);
         let to = Self::alloc_in(arena, index, new);
         if !to.is_null() {

@@ -38,7 +38,7 @@ pub(crate) fn detach() {
     });
 }
 
-/// What a signal handler left to us.
+/// Does what a signal handler had to leave undone.
 pub(crate) fn due() {
     detach();
 }

@@ -14,7 +14,7 @@ use sealane_engine_alg::{Caller, Received};
 pub(crate) struct LocalDescriptor<'a> {
     fd: c_int,
     handle: &'a Borrow,
-    /// What the call allocates belongs to the socket.
+    /// Memory that the call allocates belongs to the socket.
     _within: Within,
 }
 

@@ -26,7 +26,7 @@ fn check_proc() -> bool {
 /// Buries the records of processes that are gone. Returns whether there were any.
 pub(crate) fn reap() -> bool {
     let Some(arena) = arena::existing() else { return false };
-    // What is done here belongs to no socket.
+    // The memory that is used here belongs to no socket.
     let _commons = thread::within(core::ptr::null_mut());
     let mut dead = [core::ptr::null_mut(); 64];
     let mut n = 0;

@@ -173,7 +173,7 @@ pub(crate) fn map_private(len: usize) -> Option<*mut u8> {
 /// The kernel's.
 ///
 /// # Safety
-/// What is at `to` must be ours, and what uses it must bear the change.
+/// The memory at `to` must be ours, and its users must bear the change.
 pub(crate) unsafe fn move_mapping(from: *mut u8, len: usize, to: usize) -> Result<(), i32> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: the caller's.

@@ -1,4 +1,4 @@
-//! What has changed since it was recorded last.
+//! The set of objects that have changed since they were recorded last.
 
 use crate::serial::Serial;
 use std::collections::BTreeSet;

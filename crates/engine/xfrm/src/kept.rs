@@ -34,7 +34,7 @@ pub struct Record<'a> {
     pub progress: Option<u32>,
 }
 
-/// Where states and policies are recorded.
+/// A place in which states and policies are recorded.
 pub trait Recorder {
     /// Words for the progress of a state, all zero; `None` where there are none.
     fn words(&mut self) -> Option<Arc<dyn Words>>;

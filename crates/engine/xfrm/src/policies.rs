@@ -33,7 +33,7 @@ pub(crate) struct Policies {
     last: Serial,
     next_index: u32,
     buckets: Buckets,
-    /// What has changed since it was recorded last.
+    /// The policies that have changed since they were recorded last.
     pub(crate) changes: Changes,
 }
 

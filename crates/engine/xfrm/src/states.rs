@@ -33,7 +33,7 @@ pub(crate) struct States {
     marked: BTreeSet<Serial>,
     mark_changes: u64,
     buckets: Buckets,
-    /// What has changed since it was recorded last.
+    /// The states that have changed since they were recorded last.
     pub(crate) changes: Changes,
 }
 

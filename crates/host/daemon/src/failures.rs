@@ -65,7 +65,7 @@ pub(crate) fn count(folder: &Path, reason: Reason) {
     counts[reason as usize].count += 1;
     let text: String = counts.iter().map(|tally| format!("{} {}\n", tally.name, tally.count)).collect();
     let new = path(folder).with_extension("new");
-    // Where it cannot be written it is not counted: coming back matters more.
+    // A failure that cannot be written is not counted: coming back matters more.
     let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, path(folder)));
 }
 

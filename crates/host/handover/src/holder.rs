@@ -56,7 +56,7 @@ pub(crate) fn path(folder: &Path) -> PathBuf {
     folder.join("holder")
 }
 
-/// What is asked of a holder.
+/// A request to a holder.
 pub(crate) enum Request<'a> {
     /// [`PUT`].
     Put(&'a str, &'a OwnedFd),

@@ -279,7 +279,7 @@ fn used_len(file: &File) -> io::Result<u64> {
     if len == 0 {
         return Ok(0);
     }
-    // Where holes are not known, the end of the file is the first one.
+    // On file systems that do not know holes, the end of the file is the first one.
     Ok(seek(file, SeekFrom::Hole(0)).unwrap_or(len).min(len))
 }
 

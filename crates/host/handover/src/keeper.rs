@@ -1,4 +1,4 @@
-//! Who keeps files of memory while no daemon runs.
+//! The keeper of files of memory while no daemon runs.
 
 use crate::holder::{self, Request, ask};
 use crate::journal::Journal;
@@ -66,7 +66,7 @@ impl Keeper {
             Place::Manager(kept) => {
                 let kept = kept.lock();
                 let files = kept.iter().filter(|(full, _)| base(full) == name);
-                // Where a daemon ended while it replaced a file there are two.
+                // There are two if a daemon ended while it replaced a file.
                 let files = files.filter_map(|(_, file)| Some(File::from(file.try_clone().ok()?)));
                 return Ok(files.max_by_key(Journal::created_ns));
             }

@@ -1,4 +1,4 @@
-//! What a daemon leaves to the next one, after a crash, a restart or an upgrade.
+//! Files and sockets that a daemon leaves to the next one, after a crash, a restart or an upgrade.
 //!
 //! - [`journal`]: records in a file, each of them whole after a crash. Keys are in files of memory only.
 //! - [`progress`]: words in such a file that packets change, for example the top of a replay window.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Words of an entry: one cache line.
 pub const WORDS: usize = 8;
 
-/// Where the entries begin: behind any journal.
+/// The offset of the first entry, behind any journal.
 const AT: u64 = 1 << 40;
 /// Entries that are mapped at once: 64 KiB.
 const CHUNK: u32 = 1024;

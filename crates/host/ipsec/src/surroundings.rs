@@ -1,11 +1,11 @@
-//! What the data paths of all namespaces need from their daemon.
+//! Objects that the data paths of all namespaces need from their daemon.
 
 use sealane_crypto::Registry;
 use sealane_handover::Keeper;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a daemon provides to all namespaces.
+/// Objects that a daemon provides to all namespaces.
 pub struct Surroundings {
     /// Algorithms.
     pub registry: Arc<Registry>,

@@ -1,4 +1,4 @@
-//! What a served program gets instead of a socket, and threads by their numbers.
+//! Descriptors that a served program gets instead of sockets, and threads by their numbers.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl, fstat};

@@ -1,7 +1,7 @@
 //! Errors of the kernel that pass by themselves: out of memory, of descriptors, or of room in a buffer.
 //!
-//! What fails with one is tried again, or lost as if a queue had been full. Each is counted here, for all threads of the
-//! process.
+//! A call that fails with one is tried again, or its packet is lost as if a queue had been full. Each is counted here,
+//! for all threads of the process.
 
 use super::refusal::errno;
 use std::io;

@@ -164,7 +164,7 @@ impl Worker {
         Worker::open(shared, 0, queues, place.marks, place.wanted, Some(duties))
     }
 
-    /// What [`Worker::reopen`] needs; `None` if another worker has the queue of strangers.
+    /// The parameters for [`Worker::reopen`]; `None` if another worker has the queue of strangers.
     pub(super) fn place(&self, marks: Marks, wanted: DataPath) -> Option<Place> {
         let Receiver { output, input, strangers } = &self.receiver;
         let queues = [output.number(), input.number(), strangers.as_ref()?.number()];

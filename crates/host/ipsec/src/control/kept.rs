@@ -63,7 +63,7 @@ struct States {
     progress: Progress,
 }
 
-/// What waits for its device.
+/// A state or policy that waits for its device.
 struct Waiting {
     device: String,
     flags: u8,
@@ -72,7 +72,7 @@ struct Waiting {
     state: Option<Option<Noted>>,
 }
 
-/// What was taken from the journals of before.
+/// The result of reading the journals of the daemon before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restored {
     /// There were none of this boot.

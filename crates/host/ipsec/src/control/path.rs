@@ -222,7 +222,7 @@ impl DataPath {
         };
         kept.write(batch);
         if let Some((rules, prefix_rules)) = rules {
-            // What the engine has changed stays changed, so that the rules have to follow.
+            // The engine's change stays, so that the rules have to follow.
             write(table, rules).inspect_err(|_| self.stale.store(true, Ordering::Release))?;
             self.set_prefix_rules(prefix_rules);
             self.mirror.remove_unwanted();

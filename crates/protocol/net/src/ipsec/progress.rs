@@ -36,7 +36,7 @@ impl Progress {
         words.iter().zip(now).for_each(|(word, now)| word.store(now, Ordering::Release));
     }
 
-    /// What was noted in these words.
+    /// Reads the progress from the words in which it was noted.
     #[must_use]
     pub fn of(words: [u64; 8]) -> Self {
         let [top, bytes, packets, use_time_s, last_used_s, ..] = words;

@@ -306,7 +306,7 @@ pub struct Sa {
     pub(crate) notify_from: [u64; 2],
     /// When its last packet came; 0 before the first.
     pub last_used_s: u64,
-    /// Where its progress is noted.
+    /// The words in which its progress is noted.
     progress: Option<Arc<dyn Words>>,
     /// Outer destination.
     pub dst: IpAddr,
