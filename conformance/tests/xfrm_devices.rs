@@ -311,9 +311,19 @@ fn nothing_is_in_clear_without_a_device() {
                  tmpl src 10.0.0.1 dst 10.0.0.2 proto esp reqid 2 mode tunnel";
     pair.hosts[0].ip(&pair.lab, &format!("{}{wider}", shell()));
     assert_eq!((pair.pings(56, 5), pair.clear()), (5, 0), "a device's policy comes first");
-    // The policy is removed with its device; the next policy protects, and has no state.
+    // The next policy decides without the device, and has no state.
     pair.hosts[0].ip(&pair.lab, "ip link set sealane0 down");
     assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0));
+    // Nor is anything in clear without another policy, also when another daemon comes while the device is down.
+    pair.hosts[0].ip(&pair.lab, &format!("{}sealane xfrm policy delete dir out dst 10.2.0.0/16", shell()));
+    assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0), "the device is down");
+    pair.hosts[0].end(libc::SIGKILL);
+    pair.hosts[0].start(&pair.lab);
+    assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0), "a policy that has lost its device is kept");
+    pair.hosts[0].ip(&pair.lab, "ip link set sealane0 down; ip link delete sealane0");
+    assert_eq!((pair.pings(56, 0), pair.clear()), (0, 0), "the device is gone");
+    pair.hosts[0].end(libc::SIGKILL);
+    pair.hosts[0].start(&pair.lab);
     pair.hosts[0].ip(&pair.lab, "ip link set sealane0 up; ip xfrm state flush; ip xfrm policy flush");
     pair.configure(0, "offload packet dev sealane0", "offload packet dev sealane0");
     assert_eq!((pair.pings(56, 5), pair.clear()), (5, 0), "up again it can be used again");

@@ -5,6 +5,7 @@
 
 use crate::changes::DEFAULTS;
 use crate::namespace::Xfrm;
+use crate::policies::key_of;
 use crate::replay::advanced;
 use crate::reply::{Sender, plain};
 use crate::serial::Serial;
@@ -28,7 +29,8 @@ use zeroize::Zeroizing;
 pub struct Record<'a> {
     /// The request that makes it again, without its device. That of a state has its keys.
     pub request: &'a [u8],
-    /// Its device, by the index of the interface, and the flags of the offload.
+    /// Its device, by the index of the interface, and the flags of the offload. The index is 0 for a policy that has lost
+    /// its device.
     pub device: Option<UserOffload>,
     /// The number of the words in which a state's progress is noted.
     pub progress: Option<u32>,
@@ -91,7 +93,7 @@ impl Xfrm {
             Some(policy) => {
                 let mut message = policy.new_message(&self.data.spd);
                 message.attrs.retain(|attribute| !matches!(attribute, Attribute::OffloadDev(_)));
-                (message, policy.offload)
+                (message, policy.offload.or_else(|| policy.is_orphan.then(UserOffload::default)))
             }
             None => (XfrmMessage::new(Body::SetDefault(self.settings.defaults)), None),
         };
@@ -143,6 +145,17 @@ impl Xfrm {
         // Without NLM_F_ACK, which a record loses, only refusals are answered.
         let answers = self.call(&request, ours, now);
         if answers.unicast.is_empty() { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Takes the device from a policy that [`Self::restore_policy`] has made without it: the device is not there.
+    pub fn restore_orphan(&mut self, request: &[u8]) {
+        let decoded = Messages::new(request).next().and_then(|message| Request::decode(&message).ok());
+        let Some(Request { body: Body::NewPolicy(info), attrs, .. }) = decoded else { return };
+        let (Ok(mark), Ok(if_id)) = (attrs.mark(), attrs.if_id()) else { return };
+        let key = key_of(info.dir, &info.sel, mark.unwrap_or_default(), if_id.unwrap_or(0));
+        if let Some(serial) = self.policies.by_key.get(&key).copied() {
+            self.orphan_policy(serial);
+        }
     }
 
     /// Makes a state of a record again, on this device if it had one, with the progress that was noted.

@@ -16,8 +16,8 @@ use core::num::NonZeroI32;
 use sealane_abi::Errno;
 use sealane_abi::netlink::rules::Reject;
 use sealane_abi::xfrm::{
-    Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT,
-    XFRM_STATE_ESN,
+    Reason, UserOffload, XFRM_OFFLOAD_INBOUND, XFRM_OFFLOAD_IPV6, XFRM_OFFLOAD_PACKET, XFRM_POLICY_ALLOW,
+    XFRM_SA_DIR_IN, XFRM_SA_DIR_OUT, XFRM_STATE_ESN,
 };
 use sealane_net::ipsec::burst::Job;
 use sealane_net::ipsec::drop::Stat;
@@ -45,18 +45,35 @@ impl Xfrm {
         self.devices.devices.get_mut(&ifindex).map(|device| &mut **device)
     }
 
-    /// Removes a device that has gone down, with its states and policies and without events, as on Linux
-    /// (`xfrm_dev_down`).
+    /// Removes a device that has gone down, with its states and without events, as on Linux (`xfrm_dev_down`).
     ///
-    /// Traffic of the removed policies finds no state, or matches the next policy; the remaining policies decide
-    /// whether it may leave in clear.
+    /// Linux removes its policies, too, after which their traffic passes in clear if no other policy is for it. Here they
+    /// stay, behind all other policies: traffic that only they cover is dropped, as they have no states.
     pub fn device_down(&mut self, ifindex: i32) {
         let of = |offload: &Option<UserOffload>| offload.is_some_and(|offload| offload.ifindex == ifindex);
         let states: Vec<_> = self.states.iter().filter(|(_, s)| of(&s.offload)).map(|(serial, _)| serial).collect();
         states.into_iter().for_each(|serial| self.remove_state(serial));
         let policies: Vec<_> = self.policies.iter().filter(|(_, p)| of(&p.offload)).map(|(serial, _)| serial).collect();
-        policies.into_iter().for_each(|serial| self.remove_policy(serial));
+        policies.into_iter().for_each(|serial| self.orphan_policy(serial));
         self.devices.devices.remove(&ifindex);
+    }
+
+    /// Takes the device from a policy.
+    pub(crate) fn orphan_policy(&mut self, serial: Serial) {
+        let protects = |policy: &PolicyRecord| !policy.tmpls.is_empty() || policy.info.action != XFRM_POLICY_ALLOW;
+        let Some(mut policy) = self.policies.remove(serial) else { return };
+        self.unload_policy(&mut policy);
+        if !protects(&policy) {
+            policy.id.into_iter().for_each(|id| drop(self.data.spd.remove(id)));
+            return;
+        }
+        (policy.offload, policy.device_key) = (None, None);
+        (policy.is_orphan, policy.info.priority) = (true, u32::MAX);
+        let used_s = policy.info(&self.data.spd).curlft.use_time;
+        // It takes its own place, which nothing refuses.
+        policy.id = self.data.spd.add(policy.to_packets(), true).ok();
+        policy.id.into_iter().for_each(|id| self.data.spd.used(id, used_s));
+        self.policies.add(*policy);
     }
 
     /// The device of a state, what it does for it, and what it calls it.

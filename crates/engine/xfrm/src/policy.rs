@@ -20,6 +20,9 @@ pub(crate) struct PolicyRecord {
     pub(crate) if_id: u32,
     /// The device that has it.
     pub(crate) offload: Option<UserOffload>,
+    /// Whether it has lost its device: it keeps what it covers from leaving and arriving in clear, and any policy may take
+    /// its place.
+    pub(crate) is_orphan: bool,
     /// Its key in the device.
     pub(crate) device_key: Option<PolicyKey>,
     /// The policy that packets find.

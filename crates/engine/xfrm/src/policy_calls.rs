@@ -107,8 +107,8 @@ impl Xfrm {
         mark.v &= mark.m;
         let info = UserpolicyInfo { curlft: LifetimeCur::default(), ..*info };
         let if_id = attrs.if_id()?.unwrap_or(0);
-        let mut policy =
-            PolicyRecord { info, tmpls, mark, if_id, offload: None, device_key: None, id: None, look_at_s: None };
+        let (offload, is_orphan, device_key, id, look_at_s) = (None, false, None, None, None);
+        let mut policy = PolicyRecord { info, tmpls, mark, if_id, offload, is_orphan, device_key, id, look_at_s };
         if let Some(offload) = attrs.offload_dev()? {
             self.offload_policy(&mut policy, &offload)?;
         }
@@ -142,14 +142,16 @@ impl Xfrm {
         let info = policy.info;
         let key = key_of(info.dir, &info.sel, policy.mark, policy.if_id);
         let old = self.policies.by_key.get(&key).copied();
-        if old.is_some() && !update {
+        // On Linux a policy goes with its device, so that a key manager may add it again.
+        let replace = update || old.and_then(|old| self.policies.get(old)).is_some_and(|old| old.is_orphan);
+        if old.is_some() && !replace {
             return Err(plain(Errno::EEXIST));
         }
         policy.info.index = match old.and_then(|old| self.policies.get(old)) {
             Some(old) => old.info.index,
             None => self.policies.free_index(info.dir, info.index),
         };
-        let id = self.data.spd.add(policy.to_packets(), update).map_err(|error| match error {
+        let id = self.data.spd.add(policy.to_packets(), replace).map_err(|error| match error {
             PolicyError::Exists => plain(Errno::EEXIST),
             PolicyError::Family => Reason::PolicySelectorFamily.into(),
             PolicyError::Full => plain(Errno::ENOMEM),

@@ -138,6 +138,14 @@ fn what_the_device_has_no_state_for_is_asked_of_the_stack() {
     assert!(matches!(body(&replies.unicast[0]), Body::NewPolicy(told) if told.curlft.use_time == START_S + 8));
     xfrm.device_down(DEVICE);
     assert_eq!(seal(&core, &datagram(), at(10)).0, Err(DropReason::OutBlock), "nothing is left there");
+    assert!(send(&mut xfrm, at(10)).0.is_ok_and(|sealed| sealed[9] == IPPROTO_ESP), "its policy is still in force");
+    // Behind any other policy, and in nobody's place.
+    let replies = ok(&mut xfrm, &XfrmMessage::new(Body::GetPolicy(id)), at(10));
+    let Body::NewPolicy(told) = body(&replies.unicast[0]) else { panic!("a policy") };
+    assert_eq!((told.priority, told.curlft.use_time), (u32::MAX, START_S + 10));
+    let software = XfrmMessage::new(Body::NewPolicy(info)).with(tmpl());
+    ok(&mut xfrm, &software, at(11));
+    assert_eq!(answer(&call(&mut xfrm, &software, at(11))).0, 17, "this one has its place");
 }
 
 #[test]

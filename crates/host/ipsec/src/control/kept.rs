@@ -288,8 +288,8 @@ impl Kept {
         Ok(counts)
     }
 
-    /// Makes policies and states of before again whose devices have waited, and forgets those whose device is not
-    /// there: as if it had been removed.
+    /// Makes policies and states of before again whose devices have waited. Without its device a state is forgotten, and a
+    /// policy is behind all others, as when a device goes down.
     pub(crate) fn restore_devices(&mut self, xfrm: &mut Xfrm, now: Now) {
         for waiting in core::mem::take(&mut self.waiting) {
             let Waiting { device, flags, request, state } = waiting;
@@ -302,8 +302,15 @@ impl Kept {
                 }
             });
             if let Err(errno) = done {
-                let what = if state.is_some() { "state" } else { "policy" };
-                warn!(device, ?errno, "xfrm: {device}: a {what} of before is refused: {errno:?}");
+                match state {
+                    // It had lost its device before.
+                    None if device.is_empty() => xfrm.restore_orphan(&request),
+                    Some(_) => warn!(device, ?errno, "xfrm: {device}: a state of before is refused: {errno:?}"),
+                    None => {
+                        warn!(device, ?errno, "xfrm: {device}: {errno:?}: traffic of a policy of before is dropped");
+                        xfrm.restore_orphan(&request);
+                    }
+                }
             }
         }
     }
