@@ -9,8 +9,6 @@ use std::os::unix::fs::MetadataExt;
 
 /// `SIOCGSKNS` of `linux/sockios.h`: the namespace of a socket.
 const SIOCGSKNS: libc::Ioctl = 0x894c;
-/// `NS_GET_USERNS` of `linux/nsfs.h`: the user namespace that owns a namespace.
-const NS_GET_USERNS: libc::Ioctl = 0xb701;
 
 /// A network namespace, kept alive by its descriptor.
 #[derive(Debug)]
@@ -159,27 +157,6 @@ impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// The number of this process's user in rules of nftables (`meta skuid`) of the calling thread's network namespace; `None`
-/// where another user namespace than ours owns it, in which our user has another number, or none.
-///
-/// # Errors
-/// The kernel's.
-pub fn user_in_rules() -> io::Result<Option<u32>> {
-    let netns = Netns::current()?;
-    // SAFETY: an ioctl without argument; the descriptor that it returns is new and ours.
-    let owner = unsafe {
-        let fd = libc::ioctl(netns.fd.as_raw_fd(), NS_GET_USERNS);
-        // An owner that is not below our own namespace is refused.
-        (fd >= 0).then(|| File::from(OwnedFd::from_raw_fd(fd)))
-    };
-    let id = |file: &File| file.metadata().map(|m| (m.dev(), m.ino()));
-    let is_ours = match owner {
-        Some(owner) => id(&owner)? == id(&File::open("/proc/self/ns/user")?)?,
-        None => false,
-    };
-    Ok(is_ours.then(super::process::effective_user))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod left;
 mod write;
 
 use super::netlink::{Messages, Socket, errno};
-use super::{netns, random};
+use super::{random, rights};
 use cover::{Bits, Change, Peers};
 use expr::QueueKind;
 pub use left::left;
@@ -124,7 +124,7 @@ impl Table {
         let mut table = Table {
             socket,
             options,
-            user: netns::user_in_rules()?,
+            user: rights::user_in_rules()?,
             kind: QueueKind::Native,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             peers: [Peers::new(0), Peers::new(1)],

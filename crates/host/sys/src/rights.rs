@@ -1,9 +1,11 @@
 //! The right to administer a network namespace, by the kernel's rule and from /proc.
 
+use super::netns::Netns;
 use super::peer::{self, Peer, field};
+use super::process;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 /// `NS_GET_USERNS`, `NS_GET_PARENT` and `NS_GET_OWNER_UID` of `linux/nsfs.h`.
@@ -50,12 +52,25 @@ fn net_admin_by(peer: Peer, status: &str, netns: BorrowedFd<'_>) -> Option<bool>
             return Some(peer::capabilities(status) & CAP_NET_ADMIN != 0);
         }
         // Fails at the last ancestor that is visible to us.
-        let above = related(std::os::fd::AsFd::as_fd(&namespace), NS_GET_PARENT)?;
+        let above = related(namespace.as_fd(), NS_GET_PARENT)?;
         if id(&above)? == theirs && owner(&namespace) == Some(euid) {
             return Some(true);
         }
         namespace = above;
     }
+}
+
+/// The number of this process's user in rules of nftables (`meta skuid`) of the calling thread's network namespace; `None`
+/// where another user namespace than ours owns it, in which our user has another number, or none.
+///
+/// # Errors
+/// The kernel's.
+pub fn user_in_rules() -> io::Result<Option<u32>> {
+    let netns = Netns::current()?;
+    // An owner that is not below our own namespace is refused.
+    let Some(owner) = related(netns.as_fd(), NS_GET_USERNS) else { return Ok(None) };
+    let ours = File::open("/proc/self/ns/user")?;
+    Ok((id(&owner) == id(&ours)).then(process::effective_user))
 }
 
 /// The ports of NETLINK_USERSOCK sockets in the network namespace of a thread.
@@ -79,7 +94,6 @@ fn port(line: &str) -> Option<u32> {
 mod tests {
     use super::super::testing;
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn only_who_has_the_capability_administers() {

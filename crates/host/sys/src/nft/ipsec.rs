@@ -48,7 +48,7 @@ use super::write::{
     delete_rules, delete_table, exists, write_chain, write_rule, write_table,
 };
 use super::{INET, Messages, Socket, Watch, errno, nl};
-use crate::{mask, netns, random};
+use crate::{mask, random, rights};
 use arrayvec::ArrayVec;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -271,7 +271,7 @@ impl PolicyTable {
             socket,
             device: device.to_owned(),
             bits,
-            user: netns::user_in_rules()?,
+            user: rights::user_in_rules()?,
             flags: NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST,
             there: false,
             sockets: true,
