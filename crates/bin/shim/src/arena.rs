@@ -18,8 +18,9 @@
 use crate::handle::Handle;
 use crate::home::{COMMONS, Home};
 use crate::lock::{Lock, RawLock};
+use crate::pages::{PAGE, PageInfo, Pages};
 use crate::record::Process;
-use crate::{sys, thread};
+use crate::{proc, sys, thread};
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use lock_api::RawMutex as _;
@@ -27,26 +28,8 @@ use zeroize::Zeroizing;
 
 /// Sizes to try, in bytes. Address space only: memory is taken when touched.
 const SIZES: [usize; 4] = [16 << 30, 1 << 30, 256 << 20, 64 << 20];
-/// The unit of memory, in bytes.
-pub(crate) const PAGE: usize = 4096;
-/// The sizes of runs of pages: 1, 2, 4, ... pages.
-const ORDERS: usize = 23;
-/// The order from which on a run that is given back gives its memory back to the kernel, too.
-const GENEROUS: u32 = 6;
 /// The most handles that are remembered while they travel; beyond, the oldest is forgotten.
 pub(crate) const MAX_FLYING: usize = 256;
-
-/// The owner and the length of a run of pages, at the index of its first page.
-pub(crate) struct PageInfo {
-    /// The index of the home that has it: 0 for none, [`COMMONS`], or that of a handle.
-    pub(crate) home: AtomicU32,
-    /// The next run of the same list; 0 ends it.
-    pub(crate) next: AtomicU32,
-    /// The logarithm of its length in pages.
-    pub(crate) order: AtomicU32,
-    /// For detach.rs: it has been copied.
-    pub(crate) copied: AtomicU32,
-}
 
 /// A handle on its way in an SCM_RIGHTS message.
 pub(crate) struct Flying {
@@ -65,16 +48,12 @@ pub(crate) struct Logon {
 }
 
 /// The header of the shared memory.
+#[repr(C)]
 pub(crate) struct Arena {
-    /// Bytes of the whole mapping.
-    pub(crate) len: usize,
+    /// The pages of the whole mapping, which begins with them.
+    pub(crate) pages: Pages,
     /// The home of everything that belongs to no socket.
     pub(crate) commons: Home,
-    /// Held while pages are taken or given back.
-    pub(crate) paging: RawLock,
-    free_runs: [AtomicU32; ORDERS],
-    /// The first page that was never used; page 0 never is.
-    pub(crate) next_page: AtomicU32,
     /// Held while handles are taken or given back.
     pub(crate) handling: RawLock,
     /// Handles without a user, for reuse. Their memory never becomes anything else (table.rs says why).
@@ -121,11 +100,8 @@ fn make() -> Option<&'static Arena> {
     // and allocate only after publication.
     unsafe {
         arena.write(Arena {
-            len,
+            pages: Pages::new(len, infos_at(), heap_at(len)),
             commons: Home::new(),
-            paging: RawLock::INIT,
-            free_runs: [const { AtomicU32::new(0) }; ORDERS],
-            next_page: AtomicU32::new(1),
             handling: RawLock::INIT,
             free_handle: AtomicU32::new(0),
             next_handle: AtomicU32::new(COMMONS + 1),
@@ -141,8 +117,11 @@ fn make() -> Option<&'static Arena> {
         });
     }
     match ARENA.compare_exchange(core::ptr::null_mut(), arena, core::sync::atomic::Ordering::AcqRel, Acquire) {
-        // SAFETY: just written.
-        Ok(_) => Some(unsafe { &*arena }),
+        Ok(_) => {
+            proc::set_arena(at as usize);
+            // SAFETY: just written.
+            Some(unsafe { &*arena })
+        }
         Err(first) => {
             // SAFETY: nobody has seen our mapping; the winner's is complete and stays.
             unsafe {
@@ -153,55 +132,35 @@ fn make() -> Option<&'static Arena> {
     }
 }
 
-/// The address of the arena, by which it is recognised in a process's map; 0 for none.
-pub(crate) fn address() -> usize {
-    ARENA.load(Relaxed) as usize
+/// The offset of the array of [`PageInfo`].
+fn infos_at() -> usize {
+    size_of::<Arena>().next_multiple_of(PAGE)
+}
+
+/// The offset of the array of handles in an arena of `len` bytes.
+fn handles_at(len: usize) -> usize {
+    infos_at() + (len / PAGE * size_of::<PageInfo>()).next_multiple_of(PAGE)
+}
+
+/// The number of handles in an arena of `len` bytes: a quarter of its pages. Each needs one for its socket, and sockets
+/// have more.
+fn max_handles(len: usize) -> usize {
+    len / PAGE / 4
+}
+
+/// The offset of page 0 in an arena of `len` bytes.
+fn heap_at(len: usize) -> usize {
+    handles_at(len) + (max_handles(len) * size_of::<Handle>()).next_multiple_of(PAGE)
 }
 
 impl Arena {
-    /// The address of its first byte.
-    pub(crate) fn base(&self) -> usize {
-        core::ptr::from_ref(self) as usize
-    }
-
-    fn infos(&self) -> usize {
-        self.base() + size_of::<Arena>().next_multiple_of(PAGE)
-    }
-
+    /// The address of the first handle.
     fn handles(&self) -> usize {
-        self.infos() + (self.len / PAGE * size_of::<PageInfo>()).next_multiple_of(PAGE)
+        self.pages.base() + handles_at(self.pages.len)
     }
 
-    /// As many as a quarter of the pages: each needs one for its socket, and sockets have more.
     fn max_handles(&self) -> usize {
-        self.len / PAGE / 4
-    }
-
-    /// The address of page 0.
-    fn heap(&self) -> usize {
-        self.handles() + (self.max_handles() * size_of::<Handle>()).next_multiple_of(PAGE)
-    }
-
-    /// The number of bytes of the mapping that have been used so far.
-    pub(crate) fn used(&self) -> usize {
-        self.page(self.next_page.load(Relaxed)) - self.base()
-    }
-
-    /// The address of a page.
-    pub(crate) fn page(&self, page: u32) -> usize {
-        self.heap() + page as usize * PAGE
-    }
-
-    /// The page that an address lies in.
-    pub(crate) fn page_of(&self, at: usize) -> u32 {
-        ((at - self.heap()) / PAGE) as u32
-    }
-
-    /// The owner of the run that begins at `page`.
-    pub(crate) fn info(&self, page: u32) -> &PageInfo {
-        debug_assert!((page as usize) < self.len / PAGE);
-        // SAFETY: the array has an entry for each page of the mapping, whose zeros are a valid one.
-        unsafe { &*(self.infos() as *const PageInfo).add(page as usize) }
+        max_handles(self.pages.len)
     }
 
     /// The handle with this index.
@@ -220,66 +179,6 @@ impl Arena {
     pub(crate) fn home(&self, index: u32) -> &Home {
         // SAFETY: every index but that of the commons is a handle's, and handles are never unmapped.
         if index <= COMMONS { &self.commons } else { unsafe { &(*self.handle(index)).home } }
-    }
-
-    /// Takes a run of `1 << order` pages of zeros, which belongs to `home` from now on; its first page.
-    pub(crate) fn take_run(&self, order: u32, home: u32) -> Option<u32> {
-        let list = self.free_runs.get(order as usize)?;
-        self.paging.lock();
-        let mut page = list.load(Relaxed);
-        if page != 0 {
-            list.store(self.info(page).next.load(Relaxed), Release);
-            self.info(page).home.store(home, Release);
-        } else {
-            page = self.next_page.load(Relaxed);
-            let end = page as usize + (1 << order);
-            if self.page(0) + end * PAGE <= self.base() + self.len {
-                let info = self.info(page);
-                info.order.store(order, Relaxed);
-                info.home.store(home, Relaxed);
-                self.next_page.store(end as u32, Release);
-            } else {
-                page = 0;
-            }
-        }
-        // SAFETY: taken above.
-        unsafe { self.paging.unlock() };
-        (page != 0).then_some(page)
-    }
-
-    /// Wipes a run and takes it back.
-    ///
-    /// # Safety
-    /// It must be on no list, and nothing may use it any more.
-    pub(crate) unsafe fn give_run(&self, page: u32) {
-        let info = self.info(page);
-        let order = info.order.load(Relaxed);
-        let (at, len) = (self.page(page), PAGE << order);
-        // SAFETY: the run is the caller's to give.
-        unsafe {
-            if order < GENEROUS || !sys::discard(at, len) {
-                core::ptr::write_bytes(at as *mut u8, 0, len);
-            }
-        }
-        info.home.store(0, Release);
-        self.paging.lock();
-        let list = &self.free_runs[order as usize];
-        info.next.store(list.load(Relaxed), Relaxed);
-        list.store(page, Release);
-        // SAFETY: taken above.
-        unsafe { self.paging.unlock() };
-    }
-
-    /// Makes all runs unknown that nobody has. Nobody else works in this arena.
-    pub(crate) fn forget_free_runs(&self) {
-        self.free_runs.iter().for_each(|list| list.store(0, Relaxed));
-    }
-
-    /// Puts a run of zeros on its list. Nobody else works in this arena; `info` is the run's, wherever that lies now.
-    pub(crate) fn note_free_run(&self, info: &PageInfo, page: u32, order: u32) {
-        let list = &self.free_runs[order as usize];
-        info.next.store(list.load(Relaxed), Relaxed);
-        list.store(page, Relaxed);
     }
 
     /// Takes a handle without references; its index. It is zeros, or what its last user left.
@@ -322,7 +221,7 @@ impl Arena {
                 return;
             }
             let parent = home.parent.load(Relaxed);
-            home.clear(self);
+            home.clear(&self.pages);
             self.give_handle(index);
             index = parent;
         }
@@ -334,7 +233,7 @@ struct ArenaAllocator;
 
 impl ArenaAllocator {
     fn alloc_in(arena: &Arena, index: u32, layout: Layout) -> *mut u8 {
-        arena.home(index).alloc(arena, index, layout)
+        arena.home(index).alloc(&arena.pages, index, layout)
     }
 }
 
@@ -345,7 +244,7 @@ unsafe impl GlobalAlloc for ArenaAllocator {
         let index = match thread::place() {
             // The message of a panic may outlive the socket that it happened in.
             Some(_) if std::thread::panicking() => COMMONS,
-            Some(handle) => arena.index_of(handle),
+            Some(handle) => arena.index_of(handle.cast()),
             None => COMMONS,
         };
         Self::alloc_in(arena, index, layout)
@@ -353,10 +252,10 @@ unsafe impl GlobalAlloc for ArenaAllocator {
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         if let Some(arena) = existing() {
-            let page = arena.page_of(ptr as usize);
-            let home = arena.home(arena.info(page).home.load(Relaxed));
+            let page = arena.pages.page_of(ptr as usize);
+            let home = arena.home(arena.pages.info(page).home.load(Relaxed));
             // SAFETY: the caller's pointer came from here.
-            unsafe { home.dealloc(arena, ptr, layout) }
+            unsafe { home.dealloc(&arena.pages, ptr, layout) }
         }
     }
 
@@ -368,7 +267,7 @@ unsafe impl GlobalAlloc for ArenaAllocator {
         }
         let Some(arena) = existing() else { return core::ptr::null_mut() };
         // Memory that grows stays in its home, whoever makes it grow.
-        let index = arena.info(arena.page_of(ptr as usize)).home.load(Relaxed);
+        let index = arena.pages.info(arena.pages.page_of(ptr as usize)).home.load(Relaxed);
         let to = Self::alloc_in(arena, index, new);
         if !to.is_null() {
             // SAFETY: both have room for the smaller one.

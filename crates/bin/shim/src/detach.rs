@@ -7,9 +7,10 @@
 //! Meanwhile no other thread of the process is inside (thread.rs). Other processes go on: what is copied is locked while it
 //! is copied. Locks are copied in their locked state and opened in the copy, where nobody else can hold them.
 
-use crate::arena::{self, Arena, PAGE};
+use crate::arena::{self, Arena};
 use crate::handle::{Handle, Object, Standin};
 use crate::home::COMMONS;
+use crate::pages::{PAGE, PageInfo};
 use crate::record::Process;
 use crate::{fork, standin, sys, table, thread};
 use core::ffi::c_int;
@@ -30,17 +31,15 @@ pub(crate) fn detach() {
     if arena::existing().is_none() {
         return;
     }
-    sys::wipe_stack();
-    thread::alone(|| {
-        let Ok(arena) = fork::ensure() else { fail() };
-        // More has been taken in the meantime than there was room for: once more, with more room.
-        while !part(arena) {}
-    });
+    thread::alone(alone);
 }
 
-/// Does what a signal handler had to leave undone.
-pub(crate) fn due() {
-    detach();
+/// Parts while no other thread is inside.
+fn alone() {
+    sys::wipe_stack();
+    let Ok(arena) = fork::ensure() else { fail() };
+    // More has been taken in the meantime than there was room for: once more, with more room.
+    while !part(arena) {}
 }
 
 /// There is no way back: to go on would be to share keys with a process of other rights.
@@ -61,11 +60,11 @@ struct Stage {
 impl Stage {
     /// The copy of what is at `original`.
     fn of<T>(&self, original: *const T) -> *mut T {
-        (original as usize - self.arena.base() + self.at) as *mut T
+        (original as usize - self.arena.pages.base() + self.at) as *mut T
     }
 
     fn copy(&self, at: usize, len: usize) {
-        if at + len > self.arena.base() + self.len {
+        if at + len > self.arena.pages.base() + self.len {
             self.short.set(true);
             return;
         }
@@ -81,10 +80,10 @@ impl Stage {
 
     /// Copies the pages of a home, whose lock is held, and marks them.
     fn copy_home(&self, index: u32) {
-        self.arena.home(index).runs(self.arena, |at, len| {
+        self.arena.home(index).runs(&self.arena.pages, |at, len| {
             self.copy(at, len);
-            let page = self.arena.page_of(at);
-            let info = self.arena.info(page);
+            let page = self.arena.pages.page_of(at);
+            let info = self.arena.pages.info(page);
             if !self.short.get() {
                 // SAFETY: zeros or a copy, in a mapping of ours.
                 let copy = unsafe { &*self.of(info) };
@@ -92,7 +91,7 @@ impl Stage {
                 copy.next.store(info.next.load(Relaxed), Relaxed);
                 copy.home.store(index, Relaxed);
                 copy.copied.store(1, Relaxed);
-                let next = &self.arena().next_page;
+                let next = &self.arena().pages.next_page;
                 next.store(next.load(Relaxed).max(page + (len / PAGE) as u32), Relaxed);
             }
         });
@@ -149,7 +148,7 @@ impl Stage {
             }
         };
         descriptors(|_, handle| take(handle));
-        thread::sleepers(|handle, _| take(handle));
+        thread::sleepers(|handle, _| take(handle.cast()));
     }
 
     /// Copies the commons and the lists, as they are at one moment. The caller holds `making`, so that no algorithm is
@@ -157,16 +156,16 @@ impl Stage {
     fn copy_commons(&self) {
         let arena = self.arena;
         let _logon = arena.logon.lock();
-        let locks = [&arena.enlisting, &arena.boarding, &arena.commons.lock, &arena.paging, &arena.handling];
+        let locks = [&arena.enlisting, &arena.boarding, &arena.commons.lock, &arena.pages.paging, &arena.handling];
         locks.iter().for_each(|lock| lock.lock());
-        self.copy(arena.base(), size_of::<Arena>());
-        let pages = arena.next_page.load(Relaxed);
-        self.copy(core::ptr::from_ref(arena.info(0)) as usize, pages as usize * size_of::<arena::PageInfo>());
+        self.copy(arena.pages.base(), size_of::<Arena>());
+        let pages = arena.pages.next_page.load(Relaxed);
+        self.copy(core::ptr::from_ref(arena.pages.info(0)) as usize, pages as usize * size_of::<PageInfo>());
         self.copy_home(COMMONS);
         // SAFETY: taken above.
         locks.iter().for_each(|lock| unsafe { lock.unlock() });
         let copy = self.arena();
-        for lock in [&copy.enlisting, &copy.boarding, &copy.commons.lock, &copy.paging, &copy.handling] {
+        for lock in [&copy.enlisting, &copy.boarding, &copy.commons.lock, &copy.pages.paging, &copy.handling] {
             lock.reset();
         }
         // SAFETY: only looked at.
@@ -204,15 +203,15 @@ impl Stage {
                 unsafe { h.object.get().write(None) };
             }
         }
-        copy.forget_free_runs();
+        copy.pages.forget_free_runs();
         let mut page = 1;
-        while page < copy.next_page.load(Relaxed) {
+        while page < copy.pages.next_page.load(Relaxed) {
             // SAFETY: zeros or a copy, in a mapping of ours.
-            let info = unsafe { &*self.of(self.arena.info(page)) };
+            let info = unsafe { &*self.of(self.arena.pages.info(page)) };
             let order = info.order.load(Relaxed);
             if info.copied.swap(0, Relaxed) == 0 {
                 info.home.store(0, Relaxed);
-                copy.note_free_run(info, page, order);
+                copy.pages.note_free_run(info, page, order);
             }
             page += 1 << order;
         }
@@ -232,7 +231,7 @@ fn descriptors(mut each: impl FnMut(c_int, *mut Handle)) {
 
 /// Moves this process into a copy of its part of the arena. False: the copy did not fit.
 fn part(arena: &'static Arena) -> bool {
-    let len = (arena.used() + SLACK).min(arena.len).next_multiple_of(PAGE);
+    let len = (arena.pages.used() + SLACK).min(arena.pages.len).next_multiple_of(PAGE);
     let Some(at) = sys::map_shared(len) else { fail() };
     let stage = Stage { arena, at: at as usize, len, short: core::cell::Cell::new(false) };
 
@@ -268,8 +267,12 @@ fn part(arena: &'static Arena) -> bool {
     // SAFETY: the copy is complete; every other thread of ours is outside, and ours has nothing of it at hand but the
     // arena itself, which stays at its place.
     unsafe {
-        let moved = sys::move_mapping(at, len, arena.base()).and_then(|()| {
-            if len < arena.len { sys::map_shared_at(arena.base() + len, arena.len - len) } else { Ok(()) }
+        let moved = sys::move_mapping(at, len, arena.pages.base()).and_then(|()| {
+            if len < arena.pages.len {
+                sys::map_shared_at(arena.pages.base() + len, arena.pages.len - len)
+            } else {
+                Ok(())
+            }
         });
         if moved.is_err() {
             fail();
@@ -304,7 +307,7 @@ fn leave(record: &Process) {
             unsafe { table::release(handle) };
         }
     };
-    thread::sleepers(|handle, _| release(handle));
+    thread::sleepers(|handle, _| release(handle.cast()));
     descriptors(|_, handle| release(handle));
 }
 
@@ -332,7 +335,7 @@ fn settle(arena: &Arena, record: *mut Process, mut each: *mut Process) {
     };
     for (handle, object) in open() {
         let mut asleep = 0;
-        thread::sleepers(|at, _| asleep += u32::from(core::ptr::eq(at, handle)));
+        thread::sleepers(|at, _| asleep += u32::from(core::ptr::eq(at.cast(), handle)));
         // Opens the locks that were copied while they were held, by this very thread.
         object.still(&mut || ());
         object.forget_others(asleep);

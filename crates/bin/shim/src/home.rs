@@ -4,8 +4,8 @@
 //! ones are runs of pages of their own. A list of free blocks changes by one store, so that a process that is killed in
 //! between leaves it whole.
 
-use crate::arena::{Arena, PAGE};
 use crate::lock::RawLock;
+use crate::pages::{PAGE, Pages};
 use core::alloc::Layout;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use lock_api::RawMutex as _;
@@ -55,19 +55,19 @@ impl Home {
     }
 
     /// Takes memory from the home with this index; null when there is none.
-    pub(crate) fn alloc(&self, arena: &Arena, index: u32, layout: Layout) -> *mut u8 {
-        if layout.align() > PAGE || layout.size() > arena.len {
+    pub(crate) fn alloc(&self, pages: &Pages, index: u32, layout: Layout) -> *mut u8 {
+        if layout.align() > PAGE || layout.size() > pages.len {
             return core::ptr::null_mut();
         }
         let size = Self::room(layout);
         self.lock.lock();
-        let at = if size < PAGE { self.block(arena, index, size) } else { self.run(arena, index, size) };
+        let at = if size < PAGE { self.block(pages, index, size) } else { self.run(pages, index, size) };
         // SAFETY: taken above.
         unsafe { self.lock.unlock() };
         at as *mut u8
     }
 
-    fn block(&self, arena: &Arena, index: u32, size: usize) -> usize {
+    fn block(&self, pages: &Pages, index: u32, size: usize) -> usize {
         let free = &self.free[(size / LEAST).trailing_zeros() as usize];
         let known = free.load(Relaxed);
         if known != 0 {
@@ -78,27 +78,27 @@ impl Home {
         let cursor = self.cursor.load(Relaxed);
         let mut at = cursor.next_multiple_of(size);
         if cursor == 0 || at + size > cursor.next_multiple_of(PAGE) {
-            let Some(page) = arena.take_run(0, index) else { return 0 };
-            arena.info(page).next.store(self.small.load(Relaxed), Relaxed);
+            let Some(page) = pages.take_run(0, index) else { return 0 };
+            pages.info(page).next.store(self.small.load(Relaxed), Relaxed);
             self.small.store(page, Release);
-            at = arena.page(page);
+            at = pages.page(page);
         }
         self.cursor.store(at + size, Release);
         at
     }
 
-    fn run(&self, arena: &Arena, index: u32, size: usize) -> usize {
-        let Some(page) = arena.take_run((size / PAGE).trailing_zeros(), index) else { return 0 };
-        arena.info(page).next.store(self.large.load(Relaxed), Relaxed);
+    fn run(&self, pages: &Pages, index: u32, size: usize) -> usize {
+        let Some(page) = pages.take_run((size / PAGE).trailing_zeros(), index) else { return 0 };
+        pages.info(page).next.store(self.large.load(Relaxed), Relaxed);
         self.large.store(page, Release);
-        arena.page(page)
+        pages.page(page)
     }
 
     /// Takes memory back.
     ///
     /// # Safety
     /// It must have come from this home for this layout, and nothing may use it any more.
-    pub(crate) unsafe fn dealloc(&self, arena: &Arena, ptr: *mut u8, layout: Layout) {
+    pub(crate) unsafe fn dealloc(&self, pages: &Pages, ptr: *mut u8, layout: Layout) {
         let size = Self::room(layout);
         self.lock.lock();
         if size < PAGE {
@@ -107,15 +107,15 @@ impl Home {
             unsafe { *ptr.cast::<usize>() = free.load(Relaxed) };
             free.store(ptr as usize, Release);
         } else {
-            let page = arena.page_of(ptr as usize);
+            let page = pages.page_of(ptr as usize);
             let mut link = &self.large;
             while link.load(Relaxed) != page && link.load(Relaxed) != 0 {
-                link = &arena.info(link.load(Relaxed)).next;
+                link = &pages.info(link.load(Relaxed)).next;
             }
             if link.load(Relaxed) == page {
-                link.store(arena.info(page).next.load(Relaxed), Release);
+                link.store(pages.info(page).next.load(Relaxed), Release);
                 // SAFETY: the caller's, and on no list any more.
-                unsafe { arena.give_run(page) };
+                unsafe { pages.give_run(page) };
             }
         }
         // SAFETY: taken above.
@@ -123,16 +123,16 @@ impl Home {
     }
 
     /// Wipes all of it and gives its pages back, whatever was still in use.
-    pub(crate) fn clear(&self, arena: &Arena) {
+    pub(crate) fn clear(&self, pages: &Pages) {
         self.lock.lock();
         self.free.iter().for_each(|free| free.store(0, Relaxed));
         self.cursor.store(0, Release);
         for list in [&self.small, &self.large] {
             let mut page = list.swap(0, Relaxed);
             while page != 0 {
-                let next = arena.info(page).next.load(Relaxed);
+                let next = pages.info(page).next.load(Relaxed);
                 // SAFETY: on no list any more, and nobody uses a home without users.
-                unsafe { arena.give_run(page) };
+                unsafe { pages.give_run(page) };
                 page = next;
             }
         }
@@ -142,12 +142,12 @@ impl Home {
     }
 
     /// Calls `each` with the address and length of every run of pages. The caller holds the lock.
-    pub(crate) fn runs(&self, arena: &Arena, mut each: impl FnMut(usize, usize)) {
+    pub(crate) fn runs(&self, pages: &Pages, mut each: impl FnMut(usize, usize)) {
         for list in [&self.small, &self.large] {
             let mut page = list.load(Relaxed);
             while page != 0 {
-                let info = arena.info(page);
-                each(arena.page(page), PAGE << info.order.load(Relaxed));
+                let info = pages.info(page);
+                each(pages.page(page), PAGE << info.order.load(Relaxed));
                 page = info.next.load(Relaxed);
             }
         }

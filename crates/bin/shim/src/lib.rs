@@ -24,6 +24,7 @@ mod handle;
 mod home;
 mod hooks;
 mod lock;
+mod pages;
 mod proc;
 mod program;
 mod reap;

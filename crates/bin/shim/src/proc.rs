@@ -1,7 +1,15 @@
 //! Small files of /proc, read without allocation.
 
-use crate::arena;
 use crate::sys::{self, check, raw};
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The address of our arena, by which it is recognised in a process's map; 0 for none.
+static ARENA: AtomicUsize = AtomicUsize::new(0);
+
+/// Says where our arena lies.
+pub(crate) fn set_arena(at: usize) {
+    ARENA.store(at, Relaxed);
+}
 
 /// Reads a small file of /proc into `buf` and returns the part that was read.
 pub(crate) fn slurp<'a>(
@@ -79,7 +87,7 @@ fn arena_inode(pid: u32) -> Option<u64> {
     let path = proc_path(pid, "maps");
     let path = core::ffi::CStr::from_bytes_until_nul(&path).ok()?;
     let mut wanted = *b"0000000000000000-";
-    let mut rest = arena::address();
+    let mut rest = ARENA.load(Relaxed);
     let mut n = wanted.len() - 1;
     while rest != 0 {
         n -= 1;

@@ -26,7 +26,7 @@ impl<'a> LocalDescriptor<'a> {
     /// refused; the kernel asks no less of a program.
     #[inline]
     pub(crate) unsafe fn new(fd: c_int, handle: &'a Borrow) -> Self {
-        LocalDescriptor { fd, handle, _within: within(handle.as_ptr()) }
+        LocalDescriptor { fd, handle, _within: within(handle.as_ptr().cast()) }
     }
 
     /// The open socket.

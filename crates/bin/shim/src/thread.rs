@@ -3,13 +3,15 @@
 //! The slots lie in memory of the process alone. Entering is one store and one look at the gate; a thread that closes the
 //! gate makes sure by membarrier(2) that every other thread has seen it or is seen inside.
 
-use crate::handle::Handle;
 use crate::sys::{self, raw};
 use core::cell::Cell;
 use core::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
     compiler_fence,
 };
+
+/// A socket's handle, whose home a thread works in. Only its address counts here.
+pub(crate) type Place = core::ffi::c_void;
 
 /// Outside of the library.
 const OUTSIDE: usize = 0;
@@ -21,7 +23,7 @@ const MAX_SLEEPS: usize = 4;
 /// A call that sleeps, with no lock held.
 struct Sleep {
     /// The socket; null for none.
-    handle: AtomicPtr<Handle>,
+    handle: AtomicPtr<Place>,
     /// The word that it sleeps on.
     word: AtomicPtr<AtomicU32>,
 }
@@ -86,7 +88,7 @@ impl Slot {
             self.state.store(OUTSIDE, Release);
             match GATE.load(Acquire) {
                 OPEN => {}
-                DUE => crate::detach::due(),
+                DUE => do_due(),
                 closed => {
                     let _ = sys::futex_wait(&GATE, closed, Some(10));
                 }
@@ -134,10 +136,10 @@ pub(crate) fn slot() -> &'static Slot {
 
 /// The handle in whose home the calling thread works.
 #[inline]
-pub(crate) fn place() -> Option<*mut Handle> {
+pub(crate) fn place() -> Option<*mut Place> {
     // SAFETY: slots live as long as the process.
     let state = unsafe { SLOT.get().as_ref() }?.state.load(Relaxed);
-    (state > INSIDE).then_some(state as *mut Handle)
+    (state > INSIDE).then_some(state as *mut Place)
 }
 
 fn all() -> impl Iterator<Item = &'static Slot> {
@@ -195,7 +197,7 @@ pub(crate) struct Within(&'static Slot, usize);
 
 /// Works in the home of `handle`, or in the commons.
 #[inline]
-pub(crate) fn within(handle: *mut Handle) -> Within {
+pub(crate) fn within(handle: *mut Place) -> Within {
     let slot = slot();
     let before = slot.state.load(Relaxed);
     // A thread that is not inside allocates nothing that lasts.
@@ -218,7 +220,7 @@ pub(crate) fn asleep<T>(word: &AtomicU32, f: impl FnOnce() -> T) -> T {
     let state = slot.state.load(Relaxed);
     let depth = slot.depth.load(Relaxed) as usize;
     if let Some(sleep) = slot.sleeps.get(depth) {
-        sleep.handle.store(if state > INSIDE { state as *mut Handle } else { core::ptr::null_mut() }, Relaxed);
+        sleep.handle.store(if state > INSIDE { state as *mut Place } else { core::ptr::null_mut() }, Relaxed);
         sleep.word.store(word.as_ptr().cast(), Relaxed);
     }
     slot.depth.store(depth as u32 + 1, SeqCst);
@@ -230,7 +232,7 @@ pub(crate) fn asleep<T>(word: &AtomicU32, f: impl FnOnce() -> T) -> T {
 }
 
 /// Calls `each` with the handle and the word of every call that sleeps. The gate is closed.
-pub(crate) fn sleepers(mut each: impl FnMut(*mut Handle, &AtomicU32)) {
+pub(crate) fn sleepers(mut each: impl FnMut(*mut Place, &AtomicU32)) {
     for slot in all().filter(|slot| slot.tid() != 0) {
         for sleep in slot.sleeps.iter().take(slot.depth.load(Acquire) as usize) {
             // SAFETY: the word is in the memory of a socket that the sleeping call has borrowed.
@@ -241,11 +243,24 @@ pub(crate) fn sleepers(mut each: impl FnMut(*mut Handle, &AtomicU32)) {
     }
 }
 
+/// The function that the next thread runs which enters while the gate says [`DUE`].
+static WORK: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+#[cold]
+fn do_due() {
+    let work = WORK.load(SeqCst);
+    if !work.is_null() {
+        // SAFETY: only functions of this type are stored there, by `alone`, in memory of this process alone.
+        alone(unsafe { core::mem::transmute::<*mut (), fn()>(work) });
+    }
+}
+
 /// Runs `f` while no other thread of this process is inside; from a signal handler that interrupted this thread inside,
 /// it is left to the next that enters.
-pub(crate) fn alone(f: impl FnOnce()) {
+pub(crate) fn alone(f: fn()) {
     let mine = slot();
     if mine.is_inside() {
+        WORK.store(f as *mut (), SeqCst);
         GATE.store(DUE, SeqCst);
         return;
     }

@@ -14,7 +14,7 @@ use sealane_engine_alg::front;
 /// Makes an object in a home of its own, opens a stand-in and puts the object behind it.
 fn publish(parent: *const Handle, flags: c_int, make: impl FnOnce() -> Result<Object, i32>) -> Result<isize, i32> {
     let fresh = table::fresh(fork::ensure()?, parent)?;
-    let within = thread::within(fresh.handle());
+    let within = thread::within(fresh.handle().cast());
     let object = make()?;
     drop(within);
     let pollable = object.is_pollable();
