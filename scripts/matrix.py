@@ -60,6 +60,9 @@ CALLS = [
     ("open of /proc/crypto", ["open", "open64", "openat", "openat64", "__open_2", "__open64_2", "__openat_2",
                              "__openat64_2", "fopen", "fopen64"], "libkcapi"),
     ("add_key", [], "ALG_SET_KEY_BY_KEY_SERIAL (logon keys)"),
+    ("setresuid", ["setuid", "seteuid", "setreuid", "setresgid", "setgid", "setegid", "setregid", "setfsuid", "setfsgid",
+                  "setgroups", "initgroups", "capset", "chroot", "prctl", "setns", "unshare"],
+     "daemons that drop privileges (the process gets memory of its own: ALG-37)"),
     ("syscall()", ["syscall"], "libkcapi and afalg engine (AIO), CPython's ctypes"),
     ("io_uring_enter", [], "(not served: ALG-26)"),
 ]

@@ -25,12 +25,14 @@ GET_SYSCALL_INFO, TRACESYSGOOD, NT_PRSTATUS, NT_ARM_SYSTEM_CALL, WALL = 0x420E, 
 MACHINES = {
     "x86_64": (
         {"read": 0, "ppoll": 271, "poll": 7, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47, "openat": 257,
-         "socket": 41, "recvmmsg": 299, "sendmmsg": 307, "writev": 20, "pwrite64": 18},
+         "socket": 41, "recvmmsg": 299, "sendmmsg": 307, "writev": 20, "pwrite64": 18,
+         "memfd_create": 319},
         15, 10, 27,
     ),
     "aarch64": (
         {"read": 63, "ppoll": 73, "poll": 73, "sendto": 206, "recvfrom": 207, "sendmsg": 211, "recvmsg": 212, "openat": 56,
-         "socket": 198, "recvmmsg": 243, "sendmmsg": 269, "writev": 66, "pwrite64": 68},
+         "socket": 198, "recvmmsg": 243, "sendmmsg": 269, "writev": 66, "pwrite64": 68,
+         "memfd_create": 279},
         8, 0, 34,
     ),
 }

@@ -239,7 +239,7 @@ fn errors_that_pass_end_nothing() {
     scene.end();
 }
 
-/// A daemon that gets no descriptor any more protects as before, refuses what needs one, and is right again afterwards.
+/// A daemon that gets no descriptor any more protects and serves requests as before.
 #[test]
 fn without_descriptors() {
     let Some(scene) = Scene::new("xfrm_faults::without_descriptors") else { return };
@@ -258,13 +258,11 @@ fn without_descriptors() {
         std::thread::sleep(Duration::from_millis(2500));
         assert!(scene.answered(20), "{most}");
         let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
-        let (status, text) = host.run(&scene.pair.lab, &["sh", "-c", add]);
-        assert!(status == Some(2) && text.contains("No buffer space available"), "{most}: {text}");
+        host.ip(&scene.pair.lab, add);
         // A client of the admin socket waits until there is a descriptor.
         let asks = host.begin(&scene.pair.lab, &["true"]);
         asks.finish(LIMIT);
         limit(&usual);
-        host.ip(&scene.pair.lab, add);
         host.ip(&scene.pair.lab, &add.replace(" add ", " delete ").replace(" action block", ""));
         assert!(scene.metric("sealane_transient_errors_total{errno=\"EMFILE\"}") > 0);
         assert!(scene.answered(20), "{most}");
@@ -273,6 +271,52 @@ fn without_descriptors() {
     let output = host.output();
     assert!(output.contains("(EMFILE)") && !output.contains("starting again"), "{output}");
     scene.end();
+}
+
+/// States that nobody could keep for the next daemon at first are kept with the next change.
+#[test]
+fn states_are_kept_once_there_is_room() {
+    let Some(mut pair) = Pair::new("xfrm_faults::states_are_kept_once_there_is_room", PLAIN) else { return };
+    let begin_anew = |pair: &mut Pair, meanwhile: &dyn Fn(&Pair)| {
+        pair.hosts[0].end(libc::SIGTERM);
+        let (status, text) = pair.hosts[0].sealane(&pair.lab, "xfrm clear");
+        assert_eq!(status, Some(0), "{text}");
+        meanwhile(pair);
+        pair.hosts[0].start(&pair.lab);
+    };
+    let goes_on = |pair: &mut Pair| {
+        let add = "ip xfrm policy add dir out src 10.1.0.0/16 dst 10.2.0.0/16 action block";
+        pair.hosts[0].ip(&pair.lab, add);
+        pair.hosts[0].end(libc::SIGKILL);
+        pair.hosts[0].start(&pair.lab);
+        let states = pair.hosts[0].ip(&pair.lab, "ip xfrm state; ip xfrm state count");
+        assert!(states.contains("0x00001001") && states.contains("SAD count 2"), "{states}");
+    };
+    // There is no holder, and none can be started.
+    let lock = format!("{}/holder.lock", pair.hosts[0].folder());
+    begin_anew(&mut pair, &|pair| {
+        let kill = ["pkill", "-KILL", "-f", &format!("hold {}", pair.hosts[0].folder())];
+        let (status, _) = pair.lab.start(&pair.hosts[0].space, &kill).finish(LIMIT);
+        assert_eq!(status, Some(0), "there was a holder");
+        std::fs::remove_file(&lock).and_then(|()| std::fs::create_dir(&lock)).expect("a folder in its place");
+    });
+    pair.hosts[0].ip(&pair.lab, &tunnel(0));
+    std::fs::remove_dir(&lock).expect("it was made");
+    goes_on(&mut pair);
+    // There is no memory. A daemon that cannot read the policies of before waits for new ones.
+    begin_anew(&mut pair, &|_| {});
+    pair.hosts[0].end(libc::SIGTERM);
+    let folder = std::fs::read_dir(pair.hosts[0].folder()).expect("a folder");
+    let file = folder.flatten().find(|file| file.file_name().to_string_lossy().starts_with("policies.")).expect("one");
+    std::fs::write(file.path(), "no journal").expect("a file");
+    pair.hosts[0].start(&pair.lab);
+    let (inject, id) = (program("inject.py"), pair.hosts[0].id().to_string());
+    let argv = ["python3", &inject, &id, "sealane-xfrm", "ENOMEM", "memfd_create", "1"];
+    let mut injection = pair.lab.start(&pair.hosts[0].space, &argv);
+    injection.expect("injects", 1);
+    pair.hosts[0].ip(&pair.lab, &tunnel(0));
+    injection.expect("done 1", 1);
+    goes_on(&mut pair);
 }
 
 /// A service manager hears from the daemon as long as its threads live, and as long as somebody looks at them.

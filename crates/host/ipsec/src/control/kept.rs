@@ -48,6 +48,8 @@ pub(crate) struct Kept {
     waiting: Vec<Waiting>,
     /// Whether a write has failed, which is told once.
     failed: bool,
+    /// Whether nobody could be found who keeps states, which is told once, too.
+    is_unkept: bool,
 }
 
 struct Open {
@@ -55,12 +57,17 @@ struct Open {
     policies: Option<Journal>,
     /// Whether the journal of policies is not yet in its place.
     is_new: bool,
+    /// `None` where there was no memory or descriptor for it so far.
     states: Option<States>,
+    /// The journal of states of the daemon before, until ours is complete.
+    before: Option<File>,
 }
 
 struct States {
     journal: Journal,
     progress: Progress,
+    /// Whether somebody keeps it for the next daemon.
+    is_kept: bool,
 }
 
 /// A state or policy that waits for its device.
@@ -209,6 +216,7 @@ impl Kept {
             ended: false,
             waiting: Vec::new(),
             failed: false,
+            is_unkept: false,
         })
     }
 
@@ -357,25 +365,33 @@ impl Kept {
             return;
         }
         let before = self.keeper.take(&self.states).ok().flatten();
-        let states = match self.begin_states() {
-            Ok(states) => Some(states),
-            Err(e) => {
-                warn!(error = %e, "xfrm: states would not survive us: {e}");
-                None
-            }
-        };
-        self.open = Some(Open { policies: None, is_new: true, states });
+        self.open = Some(Open { policies: None, is_new: true, states: None, before });
         xfrm.start_recording();
         let batch = self.collect(xfrm);
         self.write(batch);
-        // From here on the next daemon finds them: whole, and all at once.
-        if let Some(Open { states: Some(states), .. }) = &self.open {
-            let put = self.keeper.put(&self.states, states.journal.file());
-            if let Err(e) = put {
-                warn!(error = %e, "xfrm: nobody keeps states for the next daemon: {e}");
-            } else if let Some(before) = before {
-                let _ = Journal::wipe(&before);
-            }
+    }
+
+    /// Gives a new journal of states to the keeper: from here on the next daemon finds them, whole and all at once.
+    fn keep_states(&mut self) {
+        let Some(Open { states: Some(states), before, .. }) = &mut self.open else { return };
+        if states.is_kept {
+            return;
+        }
+        let put = self.keeper.put(&self.states, states.journal.file());
+        // Also if that has failed: the windows in it are not moved on any more, so that a daemon that took it would
+        // accept packets twice.
+        if let Some(before) = before.take() {
+            let _ = Journal::wipe(&before);
+        }
+        match put {
+            Ok(()) => (states.is_kept, self.is_unkept) = (true, false),
+            Err(e) => self.told_unkept(&e),
+        }
+    }
+
+    fn told_unkept(&mut self, error: &io::Error) {
+        if !core::mem::replace(&mut self.is_unkept, true) {
+            warn!(%error, "xfrm: nobody keeps states for the next daemon yet: {error}");
         }
     }
 
@@ -389,7 +405,7 @@ impl Kept {
         let file = memory_file("sealane-states")?;
         let progress = Progress::new(file.try_clone()?);
         let journal = Journal::create(file, STATES, &boot(), boot_ns())?;
-        Ok(States { journal, progress })
+        Ok(States { journal, progress, is_kept: false })
     }
 
     /// Collects the changes of an engine since the last time.
@@ -409,26 +425,38 @@ impl Kept {
         batch
     }
 
-    /// Begins a journal of policies where there is none, or none any more.
+    /// Begins the journals that are not there, or not any more. What fails is tried again with the next change.
     fn begin_again(&mut self, xfrm: &mut Xfrm) {
-        if self.open.as_ref().is_none_or(|open| open.policies.is_some()) {
-            return;
-        }
-        let begun = self.begin_policies();
-        match (begun, &mut self.open) {
-            (Ok(journal), Some(open)) => {
+        let Some(open) = &self.open else { return };
+        let (lacks_policies, lacks_states) = (open.policies.is_none(), open.states.is_none());
+        let policies = lacks_policies.then(|| self.begin_policies());
+        let states = lacks_states.then(|| self.begin_states());
+        let Some(open) = &mut self.open else { return };
+        let mut failed = (None, None);
+        match policies {
+            Some(Ok(journal)) => {
                 (open.policies, open.is_new) = (Some(journal), true);
                 xfrm.start_recording();
             }
-            (Err(e), _) => self.told(&e),
-            (Ok(_), None) => {}
+            Some(Err(e)) => failed.0 = Some(e),
+            None => {}
         }
+        match states {
+            Some(Ok(states)) => {
+                open.states = Some(states);
+                xfrm.start_recording();
+            }
+            Some(Err(e)) => failed.1 = Some(e),
+            None => {}
+        }
+        failed.0.iter().for_each(|e| self.told(e));
+        failed.1.iter().for_each(|e| self.told_unkept(e));
     }
 
     /// Writes changes. What fails is told, and the journal is given up: it would not say what is in force.
     pub(crate) fn write(&mut self, batch: Batch) {
         let Some(open) = &mut self.open else { return };
-        let Open { policies, states, is_new } = open;
+        let Open { policies, states, is_new, .. } = open;
         let mut states = states.as_mut().map(|states| &mut states.journal);
         let mut failed = None;
         let mut each = |table, change: &mut dyn FnMut(&mut Journal) -> io::Result<()>| {
@@ -458,6 +486,7 @@ impl Kept {
             Some(e) => self.give_up(&e),
             None => self.failed = false,
         }
+        self.keep_states();
     }
 
     fn told(&mut self, error: &io::Error) {
