@@ -9,6 +9,7 @@ within() {
 # The number of sockets that listen to events of the kernel or of a daemon.
 listeners() { awk '($2 == 6 || $2 == 2) && $4 !~ /^0+$/' /proc/net/netlink | wc -l; }
 more_than() { [ "$(listeners)" -gt "$1" ]; }
+not_more_than() { [ "$(listeners)" -le "$1" ]; }
 seen_lines() { [ "$(wc -l <"$seen")" -ge "$1" ]; }
 # ask [OPTIONS] xfrm WORDS
 ask() {
@@ -40,6 +41,8 @@ while IFS= read -r line; do
       sleep 0.3
       kill "$monitor"
       wait "$monitor" 2>/dev/null
+      # Sealane learns a moment later that it has ended.
+      within 600 not_more_than "$before"
       echo "== seen"
       cat "$seen"
       continue
