@@ -4,13 +4,15 @@
 usage: never.py wire DEVICE      counts those that arrive at a device, and packets of ESP; fragments count, too
        never.py listen           counts those that reach a program
        never.py send COUNT SIZE FROM TO...
+       never.py stream FROM TO...        sends all the time until its standard input ends, now and then in fragments
+       never.py forget                   makes connection tracking forget all connections, as `conntrack -F` does
        never.py marked COUNT FROM TO MARK...     sends with each of these packet marks
        never.py container COUNT FROM TO MARK...  the same, as a user whose only privilege is CAP_NET_RAW
        never.py connect TO PORT MARK...          tries to connect by TCP with each of these marks, as the same user
        never.py exempt COUNT FROM TO FILE        sends from a socket that no policy covers (IP_XFRM_POLICY), whenever the
                                                  number in a file has changed, until it is 0
 
-The first two print `watching`, count until their standard input ends, and print `clear N esp M` or `got N`. Sending goes on
+`wire` and `listen` print `watching`, count until their standard input ends, and print `clear N esp M` or `got N`. Sending goes on
 where the kernel refuses: only what leaves counts.
 """
 import ctypes, os, select, socket, struct, sys, time
@@ -37,15 +39,15 @@ def protocol(frame):
 
 
 def wire(device):
+    # Bound to no device: it may be deleted and made again.
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-    sock.bind((device, 0))
     clear = esp = 0
     print("watching", flush=True)
     while True:
         ready, _, _ = select.select([sock, sys.stdin], [], [])
         if sock in ready:
             frame, address = sock.recvfrom(65536)
-            if address[2] != PACKET_OUTGOING:
+            if address[0] == device and address[2] != PACKET_OUTGOING:
                 proto, ours = protocol(frame)
                 clear, esp = clear + ours, esp + (proto == ESP)
         elif not sys.stdin.read(1):
@@ -84,6 +86,29 @@ def send_from(sock, count, size, to):
 def send(count, size, source, destinations):
     for to in destinations:
         send_from(open_socket(source, to), count, size, to)
+
+
+def stream(source, destinations):
+    socks = {}
+    turn = 0
+    print("sending", flush=True)
+    while not select.select([sys.stdin], [], [], 0.005)[0] or sys.stdin.read(1):
+        turn += 1
+        for to in destinations:
+            try:
+                # Its address may be gone for a while.
+                socks[to] = socks.get(to) or open_socket(source, to)
+                send_from(socks[to], 1, 4000 if turn % 20 == 0 else 100, to)
+            except OSError:
+                pass
+
+
+def forget():
+    NETLINK_NETFILTER, CT_DELETE, REQUEST_ACK = 12, 1 << 8 | 2, 5
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+    sock.send(struct.pack("=IHHIIBBH", 20, CT_DELETE, REQUEST_ACK, 1, 0, 0, 0, 0))
+    error, = struct.unpack_from("=i", sock.recv(4096), 16)
+    assert error == 0, os.strerror(-error)
 
 
 def marked(count, source, to, marks):
@@ -137,6 +162,10 @@ def exempt(count, source, to, path):
 what, *rest = sys.argv[1:]
 if what == "send":
     send(int(rest[0]), int(rest[1]), rest[2], rest[3:])
+elif what == "stream":
+    stream(rest[0], rest[1:])
+elif what == "forget":
+    forget()
 elif what in ("marked", "container"):
     if what == "container":
         become_container()

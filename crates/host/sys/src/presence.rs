@@ -35,15 +35,25 @@ impl Presence {
         Ok(presence)
     }
 
-    /// Rewrites the file with the names of the devices that programs may ask for.
+    /// Rewrites the file with the names of the devices that programs may ask for. If there is no room for it the file of
+    /// the daemon before stays, with its devices: it matters most that there is one.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's, with the path.
     pub fn set_devices(&self, names: &[String]) -> io::Result<()> {
-        let new = self.path.with_extension("new");
         let lines: Vec<String> = std::iter::once(boot()).chain(names.iter().cloned()).collect();
-        fs::write(&new, lines.join("\n") + "\n")?;
-        fs::rename(&new, &self.path)
+        let text = lines.join("\n") + "\n";
+        let before = fs::read_to_string(&self.path).unwrap_or_default();
+        if before == text {
+            return Ok(());
+        }
+        let new = self.path.with_extension("new");
+        let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.path.display()));
+        match written {
+            Err(_) if before.lines().next() == Some(&*boot()) => fs::remove_file(&new).or(Ok(())),
+            written => written.map_err(named),
+        }
     }
 
     /// Removes the file: none of our SAs and policies is in force any more.

@@ -429,7 +429,13 @@ impl Kept {
     fn begin_again(&mut self, xfrm: &mut Xfrm) {
         let Some(open) = &self.open else { return };
         let (lacks_policies, lacks_states) = (open.policies.is_none(), open.states.is_none());
-        let policies = lacks_policies.then(|| self.begin_policies());
+        let policies = lacks_policies.then(|| {
+            self.begin_policies().or_else(|_| {
+                // The one of before does not say any more what is in force, and takes the room of ours.
+                self.remove_policies();
+                self.begin_policies()
+            })
+        });
         let states = lacks_states.then(|| self.begin_states());
         let Some(open) = &mut self.open else { return };
         let mut failed = (None, None);
@@ -502,6 +508,11 @@ impl Kept {
         if let Some(open) = &mut self.open {
             open.policies = None;
         }
+        self.remove_policies();
+    }
+
+    /// Removes the journal of policies, so that the next daemon finds only their rules.
+    fn remove_policies(&self) {
         let _ = fs::remove_file(&self.policies);
         let _ = fs::remove_file(self.policies.with_extension("new"));
     }

@@ -17,7 +17,7 @@ use sealane_engine_xfrm::numbers::{LeaseError, Leased, Numbers, Series};
 use sealane_net::ipsec::seq::Lease;
 use sealane_sys::life;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,10 @@ impl Log {
     /// The file system's; `WouldBlock` when another daemon has it; `InvalidData` when it is not a file of Sealane's.
     pub(crate) fn open(path: &Path, registry: &Registry, secret: impl FnOnce(&mut [u8])) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        file.try_lock().map_err(io::Error::from)?;
+        file.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another daemon uses it"),
+            TryLockError::Error(e) => e,
+        })?;
         let mut header = Zeroizing::new([0; HEADER_LEN as usize]);
         let len = file.metadata()?.len();
         if len < HEADER_LEN {

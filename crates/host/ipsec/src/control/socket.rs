@@ -65,6 +65,17 @@ struct Fds {
     open: OwnedFd,
 }
 
+/// Binds a socket to the daemon's port.
+fn bind(fd: &OwnedFd) -> io::Result<()> {
+    let taken = |e: io::Error| match e.kind() {
+        io::ErrorKind::AddrInUse => {
+            io::Error::new(e.kind(), "another daemon serves it, or a program has taken the port of IPsec's requests")
+        }
+        _ => e,
+    };
+    usersock::bind(fd.as_fd(), XFRM_PORT, 0).map_err(taken)
+}
+
 impl Socket {
     /// Opens the sockets of a namespace.
     ///
@@ -75,11 +86,11 @@ impl Socket {
             // Clients look who has the port of NETLINK_USERSOCK. Whoever has it must have the other one already.
             let guarded = usersock::open_guarded()?;
             usersock::set_receive_buffer(guarded.as_fd(), RECEIVE_BUFFER)?;
-            usersock::bind(guarded.as_fd(), XFRM_PORT, 0)?;
+            bind(&guarded)?;
             let open = usersock::open(libc::SOCK_RAW, libc::SOCK_NONBLOCK)?;
             usersock::set_receive_buffer(open.as_fd(), RECEIVE_BUFFER)?;
             usersock::set_send_buffer(open.as_fd(), SEND_BUFFER)?;
-            usersock::bind(open.as_fd(), XFRM_PORT, 0)?;
+            bind(&open)?;
             Ok(Fds { guarded, open })
         })?;
         Ok(Socket { fds: RwLock::new(Some(Arc::new(fds))) })
