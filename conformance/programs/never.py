@@ -15,7 +15,7 @@ usage: never.py wire DEVICE      counts those that arrive at a device, and packe
 `wire` and `listen` print `watching`, count until their standard input ends, and print `clear N esp M` or `got N`. Sending goes on
 where the kernel refuses: only what leaves counts.
 """
-import ctypes, os, select, socket, struct, sys, time
+import ctypes, errno, os, select, socket, struct, sys, time
 
 PORT = 4444
 ETH_P_ALL, PACKET_OUTGOING = 3, 4
@@ -108,6 +108,8 @@ def forget():
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
     sock.send(struct.pack("=IHHIIBBH", 20, CT_DELETE, REQUEST_ACK, 1, 0, 0, 0, 0))
     error, = struct.unpack_from("=i", sock.recv(4096), 16)
+    if error == -errno.EINVAL:
+        sys.exit("this kernel has no ctnetlink")
     assert error == 0, os.strerror(-error)
 
 

@@ -173,6 +173,31 @@ impl Drop for Lab {
     }
 }
 
+/// A folder that is a file system of its own, with room for 256 KiB.
+#[derive(Debug)]
+pub struct Small(PathBuf);
+
+impl Small {
+    /// Makes the folder.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Small {
+        std::fs::create_dir(&folder).expect("a folder");
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k,mode=700", "none"]).arg(&folder).status();
+        assert!(done.expect("mount").success(), "a file system");
+        Small(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
 /// Runs `ip`.
 fn ip(args: &[&str]) -> Result<(), String> {
     let done = Command::new("ip").args(args).stdin(Stdio::null()).output().map_err(|e| format!("ip: {e}"))?;

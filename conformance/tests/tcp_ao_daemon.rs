@@ -1,7 +1,7 @@
 //! `sealane daemon` for unmodified programs, with daemons that are killed in the middle of a session.
 
 use sealane_conformance::ipsec::program;
-use sealane_conformance::lab::{Lab, Running};
+use sealane_conformance::lab::{Lab, Running, Small};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,12 @@ const B: &str = "10.81.0.2";
 
 /// Two namespaces with a daemon each.
 struct Hosts {
+    daemons: [Option<Running>; 2],
+    /// The first daemon's runtime folder. It is dropped before the lab's folder.
+    _small: Small,
     lab: Lab,
     spaces: [String; 2],
     configs: [String; 2],
-    daemons: [Option<Running>; 2],
 }
 
 fn config(peer: &str, ids: [u8; 2], secret: &str) -> String {
@@ -46,7 +48,8 @@ impl Hosts {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             path
         });
-        let mut hosts = Hosts { lab, spaces, configs, daemons: [None, None] };
+        let small = Small::new(lab.folder().join("run0"));
+        let mut hosts = Hosts { daemons: [None, None], _small: small, lab, spaces, configs };
         hosts.start(0);
         hosts.start(1);
         Some(hosts)
@@ -221,6 +224,69 @@ fn marks_of_others() {
     nothing_in_clear(watch);
 }
 
+/// What happens to the machine while a session goes on: nothing leaves unsigned, and the session goes on.
+#[test]
+fn whatever_happens_to_the_machine() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::whatever_happens_to_the_machine") else { return };
+    let watch = hosts.watch();
+    let server = hosts.server();
+    let client = hosts.client(&["--bytes", "4000000000000", "--seconds", "100"]);
+    let sh = |hosts: &Hosts, script: &str| {
+        let (status, text) = hosts.lab.start(&hosts.spaces[0], &["sh", "-ec", script]).finish(LIMIT);
+        assert_eq!(status, Some(0), "{script}\n{text}");
+    };
+    let a_while = || std::thread::sleep(Duration::from_millis(500));
+    let goes_on = |hosts: &Hosts, what: &str| {
+        println!("{what}");
+        hosts.lab.sends(&hosts.spaces[0], "wire", 300);
+        assert_eq!(client.output(), "", "{what}: it sends");
+    };
+    goes_on(&hosts, "at the beginning");
+    hosts.daemon(0).signal(libc::SIGSTOP);
+    a_while();
+    hosts.daemon(0).signal(libc::SIGCONT);
+    goes_on(&hosts, "stopped");
+    let id = hosts.daemon(0).id();
+    sh(&hosts, &format!("prlimit --pid {id} --nofile=4:; sleep 0.5; prlimit --pid {id} --nofile=1024:"));
+    goes_on(&hosts, "no descriptors");
+    let forget = format!("python3 {} forget || :", program("never.py"));
+    sh(
+        &hosts,
+        &format!(
+            "nft 'add table inet t; add chain inet t c {{ type filter hook output priority 0; }}; \
+             add rule inet t c ct state established accept'\n{forget}\n{forget}\nnft delete table inet t"
+        ),
+    );
+    goes_on(&hosts, "connections are forgotten");
+    sh(&hosts, "ip link set wire down; sleep 0.3; ip link set wire up");
+    goes_on(&hosts, "the interface is down and up");
+    let exe = sealane().to_string_lossy().into_owned();
+    for folder in ["run0", "second"] {
+        let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join(folder).display());
+        let argv = ["env", &runtime, &exe, "daemon", "--config", &hosts.configs[0]];
+        let (status, text) = hosts.lab.start(&hosts.spaces[0], &argv).finish(LIMIT);
+        assert_eq!(status, Some(2), "{folder}: another daemon is refused: {text}");
+        goes_on(&hosts, "two daemons");
+    }
+    let filler = hosts.lab.folder().join("run0/filler");
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        sh(&hosts, &format!("cat /dev/zero >{} 2>/dev/null || :", filler.display()));
+        hosts.end(0, signal);
+        a_while();
+        hosts.start(0);
+        goes_on(&hosts, "a full runtime folder");
+    }
+    std::fs::remove_file(filler).unwrap();
+    let id = hosts.daemon(0).id();
+    sh(&hosts, &format!("prlimit --pid {id} --as=1048576:"));
+    a_while();
+    hosts.end(0, libc::SIGKILL);
+    hosts.start(0);
+    goes_on(&hosts, "no memory");
+    drop((client, server));
+    nothing_in_clear(watch);
+}
+
 /// The rules of a daemon that was killed have an owner that lives: others cannot remove them. The next daemon goes on with
 /// them, and an explicit command removes them. Before Linux 6.9 rules without a daemon have no owner (AO-33).
 #[test]
@@ -235,10 +301,12 @@ fn rules_of_a_killed_daemon_stay() {
     hosts.start(0);
     hosts.assert_answers(true);
     drop(server);
-    hosts.end(0, libc::SIGTERM);
     let runtime = format!("SEALANE_RUNTIME_DIR={}", hosts.lab.folder().join("run0").display());
     let exe = sealane();
     let clear = ["env", &runtime, &*exe.to_string_lossy(), "tcp-ao", "clear"];
+    let (status, text) = hosts.lab.start(&hosts.spaces[0], &clear).finish(LIMIT);
+    assert!(status == Some(2) && text.contains("another sealane serves TCP-AO"), "{status:?} {text}");
+    hosts.end(0, libc::SIGTERM);
     let (status, text) = hosts.lab.start(&hosts.spaces[0], &clear).finish(LIMIT);
     assert_eq!(status, Some(0), "{text}");
     let (_, text) = hosts.lab.start(&hosts.spaces[0], &["nft", "list", "tables"]).finish(LIMIT);

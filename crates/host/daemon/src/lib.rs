@@ -297,7 +297,7 @@ pub fn hold(listener: UnixListener, folder: &Path) -> Result<(), Error> {
 /// Takes the protection of TCP-AO away that an ended instance left in a network namespace: segments pass unsigned.
 ///
 /// # Errors
-/// `PermissionDenied` while an instance runs; otherwise the kernel's.
+/// `AddrInUse` while an instance runs; otherwise the kernel's.
 pub fn clear_tcp_ao(netns: Option<&str>) -> Result<(), Error> {
     let folder = runtime::folder().unwrap_or_else(|| FOLDER.into());
     named(netns)?.run(|| sealane_tcp_ao::clear(&folder)).map_err(system("the rules of TCP-AO"))

@@ -93,6 +93,24 @@ pub struct Queue {
     overruns: u64,
 }
 
+/// A queue's number that is taken, so that nobody else gets it. It is free again when this is dropped, or our process ends.
+#[derive(Debug)]
+pub struct Claim {
+    _socket: Socket,
+}
+
+/// Takes the number of a queue in the calling thread's namespace, for a queue that no rule uses.
+///
+/// # Errors
+/// `AddrInUse` when somebody has it; otherwise the kernel's.
+pub fn claim(number: u16) -> io::Result<Claim> {
+    let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
+    match bind(&mut socket, number) {
+        Err(e) if matches!(errno(&e), Some(libc::EBUSY | libc::EPERM)) => Err(io::ErrorKind::AddrInUse.into()),
+        bound => bound.map(|()| Claim { _socket: socket }),
+    }
+}
+
 impl Queue {
     /// Opens the first free queue at or after `first`; with `gso`, superframes are queued without segmentation.
     ///

@@ -3,7 +3,7 @@
 //! A successor takes over the rules with all their peers and ends those connections. The new engine knows no keys for
 //! them, so it would let their segments leave unsigned.
 
-use super::start::FIRST_QUEUE;
+use super::start::{DYING, FIRST_QUEUE};
 use super::state;
 use sealane_abi::tcp::State;
 use sealane_net::ao::mkt::Prefix;
@@ -12,9 +12,6 @@ use sealane_sys::{nft, runtime};
 use std::io;
 use std::time::{Duration, Instant};
 use tracing::warn;
-
-/// The time for which a killed predecessor may still own the queues, until the kernel has released them.
-const DYING: Duration = Duration::from_secs(2);
 
 /// Takes over the remains of a predecessor in the calling thread's namespace: ends its connections while the rules drop
 /// their traffic, and returns the peers that it protected. `inode` is the namespace's.

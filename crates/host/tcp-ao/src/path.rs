@@ -12,6 +12,7 @@ use super::counters::Counters;
 use super::covered::Protected;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sealane_engine_ao::{Ends, Namespace, SavedConnection};
+use sealane_sys::nfqueue::Claim;
 use sealane_sys::nft::Table;
 use sealane_sys::poll::Waker;
 use std::sync::atomic::AtomicBool;
@@ -46,6 +47,8 @@ pub(super) struct Shared {
     /// Locked while connections are saved, so that the latest state is written last. Locked before `engine`.
     pub(super) keeping: Mutex<()>,
     pub(super) counters: Counters,
+    /// Nobody else serves TCP-AO in this namespace.
+    pub(super) _claim: Claim,
     /// The start of [`Namespace::expire`]'s clock.
     pub(super) start: Instant,
     /// The time of day at the start, in milliseconds since 1970.

@@ -13,7 +13,7 @@ use sealane_net::ao::mkt::Prefix;
 use sealane_sys::clock::wall_ms;
 use sealane_sys::life::{self, Kind};
 use sealane_sys::netns::Netns;
-use sealane_sys::nfqueue::Queue;
+use sealane_sys::nfqueue::{self, Claim, Queue};
 use sealane_sys::nft::{Marks, Options, Table, Watch};
 use sealane_sys::poll::Waker;
 use sealane_sys::sock_diag::{Departures, SockDiag};
@@ -29,6 +29,10 @@ use tracing::{Span, debug, error};
 
 /// The first queue number that is tried.
 pub(super) const FIRST_QUEUE: u16 = 0x5ea1;
+/// The number of a queue that no rule uses: whoever has it serves TCP-AO in its network namespace.
+const EXCLUSIVE: u16 = FIRST_QUEUE - 1;
+/// The time for which a predecessor that has ended may still have its queues, until the kernel has released them.
+pub(super) const DYING: Duration = Duration::from_secs(2);
 
 /// The protocol of the rules whose owner is kept.
 pub(super) const PROTOCOL: &str = "tcp-ao";
@@ -41,6 +45,28 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct PathSettings {
     pub(super) data_path: DataPath,
     pub(super) workers: u16,
+}
+
+/// Makes sure that nobody else serves TCP-AO in the calling thread's namespace as long as the claim lives.
+///
+/// # Errors
+/// `AddrInUse` when somebody does; otherwise the kernel's.
+fn claim() -> io::Result<Claim> {
+    let began = Instant::now();
+    loop {
+        match nfqueue::claim(EXCLUSIVE) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                if began.elapsed() > DYING {
+                    return Err(io::Error::new(
+                        e.kind(),
+                        "another sealane serves TCP-AO in this network namespace, or a program has taken its queue's number",
+                    ));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            claimed => return claimed,
+        }
+    }
 }
 
 /// Opens queues and rules in `netns` and starts the workers. `prepare` is called when the rules for `peers` are in
@@ -59,6 +85,7 @@ pub(super) fn start(
     let list: Vec<_> = peers.iter().map(|p| (p.addr, p.len)).collect();
     let (workers, shared, marks) = netns.run(|| {
         let say = |what: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let claim = claim()?;
         let count = usize::from(wanted.workers.max(1));
         let output = Queue::open_many(FIRST_QUEUE, count, true).map_err(say("a queue for packets that leave"))?;
         let first = |queues: &[Queue]| queues.first().map_or(FIRST_QUEUE, Queue::number);
@@ -90,6 +117,7 @@ pub(super) fn start(
             keep: OnceLock::new(),
             keeping: Mutex::default(),
             counters: Counters::new(count),
+            _claim: claim,
             start: Instant::now(),
             start_wall_ms: wall_ms(),
         });
@@ -179,10 +207,10 @@ pub(super) fn end_connections(netns: &Netns, shared: &Shared) -> io::Result<()> 
 /// Removes the rules of the calling thread's namespace, whoever left them. `folder` is the daemon's runtime folder.
 ///
 /// # Errors
-/// The kernel's; `EPERM` while an instance runs.
+/// The kernel's; `AddrInUse` while an instance runs.
 pub fn clear(folder: &Path) -> io::Result<()> {
-    // As long as we have its queue, no instance starts. Without it a table that nobody can own would be deleted.
-    let _queue = Queue::open(FIRST_QUEUE, false)?;
+    // As long as we have it, no instance starts.
+    let _claim = claim()?;
     let (output_queue, input_queue, queues) = (FIRST_QUEUE, FIRST_QUEUE, 1);
     let options = Options { output_queue, input_queue, queues, marks: Marks::draw(), any_option: None };
     let keeper = Arc::new(Keeper::of_folder(folder));
