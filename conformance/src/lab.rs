@@ -173,6 +173,11 @@ impl Drop for Lab {
     }
 }
 
+/// A script of an administrator who reloads rules all the time, until the file `$0` exists: `/etc/nftables.conf` begins with
+/// a flush.
+pub const RELOADS: &str = "while [ ! -e \"$0\" ]; do nft 'flush ruleset; add table inet filter; \
+                           add chain inet filter input { type filter hook input priority 0; }'; done";
+
 /// A folder that is a file system of its own, with room for 256 KiB.
 #[derive(Debug)]
 pub struct Small(PathBuf);

@@ -10,8 +10,6 @@ cd "$(dirname "$0")/../.."
 kernel=${1:?usage: never.sh KERNEL [FILTER...]}; shift
 boot=${SEALANE_KERNELS:-$PWD/../shared/kernel}/boot
 [[ -x $boot ]] || { echo "no $boot" >&2; exit 2; }
-# Without persistent tables nobody owns the rules of TCP-AO (LIMITATIONS.md, AO-33).
-[[ $kernel != linux-6.1 ]] || set -- --skip rules_of_a_killed_daemon "$@"
 result=0
 for suite in xfrm_never tcp_ao_daemon; do
   test=$(cargo test -p sealane-conformance --test $suite --no-run --message-format json 2>/dev/null \

@@ -1,7 +1,7 @@
 //! `sealane daemon` for unmodified programs, with daemons that are killed in the middle of a session.
 
 use sealane_conformance::ipsec::program;
-use sealane_conformance::lab::{Lab, Running, Small};
+use sealane_conformance::lab::{Lab, RELOADS, Running, Small};
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::os::unix::fs::PermissionsExt;
@@ -230,7 +230,7 @@ fn whatever_happens_to_the_machine() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::whatever_happens_to_the_machine") else { return };
     let watch = hosts.watch();
     let server = hosts.server();
-    let client = hosts.client(&["--bytes", "4000000000000", "--seconds", "100"]);
+    let client = hosts.client(&["--ping", "10000000", "--seconds", "100"]);
     let sh = |hosts: &Hosts, script: &str| {
         let (status, text) = hosts.lab.start(&hosts.spaces[0], &["sh", "-ec", script]).finish(LIMIT);
         assert_eq!(status, Some(0), "{script}\n{text}");
@@ -287,8 +287,49 @@ fn whatever_happens_to_the_machine() {
     nothing_in_clear(watch);
 }
 
+/// An administrator reloads rules all the time, while a session goes on, its daemon is killed, and another one starts.
+#[test]
+fn rules_are_reloaded_all_the_time() {
+    let Some(mut hosts) = Hosts::new("tcp_ao_daemon::rules_are_reloaded_all_the_time") else { return };
+    let watch = hosts.watch();
+    let server = hosts.server();
+    let client = hosts.client(&["--ping", "10000000", "--seconds", "100"]);
+    let enough = hosts.lab.folder().join("enough").to_string_lossy().into_owned();
+    let reloads = hosts.spaces.each_ref().map(|space| hosts.lab.start(space, &["sh", "-c", RELOADS, &enough]));
+    for _ in 0..2 {
+        hosts.lab.sends(&hosts.spaces[0], "wire", 300);
+        hosts.end(0, libc::SIGKILL);
+        std::thread::sleep(Duration::from_secs(1));
+        // Without its state another connection would not be signed either.
+        hosts.assert_answers(false);
+        hosts.start(0);
+    }
+    hosts.lab.sends(&hosts.spaces[0], "wire", 300);
+    assert_eq!(client.output(), "", "the session goes on");
+    std::fs::write(&enough, "").expect("a file");
+    reloads.into_iter().for_each(|reload| assert_eq!(reload.finish(LIMIT).0, Some(0)));
+    drop((client, server));
+    nothing_in_clear(watch);
+}
+
+/// The same on Debian 12's kernel, where rules go with their owner.
+#[test]
+fn rules_are_reloaded_on_linux_6_1() {
+    let kernel = Target::kernel("linux-6.1");
+    if skip_without("tcp_ao_daemon::rules_are_reloaded_on_linux_6_1", &[&kernel, &Target::sealane("open")]) {
+        return;
+    }
+    let this = std::env::current_exe().expect("a path");
+    let exe = format!("SEALANE={}", sealane().display());
+    let name = "rules_are_reloaded_all_the_time";
+    let argv = ["env", &*exe, &*this.to_string_lossy(), "--exact", name, "--nocapture"];
+    let done = kernel.run(&argv, LIMIT * 2).expect("it starts");
+    let passed = done.text.contains(&format!("test {name} ... ok")) || done.text.contains("1 passed");
+    assert!(passed && !done.text.contains("SKIPPED"), "{}{}", done.text, done.errors);
+}
+
 /// The rules of a daemon that was killed have an owner that lives: others cannot remove them. The next daemon goes on with
-/// them, and an explicit command removes them. Before Linux 6.9 rules without a daemon have no owner (AO-33).
+/// them, and an explicit command removes them.
 #[test]
 fn rules_of_a_killed_daemon_stay() {
     let Some(mut hosts) = Hosts::new("tcp_ao_daemon::rules_of_a_killed_daemon_stay") else { return };

@@ -8,6 +8,7 @@ mod scene;
 
 use scene::{A, B, COUNT, NETS, Scene, sh};
 use sealane_conformance::ipsec::{LIMIT, OUTER, program};
+use sealane_conformance::lab::RELOADS;
 use sealane_conformance::skip::skip_without;
 use sealane_conformance::target::{Target, sealane};
 use std::time::Instant;
@@ -53,10 +54,6 @@ fn whatever_others_do() {
         scene.during(what, |scene| sh(&scene.lab, &scene.a.space, script));
     }
 }
-
-/// An administrator reloads rules all the time, as a script may do whose `/etc/nftables.conf` begins with a flush.
-const RELOADS: &str = "while [ ! -e \"$0\" ]; do nft 'flush ruleset; add table inet filter; \
-                       add chain inet filter input { type filter hook input priority 0; }'; done";
 
 #[test]
 fn rules_are_reloaded_all_the_time() {

@@ -16,8 +16,9 @@
 //!
 //! A queue without a listener drops, so nothing passes while no daemon runs. On kernels that support it (6.9), the
 //! table is owned by this socket and persists without it: nobody else's `nft flush ruleset` affects it, and after a
-//! crash it stays in place for the next daemon. On older kernels a flush removes it until [`Watch`] and
-//! [`Table::restore`] have acted.
+//! crash it stays in place for the next daemon. On older kernels an owned table goes with its owner's socket, so that
+//! another one without an owner, `sealane-guard`, has the same sets and chains right after: they drop segments of peers
+//! that the first table has not judged. It takes a flush and the end of everybody who has the socket to remove both.
 
 mod cover;
 mod expr;
@@ -29,7 +30,7 @@ mod write;
 use super::netlink::{Messages, Socket, errno};
 use super::{random, rights};
 use cover::{Bits, Change, Peers};
-use expr::QueueKind;
+use expr::{QueueKind, Rule};
 pub use left::left;
 use sealane_abi::netlink as nl;
 use std::collections::{BTreeMap, HashSet};
@@ -38,9 +39,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub use write::Flow;
 use write::{
-    Base, Batch, FLOWS, INET, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, PEERS, PRIORITY, TABLE, TCPOPT_AO,
-    TYPE_IP6ADDR, TYPE_IPADDR, bits, chain, delete_chain, delete_table, exists, flow_type, write_chain, write_change,
-    write_device, write_flows, write_rule, write_set, write_table,
+    Base, Batch, FLOWS, GUARD, GUARD_PRIORITY, INET, JUDGED, NETDEV, NFT_TABLE_F_OWNER, NFT_TABLE_F_PERSIST, PEERS,
+    PRIORITY, TABLE, TCPOPT_AO, TYPE_IP6ADDR, TYPE_IPADDR, bits, chain, delete_chain, delete_table, exists, flow_type,
+    write_chain, write_change, write_device, write_flows, write_rule, write_set, write_table,
 };
 
 /// The marks (`SO_MARK`) of our packets.
@@ -146,12 +147,11 @@ impl Table {
     pub fn restore(&mut self) -> io::Result<()> {
         loop {
             let mut batch = Batch::new();
-            for family in [INET, NETDEV] {
-                if exists(&mut self.socket, family, TABLE)? {
-                    delete_table(&mut batch, family, TABLE);
-                }
-            }
+            self.delete_all(&mut batch)?;
             self.write_inet(&mut batch);
+            if self.tables().contains(&GUARD) {
+                self.write_guard(&mut batch);
+            }
             if !self.devices.is_empty() {
                 self.write_netdev(&mut batch);
             }
@@ -163,11 +163,25 @@ impl Table {
                 Err(e)
                     if matches!(errno(&e), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ERANGE)) && self.flags != 0 =>
                 {
-                    self.flags = 0;
+                    self.flags = if self.flags == NFT_TABLE_F_OWNER { 0 } else { NFT_TABLE_F_OWNER };
                 }
                 done => return done,
             }
         }
+    }
+
+    /// The tables with the sets of peers.
+    fn tables(&self) -> &'static [&'static str] {
+        if self.flags == NFT_TABLE_F_OWNER { &[TABLE, GUARD] } else { &[TABLE] }
+    }
+
+    fn delete_all(&mut self, batch: &mut Batch) -> io::Result<()> {
+        for (family, table) in [(NETDEV, TABLE), (INET, TABLE), (INET, GUARD)] {
+            if exists(&mut self.socket, family, table)? {
+                delete_table(batch, family, table);
+            }
+        }
+        Ok(())
     }
 
     /// Whether the table is owned: others cannot change it, and it outlives this process.
@@ -213,9 +227,10 @@ impl Table {
     /// Applies `step` to each of `peers` and writes the combined change in one transaction.
     fn change(&mut self, peers: &[(IpAddr, u8)], step: fn(&mut Peers, Bits) -> Change) -> io::Result<()> {
         let mut batch = Batch::new();
+        let tables = self.tables();
         for (family, known) in self.peers.iter_mut().enumerate() {
             let of_family = peers.iter().map(|&(address, len)| bits(address, len)).filter(|b| b.0 == family);
-            write_change(&mut batch, family, Change::all(of_family.map(|b| step(known, b.1))));
+            write_change(&mut batch, tables, family, Change::all(of_family.map(|b| step(known, b.1))));
         }
         batch.commit(&mut self.socket)
     }
@@ -311,53 +326,66 @@ impl Table {
     /// The kernel's.
     pub fn delete(mut self) -> io::Result<()> {
         let mut batch = Batch::new();
-        for family in [NETDEV, INET] {
-            if exists(&mut self.socket, family, TABLE)? {
-                delete_table(&mut batch, family, TABLE);
-            }
-        }
+        self.delete_all(&mut batch)?;
         batch.commit(&mut self.socket)
     }
 
-    fn write_inet(&self, batch: &mut Batch) {
-        write_table(batch, INET, TABLE, self.flags);
+    /// Writes a table's sets of peers, its chains, and the rules that let our own segments pass.
+    fn write_base(&self, batch: &mut Batch, (table, flags): (&'static str, u32), priority: i32) {
+        const R1: i32 = libc::NFT_REG_1;
+        write_table(batch, INET, table, flags);
         for family in [0, 1] {
             let (sets, len, type_) = PEERS[family];
-            write_set(batch, (INET, TABLE), sets[0], type_, len, 0);
-            write_set(batch, (INET, TABLE), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
-            write_change(batch, family, Change { remove: vec![], add: self.peers[family].all() });
+            write_set(batch, (INET, table), sets[0], type_, len, 0);
+            write_set(batch, (INET, table), sets[1], type_, len, libc::NFT_SET_INTERVAL as u32);
+            write_change(batch, &[table], family, Change { remove: vec![], add: self.peers[family].all() });
         }
-        let Options { output_queue, input_queue, queues, marks, any_option } = self.options;
-        let kind = self.kind;
         for (name, hook) in [("output", libc::NF_INET_LOCAL_OUT), ("input", libc::NF_INET_LOCAL_IN)] {
-            write_chain(
-                batch,
-                (INET, TABLE),
-                name,
-                Some(Base { kind: "filter", hook, priority: PRIORITY, device: None }),
-            );
+            write_chain(batch, (INET, table), name, Some(Base { kind: "filter", hook, priority, device: None }));
         }
-        const R1: i32 = libc::NFT_REG_1;
-        write_rule(batch, (INET, TABLE), "output", |r| {
+        let marks = self.options.marks;
+        write_rule(batch, (INET, table), "output", |r| {
             r.meta(libc::NFT_META_MARK, R1).and(R1, &(!1u32).to_ne_bytes());
             r.cmp(R1, libc::NFT_CMP_EQ, &marks.signed().to_ne_bytes());
             r.of_user(self.user).accept();
         });
-        write_rule(batch, (INET, TABLE), "input", |r| {
+        write_rule(batch, (INET, table), "input", |r| {
             r.meta(libc::NFT_META_MARK, R1).cmp(R1, libc::NFT_CMP_EQ, &marks.verified().to_ne_bytes()).accept();
         });
-        for (family, (source, destination)) in [(12, 16), (8, 24)].into_iter().enumerate() {
-            let (sets, len, _) = PEERS[family];
-            let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
-            let chains = [("output", destination, output_queue), ("input", source, input_queue)];
-            for ((chain, offset, queue), set) in chains.into_iter().flat_map(|c| sets.map(|set| (c, set))) {
-                write_rule(batch, (INET, TABLE), chain, |r| {
-                    r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
-                    r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
-                    r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
-                    r.lookup(set, R1).queue(kind, queue, queues);
-                });
-            }
+    }
+
+    /// Writes a rule for the TCP segments to and from each set of peers. `then` is told the chain.
+    fn write_peers(&self, batch: &mut Batch, table: &str, family: usize, then: impl Fn(&'static str, &mut Rule)) {
+        const R1: i32 = libc::NFT_REG_1;
+        let (source, destination) = [(12, 16), (8, 24)][family];
+        let (sets, len, _) = PEERS[family];
+        let protocol = [libc::NFPROTO_IPV4, libc::NFPROTO_IPV6][family] as u8;
+        for ((chain, offset), set) in
+            [("output", destination), ("input", source)].into_iter().flat_map(|c| sets.map(|set| (c, set)))
+        {
+            write_rule(batch, (INET, table), chain, |r| {
+                r.meta(libc::NFT_META_NFPROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[protocol]);
+                r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
+                r.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, offset, len, R1);
+                then(chain, r.lookup(set, R1));
+            });
+        }
+    }
+
+    fn write_inet(&self, batch: &mut Batch) {
+        const R1: i32 = libc::NFT_REG_1;
+        let Options { output_queue, input_queue, queues, any_option, .. } = self.options;
+        let kind = self.kind;
+        let guarded = self.tables().contains(&GUARD);
+        self.write_base(batch, (TABLE, self.flags), PRIORITY);
+        for family in [0, 1] {
+            self.write_peers(batch, TABLE, family, |chain, r| {
+                if guarded {
+                    // It comes back from the queue with the mark that it has now.
+                    r.meta(libc::NFT_META_MARK, R1).or(R1, JUDGED).set_mark(R1);
+                }
+                r.queue(kind, if chain == "output" { output_queue } else { input_queue }, queues);
+            });
             self.write_icmp(batch, family);
         }
         if let Some(strangers) = any_option {
@@ -365,6 +393,22 @@ impl Table {
                 r.meta(libc::NFT_META_L4PROTO, R1).cmp(R1, libc::NFT_CMP_EQ, &[libc::IPPROTO_TCP as u8]);
                 r.tcp_option_exists(TCPOPT_AO, R1).cmp(R1, libc::NFT_CMP_EQ, &[1]).queue(kind, strangers, 1);
             });
+        }
+    }
+
+    /// Writes the table that drops what [`TABLE`] has not judged.
+    fn write_guard(&self, batch: &mut Batch) {
+        const R1: i32 = libc::NFT_REG_1;
+        self.write_base(batch, (GUARD, 0), GUARD_PRIORITY);
+        for chain in ["output", "input"] {
+            write_rule(batch, (INET, GUARD), chain, |r| {
+                r.meta(libc::NFT_META_MARK, R1).and(R1, &JUDGED.to_ne_bytes());
+                r.cmp(R1, libc::NFT_CMP_EQ, &JUDGED.to_ne_bytes());
+                r.meta(libc::NFT_META_MARK, R1).and(R1, &(!JUDGED).to_ne_bytes()).set_mark(R1).accept();
+            });
+        }
+        for family in [0, 1] {
+            self.write_peers(batch, GUARD, family, |_, r| r.drop());
         }
     }
 
@@ -430,7 +474,7 @@ impl Watch {
     /// # Errors
     /// The kernel's.
     pub fn new(table: &Table) -> io::Result<Self> {
-        Watch::over(&[TABLE], table.port()?)
+        Watch::over(&[TABLE, GUARD], table.port()?)
     }
 
     /// Watches tables by their names. `ours` is the port by which we change them ourselves.

@@ -1,5 +1,6 @@
 //! Peers that a predecessor left protected: those in a table whose owner died.
 
+use super::write::GUARD;
 use super::write::{NFTA_LIST_ELEM, NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_LIST_ELEMENTS};
 use super::write::{NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_TABLE, PEERS};
 use super::{INET, TABLE};
@@ -14,13 +15,23 @@ use std::net::IpAddr;
 /// The kernel's.
 pub fn left() -> io::Result<Vec<(IpAddr, u8)>> {
     let mut socket = Socket::open(libc::NETLINK_NETFILTER)?;
+    // Where the owner has gone with the rules that queue, those that drop are left.
+    match left_in(&mut socket, TABLE) {
+        Err(e) if errno(&e) == Some(libc::ENOENT) => {}
+        done => return done,
+    }
+    match left_in(&mut socket, GUARD) {
+        Err(e) if errno(&e) == Some(libc::ENOENT) => Ok(Vec::new()),
+        done => done,
+    }
+}
+
+/// The peers that one table protects.
+fn left_in(socket: &mut Socket, table: &str) -> io::Result<Vec<(IpAddr, u8)>> {
     let mut peers = Vec::new();
     for (family, (sets, _, _)) in PEERS.into_iter().enumerate() {
         for set in sets {
-            let elements = match elements_of(&mut socket, set) {
-                Err(e) if errno(&e) == Some(libc::ENOENT) => return Ok(Vec::new()),
-                done => done?,
-            };
+            let elements = elements_of(socket, table, set)?;
             if set == sets[0] {
                 let width = [32, 128][family];
                 peers.extend(elements.iter().map(|e| (address(family, e.first), width)));
@@ -40,11 +51,11 @@ struct Element {
     begins: bool,
 }
 
-fn elements_of(socket: &mut Socket, set: &str) -> io::Result<Vec<Element>> {
+fn elements_of(socket: &mut Socket, table: &str, set: &str) -> io::Result<Vec<Element>> {
     let mut messages = Messages::new();
     let type_ = (libc::NFNL_SUBSYS_NFTABLES << 8 | libc::NFT_MSG_GETSETELEM) as u16;
     messages.push(type_, nl::NLM_F_DUMP, &[INET, 0, 0, 0], |a| {
-        a.str(NFTA_SET_ELEM_LIST_TABLE, TABLE);
+        a.str(NFTA_SET_ELEM_LIST_TABLE, table);
         a.str(NFTA_SET_ELEM_LIST_SET, set);
     });
     socket.dump(&messages, |out: &mut Vec<Element>, message| {

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The name of our tables.
 pub(super) const TABLE: &str = "sealane";
+/// The name of the table without an owner, where [`TABLE`] would not outlive its owner.
+pub(super) const GUARD: &str = "sealane-guard";
 
 /// The families in which we have a table.
 pub(super) const INET: u8 = libc::NFPROTO_INET as u8;
@@ -33,6 +35,11 @@ pub(super) const TCPOPT_AO: u8 = 29;
 /// After the filters (0), security modules (50) and source NAT (100) of others: packets that they drop never reach us,
 /// and they do not see packets twice that we drop.
 pub(super) const PRIORITY: i32 = 250;
+/// The priority of [`GUARD`]'s chains, right after.
+pub(super) const GUARD_PRIORITY: i32 = PRIORITY + 1;
+/// The bit of a packet's mark from the chains of [`TABLE`] to those of [`GUARD`], which take it away again: the packet has
+/// been judged.
+pub(super) const JUDGED: u32 = 0x8000_0000;
 
 pub(super) const NFTA_LIST_ELEM: u16 = 1;
 pub(super) const NFTA_TABLE_NAME: u16 = 1;
@@ -304,14 +311,14 @@ pub(super) fn write_elements(
 
 /// Writes a change of peers. An interval is its first address, and the first one after it with a flag. The interval
 /// that ends with the last address has no end.
-pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
+pub(super) fn write_change(batch: &mut Batch, tables: &[&str], family: usize, change: Change) {
     let (sets, len, _) = PEERS[family];
     let host_bits = [96, 0][family];
     let key = |address: u128| address.to_be_bytes()[..len as usize].to_vec();
     for (type_, prefixes) in [(libc::NFT_MSG_DELSETELEM, change.remove), (libc::NFT_MSG_NEWSETELEM, change.add)] {
         let (hosts, nets): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|p| p.is_host(family));
         let hosts: Vec<_> = hosts.into_iter().map(|p| (key(p.first), 0)).collect();
-        write_elements(batch, (INET, TABLE), type_, sets[0], &hosts);
+        tables.iter().for_each(|table| write_elements(batch, (INET, table), type_, sets[0], &hosts));
         let mut elements = Vec::with_capacity(nets.len() * 2);
         for prefix in nets {
             elements.push((key(prefix.first), 0));
@@ -320,7 +327,7 @@ pub(super) fn write_change(batch: &mut Batch, family: usize, change: Change) {
                 elements.push((key(end), libc::NFT_SET_ELEM_INTERVAL_END as u32));
             }
         }
-        write_elements(batch, (INET, TABLE), type_, sets[1], &elements);
+        tables.iter().for_each(|table| write_elements(batch, (INET, table), type_, sets[1], &elements));
     }
 }
 
