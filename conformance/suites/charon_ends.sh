@@ -28,19 +28,9 @@ if [[ -n $CHARON_ROOT ]]; then
 else
   version=$(dpkg-query -W -f '${Version}' charon-systemd 2>/dev/null) || lacks "no charon-systemd is installed"
 fi
-# The rest runs in its own mount namespace. strongSwan looks for plugins in /usr/lib/ipsec, which may not be there to
-# mount over: /usr/lib becomes a folder of links to what is in it, and to the plugins that were unpacked.
+# The rest runs in its own mount namespace, with the plugins that were unpacked.
 if [[ -n $CHARON_ROOT && ${CHARON_MOUNTS:-} != "$CHARON_ROOT" ]]; then
-  CHARON_MOUNTS=$CHARON_ROOT exec unshare -m --propagation private bash -ec '
-    new=$(mktemp -d)
-    mount -t tmpfs lib "$new"
-    mkdir "$new/machine"
-    mount --rbind /usr/lib "$new/machine"
-    (cd /usr/lib && find . -mindepth 1 -maxdepth 1 ! -name ipsec -printf "machine/%P\0") | xargs -0 ln -s -t "$new"
-    ln -s "$CHARON_MOUNTS/usr/lib/ipsec" "$new/ipsec"
-    mount --move "$new" /usr/lib
-    rmdir "$new"
-    exec "$@"' mounts "$0" "$@"
+  exec "$(dirname "${BASH_SOURCE[0]}")/charon_mounts.sh" "$CHARON_ROOT" "$0" "$@"
 fi
 . "$(dirname "${BASH_SOURCE[0]}")/two_ends.sh"
 echo "charon $version"
