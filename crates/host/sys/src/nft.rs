@@ -465,6 +465,7 @@ impl AsFd for Table {
 pub struct Watch {
     socket: Socket,
     tables: &'static [&'static str],
+    families: &'static [u8],
     ours: u32,
 }
 
@@ -474,26 +475,27 @@ impl Watch {
     /// # Errors
     /// The kernel's.
     pub fn new(table: &Table) -> io::Result<Self> {
-        Watch::over(&[TABLE, GUARD], table.port()?)
+        Watch::over(&[TABLE, GUARD], &[INET, NETDEV], table.port()?)
     }
 
-    /// Watches tables by their names. `ours` is the port by which we change them ourselves.
-    fn over(tables: &'static [&'static str], ours: u32) -> io::Result<Self> {
+    /// Watches tables by their names and families. `ours` is the port by which we change them ourselves.
+    fn over(tables: &'static [&'static str], families: &'static [u8], ours: u32) -> io::Result<Self> {
         let socket = Socket::open(libc::NETLINK_NETFILTER)?;
         socket.join(libc::NFNLGRP_NFTABLES as u32)?;
-        Ok(Watch { socket, tables, ours })
+        Ok(Watch { socket, tables, families, ours })
     }
 
     /// Whether anything has changed since the last call. Does not wait.
     pub fn changed(&mut self) -> bool {
-        let (ours, tables, mut changed) = (self.ours, self.tables, false);
+        let (ours, tables, families, mut changed) = (self.ours, self.tables, self.families, false);
         let read = self.socket.receive(|message| {
             // Attribute 1 is the table's name in all messages about tables, chains, rules, sets and elements. In
-            // messages about generations it is a number.
+            // messages about generations it is a number. The family is the first byte of `struct nfgenmsg`.
+            let of_family = message.payload.first().is_some_and(|family| families.contains(family));
             let attributes = nl::Attrs::new(message.payload.get(4..).unwrap_or_default());
             let is_ours = |name: &[u8]| tables.iter().any(|table| name.strip_suffix(&[0]) == Some(table.as_bytes()));
             let named = attributes.filter(|a| a.type_ == 1).any(|a| is_ours(a.payload));
-            changed |= named && message.header.nlmsg_pid != ours;
+            changed |= of_family && named && message.header.nlmsg_pid != ours;
         });
         // Lost messages may have been about our table.
         changed | read.is_err()

@@ -299,7 +299,8 @@ impl PolicyTable {
     /// # Errors
     /// The kernel's.
     pub fn watch(&self) -> io::Result<Watch> {
-        Watch::over(&[TABLE, GUARD], self.socket.port()?)
+        // Tables of [`super::ingress`] have the same name in another family, and sockets of their own.
+        Watch::over(&[TABLE, GUARD], &[INET], self.socket.port()?)
     }
 
     /// Writes the last rules again, whatever is there. Nothing happens if this process has written none.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::netns::Netns;
+use crate::nft::ingress::IngressTable;
 use crate::testing;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -38,6 +39,7 @@ fn only_chains_that_say_something_else_are_written() {
 }
 
 struct Scene {
+    a: Netns,
     b: Netns,
     table: PolicyTable,
     /// Bound to port 7001.
@@ -53,7 +55,7 @@ impl Scene {
             a.run(|| PolicyTable::new("sealane-ipsec", Bits::new(Bits::draw(), Bits::draw()), None)).expect("a table");
         match table.write(Wanted::default()) {
             Err(e) if testing::missing(test, &e) => None,
-            done => done.map(|()| Scene { b, table, here }).map_err(|e| panic!("{e}")).ok(),
+            done => done.map(|()| Scene { a, b, table, here }).map_err(|e| panic!("{e}")).ok(),
         }
     }
 
@@ -76,6 +78,29 @@ impl Scene {
         self.send(7001, 1);
         self.here.recv(&mut [0; 8]).expect("it comes");
     }
+}
+
+/// The rules of workers come and go with traffic. They are in a table of the same name.
+#[test]
+fn only_changes_of_these_rules_are_noticed() {
+    let Some(mut scene) = Scene::new("sys::nft::ipsec::noticed") else { return };
+    let mut watch = scene.a.run(|| scene.table.watch()).expect("a watch");
+    let device = scene.a.run(|| crate::link::index("a")).expect("a device");
+    let mut ingress = scene.a.run(|| IngressTable::new(1, 0)).expect("a table");
+    match ingress.add_device(device, "a") {
+        Err(e) if testing::missing("sys::nft::ipsec::noticed", &e) => return,
+        done => done.expect("a device"),
+    }
+    ingress.remove_device(device).expect("no device");
+    scene.table.write(Wanted { input: rules(&[(to_port(1), Then::Block)]), ..Wanted::default() }).expect("rules");
+    assert!(!watch.changed());
+    // By another socket, as others do it, to a table without an owner.
+    scene.table.delete().expect("no rules");
+    let mut other = scene.a.run(|| Socket::open(libc::NETLINK_NETFILTER)).expect("a socket");
+    let mut batch = Batch::new();
+    write_table(&mut batch, INET, TABLE, 0);
+    batch.commit(&mut other).expect("a table");
+    assert!(watch.changed());
 }
 
 #[test]
